@@ -1,0 +1,1 @@
+//! Multicore CPU backend.

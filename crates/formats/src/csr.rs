@@ -1,0 +1,259 @@
+//! Compressed sparse rows: the hub of the conversions and the format of the solvers.
+
+use std::sync::Arc;
+
+use crate::error::{check_i32, check_index, check_len, check_pointers};
+use crate::{FormatError, Matrix, Pattern, Scalar, View};
+
+/// Where the entries of a CSR matrix stand.
+///
+/// Invariants, all enforced by [`CsrPattern::try_new`]:
+/// 1. `nrows`, `ncols` and the number of entries fit `i32`.
+/// 2. `row_ptr` has `nrows + 1` entries, starts at 0, never decreases and ends at `nnz`.
+/// 3. `col_idx` has `nnz` entries, each in `0..ncols`.
+/// 4. Columns ascend strictly in each row: sorted and without duplicates.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CsrPattern {
+    ncols: usize,
+    row_ptr: Vec<i32>,
+    col_idx: Vec<i32>,
+}
+
+/// A borrowed [`CsrPattern`], possibly one item of a [`RaggedCsr`](crate::RaggedCsr).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CsrPatternRef<'a> {
+    ncols: usize,
+    row_ptr: &'a [i32],
+    col_idx: &'a [i32],
+}
+
+/// A matrix in compressed sparse rows.
+///
+/// # Examples
+/// ```
+/// use sparsebatch_formats::Csr;
+/// // [2 0; 1 3]
+/// let a = Csr::try_new(2, 2, vec![0, 1, 3], vec![0, 0, 1], vec![2.0, 1.0, 3.0])?;
+/// assert_eq!(a.nnz(), 3);
+/// # Ok::<(), sparsebatch_formats::FormatError>(())
+/// ```
+pub type Csr<T> = Matrix<CsrPattern, T>;
+
+/// Checks the CSR invariants of borrowed arrays.
+pub(crate) fn check_csr(
+    nrows: usize,
+    ncols: usize,
+    row_ptr: &[i32],
+    col_idx: &[i32],
+) -> Result<(), FormatError> {
+    check_i32("nrows", nrows)?;
+    check_i32("ncols", ncols)?;
+    check_i32("nnz", col_idx.len())?;
+    check_len("row_ptr", nrows + 1, row_ptr.len())?;
+    check_pointers("row_ptr", row_ptr, col_idx.len())?;
+    for row in row_ptr.windows(2) {
+        let mut previous = -1;
+        let columns = &col_idx[row[0] as usize..row[1] as usize];
+        for (position, &found) in (row[0] as usize..).zip(columns) {
+            check_index("col_idx", position, found, ncols)?;
+            if found <= previous {
+                return Err(FormatError::NotAscending {
+                    what: "col_idx",
+                    position,
+                    previous: i64::from(previous),
+                    found: i64::from(found),
+                });
+            }
+            previous = found;
+        }
+    }
+    Ok(())
+}
+
+impl CsrPattern {
+    /// Validates a pattern in one pass.
+    ///
+    /// # Errors
+    /// [`FormatError::TooLarge`], [`FormatError::Length`], [`FormatError::Pointer`],
+    /// [`FormatError::IndexOutOfRange`] or [`FormatError::NotAscending`] for the first broken
+    /// invariant.
+    pub fn try_new(
+        nrows: usize,
+        ncols: usize,
+        row_ptr: Vec<i32>,
+        col_idx: Vec<i32>,
+    ) -> Result<Self, FormatError> {
+        check_csr(nrows, ncols, &row_ptr, &col_idx)?;
+        Ok(Self {
+            ncols,
+            row_ptr,
+            col_idx,
+        })
+    }
+
+    /// For arrays that hold the invariants by construction.
+    pub(crate) fn new_unvalidated(ncols: usize, row_ptr: Vec<i32>, col_idx: Vec<i32>) -> Self {
+        debug_assert!(check_csr(row_ptr.len() - 1, ncols, &row_ptr, &col_idx).is_ok());
+        Self {
+            ncols,
+            row_ptr,
+            col_idx,
+        }
+    }
+
+    /// Row starts, `nrows + 1` of them.
+    pub fn row_ptr(&self) -> &[i32] {
+        &self.row_ptr
+    }
+
+    /// Columns, row by row, ascending.
+    pub fn col_idx(&self) -> &[i32] {
+        &self.col_idx
+    }
+
+    /// Takes the pattern apart: row starts and columns.
+    pub fn into_parts(self) -> (Vec<i32>, Vec<i32>) {
+        (self.row_ptr, self.col_idx)
+    }
+}
+
+impl Pattern for CsrPattern {
+    type Ref<'a> = CsrPatternRef<'a>;
+    const NAME: &'static str = "csr";
+
+    fn view(&self) -> CsrPatternRef<'_> {
+        CsrPatternRef {
+            ncols: self.ncols,
+            row_ptr: &self.row_ptr,
+            col_idx: &self.col_idx,
+        }
+    }
+    fn nrows(&self) -> usize {
+        self.row_ptr.len() - 1
+    }
+    fn ncols(&self) -> usize {
+        self.ncols
+    }
+    fn nnz(&self) -> usize {
+        self.col_idx.len()
+    }
+    fn stored_len(&self) -> usize {
+        self.col_idx.len()
+    }
+    fn index_bytes(&self) -> usize {
+        4 * (self.row_ptr.len() + self.col_idx.len())
+    }
+}
+
+impl<'a> CsrPatternRef<'a> {
+    /// For arrays whose invariants the caller has checked.
+    pub(crate) fn new_unvalidated(ncols: usize, row_ptr: &'a [i32], col_idx: &'a [i32]) -> Self {
+        Self {
+            ncols,
+            row_ptr,
+            col_idx,
+        }
+    }
+
+    /// Rows.
+    #[inline]
+    pub fn nrows(self) -> usize {
+        self.row_ptr.len() - 1
+    }
+
+    /// Columns.
+    #[inline]
+    pub fn ncols(self) -> usize {
+        self.ncols
+    }
+
+    /// Stored entries.
+    #[inline]
+    pub fn nnz(self) -> usize {
+        self.col_idx.len()
+    }
+
+    /// Row starts, `nrows + 1` of them.
+    #[inline]
+    pub fn row_ptr(self) -> &'a [i32] {
+        self.row_ptr
+    }
+
+    /// Columns, row by row, ascending.
+    #[inline]
+    pub fn col_idx(self) -> &'a [i32] {
+        self.col_idx
+    }
+
+    /// The positions of a row's entries.
+    #[inline]
+    pub fn row(self, row: usize) -> std::ops::Range<usize> {
+        self.row_ptr[row] as usize..self.row_ptr[row + 1] as usize
+    }
+
+    /// The position of entry (`row`, `col`), by binary search.
+    pub fn position(self, row: usize, col: usize) -> Option<usize> {
+        let range = self.row(row);
+        let start = range.start;
+        self.col_idx[range]
+            .binary_search(&(col as i32))
+            .ok()
+            .map(|k| start + k)
+    }
+
+    /// A copy that owns its arrays.
+    pub fn to_pattern(self) -> CsrPattern {
+        CsrPattern {
+            ncols: self.ncols,
+            row_ptr: self.row_ptr.to_vec(),
+            col_idx: self.col_idx.to_vec(),
+        }
+    }
+}
+
+impl<T: Scalar> Csr<T> {
+    /// Validates a CSR matrix in one pass; see [`CsrPattern`] for the invariants.
+    ///
+    /// # Errors
+    /// Those of [`CsrPattern::try_new`], and [`FormatError::Length`] when `values` does not hold
+    /// one value per column index.
+    pub fn try_new(
+        nrows: usize,
+        ncols: usize,
+        row_ptr: Vec<i32>,
+        col_idx: Vec<i32>,
+        values: Vec<T>,
+    ) -> Result<Self, FormatError> {
+        let pattern = CsrPattern::try_new(nrows, ncols, row_ptr, col_idx)?;
+        Self::from_parts(Arc::new(pattern), values)
+    }
+
+    /// A matrix without entries.
+    ///
+    /// # Errors
+    /// [`FormatError::TooLarge`] when a dimension exceeds `i32`.
+    pub fn zeros(nrows: usize, ncols: usize) -> Result<Self, FormatError> {
+        Self::try_new(nrows, ncols, vec![0; nrows + 1], Vec::new(), Vec::new())
+    }
+
+    /// Row starts, `nrows + 1` of them.
+    pub fn row_ptr(&self) -> &[i32] {
+        self.pattern().row_ptr()
+    }
+
+    /// Columns, row by row, ascending.
+    pub fn col_idx(&self) -> &[i32] {
+        self.pattern().col_idx()
+    }
+}
+
+impl<'a, T: Scalar> View<'a, CsrPattern, T> {
+    /// A copy that owns its arrays.
+    pub fn to_csr(self) -> Csr<T> {
+        Matrix::from_parts(
+            Arc::new(self.pattern().to_pattern()),
+            self.values().to_vec(),
+        )
+        .expect("a view's values fit its pattern")
+    }
+}
