@@ -8,6 +8,9 @@ mod market_entries;
 mod market_header;
 mod market_writer;
 mod matrix_market;
+mod npy;
+mod npz;
+mod npz_writer;
 mod number;
 pub(crate) mod source;
 mod text;
@@ -19,3 +22,5 @@ pub use market_writer::{write_matrix_market, write_vector};
 pub use matrix_market::{
     Dense, read_dense, read_dense_from, read_matrix_market, read_matrix_market_from, read_vector,
 };
+pub use npz::{read_npz, read_npz_array, read_npz_from, write_npz};
+pub use npz_writer::{NpzWriter, Packing, write_arrays};
