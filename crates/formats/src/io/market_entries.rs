@@ -99,9 +99,9 @@ pub(super) struct Entries {
 
 impl Entries {
     /// No entry yet.
-    pub(super) fn new(layout: Layout, field: Field, symmetry: Symmetry, size: Size) -> Self {
+    pub(super) fn new(field: Field, symmetry: Symmetry, size: Size) -> Self {
         Self {
-            layout,
+            layout: size.layout,
             field,
             symmetry,
             size,
