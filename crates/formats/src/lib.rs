@@ -22,6 +22,7 @@ mod csr;
 mod dia;
 mod ell;
 mod error;
+pub mod generate;
 mod hyb;
 mod matrix;
 mod scalar;
