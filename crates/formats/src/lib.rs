@@ -28,6 +28,8 @@ mod matrix;
 mod scalar;
 mod sellp;
 pub mod stats;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use batch::{
     Batch, BatchCsr, BatchOf, BatchValues, Layout, RaggedBatch, RaggedCsr, UniformBatch,
