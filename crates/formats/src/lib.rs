@@ -24,6 +24,7 @@ mod ell;
 mod error;
 pub mod generate;
 mod hyb;
+pub mod interop;
 mod matrix;
 mod scalar;
 mod sellp;
