@@ -10,5 +10,6 @@ pub use compare::{PRODUCT_ERROR_FACTOR, assert_spmv_close, spmv_error, spmv_exac
 pub use data::shared_dir;
 pub use invalid::{InvalidInput, invalid_inputs};
 pub use strategies::{
-    csr, csr_integers, csr_parts, csr_reals, integer_vector, random_vector, square_csr_integers,
+    CsrParts, csr, csr_integers, csr_parts, csr_reals, integer_vector, random_vector,
+    square_csr_integers,
 };
