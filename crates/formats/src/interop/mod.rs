@@ -9,7 +9,7 @@
 //! | `faer` | `SparseRowMat<I, T>`, `SparseColMat<I, T>` | `From<&Csr<T>>` | `TryFrom` of a matrix or a view |
 //!
 //! Values are copied bit for bit, explicit zeros too. What this library cannot hold is an error:
-//! dimensions or counts beyond `i32` ([`FormatError::TooLarge`]). Where the other crate allows
+//! dimensions or counts beyond `i32` ([`FormatError::TooLarge`](crate::FormatError::TooLarge)). Where the other crate allows
 //! entries out of order or several at one place (nalgebra's COO, faer), they are sorted, and
 //! summed in the order given, which is what they mean there.
 
@@ -20,15 +20,15 @@ mod nalgebra_sparse;
 #[cfg(feature = "sprs")]
 mod sprs;
 
-use crate::FormatError;
-use crate::error::check_i32;
-
 /// Local indices from another crate's.
+#[cfg(any(feature = "nalgebra-sparse", feature = "sprs", feature = "faer"))]
 fn local_indices(
     what: &'static str,
     indices: impl Iterator<Item = usize>,
-) -> Result<Vec<i32>, FormatError> {
-    indices.map(|index| check_i32(what, index)).collect()
+) -> Result<Vec<i32>, crate::FormatError> {
+    indices
+        .map(|index| crate::error::check_i32(what, index))
+        .collect()
 }
 
 /// The other crates' indices from local ones, which are never negative there.
