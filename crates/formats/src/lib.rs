@@ -16,16 +16,20 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod convert;
 mod coo;
 mod csr;
 mod dia;
 mod ell;
 mod error;
+pub mod generate;
 mod hyb;
+pub mod interop;
 pub mod io;
 mod matrix;
 mod scalar;
 mod sellp;
+pub mod stats;
 #[cfg(feature = "testing")]
 pub mod testing;
 
