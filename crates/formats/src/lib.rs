@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod convert;
 mod coo;
 mod csr;
 mod dia;
@@ -25,6 +26,7 @@ mod hyb;
 mod matrix;
 mod scalar;
 mod sellp;
+pub mod stats;
 
 pub use batch::{
     Batch, BatchCsr, BatchOf, BatchValues, Layout, RaggedBatch, RaggedCsr, UniformBatch,
