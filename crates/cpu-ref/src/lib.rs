@@ -8,6 +8,4 @@ pub mod seq;
 mod simd;
 
 pub use error::CpuError;
-pub use plan::{
-    BatchMatrix, Explain, FormatChoice, KernelChoice, PlanOptions, SpmvPlan, BatchSpmvPlan,
-};
+pub use plan::{Explain, FormatChoice, KernelChoice, PlanOptions, PlanSource, SpmvPlan};

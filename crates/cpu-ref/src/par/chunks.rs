@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// Work units (entries plus rows) of a chunk: about 10 to 20 microseconds on one core, long
 /// against the cost of handing a chunk to another thread, short against a product worth sharing.
-pub(super) const GRAIN: usize = 1 << 15;
+pub(crate) const GRAIN: usize = 1 << 15;
 
 /// Most parts of a balanced split, so that the carried sums of a product fit on the stack.
 pub(super) const MAX_PARTS: usize = 256;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use sparsebatch_formats::{CsrPattern, CsrPatternRef, Pattern, Scalar, View};
+use sparsebatch_formats::{CsrPattern, CsrPatternRef, Scalar, View};
 
 use super::chunks::{Cuts, split_at};
 use super::multi::{RowKernel, apply_rows};
@@ -79,10 +79,10 @@ impl ParSpmv for CsrPattern {
 }
 
 /// One part of a CSR-I product.
-struct PartLeaf<'a, T: Scalar, const R: usize> {
+struct PartLeaf<'v, 'a, T: Scalar, const R: usize> {
     split: &'a BalancedSplit,
     p: usize,
-    a: View<'a, CsrPattern, T>,
+    a: View<'v, CsrPattern, T>,
     alpha: T,
     xs: [&'a [T]; R],
     beta: T,
@@ -90,7 +90,7 @@ struct PartLeaf<'a, T: Scalar, const R: usize> {
     carried: &'a mut [T; R],
 }
 
-impl<T: Scalar, const R: usize> Leaf for PartLeaf<'_, T, R> {
+impl<T: Scalar, const R: usize> Leaf for PartLeaf<'_, '_, T, R> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let (a, p) = (self.a, self.p);
@@ -134,14 +134,14 @@ fn row_sum<I: Isa, T: Scalar, const R: usize>(
         }
         return sums;
     }
-    let ((values4, values_rest), (cols4, cols_rest)) = (values.as_chunks(), cols.as_chunks());
+    let (values4, values_rest) = values.as_chunks::<4>();
+    let (cols4, cols_rest) = cols.as_chunks::<4>();
     let mut partial = [[T::ZERO; 4]; R];
     for (i, (value, col)) in values4.iter().zip(cols4).enumerate() {
         if i % 2 == 0 {
             prefetch(values4, i + 64);
             prefetch(cols4, i + 128);
         }
-        let col: &[i32; 4] = col;
         for (partial, x) in partial.iter_mut().zip(xs) {
             for lane in 0..4 {
                 partial[lane] = I::mul_add(value[lane], x[col[lane] as usize], partial[lane]);

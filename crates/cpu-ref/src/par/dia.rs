@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use rayon::prelude::*;
+use sparsebatch_formats::convert::{DiaOptions, FromCsr, occupied_diagonals};
 use sparsebatch_formats::{CsrPattern, DiaPattern, Pattern, Scalar, View};
 
 use super::chunks::Cuts;
@@ -120,15 +121,19 @@ pub(crate) struct DiaBlocks<T> {
 }
 
 impl<T: Scalar> DiaBlocks<T> {
-    /// Lays out the values of a CSR matrix; `pattern` holds all its diagonals.
-    pub(crate) fn new(pattern: DiaPattern, csr: &CsrPattern, values: &[T]) -> Self {
-        let mut blocks = Self {
+    /// The layout of a CSR pattern, all values 0.
+    ///
+    /// # Errors
+    /// [`CpuError::Format`] when the diagonals exceed the limit of the options or 32 bits.
+    pub(crate) fn new(csr: &CsrPattern, options: &DiaOptions) -> Result<Self, CpuError> {
+        DiaPattern::size_from_csr(csr.view(), options)?;
+        let diagonals = occupied_diagonals(csr.view());
+        let pattern = DiaPattern::try_new(csr.nrows(), csr.ncols(), diagonals)?;
+        Ok(Self {
             values: vec![T::ZERO; pattern.stored_len()],
             cuts: cuts(&pattern),
             pattern,
-        };
-        blocks.set_values(csr, values);
-        blocks
+        })
     }
 
     /// Replaces the values, given in the order of the CSR pattern.
@@ -156,9 +161,9 @@ impl<T: Scalar> DiaBlocks<T> {
         });
     }
 
-    /// The diagonals.
-    pub(crate) fn pattern(&self) -> &DiaPattern {
-        &self.pattern
+    /// Value slots, fill included.
+    pub(crate) fn stored_len(&self) -> usize {
+        self.values.len()
     }
 
     /// Bytes of values and offsets.

@@ -1,6 +1,6 @@
 //! HYB: the ELL part by blocks of rows, then the COO part by equal parts of its entries.
 
-use sparsebatch_formats::{HybPattern, Pattern, Scalar, View};
+use sparsebatch_formats::{CooPattern, EllPattern, HybPattern, Pattern, Scalar, View};
 
 use super::ell::EllRows;
 use super::multi::apply_rows;
@@ -20,8 +20,8 @@ impl ParSpmv for HybPattern {
 
     fn analyse(pattern: &Self, schedule: Schedule) -> Result<HybAnalysis, CpuError> {
         Ok(HybAnalysis {
-            ell: ParSpmv::analyse(pattern.ell(), schedule)?,
-            coo: ParSpmv::analyse(pattern.coo(), schedule)?,
+            ell: EllPattern::analyse(pattern.ell(), schedule)?,
+            coo: CooPattern::analyse(pattern.coo(), schedule)?,
         })
     }
 

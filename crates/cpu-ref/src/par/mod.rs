@@ -39,8 +39,9 @@ pub use sellp::SellPAnalysis;
 pub use split::BalancedSplit;
 
 pub(crate) use batch::{BatchShape, apply_batch};
+pub(crate) use chunks::GRAIN as WHOLE;
 pub(crate) use dia::DiaBlocks;
-pub(crate) use interleaved::{Interleaved, InterleavedValues, RowEntries};
+pub(crate) use interleaved::{Interleaved, InterleavedAnalysis, InterleavedValues, RowEntries};
 pub(crate) use multi::{Analysed, Product};
 pub(crate) use runs::{RunStats, SellRuns};
 

@@ -6,7 +6,8 @@
 use std::ops::Range;
 
 use rayon::prelude::*;
-use sparsebatch_formats::{CsrPattern, CsrPatternRef, PADDING, Pattern, Scalar};
+use sparsebatch_formats::convert::{FromCsr, SellPOptions};
+use sparsebatch_formats::{CsrPattern, CsrPatternRef, PADDING, Pattern, Scalar, SellPPattern};
 
 use super::chunks::Cuts;
 use super::multi::{Product, RowKernel, apply_rows};
@@ -78,25 +79,21 @@ impl RunStats {
 }
 
 impl<T: Scalar> SellRuns<T> {
-    /// Packs a CSR matrix, with at most `limit` value slots.
+    /// The layout of a CSR pattern, all values 0.
     ///
     /// # Errors
-    /// [`CpuError::Format`] with [`FormatError::Blowup`](sparsebatch_formats::FormatError::Blowup)
-    /// when padding would exceed the limit.
-    pub(crate) fn new(csr: &CsrPattern, values: &[T], limit: usize) -> Result<Self, CpuError> {
+    /// [`CpuError::Format`] when padding would make more slots than `max_fill` per entry, or than
+    /// 32 bits count.
+    pub(crate) fn new(csr: &CsrPattern, max_fill: f64) -> Result<Self, CpuError> {
         let view = csr.view();
         let nslices = view.nrows().div_ceil(LANES);
-        let total: usize = (0..nslices).map(|slice| width(view, slice)).sum();
-        if total.saturating_mul(LANES) > limit {
-            return Err(sparsebatch_formats::FormatError::Blowup {
-                format: "sellp",
-                slots: total as u128 * LANES as u128,
-                bytes: total as u128 * (LANES * size_of::<T>()) as u128,
-                nnz: view.nnz(),
-                limit: limit as u128,
-            }
-            .into());
-        }
+        let options = SellPOptions {
+            slice_size: LANES,
+            threads_per_row: 1,
+            sort_window: None,
+            max_fill,
+        };
+        let total = SellPPattern::size_from_csr(view, &options)?.stored_len / LANES;
         let mut slice_ptr = Vec::with_capacity(nslices + 1);
         let mut first_col = Vec::with_capacity(total);
         let mut cols = Vec::new();
@@ -116,7 +113,7 @@ impl<T: Scalar> SellRuns<T> {
         let cuts = Cuts::balanced(view.nrows(), LANES, |row| {
             slice_ptr[row.div_ceil(LANES)] as usize * LANES + row
         });
-        let mut packed = Self {
+        Ok(Self {
             nrows: view.nrows(),
             ncols: view.ncols(),
             slice_ptr,
@@ -124,9 +121,7 @@ impl<T: Scalar> SellRuns<T> {
             cols,
             values: vec![[T::ZERO; LANES]; total],
             cuts,
-        };
-        packed.set_values(csr, values);
-        Ok(packed)
+        })
     }
 
     /// Replaces the values, given in the order of the CSR pattern.
