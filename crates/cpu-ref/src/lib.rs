@@ -1,15 +1,15 @@
 //! CPU reference and multicore SIMD backend of sparsebatch.
 #![deny(unsafe_code)]
 
+mod error;
 mod outcome;
+pub mod par;
+mod plan;
+pub mod seq;
+mod simd;
 
+pub use error::CpuError;
 pub use outcome::{Criteria, Outcome, PerSystem, Status};
-
-/// Placeholder until the SpMV branch is merged.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SpmvOptions {}
-
-/// Placeholder until the SpMV branch is merged.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CpuError {}
+/// The former name of [`PlanOptions`].
+pub use plan::PlanOptions as SpmvOptions;
+pub use plan::{Explain, FormatChoice, KernelChoice, PlanOptions, PlanSource, SpmvPlan};
