@@ -31,7 +31,7 @@
 //! | hold many | [`UniformBatch`], [`RaggedCsr`], either of them in [`Batch`] |
 //! | read and write files | [`io::load`], [`io::read_matrix_market`], [`io::write_batch`] and the rest of [`io`] |
 //! | take matrices of other crates | `TryFrom` of `nalgebra_sparse`, `sprs` and `faer` matrices (features of these names) |
-//! | look at a matrix | [`MatrixStats`] |
+//! | look at a matrix | [`stats::MatrixStats`] |
 //! | make test problems | [`generate`] |
 //! | multiply once | [`cpu::seq`] (the reference), [`cpu::par`] (all cores) |
 //! | multiply often | [`cpu::SpmvPlan`] |

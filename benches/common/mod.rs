@@ -94,7 +94,10 @@ pub(crate) fn check(what: &str, a: &Csr<f64>, x: &[f64], reference: &[f64], y: &
             .sum();
         let bound = 4.0 * (entries.len() + 1) as f64 * f64::EPSILON * size;
         let error = (y[row] - reference[row]).abs();
-        assert!(error <= bound, "{what}: row {row} is off by {error:e}, bound {bound:e}");
+        assert!(
+            error <= bound,
+            "{what}: row {row} is off by {error:e}, bound {bound:e}"
+        );
     }
 }
 
@@ -129,11 +132,13 @@ impl Triad {
         let [a, b, c] = &mut self.0;
         let chunk = 1 << 15;
         let operands = b.par_chunks(chunk).zip(c.par_chunks(chunk));
-        a.par_chunks_mut(chunk).zip(operands).for_each(|(a, (b, c))| {
-            for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
-                *a = b + 0.5 * c;
-            }
-        });
+        a.par_chunks_mut(chunk)
+            .zip(operands)
+            .for_each(|(a, (b, c))| {
+                for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
+                    *a = b + 0.5 * c;
+                }
+            });
     }
 }
 
@@ -152,9 +157,12 @@ pub(crate) fn plain_loop(a: &Csr<f64>, x: &[f64], y: &mut [f64]) {
 /// The same loop with rows shared by rayon, one iterator step per row.
 pub(crate) fn plain_rayon(a: &Csr<f64>, x: &[f64], y: &mut [f64]) {
     let (ptr, cols, values) = (a.row_ptr(), a.col_idx(), a.values());
-    y.par_iter_mut().with_min_len(1024).enumerate().for_each(|(row, y)| {
-        let entries = ptr[row] as usize..ptr[row + 1] as usize;
-        let products = values[entries.clone()].iter().zip(&cols[entries]);
-        *y = products.map(|(value, &col)| value * x[col as usize]).sum();
-    });
+    y.par_iter_mut()
+        .with_min_len(1024)
+        .enumerate()
+        .for_each(|(row, y)| {
+            let entries = ptr[row] as usize..ptr[row + 1] as usize;
+            let products = values[entries.clone()].iter().zip(&cols[entries]);
+            *y = products.map(|(value, &col)| value * x[col as usize]).sum();
+        });
 }

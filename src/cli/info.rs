@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 use sparsebatch::cpu::{PlanOptions, SpmvPlan};
-use sparsebatch::{Batch, BatchOf, Csr, MatrixStats};
+use sparsebatch::{Batch, BatchOf, Csr, stats::MatrixStats};
 
 use super::error::CliError;
 use super::input::{InputArgs, Systems};
@@ -130,7 +130,11 @@ pub(crate) fn run(args: &InfoArgs, global: Global) -> Result<Exit, CliError> {
         systems_with_non_finite_values: stats.iter().filter(|s| s.non_finite > 0).count(),
         choice: choice(&systems.batch)?,
         read_ms: ms(systems.read_time),
-        items: stats.iter().enumerate().map(|(i, s)| Item::new(i, &systems.names[i], s)).collect(),
+        items: stats
+            .iter()
+            .enumerate()
+            .map(|(i, s)| Item::new(i, &systems.names[i], s))
+            .collect(),
         skipped: systems.skipped.clone(),
     };
     output::result(global, &report, || report.text(global, &systems, &stats))?;
@@ -187,7 +191,12 @@ impl Item {
             non_finite: stats.non_finite,
             structural_symmetry: stats.structural_symmetry,
             symmetric: stats.is_symmetric,
-            bytes: stats.bytes.by_name().into_iter().map(|(name, size)| (name.to_owned(), size.into())).collect(),
+            bytes: stats
+                .bytes
+                .by_name()
+                .into_iter()
+                .map(|(name, size)| (name.to_owned(), size.into()))
+                .collect(),
         }
     }
 }
@@ -197,20 +206,44 @@ impl Report {
         let mut lines = vec![
             ("input", format!("{}: {}", self.input, systems.described())),
             ("kind", self.kind.to_owned()),
-            ("right-hand sides", if self.right_hand_sides { "in the file" } else { "none" }.to_owned()),
+            (
+                "right-hand sides",
+                if self.right_hand_sides {
+                    "in the file"
+                } else {
+                    "none"
+                }
+                .to_owned(),
+            ),
         ];
         if let [only] = stats {
             lines.extend(details(only));
         } else {
-            lines.push(("symmetric", format!("{} of {} systems", self.symmetric_systems, self.systems)));
-            lines.push(("NaN or Inf in", format!("{} systems", self.systems_with_non_finite_values)));
+            lines.push((
+                "symmetric",
+                format!("{} of {} systems", self.symmetric_systems, self.systems),
+            ));
+            lines.push((
+                "NaN or Inf in",
+                format!("{} systems", self.systems_with_non_finite_values),
+            ));
             if self.kind == "uniform" {
-                lines.extend(details(&stats[0]).into_iter().filter(|(key, _)| !OF_VALUES.contains(key)));
+                lines.extend(
+                    details(&stats[0])
+                        .into_iter()
+                        .filter(|(key, _)| !OF_VALUES.contains(key)),
+                );
             }
         }
         lines.push((
             "product chosen",
-            format!("{} by {}, since {}; {}", self.choice.format, self.choice.kernel, self.choice.why, bytes(self.choice.bytes)),
+            format!(
+                "{} by {}, since {}; {}",
+                self.choice.format,
+                self.choice.kernel,
+                self.choice.why,
+                bytes(self.choice.bytes)
+            ),
         ));
         let width = lines.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
         let mut text = String::new();
@@ -219,11 +252,19 @@ impl Report {
         }
         if self.kind == "ragged" || (global.verbose && stats.len() > 1) {
             text.push('\n');
-            let shown = if global.verbose { stats.len() } else { LISTED.min(stats.len()) };
+            let shown = if global.verbose {
+                stats.len()
+            } else {
+                LISTED.min(stats.len())
+            };
             text.push_str(&table(&systems.names[..shown], stats).render(false));
             if shown < stats.len() {
-                writeln!(text, "and {} more (--verbose lists all)", stats.len() - shown)
-                    .expect("writing to a string cannot fail");
+                writeln!(
+                    text,
+                    "and {} more (--verbose lists all)",
+                    stats.len() - shown
+                )
+                .expect("writing to a string cannot fail");
             }
         }
         text
@@ -240,7 +281,10 @@ fn details(stats: &MatrixStats) -> Vec<(&'static str, String)> {
         None => format!("{name} refused"),
     });
     vec![
-        ("rows x columns", format!("{} x {}", stats.nrows, stats.ncols)),
+        (
+            "rows x columns",
+            format!("{} x {}", stats.nrows, stats.ncols),
+        ),
         ("entries", stats.nnz.to_string()),
         (
             "entries per row",
@@ -249,11 +293,35 @@ fn details(stats: &MatrixStats) -> Vec<(&'static str, String)> {
                 lengths.min, lengths.mean, lengths.max, lengths.deviation, stats.empty_rows
             ),
         ),
-        ("bandwidth", format!("{} below, {} above", stats.lower_bandwidth, stats.upper_bandwidth)),
+        (
+            "bandwidth",
+            format!(
+                "{} below, {} above",
+                stats.lower_bandwidth, stats.upper_bandwidth
+            ),
+        ),
         ("diagonals", format!("{} occupied", stats.ndiags)),
-        ("diagonal", format!("{} of {} nonzero", stats.nonzero_diagonal, stats.nrows.min(stats.ncols))),
-        ("pattern symmetry", format!("{:.1} %", 100.0 * stats.structural_symmetry)),
-        ("symmetry", if stats.is_symmetric { "symmetric" } else { "not symmetric" }.to_owned()),
+        (
+            "diagonal",
+            format!(
+                "{} of {} nonzero",
+                stats.nonzero_diagonal,
+                stats.nrows.min(stats.ncols)
+            ),
+        ),
+        (
+            "pattern symmetry",
+            format!("{:.1} %", 100.0 * stats.structural_symmetry),
+        ),
+        (
+            "symmetry",
+            if stats.is_symmetric {
+                "symmetric"
+            } else {
+                "not symmetric"
+            }
+            .to_owned(),
+        ),
         ("explicit zeros", stats.explicit_zeros.to_string()),
         ("NaN or Inf", stats.non_finite.to_string()),
         ("bytes", sizes.join(", ")),
@@ -262,7 +330,16 @@ fn details(stats: &MatrixStats) -> Vec<(&'static str, String)> {
 
 fn table(names: &[String], stats: &[MatrixStats]) -> Table {
     let mut table = Table::new(&[
-        "system", "rows", "columns", "entries", "per row", "longest", "below", "above", "diagonals", "symmetric",
+        "system",
+        "rows",
+        "columns",
+        "entries",
+        "per row",
+        "longest",
+        "below",
+        "above",
+        "diagonals",
+        "symmetric",
     ]);
     for (name, stats) in names.iter().zip(stats) {
         table.row(vec![

@@ -65,7 +65,10 @@ impl InputArgs {
         let skipped: Vec<Skipped> = loaded
             .skipped
             .into_iter()
-            .map(|(file, error)| Skipped { file, error: error.to_string() })
+            .map(|(file, error)| Skipped {
+                file,
+                error: error.to_string(),
+            })
             .collect();
         for skip in &skipped {
             note(global, &format!("skipped {}", skip.error));
@@ -106,7 +109,11 @@ impl Systems {
     /// The batch in words: how many systems, of which sizes.
     pub(crate) fn described(&self) -> String {
         let nitems = self.batch.nitems();
-        let systems = if nitems == 1 { "1 system" } else { &format!("{nitems} systems") };
+        let systems = if nitems == 1 {
+            "1 system"
+        } else {
+            &format!("{nitems} systems")
+        };
         match &self.batch {
             Batch::Uniform(batch) => {
                 let pattern = batch.pattern();

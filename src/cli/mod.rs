@@ -12,8 +12,8 @@ mod options;
 mod output;
 mod plot;
 mod progress;
-mod report;
 mod replicate;
+mod report;
 mod save;
 mod solve;
 mod spmv;
@@ -126,10 +126,12 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
 /// Prints help and version as clap does, and every usage error as one line.
 fn usage(error: &clap::Error) -> Exit {
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match output::print(&error.render().to_string()) {
-            Ok(()) => Exit::Done,
-            Err(_) => Exit::Internal,
-        },
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            match output::print(&error.render().to_string()) {
+                Ok(()) => Exit::Done,
+                Err(_) => Exit::Internal,
+            }
+        }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             eprint!("{}", error.render());
             Exit::BadInput
@@ -191,7 +193,10 @@ mod tests {
 
         let line = one_line(&error);
 
-        assert!(line.starts_with("error: invalid value 'gmres' for '--solver"), "{line}");
+        assert!(
+            line.starts_with("error: invalid value 'gmres' for '--solver"),
+            "{line}"
+        );
         assert!(line.contains("auto, cg, bicgstab, lu"), "{line}");
         assert!(!line.contains('\n'));
     }

@@ -138,10 +138,9 @@ impl FromStr for VectorSource {
             "file" => Ok(Self::File),
             "ones" => Ok(Self::Ones),
             _ => match text.strip_prefix("random:") {
-                Some(seed) => seed
-                    .parse()
-                    .map(Self::Random)
-                    .map_err(|_| format!("expected random:SEED with a whole number, found random:{seed}")),
+                Some(seed) => seed.parse().map(Self::Random).map_err(|_| {
+                    format!("expected random:SEED with a whole number, found random:{seed}")
+                }),
                 None => Ok(Self::Path(PathBuf::from(text))),
             },
         }
@@ -216,9 +215,8 @@ impl FromStr for Items {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let expected = || {
-            format!("expected START..END, START..END:STEP or one number (from 0), found {text}")
-        };
+        let expected =
+            || format!("expected START..END, START..END:STEP or one number (from 0), found {text}");
         let number = |text: &str| text.parse::<usize>().map_err(|_| expected());
         let (range, step) = match text.split_once(':') {
             Some((range, step)) => (range, number(step)?),

@@ -16,7 +16,9 @@ pub(crate) const SCHEMA: u32 = 1;
 /// Writes to stdout. A reader that has gone is not an error: it has seen what it wanted.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
-    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    let written = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush());
     match written {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(CliError::Internal(format!("standard output: {error}")))
@@ -176,7 +178,10 @@ mod tests {
         let mut table = Table::new(&["status", "systems"]);
         table.row(vec!["Converged".to_owned(), "12".to_owned()]);
 
-        assert_eq!(table.render(false), "status     systems\nConverged       12\n");
+        assert_eq!(
+            table.render(false),
+            "status     systems\nConverged       12\n"
+        );
     }
 
     #[test]

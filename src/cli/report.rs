@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde::Serialize;
 use sparsebatch::{BatchReport, Status, SystemReport};
 
+use super::Global;
 use super::error::CliError;
 use super::input::Systems;
 use super::output::{self, SCHEMA, Skipped, Table, ms};
-use super::Global;
 
 /// Systems named in the summary of those that did not converge.
 const NAMED: usize = 10;
@@ -127,7 +127,13 @@ pub(crate) fn print(
 fn json<'a>(global: Global, context: &'a Context<'_>, report: &'a BatchReport) -> Report<'a> {
     let (min, mean, max) = report.iterations();
     let names = &context.systems.names;
-    let items = || report.systems.iter().enumerate().map(|(item, system)| describe(item, &names[item], system));
+    let items = || {
+        report
+            .systems
+            .iter()
+            .enumerate()
+            .map(|(item, system)| describe(item, &names[item], system))
+    };
     Report {
         schema: SCHEMA,
         command: "solve",
@@ -137,12 +143,20 @@ fn json<'a>(global: Global, context: &'a Context<'_>, report: &'a BatchReport) -
         rows: context.systems.nrows(),
         nnz: context.systems.batch.total_nnz(),
         converged: report.converged(),
-        status: report.status_counts().into_iter().map(|(s, n)| (s.name(), n)).collect(),
+        status: report
+            .status_counts()
+            .into_iter()
+            .map(|(s, n)| (s.name(), n))
+            .collect(),
         max_relative_residual: report.max_relative_residual(),
         max_relative_residual_all: report.max_relative_residual_all(),
         accepted_by_floor: report.accepted_by_floor(),
         iterations: Iterations { min, mean, max },
-        rungs: report.rung_counts().into_iter().map(|(r, n)| (r.name(), n)).collect(),
+        rungs: report
+            .rung_counts()
+            .into_iter()
+            .map(|(r, n)| (r.name(), n))
+            .collect(),
         backend: report.backend,
         backend_reason: context.backend_reason,
         device: &report.device,
@@ -164,7 +178,10 @@ fn json<'a>(global: Global, context: &'a Context<'_>, report: &'a BatchReport) -
             break_even_products: cost.break_even_products,
             share_of_solve: cost.share_of_solve,
         }),
-        unconverged: items().filter(|item| item.status != Status::Converged.name()).take(NAMED).collect(),
+        unconverged: items()
+            .filter(|item| item.status != Status::Converged.name())
+            .take(NAMED)
+            .collect(),
         items: global.verbose.then(|| items().collect()),
         skipped: &context.systems.skipped,
     }
@@ -200,18 +217,45 @@ fn text(global: Global, context: &Context<'_>, report: &BatchReport) -> String {
     let (min, mean, max) = report.iterations();
     let times = times(context, report);
     let mut lines: Vec<(&str, String)> = vec![
-        ("input", format!("{}: {}", context.input, context.systems.described())),
+        (
+            "input",
+            format!("{}: {}", context.input, context.systems.described()),
+        ),
         ("right-hand sides", context.rhs_source.clone()),
-        ("solver", format!("{} in {}, preconditioner {} ({})", report.solver, context.precision, report.preconditioner, report.reason)),
+        (
+            "solver",
+            format!(
+                "{} in {}, preconditioner {} ({})",
+                report.solver, context.precision, report.preconditioner, report.reason
+            ),
+        ),
         ("products", format!("{}, {}", report.format, report.kernel)),
-        ("device", format!("{}, {} ({})", report.backend, report.device, context.backend_reason)),
+        (
+            "device",
+            format!(
+                "{}, {} ({})",
+                report.backend, report.device, context.backend_reason
+            ),
+        ),
         ("converged", format!("{} of {systems}", report.converged())),
-        ("iterations", format!("min {min}, mean {mean:.1}, max {max}")),
+        (
+            "iterations",
+            format!("min {min}, mean {mean:.1}, max {max}"),
+        ),
         ("max ||b - A x|| / ||b||", residuals(report)),
-        ("times", format!("read {:.1} ms, plan {:.1} ms, solve {:.1} ms, total {:.1} ms", times.read, times.plan, times.solve, times.total)),
+        (
+            "times",
+            format!(
+                "read {:.1} ms, plan {:.1} ms, solve {:.1} ms, total {:.1} ms",
+                times.read, times.plan, times.solve, times.total
+            ),
+        ),
     ];
     if report.accepted_by_floor() > 0 {
-        lines.push(("by rounding floor", format!("{} of the converged", report.accepted_by_floor())));
+        lines.push((
+            "by rounding floor",
+            format!("{} of the converged", report.accepted_by_floor()),
+        ));
     }
     if let Some(cost) = &report.product_cost {
         lines.push(("cost of products", format!(
@@ -247,16 +291,30 @@ fn residuals(report: &BatchReport) -> String {
 
 /// One row per status and rung.
 fn groups(report: &BatchReport) -> Table {
-    let mut table = Table::new(&["status", "solved by", "systems", "iterations", "max residual"]);
+    let mut table = Table::new(&[
+        "status",
+        "solved by",
+        "systems",
+        "iterations",
+        "max residual",
+    ]);
     for (status, _) in report.status_counts() {
         for (rung, _) in report.rung_counts() {
-            let group = || report.systems.iter().filter(|s| s.outcome.status == status && s.rung == rung);
+            let group = || {
+                report
+                    .systems
+                    .iter()
+                    .filter(|s| s.outcome.status == status && s.rung == rung)
+            };
             let count = group().count();
             if count == 0 {
                 continue;
             }
             let iterations: u64 = group().map(|s| u64::from(s.outcome.iterations)).sum();
-            let residual = group().map(|s| s.outcome.relative_residual()).filter(|r| r.is_finite()).reduce(f64::max);
+            let residual = group()
+                .map(|s| s.outcome.relative_residual())
+                .filter(|r| r.is_finite())
+                .reduce(f64::max);
             table.row(vec![
                 status.name().to_owned(),
                 rung.name().to_owned(),
@@ -271,7 +329,13 @@ fn groups(report: &BatchReport) -> Table {
 
 /// The systems that did not converge: the first by name, how many more.
 fn unconverged(context: &Context<'_>, report: &BatchReport) -> String {
-    let failed = || report.systems.iter().enumerate().filter(|(_, s)| s.outcome.status != Status::Converged);
+    let failed = || {
+        report
+            .systems
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| s.outcome.status != Status::Converged)
+    };
     let count = failed().count();
     if count == 0 {
         return String::new();
@@ -281,7 +345,11 @@ fn unconverged(context: &Context<'_>, report: &BatchReport) -> String {
         .map(|(item, system)| {
             let name = &context.systems.names[item];
             let outcome = &system.outcome;
-            format!("{name} ({}, {:.1e})", outcome.status, outcome.relative_residual())
+            format!(
+                "{name} ({}, {:.1e})",
+                outcome.status,
+                outcome.relative_residual()
+            )
         })
         .collect();
     let more = match count.saturating_sub(NAMED) {
@@ -292,7 +360,16 @@ fn unconverged(context: &Context<'_>, report: &BatchReport) -> String {
 }
 
 fn per_system(context: &Context<'_>, report: &BatchReport) -> Table {
-    let mut table = Table::new(&["system", "rows", "entries", "status", "iterations", "restarts", "residual", "solved by"]);
+    let mut table = Table::new(&[
+        "system",
+        "rows",
+        "entries",
+        "status",
+        "iterations",
+        "restarts",
+        "residual",
+        "solved by",
+    ]);
     for (item, system) in report.systems.iter().enumerate() {
         let pattern = context.systems.batch.pattern(item);
         let outcome = &system.outcome;
@@ -311,5 +388,6 @@ fn per_system(context: &Context<'_>, report: &BatchReport) -> Table {
 }
 
 fn push(text: &mut String, line: std::fmt::Arguments<'_>) {
-    text.write_fmt(line).expect("writing to a string cannot fail");
+    text.write_fmt(line)
+        .expect("writing to a string cannot fail");
 }

@@ -80,7 +80,11 @@ pub(crate) fn solutions(
         return Ok(write_vector(path, x)?);
     }
     let offsets: Vec<i64> = offsets.iter().map(|&offset| offset as i64).collect();
-    let status: Vec<&str> = report.systems.iter().map(|s| s.outcome.status.name()).collect();
+    let status: Vec<&str> = report
+        .systems
+        .iter()
+        .map(|s| s.outcome.status.name())
+        .collect();
     Ok(write_arrays(path, Packing::Stored, |npz| {
         npz.add_i64("offsets", &offsets)?;
         npz.add_f64("x", x)?;

@@ -12,8 +12,7 @@ use sparsebatch::{
 use super::error::CliError;
 use super::input::{InputArgs, Systems};
 use super::options::{
-    FORMATS, MachineArgs, Perturbation, Precision, VectorSource, name_of, named,
-    not_negative,
+    FORMATS, MachineArgs, Perturbation, Precision, VectorSource, name_of, named, not_negative,
 };
 use super::progress::Progress;
 use super::report::{self, Context};
@@ -122,7 +121,11 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     let mut systems = args.input.read(global)?;
     check_square(&systems)?;
     let (mut b, rhs_source) = vectors::rhs(args.rhs.as_ref(), &mut systems)?;
-    let mut x0 = args.x0.as_deref().map(|path| vectors::x0(path, &systems)).transpose()?;
+    let mut x0 = args
+        .x0
+        .as_deref()
+        .map(|path| vectors::x0(path, &systems))
+        .transpose()?;
     let mut repeated = vec![&mut b];
     repeated.extend(x0.as_mut());
     let copies = usize::try_from(args.replicate.unwrap_or(1)).unwrap_or(usize::MAX);
@@ -141,7 +144,9 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     })?;
     drop(progress);
 
-    let offsets: Vec<usize> = (0..=systems.batch.nitems()).map(|i| systems.batch.row_offset(i)).collect();
+    let offsets: Vec<usize> = (0..=systems.batch.nitems())
+        .map(|i| systems.batch.row_offset(i))
+        .collect();
     if let Some(path) = &args.output {
         save::solutions(path, &offsets, &solved.x, &solved.report)?;
     }
@@ -161,7 +166,11 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     };
     let all_converged = solved.report.all_converged();
     report::print(global, &context, &solved.report)?;
-    Ok(if all_converged { Exit::Done } else { Exit::NotConverged })
+    Ok(if all_converged {
+        Exit::Done
+    } else {
+        Exit::NotConverged
+    })
 }
 
 fn solve<T: Scalar>(
@@ -169,8 +178,7 @@ fn solve<T: Scalar>(
     b: Vec<T>,
     x0: Option<Vec<T>>,
     options: &SolveOptions,
-) -> Result<Solved, CliError>
-{
+) -> Result<Solved, CliError> {
     let solver = BatchSolver::new(batch, options)?;
     let mut x = x0.unwrap_or_else(|| vec![T::ZERO; b.len()]);
     let report = solver.solve(&b, &mut x)?;

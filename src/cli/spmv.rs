@@ -9,7 +9,9 @@ use sparsebatch::cpu::{FormatChoice, KernelChoice};
 
 use super::error::CliError;
 use super::input::{InputArgs, Systems};
-use super::options::{FORMATS, KERNELS, MachineArgs, PRECISIONS, Precision, VectorSource, name_of, named};
+use super::options::{
+    FORMATS, KERNELS, MachineArgs, PRECISIONS, Precision, VectorSource, name_of, named,
+};
 use super::output::{self, SCHEMA, Skipped, Table, ms};
 use super::progress::Progress;
 use super::spmv_run::{self, Measured, Outcome};
@@ -117,7 +119,9 @@ struct Row {
 pub(crate) fn run(args: &SpmvArgs, global: Global) -> Result<Exit, CliError> {
     let backend_reason = args.machine.backend_reason()?;
     if args.kernel == SpmvKernel::All && args.output.is_some() {
-        return Err(CliError::input("--output takes the products of one kernel, expected no --kernel all"));
+        return Err(CliError::input(
+            "--output takes the products of one kernel, expected no --kernel all",
+        ));
     }
     super::save::check_endings(args.output.as_deref())?;
     if let Some(path) = &args.output {
@@ -137,7 +141,9 @@ pub(crate) fn run(args: &SpmvArgs, global: Global) -> Result<Exit, CliError> {
         }
     })?;
     drop(progress);
-    let wrong = rows.iter().find_map(|row| row.measured.as_ref().ok()?.wrong.clone());
+    let wrong = rows
+        .iter()
+        .find_map(|row| row.measured.as_ref().ok()?.wrong.clone());
     if let [only] = rows.as_slice()
         && let Err(refused) = &only.measured
     {
@@ -162,13 +168,18 @@ pub(crate) fn run(args: &SpmvArgs, global: Global) -> Result<Exit, CliError> {
         copy_gb_s: copy.gb_s,
         copy_bytes: copy.bytes,
         read_ms: ms(systems.read_time),
-        kernels: rows.into_iter().map(|row| Row::new(row, copy.gb_s)).collect(),
+        kernels: rows
+            .into_iter()
+            .map(|row| Row::new(row, copy.gb_s))
+            .collect(),
         skipped: systems.skipped.clone(),
     };
     output::result(global, &report, || report.text(&systems))?;
     match wrong {
         None => Ok(Exit::Done),
-        Some(wrong) => Err(CliError::Internal(format!("a product differs from the reference: {wrong}"))),
+        Some(wrong) => Err(CliError::Internal(format!(
+            "a product differs from the reference: {wrong}"
+        ))),
     }
 }
 
@@ -179,7 +190,9 @@ fn save_products(path: &std::path::Path, systems: &Systems, y: &[f64]) -> Result
         return Ok(write_vector(path, y)?);
     }
     let batch = &systems.batch;
-    let offsets: Vec<i64> = (0..=batch.nitems()).map(|i| batch.row_offset(i) as i64).collect();
+    let offsets: Vec<i64> = (0..=batch.nitems())
+        .map(|i| batch.row_offset(i) as i64)
+        .collect();
     Ok(write_arrays(path, Packing::Stored, |npz| {
         npz.add_i64("offsets", &offsets)?;
         npz.add_f64("y", y)
@@ -212,7 +225,10 @@ impl Row {
         };
         let (format, kernel, why) = match &measured {
             Some(m) => asked((m.explain.format, m.explain.kernel), m.explain.why.clone()),
-            None => asked((name_of(FORMATS, &row.format), name_of(KERNELS, &row.kernel)), String::new()),
+            None => asked(
+                (name_of(FORMATS, &row.format), name_of(KERNELS, &row.kernel)),
+                String::new(),
+            ),
         };
         let m = measured.as_ref();
         let rate = |units: f64, m: &Measured| units / m.median.as_secs_f64() * 1e-9;
@@ -243,14 +259,28 @@ impl Report {
         let mut text = String::new();
         let lines = [
             ("input", format!("{}: {}", self.input, systems.described())),
-            ("device", format!("{} ({}), {} threads, {}", self.backend, self.backend_reason, self.threads, self.precision)),
-            ("copy", format!("{:.1} GB/s, read and written, arrays of {}", self.copy_gb_s, output::bytes(self.copy_bytes))),
+            (
+                "device",
+                format!(
+                    "{} ({}), {} threads, {}",
+                    self.backend, self.backend_reason, self.threads, self.precision
+                ),
+            ),
+            (
+                "copy",
+                format!(
+                    "{:.1} GB/s, read and written, arrays of {}",
+                    self.copy_gb_s,
+                    output::bytes(self.copy_bytes)
+                ),
+            ),
         ];
         for (key, value) in lines {
             writeln!(text, "{key:<7} {value}").expect("writing to a string cannot fail");
         }
         let mut table = Table::new(&[
-            "format", "kernel", "time ms", "min ms", "GFLOP/s", "GB/s", "of copy", "plan ms", "products", "checked",
+            "format", "kernel", "time ms", "min ms", "GFLOP/s", "GB/s", "of copy", "plan ms",
+            "products", "checked",
         ]);
         for row in &self.kernels {
             let number = |value: Option<f64>, digits: usize| {
@@ -268,7 +298,8 @@ impl Report {
                 number(row.min_ms, 4),
                 number(row.gflops, 2),
                 number(row.gb_s, 1),
-                row.share_of_copy.map_or("-".to_owned(), |s| format!("{:.0} %", 100.0 * s)),
+                row.share_of_copy
+                    .map_or("-".to_owned(), |s| format!("{:.0} %", 100.0 * s)),
                 number(row.plan_ms, 2),
                 number(row.plan_products, 1),
                 checked,
@@ -277,7 +308,8 @@ impl Report {
         text.push('\n');
         text.push_str(&table.render(true));
         if let [only] = self.kernels.as_slice() {
-            writeln!(text, "\nchosen because {}", only.why).expect("writing to a string cannot fail");
+            writeln!(text, "\nchosen because {}", only.why)
+                .expect("writing to a string cannot fail");
         }
         text
     }

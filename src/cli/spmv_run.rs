@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 use sparsebatch::cpu::{Explain, FormatChoice, KernelChoice, PlanOptions, SpmvPlan};
-use sparsebatch::{Batch, Csr, Pattern, Scalar};
+use sparsebatch::{Batch, Csr, Scalar};
 
 use super::error::CliError;
 use super::output::bytes;
@@ -81,7 +81,11 @@ pub(crate) fn measure<T: Scalar>(
     let copy = copy_bandwidth()?;
     let mut rows = Vec::new();
     for &(format, kernel) in choices {
-        let options = PlanOptions { format, kernel, ..PlanOptions::default() };
+        let options = PlanOptions {
+            format,
+            kernel,
+            ..PlanOptions::default()
+        };
         let plan = match &single {
             Some(matrix) => SpmvPlan::new(matrix, &options),
             None => SpmvPlan::new(batch, &options),
@@ -90,7 +94,11 @@ pub(crate) fn measure<T: Scalar>(
             Ok(plan) => Ok(run(&plan, x, &mut y, &reference)?),
             Err(refused) => Err(refused.to_string()),
         };
-        rows.push(Row { format, kernel, measured });
+        rows.push(Row {
+            format,
+            kernel,
+            measured,
+        });
     }
     Ok(Outcome {
         copy,
@@ -147,7 +155,9 @@ fn useful_bytes<T: Scalar>(explain: &Explain) -> usize {
         ("ell" | "hyb", _) | ("sellp", "rows") if explain.nitems == 1 => 4,
         _ => 0,
     };
-    explain.product_bytes.saturating_sub(explain.padding * (size_of::<T>() + index))
+    explain
+        .product_bytes
+        .saturating_sub(explain.padding * (size_of::<T>() + index))
 }
 
 /// One row of a product in f64, and the scale of its error.
@@ -168,9 +178,9 @@ fn reference<T: Scalar>(batch: &Batch<T>, x: &[T]) -> Vec<Expected> {
         let x = &x[batch.col_offset(item)..batch.col_offset(item + 1)];
         for row in 0..pattern.nrows() {
             let entries = pattern.row(row);
-            let terms = entries.clone().map(|k| {
-                values[k].to_f64() * x[pattern.col_idx()[k] as usize].to_f64()
-            });
+            let terms = entries
+                .clone()
+                .map(|k| values[k].to_f64() * x[pattern.col_idx()[k] as usize].to_f64());
             let (value, scale) = terms.fold((0.0, 0.0), |(sum, abs), t| (sum + t, abs + t.abs()));
             let rounded = T::from_f64(value).to_f64();
             rows.push(Expected {
@@ -211,8 +221,13 @@ fn check<T: Scalar>(y: &[T], reference: &[Expected]) -> (f64, Option<String>) {
 /// The bandwidth of a copy on all threads, over two arrays that together are twice the last-level
 /// cache, at most 512 MiB each and a quarter of the memory available: the median of five.
 fn copy_bandwidth() -> Result<Copy, CliError> {
-    let most = (512 << 20).min(available_memory().unwrap_or(1 << 30) / 8).max(1 << 20);
-    let len = last_level_cache().unwrap_or(64 << 20).clamp((64 << 20).min(most), most) / 8;
+    let most = (512 << 20)
+        .min(available_memory().unwrap_or(1 << 30) / 8)
+        .max(1 << 20);
+    let len = last_level_cache()
+        .unwrap_or(64 << 20)
+        .clamp((64 << 20).min(most), most)
+        / 8;
     let source = filled(len, 1.0)?;
     let mut target = filled(len, 0.0)?;
     let mut times: Vec<Duration> = (0..6)
@@ -242,9 +257,9 @@ const CHUNK: usize = 1 << 16;
 
 fn filled(len: usize, value: f64) -> Result<Vec<f64>, CliError> {
     let mut array = Vec::new();
-    array.try_reserve_exact(len).map_err(|_| {
-        CliError::Internal(format!("no memory for an array of {}", bytes(8 * len)))
-    })?;
+    array
+        .try_reserve_exact(len)
+        .map_err(|_| CliError::Internal(format!("no memory for an array of {}", bytes(8 * len))))?;
     array.resize(len, value);
     Ok(array)
 }
@@ -274,7 +289,11 @@ mod tests {
         let (worst, wrong) = check(&[2.0, 31.5], &expected());
 
         assert_eq!(worst, f64::INFINITY);
-        assert!(wrong.unwrap().starts_with("row 1 is 3.15e1, expected 3.1e1"));
+        assert!(
+            wrong
+                .unwrap()
+                .starts_with("row 1 is 3.15e1, expected 3.1e1")
+        );
     }
 
     #[test]
