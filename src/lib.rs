@@ -48,3 +48,8 @@
 pub use sparsebatch_cpu_ref as cpu;
 pub use sparsebatch_formats::*;
 pub use sparsebatch_solvers::*;
+
+/// The README's program is compiled and run with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
