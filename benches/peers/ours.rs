@@ -45,9 +45,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["write", dir] => write(Path::new(dir)),
         ["measure", dir, threads] => {
             let threads = threads.parse()?;
-            rayon::ThreadPoolBuilder::new().num_threads(threads).build()?.install(|| {
-                measure(Path::new(dir), threads)
-            })
+            // The pool of all calls, so that no call crosses from one pool to another.
+            rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+            measure(Path::new(dir), threads)
         }
         _ => {
             println!("peers: run benches/peers/run.sh");
@@ -64,6 +64,7 @@ fn write(dir: &Path) -> Result<(), Box<dyn Error>> {
     for (case, matrix) in cases() {
         let (a, dir) = (matrix(), dir.join(file_name(case)));
         fs::create_dir_all(&dir)?;
+        fs::write(dir.join("case"), case)?;
         let x = common::vector(a.ncols());
         let integers = |v: &[i32]| v.iter().flat_map(|i| i.to_le_bytes()).collect::<Vec<u8>>();
         let reals = |v: &[f64]| v.iter().flat_map(|i| i.to_le_bytes()).collect::<Vec<u8>>();

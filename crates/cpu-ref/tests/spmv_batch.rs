@@ -87,8 +87,8 @@ fn several_right_hand_sides_of_a_batch() {
 
 #[test]
 fn large_items_and_many_items_are_shared_between_threads() {
-    check_uniform(&integer_batch(&banded::<f64>(30_000, 30_000), 3), 2);
-    check_uniform(&integer_batch(&banded::<f64>(50, 50), 4_000), 1);
+    check_uniform(&integer_batch(&banded::<f64>(12_000, 12_000), 3), 2);
+    check_uniform(&integer_batch(&banded::<f64>(50, 50), 1_000), 1);
 }
 
 #[test]
@@ -109,7 +109,9 @@ fn shared_values_serve_every_item() {
         let plan = SpmvPlan::new(&shared, &options).unwrap();
         plan.apply(1.0, &interleave(&x, 21), 0.0, &mut found).unwrap();
         assert_eq!(found, interleave(&expected, 21), "{options:?}");
-        assert!(plan.explain().matrix_bytes < 21 * 8 * a.nnz());
+        if options.format == FormatChoice::Csr {
+            assert_eq!(plan.explain().stored_len, a.nnz());
+        }
     }
 }
 
