@@ -1,9 +1,14 @@
 //! CPU reference and multicore SIMD backend of sparsebatch.
 #![deny(unsafe_code)]
 
+pub mod lanes;
 mod outcome;
+mod residual;
+mod simd;
 
 pub use outcome::{Criteria, Outcome, PerSystem, Status};
+pub use residual::{norm2, residual, residual_magnitude};
+pub use simd::{CpuScalar, Isa};
 
 /// Placeholder until the SpMV branch is merged.
 #[derive(Clone, Debug, Default, PartialEq)]
