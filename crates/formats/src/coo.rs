@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{check_i32, check_index, check_len};
-use crate::{FormatError, Matrix, Pattern, Scalar};
+use crate::{Csr, FormatError, Matrix, Pattern, Scalar};
 
 /// Where the entries of a COO matrix stand.
 ///
@@ -148,35 +148,7 @@ impl<T: Scalar> Coo<T> {
         col_idx: &[i32],
         values: &[T],
     ) -> Result<Self, FormatError> {
-        check_i32("nrows", nrows)?;
-        check_i32("ncols", ncols)?;
-        check_i32("nnz", values.len())?;
-        check_len("row_idx", values.len(), row_idx.len())?;
-        check_len("col_idx", values.len(), col_idx.len())?;
-        for (position, (&row, &col)) in row_idx.iter().zip(col_idx).enumerate() {
-            check_index("row_idx", position, row, nrows)?;
-            check_index("col_idx", position, col, ncols)?;
-        }
-        let mut order: Vec<u32> = (0..values.len() as u32).collect();
-        order.sort_by_key(|&k| (row_idx[k as usize], col_idx[k as usize]));
-        let mut rows: Vec<i32> = Vec::with_capacity(order.len());
-        let mut cols: Vec<i32> = Vec::with_capacity(order.len());
-        let mut sums: Vec<T> = Vec::with_capacity(order.len());
-        for k in order {
-            let (row, col, value) = (row_idx[k as usize], col_idx[k as usize], values[k as usize]);
-            match sums.last_mut() {
-                Some(sum) if rows.last() == Some(&row) && cols.last() == Some(&col) => {
-                    *sum += value;
-                }
-                _ => {
-                    rows.push(row);
-                    cols.push(col);
-                    sums.push(value);
-                }
-            }
-        }
-        let pattern = CooPattern::new_unvalidated(nrows, ncols, rows, cols);
-        Self::from_parts(Arc::new(pattern), sums)
+        Csr::from_triplets(nrows, ncols, row_idx, col_idx, values).map(Self::from)
     }
 
     /// Row of each entry, ascending.

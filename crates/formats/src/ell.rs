@@ -86,6 +86,26 @@ impl EllPattern {
         })
     }
 
+    /// For arrays that hold the invariants by construction.
+    pub(crate) fn new_unvalidated(
+        nrows: usize,
+        ncols: usize,
+        width: usize,
+        nnz: usize,
+        col_idx: Vec<i32>,
+    ) -> Self {
+        debug_assert!(
+            Self::try_new(nrows, ncols, width, col_idx.clone()).is_ok_and(|p| p.nnz == nnz)
+        );
+        Self {
+            nrows,
+            ncols,
+            width,
+            nnz,
+            col_idx,
+        }
+    }
+
     /// Slots per row.
     pub fn width(&self) -> usize {
         self.width

@@ -51,6 +51,12 @@ impl HybPattern {
         Ok(Self { ell, coo })
     }
 
+    /// For parts that fit together by construction.
+    pub(crate) fn new_unvalidated(ell: EllPattern, coo: CooPattern) -> Self {
+        debug_assert!(Self::try_new(ell.clone(), coo.clone()).is_ok());
+        Self { ell, coo }
+    }
+
     /// The ELL part.
     pub fn ell(&self) -> &EllPattern {
         &self.ell

@@ -118,6 +118,41 @@ impl SellPPattern {
         })
     }
 
+    /// For arrays that hold the invariants by construction.
+    pub(crate) fn new_unvalidated(
+        ncols: usize,
+        (slice_size, threads_per_row): (usize, usize),
+        nnz: usize,
+        slice_ptr: Vec<i32>,
+        row_perm: Vec<i32>,
+        col_idx: Vec<i32>,
+    ) -> Self {
+        let pattern = Self {
+            ncols,
+            slice_size,
+            threads_per_row,
+            nnz,
+            slice_ptr,
+            row_perm,
+            col_idx,
+        };
+        debug_assert!(pattern.is_valid());
+        pattern
+    }
+
+    /// Whether the pattern passes its own validation.
+    fn is_valid(&self) -> bool {
+        Self::try_new(
+            self.ncols,
+            self.slice_size,
+            self.threads_per_row,
+            self.slice_ptr.clone(),
+            self.row_perm.clone(),
+            self.col_idx.clone(),
+        )
+        .is_ok_and(|valid| valid == *self)
+    }
+
     /// Rows per slice, b.
     pub fn slice_size(&self) -> usize {
         self.slice_size
