@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::Triad;
 use serde_json::json;
-use sparsebatch_cpu_ref::{FormatChoice, KernelChoice, PlanOptions, SpmvPlan};
+use sparsebatch_cpu_ref::{FormatChoice, KernelChoice, SpmvOptions, SpmvPlan};
 use sparsebatch_formats::Csr;
 
 /// Products per kernel; the medians are reported.
@@ -23,7 +23,7 @@ fn cases() -> [(&'static str, fn() -> Csr<f64>); 3] {
     [
         ("laplace7 150^3", || common::laplace7(150)),
         ("laplace7 200^3", || common::laplace7(200)),
-        ("pareto 300k", || common::pareto(300_000)),
+        ("pareto 300k", || common::scattered(300_000)),
     ]
 }
 
@@ -88,7 +88,7 @@ fn measure(dir: &Path, threads: usize) -> Result<(), Box<dyn Error>> {
         let mut y = vec![0.0; a.nrows()];
         let mut triad = Triad::new(2 * a.nrows());
         for (name, format, kernel) in KERNELS {
-            let options = PlanOptions { format, kernel, ..PlanOptions::default() };
+            let options = SpmvOptions { format, kernel, ..SpmvOptions::default() };
             let plan = match SpmvPlan::new(&a, &options) {
                 Ok(plan) => plan,
                 Err(error) => {

@@ -1,11 +1,17 @@
-//! Multicore CPU backend.
+//! CPU reference and multicore SIMD backend of sparsebatch.
 #![deny(unsafe_code)]
 
 mod error;
+pub mod lanes;
+mod outcome;
 pub mod par;
 mod plan;
+mod residual;
 pub mod seq;
 mod simd;
 
 pub use error::CpuError;
-pub use plan::{Explain, FormatChoice, KernelChoice, PlanOptions, PlanSource, SpmvPlan};
+pub use outcome::{Criteria, Outcome, PerSystem, Status};
+pub use plan::{Explain, FormatChoice, KernelChoice, SpmvOptions, PlanSource, SpmvPlan};
+pub use residual::{norm2, residual, residual_magnitude};
+pub use simd::{CpuScalar, Isa};

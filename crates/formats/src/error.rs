@@ -78,6 +78,14 @@ pub enum FormatError {
         /// Slots allowed by the options.
         limit: u128,
     },
+    /// An array does not fit the memory that is left.
+    #[error("{what} would take {bytes} bytes, more than could be allocated")]
+    Memory {
+        /// The array.
+        what: &'static str,
+        /// Its size.
+        bytes: u128,
+    },
     /// A parameter is outside its range.
     #[error("{name} is {found}, expected {expected}")]
     Parameter {
@@ -151,6 +159,22 @@ pub(crate) fn check_i32(what: &'static str, found: usize) -> Result<i32, FormatE
         found: found as u128,
         limit: i32::MAX as u128,
     })
+}
+
+/// An empty array with room for `len` elements.
+pub(crate) fn reserve<T>(what: &'static str, len: u128) -> Result<Vec<T>, FormatError> {
+    let refused = FormatError::Memory {
+        what,
+        bytes: len.saturating_mul(size_of::<T>() as u128),
+    };
+    let Ok(len) = usize::try_from(len) else {
+        return Err(refused);
+    };
+    let mut array = Vec::new();
+    match array.try_reserve_exact(len) {
+        Ok(()) => Ok(array),
+        Err(_) => Err(refused),
+    }
 }
 
 /// Checks an array's length.

@@ -111,8 +111,8 @@ fn bucket_by_row<T: Scalar>(
 fn sum_duplicates<T: Scalar>(row_ptr: &mut [i32], cols: &mut Vec<i32>, values: &mut Vec<T>) {
     let mut row_entries: Vec<(i32, T)> = Vec::new();
     let (mut start, mut end_of_kept) = (0, 0);
-    for row in 1..row_ptr.len() {
-        let range = start..row_ptr[row] as usize;
+    for row_end in row_ptr.iter_mut().skip(1) {
+        let range = start..*row_end as usize;
         start = range.end;
         if !cols[range.clone()].is_sorted() {
             row_entries.clear();
@@ -132,7 +132,7 @@ fn sum_duplicates<T: Scalar>(row_ptr: &mut [i32], cols: &mut Vec<i32>, values: &
                 end_of_kept += 1;
             }
         }
-        row_ptr[row] = end_of_kept as i32;
+        *row_end = end_of_kept as i32;
     }
     cols.truncate(end_of_kept);
     values.truncate(end_of_kept);

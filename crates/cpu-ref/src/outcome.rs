@@ -1,0 +1,146 @@
+//! How a solve of one system ended: [`Status`] and [`Outcome`].
+
+use std::fmt;
+
+/// How the solve of one system ended. The names are the same in Rust, JSON and files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum Status {
+    /// The true residual, recomputed from `b - A x`, passes the test.
+    Converged = 0,
+    /// The iteration limit was reached first.
+    MaxIterations = 1,
+    /// `r'z` (CG) or `r^'r` (BiCGStab) vanished: no next direction exists. In CG also a negative
+    /// `r'z`, which means that the preconditioner is not positive definite.
+    BreakdownRho = 2,
+    /// BiCGStab's stabilising step vanished: `t't` or `t's` is zero.
+    BreakdownOmega = 3,
+    /// BiCGStab's `r^'v` vanished.
+    BreakdownAlpha = 4,
+    /// NaN or an infinity, in the input or by overflow inside the solve.
+    NonFinite = 5,
+    /// CG met `p'Ap <= 0`: the matrix is not positive definite.
+    Indefinite = 6,
+    /// The preconditioner needs a diagonal entry that is zero or not stored.
+    ZeroDiagonal = 7,
+    /// The preconditioner met a zero or (IC(0)) negative pivot, or a singular block.
+    SingularPreconditioner = 8,
+    /// The direct solver found no pivot: the matrix is singular to working precision.
+    Singular = 9,
+    /// The recurrence passed the test and the true residual did not, after all restarts.
+    Stagnated = 10,
+}
+
+impl Status {
+    /// Every status, in the order of their codes.
+    pub const ALL: [Self; 11] = [
+        Self::Converged,
+        Self::MaxIterations,
+        Self::BreakdownRho,
+        Self::BreakdownOmega,
+        Self::BreakdownAlpha,
+        Self::NonFinite,
+        Self::Indefinite,
+        Self::ZeroDiagonal,
+        Self::SingularPreconditioner,
+        Self::Singular,
+        Self::Stagnated,
+    ];
+
+    /// The name, as in Rust.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Converged => "Converged",
+            Self::MaxIterations => "MaxIterations",
+            Self::BreakdownRho => "BreakdownRho",
+            Self::BreakdownOmega => "BreakdownOmega",
+            Self::BreakdownAlpha => "BreakdownAlpha",
+            Self::NonFinite => "NonFinite",
+            Self::Indefinite => "Indefinite",
+            Self::ZeroDiagonal => "ZeroDiagonal",
+            Self::SingularPreconditioner => "SingularPreconditioner",
+            Self::Singular => "Singular",
+            Self::Stagnated => "Stagnated",
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What is known of one system after a solve.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// How the solve ended.
+    pub status: Status,
+    /// Iterations over all restarts. An iteration of CG is one product, of BiCGStab two.
+    pub iterations: u32,
+    /// How often the solver started again from a recomputed residual.
+    pub restarts: u32,
+    /// `||b - A x||_2`, recomputed from the returned `x` in the working precision; NaN when it
+    /// is not finite.
+    pub residual_norm: f64,
+    /// `||b||_2`.
+    pub rhs_norm: f64,
+    /// Converged by the rounding floor rather than by the tolerance.
+    pub accepted_by_floor: bool,
+    /// Norm of the recurrence's residual before the first iteration and after each one; empty
+    /// unless asked for.
+    pub history: Vec<f64>,
+}
+
+impl Outcome {
+    /// `||b - A x||_2 / ||b||_2`; 0 when both vanish.
+    pub fn relative_residual(&self) -> f64 {
+        if self.residual_norm == 0.0 {
+            0.0
+        } else {
+            self.residual_norm / self.rhs_norm
+        }
+    }
+}
+
+/// One value for all systems, or one for each.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PerSystem<V> {
+    /// The same for all.
+    All(V),
+    /// One per system, in the batch's order.
+    Each(Vec<V>),
+}
+
+impl<V: Copy> PerSystem<V> {
+    /// The value of one system.
+    pub fn get(&self, system: usize) -> V {
+        match self {
+            Self::All(value) => *value,
+            Self::Each(values) => values[system],
+        }
+    }
+}
+
+/// When an iterative solve of a system ends.
+///
+/// The test is `||b - A x||_2 <= max(abs_tol, rel_tol * ||b||_2)`, on entry and after each
+/// iteration on the recurrence's residual, and again on the recomputed one before a system counts
+/// as converged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Criteria {
+    /// Relative to `||b||_2`.
+    pub rel_tol: PerSystem<f64>,
+    /// Absolute.
+    pub abs_tol: PerSystem<f64>,
+    /// Most iterations, restarts included.
+    pub max_iters: PerSystem<u32>,
+    /// How often a solve may start again from the recomputed residual, after the recurrence ran
+    /// ahead of it or broke down.
+    pub max_restarts: u32,
+    /// When given, `||b - A x||_2 <= floor * eps * || |A||x| + |b| ||_2` is accepted too.
+    pub floor: Option<f64>,
+    /// Whether outcomes hold the residual history.
+    pub history: bool,
+}

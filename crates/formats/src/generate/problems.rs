@@ -1,0 +1,395 @@
+//! The benchmark families of the batched solvers: `tri`, `lap2d`, `rand9`, and their mixes.
+//!
+//! All arithmetic is IEEE binary64 in the written order, without fused multiply-add, so that any
+//! implementation makes the same bits; [`checksum`] proves it.
+
+use std::sync::Arc;
+
+use super::rng::{self, key, keyed};
+use crate::error::{check_i32, check_len, reserve};
+use crate::{
+    Batch, BatchCsr, BatchValues, CsrPattern, FormatError, Pattern, RaggedCsr, Scalar,
+    UniformBatch, View,
+};
+
+/// A family of systems; all systems of one size share their pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// 3-point stencil, symmetric positive definite, 3n - 2 entries.
+    Tri,
+    /// 5-point stencil on an m x m grid, n = m * m, symmetric positive definite, 5n - 4m entries.
+    Lap2d,
+    /// Nonsymmetric, 9 entries a row at random places, strictly diagonally dominant by 5 % with
+    /// rows scaled by 1 to 10. n is at least 9.
+    Rand9,
+}
+
+impl Family {
+    /// The family's name: `"tri"`, `"lap2d"`, `"rand9"`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tri => "tri",
+            Self::Lap2d => "lap2d",
+            Self::Rand9 => "rand9",
+        }
+    }
+}
+
+/// The members of [`mix`]: families and rows. The first eight are those of [`mix_spd`].
+pub const MIX: [(Family, usize); 12] = [
+    (Family::Tri, 32),
+    (Family::Tri, 64),
+    (Family::Tri, 128),
+    (Family::Tri, 256),
+    (Family::Tri, 512),
+    (Family::Tri, 1024),
+    (Family::Lap2d, 256),
+    (Family::Lap2d, 900),
+    (Family::Rand9, 54),
+    (Family::Rand9, 144),
+    (Family::Rand9, 512),
+    (Family::Rand9, 992),
+];
+
+/// A batch and its right-hand sides, item-major, one per item.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GeneratedBatch<T> {
+    /// The matrices.
+    pub batch: Batch<T>,
+    /// The right-hand sides, item after item.
+    pub rhs: Vec<T>,
+}
+
+impl<T: Scalar> GeneratedBatch<T> {
+    /// The same systems in another precision, each number rounded to nearest.
+    pub fn cast<U: Scalar>(&self) -> GeneratedBatch<U> {
+        GeneratedBatch {
+            batch: self.batch.cast(),
+            rhs: self.rhs.iter().map(|v| U::from_f64(v.to_f64())).collect(),
+        }
+    }
+}
+
+/// One family at one size: its pattern, and the values and right-hand side of any item.
+///
+/// # Examples
+/// ```
+/// use sparsebatch_formats::generate::{Family, Problem};
+/// let problem = Problem::new(Family::Tri, 4)?;
+/// assert_eq!(problem.pattern().col_idx(), [0, 1, 0, 1, 2, 1, 2, 3, 2, 3]);
+/// let generated = problem.batch(3)?;
+/// assert_eq!(generated.rhs.len(), 12);
+/// # Ok::<(), sparsebatch_formats::FormatError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Problem {
+    family: Family,
+    pattern: Arc<CsrPattern>,
+}
+
+impl Problem {
+    /// Builds the pattern of `family` with `nrows` rows.
+    ///
+    /// # Errors
+    /// [`FormatError::Parameter`] when `nrows` is no square (`lap2d`) or below 9 (`rand9`),
+    /// [`FormatError::TooLarge`] when rows or entries exceed `i32`.
+    pub fn new(family: Family, nrows: usize) -> Result<Self, FormatError> {
+        check_i32("nrows", nrows)?;
+        let pattern = match family {
+            Family::Tri => tri_pattern(nrows)?,
+            Family::Lap2d => lap2d_pattern(nrows)?,
+            Family::Rand9 => rand9_pattern(nrows)?,
+        };
+        Ok(Self {
+            family,
+            pattern: Arc::new(pattern),
+        })
+    }
+
+    /// The family.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    /// The pattern of every item.
+    pub fn pattern(&self) -> &Arc<CsrPattern> {
+        &self.pattern
+    }
+
+    /// Appends the values of item `item`, in CSR order.
+    pub fn push_values(&self, item: u64, out: &mut Vec<f64>) {
+        match self.family {
+            Family::Tri => self.push_tri(item, out),
+            Family::Lap2d => self.push_lap2d(item, out),
+            Family::Rand9 => self.push_rand9(item, out),
+        }
+    }
+
+    /// Appends the right-hand side of item `item`: uniform in [-1, 1).
+    pub fn push_rhs(&self, item: u64, out: &mut Vec<f64>) {
+        let stream = match self.family {
+            Family::Tri => 4,
+            Family::Lap2d => 12,
+            Family::Rand9 => 23,
+        };
+        let key = key(stream, item);
+        out.extend((0..self.pattern.nrows() as u64).map(|row| 2.0 * keyed(key, row) - 1.0));
+    }
+
+    /// The first `nitems` systems as a uniform batch.
+    ///
+    /// # Errors
+    /// [`FormatError::Memory`] when the values or right-hand sides do not fit.
+    pub fn batch(&self, nitems: usize) -> Result<GeneratedBatch<f64>, FormatError> {
+        let count = |len: usize| len as u128 * nitems as u128;
+        let mut values = reserve("values of the batch", count(self.pattern.nnz()))?;
+        let mut rhs = reserve("right-hand sides of the batch", count(self.pattern.nrows()))?;
+        for item in 0..nitems as u64 {
+            self.push_values(item, &mut values);
+            self.push_rhs(item, &mut rhs);
+        }
+        let pattern = Arc::clone(&self.pattern);
+        let batch = UniformBatch::try_new(pattern, nitems, BatchValues::ItemMajor(values))?;
+        Ok(GeneratedBatch {
+            batch: Batch::Uniform(batch),
+            rhs,
+        })
+    }
+
+    fn push_tri(&self, item: u64, out: &mut Vec<f64>) {
+        let (off_key, diagonal_key) = (key(2, item), key(3, item));
+        let shift = 0.1 + 0.4 * rng::uniform(1, item, 0);
+        let off = |k: usize| -(1.0 - 0.05 * keyed(off_key, k as u64));
+        for row in 0..self.pattern.nrows() {
+            if row > 0 {
+                out.push(off(row - 1));
+            }
+            out.push((2.0 + shift) + 0.1 * keyed(diagonal_key, row as u64));
+            if row + 1 < self.pattern.nrows() {
+                out.push(off(row));
+            }
+        }
+    }
+
+    fn push_lap2d(&self, item: u64, out: &mut Vec<f64>) {
+        let pattern = self.pattern.view();
+        let key = key(11, item);
+        for row in 0..pattern.nrows() {
+            out.extend(pattern.col_idx()[pattern.row(row)].iter().map(|&col| {
+                if col as usize == row {
+                    4.0 + 0.1 * keyed(key, row as u64)
+                } else {
+                    -1.0
+                }
+            }));
+        }
+    }
+
+    fn push_rand9(&self, item: u64, out: &mut Vec<f64>) {
+        let pattern = self.pattern.view();
+        let (weight_key, scale_key) = (key(21, item), key(22, item));
+        for row in 0..pattern.nrows() {
+            let scale = 1.0 + 9.0 * keyed(scale_key, row as u64);
+            let start = out.len();
+            let (mut sum, mut diagonal) = (0.0, start);
+            for k in pattern.row(row) {
+                if pattern.col_idx()[k] as usize == row {
+                    diagonal = out.len();
+                    out.push(0.0);
+                } else {
+                    let weight = 2.0 * keyed(weight_key, k as u64) - 1.0;
+                    sum += weight.abs();
+                    out.push(scale * weight);
+                }
+            }
+            out[diagonal] = scale * (1.05 * sum);
+        }
+    }
+}
+
+fn tri_pattern(nrows: usize) -> Result<CsrPattern, FormatError> {
+    check_i32("nnz", (3 * nrows).saturating_sub(2))?;
+    let mut row_ptr = vec![0];
+    let mut col_idx = Vec::with_capacity(3 * nrows);
+    for row in 0..nrows as i32 {
+        col_idx.extend((row - 1).max(0)..(row + 2).min(nrows as i32));
+        row_ptr.push(col_idx.len() as i32);
+    }
+    CsrPattern::try_new(nrows, nrows, row_ptr, col_idx)
+}
+
+fn lap2d_pattern(nrows: usize) -> Result<CsrPattern, FormatError> {
+    let m = nrows.isqrt();
+    if m * m != nrows {
+        return Err(FormatError::Parameter {
+            name: "nrows",
+            expected: "a square number (lap2d lives on an m x m grid)",
+            found: nrows.to_string(),
+        });
+    }
+    check_i32("nnz", 5 * nrows - 4 * m)?;
+    super::laplace::grid_pattern([m, m, 1], |[x, y, _]| x.abs() + y.abs() <= 1)
+}
+
+fn rand9_pattern(nrows: usize) -> Result<CsrPattern, FormatError> {
+    const PER_ROW: usize = 9;
+    if nrows < PER_ROW {
+        return Err(FormatError::Parameter {
+            name: "nrows",
+            expected: "at least 9 (rand9 has 9 entries a row)",
+            found: nrows.to_string(),
+        });
+    }
+    check_i32("nnz", PER_ROW * nrows)?;
+    let mut row_ptr = vec![0];
+    let mut col_idx = Vec::with_capacity(PER_ROW * nrows);
+    for row in 0..nrows {
+        let key = key(20, row as u64);
+        let mut columns = vec![row as i32];
+        for t in 0u64.. {
+            let col = (rng::mix(key.wrapping_add(t)) % nrows as u64) as i32;
+            if !columns.contains(&col) {
+                columns.push(col);
+            }
+            if columns.len() == PER_ROW {
+                break;
+            }
+        }
+        columns.sort_unstable();
+        col_idx.append(&mut columns);
+        row_ptr.push(col_idx.len() as i32);
+    }
+    CsrPattern::try_new(nrows, nrows, row_ptr, col_idx)
+}
+
+/// The ragged batch of all families: item i is system i of family `mix(key(99, i)) mod 12` of
+/// [`MIX`].
+///
+/// # Errors
+/// [`FormatError::Memory`] when the batch does not fit.
+pub fn mix(nitems: usize) -> Result<GeneratedBatch<f64>, FormatError> {
+    ragged(nitems, &MIX)
+}
+
+/// The ragged batch of the symmetric positive definite families: as [`mix`], mod 8.
+///
+/// # Errors
+/// [`FormatError::Memory`] when the batch does not fit.
+pub fn mix_spd(nitems: usize) -> Result<GeneratedBatch<f64>, FormatError> {
+    ragged(nitems, &MIX[..8])
+}
+
+fn ragged(nitems: usize, members: &[(Family, usize)]) -> Result<GeneratedBatch<f64>, FormatError> {
+    let problems = members
+        .iter()
+        .map(|&(family, nrows)| Problem::new(family, nrows))
+        .collect::<Result<Vec<_>, _>>()?;
+    let rows: usize = problems.iter().map(|p| p.pattern.nrows()).sum();
+    // No item has more than 10 entries a row: a bound that the sum over the items cannot pass.
+    let expected_rows = rows as u128 * nitems as u128 / problems.len() as u128;
+    drop(reserve::<[f64; 10]>("values of the batch", expected_rows)?);
+    let mut batch = RaggedCsr::new();
+    let mut rhs = Vec::new();
+    let mut values = Vec::new();
+    for item in 0..nitems as u64 {
+        let problem = &problems[(rng::mix(key(99, item)) % problems.len() as u64) as usize];
+        values.clear();
+        problem.push_values(item, &mut values);
+        problem.push_rhs(item, &mut rhs);
+        batch.push(View::new(problem.pattern.view(), &values));
+    }
+    Ok(GeneratedBatch {
+        batch: Batch::Ragged(batch),
+        rhs,
+    })
+}
+
+/// The fingerprint of a uniform batch: `acc = mix(acc ^ word)` from 0 over the row pointers, the
+/// columns, and the bits of the values, then of the right-hand sides, of the first 100 systems.
+///
+/// # Errors
+/// [`FormatError::Length`] when `rhs` does not hold one right-hand side per item.
+pub fn checksum(batch: &BatchCsr<f64>, rhs: &[f64]) -> Result<u64, FormatError> {
+    let pattern = batch.pattern();
+    check_len("rhs", pattern.nrows() * batch.nitems(), rhs.len())?;
+    let nitems = batch.nitems().min(100);
+    let mut acc = 0;
+    let mut add = |word: u64| acc = rng::mix(acc ^ word);
+    for &index in pattern.row_ptr().iter().chain(pattern.col_idx()) {
+        add(index as u64);
+    }
+    let mut values = Vec::with_capacity(pattern.nnz());
+    for item in 0..nitems {
+        values.clear();
+        batch.copy_values(item, &mut values);
+        values.iter().for_each(|value| add(value.to_bits()));
+    }
+    rhs[..nitems * pattern.nrows()]
+        .iter()
+        .for_each(|value| add(value.to_bits()));
+    Ok(acc)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_match_the_published_ones() {
+        let expected = [
+            0xb1e4_4d90_23a8_3199,
+            0x0df9_e70a_0b2d_c63b,
+            0xa21e_823d_7b9b_c7e5,
+            0xe9e2_4008_4d67_3d70,
+            0xaf8b_0fac_211f_d309,
+            0xad5b_cdd6_481b_d9fa,
+            0x7ec1_c3db_677d_f2df,
+            0x9a33_6918_7b38_8702,
+            0x4ceb_7f59_6753_2c0c,
+            0x5494_3fad_0ebc_b056,
+            0xf078_cf40_d638_93ee,
+            0x0af6_bb4a_dce4_4ab6,
+        ];
+
+        for ((family, nrows), expected) in MIX.into_iter().zip(expected) {
+            let generated = Problem::new(family, nrows).unwrap().batch(100).unwrap();
+            let Batch::Uniform(batch) = &generated.batch else {
+                panic!("a family makes a uniform batch");
+            };
+            let found = checksum(batch, &generated.rhs).unwrap();
+            assert_eq!(found, expected, "{} {nrows}", family.name());
+        }
+    }
+
+    #[test]
+    fn sizes_outside_a_family_are_refused() {
+        for (family, nrows) in [
+            (Family::Lap2d, 255),
+            (Family::Rand9, 8),
+            (Family::Tri, usize::MAX),
+            (Family::Tri, 1 << 30),
+        ] {
+            assert!(Problem::new(family, nrows).is_err(), "{family:?} {nrows}");
+        }
+        let huge = Problem::new(Family::Tri, 1024).unwrap().batch(usize::MAX);
+        assert!(matches!(huge, Err(FormatError::Memory { .. })));
+    }
+
+    #[test]
+    fn mix_items_are_the_systems_of_their_families() {
+        let generated = mix(20).unwrap();
+        let Batch::Ragged(batch) = &generated.batch else {
+            panic!("a mix is ragged");
+        };
+
+        for item in 0..20 {
+            let (family, nrows) = MIX[(rng::mix(key(99, item as u64)) % 12) as usize];
+            let problem = Problem::new(family, nrows).unwrap();
+            let mut values = Vec::new();
+            problem.push_values(item as u64, &mut values);
+            assert_eq!(batch.item(item).pattern(), problem.pattern().view());
+            assert_eq!(batch.item(item).values(), values);
+        }
+        assert_eq!(generated.rhs.len(), generated.batch.row_offset(20));
+    }
+}

@@ -1,0 +1,41 @@
+//! Why a batch was not solved at all.
+
+/// Why no system of a batch was solved. A system that does not converge is a result, not an
+/// error: see [`Status`](crate::Status).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SolveError {
+    /// A system has more rows than columns or the reverse.
+    #[error("system {item} is {nrows} x {ncols}, expected a square matrix")]
+    NotSquare {
+        /// The first such system.
+        item: usize,
+        /// Its rows.
+        nrows: usize,
+        /// Its columns.
+        ncols: usize,
+    },
+    /// A vector or an array of per-system options has another length than the batch asks for.
+    #[error("{what} has {found} entries, expected {expected}")]
+    Length {
+        /// The array.
+        what: &'static str,
+        /// The length that the batch asks for.
+        expected: usize,
+        /// Its length.
+        found: usize,
+    },
+    /// An option has a value outside its range.
+    #[error("{name} is {found}, expected {expected}")]
+    Option {
+        /// The option.
+        name: &'static str,
+        /// Its range.
+        expected: &'static str,
+        /// Its value.
+        found: String,
+    },
+    /// The CPU backend refused the batch or the options.
+    #[error(transparent)]
+    Cpu(#[from] sparsebatch_cpu_ref::CpuError),
+}

@@ -1,0 +1,236 @@
+//! What to solve with: [`SolveOptions`].
+
+use std::fmt;
+use std::str::FromStr;
+
+use sparsebatch_cpu_ref::PerSystem;
+use sparsebatch_formats::Scalar;
+
+use crate::SolveError;
+
+macro_rules! named {
+    ($t:ident, $what:literal, $($variant:ident => $name:literal),+) => {
+        impl $t {
+            /// Every choice, with its name.
+            pub const NAMES: &[(&str, Self)] = &[$(($name, Self::$variant)),+];
+
+            /// The name on the command line and in reports.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),+ }
+            }
+        }
+
+        impl fmt::Display for $t {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl FromStr for $t {
+            type Err = SolveError;
+
+            fn from_str(name: &str) -> Result<Self, SolveError> {
+                Self::NAMES.iter().find(|(n, _)| *n == name).map(|(_, v)| *v).ok_or_else(|| {
+                    SolveError::Option { name: $what, expected: concat!($($name, " "),+), found: name.to_owned() }
+                })
+            }
+        }
+    };
+}
+
+/// The method that solves a system first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// By a rule on pattern, symmetry and size; the report says what was taken and why.
+    #[default]
+    Auto,
+    /// Conjugate gradients, for symmetric positive definite matrices.
+    Cg,
+    /// BiCGStab, for any matrix.
+    BiCgStab,
+    /// Sparse LU without pivoting on a minimum-degree order, with one refinement.
+    Lu,
+}
+named!(Method, "solver", Auto => "auto", Cg => "cg", BiCgStab => "bicgstab", Lu => "lu");
+
+/// The preconditioner of the iterative methods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Preconditioner {
+    /// Jacobi, with 1 in the place of zero diagonal entries, so that it never fails.
+    #[default]
+    Auto,
+    /// None.
+    None,
+    /// The inverse of the diagonal; a zero diagonal entry ends the system with `ZeroDiagonal`.
+    Jacobi,
+    /// Inverses of diagonal blocks; see [`SolveOptions::block_size`].
+    BlockJacobi,
+    /// Incomplete LU on the matrix's own pattern.
+    Ilu0,
+    /// Incomplete Cholesky on the matrix's own lower pattern.
+    Ic0,
+}
+named!(Preconditioner, "precond", Auto => "auto", None => "none", Jacobi => "jacobi",
+    BlockJacobi => "block-jacobi", Ilu0 => "ilu0", Ic0 => "ic0");
+
+/// The order in which ILU(0) and IC(0) eliminate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// As the rows stand.
+    #[default]
+    Natural,
+    /// Minimum degree, computed once per pattern.
+    MinDegree,
+}
+named!(Order, "order", Natural => "natural", MinDegree => "min-degree");
+
+/// How the iterations of CG and BiCGStab run on the CPU.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Engine {
+    /// Whole solves of several systems side by side in SIMD lanes: the fast path.
+    #[default]
+    Fused,
+    /// All systems in step over repeated products of one SpMV plan: the reference, and the path
+    /// on which a chosen format or kernel and its preprocessing can be studied.
+    Composed(sparsebatch_cpu_ref::SpmvOptions),
+}
+
+/// How a batch is solved. `SolveOptions::default()` is a good start; set fields by name.
+///
+/// # Examples
+/// ```
+/// use sparsebatch_solvers::{Method, SolveOptions};
+/// let options = SolveOptions { method: Method::BiCgStab, rel_tol: Some(1e-8), ..Default::default() };
+/// assert_eq!(options.max_iters, 1000);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct SolveOptions {
+    /// The method.
+    pub method: Method,
+    /// The preconditioner.
+    pub preconditioner: Preconditioner,
+    /// The order of ILU(0) and IC(0).
+    pub order: Order,
+    /// Rows per block of block-Jacobi, 1 to 32; found from the pattern when absent.
+    pub block_size: Option<usize>,
+    /// Relative tolerance; absent: 1e-10 in f64, 1e-5 in f32.
+    pub rel_tol: Option<f64>,
+    /// Relative tolerances of the systems one by one, instead of `rel_tol`.
+    pub rel_tols: Option<Vec<f64>>,
+    /// Absolute tolerance.
+    pub abs_tol: f64,
+    /// Absolute tolerances of the systems one by one, instead of `abs_tol`.
+    pub abs_tols: Option<Vec<f64>>,
+    /// Most iterations.
+    pub max_iters: u32,
+    /// Iteration limits of the systems one by one, instead of `max_iters`.
+    pub max_iters_each: Option<Vec<u32>>,
+    /// Restarts from the recomputed residual within one solve.
+    pub max_restarts: u32,
+    /// Rounding floor C: `||b - A x|| <= C * eps * || |A||x| + |b| ||` is accepted too.
+    pub floor: Option<f64>,
+    /// Whether systems that did not converge climb the ladder: restart, stronger preconditioner,
+    /// sparse LU, pivoting LU.
+    pub fallback: bool,
+    /// Whether the report holds the residual history of every system.
+    pub history: bool,
+    /// How the iterations run.
+    pub engine: Engine,
+    /// Right-hand sides per system.
+    pub nrhs: usize,
+}
+
+impl Default for SolveOptions {
+    fn default() -> Self {
+        Self {
+            method: Method::Auto,
+            preconditioner: Preconditioner::Auto,
+            order: Order::Natural,
+            block_size: None,
+            rel_tol: None,
+            rel_tols: None,
+            abs_tol: 0.0,
+            abs_tols: None,
+            max_iters: 1000,
+            max_iters_each: None,
+            max_restarts: 4,
+            floor: None,
+            fallback: false,
+            history: false,
+            engine: Engine::Fused,
+            nrhs: 1,
+        }
+    }
+}
+
+impl SolveOptions {
+    /// The default relative tolerance of a precision: 1e-10 in f64, 1e-5 in f32.
+    pub fn default_rel_tol<T: Scalar>() -> f64 {
+        if T::NAME == "f64" { 1e-10 } else { 1e-5 }
+    }
+
+    /// The criteria for `systems` systems (items times right-hand sides).
+    ///
+    /// # Errors
+    /// [`SolveError::Length`] when an array has another length than there are systems,
+    /// [`SolveError::Option`] for a negative or NaN tolerance or floor.
+    pub fn criteria<T: Scalar>(
+        &self,
+        systems: usize,
+    ) -> Result<sparsebatch_cpu_ref::Criteria, SolveError> {
+        let rel_tol = self.rel_tol.unwrap_or_else(Self::default_rel_tol::<T>);
+        let tolerance = |name, value: f64| {
+            if value >= 0.0 {
+                Ok(())
+            } else {
+                Err(SolveError::Option {
+                    name,
+                    expected: "a number that is not negative",
+                    found: value.to_string(),
+                })
+            }
+        };
+        let per_system = |name, all: f64, each: &Option<Vec<f64>>| match each {
+            None => tolerance(name, all).map(|()| PerSystem::All(all)),
+            Some(each) => {
+                check_len(name, systems, each.len())?;
+                each.iter().try_for_each(|&value| tolerance(name, value))?;
+                Ok(PerSystem::Each(each.clone()))
+            }
+        };
+        if let Some(floor) = self.floor {
+            tolerance("floor", floor)?;
+        }
+        let max_iters = match &self.max_iters_each {
+            None => PerSystem::All(self.max_iters),
+            Some(each) => {
+                check_len("max_iters", systems, each.len())?;
+                PerSystem::Each(each.clone())
+            }
+        };
+        Ok(sparsebatch_cpu_ref::Criteria {
+            rel_tol: per_system("rel_tol", rel_tol, &self.rel_tols)?,
+            abs_tol: per_system("abs_tol", self.abs_tol, &self.abs_tols)?,
+            max_iters,
+            max_restarts: self.max_restarts,
+            floor: self.floor,
+            history: self.history,
+        })
+    }
+}
+
+pub(crate) fn check_len(
+    what: &'static str,
+    expected: usize,
+    found: usize,
+) -> Result<(), SolveError> {
+    if expected == found {
+        Ok(())
+    } else {
+        Err(SolveError::Length {
+            what,
+            expected,
+            found,
+        })
+    }
+}

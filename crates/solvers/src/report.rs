@@ -1,0 +1,174 @@
+//! What came out of a batched solve: [`BatchReport`].
+
+use std::fmt;
+use std::time::Duration;
+
+use sparsebatch_cpu_ref::{Outcome, Status};
+
+/// The step of the ladder that produced a system's result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Rung {
+    /// The method and preconditioner asked for.
+    First,
+    /// The same again, from the recomputed residual.
+    Restart,
+    /// BiCGStab with ILU(0) in minimum-degree order.
+    StrongerPreconditioner,
+    /// Sparse LU without pivoting on a minimum-degree order.
+    Lu,
+    /// Sparse LU with partial pivoting, system by system.
+    PivotingLu,
+}
+
+impl Rung {
+    /// Every rung, from the first to the last.
+    pub const ALL: [Self; 5] = [
+        Self::First,
+        Self::Restart,
+        Self::StrongerPreconditioner,
+        Self::Lu,
+        Self::PivotingLu,
+    ];
+
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Restart => "restart",
+            Self::StrongerPreconditioner => "stronger-preconditioner",
+            Self::Lu => "lu",
+            Self::PivotingLu => "pivoting-lu",
+        }
+    }
+}
+
+impl fmt::Display for Rung {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What is known of one system after a batched solve.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SystemReport {
+    /// Status, iterations, true residual; of the rung that produced the returned `x`, with the
+    /// iterations of all rungs summed.
+    pub outcome: Outcome,
+    /// The rung that produced the returned `x`.
+    pub rung: Rung,
+}
+
+/// The cost of composed products, for the question whether a plan paid for itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProductCost {
+    /// Batched products done.
+    pub products: u64,
+    /// Time in products, in total.
+    pub product_time: Duration,
+    /// Time of the SpMV plan's analysis and conversion.
+    pub plan_time: Duration,
+    /// Products after which the plan's cost is below one per cent of the time spent in products.
+    pub break_even_products: u64,
+    /// Share of the whole solve spent in products, 0 to 1.
+    pub share_of_solve: f64,
+}
+
+/// What came out of a batched solve, system by system (item by item, and within an item
+/// right-hand side by right-hand side).
+#[derive(Clone, Debug, PartialEq)]
+pub struct BatchReport {
+    /// One entry per system.
+    pub systems: Vec<SystemReport>,
+    /// The method that ran first, by name.
+    pub solver: &'static str,
+    /// The preconditioner that ran first, by name.
+    pub preconditioner: &'static str,
+    /// Why `auto` took them; what was asked for otherwise.
+    pub reason: String,
+    /// `"cpu"` or `"gpu"`.
+    pub backend: &'static str,
+    /// The device, e.g. instruction set and threads.
+    pub device: String,
+    /// The matrix format of the products.
+    pub format: &'static str,
+    /// The kernel of the products.
+    pub kernel: String,
+    /// Analysis, once per pattern: orders, symbolic factors, SpMV plan.
+    pub plan_time: Duration,
+    /// The solve itself.
+    pub solve_time: Duration,
+    /// Of the composed engine alone.
+    pub product_cost: Option<ProductCost>,
+}
+
+impl BatchReport {
+    /// Systems that converged.
+    pub fn converged(&self) -> usize {
+        self.systems
+            .iter()
+            .filter(|s| s.outcome.status == Status::Converged)
+            .count()
+    }
+
+    /// Whether every system converged; true for an empty batch.
+    pub fn all_converged(&self) -> bool {
+        self.converged() == self.systems.len()
+    }
+
+    /// How many systems ended with each status that occurred, in the order of [`Status::ALL`].
+    pub fn status_counts(&self) -> Vec<(Status, usize)> {
+        count(Status::ALL, |status| {
+            self.systems
+                .iter()
+                .filter(|s| s.outcome.status == status)
+                .count()
+        })
+    }
+
+    /// How many systems each rung that occurred is responsible for.
+    pub fn rung_counts(&self) -> Vec<(Rung, usize)> {
+        count(Rung::ALL, |rung| {
+            self.systems.iter().filter(|s| s.rung == rung).count()
+        })
+    }
+
+    /// The largest true relative residual over the converged systems; `None` when there is none.
+    pub fn max_relative_residual(&self) -> Option<f64> {
+        let converged = self
+            .systems
+            .iter()
+            .filter(|s| s.outcome.status == Status::Converged);
+        converged
+            .map(|s| s.outcome.relative_residual())
+            .reduce(f64::max)
+    }
+
+    /// The largest true relative residual over all systems in which it is finite.
+    pub fn max_relative_residual_all(&self) -> Option<f64> {
+        let all = self.systems.iter().map(|s| s.outcome.relative_residual());
+        all.filter(|r| r.is_finite()).reduce(f64::max)
+    }
+
+    /// Systems accepted by the rounding floor.
+    pub fn accepted_by_floor(&self) -> usize {
+        self.systems
+            .iter()
+            .filter(|s| s.outcome.accepted_by_floor)
+            .count()
+    }
+
+    /// Least, mean and most iterations; zeros for an empty batch.
+    pub fn iterations(&self) -> (u32, f64, u32) {
+        let all = || self.systems.iter().map(|s| s.outcome.iterations);
+        let sum: u64 = all().map(u64::from).sum();
+        let mean = sum as f64 / self.systems.len().max(1) as f64;
+        (all().min().unwrap_or(0), mean, all().max().unwrap_or(0))
+    }
+}
+
+fn count<K: Copy, const N: usize>(keys: [K; N], of: impl Fn(K) -> usize) -> Vec<(K, usize)> {
+    keys.into_iter()
+        .map(|key| (key, of(key)))
+        .filter(|&(_, n)| n > 0)
+        .collect()
+}
