@@ -6,47 +6,16 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::seq;
 use sparsebatch_formats::Csr;
+use sparsebatch_formats::generate::{Stencil, laplace, pareto};
 
-/// The 7-point Laplacian on a `side`^3 grid, Dirichlet boundary: 6 on the diagonal, -1 beside it.
+/// The 7-point Laplacian on a `side`^3 grid.
 pub(crate) fn laplace7(side: usize) -> Csr<f64> {
-    let n = side * side * side;
-    let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
-    for row in 0..n {
-        let (i, j, k) = (row % side, row / side % side, row / (side * side));
-        let neighbours = [
-            (k > 0, -((side * side) as i64)),
-            (j > 0, -(side as i64)),
-            (i > 0, -1),
-            (true, 0),
-            (i + 1 < side, 1),
-            (j + 1 < side, side as i64),
-            (k + 1 < side, (side * side) as i64),
-        ];
-        for (_, offset) in neighbours.into_iter().filter(|n| n.0) {
-            col_idx.push((row as i64 + offset) as i32);
-            values.push(if offset == 0 { 6.0 } else { -1.0 });
-        }
-        row_ptr.push(col_idx.len() as i32);
-    }
-    Csr::try_new(n, n, row_ptr, col_idx, values).expect("a stencil is a valid matrix")
+    laplace(Stencil::Point7, &[side; 3]).expect("the grid fits 32-bit indices")
 }
 
-/// `rows` rows of `8 + d` entries in scattered columns, `d` Pareto-distributed (shape 1.2, at most
-/// `rows / 4`), from a fixed seed: long rows and no structure.
-pub(crate) fn pareto(rows: usize) -> Csr<f64> {
-    let mut random = Random(0x5eed);
-    let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
-    for _ in 0..rows {
-        let extra = (1.0 - random.uniform()).powf(-1.0 / 1.2) - 1.0;
-        let len = 8 + (extra as usize).min(rows / 4);
-        let mut cols: Vec<i32> = (0..len).map(|_| random.below(rows) as i32).collect();
-        cols.sort_unstable();
-        cols.dedup();
-        values.extend(cols.iter().map(|_| random.uniform() - 0.5));
-        col_idx.extend(cols);
-        row_ptr.push(col_idx.len() as i32);
-    }
-    Csr::try_new(rows, rows, row_ptr, col_idx, values).expect("sorted columns below the size")
+/// `rows` rows of 8 random columns and Pareto-distributed more: no structure, some long rows.
+pub(crate) fn scattered(rows: usize) -> Csr<f64> {
+    pareto(rows, rows, 8, 1.2, 1).expect("the entries fit 32-bit indices")
 }
 
 /// A dense vector with entries in -0.5..0.5, the same in every run.
@@ -69,10 +38,6 @@ impl Random {
     /// In 0..1.
     fn uniform(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.uniform() * limit as f64) as usize
     }
 }
 

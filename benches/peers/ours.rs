@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::Triad;
 use serde_json::json;
-use sparsebatch_cpu_ref::{FormatChoice, KernelChoice, PlanOptions, SpmvPlan};
+use sparsebatch_cpu_ref::{FormatChoice, KernelChoice, SpmvOptions, SpmvPlan};
 use sparsebatch_formats::Csr;
 
 /// Products per kernel; the medians are reported.
@@ -23,7 +23,7 @@ fn cases() -> [(&'static str, fn() -> Csr<f64>); 3] {
     [
         ("laplace7 150^3", || common::laplace7(150)),
         ("laplace7 200^3", || common::laplace7(200)),
-        ("pareto 300k", || common::pareto(300_000)),
+        ("pareto 300k", || common::scattered(300_000)),
     ]
 }
 
@@ -40,18 +40,14 @@ const KERNELS: [(&str, FormatChoice, KernelChoice); 9] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|a| a != "--bench")
-        .collect();
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["write", dir] => write(Path::new(dir)),
         ["measure", dir, threads] => {
             let threads = threads.parse()?;
-            rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build()?
-                .install(|| measure(Path::new(dir), threads))
+            // The pool of all calls, so that no call crosses from one pool to another.
+            rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+            measure(Path::new(dir), threads)
         }
         _ => {
             println!("peers: run benches/peers/run.sh");
@@ -68,6 +64,7 @@ fn write(dir: &Path) -> Result<(), Box<dyn Error>> {
     for (case, matrix) in cases() {
         let (a, dir) = (matrix(), dir.join(file_name(case)));
         fs::create_dir_all(&dir)?;
+        fs::write(dir.join("case"), case)?;
         let x = common::vector(a.ncols());
         let integers = |v: &[i32]| v.iter().flat_map(|i| i.to_le_bytes()).collect::<Vec<u8>>();
         let reals = |v: &[f64]| v.iter().flat_map(|i| i.to_le_bytes()).collect::<Vec<u8>>();
@@ -91,11 +88,7 @@ fn measure(dir: &Path, threads: usize) -> Result<(), Box<dyn Error>> {
         let mut y = vec![0.0; a.nrows()];
         let mut triad = Triad::new(2 * a.nrows());
         for (name, format, kernel) in KERNELS {
-            let options = PlanOptions {
-                format,
-                kernel,
-                ..PlanOptions::default()
-            };
+            let options = SpmvOptions { format, kernel, ..SpmvOptions::default() };
             let plan = match SpmvPlan::new(&a, &options) {
                 Ok(plan) => plan,
                 Err(error) => {

@@ -4,7 +4,7 @@ mod spmv_common;
 
 use proptest::prelude::*;
 use sparsebatch_cpu_ref::{
-    CpuError, FormatChoice, KernelChoice, PlanOptions, SpmvPlan, par, seq,
+    CpuError, FormatChoice, KernelChoice, SpmvOptions, SpmvPlan, par, seq,
 };
 use sparsebatch_formats::convert::{HybOptions, HybWidth, SellPOptions};
 use sparsebatch_formats::{
@@ -23,7 +23,7 @@ fn oracle<T: Scalar>(alpha: T, a: &Csr<T>, x: &[T], beta: T, y: &[T]) -> Vec<T> 
 
 /// `y = 2*A*x - 3*y` and `y = A*x` into NaN by a plan with `options`, equal to the oracle. Values
 /// are small integers, so that every order of sums is exact.
-fn check_exact<T: Scalar>(a: &Csr<T>, options: &PlanOptions) {
+fn check_exact<T: Scalar>(a: &Csr<T>, options: &SpmvOptions) {
     let x = integers::<T>(a.ncols(), 1);
     let y = integers::<T>(a.nrows(), 2);
     let (two, three) = (T::from_f64(2.0), T::from_f64(-3.0));
@@ -117,7 +117,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
 }
 
 /// |y - y'| <= (entries + 3) * 2 eps * (|alpha| |A||x| + |beta y|), row by row.
-fn check_bound<T: Scalar>(a: &Csr<T>, options: &PlanOptions) {
+fn check_bound<T: Scalar>(a: &Csr<T>, options: &SpmvOptions) {
     let (alpha, beta) = (T::from_f64(1.25), T::from_f64(-0.6));
     let x = reals::<T>(a.ncols(), 9);
     let y = reals::<T>(a.nrows(), 10);
@@ -183,10 +183,10 @@ fn nan_in_x_reaches_the_fill_of_a_diagonal() {
     // [1 0; 0 .]: the diagonal is stored whole.
     let a = from_rows(2, &[vec![(0, 1.0)], vec![]]);
     for kernel in [KernelChoice::Rows, KernelChoice::Blocks] {
-        let options = PlanOptions {
+        let options = SpmvOptions {
             format: FormatChoice::Dia,
             kernel,
-            ..PlanOptions::default()
+            ..SpmvOptions::default()
         };
         let mut y = [0.0; 2];
 
@@ -206,7 +206,7 @@ fn right_hand_sides_do_not_influence_each_other() {
         for nrhs in [1, 2, 3, 4, 5, 7, 8] {
             let x = reals::<f64>(nrhs * a.ncols(), 18);
             let start = reals::<f64>(nrhs * a.nrows(), 19);
-            let several = PlanOptions { nrhs, ..options.clone() };
+            let several = SpmvOptions { nrhs, ..options.clone() };
             let mut y = start.clone();
             SpmvPlan::new(&a, &several).unwrap().apply(1.5, &x, 0.5, &mut y).unwrap();
 
@@ -263,7 +263,7 @@ fn a_zero_that_becomes_an_entry_counts_in_every_format() {
 #[test]
 fn wrong_lengths_and_options_are_refused_with_y_untouched() {
     let a = mixed::<f64>(20, 30, None, 22);
-    let mut plan = SpmvPlan::new(&a, &PlanOptions::default()).unwrap();
+    let mut plan = SpmvPlan::new(&a, &SpmvOptions::default()).unwrap();
     let mut y = vec![5.0; 20];
 
     let messages = [
@@ -279,13 +279,13 @@ fn wrong_lengths_and_options_are_refused_with_y_untouched() {
     assert_eq!(messages[3], "x has 31 entries, expected 30");
     assert!(y.iter().all(|&v| v == 5.0));
 
-    let default = PlanOptions::default;
+    let default = SpmvOptions::default;
     let refused = [
-        ("nrhs", PlanOptions { nrhs: 0, ..default() }),
-        ("layout", PlanOptions { layout: Layout::Interleaved, ..default() }),
+        ("nrhs", SpmvOptions { nrhs: 0, ..default() }),
+        ("layout", SpmvOptions { layout: Layout::Interleaved, ..default() }),
         (
             "kernel",
-            PlanOptions {
+            SpmvOptions {
                 format: FormatChoice::Coo,
                 kernel: KernelChoice::CsrI,
                 ..default()
@@ -293,7 +293,7 @@ fn wrong_lengths_and_options_are_refused_with_y_untouched() {
         ),
         (
             "parts",
-            PlanOptions { kernel: KernelChoice::CsrI, parts: Some(0), ..default() },
+            SpmvOptions { kernel: KernelChoice::CsrI, parts: Some(0), ..default() },
         ),
     ];
     for (option, options) in refused {
@@ -308,7 +308,7 @@ fn wrong_lengths_and_options_are_refused_with_y_untouched() {
 fn a_format_that_would_blow_up_is_refused() {
     let one_dense_row = mixed::<f64>(60_000, 60_000, Some(0), 23);
     for format in [FormatChoice::Ell, FormatChoice::Dia] {
-        let options = PlanOptions { format, ..PlanOptions::default() };
+        let options = SpmvOptions { format, ..SpmvOptions::default() };
 
         let error = SpmvPlan::new(&one_dense_row, &options).unwrap_err();
 
@@ -327,9 +327,9 @@ fn explain_counts_bytes_and_padding() {
             vec![(0, 1.0), (3, 1.0)],
         ],
     );
-    let options = PlanOptions {
+    let options = SpmvOptions {
         format: FormatChoice::Ell,
-        ..PlanOptions::default()
+        ..SpmvOptions::default()
     };
 
     let plan = SpmvPlan::new(&a, &options).unwrap();
@@ -346,7 +346,7 @@ fn explain_counts_bytes_and_padding() {
 #[test]
 fn the_automatic_choice_takes_runs_diagonals_and_parts() {
     let auto = |a: &Csr<f64>| {
-        let plan = SpmvPlan::new(a, &PlanOptions::default()).unwrap();
+        let plan = SpmvPlan::new(a, &SpmvOptions::default()).unwrap();
         (plan.explain().format, plan.explain().kernel)
     };
     let tridiagonal: Vec<Vec<(usize, f64)>> = (0..50_000usize)
@@ -371,10 +371,10 @@ fn parts_are_pinned_by_the_plan() {
     a.values_mut().copy_from_slice(&values);
     let x = reals::<f64>(a.ncols(), 27);
     for parts in [1, 2, 5, 256] {
-        let options = PlanOptions {
+        let options = SpmvOptions {
             kernel: KernelChoice::CsrI,
             parts: Some(parts),
-            ..PlanOptions::default()
+            ..SpmvOptions::default()
         };
         let (mut by_plan, mut by_name) = (vec![0.0; a.nrows()], vec![0.0; a.nrows()]);
 
@@ -447,10 +447,10 @@ proptest! {
 
     #[test]
     fn every_number_of_parts_gives_the_same_integers(a in small_matrix(), parts in 1usize..=256) {
-        let options = PlanOptions {
+        let options = SpmvOptions {
             kernel: KernelChoice::CsrI,
             parts: Some(parts),
-            ..PlanOptions::default()
+            ..SpmvOptions::default()
         };
         check_exact(&a, &options);
     }

@@ -11,7 +11,9 @@
 //!
 //! A matrix is a shared, validated pattern plus values ([`Matrix`]); a batch is either
 //! [`UniformBatch`] (one pattern) or [`RaggedCsr`] / [`RaggedBatch`] (every item its own); kernels
-//! take a borrowed [`View`] of either. This crate has no threads, no unsafe code and knows nothing
+//! take a borrowed [`View`] of either. Every format converts into every other ([`convert`]), into
+//! and from the matrices of other crates ([`interop`]); [`stats`] tells what a matrix looks like,
+//! [`generate`] makes test problems. This crate has no threads, no unsafe code and knows nothing
 //! of GPUs.
 #![forbid(unsafe_code)]
 

@@ -40,6 +40,8 @@ pub trait Scalar:
     const ONE: Self;
     /// The distance from 1 to the next larger value.
     const EPSILON: Self;
+    /// The largest finite value.
+    const MAX: Self;
     /// The type's name in Rust, files and reports: `"f32"` or `"f64"`.
     const NAME: &'static str;
 
@@ -63,6 +65,7 @@ macro_rules! scalar {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
             const EPSILON: Self = $t::EPSILON;
+            const MAX: Self = $t::MAX;
             const NAME: &'static str = stringify!($t);
 
             #[inline(always)]

@@ -7,7 +7,7 @@ use sparsebatch_formats::{CooPattern, Scalar, View};
 use super::split::BalancedSplit;
 use super::{ParSpmv, Schedule};
 use crate::CpuError;
-use crate::simd::{Isa, Leaf, dispatch};
+use crate::simd::spmv::{Isa, Leaf, dispatch};
 
 impl ParSpmv for CooPattern {
     type Analysis = BalancedSplit;

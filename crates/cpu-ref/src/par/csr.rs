@@ -10,7 +10,7 @@ use super::split::BalancedSplit;
 use super::{ParSpmv, Schedule};
 use crate::CpuError;
 use crate::seq::axpby;
-use crate::simd::{Isa, Leaf, dispatch, prefetch};
+use crate::simd::spmv::{Isa, Leaf, dispatch, prefetch};
 
 /// How a CSR product is shared between threads.
 #[derive(Clone, Debug)]
@@ -179,7 +179,8 @@ impl<T: Scalar> RowKernel<T> for View<'_, CsrPattern, T> {
             }
             let start = ptr[row] as usize;
             let group = ys.each_mut().map(|y| &mut y[row..end]);
-            match len {
+            // Several right-hand sides share the loads of a row: no constant length is needed.
+            match if R == 1 { len } else { i32::MAX } {
                 1 => fixed::<I, T, R, 1>(self, start, alpha, xs, beta, group),
                 2 => fixed::<I, T, R, 2>(self, start, alpha, xs, beta, group),
                 3 => fixed::<I, T, R, 3>(self, start, alpha, xs, beta, group),

@@ -11,7 +11,7 @@ use super::multi::{Product, RowKernel, apply_rows};
 use super::{ParSpmv, Schedule};
 use crate::CpuError;
 use crate::seq::axpby;
-use crate::simd::Isa;
+use crate::simd::spmv::Isa;
 
 /// How a DIA product is shared between threads.
 #[derive(Clone, Debug)]

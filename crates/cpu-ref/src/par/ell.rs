@@ -9,7 +9,7 @@ use super::multi::{RowKernel, apply_rows};
 use super::{ParSpmv, Schedule};
 use crate::CpuError;
 use crate::seq::axpby;
-use crate::simd::Isa;
+use crate::simd::spmv::Isa;
 
 /// How an ELL product is shared between threads.
 #[derive(Clone, Debug)]

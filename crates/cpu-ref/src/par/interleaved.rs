@@ -12,7 +12,7 @@ use super::ParSpmv;
 use super::chunks::{Cuts, for_each_chunk};
 use super::multi::Product;
 use crate::seq::axpby;
-use crate::simd::{Isa, Leaf, dispatch};
+use crate::simd::spmv::{Isa, Leaf, dispatch};
 
 /// A format whose entries can be visited row by row.
 pub(crate) trait RowEntries: ParSpmv {

@@ -6,7 +6,7 @@ use sparsebatch_formats::{Scalar, View};
 
 use super::ParSpmv;
 use super::chunks::{Cuts, for_each_chunk};
-use crate::simd::{Isa, Leaf, dispatch};
+use crate::simd::spmv::{Isa, Leaf, dispatch};
 
 /// The inner loop of a format whose rows can be computed independently.
 pub(super) trait RowKernel<T: Scalar>: Sync {

@@ -13,7 +13,7 @@ use super::chunks::Cuts;
 use super::multi::{Product, RowKernel, apply_rows};
 use crate::CpuError;
 use crate::seq::axpby;
-use crate::simd::{Isa, prefetch};
+use crate::simd::spmv::{Isa, prefetch};
 
 /// Rows of a slice.
 pub(crate) const LANES: usize = 8;

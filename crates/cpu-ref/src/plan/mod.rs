@@ -16,7 +16,7 @@ use sparsebatch_formats::{
 use self::engine::{Engine, Packed, RaggedItems, RaggedRows, Single, Uniform};
 pub use self::explain::Explain;
 use self::options::{Choice, Facts, choose, csr_by_rows_or_parts, kernel_of, longest_row};
-pub use self::options::{FormatChoice, KernelChoice, PlanOptions};
+pub use self::options::{FormatChoice, KernelChoice, SpmvOptions};
 use crate::CpuError;
 use crate::error::check_len;
 use crate::par::{DiaBlocks, RowEntries, Schedule, SellRuns};
@@ -74,10 +74,10 @@ impl<'a, T> From<&'a RaggedCsr<T>> for PlanSource<'a, T> {
 ///
 /// # Examples
 /// ```
-/// use sparsebatch_cpu_ref::{PlanOptions, SpmvPlan};
+/// use sparsebatch_cpu_ref::{SpmvOptions, SpmvPlan};
 /// use sparsebatch_formats::Csr;
 /// let a = Csr::try_new(2, 2, vec![0, 1, 3], vec![0, 0, 1], vec![2.0, 1.0, 3.0])?;
-/// let plan = SpmvPlan::new(&a, &PlanOptions::default())?;
+/// let plan = SpmvPlan::new(&a, &SpmvOptions::default())?;
 /// let mut y = [0.0; 2];
 /// plan.apply(1.0, &[1.0, 10.0], 0.0, &mut y)?;
 /// assert_eq!(y, [2.0, 31.0]);
@@ -104,7 +104,7 @@ impl<T: Scalar> SpmvPlan<T> {
     /// [`CpuError::Format`] when the format would store more slots than the options allow.
     pub fn new<'a>(
         source: impl Into<PlanSource<'a, T>>,
-        options: &PlanOptions,
+        options: &SpmvOptions,
     ) -> Result<Self, CpuError> {
         let start = Instant::now();
         let source = source.into();
@@ -208,7 +208,7 @@ fn source_values<'a, T: Scalar>(source: &PlanSource<'a, T>) -> &'a [T] {
     }
 }
 
-fn check_options<T>(source: &PlanSource<'_, T>, options: &PlanOptions) -> Result<(), CpuError> {
+fn check_options<T>(source: &PlanSource<'_, T>, options: &SpmvOptions) -> Result<(), CpuError> {
     if options.nrhs == 0 {
         return Err(CpuError::Parameter {
             name: "nrhs",
@@ -229,7 +229,7 @@ fn check_options<T>(source: &PlanSource<'_, T>, options: &PlanOptions) -> Result
 /// Resolves the automatic choices.
 fn resolve<T: Scalar>(
     source: &PlanSource<'_, T>,
-    options: &PlanOptions,
+    options: &SpmvOptions,
 ) -> Result<Choice, CpuError> {
     let single = matches!(source, PlanSource::Matrix(_));
     let mut choice = match (options.format, options.kernel) {
@@ -268,7 +268,7 @@ fn describe<T: Scalar>(
     source: &PlanSource<'_, T>,
     choice: Choice,
     [nitems, nrows, ncols, nnz]: [usize; 4],
-    options: &PlanOptions,
+    options: &SpmvOptions,
 ) -> Explain {
     let size = engine.size();
     let entries = source_values(source).len();
@@ -310,7 +310,7 @@ fn single<T: Scalar>(
     matrix: &Csr<T>,
     choice: &Choice,
     schedule: Schedule,
-    options: &PlanOptions,
+    options: &SpmvOptions,
 ) -> Result<Box<dyn Engine<T>>, CpuError> {
     fn convert<P: RowEntries + FromCsr, T: Scalar>(
         matrix: &Csr<T>,
@@ -353,7 +353,7 @@ fn uniform<T: Scalar>(
     batch: &BatchCsr<T>,
     format: FormatChoice,
     schedule: Schedule,
-    options: &PlanOptions,
+    options: &SpmvOptions,
 ) -> Result<Box<dyn Engine<T>>, CpuError> {
     fn convert<P: RowEntries + FromCsr, T: Scalar>(
         batch: &BatchCsr<T>,
@@ -390,7 +390,7 @@ fn ragged<T: Scalar>(
     batch: &RaggedCsr<T>,
     format: FormatChoice,
     schedule: Schedule,
-    options: &PlanOptions,
+    options: &SpmvOptions,
 ) -> Result<Box<dyn Engine<T>>, CpuError> {
     fn convert<P: RowEntries + FromCsr, T: Scalar>(
         batch: &RaggedCsr<T>,

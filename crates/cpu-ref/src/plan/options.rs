@@ -53,7 +53,7 @@ pub enum KernelChoice {
 
 /// The choices of a [`SpmvPlan`](crate::SpmvPlan).
 #[derive(Clone, Debug, PartialEq)]
-pub struct PlanOptions {
+pub struct SpmvOptions {
     /// The format.
     pub format: FormatChoice,
     /// The kernel; it has to belong to the format.
@@ -73,7 +73,7 @@ pub struct PlanOptions {
     pub sellp: SellPOptions,
 }
 
-impl Default for PlanOptions {
+impl Default for SpmvOptions {
     fn default() -> Self {
         Self {
             format: FormatChoice::Auto,
@@ -91,7 +91,7 @@ impl Default for PlanOptions {
     }
 }
 
-impl PlanOptions {
+impl SpmvOptions {
     pub(super) fn ell(&self) -> EllOptions {
         EllOptions {
             max_fill: self.max_fill,

@@ -5,8 +5,8 @@
 //! where the portable loop rounds twice, so results may differ by rounding between machines, never
 //! between runs or thread counts on one machine.
 //!
-//! Why it is worth its `unsafe`: see `crates/cpu-ref/README` figures in the commit that added it;
-//! the same loops compiled for plain x86-64 use half the vector width and no FMA.
+//! A library built for plain x86-64 would otherwise use half the vector width and no FMA in
+//! its products.
 
 use sparsebatch_formats::Scalar;
 

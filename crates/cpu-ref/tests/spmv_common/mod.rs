@@ -2,11 +2,11 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use proptest::prelude::*;
-use sparsebatch_cpu_ref::{FormatChoice, KernelChoice, PlanOptions};
+use sparsebatch_cpu_ref::{FormatChoice, KernelChoice, SpmvOptions};
 use sparsebatch_formats::{Csr, Scalar};
 
 /// Every format with each of its kernels; `max_fill` lets all of them take any test matrix.
-pub(crate) fn all_options() -> Vec<PlanOptions> {
+pub(crate) fn all_options() -> Vec<SpmvOptions> {
     use FormatChoice::{Auto, Coo, Csr, Dia, Ell, Hyb, SellP};
     use KernelChoice::{Blocks, CsrI, Entries, Rows, Runs};
     let kernels = [
@@ -21,13 +21,13 @@ pub(crate) fn all_options() -> Vec<PlanOptions> {
         (SellP, Rows),
         (SellP, Runs),
     ];
-    let mut all: Vec<PlanOptions> = kernels
+    let mut all: Vec<SpmvOptions> = kernels
         .into_iter()
-        .map(|(format, kernel)| PlanOptions {
+        .map(|(format, kernel)| SpmvOptions {
             format,
             kernel,
             max_fill: 1e6,
-            ..PlanOptions::default()
+            ..SpmvOptions::default()
         })
         .collect();
     let mut sorted = all[8].clone();
@@ -43,7 +43,7 @@ pub(crate) fn all_options() -> Vec<PlanOptions> {
 }
 
 /// The same without the kernels that single matrices alone have.
-pub(crate) fn batch_options() -> Vec<PlanOptions> {
+pub(crate) fn batch_options() -> Vec<SpmvOptions> {
     let mut all = all_options();
     all.retain(|o| !matches!(o.kernel, KernelChoice::Blocks | KernelChoice::Runs));
     all

@@ -75,7 +75,23 @@ impl<T: Scalar> Batch<T> {
         }
     }
 
-    /// The values of one item, in CSR order, appended to nothing: `out` is overwritten.
+    /// The values of one item, in CSR order, where they are contiguous: not in a uniform batch
+    /// with interleaved values.
+    ///
+    /// # Panics
+    /// When `item >= nitems()`.
+    pub fn item_values(&self, item: usize) -> Option<&[T]> {
+        match self {
+            Self::Uniform(batch) if batch.layout() == Layout::Interleaved => None,
+            Self::Uniform(batch) => Some(batch.item(item).values()),
+            Self::Ragged(batch) => Some(batch.item(item).values()),
+        }
+    }
+
+    /// Copies the values of one item, in CSR order; `out` is overwritten.
+    ///
+    /// # Panics
+    /// When `item >= nitems()`.
     pub fn copy_values(&self, item: usize, out: &mut Vec<T>) {
         out.clear();
         match self {

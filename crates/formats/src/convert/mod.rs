@@ -3,7 +3,7 @@
 //! A pattern is converted once and yields a [`SlotMap`], which says where each CSR entry stands in
 //! the other format; values, of one matrix or of a whole uniform batch, are then moved by the map.
 //! All conversions keep every entry, explicit zeros included, bit for bit (NaN payloads too), with
-//! one exception: a diagonal stores its fill like its entries, so [`Dia`](crate::Dia) to anything
+//! one exception: a diagonal stores its fill like its entries, so [`Dia`] to anything
 //! else drops the slots whose value is zero.
 //!
 //! A target that would hold far more slots than entries is refused with

@@ -1,0 +1,193 @@
+//! A CSR pattern prepared for products over lanes: [`LaneMatrix`].
+
+use sparsebatch_formats::CsrPatternRef;
+
+use crate::simd::{Columns, Vector};
+
+/// Rows are handled four at a time. The results of a block's rows go to four separate sums, so
+/// that the additions of a dot product do not wait for each other; see [`Dot`].
+pub(crate) const ROWS_PER_BLOCK: usize = 4;
+
+/// A dot product in the order that every solver of this crate uses: element `i` is added to the
+/// partial sum `i mod 4`, in ascending order, and the result is `(s0 + s1) + (s2 + s3)`.
+#[derive(Clone, Copy)]
+pub(crate) struct Dot<V>([V; ROWS_PER_BLOCK]);
+
+impl<V: Vector> Dot<V> {
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self([V::zero(); ROWS_PER_BLOCK])
+    }
+
+    /// Adds `a * b` to the partial sum `slot`, which is a constant after unrolling.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, slot: usize, a: V, b: V) {
+        self.0[slot] = a.mul_add(b, self.0[slot]);
+    }
+
+    #[inline(always)]
+    pub(crate) fn sum(self) -> V {
+        let [a, b, c, d] = self.0;
+        a.add(b).add(c.add(d))
+    }
+}
+
+/// The dot product of two scalar sequences, in the order and with the rounding of [`Dot`].
+#[inline(always)]
+pub(crate) fn scalar_dot<V: Vector>(
+    pairs: impl Iterator<Item = (V::Scalar, V::Scalar)>,
+) -> V::Scalar {
+    let mut sums = [V::zero().get(0); ROWS_PER_BLOCK];
+    for (i, (a, b)) in pairs.enumerate() {
+        let slot = i % ROWS_PER_BLOCK;
+        sums[slot] = V::scalar_mul_add(a, b, sums[slot]);
+    }
+    (sums[0] + sums[1]) + (sums[2] + sums[3])
+}
+
+/// Takes the rows of a product as they are computed.
+pub(crate) trait RowSink<V> {
+    /// `value` is row `row` of the product; `slot` is `row mod 4`.
+    fn row(&mut self, row: usize, slot: usize, value: V);
+}
+
+/// Consecutive blocks whose rows all have `width` entries, or any lengths when `width` is `None`.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    blocks: (u32, u32),
+    width: Option<u8>,
+}
+
+/// The pattern of a square matrix, with columns checked once and rows grouped by length.
+#[derive(Clone, Debug)]
+pub(crate) struct LaneMatrix {
+    row_ptr: Vec<u32>,
+    cols: Columns,
+    /// Position of each row's diagonal entry, or `u32::MAX`.
+    diag: Vec<u32>,
+    runs: Vec<Run>,
+}
+
+/// Rows of up to this many entries have a loop of constant length.
+const MAX_CONST_WIDTH: usize = 9;
+
+impl LaneMatrix {
+    /// Prepares a pattern.
+    pub(crate) fn new(pattern: CsrPatternRef<'_>) -> Self {
+        let row_ptr: Vec<u32> = pattern.row_ptr().iter().map(|&p| p as u32).collect();
+        let cols = Columns::new(pattern.col_idx().iter().map(|&c| c as u32).collect());
+        let diag = (0..pattern.nrows())
+            .map(|row| pattern.position(row, row).map_or(u32::MAX, |k| k as u32))
+            .collect();
+        let mut runs: Vec<Run> = Vec::new();
+        for block in 0..pattern.nrows() / ROWS_PER_BLOCK {
+            let lengths = row_ptr[block * ROWS_PER_BLOCK..=(block + 1) * ROWS_PER_BLOCK].windows(2);
+            let mut lengths = lengths.map(|row| row[1] - row[0]);
+            let first = lengths.next().unwrap_or(0);
+            let equal = first as usize <= MAX_CONST_WIDTH && lengths.all(|l| l == first);
+            let width = equal.then_some(first as u8);
+            match runs.last_mut() {
+                Some(run) if run.width == width => run.blocks.1 = block as u32 + 1,
+                _ => runs.push(Run {
+                    blocks: (block as u32, block as u32 + 1),
+                    width,
+                }),
+            }
+        }
+        Self {
+            row_ptr,
+            cols,
+            diag,
+            runs,
+        }
+    }
+
+    pub(crate) fn nrows(&self) -> usize {
+        self.row_ptr.len() - 1
+    }
+
+    pub(crate) fn nnz(&self) -> usize {
+        self.cols.as_slice().len()
+    }
+
+    /// Position of the diagonal entry of `row`, when it is stored.
+    pub(crate) fn diag(&self, row: usize) -> Option<usize> {
+        let k = self.diag[row];
+        (k != u32::MAX).then_some(k as usize)
+    }
+
+    /// Computes `A x` row by row; each row's products are added in ascending column order from 0.
+    #[inline(always)]
+    pub(crate) fn product<V: Vector, S: RowSink<V>>(&self, values: &[V], x: &[V], sink: &mut S) {
+        for run in &self.runs {
+            match run.width {
+                Some(1) => self.blocks_const::<V, S, 1>(run, values, x, sink),
+                Some(2) => self.blocks_const::<V, S, 2>(run, values, x, sink),
+                Some(3) => self.blocks_const::<V, S, 3>(run, values, x, sink),
+                Some(4) => self.blocks_const::<V, S, 4>(run, values, x, sink),
+                Some(5) => self.blocks_const::<V, S, 5>(run, values, x, sink),
+                Some(7) => self.blocks_const::<V, S, 7>(run, values, x, sink),
+                Some(9) => self.blocks_const::<V, S, 9>(run, values, x, sink),
+                _ => {
+                    for block in run.blocks.0..run.blocks.1 {
+                        let row = block as usize * ROWS_PER_BLOCK;
+                        self.row(row, 0, values, x, sink);
+                        self.row(row + 1, 1, values, x, sink);
+                        self.row(row + 2, 2, values, x, sink);
+                        self.row(row + 3, 3, values, x, sink);
+                    }
+                }
+            }
+        }
+        let rest = self.nrows() / ROWS_PER_BLOCK * ROWS_PER_BLOCK;
+        for row in rest..self.nrows() {
+            self.row(row, row - rest, values, x, sink);
+        }
+    }
+
+    #[inline(always)]
+    fn row<V: Vector, S: RowSink<V>>(
+        &self,
+        row: usize,
+        slot: usize,
+        values: &[V],
+        x: &[V],
+        sink: &mut S,
+    ) {
+        let range = self.row_ptr[row] as usize..self.row_ptr[row + 1] as usize;
+        sink.row(row, slot, self.cols.dot(range, values, x, V::zero()));
+    }
+
+    #[inline(always)]
+    fn blocks_const<V: Vector, S: RowSink<V>, const W: usize>(
+        &self,
+        run: &Run,
+        values: &[V],
+        x: &[V],
+        sink: &mut S,
+    ) {
+        let mut row = run.blocks.0 as usize * ROWS_PER_BLOCK;
+        let end = run.blocks.1 as usize * ROWS_PER_BLOCK;
+        let mut start = self.row_ptr[row] as usize;
+        while row < end {
+            sink.row(row, 0, self.cols.dot_const::<V, W>(start, values, x));
+            sink.row(
+                row + 1,
+                1,
+                self.cols.dot_const::<V, W>(start + W, values, x),
+            );
+            sink.row(
+                row + 2,
+                2,
+                self.cols.dot_const::<V, W>(start + 2 * W, values, x),
+            );
+            sink.row(
+                row + 3,
+                3,
+                self.cols.dot_const::<V, W>(start + 3 * W, values, x),
+            );
+            row += ROWS_PER_BLOCK;
+            start += ROWS_PER_BLOCK * W;
+        }
+    }
+}

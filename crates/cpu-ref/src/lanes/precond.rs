@@ -1,0 +1,127 @@
+//! Preconditioners over lanes: the trait, the identity and Jacobi.
+
+use super::matrix::{LaneMatrix, scalar_dot};
+use crate::outcome::Status;
+use crate::simd::{CpuScalar, Vector};
+use sparsebatch_formats::Scalar;
+
+/// A preconditioner `z = M r` over lanes.
+///
+/// Diagonal ones are applied element by element inside other passes and loaded lane by lane;
+/// the others are factorised for a whole group and applied to whole vectors.
+pub(crate) trait LanePrecond<T: CpuScalar>: Sync {
+    /// Applied element by element.
+    const DIAGONAL: bool;
+    /// `z = r`.
+    const IDENTITY: bool;
+    /// What it holds for a group.
+    type State<V: Vector<Scalar = T>>;
+
+    /// Allocates the state of a group.
+    fn start<V: Vector<Scalar = T>>(&self) -> Self::State<V>;
+
+    /// Prepares one lane of a diagonal preconditioner from the group's values.
+    fn load<V: Vector<Scalar = T>>(
+        &self,
+        _state: &mut Self::State<V>,
+        _lane: usize,
+        _a: &[V],
+    ) -> Result<(), Status> {
+        Ok(())
+    }
+
+    /// Factorises all lanes of a preconditioner that is not diagonal; returns the lanes in which
+    /// it failed, with the status.
+    #[inline(always)]
+    fn factor<V: Vector<Scalar = T>>(
+        &self,
+        _state: &mut Self::State<V>,
+        _a: &[V],
+        _active: u32,
+    ) -> [(u32, Status); 2] {
+        [
+            (0, Status::ZeroDiagonal),
+            (0, Status::SingularPreconditioner),
+        ]
+    }
+
+    /// Element `i` of `M r` for a diagonal preconditioner.
+    #[inline(always)]
+    fn scale<V: Vector<Scalar = T>>(&self, _state: &Self::State<V>, _i: usize, r: V) -> V {
+        r
+    }
+
+    /// `z = M r` for a preconditioner that is not diagonal.
+    #[inline(always)]
+    fn apply<V: Vector<Scalar = T>>(&self, _state: &mut Self::State<V>, _r: &[V], _z: &mut [V]) {}
+
+    /// `r'Mr` of one lane for a diagonal preconditioner, in the solvers' order.
+    #[inline(always)]
+    fn weighted_dot<V: Vector<Scalar = T>>(
+        &self,
+        _state: &Self::State<V>,
+        _lane: usize,
+        r: &[T],
+    ) -> T {
+        scalar_dot::<V>(r.iter().map(|&r| (r, r)))
+    }
+}
+
+/// No preconditioner.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity;
+
+impl<T: CpuScalar> LanePrecond<T> for Identity {
+    const DIAGONAL: bool = true;
+    const IDENTITY: bool = true;
+    type State<V: Vector<Scalar = T>> = ();
+
+    fn start<V: Vector<Scalar = T>>(&self) {}
+}
+
+/// The inverse of the diagonal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Jacobi<'a> {
+    pub(crate) matrix: &'a LaneMatrix,
+    /// Whether a zero or missing diagonal entry is replaced by 1 rather than refused.
+    pub(crate) lenient: bool,
+}
+
+impl<T: CpuScalar> LanePrecond<T> for Jacobi<'_> {
+    const DIAGONAL: bool = true;
+    const IDENTITY: bool = false;
+    type State<V: Vector<Scalar = T>> = Vec<V>;
+
+    fn start<V: Vector<Scalar = T>>(&self) -> Vec<V> {
+        vec![V::zero(); self.matrix.nrows()]
+    }
+
+    #[inline(always)]
+    fn load<V: Vector<Scalar = T>>(
+        &self,
+        state: &mut Vec<V>,
+        lane: usize,
+        a: &[V],
+    ) -> Result<(), Status> {
+        for (row, inverse) in state.iter_mut().enumerate() {
+            let diagonal = self.matrix.diag(row).map_or(T::ZERO, |k| a[k].get(lane));
+            let diagonal = match diagonal == T::ZERO {
+                true if self.lenient => T::ONE,
+                true => return Err(Status::ZeroDiagonal),
+                false => diagonal,
+            };
+            inverse.set(lane, T::ONE / diagonal);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn scale<V: Vector<Scalar = T>>(&self, state: &Vec<V>, i: usize, r: V) -> V {
+        state[i].mul(r)
+    }
+
+    #[inline(always)]
+    fn weighted_dot<V: Vector<Scalar = T>>(&self, state: &Vec<V>, lane: usize, r: &[T]) -> T {
+        scalar_dot::<V>(r.iter().zip(state).map(|(&r, w)| (w.get(lane) * r, r)))
+    }
+}

@@ -1,0 +1,175 @@
+//! AVX2 and AVX-512 lanes.
+
+use std::arch::x86_64::*;
+
+use super::{CpuScalar, Kernel, Vector, Wide};
+
+/// Compiles a kernel for AVX2 and FMA.
+#[target_feature(enable = "avx2,fma")]
+pub(super) fn run_avx2<V: Vector, K: Kernel<V::Scalar>>(kernel: K) -> K::Output
+where
+    V::Scalar: CpuScalar,
+{
+    kernel.run::<V>()
+}
+
+/// Compiles a kernel for AVX-512F.
+#[target_feature(enable = "avx512f,avx2,fma")]
+pub(super) fn run_avx512<V: Vector, K: Kernel<V::Scalar>>(kernel: K) -> K::Output
+where
+    V::Scalar: CpuScalar,
+{
+    kernel.run::<V>()
+}
+
+macro_rules! vector {
+    ($name:ident, $raw:ident, $t:ident, $lanes:literal, $doc:literal,
+     $set1:ident, $add:ident, $sub:ident, $mul:ident, $div:ident, $sqrt:ident,
+     $fmadd:ident, $fnmadd:ident, |$a:ident, $b:ident| $le:expr) => {
+        #[doc = $doc]
+        #[derive(Clone, Copy)]
+        #[repr(transparent)]
+        pub struct $name($raw);
+
+        // SAFETY: of the trait: the register type is exactly these lanes. Of the blocks inside:
+        // (1) these intrinsics need the instruction set and nothing else; (2) values of this type
+        // are only made inside `run_avx2` or `run_avx512` (`dispatch` alone names the type), which
+        // are called after detection.
+        unsafe impl Vector for $name {
+            type Scalar = $t;
+            const LANES: usize = $lanes;
+
+            #[inline(always)]
+            fn splat(value: $t) -> Self {
+                // SAFETY: (1) and (2) above.
+                Self(unsafe { $set1(value) })
+            }
+            #[inline(always)]
+            fn add(self, other: Self) -> Self {
+                // SAFETY: (1) and (2) above.
+                Self(unsafe { $add(self.0, other.0) })
+            }
+            #[inline(always)]
+            fn sub(self, other: Self) -> Self {
+                // SAFETY: (1) and (2) above.
+                Self(unsafe { $sub(self.0, other.0) })
+            }
+            #[inline(always)]
+            fn mul(self, other: Self) -> Self {
+                // SAFETY: (1) and (2) above.
+                Self(unsafe { $mul(self.0, other.0) })
+            }
+            #[inline(always)]
+            fn div(self, other: Self) -> Self {
+                // SAFETY: (1) and (2) above.
+                Self(unsafe { $div(self.0, other.0) })
+            }
+            #[inline(always)]
+            fn sqrt(self) -> Self {
+                // SAFETY: (1) and (2) above.
+                Self(unsafe { $sqrt(self.0) })
+            }
+            #[inline(always)]
+            fn mul_add(self, a: Self, b: Self) -> Self {
+                // SAFETY: (1) and (2) above.
+                Self(unsafe { $fmadd(self.0, a.0, b.0) })
+            }
+            #[inline(always)]
+            fn neg_mul_add(self, a: Self, b: Self) -> Self {
+                // SAFETY: (1) and (2) above.
+                Self(unsafe { $fnmadd(self.0, a.0, b.0) })
+            }
+            #[inline(always)]
+            fn le(self, other: Self) -> u32 {
+                let ($a, $b) = (self.0, other.0);
+                // SAFETY: (1) and (2) above.
+                unsafe { $le }
+            }
+            #[inline(always)]
+            fn scalar_mul_add(a: $t, b: $t, c: $t) -> $t {
+                a.mul_add(b, c)
+            }
+        }
+    };
+}
+
+vector!(
+    F64x4,
+    __m256d,
+    f64,
+    4,
+    "Four f64 in AVX2.",
+    _mm256_set1_pd,
+    _mm256_add_pd,
+    _mm256_sub_pd,
+    _mm256_mul_pd,
+    _mm256_div_pd,
+    _mm256_sqrt_pd,
+    _mm256_fmadd_pd,
+    _mm256_fnmadd_pd,
+    |a, b| _mm256_movemask_pd(_mm256_cmp_pd::<_CMP_LE_OQ>(a, b)) as u32
+);
+vector!(
+    F32x8,
+    __m256,
+    f32,
+    8,
+    "Eight f32 in AVX2.",
+    _mm256_set1_ps,
+    _mm256_add_ps,
+    _mm256_sub_ps,
+    _mm256_mul_ps,
+    _mm256_div_ps,
+    _mm256_sqrt_ps,
+    _mm256_fmadd_ps,
+    _mm256_fnmadd_ps,
+    |a, b| _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_LE_OQ>(a, b)) as u32
+);
+vector!(
+    F64x8,
+    __m512d,
+    f64,
+    8,
+    "Eight f64 in AVX-512.",
+    _mm512_set1_pd,
+    _mm512_add_pd,
+    _mm512_sub_pd,
+    _mm512_mul_pd,
+    _mm512_div_pd,
+    _mm512_sqrt_pd,
+    _mm512_fmadd_pd,
+    _mm512_fnmadd_pd,
+    |a, b| u32::from(_mm512_cmp_pd_mask::<_CMP_LE_OQ>(a, b))
+);
+vector!(
+    F32x16,
+    __m512,
+    f32,
+    16,
+    "Sixteen f32 in AVX-512.",
+    _mm512_set1_ps,
+    _mm512_add_ps,
+    _mm512_sub_ps,
+    _mm512_mul_ps,
+    _mm512_div_ps,
+    _mm512_sqrt_ps,
+    _mm512_fmadd_ps,
+    _mm512_fnmadd_ps,
+    |a, b| u32::from(_mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b))
+);
+
+impl CpuScalar for f64 {
+    type Avx2x4 = F64x4;
+    type Avx2x8 = Wide<F64x4, 2>;
+    type Avx2x16 = Wide<F64x4, 4>;
+    type Avx512x8 = F64x8;
+    type Avx512x16 = Wide<F64x8, 2>;
+}
+
+impl CpuScalar for f32 {
+    type Avx2x4 = F32x8;
+    type Avx2x8 = F32x8;
+    type Avx2x16 = Wide<F32x8, 2>;
+    type Avx512x8 = F32x8;
+    type Avx512x16 = F32x16;
+}
