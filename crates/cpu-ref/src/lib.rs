@@ -1,1 +1,3 @@
 //! Multicore CPU backend.
+
+pub mod symbolic;
