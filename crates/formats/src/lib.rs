@@ -22,9 +22,12 @@ mod dia;
 mod ell;
 mod error;
 mod hyb;
+pub mod io;
 mod matrix;
 mod scalar;
 mod sellp;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use batch::{
     Batch, BatchCsr, BatchOf, BatchValues, Layout, RaggedBatch, RaggedCsr, UniformBatch,
