@@ -1,3 +1,4 @@
 //! Multicore CPU backend.
 
+pub mod pivoting_lu;
 pub mod symbolic;
