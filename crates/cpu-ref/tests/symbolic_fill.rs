@@ -63,8 +63,7 @@ fn grid(width: usize) -> CsrPattern {
     CsrPattern::try_new(nrows, nrows, row_ptr, col_idx).unwrap()
 }
 
-/// Natural order fills the band, about `2 width^3` entries; minimum degree about
-/// `31 n log2(n) / 4` on nested dissection's scale, well under half of that here.
+/// Natural order fills the band, about `2 width^3` entries; minimum degree a fifth of that here.
 #[test]
 fn a_grid_fills_far_less_than_its_band() {
     let pattern = grid(100);
@@ -79,12 +78,13 @@ fn a_grid_fills_far_less_than_its_band() {
         "grid 100 x 100: band {band}, L + U {entries}, {:?}",
         start.elapsed()
     );
-    assert!(entries < 500_000, "{entries}");
+    assert!(entries < 420_000, "{entries}");
     assert!(3 * entries < band, "{entries} of {band}");
 }
 
-/// 20,000 rows with 50 random entries each, one million in all, and five dense rows: the order
-/// stays cheap although the factors would be nearly dense.
+/// A million entries in 20,000 rows: a random band, one far entry per row and five dense rows. The
+/// order stays cheap although the factors are nearly dense; it took 2 s where a first version
+/// that queued every change of a degree took 14 s.
 #[test]
 fn min_degree_copes_with_a_million_scattered_entries() {
     let nrows = 20_000;

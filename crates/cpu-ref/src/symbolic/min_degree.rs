@@ -85,8 +85,11 @@ struct QuotientGraph {
     /// The rows behind each variable: a list from the variable to `last_row`.
     next_row: Vec<u32>,
     last_row: Vec<u32>,
-    /// (degree, variable) packed; outdated keys stay until they are popped.
+    /// (degree, variable) packed, for every live variable a key not above its degree; see
+    /// [`enqueue`](Self::enqueue).
     queue: BinaryHeap<Reverse<u64>>,
+    /// The least degree under which a variable stands in the queue.
+    queued: Vec<u32>,
     /// Rows that are neither eliminated nor left out as dense.
     left: u32,
     dense: Vec<u32>,
@@ -104,8 +107,12 @@ struct Scratch {
     /// Stamp of the last comparison that marked the index.
     compared: Vec<u64>,
     comparison: u64,
-    /// (hash, variable) of the boundary's variables.
+    /// (hash of the neighbours, variable) of the boundary's variables.
     hashes: Vec<(u64, u32)>,
+    /// Hash table: the last position in `hashes` of each bucket, and the one before each.
+    bucket: Vec<u32>,
+    previous: Vec<u32>,
+    group: Vec<(u64, u32)>,
 }
 
 const NONE: u32 = u32::MAX;
@@ -136,6 +143,7 @@ impl QuotientGraph {
             next_row: vec![NONE; nrows],
             last_row: (0..nrows as u32).collect(),
             queue: BinaryHeap::with_capacity(nrows),
+            queued: vec![u32::MAX; nrows],
             left: (nrows - dense.len()) as u32,
             dense,
             adjacent,
@@ -146,6 +154,9 @@ impl QuotientGraph {
                 compared: vec![0; nrows],
                 comparison: 0,
                 hashes: Vec::new(),
+                bucket: vec![NONE; nrows.next_power_of_two()],
+                previous: Vec::new(),
+                group: Vec::new(),
             },
         };
         for variable in 0..nrows {
@@ -156,20 +167,39 @@ impl QuotientGraph {
         graph
     }
 
+    /// Sees to it that the queue holds a key not above the variable's degree. Degrees mostly grow:
+    /// then the old key stays and is corrected when it is popped.
     fn enqueue(&mut self, variable: usize) {
-        let key = u64::from(self.degree[variable]) << 32 | variable as u64;
-        self.queue.push(Reverse(key));
+        let degree = self.degree[variable];
+        if degree < self.queued[variable] {
+            self.queued[variable] = degree;
+            let key = u64::from(degree) << 32 | variable as u64;
+            self.queue.push(Reverse(key));
+        }
+    }
+
+    /// Takes the live variable of least degree, the lowest index first, from the queue.
+    fn next_pivot(&mut self) -> Option<usize> {
+        while let Some(Reverse(key)) = self.queue.pop() {
+            let variable = (key & u64::from(u32::MAX)) as usize;
+            let degree = (key >> 32) as u32;
+            if !self.live[variable] || degree != self.queued[variable] {
+                continue;
+            }
+            if degree == self.degree[variable] {
+                return Some(variable);
+            }
+            self.queued[variable] = u32::MAX;
+            self.enqueue(variable);
+        }
+        None
     }
 
     /// Eliminates everything.
     fn order(mut self) -> Vec<u32> {
         let mut order = Vec::with_capacity(self.weight.len());
         let mut stamp = 0;
-        while let Some(Reverse(key)) = self.queue.pop() {
-            let pivot = (key & u64::from(u32::MAX)) as usize;
-            if !self.live[pivot] || u64::from(self.degree[pivot]) != key >> 32 {
-                continue;
-            }
+        while let Some(pivot) = self.next_pivot() {
             stamp += 1;
             self.eliminate(pivot, stamp);
             let mut row = pivot as u32;
@@ -189,7 +219,7 @@ impl QuotientGraph {
             self.update_variable(i as usize, pivot, stamp);
         }
         self.left -= self.weight[pivot];
-        self.merge_equal_variables(&boundary);
+        self.merge_equal_variables();
         boundary.retain(|&i| self.live[i as usize]);
         let weight: u32 = boundary.iter().map(|&i| self.weight[i as usize]).sum();
         for &i in &boundary {
@@ -276,29 +306,53 @@ impl QuotientGraph {
     }
 
     /// Variables of the boundary with equal neighbours become one.
-    fn merge_equal_variables(&mut self, boundary: &[u32]) {
-        let mut hashes = std::mem::take(&mut self.scratch.hashes);
-        debug_assert!(hashes.len() <= boundary.len());
-        hashes.sort_unstable();
-        for group in hashes.chunk_by(|a, b| a.0 == b.0) {
-            for (position, &(_, i)) in group.iter().enumerate() {
-                let i = i as usize;
-                if !self.live[i] || position + 1 == group.len() {
-                    continue;
-                }
-                self.scratch.comparison += 1;
-                for &k in self.elements[i].iter().chain(&self.adjacent[i]) {
-                    self.scratch.compared[k as usize] = self.scratch.comparison;
-                }
-                for &(_, j) in &group[position + 1..] {
-                    if self.live[j as usize] && self.has_neighbours_of(j as usize, i) {
-                        self.absorb(j as usize, i);
-                    }
+    fn merge_equal_variables(&mut self) {
+        let hashes = std::mem::take(&mut self.scratch.hashes);
+        let mut group = std::mem::take(&mut self.scratch.group);
+        let mask = self.scratch.bucket.len() as u64 - 1;
+        self.scratch.previous.clear();
+        for (&(hash, _), position) in hashes.iter().zip(0..) {
+            let last = &mut self.scratch.bucket[(hash & mask) as usize];
+            self.scratch.previous.push(*last);
+            *last = position;
+        }
+        for &(hash, _) in &hashes {
+            let bucket = &mut self.scratch.bucket[(hash & mask) as usize];
+            let mut position = std::mem::replace(bucket, NONE);
+            group.clear();
+            while position != NONE {
+                group.push(hashes[position as usize]);
+                position = self.scratch.previous[position as usize];
+            }
+            if group.len() > 1 {
+                group.sort_unstable();
+                for equal in group.chunk_by(|a, b| a.0 == b.0) {
+                    self.merge_equal_in(equal);
                 }
             }
         }
-        hashes.clear();
         self.scratch.hashes = hashes;
+        self.scratch.hashes.clear();
+        self.scratch.group = group;
+    }
+
+    /// Merges the variables of a group, which have equal hashes, into the first of each kind.
+    fn merge_equal_in(&mut self, group: &[(u64, u32)]) {
+        for (position, &(_, i)) in group.iter().enumerate() {
+            let i = i as usize;
+            if !self.live[i] || position + 1 == group.len() {
+                continue;
+            }
+            self.scratch.comparison += 1;
+            for &k in self.elements[i].iter().chain(&self.adjacent[i]) {
+                self.scratch.compared[k as usize] = self.scratch.comparison;
+            }
+            for &(_, j) in &group[position + 1..] {
+                if self.live[j as usize] && self.has_neighbours_of(j as usize, i) {
+                    self.absorb(j as usize, i);
+                }
+            }
+        }
     }
 
     /// Whether j has the neighbours of i, which the last comparison marked. Elements and variables
