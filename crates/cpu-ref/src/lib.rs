@@ -3,8 +3,10 @@
 
 pub mod lanes;
 mod outcome;
+pub mod pivoting_lu;
 mod residual;
 mod simd;
+pub mod symbolic;
 
 pub use outcome::{Criteria, Outcome, PerSystem, Status};
 pub use residual::{norm2, residual, residual_magnitude};
