@@ -93,10 +93,6 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         }
     }
 
-    pub(crate) fn matrix(&self) -> &'a LaneMatrix {
-        self.job.matrix
-    }
-
     /// Takes systems from the queue until one needs iterations, and puts it into `lane`: its
     /// values into `a`, its initial guess into `x`, its residual into `r` (and the scratch
     /// vector). Returns the squared threshold, or `None` when the queue is empty.
@@ -128,7 +124,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
 
     /// Prepares a system: either it ends at once, or its (scaled) residual is in the scratch
     /// vector and its (scaled) squared threshold is returned.
-    fn admit(&mut self, mut slot: Slot<'a, T>) -> Option<(Occupant<'a, T>, T)> {
+    fn admit(&mut self, slot: Slot<'a, T>) -> Option<(Occupant<'a, T>, T)> {
         let criteria = self.job.criteria;
         let item = slot.system / self.job.nrhs;
         let pattern = self.job.batch.pattern(item);

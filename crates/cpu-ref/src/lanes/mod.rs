@@ -1,6 +1,9 @@
 //! Batched solves with one system per SIMD lane.
 
+mod bicgstab;
 mod cg;
+mod direct;
+mod factored;
 mod job;
 mod matrix;
 mod precond;

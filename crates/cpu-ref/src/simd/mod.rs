@@ -348,7 +348,7 @@ pub(crate) struct Plain<T, const N: usize>([T; N]);
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub struct Fused<T>(T);
+pub(crate) struct Fused<T>(T);
 
 /// `N` vectors as one.
 #[cfg(target_arch = "x86_64")]
