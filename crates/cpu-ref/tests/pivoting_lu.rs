@@ -267,6 +267,36 @@ fn a_solution_that_overflows_f32_is_not_finite() {
 }
 
 #[test]
+fn a_solution_that_overflows_f64_is_not_finite_rather_than_singular() {
+    let a = csr(2, &[1e-200, 0.0, 0.0, 1.0]);
+
+    let result = pivoting_lu::solve(a.view(), &[1e200, 1.0], &mut [0.0; 2]);
+
+    assert_eq!(
+        result.unwrap_err(),
+        PivotingLuError::NonFinite {
+            what: "x",
+            position: 0
+        }
+    );
+}
+
+#[test]
+fn an_analysis_serves_after_a_singular_system() {
+    let a = csr(3, &[4.0, 1.0, 2.0, 1.0, 5.0, 1.0, 2.0, 1.0, 6.0]);
+    let b = [1.0, 2.0, 3.0];
+    let (mut before, mut after) = ([0.0; 3], [0.0; 3]);
+    let mut lu = PivotingLu::try_new(a.pattern().view()).unwrap();
+
+    lu.factor_and_solve(a.values(), &b, &mut before).unwrap();
+    let refused = lu.factor_and_solve(&[1.0; 9], &b, &mut after);
+    lu.factor_and_solve(a.values(), &b, &mut after).unwrap();
+
+    assert_eq!(refused.map(|_| ()), singular(Singularity::ZeroPivot));
+    assert_eq!(before, after);
+}
+
+#[test]
 fn a_system_without_rows_is_solved() {
     let a = Csr::<f64>::zeros(0, 0).unwrap();
 

@@ -18,6 +18,8 @@ mod blocks;
 mod cholesky;
 mod factor;
 mod min_degree;
+mod quotient_graph;
+mod reach;
 
 pub use blocks::{DiagonalBlocks, MAX_BLOCK_SIZE, find_blocks, fixed_blocks};
 pub use cholesky::LowerPattern;
