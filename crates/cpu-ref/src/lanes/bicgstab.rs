@@ -18,11 +18,12 @@
 //! (and `s`), `r^`, `p`, `v`, `t`, and `p^`, `s^` when there is a preconditioner.
 
 use super::cg::{breakdown, clear_lane, dot, ones};
-use super::job::{Job, Lanes, Stop, Verdict};
+use super::job::{Job, Lanes, Verdict};
 use super::matrix::{Dot, ROWS_PER_BLOCK, RowSink, scalar_dot};
 use super::precond::LanePrecond;
 use crate::outcome::Status;
 use crate::simd::{CpuScalar, Kernel, Vector, set_lane};
+use crate::verdict::Stop;
 
 /// BiCGStab on one job.
 pub(crate) struct BiCgStab<'a, T, P> {

@@ -13,11 +13,12 @@
 //! `Ap` (and `z` for preconditioners that are not diagonal). Lanes that finish are settled and
 //! refilled from the queue within the iteration; the others do not notice.
 
-use super::job::{Job, Lanes, Stop, Verdict};
+use super::job::{Job, Lanes, Verdict};
 use super::matrix::{Dot, ROWS_PER_BLOCK, RowSink};
 use super::precond::LanePrecond;
 use crate::outcome::Status;
 use crate::simd::{CpuScalar, Kernel, Vector, set_lane};
+use crate::verdict::Stop;
 use sparsebatch_formats::Scalar;
 
 /// CG on one job.

@@ -7,9 +7,10 @@
 
 use super::cg::ones;
 use super::factored::LuOnPattern;
-use super::job::{Job, Lanes, Stop, Verdict};
+use super::job::{Job, Lanes, Verdict};
 use crate::outcome::Status;
 use crate::simd::{CpuScalar, Kernel, Vector, set_lane};
+use crate::verdict::Stop;
 
 /// The direct solve of one job.
 pub(crate) struct Direct<'a, T> {
