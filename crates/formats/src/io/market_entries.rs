@@ -56,9 +56,11 @@ impl<'a> Cursor<'a> {
 
     #[inline(always)]
     fn value(&mut self, field: Field) -> Result<f64, Fault> {
-        if field == Field::Real
-            && let Some((value, end)) = number::fast(self.bytes, self.at)
-        {
+        let fast = match field {
+            Field::Integer => number::fast_integer(self.bytes, self.at),
+            Field::Real | Field::Pattern => number::fast(self.bytes, self.at),
+        };
+        if let Some((value, end)) = fast {
             self.at = end;
             return Ok(value);
         }
@@ -99,9 +101,9 @@ pub(super) struct Entries {
 
 impl Entries {
     /// No entry yet.
-    pub(super) fn new(layout: Layout, field: Field, symmetry: Symmetry, size: Size) -> Self {
+    pub(super) fn new(field: Field, symmetry: Symmetry, size: Size) -> Self {
         Self {
-            layout,
+            layout: size.layout,
             field,
             symmetry,
             size,

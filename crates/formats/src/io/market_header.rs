@@ -33,6 +33,7 @@ pub(super) enum Symmetry {
 /// The size line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
+    pub(super) layout: Layout,
     pub(super) nrows: usize,
     pub(super) ncols: usize,
     /// Entries the file must hold.
@@ -171,6 +172,7 @@ pub(super) fn read_size(
             return Err(lines.error(1, expected, entries.to_string()));
         }
         let size = Size {
+            layout,
             nrows: nrows as usize,
             ncols: ncols as usize,
             entries: entries as usize,

@@ -1,17 +1,4 @@
-//! Matrix Market files (`.mtx`, also gzip): reading.
-//!
-//! Coordinate and array files of real, integer and pattern matrices that are general, symmetric or
-//! skew-symmetric, as described by Boisvert, Pozo and Remington 1996 (NISTIR 5935). Complex and
-//! hermitian ones are refused by name. Beyond that text:
-//! - the words of the banner may be in upper or lower case; lines may end in CR LF; blank lines and
-//!   comment lines (first character `%`) may stand anywhere after the banner; blanks may surround
-//!   the numbers of a line; nothing else may follow them;
-//! - entries with equal indices are summed in the order of the file; explicit zeros are kept;
-//! - `nan`, `inf` and `infinity` (any case, with a sign) are values; a decimal number whose
-//!   magnitude exceeds the largest f64 is an error; integers beyond 2^53 are rounded;
-//! - a pattern entry has the value 1;
-//! - symmetric and skew-symmetric files hold the lower triangle only, as the text asks: an entry
-//!   above the diagonal, or on it in a skew-symmetric file, is an error.
+//! Matrix Market files (`.mtx`, also gzip): reading. What is accepted is told in [`super`].
 
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -21,7 +8,7 @@ use flate2::bufread::MultiGzDecoder;
 use super::assemble::Triplets;
 use super::detect::GZIP_MAGIC;
 use super::market_entries::{Cursor, Entries};
-use super::market_header::{Size, Symmetry, read_banner, read_size};
+use super::market_header::{Layout, Size, Symmetry, read_banner, read_size};
 use super::source::{COUNT_PER_BYTE, FREE_COUNT, count_limit, open};
 use super::text::Lines;
 use crate::{Csr, FormatError};
@@ -95,12 +82,19 @@ pub fn read_dense_from(reader: impl Read, path: &Path) -> Result<Dense, FormatEr
         }));
     }
     let mut values = vec![0.0; nrows * ncols];
+    let mut add = |row: i32, col: i32, value: f64| {
+        let place = &mut values[col as usize * nrows + row as usize];
+        // Not added in an array, so that -0 stays.
+        *place = match size.layout {
+            Layout::Array => value,
+            Layout::Coordinate => *place + value,
+        };
+    };
     for (row, col, value) in triplets.iter() {
-        let (row, col) = (row as usize, col as usize);
-        values[col * nrows + row] += value;
+        add(row, col, value);
         if symmetry != Symmetry::General && row != col {
             let negated = symmetry == Symmetry::SkewSymmetric;
-            values[row * nrows + col] += if negated { -value } else { value };
+            add(col, row, if negated { -value } else { value });
         }
     }
     Ok(Dense {
@@ -141,7 +135,7 @@ fn read_text(reader: impl Read, path: &Path) -> Result<(Size, Symmetry, Triplets
     let mut lines = Lines::new(reader, path);
     let (layout, field, symmetry) = read_banner(&mut lines)?;
     let size = read_size(&mut lines, layout, symmetry)?;
-    let mut entries = Entries::new(layout, field, symmetry, size);
+    let mut entries = Entries::new(field, symmetry, size);
     while lines.fill()? {
         let mut cursor = Cursor::new(lines.block());
         if let Err(fault) = entries.read(&mut cursor) {

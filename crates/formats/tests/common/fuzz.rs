@@ -76,8 +76,7 @@ pub(crate) fn run(
     tokens: &'static [&'static [u8]],
     check: fn(&[u8]) -> bool,
 ) {
-    static RUNS: AtomicU64 = AtomicU64::new(0);
-    static ACCEPTED: AtomicU64 = AtomicU64::new(0);
+    let (runs, accepted) = (AtomicU64::new(0), AtomicU64::new(0));
     for (number, seed) in seeds.iter().enumerate() {
         assert!(check(seed), "seed {number} was refused");
     }
@@ -92,15 +91,12 @@ pub(crate) fn run(
             for &mutation in mutations {
                 mutate(&mut bytes, mutation, tokens);
             }
-            RUNS.fetch_add(1, Ordering::Relaxed);
+            runs.fetch_add(1, Ordering::Relaxed);
             if check(&bytes) {
-                ACCEPTED.fetch_add(1, Ordering::Relaxed);
+                accepted.fetch_add(1, Ordering::Relaxed);
             }
         });
-    let (runs, accepted) = (
-        RUNS.load(Ordering::Relaxed),
-        ACCEPTED.load(Ordering::Relaxed),
-    );
+    let (runs, accepted) = (runs.into_inner(), accepted.into_inner());
     println!("fuzz {name}: {runs} inputs, {accepted} accepted");
     assert!(runs > 0);
     if let Some(peak) = peak_memory() {
