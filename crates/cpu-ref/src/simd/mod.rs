@@ -13,6 +13,7 @@
 //! two cores take 39 ms with compiler-vectorised `[f64; 8]`, 22 ms with explicit AVX2 lanes.
 #![allow(unsafe_code)]
 
+pub(crate) mod spmv;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 

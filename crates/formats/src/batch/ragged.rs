@@ -220,6 +220,11 @@ impl<P: Pattern, T: Scalar> RaggedBatch<P, T> {
     pub fn items(&self) -> &[Matrix<P, T>] {
         &self.items
     }
+
+    /// The matrices, whose values may be changed in place.
+    pub fn items_mut(&mut self) -> &mut [Matrix<P, T>] {
+        &mut self.items
+    }
 }
 
 impl<P: Pattern, T: Scalar> BatchOf<P, T> for RaggedBatch<P, T> {

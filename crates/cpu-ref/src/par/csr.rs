@@ -1,0 +1,244 @@
+//! CSR by rows and CSR-I.
+
+use std::ops::Range;
+
+use sparsebatch_formats::{CsrPattern, CsrPatternRef, Scalar, View};
+
+use super::chunks::{Cuts, split_at};
+use super::multi::{RowKernel, apply_rows};
+use super::split::BalancedSplit;
+use super::{ParSpmv, Schedule};
+use crate::CpuError;
+use crate::seq::axpby;
+use crate::simd::spmv::{Isa, Leaf, dispatch, prefetch};
+
+/// How a CSR product is shared between threads.
+#[derive(Clone, Debug)]
+pub struct CsrAnalysis(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Rows(Cuts),
+    CsrI(BalancedSplit),
+}
+
+impl CsrAnalysis {
+    /// The start rows, when the schedule is CSR-I.
+    pub fn split(&self) -> Option<&BalancedSplit> {
+        match &self.0 {
+            Kind::Rows(_) => None,
+            Kind::CsrI(split) => Some(split),
+        }
+    }
+}
+
+impl ParSpmv for CsrPattern {
+    type Analysis = CsrAnalysis;
+
+    fn analyse(pattern: CsrPatternRef<'_>, schedule: Schedule) -> Result<CsrAnalysis, CpuError> {
+        let ptr = pattern.row_ptr();
+        Ok(CsrAnalysis(match schedule {
+            Schedule::Rows => Kind::Rows(Cuts::balanced(pattern.nrows(), 1, |row| {
+                ptr[row] as usize + row
+            })),
+            Schedule::CsrI { parts } => Kind::CsrI(BalancedSplit::of_csr(pattern, parts)?),
+        }))
+    }
+
+    fn analysis_bytes(analysis: &CsrAnalysis) -> usize {
+        match &analysis.0 {
+            Kind::Rows(cuts) => cuts.bytes(),
+            Kind::CsrI(split) => split.bytes(),
+        }
+    }
+
+    fn apply<T: Scalar, const R: usize>(
+        analysis: &CsrAnalysis,
+        alpha: T,
+        a: View<'_, Self, T>,
+        xs: [&[T]; R],
+        beta: T,
+        ys: [&mut [T]; R],
+    ) {
+        match &analysis.0 {
+            Kind::Rows(cuts) => apply_rows(&a, cuts, alpha, xs, beta, ys),
+            Kind::CsrI(split) => split.run(alpha, ys, &|p, ys: [&mut [T]; R], carried| {
+                dispatch(PartLeaf {
+                    split,
+                    p,
+                    a,
+                    alpha,
+                    xs,
+                    beta,
+                    ys,
+                    carried,
+                });
+            }),
+        }
+    }
+}
+
+/// One part of a CSR-I product.
+struct PartLeaf<'v, 'a, T: Scalar, const R: usize> {
+    split: &'a BalancedSplit,
+    p: usize,
+    a: View<'v, CsrPattern, T>,
+    alpha: T,
+    xs: [&'a [T]; R],
+    beta: T,
+    ys: [&'a mut [T]; R],
+    carried: &'a mut [T; R],
+}
+
+impl<T: Scalar, const R: usize> Leaf for PartLeaf<'_, '_, T, R> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let (a, p) = (self.a, self.p);
+        *self.carried = row_sum::<I, T, R>(&a, self.split.carried_entries(p), self.xs);
+        let (first, end) = (self.split.first_row()[p], self.split.first_row()[p + 1]);
+        let Some(last) = end.checked_sub(1).filter(|&last| last >= first) else {
+            return;
+        };
+        // All rows but the last end inside the part.
+        let (whole, straddling) = split_at(self.ys, last - first);
+        a.rows::<I, R>(first..last, self.alpha, self.xs, self.beta, whole);
+        let row = a.pattern().row(last);
+        let inside = row.start..row.end.min(self.split.entries(p).end);
+        let sums = row_sum::<I, T, R>(&a, inside, self.xs);
+        for (y, sum) in straddling.into_iter().zip(sums) {
+            y[0] = axpby(self.alpha, sum, self.beta, y[0]);
+        }
+    }
+}
+
+/// Rows of at most this many entries are summed in order by one chain of additions; longer ones
+/// by four.
+const SHORT: usize = 32;
+
+/// The sum of `values[k] * x[col_idx[k]]` over some entries of one row, for each right-hand side.
+/// The order of the additions depends on the number of entries alone.
+#[inline(always)]
+fn row_sum<I: Isa, T: Scalar, const R: usize>(
+    a: &View<'_, CsrPattern, T>,
+    entries: Range<usize>,
+    xs: [&[T]; R],
+) -> [T; R] {
+    let values = &a.values()[entries.clone()];
+    let cols = &a.pattern().col_idx()[entries];
+    let mut sums = [T::ZERO; R];
+    if values.len() <= SHORT {
+        for (&value, &col) in values.iter().zip(cols) {
+            for (sum, x) in sums.iter_mut().zip(xs) {
+                *sum = I::mul_add(value, x[col as usize], *sum);
+            }
+        }
+        return sums;
+    }
+    let (values4, values_rest) = values.as_chunks::<4>();
+    let (cols4, cols_rest) = cols.as_chunks::<4>();
+    let mut partial = [[T::ZERO; 4]; R];
+    for (i, (value, col)) in values4.iter().zip(cols4).enumerate() {
+        if i % 2 == 0 {
+            prefetch(values4, i + 64);
+            prefetch(cols4, i + 128);
+        }
+        for (partial, x) in partial.iter_mut().zip(xs) {
+            for lane in 0..4 {
+                partial[lane] = I::mul_add(value[lane], x[col[lane] as usize], partial[lane]);
+            }
+        }
+    }
+    for ((sum, partial), x) in sums.iter_mut().zip(partial).zip(xs) {
+        *sum = (partial[0] + partial[2]) + (partial[1] + partial[3]);
+        for (&value, &col) in values_rest.iter().zip(cols_rest) {
+            *sum = I::mul_add(value, x[col as usize], *sum);
+        }
+    }
+    sums
+}
+
+/// Groups consecutive rows of equal length; the lengths that occur in stencils and finite elements
+/// get a loop of constant length.
+impl<T: Scalar> RowKernel<T> for View<'_, CsrPattern, T> {
+    #[inline(always)]
+    fn rows<I: Isa, const R: usize>(
+        &self,
+        rows: Range<usize>,
+        alpha: T,
+        xs: [&[T]; R],
+        beta: T,
+        mut ys: [&mut [T]; R],
+    ) {
+        let ptr = &self.pattern().row_ptr()[rows.start..=rows.end];
+        let mut row = 0;
+        while row < rows.len() {
+            let len = ptr[row + 1] - ptr[row];
+            let mut end = row + 1;
+            while end < rows.len() && ptr[end + 1] - ptr[end] == len {
+                end += 1;
+            }
+            let start = ptr[row] as usize;
+            let group = ys.each_mut().map(|y| &mut y[row..end]);
+            // Several right-hand sides share the loads of a row: no constant length is needed.
+            match if R == 1 { len } else { i32::MAX } {
+                1 => fixed::<I, T, R, 1>(self, start, alpha, xs, beta, group),
+                2 => fixed::<I, T, R, 2>(self, start, alpha, xs, beta, group),
+                3 => fixed::<I, T, R, 3>(self, start, alpha, xs, beta, group),
+                4 => fixed::<I, T, R, 4>(self, start, alpha, xs, beta, group),
+                5 => fixed::<I, T, R, 5>(self, start, alpha, xs, beta, group),
+                6 => fixed::<I, T, R, 6>(self, start, alpha, xs, beta, group),
+                7 => fixed::<I, T, R, 7>(self, start, alpha, xs, beta, group),
+                8 => fixed::<I, T, R, 8>(self, start, alpha, xs, beta, group),
+                9 => fixed::<I, T, R, 9>(self, start, alpha, xs, beta, group),
+                27 => fixed::<I, T, R, 27>(self, start, alpha, xs, beta, group),
+                _ => {
+                    let mut group = group;
+                    for i in 0..end - row {
+                        let entries = ptr[row + i] as usize..ptr[row + i + 1] as usize;
+                        prefetch(self.values(), entries.end + AHEAD / size_of::<T>());
+                        prefetch(self.pattern().col_idx(), entries.end + AHEAD / 4);
+                        let sums = row_sum::<I, T, R>(self, entries, xs);
+                        for (y, sum) in group.iter_mut().zip(sums) {
+                            y[i] = axpby(alpha, sum, beta, y[i]);
+                        }
+                    }
+                }
+            }
+            row = end;
+        }
+    }
+}
+
+/// Bytes by which the rows' values and columns are fetched in advance.
+const AHEAD: usize = 2048;
+
+/// Consecutive rows of `L` entries each, the first at entry `start`; the same order of additions
+/// as [`row_sum`].
+#[inline(always)]
+fn fixed<I: Isa, T: Scalar, const R: usize, const L: usize>(
+    a: &View<'_, CsrPattern, T>,
+    start: usize,
+    alpha: T,
+    xs: [&[T]; R],
+    beta: T,
+    mut ys: [&mut [T]; R],
+) {
+    const { assert!(L <= SHORT) };
+    let nrows = ys[0].len();
+    let entries = start..start + nrows * L;
+    let (values, _) = a.values()[entries.clone()].as_chunks::<L>();
+    let (cols, _) = a.pattern().col_idx()[entries].as_chunks::<L>();
+    for (row, (value, col)) in values.iter().zip(cols).enumerate() {
+        prefetch(a.values(), start + row * L + AHEAD / size_of::<T>());
+        prefetch(a.pattern().col_idx(), start + row * L + AHEAD / 4);
+        let mut sums = [T::ZERO; R];
+        for i in 0..L {
+            for (sum, x) in sums.iter_mut().zip(xs) {
+                *sum = I::mul_add(value[i], x[col[i] as usize], *sum);
+            }
+        }
+        for (y, sum) in ys.iter_mut().zip(sums) {
+            y[row] = axpby(alpha, sum, beta, y[row]);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! DIA: tiles of rows, diagonal after diagonal; and the block-major copy that plans keep.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+use sparsebatch_formats::convert::{DiaOptions, FromCsr, occupied_diagonals};
+use sparsebatch_formats::{CsrPattern, DiaPattern, Pattern, Scalar, View};
+
+use super::chunks::Cuts;
+use super::multi::{Product, RowKernel, apply_rows};
+use super::{ParSpmv, Schedule};
+use crate::CpuError;
+use crate::seq::axpby;
+use crate::simd::spmv::Isa;
+
+/// How a DIA product is shared between threads.
+#[derive(Clone, Debug)]
+pub struct DiaAnalysis(Cuts);
+
+impl ParSpmv for DiaPattern {
+    type Analysis = DiaAnalysis;
+
+    fn analyse(pattern: &Self, _: Schedule) -> Result<DiaAnalysis, CpuError> {
+        Ok(DiaAnalysis(cuts(pattern)))
+    }
+
+    fn analysis_bytes(analysis: &DiaAnalysis) -> usize {
+        analysis.0.bytes()
+    }
+
+    fn apply<T: Scalar, const R: usize>(
+        analysis: &DiaAnalysis,
+        alpha: T,
+        a: View<'_, Self, T>,
+        xs: [&[T]; R],
+        beta: T,
+        ys: [&mut [T]; R],
+    ) {
+        let kernel = DiaRows {
+            pattern: a.pattern(),
+            values: a.values(),
+            by_blocks: false,
+        };
+        apply_rows(&kernel, &analysis.0, alpha, xs, beta, ys);
+    }
+}
+
+fn cuts(pattern: &DiaPattern) -> Cuts {
+    Cuts::equal(pattern.nrows(), BLOCK, pattern.diag_offsets().len())
+}
+
+/// Rows per block of the block-major copy: a diagonal's share of a block is one page of f64.
+pub(crate) const BLOCK: usize = 512;
+
+struct DiaRows<'a, T> {
+    pattern: &'a DiaPattern,
+    values: &'a [T],
+    /// Whether slot `r` of diagonal `d` is at `d * nrows + r`, or in blocks of [`BLOCK`] rows,
+    /// diagonal after diagonal within a block.
+    by_blocks: bool,
+}
+
+impl<T: Scalar> RowKernel<T> for DiaRows<'_, T> {
+    #[inline(always)]
+    fn rows<I: Isa, const R: usize>(
+        &self,
+        rows: Range<usize>,
+        alpha: T,
+        xs: [&[T]; R],
+        beta: T,
+        mut ys: [&mut [T]; R],
+    ) {
+        let (nrows, offsets) = (self.pattern.nrows(), self.pattern.diag_offsets());
+        let mut sums = [[T::ZERO; BLOCK]; R];
+        for begin in rows.clone().step_by(BLOCK) {
+            let len = BLOCK.min(rows.end - begin);
+            let (first, stride) = if self.by_blocks {
+                (begin * offsets.len(), len)
+            } else {
+                (begin, nrows)
+            };
+            for sums in &mut sums {
+                sums[..len].fill(T::ZERO);
+            }
+            for (d, &offset) in offsets.iter().enumerate() {
+                let inside = self.pattern.rows(d);
+                let low = inside.start.clamp(begin, begin + len);
+                let high = inside.end.clamp(low, begin + len);
+                let values = &self.values[first + d * stride..][..len];
+                let values = &values[low - begin..high - begin];
+                let col = if low < high {
+                    (low as i64 + i64::from(offset)) as usize
+                } else {
+                    0
+                };
+                for (sums, x) in sums.iter_mut().zip(xs) {
+                    let x = &x[col..col + values.len()];
+                    let sums = &mut sums[low - begin..high - begin];
+                    for ((sum, &value), &x) in sums.iter_mut().zip(values).zip(x) {
+                        *sum = I::mul_add(value, x, *sum);
+                    }
+                }
+            }
+            for (y, sums) in ys.iter_mut().zip(&sums) {
+                let y = &mut y[begin - rows.start..][..len];
+                for (y, &sum) in y.iter_mut().zip(sums) {
+                    *y = axpby(alpha, sum, beta, *y);
+                }
+            }
+        }
+    }
+}
+
+/// A DIA matrix whose values stand in blocks of [`BLOCK`] rows, diagonal after diagonal within
+/// the block: a product reads them as one stream.
+#[derive(Clone, Debug)]
+pub(crate) struct DiaBlocks<T> {
+    pattern: DiaPattern,
+    values: Vec<T>,
+    cuts: Cuts,
+}
+
+impl<T: Scalar> DiaBlocks<T> {
+    /// The layout of a CSR pattern, all values 0.
+    ///
+    /// # Errors
+    /// [`CpuError::Format`] when the diagonals exceed the limit of the options or 32 bits.
+    pub(crate) fn new(csr: &CsrPattern, options: &DiaOptions) -> Result<Self, CpuError> {
+        DiaPattern::size_from_csr(csr.view(), options)?;
+        let diagonals = occupied_diagonals(csr.view());
+        let pattern = DiaPattern::try_new(csr.nrows(), csr.ncols(), diagonals)?;
+        Ok(Self {
+            values: vec![T::ZERO; pattern.stored_len()],
+            cuts: cuts(&pattern),
+            pattern,
+        })
+    }
+
+    /// Replaces the values, given in the order of the CSR pattern.
+    pub(crate) fn set_values(&mut self, csr: &CsrPattern, values: &[T]) {
+        let offsets = self.pattern.diag_offsets();
+        if offsets.is_empty() {
+            return;
+        }
+        let csr = csr.view();
+        let blocks = self.values.par_chunks_mut(BLOCK * offsets.len());
+        blocks.enumerate().for_each(|(block, slots)| {
+            let len = slots.len() / offsets.len();
+            slots.fill(T::ZERO);
+            for i in 0..len {
+                let row = block * BLOCK + i;
+                let mut d = 0;
+                for k in csr.row(row) {
+                    let offset = csr.col_idx()[k] - row as i32;
+                    while offsets[d] != offset {
+                        d += 1;
+                    }
+                    slots[d * len + i] = values[k];
+                }
+            }
+        });
+    }
+
+    /// Value slots, fill included.
+    pub(crate) fn stored_len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Bytes of values and offsets.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(self.values.as_slice()) + self.pattern.index_bytes() + self.cuts.bytes()
+    }
+}
+
+impl<T: Scalar> Product<T> for DiaBlocks<T> {
+    fn shape(&self) -> (usize, usize) {
+        (self.pattern.nrows(), self.pattern.ncols())
+    }
+
+    fn apply<const R: usize>(&self, alpha: T, xs: [&[T]; R], beta: T, ys: [&mut [T]; R]) {
+        let kernel = DiaRows {
+            pattern: &self.pattern,
+            values: &self.values,
+            by_blocks: true,
+        };
+        apply_rows(&kernel, &self.cuts, alpha, xs, beta, ys);
+    }
+}

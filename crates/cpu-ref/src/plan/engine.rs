@@ -1,0 +1,365 @@
+//! The matrices that plans hold, each ready to multiply and to take new values.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use sparsebatch_formats::convert::{FromCsr, SlotMap};
+use sparsebatch_formats::{
+    BatchValues, CsrPattern, Layout, Matrix, Pattern, RaggedBatch, RaggedCsr, Scalar, UniformBatch,
+};
+
+use crate::CpuError;
+use crate::par::{
+    Analysed, BatchShape, DiaBlocks, Interleaved, InterleavedAnalysis, InterleavedValues, ParSpmv,
+    Product, RowEntries, Schedule, SellRuns, apply_batch,
+};
+
+/// Bytes and slots of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    /// Value slots, shared values counted once.
+    pub(super) stored_len: usize,
+    /// Bytes of values and indices that a product reads.
+    pub(super) matrix_bytes: usize,
+    /// Bytes held beyond that: start rows, chunk limits, the map for new values.
+    pub(super) other_bytes: usize,
+}
+
+/// A matrix or batch in the form in which a plan multiplies it.
+pub(super) trait Engine<T>: Debug + Send + Sync {
+    /// `y = alpha*A*x + beta*y`; lengths have been checked.
+    fn apply(&self, alpha: T, nrhs: usize, x: &[T], beta: T, y: &mut [T]);
+    /// Takes new values, in CSR order and in the layout of the plan's source; their number has
+    /// been checked.
+    fn set_values(&mut self, values: &[T]);
+    /// What it holds.
+    fn size(&self) -> Size;
+}
+
+fn map_bytes(map: &SlotMap) -> usize {
+    match map {
+        SlotMap::Identity => 0,
+        SlotMap::Slots(slots) => 4 * slots.len(),
+    }
+}
+
+/// A single matrix in its format's own layout.
+#[derive(Debug)]
+pub(super) struct Single<P: ParSpmv, T> {
+    matrix: Matrix<P, T>,
+    map: SlotMap,
+    analysis: P::Analysis,
+}
+
+impl<P: ParSpmv, T: Scalar> Single<P, T> {
+    pub(super) fn new(pattern: Arc<P>, map: SlotMap, schedule: Schedule) -> Result<Self, CpuError> {
+        Ok(Self {
+            analysis: P::analyse(pattern.view(), schedule)?,
+            matrix: Matrix::from_parts(Arc::clone(&pattern), vec![T::ZERO; pattern.stored_len()])?,
+            map,
+        })
+    }
+}
+
+impl<P: ParSpmv, T: Scalar> Engine<T> for Single<P, T> {
+    fn apply(&self, alpha: T, nrhs: usize, x: &[T], beta: T, y: &mut [T]) {
+        let product = Analysed::<P, T> {
+            analysis: &self.analysis,
+            view: self.matrix.view(),
+        };
+        product.apply_all(alpha, nrhs, x, beta, y);
+    }
+
+    fn set_values(&mut self, values: &[T]) {
+        self.map.scatter(values, 1, self.matrix.values_mut());
+    }
+
+    fn size(&self) -> Size {
+        Size {
+            stored_len: self.matrix.stored_len(),
+            matrix_bytes: self.matrix.bytes(),
+            other_bytes: P::analysis_bytes(&self.analysis) + map_bytes(&self.map),
+        }
+    }
+}
+
+/// A single matrix in a layout of this crate, refilled by way of its CSR pattern.
+#[derive(Debug)]
+pub(super) struct Packed<M> {
+    pub(super) matrix: M,
+    pub(super) csr: Arc<CsrPattern>,
+}
+
+macro_rules! packed {
+    ($matrix:ident) => {
+        impl<T: Scalar> Engine<T> for Packed<$matrix<T>> {
+            fn apply(&self, alpha: T, nrhs: usize, x: &[T], beta: T, y: &mut [T]) {
+                self.matrix.apply_all(alpha, nrhs, x, beta, y);
+            }
+
+            fn set_values(&mut self, values: &[T]) {
+                self.matrix.set_values(&self.csr, values);
+            }
+
+            fn size(&self) -> Size {
+                Size {
+                    stored_len: self.matrix.stored_len(),
+                    matrix_bytes: self.matrix.bytes(),
+                    other_bytes: self.csr.index_bytes(),
+                }
+            }
+        }
+    };
+}
+packed!(DiaBlocks);
+packed!(SellRuns);
+
+/// A uniform batch with vectors in one of the two layouts.
+#[derive(Debug)]
+pub(super) struct Uniform<P: ParSpmv, T> {
+    batch: UniformBatch<P, T>,
+    map: SlotMap,
+    /// Entries per item, without padding.
+    nnz: usize,
+    /// Layout of the values that [`Engine::set_values`] is given.
+    source: Layout,
+    kind: Kind<P>,
+}
+
+#[derive(Debug)]
+enum Kind<P: ParSpmv> {
+    ItemMajor {
+        analysis: P::Analysis,
+        shape: BatchShape,
+    },
+    Interleaved(InterleavedAnalysis),
+}
+
+impl<P: RowEntries, T: Scalar> Uniform<P, T> {
+    /// `source` and `shared` describe the values that will be set, `layout` the vectors.
+    pub(super) fn new(
+        (pattern, map): (Arc<P>, SlotMap),
+        nnz: usize,
+        (nitems, shared): (usize, bool),
+        (source, layout): (Layout, Layout),
+        schedule: Schedule,
+    ) -> Result<Self, CpuError> {
+        let stored_len = pattern.stored_len();
+        let zeros = |count: usize| vec![T::ZERO; stored_len * count];
+        let (values, kind) = match layout {
+            Layout::Interleaved => (
+                BatchValues::Interleaved(zeros(if shared { 0 } else { nitems })),
+                Kind::Interleaved(InterleavedAnalysis::new::<P>(pattern.view(), nitems)),
+            ),
+            Layout::ItemMajor => (
+                BatchValues::ItemMajor(zeros(if shared { 0 } else { nitems })),
+                Kind::ItemMajor {
+                    analysis: P::analyse(pattern.view(), schedule)?,
+                    shape: BatchShape::Uniform {
+                        nitems,
+                        nrows: pattern.nrows(),
+                        ncols: pattern.ncols(),
+                        work: pattern.nrows() + stored_len,
+                    },
+                },
+            ),
+        };
+        let values = if shared {
+            BatchValues::Shared(zeros(1))
+        } else {
+            values
+        };
+        Ok(Self {
+            batch: UniformBatch::try_new(pattern, nitems, values)?,
+            map,
+            nnz,
+            source,
+            kind,
+        })
+    }
+}
+
+impl<P: RowEntries, T: Scalar> Engine<T> for Uniform<P, T> {
+    fn apply(&self, alpha: T, nrhs: usize, x: &[T], beta: T, y: &mut [T]) {
+        match &self.kind {
+            Kind::ItemMajor { analysis, shape } => {
+                apply_batch::<P, T>(&self.batch, |_| analysis, shape, nrhs, alpha, x, beta, y);
+            }
+            Kind::Interleaved(analysis) => {
+                let values = match self.batch.values() {
+                    BatchValues::Shared(values) => InterleavedValues::Shared(values),
+                    BatchValues::ItemMajor(values) | BatchValues::Interleaved(values) => {
+                        InterleavedValues::PerItem(values)
+                    }
+                };
+                let product = Interleaved::<P, T> {
+                    pattern: self.batch.pattern().view(),
+                    values,
+                    analysis,
+                };
+                product.apply_all(alpha, nrhs, x, beta, y);
+            }
+        }
+    }
+
+    fn set_values(&mut self, values: &[T]) {
+        let (nitems, nnz, map) = (self.batch.nitems(), self.nnz, &self.map);
+        let stored_len = self.batch.pattern().stored_len();
+        let (shared, target) = (self.batch.is_shared(), self.batch.layout());
+        let slots = self.batch.values_mut();
+        if shared {
+            return map.scatter(values, 1, slots);
+        }
+        match (self.source, target) {
+            (Layout::ItemMajor, Layout::ItemMajor) => {
+                for item in 0..nitems {
+                    let item_slots = &mut slots[item * stored_len..(item + 1) * stored_len];
+                    map.scatter(&values[item * nnz..(item + 1) * nnz], 1, item_slots);
+                }
+            }
+            (Layout::Interleaved, Layout::Interleaved) if nitems > 0 => {
+                map.scatter(values, nitems, slots);
+            }
+            (Layout::Interleaved, Layout::Interleaved) => {}
+            (Layout::ItemMajor, Layout::Interleaved) => {
+                for k in 0..nnz {
+                    let slot = map.slot(k) * nitems;
+                    for (item, value) in slots[slot..slot + nitems].iter_mut().enumerate() {
+                        *value = values[item * nnz + k];
+                    }
+                }
+            }
+            (Layout::Interleaved, Layout::ItemMajor) => {
+                for k in 0..nnz {
+                    for (item, &value) in values[k * nitems..(k + 1) * nitems].iter().enumerate() {
+                        slots[item * stored_len + map.slot(k)] = value;
+                    }
+                }
+            }
+        }
+    }
+
+    fn size(&self) -> Size {
+        let values = match self.batch.values() {
+            BatchValues::ItemMajor(v) | BatchValues::Interleaved(v) | BatchValues::Shared(v) => v,
+        };
+        Size {
+            stored_len: values.len(),
+            matrix_bytes: size_of_val(values.as_slice()) + self.batch.pattern().index_bytes(),
+            other_bytes: map_bytes(&self.map)
+                + match &self.kind {
+                    Kind::ItemMajor { analysis, .. } => P::analysis_bytes(analysis),
+                    Kind::Interleaved(analysis) => analysis.bytes(),
+                },
+        }
+    }
+}
+
+/// A ragged batch of CSR matrices.
+#[derive(Debug)]
+pub(super) struct RaggedRows<T> {
+    batch: RaggedCsr<T>,
+    analyses: Vec<<CsrPattern as ParSpmv>::Analysis>,
+    shape: BatchShape,
+}
+
+impl<T: Scalar> RaggedRows<T> {
+    pub(super) fn new(batch: &RaggedCsr<T>, schedule: Schedule) -> Result<Self, CpuError> {
+        let patterns = || (0..batch.nitems()).map(|item| batch.item(item).pattern());
+        Ok(Self {
+            analyses: patterns()
+                .map(|pattern| CsrPattern::analyse(pattern, schedule))
+                .collect::<Result<_, CpuError>>()?,
+            shape: BatchShape::ragged(
+                patterns().map(|p| (p.nrows(), p.ncols(), p.nrows() + p.nnz())),
+            ),
+            batch: batch.clone(),
+        })
+    }
+}
+
+impl<T: Scalar> Engine<T> for RaggedRows<T> {
+    fn apply(&self, alpha: T, nrhs: usize, x: &[T], beta: T, y: &mut [T]) {
+        let analysis = |item: usize| &self.analyses[item];
+        apply_batch::<CsrPattern, T>(&self.batch, analysis, &self.shape, nrhs, alpha, x, beta, y);
+    }
+
+    fn set_values(&mut self, values: &[T]) {
+        self.batch.values_mut().copy_from_slice(values);
+    }
+
+    fn size(&self) -> Size {
+        let index_bytes = 4 * (self.batch.row_ptr().len() + self.batch.col_idx().len());
+        let analyses = self.analyses.iter().map(CsrPattern::analysis_bytes);
+        Size {
+            stored_len: self.batch.values().len(),
+            matrix_bytes: index_bytes + size_of_val(self.batch.values()),
+            other_bytes: self.shape.bytes() + analyses.sum::<usize>(),
+        }
+    }
+}
+
+/// A ragged batch in any other format, each item converted by itself.
+#[derive(Debug)]
+pub(super) struct RaggedItems<P: ParSpmv, T> {
+    batch: RaggedBatch<P, T>,
+    maps: Vec<SlotMap>,
+    analyses: Vec<P::Analysis>,
+    nnz_offsets: Vec<usize>,
+    shape: BatchShape,
+}
+
+impl<P: ParSpmv + FromCsr, T: Scalar> RaggedItems<P, T> {
+    pub(super) fn new(
+        batch: &RaggedCsr<T>,
+        options: &P::Options,
+        schedule: Schedule,
+    ) -> Result<Self, CpuError> {
+        let (mut items, mut maps, mut analyses) = (Vec::new(), Vec::new(), Vec::new());
+        for item in 0..batch.nitems() {
+            let (pattern, map) = P::from_csr(batch.item(item).pattern(), options)?;
+            analyses.push(P::analyse(pattern.view(), schedule)?);
+            maps.push(map);
+            let zeros = vec![T::ZERO; pattern.stored_len()];
+            items.push(Matrix::from_parts(Arc::new(pattern), zeros)?);
+        }
+        Ok(Self {
+            shape: BatchShape::ragged(
+                items
+                    .iter()
+                    .map(|a| (a.nrows(), a.ncols(), a.nrows() + a.stored_len())),
+            ),
+            batch: RaggedBatch::new(items),
+            maps,
+            analyses,
+            nnz_offsets: batch.nnz_offsets().to_vec(),
+        })
+    }
+}
+
+impl<P: ParSpmv, T: Scalar> Engine<T> for RaggedItems<P, T> {
+    fn apply(&self, alpha: T, nrhs: usize, x: &[T], beta: T, y: &mut [T]) {
+        let analysis = |item: usize| &self.analyses[item];
+        apply_batch::<P, T>(&self.batch, analysis, &self.shape, nrhs, alpha, x, beta, y);
+    }
+
+    fn set_values(&mut self, values: &[T]) {
+        for (item, matrix) in self.batch.items_mut().iter_mut().enumerate() {
+            let entries = self.nnz_offsets[item]..self.nnz_offsets[item + 1];
+            self.maps[item].scatter(&values[entries], 1, matrix.values_mut());
+        }
+    }
+
+    fn size(&self) -> Size {
+        let items = self.batch.items();
+        let analyses = self.analyses.iter().map(P::analysis_bytes);
+        Size {
+            stored_len: items.iter().map(Matrix::stored_len).sum(),
+            matrix_bytes: items.iter().map(Matrix::bytes).sum(),
+            other_bytes: self.shape.bytes()
+                + 8 * self.nnz_offsets.len()
+                + self.maps.iter().map(map_bytes).sum::<usize>()
+                + analyses.sum::<usize>(),
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! What a user may ask of a plan, and the automatic choice.
+
+use sparsebatch_formats::convert::{
+    DEFAULT_MAX_FILL, DiaOptions, EllOptions, HybOptions, SellPOptions, occupied_diagonals,
+};
+use sparsebatch_formats::{CsrPatternRef, DiaPattern, Layout, Pattern};
+
+use crate::CpuError;
+use crate::par::{RunStats, WHOLE};
+
+/// The format in which a plan keeps the matrix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FormatChoice {
+    /// Chosen by [`SpmvPlan`](crate::SpmvPlan)'s documented rule.
+    #[default]
+    Auto,
+    /// Compressed sparse rows.
+    Csr,
+    /// Coordinates.
+    Coo,
+    /// ELLPACK.
+    Ell,
+    /// Diagonals. Their fill multiplies: NaN or Inf in `x` reaches rows that do not store the
+    /// column.
+    Dia,
+    /// ELLPACK and coordinates.
+    Hyb,
+    /// Slices of rows.
+    SellP,
+}
+
+/// The kernel by which a plan multiplies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum KernelChoice {
+    /// The fastest of the format.
+    #[default]
+    Auto,
+    /// Whole rows, in the format's own layout (CSR, ELL, DIA, SELL-P; HYB's ELL part).
+    Rows,
+    /// CSR only: equal parts of the entries, with carried sums
+    /// ([`BalancedSplit`](crate::par::BalancedSplit)). Wins where single rows hold a good part of
+    /// all entries.
+    CsrI,
+    /// COO only: as `CsrI`, over coordinates.
+    Entries,
+    /// DIA of a single matrix: values in blocks of 512 rows, diagonal after diagonal.
+    Blocks,
+    /// SELL-P of a single matrix: slices of 8 rows, one column per run of 8 consecutive ones.
+    Runs,
+}
+
+/// The choices of a [`SpmvPlan`](crate::SpmvPlan).
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpmvOptions {
+    /// The format.
+    pub format: FormatChoice,
+    /// The kernel; it has to belong to the format.
+    pub kernel: KernelChoice,
+    /// Right-hand sides per system, at least 1.
+    pub nrhs: usize,
+    /// Layout of the vectors of a batch; `Interleaved` for uniform batches only.
+    pub layout: Layout,
+    /// Parts of CSR-I and COO, 1 to 256; one per 32,768 entries and rows by default. The order of
+    /// the sums of rows that straddle parts depends on it.
+    pub parts: Option<usize>,
+    /// Stored slots per entry above which a format is refused.
+    pub max_fill: f64,
+    /// The split of HYB.
+    pub hyb: HybOptions,
+    /// The slices of SELL-P under the kernel `Rows`.
+    pub sellp: SellPOptions,
+}
+
+impl Default for SpmvOptions {
+    fn default() -> Self {
+        Self {
+            format: FormatChoice::Auto,
+            kernel: KernelChoice::Auto,
+            nrhs: 1,
+            layout: Layout::ItemMajor,
+            parts: None,
+            max_fill: DEFAULT_MAX_FILL,
+            hyb: HybOptions::default(),
+            sellp: SellPOptions {
+                threads_per_row: 1,
+                ..SellPOptions::default()
+            },
+        }
+    }
+}
+
+impl SpmvOptions {
+    pub(super) fn ell(&self) -> EllOptions {
+        EllOptions {
+            max_fill: self.max_fill,
+        }
+    }
+
+    pub(super) fn dia(&self) -> DiaOptions {
+        DiaOptions {
+            max_fill: self.max_fill,
+        }
+    }
+
+    pub(super) fn hyb(&self) -> HybOptions {
+        HybOptions {
+            max_fill: self.max_fill,
+            ..self.hyb.clone()
+        }
+    }
+
+    pub(super) fn sellp(&self) -> SellPOptions {
+        SellPOptions {
+            max_fill: self.max_fill,
+            ..self.sellp.clone()
+        }
+    }
+}
+
+/// A format, one of its kernels, and the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Choice {
+    pub(super) format: FormatChoice,
+    pub(super) kernel: KernelChoice,
+    pub(super) why: String,
+}
+
+/// What the automatic choice looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) nrows: usize,
+    pub(super) nnz: usize,
+    /// Entries of the longest row.
+    pub(super) longest: usize,
+    /// Number of diagonals, when they are stored without fill.
+    pub(super) full_diagonals: Option<usize>,
+    /// Slots and runs of slices of 8 rows.
+    pub(super) runs: RunStats,
+    /// Bytes of a value.
+    pub(super) value_bytes: usize,
+}
+
+impl Facts {
+    pub(super) fn of(csr: CsrPatternRef<'_>, value_bytes: usize) -> Self {
+        Self {
+            nrows: csr.nrows(),
+            nnz: csr.nnz(),
+            longest: longest_row(csr),
+            full_diagonals: full_diagonals(csr),
+            runs: RunStats::of(csr),
+            value_bytes,
+        }
+    }
+}
+
+pub(super) fn longest_row(csr: CsrPatternRef<'_>) -> usize {
+    let lengths = csr.row_ptr().windows(2).map(|row| row[1] - row[0]);
+    lengths.max().unwrap_or(0) as usize
+}
+
+fn full_diagonals(csr: CsrPatternRef<'_>) -> Option<usize> {
+    // With more diagonals than the mean row has entries there must be fill, corners apart.
+    let diagonals = occupied_diagonals(csr);
+    if diagonals.len().saturating_mul(csr.nrows()) > csr.nnz().saturating_mul(2) {
+        return None;
+    }
+    let pattern = DiaPattern::try_new(csr.nrows(), csr.ncols(), diagonals).ok()?;
+    (pattern.nnz() == csr.nnz()).then(|| pattern.diag_offsets().len())
+}
+
+/// The share of CSR's bytes below which another format is taken.
+const WORTH: f64 = 0.95;
+
+/// The automatic choice for a single matrix: the format that moves the fewest bytes per product,
+/// unless CSR comes within 5 % or the matrix is one chunk of work.
+pub(super) fn choose(facts: Facts) -> Choice {
+    let Facts {
+        nrows,
+        nnz,
+        longest,
+        runs,
+        value_bytes,
+        ..
+    } = facts;
+    if nrows + nnz <= WHOLE {
+        return Choice {
+            format: FormatChoice::Csr,
+            kernel: KernelChoice::Rows,
+            why: format!("{nnz} entries are a single chunk of work"),
+        };
+    }
+    let csr_bytes = (value_bytes + 4) * nnz + 4 * nrows;
+    let runs_bytes = (8 * value_bytes + 4) * runs.slots + 32 * (runs.slots - runs.runs) + nrows / 2;
+    let dia_bytes = facts
+        .full_diagonals
+        .map_or(usize::MAX, |ndiags| value_bytes * ndiags * nrows);
+    let share = |bytes: usize| bytes as f64 / csr_bytes as f64;
+    if dia_bytes <= runs_bytes && share(dia_bytes) < WORTH {
+        return Choice {
+            format: FormatChoice::Dia,
+            kernel: KernelChoice::Blocks,
+            why: format!(
+                "its diagonals are full: {:.2} of CSR's bytes",
+                share(dia_bytes)
+            ),
+        };
+    }
+    if share(runs_bytes) < WORTH {
+        return Choice {
+            format: FormatChoice::SellP,
+            kernel: KernelChoice::Runs,
+            why: format!(
+                "{} of {} slots of 8 rows are runs of columns: {:.2} of CSR's bytes",
+                runs.runs,
+                runs.slots,
+                share(runs_bytes)
+            ),
+        };
+    }
+    csr_by_rows_or_parts(longest, nnz)
+}
+
+/// CSR by rows, or CSR-I where one row is more than a thread's fair share.
+pub(super) fn csr_by_rows_or_parts(longest: usize, nnz: usize) -> Choice {
+    let (kernel, why) = if longest > 2 * WHOLE {
+        let why = format!("the longest row holds {longest} of {nnz} entries, more than two chunks");
+        (KernelChoice::CsrI, why)
+    } else {
+        let why = format!("the longest row, {longest} entries, fits a chunk");
+        (KernelChoice::Rows, why)
+    };
+    Choice {
+        format: FormatChoice::Csr,
+        kernel,
+        why,
+    }
+}
+
+/// The kernels of a format, `Auto` resolved to the first.
+///
+/// # Errors
+/// [`CpuError::Parameter`] for a kernel of another format.
+pub(super) fn kernel_of(
+    format: FormatChoice,
+    kernel: KernelChoice,
+    single: bool,
+) -> Result<KernelChoice, CpuError> {
+    use KernelChoice::{Auto, Blocks, CsrI, Entries, Rows, Runs};
+    let (allowed, expected): (&[KernelChoice], _) = match (format, single) {
+        (FormatChoice::Auto, _) => unreachable!("the format has been chosen"),
+        (FormatChoice::Csr, _) => (&[Rows, CsrI], "Rows or CsrI with the format CSR"),
+        (FormatChoice::Coo, _) => (&[Entries], "Entries with the format COO"),
+        (FormatChoice::Ell, _) => (&[Rows], "Rows with the format ELL"),
+        (FormatChoice::Hyb, _) => (&[Rows], "Rows with the format HYB"),
+        (FormatChoice::Dia, true) => (&[Blocks, Rows], "Blocks or Rows with the format DIA"),
+        (FormatChoice::Dia, false) => (&[Rows], "Rows with the format DIA of a batch"),
+        (FormatChoice::SellP, true) => (&[Runs, Rows], "Runs or Rows with the format SELL-P"),
+        (FormatChoice::SellP, false) => (&[Rows], "Rows with the format SELL-P of a batch"),
+    };
+    if kernel == Auto {
+        Ok(allowed[0])
+    } else if allowed.contains(&kernel) {
+        Ok(kernel)
+    } else {
+        Err(CpuError::Parameter {
+            name: "kernel",
+            expected,
+            found: format!("{kernel:?}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> Facts {
+        Facts {
+            nrows: 1_000_000,
+            nnz: 7_000_000,
+            longest: 7,
+            full_diagonals: None,
+            runs: RunStats {
+                slots: 875_000,
+                runs: 0,
+            },
+            value_bytes: 8,
+        }
+    }
+
+    #[test]
+    fn the_choice_follows_the_bytes() {
+        let stencil = Facts {
+            runs: RunStats {
+                slots: 880_000,
+                runs: 800_000,
+            },
+            ..facts()
+        };
+        let banded = Facts {
+            full_diagonals: Some(7),
+            ..stencil
+        };
+        let scattered = facts();
+        let hub = Facts {
+            longest: 3_000_000,
+            ..facts()
+        };
+        let small = Facts {
+            nrows: 100,
+            nnz: 700,
+            ..stencil
+        };
+
+        let table = [
+            (stencil, FormatChoice::SellP, KernelChoice::Runs),
+            (banded, FormatChoice::Dia, KernelChoice::Blocks),
+            (scattered, FormatChoice::Csr, KernelChoice::Rows),
+            (hub, FormatChoice::Csr, KernelChoice::CsrI),
+            (small, FormatChoice::Csr, KernelChoice::Rows),
+        ];
+        for (facts, format, kernel) in table {
+            let choice = choose(facts);
+            assert_eq!((choice.format, choice.kernel), (format, kernel));
+        }
+    }
+
+    #[test]
+    fn a_kernel_of_another_format_is_refused() {
+        let error = kernel_of(FormatChoice::Ell, KernelChoice::CsrI, true).unwrap_err();
+
+        assert_eq!(
+            error.to_string(),
+            "kernel is CsrI, expected Rows with the format ELL"
+        );
+    }
+}

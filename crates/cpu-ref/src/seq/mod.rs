@@ -1,0 +1,115 @@
+//! The oracle: `y = alpha*A*x + beta*y` by plain sequential loops, one file per format.
+//!
+//! Every other product of this project, on cores or on a device, is compared with these loops, so
+//! they stay what they are: a sum per row in the order of the stored entries, two roundings per
+//! entry (no fused multiply-add), no unrolling, nothing clever.
+//!
+//! Rules shared by all formats:
+//! - `alpha` and every stored entry multiply, even when zero: `0 * NaN` is NaN, as the arithmetic
+//!   says.
+//! - `beta == 0` means that `y` is written without being read.
+//! - Padding never multiplies, whatever value its slot holds. The fill of a DIA diagonal does.
+
+mod coo;
+mod csr;
+mod dia;
+mod ell;
+mod hyb;
+mod sellp;
+
+use sparsebatch_formats::{BatchOf, Pattern, Scalar, View};
+
+use crate::CpuError;
+use crate::error::check_len;
+
+/// A format with a sequential product. Implemented by all six patterns.
+pub trait Spmv: Pattern {
+    /// Rows and columns of a borrowed pattern.
+    fn shape(pattern: Self::Ref<'_>) -> (usize, usize);
+
+    /// `y = alpha*A*x + beta*y` for vectors whose lengths have been checked against the shape.
+    ///
+    /// # Panics
+    /// When `x` is shorter than the columns or `y` than the rows.
+    fn spmv_unchecked<T: Scalar>(alpha: T, a: View<'_, Self, T>, x: &[T], beta: T, y: &mut [T]);
+}
+
+/// `y = alpha*A*x + beta*y`, sequentially.
+///
+/// `x` has one entry per column of `a`, `y` one per row. One pass over the matrix, no extra
+/// memory, always the same order of sums.
+///
+/// # Errors
+/// [`CpuError::Length`] when `x` or `y` does not fit the matrix; `y` is untouched then.
+///
+/// # Examples
+/// ```
+/// use sparsebatch_cpu_ref::seq;
+/// use sparsebatch_formats::Csr;
+/// // [2 0; 1 3] * [1, 10]
+/// let a = Csr::try_new(2, 2, vec![0, 1, 3], vec![0, 0, 1], vec![2.0, 1.0, 3.0])?;
+/// let mut y = [f64::NAN; 2];
+/// seq::spmv(1.0, a.view(), &[1.0, 10.0], 0.0, &mut y)?;
+/// assert_eq!(y, [2.0, 31.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn spmv<P: Spmv, T: Scalar>(
+    alpha: T,
+    a: View<'_, P, T>,
+    x: &[T],
+    beta: T,
+    y: &mut [T],
+) -> Result<(), CpuError> {
+    let (nrows, ncols) = P::shape(a.pattern());
+    check_len("x", ncols, x.len())?;
+    check_len("y", nrows, y.len())?;
+    P::spmv_unchecked(alpha, a, x, beta, y);
+    Ok(())
+}
+
+/// `Y_i = alpha*A_i*X_i + beta*Y_i` for every item of a batch, sequentially, with `nrhs`
+/// right-hand sides per item.
+///
+/// `x` and `y` are item-major: item after item, right-hand side after right-hand side within the
+/// item. The batch holds its items one by one, so a uniform batch must have item-major or shared
+/// values.
+///
+/// # Errors
+/// [`CpuError::Length`] when `x` or `y` does not fit; `y` is untouched then.
+///
+/// # Panics
+/// For a uniform batch with interleaved values, as [`BatchOf::item`] does.
+pub fn batch_spmv<P: Spmv, T: Scalar>(
+    alpha: T,
+    batch: &impl BatchOf<P, T>,
+    nrhs: usize,
+    x: &[T],
+    beta: T,
+    y: &mut [T],
+) -> Result<(), CpuError> {
+    let shapes = || (0..batch.nitems()).map(|item| P::shape(batch.item(item).pattern()));
+    check_len("x", shapes().map(|s| s.1 * nrhs).sum(), x.len())?;
+    check_len("y", shapes().map(|s| s.0 * nrhs).sum(), y.len())?;
+    let (mut x, mut y) = (x, y);
+    for item in 0..batch.nitems() {
+        let a = batch.item(item);
+        let (nrows, ncols) = P::shape(a.pattern());
+        for _ in 0..nrhs {
+            let (x_now, x_rest) = x.split_at(ncols);
+            let (y_now, y_rest) = y.split_at_mut(nrows);
+            P::spmv_unchecked(alpha, a, x_now, beta, y_now);
+            (x, y) = (x_rest, y_rest);
+        }
+    }
+    Ok(())
+}
+
+/// `alpha*sum + beta*y` without reading `y` when `beta` is 0.
+#[inline(always)]
+pub(crate) fn axpby<T: Scalar>(alpha: T, sum: T, beta: T, y: T) -> T {
+    if beta == T::ZERO {
+        alpha * sum
+    } else {
+        alpha * sum + beta * y
+    }
+}

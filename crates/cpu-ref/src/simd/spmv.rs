@@ -1,0 +1,79 @@
+//! Runs the inner loop of a product under the best instruction set of the machine.
+//!
+//! The loops themselves are safe code in `par`; here they are compiled twice, for any x86-64 (or
+//! other) processor and for AVX2 with FMA, and the choice is made at run time. FMA rounds once
+//! where the portable loop rounds twice, so results may differ by rounding between machines, never
+//! between runs or thread counts on one machine.
+//!
+//! A library built for plain x86-64 would otherwise use half the vector width and no FMA in
+//! its products.
+
+use sparsebatch_formats::Scalar;
+
+/// An instruction set, as far as the inner loops see it.
+pub(crate) trait Isa {
+    /// `a * b + c`, rounded once where the instruction set does that at full speed.
+    fn mul_add<T: Scalar>(a: T, b: T, c: T) -> T;
+}
+
+/// What every processor of the target has.
+pub(crate) struct Portable;
+
+/// AVX2 and FMA.
+pub(crate) struct Fma;
+
+impl Isa for Portable {
+    #[inline(always)]
+    fn mul_add<T: Scalar>(a: T, b: T, c: T) -> T {
+        a * b + c
+    }
+}
+
+impl Isa for Fma {
+    #[inline(always)]
+    fn mul_add<T: Scalar>(a: T, b: T, c: T) -> T {
+        a.mul_add(b, c)
+    }
+}
+
+/// An inner loop that can be compiled for any [`Isa`]. `run` and all it calls in its hot path
+/// must be `#[inline(always)]`: only then do they take on the caller's instruction set.
+pub(crate) trait Leaf {
+    /// Does the work.
+    fn run<I: Isa>(self);
+}
+
+/// Runs a loop under AVX2 and FMA where the machine has them, else as compiled for the target.
+#[inline]
+pub(crate) fn dispatch(leaf: impl Leaf) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+        // SAFETY: (1) `run_fma` is safe code whose only requirement is that the processor has
+        // AVX2 and FMA; (2) both were detected in the condition above.
+        unsafe { run_fma(leaf) };
+        return;
+    }
+    leaf.run::<Portable>();
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn run_fma(leaf: impl Leaf) {
+    leaf.run::<Fma>();
+}
+
+/// Asks for the cache line that holds `data[index]`; does nothing past the end of an array or
+/// where the target has no such instruction.
+#[inline(always)]
+pub(crate) fn prefetch<T>(data: &[T], index: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: (1) the address is formed by wrapping arithmetic, so it may lie anywhere;
+        // (2) a prefetch of any address reads nothing the program can see and never faults;
+        // (3) SSE, which has the instruction, is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(data.as_ptr().wrapping_add(index).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (data, index);
+}
