@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sparsebatch::cpu::{PlanOptions, SpmvPlan, seq};
+use sparsebatch::cpu::{SpmvOptions, SpmvPlan, seq};
 use sparsebatch::io::read_matrix_market;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{} x {}, {} entries", a.nrows(), a.ncols(), a.nnz());
 
     // A plan chooses format and kernel by documented rules, and says why.
-    let plan = SpmvPlan::new(&a, &PlanOptions::default())?;
+    let plan = SpmvPlan::new(&a, &SpmvOptions::default())?;
     println!("{}", plan.explain());
 
     let x = vec![1.0; a.ncols()];

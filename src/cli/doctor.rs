@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use sparsebatch::cpu::{FormatChoice, KernelChoice, PlanOptions, SpmvPlan};
+use sparsebatch::cpu::{FormatChoice, KernelChoice, SpmvOptions, SpmvPlan};
 use sparsebatch::generate::{Family, Problem, Stencil, laplace};
 use sparsebatch::io::{LoadOptions, load, write_batch};
 use sparsebatch::{Method, SolveOptions, solve};
@@ -162,10 +162,10 @@ fn product() -> Result<String, String> {
         FormatChoice::SellP,
     ];
     for format in formats {
-        let options = PlanOptions {
+        let options = SpmvOptions {
             format,
             kernel: KernelChoice::Auto,
-            ..PlanOptions::default()
+            ..SpmvOptions::default()
         };
         let plan = SpmvPlan::new(&a, &options).map_err(|e| e.to_string())?;
         let mut y = vec![f64::NAN; a.nrows()];

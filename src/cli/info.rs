@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
-use sparsebatch::cpu::{PlanOptions, SpmvPlan};
+use sparsebatch::cpu::{SpmvOptions, SpmvPlan};
 use sparsebatch::{Batch, BatchOf, Csr, stats::MatrixStats};
 
 use super::error::CliError;
@@ -150,7 +150,7 @@ fn statistics(systems: &Systems) -> Vec<MatrixStats> {
 }
 
 fn choice(batch: &Batch<f64>) -> Result<Choice, CliError> {
-    let options = PlanOptions::default();
+    let options = SpmvOptions::default();
     let plan = if batch.nitems() == 1 {
         let matrix: Csr<f64> = spmv_run::single(batch);
         SpmvPlan::new(&matrix, &options)?

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use sparsebatch::cpu::{FormatChoice, KernelChoice, PlanOptions};
+use sparsebatch::cpu::{FormatChoice, KernelChoice, SpmvOptions};
 use sparsebatch::{
     Batch, BatchReport, BatchSolver, Engine, Method, Order, Preconditioner, Scalar, SolveOptions,
 };
@@ -191,10 +191,10 @@ fn solve<T: Scalar>(
 impl SolveArgs {
     fn options(&self) -> Result<SolveOptions, CliError> {
         let plan = |kernel| {
-            Engine::Composed(PlanOptions {
+            Engine::Composed(SpmvOptions {
                 format: self.format,
                 kernel,
-                ..PlanOptions::default()
+                ..SpmvOptions::default()
             })
         };
         let engine = match (self.kernel, self.format) {

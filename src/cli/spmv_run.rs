@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use sparsebatch::cpu::{Explain, FormatChoice, KernelChoice, PlanOptions, SpmvPlan};
+use sparsebatch::cpu::{Explain, FormatChoice, KernelChoice, SpmvOptions, SpmvPlan};
 use sparsebatch::{Batch, Csr, Scalar};
 
 use super::error::CliError;
@@ -81,10 +81,10 @@ pub(crate) fn measure<T: Scalar>(
     let copy = copy_bandwidth()?;
     let mut rows = Vec::new();
     for &(format, kernel) in choices {
-        let options = PlanOptions {
+        let options = SpmvOptions {
             format,
             kernel,
-            ..PlanOptions::default()
+            ..SpmvOptions::default()
         };
         let plan = match &single {
             Some(matrix) => SpmvPlan::new(matrix, &options),

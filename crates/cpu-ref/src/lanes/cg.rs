@@ -13,11 +13,12 @@
 //! `Ap` (and `z` for preconditioners that are not diagonal). Lanes that finish are settled and
 //! refilled from the queue within the iteration; the others do not notice.
 
-use super::job::{Job, Lanes, Stop, Verdict};
+use super::job::{Job, Lanes, Verdict};
 use super::matrix::{Dot, ROWS_PER_BLOCK, RowSink};
 use super::precond::LanePrecond;
 use crate::outcome::Status;
 use crate::simd::{CpuScalar, Kernel, Vector, set_lane};
+use crate::verdict::Stop;
 use sparsebatch_formats::Scalar;
 
 /// CG on one job.
@@ -71,7 +72,7 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
         let largest = V::splat(T::MAX);
         let mut threshold = V::zero();
         let mut rho = V::zero();
-        let mut beta = V::zero();
+        let mut beta;
         loop {
             // Empty lanes are filled when all are empty (a preconditioner that is factorised for
             // the whole group) or, for diagonal ones, whenever one is.
@@ -90,11 +91,9 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
                 if lanes.active == 0 {
                     return;
                 }
-                let bad = self.precond.factor(&mut m, &v.a, lanes.active);
-                for (bits, status) in bad {
-                    for lane in ones(bits & lanes.active) {
-                        lanes.settle(lane, Stop::Failed(status), &v.x);
-                    }
+                let bad = self.precond.factor(&mut m, &v.a) & lanes.active;
+                for lane in ones(bad) {
+                    lanes.settle(lane, Stop::Failed(Status::SingularPreconditioner), &v.x);
                 }
                 beta = V::zero();
                 if !P::DIAGONAL {
@@ -199,7 +198,7 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
 
 /// A quantity that should be positive is not: NaN means numbers were lost, anything else is the
 /// given breakdown.
-fn breakdown<T: Scalar>(value: T, status: Status) -> Status {
+pub(super) fn breakdown<T: Scalar>(value: T, status: Status) -> Status {
     if value.is_finite() {
         status
     } else {

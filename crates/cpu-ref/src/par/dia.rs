@@ -186,4 +186,3 @@ impl<T: Scalar> Product<T> for DiaBlocks<T> {
         apply_rows(&kernel, &self.cuts, alpha, xs, beta, ys);
     }
 }
-

@@ -121,8 +121,8 @@ impl RowEntries for SellPPattern {
     fn for_row(pattern: &Self, places: &[u32], row: usize, mut f: impl FnMut(usize, usize)) {
         let b = pattern.slice_size();
         let (slice, lane) = (places[row] as usize / b, places[row] as usize % b);
-        let slots = pattern.slice_ptr()[slice] as usize + lane
-            ..pattern.slice_ptr()[slice + 1] as usize;
+        let slots =
+            pattern.slice_ptr()[slice] as usize + lane..pattern.slice_ptr()[slice + 1] as usize;
         for k in slots.step_by(b) {
             if pattern.col_idx()[k] == PADDING {
                 break;
@@ -158,7 +158,9 @@ impl InterleavedAnalysis {
     pub(crate) fn new<P: RowEntries>(pattern: P::Ref<'_>, nitems: usize) -> Self {
         let (nrows, ncols) = P::shape(pattern);
         let row_index = P::row_index(pattern);
-        let panel = (PANEL / ncols.max(1)).next_multiple_of(64).min(nitems.max(1));
+        let panel = (PANEL / ncols.max(1))
+            .next_multiple_of(64)
+            .min(nitems.max(1));
         let mut work = vec![0];
         let mut sum = 0;
         for row in 0..nrows {

@@ -48,8 +48,9 @@ fn create_beside(target: &Path) -> io::Result<(Temporary, File)> {
 ///
 /// The content goes to a temporary file in the same folder, which is renamed to `path` at the end
 /// and removed when `write` or the system fails (also on a panic). A symbolic link stays and its
-/// target is replaced; permissions of a file that is replaced are kept. Devices and pipes, which
-/// cannot be replaced, are written directly. The data is not forced to disk.
+/// target is replaced; permissions of a file that is replaced are kept, and a read-only one is not
+/// replaced. Devices and pipes, which cannot be replaced, are written directly. The data is not
+/// forced to disk.
 ///
 /// # Errors
 /// The error of `write`, or [`FormatError::Io`] with `path` when the system refuses.
@@ -88,6 +89,15 @@ pub fn atomic_write(
         write(&mut writer)?;
         return writer.flush().map_err(io_error(path));
     }
+    if existing
+        .as_ref()
+        .is_some_and(|m| m.permissions().readonly())
+    {
+        return Err(io_error(path)(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "the file is read-only",
+        )));
+    }
     // Follow a link to the file that is really replaced.
     let target = match &existing {
         Some(_) => std::fs::canonicalize(path).map_err(io_error(path))?,
@@ -99,12 +109,6 @@ pub fn atomic_write(
     writer.flush().map_err(io_error(path))?;
     drop(writer);
     if let Some(existing) = existing {
-        if existing.permissions().readonly() {
-            return Err(io_error(path)(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                "the file is read-only",
-            )));
-        }
         std::fs::set_permissions(&temporary.path, existing.permissions())
             .map_err(io_error(path))?;
     }
@@ -169,6 +173,22 @@ mod tests {
             }
         }
         assert!(names(folder.path()).is_empty());
+    }
+
+    #[test]
+    fn a_read_only_file_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        std::fs::write(&path, b"old").unwrap();
+        let mut permissions = std::fs::metadata(&path).unwrap().permissions();
+        permissions.set_readonly(true);
+        std::fs::set_permissions(&path, permissions).unwrap();
+
+        let refused = atomic_write(&path, |w| w.write_all(b"new").map_err(io_error(&path)));
+
+        assert!(matches!(refused, Err(FormatError::Io { .. })));
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        assert_eq!(names(folder.path()), ["x"]);
     }
 
     #[cfg(unix)]

@@ -56,9 +56,11 @@ impl<'a> Cursor<'a> {
 
     #[inline(always)]
     fn value(&mut self, field: Field) -> Result<f64, Fault> {
-        if field == Field::Real
-            && let Some((value, end)) = number::fast(self.bytes, self.at)
-        {
+        let fast = match field {
+            Field::Integer => number::fast_integer(self.bytes, self.at),
+            Field::Real | Field::Pattern => number::fast(self.bytes, self.at),
+        };
+        if let Some((value, end)) = fast {
             self.at = end;
             return Ok(value);
         }

@@ -117,15 +117,15 @@ impl<R: Read> Array<R> {
         }
         decode! {
             Kind::Float, 8 => f64, |x| x;
-            Kind::Float, 4 => f32, |x| f64::from(x);
+            Kind::Float, 4 => f32, f64::from;
             Kind::Signed, 8 => i64, |x| x as f64;
-            Kind::Signed, 4 => i32, |x| f64::from(x);
-            Kind::Signed, 2 => i16, |x| f64::from(x);
-            Kind::Signed, 1 => i8, |x| f64::from(x);
+            Kind::Signed, 4 => i32, f64::from;
+            Kind::Signed, 2 => i16, f64::from;
+            Kind::Signed, 1 => i8, f64::from;
             Kind::Unsigned, 8 => u64, |x| x as f64;
-            Kind::Unsigned, 4 => u32, |x| f64::from(x);
-            Kind::Unsigned, 2 => u16, |x| f64::from(x);
-            Kind::Unsigned, 1 => u8, |x| f64::from(x);
+            Kind::Unsigned, 4 => u32, f64::from;
+            Kind::Unsigned, 2 => u16, f64::from;
+            Kind::Unsigned, 1 => u8, f64::from;
             Kind::Bool, 1 => u8, |x| f64::from(u8::from(x != 0));
         }
     }

@@ -58,6 +58,21 @@ pub(super) fn unsigned(bytes: &[u8], start: usize) -> Option<(u64, usize)> {
     (at > start && at - start <= 18 && is_blank_or_end(bytes[at])).then_some((value, at))
 }
 
+/// Reads an integer with an optional sign that is exact in f64: at most 15 digits. `None` for any
+/// other text: then [`slow_integer`] decides.
+#[inline(always)]
+pub(super) fn fast_integer(bytes: &[u8], start: usize) -> Option<(f64, usize)> {
+    let negative = bytes[start] == b'-';
+    let first = start + usize::from(negative || bytes[start] == b'+');
+    let (value, end) = unsigned(bytes, first)?;
+    if end - first > 15 {
+        return None;
+    }
+    // Through f64, so that -0 keeps its sign as it does in the slow path.
+    let value = value as f64;
+    Some((if negative { -value } else { value }, end))
+}
+
 /// Reads a decimal number whose value is one exact f64 operation away: at most 19 digits that
 /// make an integer below 2^53, times a power of ten up to 22 (Clinger 1990, doi
 /// 10.1145/93542.93557). `None` for any other text, numbers included: then [`slow`] decides.
@@ -199,6 +214,22 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn integers_agree_with_the_standard_library(text in "[+-]?[0-9]{0,25}[.a]?") {
+            let line = format!("{text}\n");
+            let found = match fast_integer(line.as_bytes(), 0) {
+                Some((value, end)) => {
+                    prop_assert_eq!(end, text.len());
+                    Some(value)
+                }
+                None => slow_integer(text.as_bytes()).ok(),
+            };
+            let digits = text.trim_start_matches(['+', '-']);
+            let whole = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+            let expected = whole.then(|| text.parse::<f64>().unwrap());
+            prop_assert_eq!(found.map(f64::to_bits), expected.map(f64::to_bits));
+        }
+
         #[test]
         fn agrees_with_the_standard_library(
             digits in "[+-]?[0-9]{0,22}(\\.[0-9]{0,22})?([eE][+-]?[0-9]{1,3})?"
