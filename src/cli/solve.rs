@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use sparsebatch::cpu::{FormatChoice, KernelChoice, SpmvOptions};
+use sparsebatch::cpu::{CpuScalar, FormatChoice, KernelChoice, SpmvOptions};
 use sparsebatch::{
-    Batch, BatchReport, BatchSolver, Engine, Method, Order, Preconditioner, Scalar, SolveOptions,
+    Batch, BatchReport, BatchSolver, Engine, Method, Order, Preconditioner, SolveOptions,
 };
 
 use super::error::CliError;
@@ -173,7 +173,7 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     })
 }
 
-fn solve<T: Scalar>(
+fn solve<T: CpuScalar>(
     batch: &Batch<T>,
     b: Vec<T>,
     x0: Option<Vec<T>>,

@@ -9,24 +9,24 @@ use serde_json::Value;
 
 /// What a run of the program gave.
 #[derive(Debug)]
-pub struct Run {
+pub(crate) struct Run {
     /// The exit code.
-    pub code: i32,
+    pub(crate) code: i32,
     /// Standard output.
-    pub stdout: String,
+    pub(crate) stdout: String,
     /// Standard error.
-    pub stderr: String,
+    pub(crate) stderr: String,
 }
 
 impl Run {
     /// The JSON object on stdout: exactly one line.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         assert_eq!(self.stdout.lines().count(), 1, "{self:?}");
         serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {self:?}"))
     }
 
     /// Asserts bad input: code 2, nothing on stdout, one line on stderr that holds each part.
-    pub fn assert_bad_input(&self, parts: &[&str]) {
+    pub(crate) fn assert_bad_input(&self, parts: &[&str]) {
         assert_eq!(self.code, 2, "{self:?}");
         assert_eq!(self.stdout, "", "{self:?}");
         assert_eq!(self.stderr.lines().count(), 1, "{self:?}");
@@ -39,7 +39,7 @@ impl Run {
 }
 
 /// Runs the program in a folder.
-pub fn run_in<S: AsRef<std::ffi::OsStr>>(folder: &Path, args: &[S]) -> Run {
+pub(crate) fn run_in<S: AsRef<std::ffi::OsStr>>(folder: &Path, args: &[S]) -> Run {
     let output = Command::new(env!("CARGO_BIN_EXE_sparsebatch"))
         .args(args)
         .current_dir(folder)
@@ -49,12 +49,12 @@ pub fn run_in<S: AsRef<std::ffi::OsStr>>(folder: &Path, args: &[S]) -> Run {
 }
 
 /// Runs the program in the repository root.
-pub fn run<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Run {
+pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Run {
     run_in(root(), args)
 }
 
 /// What a finished process gave.
-pub fn finished(output: Output) -> Run {
+pub(crate) fn finished(output: Output) -> Run {
     Run {
         code: output.status.code().expect("no signal ended the program"),
         stdout: String::from_utf8(output.stdout).expect("stdout is UTF-8"),
@@ -63,36 +63,36 @@ pub fn finished(output: Output) -> Run {
 }
 
 /// The repository root.
-pub fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// The example batch.
-pub const ALPHA13: &str = "examples/data/alpha13_small.batch";
+pub(crate) const ALPHA13: &str = "examples/data/alpha13_small.batch";
 
 /// A temporary folder with files in it.
-pub struct Folder(tempfile::TempDir);
+pub(crate) struct Folder(tempfile::TempDir);
 
 impl Folder {
     /// An empty folder.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().expect("a temporary folder"))
     }
 
     /// Its path.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 
     /// Writes a file and gives its path.
-    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.0.path().join(name);
         std::fs::write(&path, content).expect("a file in the temporary folder");
         path
     }
 
     /// The names in it, sorted.
-    pub fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).expect("the temporary folder");
         let name = |e: std::io::Result<std::fs::DirEntry>| e.expect("an entry").file_name();
         let mut names: Vec<String> = entries
@@ -103,13 +103,13 @@ impl Folder {
     }
 
     /// Runs the program in it.
-    pub fn run<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Run {
+    pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Run {
         run_in(self.path(), args)
     }
 }
 
 /// A 3 x 3 symmetric positive definite matrix.
-pub const SPD: &str = "%%MatrixMarket matrix coordinate real general
+pub(crate) const SPD: &str = "%%MatrixMarket matrix coordinate real general
 3 3 7
 1 1 4
 1 2 -1
@@ -121,7 +121,7 @@ pub const SPD: &str = "%%MatrixMarket matrix coordinate real general
 ";
 
 /// A uniform `.batch` file of 2 x 2 systems [a 0; 0 b] with the right-hand sides given.
-pub fn diagonal_batch(systems: &[([f64; 2], [f64; 2])]) -> Vec<u8> {
+pub(crate) fn diagonal_batch(systems: &[([f64; 2], [f64; 2])]) -> Vec<u8> {
     let mut bytes = b"BATCH001".to_vec();
     for size in [systems.len() as u64, 2, 2] {
         bytes.extend(size.to_le_bytes());
