@@ -146,9 +146,9 @@ pub(crate) fn report(
     };
     output::result(global, &report, || {
         format!(
-            "{}: {} systems, {} rows, {} entries, {}\n",
+            "{}: {}, {} rows, {} entries, {}\n",
             path.display(),
-            report.systems,
+            output::counted(report.systems, "system"),
             report.rows,
             report.nnz,
             output::bytes(report.bytes as usize)

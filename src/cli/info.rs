@@ -92,12 +92,7 @@ pub(crate) fn run(args: &InfoArgs, global: Global) -> Result<Exit, CliError> {
     if let Some(path) = &args.plot {
         output::check_writable(path)?;
     }
-    let mut systems = args.input.read(global)?;
-    if let Batch::Uniform(batch) = &systems.batch
-        && batch.layout() == sparsebatch::Layout::Interleaved
-    {
-        systems.batch = Batch::Uniform(batch.to_item_major());
-    }
+    let systems = args.input.read(global)?;
     let stats = statistics(&systems);
     if let Some(path) = &args.plot {
         let pattern = match &systems.batch {

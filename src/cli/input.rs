@@ -9,7 +9,7 @@ use sparsebatch::{Batch, Pattern};
 
 use super::Global;
 use super::error::CliError;
-use super::output::{Skipped, note};
+use super::output::{Skipped, counted, note};
 use super::progress::Progress;
 
 /// Files to read.
@@ -54,7 +54,10 @@ impl InputArgs {
     /// When a file is missing or bad, and when there is no system.
     pub(crate) fn read(&self, global: Global) -> Result<Systems, CliError> {
         let start = Instant::now();
-        let progress = Progress::start(global, format!("reading {} inputs", self.inputs.len()));
+        let progress = Progress::start(
+            global,
+            format!("reading {}", counted(self.inputs.len(), "input")),
+        );
         let mut report = |done, total| progress.set(done, total);
         let options = LoadOptions {
             skip_bad: self.skip_bad,
@@ -109,16 +112,13 @@ impl Systems {
     /// The batch in words: how many systems, of which sizes.
     pub(crate) fn described(&self) -> String {
         let nitems = self.batch.nitems();
-        let systems = if nitems == 1 {
-            "1 system"
-        } else {
-            &format!("{nitems} systems")
-        };
+        let systems = counted(nitems, "system");
+        let each = if nitems == 1 { "" } else { " each" };
         match &self.batch {
             Batch::Uniform(batch) => {
                 let pattern = batch.pattern();
                 format!(
-                    "{systems}, {} x {}, {} entries each",
+                    "{systems}, {} x {}, {} entries{each}",
                     pattern.nrows(),
                     pattern.ncols(),
                     pattern.nnz()

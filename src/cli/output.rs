@@ -153,6 +153,14 @@ pub(crate) fn check_writable(path: &Path) -> Result<(), CliError> {
     std::fs::remove_file(&probe).map_err(refuse)
 }
 
+/// A number of things, with the plural's s.
+pub(crate) fn counted(count: usize, thing: &str) -> String {
+    match count {
+        1 => format!("1 {thing}"),
+        _ => format!("{count} {thing}s"),
+    }
+}
+
 /// Bytes in a readable unit.
 pub(crate) fn bytes(count: usize) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -137,6 +137,16 @@ mod tests {
     }
 
     #[test]
+    fn a_title_with_markup_stays_text() {
+        let pattern = CsrPattern::try_new(1, 1, vec![0, 1], vec![0]).unwrap();
+        let mut svg = String::new();
+
+        draw(&mut svg, &Densities::new(pattern.view()), "a<b>&c").unwrap();
+
+        assert!(svg.contains("a&lt;b&gt;&amp;c"), "{svg}");
+    }
+
+    #[test]
     fn one_entry_of_a_large_matrix_is_visible() {
         let n = 100_000;
         let mut row_ptr = vec![0; n];
