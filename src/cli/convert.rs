@@ -11,6 +11,7 @@ use super::error::CliError;
 use super::input;
 use super::options::Items;
 use super::output::{self, SCHEMA, note};
+use super::progress::Progress;
 use super::save::Ending;
 use super::{Exit, Global, spmv_run};
 
@@ -81,6 +82,7 @@ pub(crate) fn write(
     rhs: Option<&[f64]>,
     global: Global,
 ) -> Result<(), CliError> {
+    let _progress = Progress::start(global, format!("writing {}", path.display()));
     let ending = Ending::of(path);
     if ending == Some(Ending::Batch) {
         let square = |item: &usize| batch.pattern(*item).nrows() == batch.pattern(*item).ncols();

@@ -11,6 +11,7 @@ use sparsebatch::{Batch, Csr, FormatError};
 
 use super::error::CliError;
 use super::options::Grid;
+use super::progress::Progress;
 use super::{Exit, Global, convert};
 
 /// Options of `generate`.
@@ -163,7 +164,9 @@ enum Kind {
 pub(crate) fn run(args: &GenerateArgs, global: Global) -> Result<Exit, CliError> {
     let output = &args.kind.out().output;
     convert::check_output(output)?;
+    let progress = Progress::start(global, "generating".to_owned());
     let (batch, rhs) = args.kind.make()?;
+    drop(progress);
     convert::write(output, &batch, rhs.as_deref(), global)?;
     convert::report("generate", output, &batch, global)
 }
