@@ -39,8 +39,30 @@ pub struct Entry {
 pub enum Stop {
     /// The recurrence's residual passed the test.
     Passed,
-    /// The status to give unless the true residual passes. Breakdowns may be restarted.
+    /// The status to give unless the true residual passes.
     Failed(Status),
+    /// As `Failed`, for a breakdown that a restart from the true residual may get over.
+    Broken(Status),
+}
+
+impl Stop {
+    /// A quantity that must not vanish did: a breakdown, or, when it is not finite, numbers lost.
+    pub fn broken<T: Scalar>(value: T, status: Status) -> Self {
+        if value.is_finite() {
+            Self::Broken(status)
+        } else {
+            Self::Failed(Status::NonFinite)
+        }
+    }
+
+    /// As [`Stop::broken`], where a restart is of no use.
+    pub fn failed<T: Scalar>(value: T, status: Status) -> Self {
+        Self::Failed(if value.is_finite() {
+            status
+        } else {
+            Status::NonFinite
+        })
+    }
 }
 
 /// The true residual of an iterate, and what it says.
@@ -145,16 +167,9 @@ impl Check {
         }
         let may_restart =
             self.residual_norm.is_finite() && restarts < criteria.max_restarts && iterations_left;
-        let restartable = matches!(
-            stop,
-            Stop::Passed
-                | Stop::Failed(
-                    Status::BreakdownRho | Status::BreakdownAlpha | Status::BreakdownOmega
-                )
-        );
         match stop {
-            _ if restartable && may_restart => None,
-            Stop::Failed(status) => Some(status),
+            Stop::Passed | Stop::Broken(_) if may_restart => None,
+            Stop::Failed(status) | Stop::Broken(status) => Some(status),
             Stop::Passed if !self.residual_norm.is_finite() => Some(Status::NonFinite),
             Stop::Passed if !iterations_left => Some(Status::MaxIterations),
             Stop::Passed => Some(Status::Stagnated),

@@ -17,7 +17,7 @@
 //! Cost per iteration: two products, five dot products, two applications of M; vectors `x`, `r`
 //! (and `s`), `r^`, `p`, `v`, `t`, and `p^`, `s^` when there is a preconditioner.
 
-use super::cg::{breakdown, clear_lane, dot, ones};
+use super::cg::{clear_lane, dot, ones};
 use super::job::{Job, Lanes, Verdict};
 use super::matrix::{Dot, ROWS_PER_BLOCK, RowSink, scalar_dot};
 use super::precond::LanePrecond;
@@ -190,14 +190,14 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
                 let stop = if passed & bit != 0 {
                     Stop::Passed
                 } else if bad_alpha & bit != 0 {
-                    Stop::Failed(breakdown(shadow_v.get(lane), Status::BreakdownAlpha))
+                    Stop::broken(shadow_v.get(lane), Status::BreakdownAlpha)
                 } else if bad_omega & bit != 0 {
                     let value = ts.get(lane) + tt.get(lane);
-                    Stop::Failed(breakdown(value, Status::BreakdownOmega))
+                    Stop::broken(value, Status::BreakdownOmega)
                 } else if lost & bit != 0 {
                     Stop::Failed(Status::NonFinite)
                 } else if bad_rho & bit != 0 {
-                    Stop::Failed(Status::BreakdownRho)
+                    Stop::Broken(Status::BreakdownRho)
                 } else {
                     Stop::Failed(Status::MaxIterations)
                 };

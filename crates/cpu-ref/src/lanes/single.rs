@@ -11,7 +11,7 @@ use crate::simd::{CpuScalar, Plain, plain, plain_mut};
 /// `z = M r` for one system. Rounds as the lanes of the baseline instruction set do.
 pub struct SystemPreconditioner<'p, T>(Box<dyn Apply<T> + 'p>);
 
-trait Apply<T>: Send {
+trait Apply<T>: Send + Sync {
     fn apply(&mut self, r: &[T], z: &mut [T]);
 }
 
@@ -22,7 +22,7 @@ struct Held<T: CpuScalar, P: LanePrecond<T>> {
 
 impl<T: CpuScalar, P: LanePrecond<T> + Send> Apply<T> for Held<T, P>
 where
-    P::State<Plain<T, 1>>: Send,
+    P::State<Plain<T, 1>>: Send + Sync,
 {
     fn apply(&mut self, r: &[T], z: &mut [T]) {
         let (r, z) = (plain(r), plain_mut(z));
@@ -82,7 +82,7 @@ fn hold<'p, T: CpuScalar, P: LanePrecond<T> + Send + 'p>(
     a: &[Plain<T, 1>],
 ) -> Result<SystemPreconditioner<'p, T>, Status>
 where
-    P::State<Plain<T, 1>>: Send,
+    P::State<Plain<T, 1>>: Send + Sync,
 {
     let mut state = precond.start::<Plain<T, 1>>();
     precond.load(&mut state, 0, a)?;
