@@ -23,7 +23,9 @@ pub(crate) struct Composed<'a, T> {
     /// Systems that still iterate.
     active: Vec<bool>,
     entries: Vec<Entry>,
-    /// Squared thresholds.
+    /// `x` and `r` of an active system hold `2^-scale` times theirs; see [`Entry::scale`].
+    scales: Vec<i32>,
+    /// Squared thresholds, scaled.
     squares: Vec<T>,
     iterations: Vec<u32>,
     restarts: Vec<u32>,
@@ -55,6 +57,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
             offsets,
             active: vec![false; systems],
             entries: Vec::with_capacity(systems),
+            scales: vec![0; systems],
             squares: vec![T::ZERO; systems],
             iterations: vec![0; systems],
             restarts: vec![0; systems],
@@ -67,18 +70,30 @@ impl<'a, T: Scalar> Composed<'a, T> {
             let mut r = vec![T::ZERO; range.len()];
             let entry = this.with_system(system, |s| s.enter(&mut x[range.clone()], &mut r));
             this.r[range].copy_from_slice(&r);
-            let threshold = T::from_f64(entry.threshold);
-            this.squares[system] = threshold * threshold;
-            if criteria.history {
-                this.histories[system].push(entry.residual_norm);
-            }
-            match entry.status.or(failed[system / nrhs]) {
-                Some(status) => {
-                    this.outcomes[system] = Some(entry.outcome(status, criteria.history));
-                }
-                None => this.active[system] = true,
-            }
             this.entries.push(entry);
+            match (entry.status, failed[system / nrhs]) {
+                (Some(status), _) => {
+                    this.outcomes[system] = Some(entry.outcome(status, criteria.history));
+                    continue;
+                }
+                (None, failed) => {
+                    if criteria.history {
+                        this.histories[system].push(entry.residual_norm);
+                    }
+                    this.active[system] = true;
+                    if let Some(status) = failed {
+                        this.settle(system, Stop::Failed(status), x);
+                        continue;
+                    }
+                }
+            }
+            let scale = entry.scale::<T>();
+            this.scales[system] = scale;
+            let threshold = T::from_f64(entry.threshold * 2f64.powi(-scale));
+            this.squares[system] = threshold * threshold;
+            let range = this.range(system);
+            rescale(-scale, &mut x[range.clone()]);
+            rescale(-scale, &mut this.r[range]);
         }
         this
     }
@@ -134,26 +149,33 @@ impl<'a, T: Scalar> Composed<'a, T> {
             if self.active[system] {
                 self.iterations[system] += 1;
                 if self.criteria.history {
-                    self.histories[system].push(squares[system].to_f64().sqrt());
+                    let norm = squares[system].to_f64().sqrt();
+                    self.histories[system].push(norm * 2f64.powi(self.scales[system]));
                 }
             }
         }
     }
 
-    /// Judges a stopped system. True when it starts again, its residual in `r`.
-    fn settle(&mut self, system: usize, stop: Stop, x: &[T]) -> bool {
+    /// Judges a stopped system. True when it starts again, its residual in `r`; else `x` holds its
+    /// solution.
+    fn settle(&mut self, system: usize, stop: Stop, x: &mut [T]) -> bool {
         let range = self.range(system);
+        let scale = self.scales[system];
+        let mut solution = x[range.clone()].to_vec();
+        rescale(scale, &mut solution);
         let threshold = self.entries[system].threshold;
         let mut r = vec![T::ZERO; range.len()];
-        let check = self.with_system(system, |s| s.check(threshold, &x[range.clone()], &mut r));
+        let check = self.with_system(system, |s| s.check(threshold, &solution, &mut r));
         let left = self.iterations_left(system);
         match check.status(stop, self.restarts[system], left, self.criteria) {
             None => {
+                rescale(-scale, &mut r);
                 self.r[range].copy_from_slice(&r);
                 self.restarts[system] += 1;
                 true
             }
             Some(status) => {
+                x[range].copy_from_slice(&solution);
                 self.active[system] = false;
                 self.outcomes[system] = Some(Outcome {
                     status,
@@ -235,7 +257,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
         Ok(())
     }
 
-    fn fail_unless_positive(&mut self, rho: &[T], x: &[T]) {
+    fn fail_unless_positive(&mut self, rho: &[T], x: &mut [T]) {
         for (s, &rho) in rho.iter().enumerate() {
             if self.active[s] && !(rho > T::ZERO) {
                 self.settle(s, Stop::failed(rho, Status::BreakdownRho), x);
@@ -344,6 +366,14 @@ impl<'a, T: Scalar> Composed<'a, T> {
             }
         }
         Ok(())
+    }
+}
+
+/// `v *= 2^exponent`, where it is not 0.
+fn rescale<T: Scalar>(exponent: i32, v: &mut [T]) {
+    if exponent != 0 {
+        let factor = T::from_f64(2f64.powi(exponent));
+        v.iter_mut().for_each(|v| *v *= factor);
     }
 }
 
