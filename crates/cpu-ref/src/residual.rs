@@ -55,8 +55,10 @@ pub(crate) fn pow2(exponent: i32) -> f64 {
     f64::from_bits(((exponent + 1023) as u64) << 52)
 }
 
-/// `r = b - A x` of one system in the working precision, each row's products subtracted in
-/// ascending column order, and `||r||_2` (NaN when it is not finite).
+/// `r = b - A x` of one system in the working precision, and `||r||_2` (NaN when it is not finite).
+/// The products of a row are added in ascending column order, and their sum subtracted from `b`:
+/// in the other order a huge `x` whose products cancel, as a singular matrix invites it, absorbs
+/// `b` and leaves a residual of 0 that is none.
 ///
 /// Lengths: `values` one per entry, `x`, `b` and `r` one per row.
 pub fn residual<T: Scalar>(
@@ -69,11 +71,11 @@ pub fn residual<T: Scalar>(
     let cols = pattern.col_idx();
     for (row, (r, &b)) in r.iter_mut().zip(b).enumerate() {
         let range = pattern.row(row);
-        let mut sum = b;
+        let mut sum = T::ZERO;
         for (&value, &col) in values[range.clone()].iter().zip(&cols[range]) {
-            sum -= value * x[col as usize];
+            sum += value * x[col as usize];
         }
-        *r = sum;
+        *r = b - sum;
     }
     let norm = norm2(r);
     if norm.is_finite() { norm } else { f64::NAN }
@@ -129,6 +131,22 @@ mod tests {
         assert_eq!((norm, r), (5.0, [3.0, 4.0]));
         assert_eq!(magnitude, 45f64.sqrt());
         assert!(overflow.is_nan());
+    }
+
+    #[test]
+    fn products_that_cancel_do_not_absorb_b() {
+        use sparsebatch_formats::Csr;
+        let a = Csr::try_new(1, 3, vec![0, 3], vec![0, 1, 2], vec![-1.0, 2.0, -1.0]).unwrap();
+
+        let norm = residual(
+            a.view().pattern(),
+            a.values(),
+            &[1e32; 3],
+            &[1.0],
+            &mut [0.0],
+        );
+
+        assert_eq!(norm, 1.0);
     }
 
     #[test]
