@@ -1,0 +1,19 @@
+//! Solves of whole batches through the public interface: statuses, errors, independence of
+//! neighbours, agreement of the engines, the contract's details, preconditioners, the ladder.
+//!
+//! One binary, since every binary compiles the solvers for all instruction sets anew.
+
+mod agreement;
+mod choice;
+mod details;
+mod errors;
+mod exact;
+mod extremes;
+mod independence;
+
+mod ladder;
+mod lanes;
+mod preconditioners;
+mod real_data;
+mod statuses;
+mod support;
