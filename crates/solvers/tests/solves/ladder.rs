@@ -39,7 +39,7 @@ fn each_rung_solves_what_the_ones_before_cannot() {
         ..with_fallback(Method::Cg, preconditioner)
     };
     let lots = SolveOptions {
-        max_iters: 80,
+        max_iters: 50,
         ..with_fallback(Method::Cg, None)
     };
     let smooth: Vec<f64> = random_vector(60, 3);

@@ -1,7 +1,7 @@
 //! Solves of whole batches through the public interface: statuses, errors, independence of
 //! neighbours, agreement of the engines, the contract's details, preconditioners, the ladder.
 //!
-//! One binary, since every binary compiles the solvers for all instruction sets anew.
+//! One binary, since the modules share their systems and linking takes longer than running.
 
 mod agreement;
 mod choice;
@@ -10,7 +10,6 @@ mod errors;
 mod exact;
 mod extremes;
 mod independence;
-
 mod ladder;
 mod lanes;
 mod preconditioners;
