@@ -12,6 +12,6 @@ mod simd;
 
 pub use error::CpuError;
 pub use outcome::{Criteria, Outcome, PerSystem, Status};
-pub use plan::{Explain, FormatChoice, KernelChoice, SpmvOptions, PlanSource, SpmvPlan};
+pub use plan::{Explain, FormatChoice, KernelChoice, PlanSource, SpmvOptions, SpmvPlan};
 pub use residual::{norm2, residual, residual_magnitude};
 pub use simd::{CpuScalar, Isa};

@@ -93,7 +93,10 @@ struct Batched<'a, P: ParSpmv, T, B, A> {
 
 /// `Y_i = alpha*A_i*X_i + beta*Y_i` for every item, whose analysis `analysis(item)` gives; lengths
 /// have been checked. Allocates nothing.
-#[expect(clippy::too_many_arguments, reason = "the product's five and the plan's three")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the product's five and the plan's three"
+)]
 pub(crate) fn apply_batch<'a, P: ParSpmv, T: Scalar>(
     batch: &'a impl BatchOf<P, T>,
     analysis: impl Fn(usize) -> &'a P::Analysis + Sync,

@@ -17,7 +17,11 @@ pub(super) struct Cuts(Vec<usize>);
 impl Cuts {
     /// Cuts `nrows` rows into chunks of about [`GRAIN`] work units, where `work_before(row)` is
     /// the work of all rows before `row`, ascending. Cuts fall on multiples of `align`.
-    pub(super) fn balanced(nrows: usize, align: usize, work_before: impl Fn(usize) -> usize) -> Self {
+    pub(super) fn balanced(
+        nrows: usize,
+        align: usize,
+        work_before: impl Fn(usize) -> usize,
+    ) -> Self {
         let total = work_before(nrows);
         let nchunks = (total / GRAIN).clamp(1, nrows.div_ceil(align).max(1));
         let mut cuts = vec![0];
@@ -161,11 +165,16 @@ mod tests {
     fn chunks_see_their_part_of_every_right_hand_side() {
         let (mut a, mut b) = ([0; 10], [0; 10]);
 
-        for_each_chunk(&[0, 3, 4, 10], 1, [&mut a, &mut b], &|chunk, ys: [&mut [i32]; 2]| {
-            for y in ys {
-                y.fill(chunk as i32);
-            }
-        });
+        for_each_chunk(
+            &[0, 3, 4, 10],
+            1,
+            [&mut a, &mut b],
+            &|chunk, ys: [&mut [i32]; 2]| {
+                for y in ys {
+                    y.fill(chunk as i32);
+                }
+            },
+        );
 
         assert_eq!(a, [0, 0, 0, 1, 2, 2, 2, 2, 2, 2]);
         assert_eq!(a, b);

@@ -22,8 +22,8 @@ mod ell;
 mod hyb;
 mod interleaved;
 mod multi;
-mod sellp;
 mod runs;
+mod sellp;
 mod split;
 
 use std::fmt::Debug;

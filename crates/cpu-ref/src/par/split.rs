@@ -37,7 +37,8 @@ impl BalancedSplit {
     /// part per 32,768 entries and rows.
     pub fn of_csr(pattern: CsrPatternRef<'_>, parts: Option<usize>) -> Result<Self, CpuError> {
         let ptr = pattern.row_ptr();
-        let row_after = |entry| partition_point(0..pattern.nrows(), |row| (ptr[row] as usize) < entry);
+        let row_after =
+            |entry| partition_point(0..pattern.nrows(), |row| (ptr[row] as usize) < entry);
         Self::new(pattern.nrows(), pattern.nnz(), parts, row_after, |row| {
             ptr[row] as usize
         })
@@ -136,7 +137,13 @@ impl BalancedSplit {
         }
         let mut carried = [[T::ZERO; R]; MAX_PARTS];
         let carried = &mut carried[..self.parts()];
-        run_parts(0, &self.first_row, ys.each_mut().map(|y| &mut **y), carried, part);
+        run_parts(
+            0,
+            &self.first_row,
+            ys.each_mut().map(|y| &mut **y),
+            carried,
+            part,
+        );
         for (p, carry) in carried.iter().enumerate() {
             if !self.carried_entries(p).is_empty() {
                 for (y, &sum) in ys.iter_mut().zip(carry) {
@@ -165,7 +172,15 @@ fn run_parts<T, F, const R: usize>(
     let (left_carried, right_carried) = carried.split_at_mut(middle);
     rayon::join(
         || run_parts(first, &first_row[..=middle], left, left_carried, part),
-        || run_parts(first + middle, &first_row[middle..], right, right_carried, part),
+        || {
+            run_parts(
+                first + middle,
+                &first_row[middle..],
+                right,
+                right_carried,
+                part,
+            )
+        },
     );
 }
 
@@ -192,13 +207,8 @@ mod tests {
     fn split_of_coo_equals_that_of_csr() {
         let csr =
             CsrPattern::try_new(4, 5, vec![0, 1, 6, 6, 8], vec![0, 0, 1, 2, 3, 4, 0, 1]).unwrap();
-        let coo = CooPattern::try_new(
-            4,
-            5,
-            vec![0, 1, 1, 1, 1, 1, 3, 3],
-            csr.col_idx().to_vec(),
-        )
-        .unwrap();
+        let coo = CooPattern::try_new(4, 5, vec![0, 1, 1, 1, 1, 1, 3, 3], csr.col_idx().to_vec())
+            .unwrap();
 
         for parts in 1..12 {
             let of_csr = BalancedSplit::of_csr(csr.view(), Some(parts)).unwrap();

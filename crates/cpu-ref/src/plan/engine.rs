@@ -13,6 +13,7 @@ use crate::par::{
     Analysed, BatchShape, DiaBlocks, Interleaved, InterleavedAnalysis, InterleavedValues, ParSpmv,
     Product, RowEntries, Schedule, SellRuns, apply_batch,
 };
+use crate::simd::spmv::advise_huge_pages;
 
 /// Bytes and slots of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,14 +53,12 @@ pub(super) struct Single<P: ParSpmv, T> {
 }
 
 impl<P: ParSpmv, T: Scalar> Single<P, T> {
-    pub(super) fn new(
-        pattern: Arc<P>,
-        map: SlotMap,
-        schedule: Schedule,
-    ) -> Result<Self, CpuError> {
+    pub(super) fn new(pattern: Arc<P>, map: SlotMap, schedule: Schedule) -> Result<Self, CpuError> {
+        let values = vec![T::ZERO; pattern.stored_len()];
+        advise_huge_pages(&values);
         Ok(Self {
             analysis: P::analyse(pattern.view(), schedule)?,
-            matrix: Matrix::from_parts(Arc::clone(&pattern), vec![T::ZERO; pattern.stored_len()])?,
+            matrix: Matrix::from_parts(pattern, values)?,
             map,
         })
     }
@@ -285,16 +284,7 @@ impl<T: Scalar> RaggedRows<T> {
 impl<T: Scalar> Engine<T> for RaggedRows<T> {
     fn apply(&self, alpha: T, nrhs: usize, x: &[T], beta: T, y: &mut [T]) {
         let analysis = |item: usize| &self.analyses[item];
-        apply_batch::<CsrPattern, T>(
-            &self.batch,
-            analysis,
-            &self.shape,
-            nrhs,
-            alpha,
-            x,
-            beta,
-            y,
-        );
+        apply_batch::<CsrPattern, T>(&self.batch, analysis, &self.shape, nrhs, alpha, x, beta, y);
     }
 
     fn set_values(&mut self, values: &[T]) {
@@ -353,16 +343,7 @@ impl<P: ParSpmv + FromCsr, T: Scalar> RaggedItems<P, T> {
 impl<P: ParSpmv, T: Scalar> Engine<T> for RaggedItems<P, T> {
     fn apply(&self, alpha: T, nrhs: usize, x: &[T], beta: T, y: &mut [T]) {
         let analysis = |item: usize| &self.analyses[item];
-        apply_batch::<P, T>(
-            &self.batch,
-            analysis,
-            &self.shape,
-            nrhs,
-            alpha,
-            x,
-            beta,
-            y,
-        );
+        apply_batch::<P, T>(&self.batch, analysis, &self.shape, nrhs, alpha, x, beta, y);
     }
 
     fn set_values(&mut self, values: &[T]) {

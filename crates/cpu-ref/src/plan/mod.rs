@@ -234,11 +234,12 @@ fn resolve<T: Scalar>(
     let single = matches!(source, PlanSource::Matrix(_));
     let mut choice = match (options.format, options.kernel) {
         (FormatChoice::Auto, KernelChoice::Auto) => match source {
-            PlanSource::Matrix(matrix) => choose(Facts::of(matrix.view().pattern(), size_of::<T>())),
-            PlanSource::Uniform(batch) => csr_by_rows_or_parts(
-                longest_row(batch.pattern().view()),
-                batch.pattern().nnz(),
-            ),
+            PlanSource::Matrix(matrix) => {
+                choose(Facts::of(matrix.view().pattern(), size_of::<T>()))
+            }
+            PlanSource::Uniform(batch) => {
+                csr_by_rows_or_parts(longest_row(batch.pattern().view()), batch.pattern().nnz())
+            }
             PlanSource::Ragged(batch) => csr_by_rows_or_parts(
                 (0..batch.nitems())
                     .map(|item| longest_row(batch.item(item).pattern()))
@@ -397,12 +398,12 @@ fn ragged<T: Scalar>(
         schedule: Schedule,
         options: &P::Options,
     ) -> Result<Box<dyn Engine<T>>, CpuError> {
-        Ok(Box::new(RaggedItems::<P, T>::new(batch, options, schedule)?))
+        Ok(Box::new(RaggedItems::<P, T>::new(
+            batch, options, schedule,
+        )?))
     }
     match format {
-        FormatChoice::Csr | FormatChoice::Auto => {
-            Ok(Box::new(RaggedRows::new(batch, schedule)?))
-        }
+        FormatChoice::Csr | FormatChoice::Auto => Ok(Box::new(RaggedRows::new(batch, schedule)?)),
         FormatChoice::Coo => convert::<CooPattern, T>(batch, schedule, &()),
         FormatChoice::Ell => convert::<EllPattern, T>(batch, schedule, &options.ell()),
         FormatChoice::Dia => convert::<DiaPattern, T>(batch, schedule, &options.dia()),

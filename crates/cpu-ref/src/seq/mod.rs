@@ -31,13 +31,7 @@ pub trait Spmv: Pattern {
     ///
     /// # Panics
     /// When `x` is shorter than the columns or `y` than the rows.
-    fn spmv_unchecked<T: Scalar>(
-        alpha: T,
-        a: View<'_, Self, T>,
-        x: &[T],
-        beta: T,
-        y: &mut [T],
-    );
+    fn spmv_unchecked<T: Scalar>(alpha: T, a: View<'_, Self, T>, x: &[T], beta: T, y: &mut [T]);
 }
 
 /// `y = alpha*A*x + beta*y`, sequentially.

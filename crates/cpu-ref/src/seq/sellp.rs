@@ -13,7 +13,8 @@ impl Spmv for SellPPattern {
         let pattern = a.pattern();
         for (place, &row) in pattern.row_perm().iter().enumerate() {
             let (slice, i) = (place / pattern.slice_size(), place % pattern.slice_size());
-            let slots = pattern.slice_ptr()[slice] as usize..pattern.slice_ptr()[slice + 1] as usize;
+            let slots =
+                pattern.slice_ptr()[slice] as usize..pattern.slice_ptr()[slice + 1] as usize;
             let mut sum = T::ZERO;
             for k in slots.skip(i).step_by(pattern.slice_size()) {
                 if pattern.col_idx()[k] == PADDING {

@@ -66,14 +66,21 @@ pub(crate) struct Sequence(pub(crate) u64);
 
 impl Sequence {
     pub(crate) fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         ((self.0 >> 33) as usize) % limit
     }
 
     /// -8..=8, without 0.
     pub(crate) fn integer(&mut self) -> f64 {
         let magnitude = 1.0 + self.below(8) as f64;
-        if self.below(2) == 0 { magnitude } else { -magnitude }
+        if self.below(2) == 0 {
+            magnitude
+        } else {
+            -magnitude
+        }
     }
 
     pub(crate) fn real(&mut self) -> f64 {
@@ -83,7 +90,12 @@ impl Sequence {
 
 /// `nrows x ncols` with rows of 0 to 12 entries, a dense row where `dense` says so, every fifth
 /// row empty; integer values.
-pub(crate) fn mixed<T: Scalar>(nrows: usize, ncols: usize, dense: Option<usize>, seed: u64) -> Csr<T> {
+pub(crate) fn mixed<T: Scalar>(
+    nrows: usize,
+    ncols: usize,
+    dense: Option<usize>,
+    seed: u64,
+) -> Csr<T> {
     let mut random = Sequence(seed);
     let rows: Vec<Vec<(usize, T)>> = (0..nrows)
         .map(|row| {
@@ -96,7 +108,9 @@ pub(crate) fn mixed<T: Scalar>(nrows: usize, ncols: usize, dense: Option<usize>,
                 (0..len).map(|_| random.below(ncols)).collect()
             };
             let entries = cols.into_iter();
-            entries.map(|col| (col, T::from_f64(random.integer()))).collect()
+            entries
+                .map(|col| (col, T::from_f64(random.integer())))
+                .collect()
         })
         .collect();
     from_rows(ncols, &rows)
