@@ -1,1 +1,55 @@
-//! sparsebatch.
+//! Sparse linear systems by the thousand, solved at once.
+//!
+//! A batch is either *uniform* (one pattern, many value sets) or *ragged* (every system its own
+//! size and pattern). Every system has its own tolerance test, iteration count and [`Status`], and
+//! counts as converged only after its true residual `b - A x` was recomputed.
+//!
+//! ```
+//! use sparsebatch::{Batch, BatchValues, Csr, SolveOptions, Status, UniformBatch, solve};
+//!
+//! // Two systems with the pattern of [4 1; 1 3].
+//! let a = Csr::try_new(2, 2, vec![0, 2, 4], vec![0, 1, 0, 1], vec![4.0, 1.0, 1.0, 3.0])?;
+//! let values = BatchValues::ItemMajor(vec![4.0, 1.0, 1.0, 3.0, 2.0, 0.0, 0.0, 5.0]);
+//! let batch = Batch::Uniform(UniformBatch::try_new(a.pattern().clone(), 2, values)?);
+//!
+//! let solution = solve(&batch, &[5.0, 4.0, 2.0, 10.0], None, &SolveOptions::default())?;
+//!
+//! assert!(solution.report.all_converged());
+//! assert_eq!(solution.report.systems[1].outcome.status, Status::Converged);
+//! for (x, expected) in solution.x.iter().zip([1.0, 1.0, 1.0, 2.0]) {
+//!     assert!((x - expected).abs() < 1e-9);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Tour
+//!
+//! | task | start from |
+//! | --- | --- |
+//! | hold a matrix | [`Csr`], [`Coo`], [`Ell`], [`Dia`], [`Hyb`], [`SellP`]: a validated pattern and values |
+//! | convert it | [`convert`](mod@convert), `Ell::from_csr`, `to_csr`, `Matrix::convert` |
+//! | hold many | [`UniformBatch`], [`RaggedCsr`], either of them in [`Batch`] |
+//! | read and write files | [`io::load`], [`io::read_matrix_market`], [`io::write_batch`] and the rest of [`io`] |
+//! | take matrices of other crates | `TryFrom` of `nalgebra_sparse`, `sprs` and `faer` matrices (features of these names) |
+//! | look at a matrix | [`stats::MatrixStats`] |
+//! | make test problems | [`generate`] |
+//! | multiply once | [`cpu::seq`] (the reference), [`cpu::par`] (all cores) |
+//! | multiply often | [`cpu::SpmvPlan`] |
+//! | solve a batch | [`solve`], or [`BatchSolver`] to solve again with the analysis kept |
+//! | choose how | [`SolveOptions`]: [`Method`], [`Preconditioner`], [`Order`], tolerances, fallback |
+//! | see how it went | [`BatchReport`]: a [`Status`], iterations, the true residual of every system |
+//!
+//! # Limits
+//!
+//! Values are real, `f64` or `f32`; local indices are 32-bit. Everything runs on the CPU: this
+//! version has no GPU backend. Threads are those of the current rayon pool.
+#![forbid(unsafe_code)]
+
+pub use sparsebatch_cpu_ref as cpu;
+pub use sparsebatch_formats::*;
+pub use sparsebatch_solvers::*;
+
+/// The README's program is compiled and run with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

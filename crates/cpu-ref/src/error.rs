@@ -26,6 +26,9 @@ pub enum CpuError {
         /// Its value.
         found: String,
     },
+    /// A pattern could not be ordered or factorised.
+    #[error(transparent)]
+    Symbolic(#[from] crate::symbolic::SymbolicError),
     /// A matrix or batch could not be brought into the format asked for.
     #[error(transparent)]
     Format(#[from] FormatError),

@@ -5,10 +5,13 @@ mod error;
 pub mod lanes;
 mod outcome;
 pub mod par;
+pub mod pivoting_lu;
 mod plan;
 mod residual;
 pub mod seq;
 mod simd;
+pub mod symbolic;
+pub mod verdict;
 
 pub use error::CpuError;
 pub use outcome::{Criteria, Outcome, PerSystem, Status};

@@ -27,6 +27,7 @@ mod error;
 pub mod generate;
 mod hyb;
 pub mod interop;
+pub mod io;
 mod matrix;
 mod scalar;
 mod sellp;

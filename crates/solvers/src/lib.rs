@@ -1,7 +1,25 @@
 //! Batched CG, BiCGStab and sparse LU with a status and a true residual for every system.
+//!
+//! | method | for | module with algorithm and source |
+//! | --- | --- | --- |
+//! | CG | symmetric positive definite matrices | [`Method::Cg`] |
+//! | BiCGStab | any matrix | [`Method::BiCgStab`] |
+//! | sparse LU | patterns that fill in little; the ladder | [`Method::Lu`] |
+//!
+//! [`solve`] takes a [`Batch`](sparsebatch_formats::Batch), right-hand sides and
+//! [`SolveOptions`], and returns the solutions with a [`BatchReport`]: a [`Status`], the true
+//! residual, iterations and the [`Rung`] for every system. [`BatchSolver`] keeps the analysis for
+//! further solves. The engine is either [fused](Engine::Fused) (whole solves in SIMD lanes) or
+//! [composed](Engine::Composed) of products and vector operations over all systems.
+//!
+//! Limitations: real `f32` and `f64` matrices; CPU only so far; vectors are item-major.
 #![deny(unsafe_code)]
 
+mod backend;
+mod choose;
+mod composed;
 mod error;
+mod ladder;
 mod options;
 mod report;
 mod solver;
@@ -9,5 +27,5 @@ mod solver;
 pub use error::SolveError;
 pub use options::{Engine, Method, Order, Preconditioner, SolveOptions};
 pub use report::{BatchReport, ProductCost, Rung, SystemReport};
-pub use solver::{BatchSolver, Solution, solve};
-pub use sparsebatch_cpu_ref::{Outcome, Status};
+pub use solver::{BatchSolver, Solution, cpu_instruction_sets, solve};
+pub use sparsebatch_cpu_ref::{CpuScalar, Outcome, SpmvOptions, Status};

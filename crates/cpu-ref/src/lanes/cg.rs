@@ -13,11 +13,12 @@
 //! `Ap` (and `z` for preconditioners that are not diagonal). Lanes that finish are settled and
 //! refilled from the queue within the iteration; the others do not notice.
 
-use super::job::{Job, Lanes, Stop, Verdict};
+use super::job::{Job, Lanes, Verdict};
 use super::matrix::{Dot, ROWS_PER_BLOCK, RowSink};
 use super::precond::LanePrecond;
 use crate::outcome::Status;
 use crate::simd::{CpuScalar, Kernel, Vector, set_lane};
+use crate::verdict::Stop;
 use sparsebatch_formats::Scalar;
 
 /// CG on one job.
@@ -71,7 +72,7 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
         let largest = V::splat(T::MAX);
         let mut threshold = V::zero();
         let mut rho = V::zero();
-        let mut beta = V::zero();
+        let mut beta;
         loop {
             // Empty lanes are filled when all are empty (a preconditioner that is factorised for
             // the whole group) or, for diagonal ones, whenever one is.
@@ -90,11 +91,9 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
                 if lanes.active == 0 {
                     return;
                 }
-                let bad = self.precond.factor(&mut m, &v.a, lanes.active);
-                for (bits, status) in bad {
-                    for lane in ones(bits & lanes.active) {
-                        lanes.settle(lane, Stop::Failed(status), &v.x);
-                    }
+                let bad = self.precond.factor(&mut m, &v.a) & lanes.active;
+                for lane in ones(bad) {
+                    lanes.settle(lane, Stop::Failed(Status::SingularPreconditioner), &v.x);
                 }
                 beta = V::zero();
                 if !P::DIAGONAL {
@@ -102,8 +101,8 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
                     rho = dot(&v.r, &v.z);
                     let bad = !V::zero().lt(rho) & lanes.active;
                     for lane in ones(bad) {
-                        let status = breakdown(rho.get(lane), Status::BreakdownRho);
-                        lanes.settle(lane, Stop::Failed(status), &v.x);
+                        let stop = Stop::failed(rho.get(lane), Status::BreakdownRho);
+                        lanes.settle(lane, stop, &v.x);
                     }
                     if lanes.active == 0 {
                         continue;
@@ -132,8 +131,8 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
             let lost = !rr.le(largest);
             let mut stopped = (passed | lost | bad | lanes.overdue()) & lanes.active;
             beta = rz.div(rho);
-            rho = rz;
             if P::DIAGONAL {
+                rho = rz;
                 let broken = !V::zero().lt(rz);
                 stopped |= broken & lanes.active;
             }
@@ -144,7 +143,7 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
                 } else if lost & bit != 0 {
                     Stop::Failed(Status::NonFinite)
                 } else if bad & bit != 0 {
-                    Stop::Failed(breakdown(curvature.get(lane), Status::Indefinite))
+                    Stop::failed(curvature.get(lane), Status::Indefinite)
                 } else if P::DIAGONAL && V::zero().lt(rz) & bit == 0 {
                     Stop::Failed(Status::BreakdownRho)
                 } else {
@@ -188,22 +187,12 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
                 beta.replace(restarted, T::ZERO);
                 rho = rz;
                 for lane in ones(!V::zero().lt(rz) & lanes.active) {
-                    let status = breakdown(rz.get(lane), Status::BreakdownRho);
-                    lanes.settle(lane, Stop::Failed(status), &v.x);
+                    let stop = Stop::failed(rz.get(lane), Status::BreakdownRho);
+                    lanes.settle(lane, stop, &v.x);
                 }
             }
             direction::<T, P, V>(&self.precond, &m, beta, &mut v);
         }
-    }
-}
-
-/// A quantity that should be positive is not: NaN means numbers were lost, anything else is the
-/// given breakdown.
-fn breakdown<T: Scalar>(value: T, status: Status) -> Status {
-    if value.is_finite() {
-        status
-    } else {
-        Status::NonFinite
     }
 }
 
@@ -245,8 +234,8 @@ fn fill<'a, T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
                     rho.set(lane, weighted);
                     return;
                 }
-                let status = breakdown(weighted, Status::BreakdownRho);
-                lanes.settle(lane, Stop::Failed(status), &v.x);
+                let stop = Stop::failed(weighted, Status::BreakdownRho);
+                lanes.settle(lane, stop, &v.x);
             }
             Err(status) => {
                 lanes.settle(lane, Stop::Failed(status), &v.x);

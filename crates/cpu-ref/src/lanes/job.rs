@@ -4,10 +4,10 @@
 use sparsebatch_formats::Batch;
 
 use super::matrix::LaneMatrix;
-use crate::outcome::{Criteria, Outcome, Status};
-use crate::residual::{exponent, norm2, pow2, residual, residual_magnitude};
+use crate::outcome::{Criteria, Outcome};
+use crate::residual::{exponent, pow2};
 use crate::simd::{CpuScalar, Vector, lane, set_lane};
-use sparsebatch_formats::Scalar;
+use crate::verdict::{Stop, System};
 
 /// A system to solve: where its solution and its outcome go.
 pub(crate) struct Slot<'a, T> {
@@ -29,16 +29,6 @@ pub(crate) struct Job<'a, T> {
     pub(crate) criteria: &'a Criteria,
     /// Taken from the back.
     pub(crate) queue: Vec<Slot<'a, T>>,
-}
-
-/// Why a lane stopped iterating.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
-    /// The recurrence's residual passed the test.
-    Passed,
-    /// The status to give unless the true residual passes; a restart may help when it is a
-    /// breakdown of BiCGStab.
-    Failed(Status),
 }
 
 /// What becomes of a stopped lane.
@@ -93,10 +83,6 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         }
     }
 
-    pub(crate) fn matrix(&self) -> &'a LaneMatrix {
-        self.job.matrix
-    }
-
     /// Takes systems from the queue until one needs iterations, and puts it into `lane`: its
     /// values into `a`, its initial guess into `x`, its residual into `r` (and the scratch
     /// vector). Returns the squared threshold, or `None` when the queue is empty.
@@ -111,10 +97,9 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
             let Some((occupant, threshold)) = self.admit(slot) else {
                 continue;
             };
-            let item = occupant.slot.system / self.job.nrhs;
             let down = T::from_f64(pow2(-occupant.scale));
-            with_values(self.job.batch, item, &mut self.values, |values| {
-                set_lane(a, lane, values.iter().copied());
+            self.with_system(occupant.slot.system, occupant.slot.b, |system, _| {
+                set_lane(a, lane, system.values.iter().copied());
             });
             set_lane(x, lane, occupant.slot.x.iter().map(|&v| v * down));
             set_lane(r, lane, self.scratch.iter().copied());
@@ -128,74 +113,66 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
 
     /// Prepares a system: either it ends at once, or its (scaled) residual is in the scratch
     /// vector and its (scaled) squared threshold is returned.
-    fn admit(&mut self, mut slot: Slot<'a, T>) -> Option<(Occupant<'a, T>, T)> {
+    fn admit(&mut self, slot: Slot<'a, T>) -> Option<(Occupant<'a, T>, T)> {
         let criteria = self.job.criteria;
-        let item = slot.system / self.job.nrhs;
-        let pattern = self.job.batch.pattern(item);
-        let rhs_norm = norm2(slot.b);
-        let threshold = threshold(criteria, slot.system, rhs_norm);
-        if rhs_norm == 0.0 {
-            slot.x.fill(T::ZERO);
-        }
-        let from_zero = slot.x.iter().all(|&v| v == T::ZERO);
-        let mut residual_norm = rhs_norm;
-        self.scratch.copy_from_slice(slot.b);
-        if !from_zero || residual_norm <= threshold || !rhs_norm.is_finite() {
-            let scratch = &mut self.scratch;
-            residual_norm = with_values(self.job.batch, item, &mut self.values, |values| {
-                residual(pattern, values, slot.x, slot.b, scratch)
-            });
-        }
-        let status = if !residual_norm.is_finite() || !rhs_norm.is_finite() {
-            Some(Status::NonFinite)
-        } else if residual_norm <= threshold {
-            Some(Status::Converged)
-        } else if criteria.max_iters.get(slot.system) == 0 {
-            Some(Status::MaxIterations)
-        } else {
-            None
-        };
-        let history = if criteria.history {
-            vec![residual_norm]
-        } else {
-            Vec::new()
-        };
-        if let Some(status) = status {
-            *slot.outcome = Some(Outcome {
-                status,
-                iterations: 0,
-                restarts: 0,
-                residual_norm: if residual_norm.is_finite() {
-                    residual_norm
-                } else {
-                    f64::NAN
-                },
-                rhs_norm,
-                accepted_by_floor: false,
-                history,
-            });
+        let entry = self.with_system(slot.system, slot.b, |system, scratch| {
+            system.enter(slot.x, scratch)
+        });
+        if let Some(status) = entry.status {
+            *slot.outcome = Some(entry.outcome(status, criteria.history));
             return None;
         }
         // Squares of very small or large right-hand sides would leave the range of T.
         let safe = if T::NAME == "f64" { 200 } else { 20 };
-        let exponent = exponent(rhs_norm);
+        let exponent = exponent(entry.rhs_norm);
         let scale = if exponent.abs() <= safe { 0 } else { exponent };
-        let down = T::from_f64(pow2(-scale));
         if scale != 0 {
+            let down = T::from_f64(pow2(-scale));
             self.scratch.iter_mut().for_each(|v| *v *= down);
         }
-        let scaled = T::from_f64(threshold * pow2(-scale));
+        let threshold = T::from_f64(entry.threshold * pow2(-scale));
         let occupant = Occupant {
             scale,
-            threshold,
-            rhs_norm,
+            threshold: entry.threshold,
+            rhs_norm: entry.rhs_norm,
             start: self.step,
             deadline: self.step + u64::from(criteria.max_iters.get(slot.system)),
             restarts: 0,
-            history,
+            history: if criteria.history {
+                vec![entry.residual_norm]
+            } else {
+                Vec::new()
+            },
             slot,
         };
-        Some((occupant, scaled * scaled))
+        Some((occupant, threshold * threshold))
+    }
+
+    /// Calls `f` with a system and the scratch vector.
+    fn with_system<R>(
+        &mut self,
+        number: usize,
+        b: &[T],
+        f: impl FnOnce(&System<'_, T>, &mut [T]) -> R,
+    ) -> R {
+        let item = number / self.job.nrhs;
+        let batch = self.job.batch;
+        let pattern = batch.pattern(item);
+        let values = match batch.item_values(item) {
+            Some(values) => values,
+            None => {
+                batch.copy_values(item, &mut self.values);
+                &self.values
+            }
+        };
+        let system = System {
+            number,
+            pattern,
+            values,
+            b,
+            criteria: self.job.criteria,
+        };
+        f(&system, &mut self.scratch)
     }
 
     /// Records the residual norms of the active lanes, given their squares.
@@ -232,52 +209,32 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         let Some(mut occupant) = self.occupants[lane_idx].take() else {
             return Verdict::Ended;
         };
-        let criteria = self.job.criteria;
-        let slot = &mut occupant.slot;
-        let item = slot.system / self.job.nrhs;
         let up = T::from_f64(pow2(occupant.scale));
-        for (x, value) in slot.x.iter_mut().zip(lane(x, lane_idx)) {
+        for (x, value) in occupant.slot.x.iter_mut().zip(lane(x, lane_idx)) {
             *x = value * up;
         }
-        let pattern = self.job.batch.pattern(item);
-        let scratch = &mut self.scratch;
-        let (residual_norm, floor_passed) =
-            with_values(self.job.batch, item, &mut self.values, |values| {
-                let norm = residual(pattern, values, slot.x, slot.b, scratch);
-                let floor_passed = criteria.floor.is_some_and(|floor| {
-                    let magnitude = residual_magnitude(pattern, values, slot.x, slot.b);
-                    norm <= floor * T::EPSILON.to_f64() * magnitude
-                });
-                (norm, floor_passed)
-            });
-        let passed = residual_norm <= occupant.threshold;
-        let iterations = self.step - occupant.start;
-        let may_restart = residual_norm.is_finite()
-            && occupant.restarts < criteria.max_restarts
-            && self.step < occupant.deadline;
-        let status = match stop {
-            _ if passed || floor_passed => Status::Converged,
-            Stop::Passed
-            | Stop::Failed(
-                Status::BreakdownRho | Status::BreakdownAlpha | Status::BreakdownOmega,
-            ) if may_restart => {
-                let down = T::from_f64(pow2(-occupant.scale));
-                self.scratch.iter_mut().for_each(|v| *v *= down);
-                occupant.restarts += 1;
-                self.occupants[lane_idx] = Some(occupant);
-                return Verdict::Restart;
-            }
-            Stop::Passed if self.step >= occupant.deadline => Status::MaxIterations,
-            Stop::Passed => Status::Stagnated,
-            Stop::Failed(status) => status,
+        let Occupant {
+            slot, threshold, ..
+        } = &occupant;
+        let check = self.with_system(slot.system, slot.b, |system, scratch| {
+            system.check(*threshold, slot.x, scratch)
+        });
+        let criteria = self.job.criteria;
+        let iterations_left = self.step < occupant.deadline;
+        let Some(status) = check.status(stop, occupant.restarts, iterations_left, criteria) else {
+            let down = T::from_f64(pow2(-occupant.scale));
+            self.scratch.iter_mut().for_each(|v| *v *= down);
+            occupant.restarts += 1;
+            self.occupants[lane_idx] = Some(occupant);
+            return Verdict::Restart;
         };
-        *slot.outcome = Some(Outcome {
+        *occupant.slot.outcome = Some(Outcome {
             status,
-            iterations: u32::try_from(iterations).unwrap_or(u32::MAX),
+            iterations: u32::try_from(self.step - occupant.start).unwrap_or(u32::MAX),
             restarts: occupant.restarts,
-            residual_norm,
+            residual_norm: check.residual_norm,
             rhs_norm: occupant.rhs_norm,
-            accepted_by_floor: floor_passed && !passed,
+            accepted_by_floor: check.floor_passed,
             history: std::mem::take(&mut occupant.history),
         });
         self.active &= !(1 << lane_idx);
@@ -289,29 +246,5 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
             .min()
             .unwrap_or(u64::MAX);
         Verdict::Ended
-    }
-}
-
-/// `max(abs_tol, rel_tol * ||b||)`.
-pub(crate) fn threshold(criteria: &Criteria, system: usize, rhs_norm: f64) -> f64 {
-    criteria
-        .abs_tol
-        .get(system)
-        .max(criteria.rel_tol.get(system) * rhs_norm)
-}
-
-/// Calls `f` with the values of one item, copied only when they are interleaved.
-pub(crate) fn with_values<T: Scalar, R>(
-    batch: &Batch<T>,
-    item: usize,
-    buffer: &mut Vec<T>,
-    f: impl FnOnce(&[T]) -> R,
-) -> R {
-    match batch.item_values(item) {
-        Some(values) => f(values),
-        None => {
-            batch.copy_values(item, buffer);
-            f(buffer)
-        }
     }
 }

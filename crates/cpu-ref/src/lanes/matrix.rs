@@ -102,6 +102,14 @@ impl LaneMatrix {
         }
     }
 
+    /// Whether this is the pattern it was made from.
+    pub(crate) fn matches(&self, pattern: CsrPatternRef<'_>) -> bool {
+        let same = |ours: &[u32], theirs: &[i32]| {
+            ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(&a, &b)| a == b as u32)
+        };
+        same(&self.row_ptr, pattern.row_ptr()) && same(self.cols.as_slice(), pattern.col_idx())
+    }
+
     pub(crate) fn nrows(&self) -> usize {
         self.row_ptr.len() - 1
     }

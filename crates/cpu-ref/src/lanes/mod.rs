@@ -1,82 +1,441 @@
-//! Batched solves with one system per SIMD lane.
+//! Batched solves with one system per SIMD lane: [`LanePlan`].
+//!
+//! Systems with equal patterns form a class; within a class, groups of 4, 8 or 16 systems are
+//! solved side by side, each with scalars of its own, and a lane whose system has ended takes the
+//! next one from the queue (with preconditioners that are factorised, once its whole group has
+//! ended). Classes and groups are spread over the threads of rayon's current pool. A system's
+//! result is a function of that system and the instruction set alone: not of its neighbours, the
+//! number of lanes or threads, or its place in the batch.
 
+mod bicgstab;
 mod cg;
+mod classes;
+mod direct;
+mod factored;
 mod job;
 mod matrix;
 mod precond;
+mod single;
+
+pub use single::{SystemPreconditioner, dot};
 
 use rayon::prelude::*;
-use sparsebatch_formats::Batch;
+use sparsebatch_formats::{Batch, CsrPatternRef};
 
+use crate::CpuError;
 use crate::outcome::{Criteria, Outcome};
-use crate::simd::{CpuScalar, Isa, dispatch};
+use crate::simd::{CpuScalar, Isa, Kernel, dispatch};
+use crate::symbolic::{self, DiagonalBlocks, FactorPattern, LowerPattern};
+use factored::{BlockJacobi, Ic0, LuOnPattern};
 use job::{Job, Slot};
 use matrix::LaneMatrix;
 
-/// Bench entry.
-pub fn cg_bench<T: CpuScalar>(
-    batch: &Batch<T>,
-    b: &[T],
-    x: &mut [T],
-    criteria: &Criteria,
-    isa: Isa,
+/// What runs in the lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneMethod {
+    /// Conjugate gradients.
+    Cg(LanePreconditioner),
+    /// BiCGStab.
+    BiCgStab(LanePreconditioner),
+    /// Sparse LU without pivoting on a minimum-degree order.
+    Lu,
+}
+
+/// The preconditioner of a method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LanePreconditioner {
+    /// None.
+    None,
+    /// The inverse of the diagonal.
+    Jacobi {
+        /// Whether a zero or missing diagonal entry counts as 1 rather than end the system.
+        lenient: bool,
+    },
+    /// Inverses of diagonal blocks.
+    BlockJacobi {
+        /// Rows per block; found from the pattern when absent.
+        size: Option<usize>,
+    },
+    /// Incomplete LU.
+    Ilu0 {
+        /// In minimum-degree order rather than the natural one.
+        min_degree: bool,
+    },
+    /// Incomplete Cholesky.
+    Ic0 {
+        /// In minimum-degree order rather than the natural one.
+        min_degree: bool,
+    },
+}
+
+/// The largest block that is looked for when no size is given.
+const FOUND_BLOCK_SIZE: usize = 16;
+
+/// The most entries that the factors of a complete LU may hold.
+const MAX_LU_ENTRIES: usize = 1 << 28;
+
+/// How the lanes are used; the default is right for everything but experiments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneOptions {
+    /// The instruction set; the best of this machine when absent.
+    pub isa: Option<Isa>,
+    /// Systems side by side (1, 4, 8 or 16); by working set when absent.
+    pub lanes: Option<usize>,
+}
+
+/// A factorisation pattern, where the method needs one.
+enum Factors {
+    None,
+    Jacobi { lenient: bool },
+    Lu(Box<LuOnPattern>),
+    Ic0(Box<Ic0>),
+    Blocks(BlockJacobi),
+}
+
+/// Systems with equal patterns, analysed.
+struct Class {
+    items: Vec<u32>,
+    matrix: LaneMatrix,
+    factors: Factors,
     lanes: usize,
-    chunk: usize,
-    jacobi: bool,
-) -> Vec<Outcome> {
-    let matrix = LaneMatrix::new(batch.pattern(0));
-    let n = matrix.nrows();
-    let mut outcomes: Vec<Option<Outcome>> = vec![None; batch.nitems()];
-    let slots: Vec<Slot<'_, T>> = x
-        .chunks_exact_mut(n)
-        .zip(b.chunks_exact(n))
-        .zip(&mut outcomes)
-        .enumerate()
-        .map(|(system, ((x, b), outcome))| Slot {
-            system,
-            b,
-            x,
-            outcome,
-        })
-        .collect();
-    let mut jobs = Vec::new();
-    let mut it = slots.into_iter().peekable();
-    while it.peek().is_some() {
-        let queue: Vec<_> = it.by_ref().take(chunk).collect();
-        jobs.push(Job {
-            batch,
-            nrhs: 1,
-            matrix: &matrix,
-            criteria,
-            queue,
+}
+
+/// The analysis of a batch for solves in lanes, done once per pattern.
+pub struct LanePlan {
+    method: LaneMethod,
+    isa: Isa,
+    classes: Vec<Class>,
+    nitems: usize,
+}
+
+impl LanePlan {
+    /// Groups the items of a batch (or those in `only`, ascending) by pattern and analyses each
+    /// pattern.
+    ///
+    /// Cost: one pass over the index arrays; for factorised methods the order and the symbolic
+    /// factorisation of each distinct pattern, in parallel.
+    ///
+    /// # Errors
+    /// [`CpuError::Symbolic`] when a pattern is not square, a block size is out of range or the
+    /// factors would be too large.
+    pub fn new<T: CpuScalar>(
+        batch: &Batch<T>,
+        method: LaneMethod,
+        options: LaneOptions,
+        only: Option<&[usize]>,
+    ) -> Result<Self, CpuError> {
+        let isa = options.isa.unwrap_or_else(Isa::best);
+        let classes = classes::by_pattern(batch, only);
+        let classes = classes.into_par_iter().map(|items| {
+            let pattern = batch.pattern(items[0] as usize);
+            let matrix = LaneMatrix::new(pattern);
+            let factors = factors(pattern, method)?;
+            let lanes = options
+                .lanes
+                .unwrap_or_else(|| lanes_for::<T>(isa, &matrix, &factors));
+            Ok(Class {
+                items,
+                matrix,
+                factors,
+                lanes,
+            })
         });
+        let classes = classes.collect::<Result<Vec<_>, CpuError>>()?;
+        Ok(Self {
+            method,
+            isa,
+            classes,
+            nitems: batch.nitems(),
+        })
     }
-    jobs.into_par_iter().for_each(|job| {
-        if jacobi {
-            dispatch(
-                isa,
-                lanes,
-                cg::Cg {
-                    job,
-                    precond: precond::Jacobi {
-                        matrix: &matrix,
-                        lenient: false,
-                    },
-                },
-            )
-        } else {
-            dispatch(
-                isa,
-                lanes,
-                cg::Cg {
-                    job,
-                    precond: precond::Identity,
-                },
-            )
+
+    /// The instruction set.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Distinct patterns.
+    pub fn npatterns(&self) -> usize {
+        self.classes.len()
+    }
+
+    fn class_of(&self, item: usize) -> &Class {
+        let holds = |class: &&Class| class.items.binary_search(&(item as u32)).is_ok();
+        self.classes
+            .iter()
+            .find(holds)
+            .expect("the item is in the plan")
+    }
+
+    /// Systems side by side in the largest class; 0 for an empty batch.
+    pub fn lanes(&self) -> usize {
+        self.classes
+            .iter()
+            .max_by_key(|c| c.items.len())
+            .map_or(0, |c| c.lanes)
+    }
+
+    /// Solves `A x = b` for every system, or for those in `only` (ascending).
+    ///
+    /// `batch` is the one the plan was made for, or one with other values. `b` and `x` are
+    /// item-major, `nrhs` right-hand sides per item; system `s` is right-hand side `s % nrhs` of
+    /// item `s / nrhs`. `x` holds initial guesses on entry; systems not in `only` keep theirs.
+    /// Returns the outcomes in the order of the systems solved.
+    ///
+    /// # Errors
+    /// [`CpuError::Length`] when a vector does not fit the batch, or the batch not the plan;
+    /// [`CpuError::Parameter`] when its patterns are not those of the plan.
+    pub fn solve<T: CpuScalar>(
+        &self,
+        batch: &Batch<T>,
+        nrhs: usize,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+        only: Option<&[usize]>,
+    ) -> Result<Vec<Outcome>, CpuError> {
+        crate::error::check_len("batch", self.nitems, batch.nitems())?;
+        let rows = batch.row_offset(self.nitems) * nrhs;
+        crate::error::check_len("b", rows, b.len())?;
+        crate::error::check_len("x", rows, x.len())?;
+        self.check_patterns(batch)?;
+        let systems = self.nitems * nrhs;
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; only.map_or(systems, <[usize]>::len)];
+        let mut slots = slots(batch, nrhs, b, x, &mut outcomes, only);
+        let threads = rayon::current_num_threads();
+        let mut jobs = Vec::new();
+        for class in &self.classes {
+            let queue: Vec<Slot<'_, T>> = (class.items.iter())
+                .flat_map(|&item| item as usize * nrhs..(item as usize + 1) * nrhs)
+                .filter_map(|system| slots[system].take())
+                .collect();
+            if queue.is_empty() {
+                continue;
+            }
+            let lanes = if queue.len() == 1 { 1 } else { class.lanes };
+            let chunk = queue.len().div_ceil(threads * 8).max(2 * lanes);
+            let mut queue = queue.into_iter().peekable();
+            while queue.peek().is_some() {
+                let queue = queue.by_ref().take(chunk).collect();
+                let job = Job {
+                    batch,
+                    nrhs,
+                    matrix: &class.matrix,
+                    criteria,
+                    queue,
+                };
+                jobs.push((class, lanes, job));
+            }
         }
-    });
-    outcomes
-        .into_iter()
-        .map(|o| o.expect("every system is settled"))
-        .collect()
+        jobs.into_par_iter()
+            .for_each(|(class, lanes, job)| self.run(class, lanes, job));
+        let settled = outcomes.into_iter();
+        Ok(settled
+            .map(|o| o.expect("every system that is queued is settled"))
+            .collect())
+    }
+
+    /// The patterns must still be those that were analysed: loads write by position.
+    fn check_patterns<T: CpuScalar>(&self, batch: &Batch<T>) -> Result<(), CpuError> {
+        let same = |class: &Class| match batch {
+            Batch::Uniform(_) => class.matrix.matches(batch.pattern(0)),
+            Batch::Ragged(_) => {
+                let items = class.items.par_iter();
+                items.all(|&item| class.matrix.matches(batch.pattern(item as usize)))
+            }
+        };
+        if self.classes.iter().all(same) {
+            return Ok(());
+        }
+        Err(CpuError::Parameter {
+            name: "batch",
+            expected: "the patterns that the plan was made for",
+            found: "others".to_owned(),
+        })
+    }
+
+    fn run<T: CpuScalar>(&self, class: &Class, lanes: usize, job: Job<'_, T>) {
+        let jacobi = |lenient| precond::Jacobi {
+            matrix: &class.matrix,
+            lenient,
+        };
+        match (self.method, &class.factors) {
+            (LaneMethod::Lu, Factors::Lu(lu)) => self.go(lanes, direct::Direct { job, lu }),
+            (LaneMethod::Cg(_), factors) => match factors {
+                Factors::None => self.go(
+                    lanes,
+                    cg::Cg {
+                        job,
+                        precond: precond::Identity,
+                    },
+                ),
+                Factors::Jacobi { lenient } => {
+                    self.go(
+                        lanes,
+                        cg::Cg {
+                            job,
+                            precond: jacobi(*lenient),
+                        },
+                    );
+                }
+                Factors::Lu(lu) => self.go(
+                    lanes,
+                    cg::Cg {
+                        job,
+                        precond: &**lu,
+                    },
+                ),
+                Factors::Ic0(ic0) => self.go(
+                    lanes,
+                    cg::Cg {
+                        job,
+                        precond: &**ic0,
+                    },
+                ),
+                Factors::Blocks(blocks) => self.go(
+                    lanes,
+                    cg::Cg {
+                        job,
+                        precond: blocks,
+                    },
+                ),
+            },
+            (_, factors) => match factors {
+                Factors::None => {
+                    self.go(
+                        lanes,
+                        bicgstab::BiCgStab {
+                            job,
+                            precond: precond::Identity,
+                        },
+                    );
+                }
+                Factors::Jacobi { lenient } => {
+                    self.go(
+                        lanes,
+                        bicgstab::BiCgStab {
+                            job,
+                            precond: jacobi(*lenient),
+                        },
+                    );
+                }
+                Factors::Lu(lu) => self.go(
+                    lanes,
+                    bicgstab::BiCgStab {
+                        job,
+                        precond: &**lu,
+                    },
+                ),
+                Factors::Ic0(ic0) => self.go(
+                    lanes,
+                    bicgstab::BiCgStab {
+                        job,
+                        precond: &**ic0,
+                    },
+                ),
+                Factors::Blocks(blocks) => {
+                    self.go(
+                        lanes,
+                        bicgstab::BiCgStab {
+                            job,
+                            precond: blocks,
+                        },
+                    );
+                }
+            },
+        }
+    }
+
+    fn go<T: CpuScalar, K: Kernel<T, Output = ()>>(&self, lanes: usize, kernel: K) {
+        dispatch(self.isa, lanes, kernel);
+    }
+}
+
+/// The systems with their parts of `b`, `x` and the outcomes, by system number.
+fn slots<'a, T: CpuScalar>(
+    batch: &Batch<T>,
+    nrhs: usize,
+    b: &'a [T],
+    x: &'a mut [T],
+    outcomes: &'a mut [Option<Outcome>],
+    only: Option<&[usize]>,
+) -> Vec<Option<Slot<'a, T>>> {
+    let mut slots = Vec::with_capacity(batch.nitems() * nrhs);
+    let (mut b, mut x) = (b, x);
+    let mut outcomes = outcomes.iter_mut();
+    let mut only = only.map(|only| only.iter().copied().peekable());
+    for item in 0..batch.nitems() {
+        let nrows = batch.pattern(item).nrows();
+        for system in item * nrhs..(item + 1) * nrhs {
+            let (this_b, rest_b) = b.split_at(nrows);
+            let (this_x, rest_x) = x.split_at_mut(nrows);
+            (b, x) = (rest_b, rest_x);
+            let wanted = match &mut only {
+                None => true,
+                Some(only) => only.next_if_eq(&system).is_some(),
+            };
+            let slot = if wanted { outcomes.next() } else { None };
+            slots.push(slot.map(|outcome| Slot {
+                system,
+                b: this_b,
+                x: this_x,
+                outcome,
+            }));
+        }
+    }
+    slots
+}
+
+fn factors(pattern: CsrPatternRef<'_>, method: LaneMethod) -> Result<Factors, CpuError> {
+    let order = |min_degree: bool| {
+        if min_degree {
+            symbolic::min_degree(pattern).map(Some)
+        } else {
+            Ok(None)
+        }
+    };
+    let precond = match method {
+        LaneMethod::Cg(precond) | LaneMethod::BiCgStab(precond) => precond,
+        LaneMethod::Lu => {
+            let filled = FactorPattern::lu(pattern, order(true)?.as_deref(), MAX_LU_ENTRIES)?;
+            return Ok(Factors::Lu(Box::new(LuOnPattern::new(filled))));
+        }
+    };
+    Ok(match precond {
+        LanePreconditioner::None => Factors::None,
+        LanePreconditioner::Jacobi { lenient } => Factors::Jacobi { lenient },
+        LanePreconditioner::BlockJacobi { size } => {
+            let starts = match size {
+                Some(size) => symbolic::fixed_blocks(pattern.nrows(), size)?,
+                None => symbolic::find_blocks(pattern, FOUND_BLOCK_SIZE)?,
+            };
+            Factors::Blocks(BlockJacobi::new(DiagonalBlocks::try_new(pattern, &starts)?))
+        }
+        LanePreconditioner::Ilu0 { min_degree } => {
+            let factors = FactorPattern::ilu0(pattern, order(min_degree)?.as_deref())?;
+            Factors::Lu(Box::new(LuOnPattern::new(factors)))
+        }
+        LanePreconditioner::Ic0 { min_degree } => {
+            let factors = LowerPattern::ic0(pattern, order(min_degree)?.as_deref())?;
+            Factors::Ic0(Box::new(Ic0::new(factors)))
+        }
+    })
+}
+
+/// Lanes by working set: as many as keep a group's values and vectors in the first-level cache
+/// (48 KiB, a little left for the rest), else the natural width of the instruction set.
+fn lanes_for<T: CpuScalar>(isa: Isa, matrix: &LaneMatrix, factors: &Factors) -> usize {
+    let factored = match factors {
+        Factors::None | Factors::Jacobi { .. } => 0,
+        Factors::Lu(lu) => lu.pattern().nnz(),
+        Factors::Ic0(_) | Factors::Blocks(_) => matrix.nnz(),
+    };
+    let bytes = size_of::<T>() * (matrix.nnz() + factored + 5 * matrix.nrows());
+    const CACHE: usize = 44 << 10;
+    match isa {
+        Isa::Baseline => 4,
+        Isa::Avx2 | Isa::Avx512 if 16 * bytes <= CACHE => 16,
+        Isa::Avx2 if 8 * bytes > CACHE && 4 * bytes <= CACHE => 4,
+        Isa::Avx2 | Isa::Avx512 => 8,
+    }
 }

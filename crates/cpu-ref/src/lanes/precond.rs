@@ -3,7 +3,6 @@
 use super::matrix::{LaneMatrix, scalar_dot};
 use crate::outcome::Status;
 use crate::simd::{CpuScalar, Vector};
-use sparsebatch_formats::Scalar;
 
 /// A preconditioner `z = M r` over lanes.
 ///
@@ -31,18 +30,10 @@ pub(crate) trait LanePrecond<T: CpuScalar>: Sync {
     }
 
     /// Factorises all lanes of a preconditioner that is not diagonal; returns the lanes in which
-    /// it failed, with the status.
+    /// it met no pivot, one bit each (idle lanes may be among them).
     #[inline(always)]
-    fn factor<V: Vector<Scalar = T>>(
-        &self,
-        _state: &mut Self::State<V>,
-        _a: &[V],
-        _active: u32,
-    ) -> [(u32, Status); 2] {
-        [
-            (0, Status::ZeroDiagonal),
-            (0, Status::SingularPreconditioner),
-        ]
+    fn factor<V: Vector<Scalar = T>>(&self, _state: &mut Self::State<V>, _a: &[V]) -> u32 {
+        0
     }
 
     /// Element `i` of `M r` for a diagonal preconditioner.

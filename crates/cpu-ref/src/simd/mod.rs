@@ -349,13 +349,25 @@ pub(crate) struct Plain<T, const N: usize>([T; N]);
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub struct Fused<T>(T);
+pub(crate) struct Fused<T>(T);
 
 /// `N` vectors as one.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Wide<V, const N: usize>([V; N]);
+
+/// Scalars as vectors of one lane.
+pub(crate) fn plain<T: Scalar>(scalars: &[T]) -> &[Plain<T, 1>] {
+    // SAFETY: `Plain<T, 1>` is `repr(transparent)` over `[T; 1]`, which has the layout of `T`.
+    unsafe { std::slice::from_raw_parts(scalars.as_ptr().cast(), scalars.len()) }
+}
+
+/// As [`plain`], to be changed in place.
+pub(crate) fn plain_mut<T: Scalar>(scalars: &mut [T]) -> &mut [Plain<T, 1>] {
+    // SAFETY: as in `plain`; the exclusive borrow is that of `scalars`.
+    unsafe { std::slice::from_raw_parts_mut(scalars.as_mut_ptr().cast(), scalars.len()) }
+}
 
 macro_rules! by_element {
     ($($name:ident($($arg:ident),*)),*; $method:ident) => {$(

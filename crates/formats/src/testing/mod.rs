@@ -7,7 +7,7 @@ mod invalid;
 mod strategies;
 
 pub use compare::{PRODUCT_ERROR_FACTOR, assert_spmv_close, spmv_error, spmv_exact};
-pub use data::shared_dir;
+pub use data::{Reference, read_xref, shared_dir};
 pub use invalid::{InvalidInput, invalid_inputs};
 pub use strategies::{
     CsrParts, csr, csr_integers, csr_parts, csr_reals, integer_vector, random_vector,

@@ -1,0 +1,366 @@
+//! BiCGStab over lanes.
+//!
+//! Algorithm (van der Vorst 1992, doi 10.1137/0913035; right-preconditioned, so that the residual
+//! of the recurrence is that of the original system):
+//!
+//! 1. `r = b - A x`, `r^ = r`, `p = r`, `rho = r^'r`
+//! 2. `p^ = M p`, `v = A p^`, `alpha = rho / r^'v`
+//! 3. `s = r - alpha v`; when `||s||` passes the test, `x += alpha p^` and stop (half step)
+//! 4. `s^ = M s`, `t = A s^`, `omega = t's / t't`
+//! 5. `x += alpha p^ + omega s^`, `r = s - omega t`
+//! 6. stop when `||r|| <= max(abs_tol, rel_tol ||b||)` and the true residual agrees
+//! 7. `beta = (r^'r / rho) (alpha / omega)`, `rho = r^'r`, `p = r + beta (p - omega v)`, back to 2
+//!
+//! Deviations: breakdowns are judged relative to the sizes of the vectors (`|r^'r| <= eps ||r^||
+//! ||r||`), never absolutely, so that small right-hand sides are not called broken down; after a
+//! breakdown the solve starts again from the recomputed residual, a bounded number of times.
+//! Cost per iteration: two products, five dot products, two applications of M; vectors `x`, `r`
+//! (and `s`), `r^`, `p`, `v`, `t`, and `p^`, `s^` when there is a preconditioner.
+
+use super::cg::{clear_lane, dot, ones};
+use super::job::{Job, Lanes, Verdict};
+use super::matrix::{Dot, ROWS_PER_BLOCK, RowSink, scalar_dot};
+use super::precond::LanePrecond;
+use crate::outcome::Status;
+use crate::simd::{CpuScalar, Kernel, Vector, set_lane};
+use crate::verdict::Stop;
+
+/// BiCGStab on one job.
+pub(crate) struct BiCgStab<'a, T, P> {
+    pub(crate) job: Job<'a, T>,
+    pub(crate) precond: P,
+}
+
+/// `v = A p^` and `r^'v`.
+struct FirstProduct<'v, V> {
+    shadow: &'v [V],
+    v: &'v mut [V],
+    dot: Dot<V>,
+}
+
+impl<V: Vector> RowSink<V> for FirstProduct<'_, V> {
+    #[inline(always)]
+    fn row(&mut self, row: usize, slot: usize, value: V) {
+        self.v[row] = value;
+        self.dot.add(slot, value, self.shadow[row]);
+    }
+}
+
+/// `t = A s^`, `t's` and `t't`.
+struct SecondProduct<'v, V> {
+    s: &'v [V],
+    t: &'v mut [V],
+    ts: Dot<V>,
+    tt: Dot<V>,
+}
+
+impl<V: Vector> RowSink<V> for SecondProduct<'_, V> {
+    #[inline(always)]
+    fn row(&mut self, row: usize, slot: usize, value: V) {
+        self.t[row] = value;
+        self.ts.add(slot, value, self.s[row]);
+        self.tt.add(slot, value, value);
+    }
+}
+
+/// The vectors of a group; `r` holds `s` between the products.
+struct Vectors<V> {
+    a: Vec<V>,
+    x: Vec<V>,
+    r: Vec<V>,
+    shadow: Vec<V>,
+    p: Vec<V>,
+    v: Vec<V>,
+    t: Vec<V>,
+    /// `p^` and `s^`; empty without a preconditioner.
+    p_hat: Vec<V>,
+    s_hat: Vec<V>,
+}
+
+/// The scalars of each lane.
+struct Scalars<V> {
+    threshold: V,
+    rho: V,
+    /// `||r^||^2`.
+    shadow_square: V,
+    beta: V,
+    omega: V,
+}
+
+impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Scalar = T>>(self) {
+        let (matrix, n) = (self.job.matrix, self.job.matrix.nrows());
+        let mut lanes = Lanes::new(self.job, V::LANES);
+        let mut m = self.precond.start::<V>();
+        let vector = || vec![V::zero(); n];
+        let hat = || if P::IDENTITY { Vec::new() } else { vector() };
+        let mut v = Vectors {
+            a: vec![V::zero(); matrix.nnz()],
+            x: vector(),
+            r: vector(),
+            shadow: vector(),
+            p: vector(),
+            v: vector(),
+            t: vector(),
+            p_hat: hat(),
+            s_hat: hat(),
+        };
+        let zero = V::zero();
+        let mut c = Scalars {
+            threshold: zero,
+            rho: zero,
+            shadow_square: zero,
+            beta: zero,
+            omega: zero,
+        };
+        let largest = V::splat(T::MAX);
+        let tiny = V::splat(T::EPSILON * T::EPSILON);
+        loop {
+            if lanes.active == 0 {
+                for lane in 0..V::LANES {
+                    fill::<T, P, V>(&mut lanes, &self.precond, &mut m, lane, &mut v, &mut c);
+                }
+                if lanes.active == 0 {
+                    return;
+                }
+                let bad = self.precond.factor(&mut m, &v.a) & lanes.active;
+                for lane in ones(bad) {
+                    lanes.settle(lane, Stop::Failed(Status::SingularPreconditioner), &v.x);
+                }
+                if lanes.active == 0 {
+                    continue;
+                }
+            }
+
+            direction::<T, P, V>(&self.precond, &m, &mut v, &c);
+            if !P::DIAGONAL {
+                self.precond.apply(&mut m, &v.p, &mut v.p_hat);
+            }
+            let p_hat = if P::IDENTITY { &v.p } else { &v.p_hat };
+            let mut sink = FirstProduct {
+                shadow: &v.shadow,
+                v: &mut v.v,
+                dot: Dot::new(),
+            };
+            matrix.product(&v.a, p_hat, &mut sink);
+            let shadow_v = sink.dot.sum();
+            let bad_alpha = !(zero.lt(shadow_v) | shadow_v.lt(zero)) & lanes.active;
+            let mut alpha = c.rho.div(shadow_v);
+            if bad_alpha != 0 {
+                alpha.replace(bad_alpha, T::ZERO);
+            }
+
+            let ss = half_step::<T, P, V>(&self.precond, &m, &mut v, alpha);
+            let half = ss.le(c.threshold) & lanes.active & !bad_alpha;
+            if !P::DIAGONAL {
+                self.precond.apply(&mut m, &v.r, &mut v.s_hat);
+            }
+            let s_hat = if P::IDENTITY { &v.r } else { &v.s_hat };
+            let mut sink = SecondProduct {
+                s: &v.r,
+                t: &mut v.t,
+                ts: Dot::new(),
+                tt: Dot::new(),
+            };
+            matrix.product(&v.a, s_hat, &mut sink);
+            let (ts, tt) = (sink.ts.sum(), sink.tt.sum());
+            c.omega = ts.div(tt);
+            let bad_omega = !((zero.lt(ts) | ts.lt(zero)) & zero.lt(tt)) & lanes.active & !half;
+            if half | bad_omega | bad_alpha != 0 {
+                c.omega.replace(half | bad_omega | bad_alpha, T::ZERO);
+            }
+
+            let (rr, rho) = full_step::<T, P, V>(&mut v, alpha, c.omega);
+            lanes.step += 1;
+            lanes.record(rr);
+            c.beta = rho.div(c.rho).mul(alpha.div(c.omega));
+            c.rho = rho;
+
+            let passed = (rr.le(c.threshold) | half) & !bad_alpha;
+            let lost = !rr.le(largest);
+            // |rho| <= eps ||r^|| ||r||
+            let bad_rho = rho.mul(rho).le(tiny.mul(c.shadow_square.mul(rr)));
+            let stopped =
+                (passed | lost | bad_alpha | bad_omega | bad_rho | lanes.overdue()) & lanes.active;
+            for lane in ones(stopped) {
+                let bit = 1 << lane;
+                let stop = if passed & bit != 0 {
+                    Stop::Passed
+                } else if bad_alpha & bit != 0 {
+                    Stop::broken(shadow_v.get(lane), Status::BreakdownAlpha)
+                } else if bad_omega & bit != 0 {
+                    let value = ts.get(lane) + tt.get(lane);
+                    Stop::broken(value, Status::BreakdownOmega)
+                } else if lost & bit != 0 {
+                    Stop::Failed(Status::NonFinite)
+                } else if bad_rho & bit != 0 {
+                    Stop::Broken(Status::BreakdownRho)
+                } else {
+                    Stop::Failed(Status::MaxIterations)
+                };
+                match lanes.settle(lane, stop, &v.x) {
+                    Verdict::Restart => {
+                        set_lane(&mut v.r, lane, lanes.scratch.iter().copied());
+                        start::<T, V>(&lanes.scratch, lane, &mut v, &mut c);
+                    }
+                    Verdict::Ended if P::DIAGONAL => {
+                        fill::<T, P, V>(&mut lanes, &self.precond, &mut m, lane, &mut v, &mut c);
+                    }
+                    Verdict::Ended => {}
+                }
+            }
+        }
+    }
+}
+
+/// Starts the recurrence of a lane from its residual, which is in `r` and in `residual`.
+#[inline(always)]
+fn start<T: CpuScalar, V: Vector<Scalar = T>>(
+    residual: &[T],
+    lane: usize,
+    v: &mut Vectors<V>,
+    c: &mut Scalars<V>,
+) {
+    set_lane(&mut v.shadow, lane, residual.iter().copied());
+    clear_lane(&mut v.p, lane);
+    clear_lane(&mut v.v, lane);
+    let rho = scalar_dot::<V>(residual.iter().map(|&r| (r, r)));
+    c.rho.set(lane, rho);
+    c.shadow_square.set(lane, rho);
+    c.beta.set(lane, T::ZERO);
+    c.omega.set(lane, T::ZERO);
+}
+
+/// Loads the next system of the queue into a lane.
+#[inline(always)]
+fn fill<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
+    lanes: &mut Lanes<'_, T>,
+    precond: &P,
+    m: &mut P::State<V>,
+    lane: usize,
+    v: &mut Vectors<V>,
+    c: &mut Scalars<V>,
+) {
+    while let Some(square) = lanes.load(lane, &mut v.a, &mut v.x, &mut v.r) {
+        c.threshold.set(lane, square);
+        match precond.load::<V>(m, lane, &v.a) {
+            Ok(()) => {
+                start::<T, V>(&lanes.scratch, lane, v, c);
+                return;
+            }
+            Err(status) => {
+                lanes.settle(lane, Stop::Failed(status), &v.x);
+            }
+        }
+    }
+    // An idle lane computes with zeros.
+    for vector in [&mut v.a, &mut v.r, &mut v.shadow, &mut v.p, &mut v.v] {
+        clear_lane(vector, lane);
+    }
+}
+
+/// `p = r + beta (p - omega v)`, and `p^ = M p` for a diagonal M.
+#[inline(always)]
+fn direction<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
+    precond: &P,
+    m: &P::State<V>,
+    v: &mut Vectors<V>,
+    c: &Scalars<V>,
+) {
+    for ((p, &r), &av) in v.p.iter_mut().zip(&v.r).zip(&v.v) {
+        *p = c.beta.mul_add(c.omega.neg_mul_add(av, *p), r);
+    }
+    if P::DIAGONAL && !P::IDENTITY {
+        for (i, (hat, &p)) in v.p_hat.iter_mut().zip(&v.p).enumerate() {
+            *hat = precond.scale(m, i, p);
+        }
+    }
+}
+
+/// `s = r - alpha v` in the place of `r`, and `s^ = M s` for a diagonal M; returns `s's`.
+#[inline(always)]
+fn half_step<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
+    precond: &P,
+    m: &P::State<V>,
+    v: &mut Vectors<V>,
+    alpha: V,
+) -> V {
+    for (r, &av) in v.r.iter_mut().zip(&v.v) {
+        *r = alpha.neg_mul_add(av, *r);
+    }
+    if P::DIAGONAL && !P::IDENTITY {
+        for (i, (hat, &s)) in v.s_hat.iter_mut().zip(&v.r).enumerate() {
+            *hat = precond.scale(m, i, s);
+        }
+    }
+    dot(&v.r, &v.r)
+}
+
+/// One row of [`full_step`].
+struct FullStep<V> {
+    alpha: V,
+    omega: V,
+    rr: Dot<V>,
+    rho: Dot<V>,
+}
+
+impl<V: Vector> FullStep<V> {
+    #[inline(always)]
+    fn row(&mut self, slot: usize, x: &mut V, r: &mut V, row: [V; 4]) {
+        let [p_hat, s_hat, t, shadow] = row;
+        *x = self.omega.mul_add(s_hat, self.alpha.mul_add(p_hat, *x));
+        let next = self.omega.neg_mul_add(t, *r);
+        *r = next;
+        self.rr.add(slot, next, next);
+        self.rho.add(slot, next, shadow);
+    }
+}
+
+/// `x += alpha p^ + omega s^`, `r = s - omega t`; returns `r'r` and `r^'r`.
+#[inline(always)]
+fn full_step<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
+    v: &mut Vectors<V>,
+    alpha: V,
+    omega: V,
+) -> (V, V) {
+    let mut step = FullStep {
+        alpha,
+        omega,
+        rr: Dot::new(),
+        rho: Dot::new(),
+    };
+    let p_hat = if P::IDENTITY { &v.p } else { &v.p_hat };
+    let (xs, x_rest) = v.x.as_chunks_mut::<ROWS_PER_BLOCK>();
+    let (rs, r_rest) = v.r.as_chunks_mut::<ROWS_PER_BLOCK>();
+    let (ps, p_rest) = p_hat.as_chunks::<ROWS_PER_BLOCK>();
+    let (ss, s_rest) = v.s_hat.as_chunks::<ROWS_PER_BLOCK>();
+    let (ts, t_rest) = v.t.as_chunks::<ROWS_PER_BLOCK>();
+    let (hs, h_rest) = v.shadow.as_chunks::<ROWS_PER_BLOCK>();
+    let blocks = xs.iter_mut().zip(rs).zip(ps).zip(ts).zip(hs).enumerate();
+    for (i, ((((x, r), p), t), h)) in blocks {
+        for slot in 0..ROWS_PER_BLOCK {
+            let s_hat = if P::IDENTITY { r[slot] } else { ss[i][slot] };
+            step.row(
+                slot,
+                &mut x[slot],
+                &mut r[slot],
+                [p[slot], s_hat, t[slot], h[slot]],
+            );
+        }
+    }
+    let rest = x_rest
+        .iter_mut()
+        .zip(r_rest)
+        .zip(p_rest)
+        .zip(t_rest)
+        .zip(h_rest)
+        .enumerate();
+    for (slot, ((((x, r), &p), &t), &h)) in rest {
+        let s_hat = if P::IDENTITY { *r } else { s_rest[slot] };
+        step.row(slot, x, r, [p, s_hat, t, h]);
+    }
+    (step.rr.sum(), step.rho.sum())
+}

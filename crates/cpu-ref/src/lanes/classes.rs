@@ -1,0 +1,76 @@
+//! Which items of a batch have equal patterns.
+
+use std::collections::HashMap;
+
+use rayon::prelude::*;
+use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
+
+/// Items (all, or those in `only`, ascending) with equal patterns, each class in ascending order, classes in the order of their first
+/// items. Patterns are hashed in parallel, then compared entry by entry: equal hashes prove
+/// nothing.
+pub(crate) fn by_pattern<T: Scalar>(batch: &Batch<T>, only: Option<&[usize]>) -> Vec<Vec<u32>> {
+    let items: Vec<u32> = match only {
+        Some(only) => only.iter().map(|&item| item as u32).collect(),
+        None => (0..batch.nitems() as u32).collect(),
+    };
+    if let Batch::Uniform(_) = batch {
+        return if items.is_empty() {
+            Vec::new()
+        } else {
+            vec![items]
+        };
+    }
+    let hashes: Vec<u64> = items
+        .par_iter()
+        .map(|&item| hash(batch.pattern(item as usize)))
+        .collect();
+    let mut classes: Vec<Vec<u32>> = Vec::new();
+    let mut by_hash: HashMap<u64, Vec<usize>> = HashMap::new();
+    for (item, hash) in items.into_iter().zip(hashes) {
+        let candidates = by_hash.entry(hash).or_default();
+        let equal = |&&class: &&usize| {
+            batch.pattern(classes[class][0] as usize) == batch.pattern(item as usize)
+        };
+        match candidates.iter().find(equal) {
+            Some(&class) => classes[class].push(item),
+            None => {
+                candidates.push(classes.len());
+                classes.push(vec![item]);
+            }
+        }
+    }
+    classes
+}
+
+/// A hash of the sizes and index arrays: multiply and rotate, word by word.
+fn hash(pattern: CsrPatternRef<'_>) -> u64 {
+    let mut hash = pattern.ncols() as u64;
+    for &word in pattern.row_ptr().iter().chain(pattern.col_idx()) {
+        hash = (hash.rotate_left(23) ^ word as u32 as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use sparsebatch_formats::Csr;
+
+    use super::*;
+
+    #[test]
+    fn items_are_grouped_by_pattern_not_by_value() {
+        let diagonal = |v: f64| Csr::try_new(2, 2, vec![0, 1, 2], vec![0, 1], vec![v, v]);
+        let other = Csr::try_new(2, 2, vec![0, 1, 2], vec![1, 0], vec![1.0, 1.0]).expect("valid");
+        let one = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![1.0]).expect("valid");
+        let items = [
+            diagonal(1.0).expect("valid"),
+            other,
+            diagonal(3.0).expect("valid"),
+            one,
+        ];
+
+        let classes = by_pattern(&Batch::from_iter(items), None);
+
+        assert_eq!(classes, [vec![0, 2], vec![1], vec![3]]);
+    }
+}

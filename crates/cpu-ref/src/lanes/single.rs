@@ -1,0 +1,99 @@
+//! The preconditioners of a [`LanePlan`](super::LanePlan) for one system at a time, for solvers
+//! that keep their own loops.
+
+use sparsebatch_formats::{Batch, Scalar};
+
+use super::precond::{Identity, Jacobi, LanePrecond};
+use super::{Class, Factors, LanePlan};
+use crate::outcome::Status;
+use crate::simd::{CpuScalar, Plain, plain, plain_mut};
+
+/// `z = M r` for one system. Rounds as the lanes of the baseline instruction set do.
+pub struct SystemPreconditioner<'p, T>(Box<dyn Apply<T> + 'p>);
+
+trait Apply<T>: Send + Sync {
+    fn apply(&mut self, r: &[T], z: &mut [T]);
+}
+
+struct Held<T: CpuScalar, P: LanePrecond<T>> {
+    precond: P,
+    state: P::State<Plain<T, 1>>,
+}
+
+impl<T: CpuScalar, P: LanePrecond<T> + Send> Apply<T> for Held<T, P>
+where
+    P::State<Plain<T, 1>>: Send + Sync,
+{
+    fn apply(&mut self, r: &[T], z: &mut [T]) {
+        let (r, z) = (plain(r), plain_mut(z));
+        if P::DIAGONAL {
+            for (i, (z, &r)) in z.iter_mut().zip(r).enumerate() {
+                *z = self.precond.scale(&self.state, i, r);
+            }
+        } else {
+            self.precond.apply(&mut self.state, r, z);
+        }
+    }
+}
+
+impl<T: CpuScalar> SystemPreconditioner<'_, T> {
+    /// `z = M r`; one value per row each.
+    pub fn apply(&mut self, r: &[T], z: &mut [T]) {
+        self.0.apply(r, z);
+    }
+}
+
+impl LanePlan {
+    /// Factorises the preconditioner of one item.
+    ///
+    /// # Errors
+    /// `ZeroDiagonal` or `SingularPreconditioner`, as a solve would end with.
+    ///
+    /// # Panics
+    /// When `item` is out of range or was left out of the plan.
+    pub fn preconditioner<T: CpuScalar>(
+        &self,
+        batch: &Batch<T>,
+        item: usize,
+    ) -> Result<SystemPreconditioner<'_, T>, Status> {
+        let class = self.class_of(item);
+        let mut values = Vec::new();
+        batch.copy_values(item, &mut values);
+        let a = plain(&values);
+        match &class.factors {
+            Factors::None => hold(Identity, a),
+            Factors::Jacobi { lenient } => hold(jacobi(class, *lenient), a),
+            Factors::Lu(lu) => hold(&**lu, a),
+            Factors::Ic0(ic0) => hold(&**ic0, a),
+            Factors::Blocks(blocks) => hold(blocks, a),
+        }
+    }
+}
+
+pub(super) fn jacobi(class: &Class, lenient: bool) -> Jacobi<'_> {
+    Jacobi {
+        matrix: &class.matrix,
+        lenient,
+    }
+}
+
+fn hold<'p, T: CpuScalar, P: LanePrecond<T> + Send + 'p>(
+    precond: P,
+    a: &[Plain<T, 1>],
+) -> Result<SystemPreconditioner<'p, T>, Status>
+where
+    P::State<Plain<T, 1>>: Send + Sync,
+{
+    let mut state = precond.start::<Plain<T, 1>>();
+    precond.load(&mut state, 0, a)?;
+    if !P::DIAGONAL && precond.factor(&mut state, a) & 1 == 1 {
+        return Err(Status::SingularPreconditioner);
+    }
+    Ok(SystemPreconditioner(Box::new(Held { precond, state })))
+}
+
+/// The dot product of two vectors in the order of the solvers: element `i` is added to the
+/// partial sum `i mod 4`, and the result is `(s0 + s1) + (s2 + s3)`. Without fused multiply-add.
+pub fn dot<T: Scalar>(a: &[T], b: &[T]) -> T {
+    super::matrix::scalar_dot::<Plain<T, 1>>(a.iter().copied().zip(b.iter().copied()))
+}

@@ -1,0 +1,211 @@
+//! Index work that is done once per pattern: orders, factor patterns, diagonal blocks.
+//!
+//! | module | gives |
+//! | --- | --- |
+//! | [`min_degree`](min_degree()) | a fill-reducing order for the factors of a matrix |
+//! | [`FactorPattern`] | the entries of L + U, for ILU(0) and for LU without pivoting |
+//! | [`LowerPattern`] | the entries of L for IC(0), by rows and by columns |
+//! | [`fixed_blocks`], [`find_blocks`], [`DiagonalBlocks`] | blocks for block-Jacobi |
+//!
+//! Everything here is sequential and holds indices only: one analysis serves all systems of a
+//! uniform batch, and every structure maps its entries to positions in the value array of A
+//! ([`NO_SOURCE`] where A has none), so that a numeric phase starts with one gather.
+//!
+//! An **order** is a slice with one entry per row: position `k` of the permuted matrix `P A P^T`
+//! holds row and column `order[k]` of A.
+
+mod blocks;
+mod cholesky;
+mod factor;
+mod min_degree;
+mod quotient_graph;
+mod reach;
+
+pub use blocks::{DiagonalBlocks, MAX_BLOCK_SIZE, find_blocks, fixed_blocks};
+pub use cholesky::LowerPattern;
+pub use factor::FactorPattern;
+pub use min_degree::min_degree;
+
+use sparsebatch_formats::CsrPatternRef;
+
+/// Stands in a source map where the matrix has no entry: fill, a missing diagonal, or a hole in a
+/// dense block.
+pub const NO_SOURCE: u32 = u32::MAX;
+
+/// Why a pattern could not be analysed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SymbolicError {
+    /// Factors and diagonal blocks exist for square matrices only.
+    #[error("the matrix is {nrows} x {ncols}, expected a square matrix")]
+    NotSquare {
+        /// Its rows.
+        nrows: usize,
+        /// Its columns.
+        ncols: usize,
+    },
+    /// An order does not hold one entry per row.
+    #[error("order has {found} entries, expected {expected}")]
+    OrderLength {
+        /// Rows of the matrix.
+        expected: usize,
+        /// Entries of the order.
+        found: usize,
+    },
+    /// An entry of an order is outside the matrix or stands there twice.
+    #[error("order[{position}] is {found}, expected every index in 0..{nrows} exactly once")]
+    NotPermutation {
+        /// The first offending position.
+        position: usize,
+        /// The index found there.
+        found: u32,
+        /// Rows of the matrix.
+        nrows: usize,
+    },
+    /// The factors would hold more entries than allowed.
+    #[error("the factors hold {entries} entries up to row {row} of {nrows}, the limit is {limit}")]
+    TooManyEntries {
+        /// Entries counted when the limit was passed.
+        entries: usize,
+        /// The row of the permuted matrix that passed the limit.
+        row: usize,
+        /// Rows of the matrix.
+        nrows: usize,
+        /// The largest number of entries allowed.
+        limit: usize,
+    },
+    /// A block size is 0 or larger than [`MAX_BLOCK_SIZE`].
+    #[error("block size is {found}, expected 1 to {limit}")]
+    BlockSize {
+        /// The size asked for.
+        found: usize,
+        /// The largest block size supported.
+        limit: usize,
+    },
+    /// Block starts do not cut the rows into blocks.
+    #[error("block start {position} is {found}, expected {expected}")]
+    BlockStart {
+        /// The first offending position; the number of starts when the last one is missing.
+        position: usize,
+        /// The start found there.
+        found: u32,
+        /// What has to stand there.
+        expected: String,
+    },
+}
+
+/// The number of rows of a square pattern.
+fn check_square(pattern: CsrPatternRef<'_>) -> Result<usize, SymbolicError> {
+    let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
+    if nrows == ncols {
+        Ok(nrows)
+    } else {
+        Err(SymbolicError::NotSquare { nrows, ncols })
+    }
+}
+
+/// A checked order and its inverse.
+struct Permutation {
+    /// Position in the permuted matrix -> index in A.
+    order: Vec<u32>,
+    /// Index in A -> position in the permuted matrix.
+    inverse: Vec<u32>,
+}
+
+impl Permutation {
+    /// Checks an order; `None` is the natural one.
+    fn try_new(order: Option<&[u32]>, nrows: usize) -> Result<Self, SymbolicError> {
+        let Some(order) = order else {
+            let identity: Vec<u32> = (0..nrows as u32).collect();
+            return Ok(Self {
+                order: identity.clone(),
+                inverse: identity,
+            });
+        };
+        if order.len() != nrows {
+            return Err(SymbolicError::OrderLength {
+                expected: nrows,
+                found: order.len(),
+            });
+        }
+        let mut inverse = vec![u32::MAX; nrows];
+        for (position, &found) in order.iter().enumerate() {
+            match inverse.get_mut(found as usize) {
+                Some(slot) if *slot == u32::MAX => *slot = position as u32,
+                _ => {
+                    return Err(SymbolicError::NotPermutation {
+                        position,
+                        found,
+                        nrows,
+                    });
+                }
+            }
+        }
+        Ok(Self {
+            order: order.to_vec(),
+            inverse,
+        })
+    }
+
+    /// Overwrites `row` with the entries of row `position` of `P A P^T`: (column, position in A's
+    /// value array), columns ascending.
+    fn permuted_row(&self, pattern: CsrPatternRef<'_>, position: usize, row: &mut Vec<(u32, u32)>) {
+        let range = pattern.row(self.order[position] as usize);
+        row.clear();
+        row.extend(range.map(|k| {
+            let col = pattern.col_idx()[k] as usize;
+            (self.inverse[col], k as u32)
+        }));
+        row.sort_unstable();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_that_are_no_permutations_are_refused() {
+        let check = |order: &[u32]| Permutation::try_new(Some(order), 3).err();
+
+        assert_eq!(check(&[2, 0, 1]), None);
+        assert_eq!(
+            check(&[0, 1]),
+            Some(SymbolicError::OrderLength {
+                expected: 3,
+                found: 2
+            })
+        );
+        assert_eq!(
+            check(&[0, 1, 1]),
+            Some(SymbolicError::NotPermutation {
+                position: 2,
+                found: 1,
+                nrows: 3
+            })
+        );
+        assert_eq!(
+            check(&[0, 3, 1]),
+            Some(SymbolicError::NotPermutation {
+                position: 1,
+                found: 3,
+                nrows: 3
+            })
+        );
+        assert_eq!(
+            check(&[0, u32::MAX, 1]),
+            Some(SymbolicError::NotPermutation {
+                position: 1,
+                found: u32::MAX,
+                nrows: 3
+            })
+        );
+    }
+
+    #[test]
+    fn inverse_undoes_the_order() {
+        let permutation = Permutation::try_new(Some(&[2, 0, 1]), 3).unwrap();
+
+        assert_eq!(permutation.inverse, [1, 2, 0]);
+    }
+}

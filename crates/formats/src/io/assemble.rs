@@ -1,0 +1,197 @@
+//! From entries in the order of a file to CSR, in little memory.
+
+use std::sync::Arc;
+
+use super::market_header::Symmetry;
+use crate::error::check_i32;
+use crate::{Csr, CsrPattern, FormatError, Matrix};
+
+/// Entries a block holds: 1 MiB.
+const BLOCK: usize = 64 * 1024;
+
+/// Entries in any order, duplicates allowed, in blocks that never move: at the peak of
+/// [`Triplets::into_csr`] 16 bytes for each and the 12 of the CSR matrix are held, and the blocks
+/// are given back while the matrix is filled.
+#[derive(Default)]
+pub(super) struct Triplets {
+    blocks: Vec<Vec<(i32, i32, f64)>>,
+}
+
+impl Triplets {
+    /// Appends an entry, zero-based.
+    #[inline(always)]
+    pub(super) fn push(&mut self, row: i32, col: i32, value: f64) {
+        match self.blocks.last_mut() {
+            // The first block grows from nothing, for the many small files.
+            Some(block) if block.len() < BLOCK => block.push((row, col, value)),
+            Some(_) => {
+                let mut block = Vec::with_capacity(BLOCK);
+                block.push((row, col, value));
+                self.blocks.push(block);
+            }
+            None => self.blocks.push(vec![(row, col, value)]),
+        }
+    }
+
+    /// Visits the entries in their order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (i32, i32, f64)> + '_ {
+        self.blocks.iter().flatten().copied()
+    }
+
+    /// Builds the matrix; what `symmetry` implies is added, duplicates are summed in their order.
+    ///
+    /// The caller has checked that all indices lie inside the matrix.
+    pub(super) fn into_csr(
+        self,
+        nrows: usize,
+        ncols: usize,
+        symmetry: Symmetry,
+    ) -> Result<Csr<f64>, FormatError> {
+        let mirrored = symmetry != Symmetry::General;
+        let sign = if symmetry == Symmetry::SkewSymmetric {
+            -1.0
+        } else {
+            1.0
+        };
+        let mut total: usize = self.blocks.iter().map(Vec::len).sum();
+        if mirrored {
+            total += self.iter().filter(|&(row, col, _)| row != col).count();
+        }
+        check_i32("nnz", total)?;
+        check_i32("nrows", nrows)?;
+        check_i32("ncols", ncols)?;
+        let mut row_ptr = vec![0i32; nrows + 1];
+        for (row, col, _) in self.iter() {
+            row_ptr[row as usize] += 1;
+            if mirrored && row != col {
+                row_ptr[col as usize] += 1;
+            }
+        }
+        // Counts become starts, then move on to the ends while the rows are filled.
+        let mut start = 0;
+        for slot in &mut row_ptr {
+            start += std::mem::replace(slot, start);
+        }
+        let mut col_idx = vec![0i32; total];
+        let mut values = vec![0f64; total];
+        for block in self.blocks {
+            let mut place = |row: i32, col: i32, value: f64| {
+                let slot = &mut row_ptr[row as usize];
+                col_idx[*slot as usize] = col;
+                values[*slot as usize] = value;
+                *slot += 1;
+            };
+            for (row, col, value) in block {
+                place(row, col, value);
+                if mirrored && row != col {
+                    place(col, row, sign * value);
+                }
+            }
+        }
+        row_ptr.copy_within(0..nrows, 1);
+        row_ptr[0] = 0;
+        sort_and_sum(&mut row_ptr, &mut col_idx, &mut values);
+        let pattern = CsrPattern::new_unvalidated(ncols, row_ptr, col_idx);
+        Matrix::from_parts(Arc::new(pattern), values)
+    }
+}
+
+/// Sorts each row by column and sums entries of equal place in their order.
+///
+/// Rows that ascend already (files sorted by column, as those of SuiteSparse are) are only looked
+/// at. Extra memory: 16 bytes per entry of the longest row that does not.
+pub(super) fn sort_and_sum(row_ptr: &mut [i32], col_idx: &mut Vec<i32>, values: &mut Vec<f64>) {
+    let (mut keys, mut row_values): (Vec<u64>, Vec<f64>) = (Vec::new(), Vec::new());
+    let (mut begin, mut written) = (0, 0);
+    for end in &mut row_ptr[1..] {
+        let row = begin..*end as usize;
+        begin = row.end;
+        if col_idx[row.clone()].is_sorted_by(|a, b| a < b) {
+            let length = row.len();
+            if written != row.start {
+                col_idx.copy_within(row.clone(), written);
+                values.copy_within(row, written);
+            }
+            written += length;
+        } else {
+            // Column first, then the position, which keeps equal columns in order.
+            keys.clear();
+            keys.extend(
+                (0u64..)
+                    .zip(&col_idx[row.clone()])
+                    .map(|(k, &col)| (col as u64) << 32 | k),
+            );
+            keys.sort_unstable();
+            row_values.clear();
+            row_values.extend_from_slice(&values[row]);
+            let row_start = written;
+            for &key in &keys {
+                let (col, value) = ((key >> 32) as i32, row_values[key as u32 as usize]);
+                if written > row_start && col_idx[written - 1] == col {
+                    values[written - 1] += value;
+                } else {
+                    (col_idx[written], values[written]) = (col, value);
+                    written += 1;
+                }
+            }
+        }
+        *end = written as i32;
+    }
+    if written < col_idx.len() {
+        col_idx.truncate(written);
+        col_idx.shrink_to_fit();
+        values.truncate(written);
+        values.shrink_to_fit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn duplicates_are_summed_in_their_order() {
+        let mut triplets = Triplets::default();
+        // In this order the sum is 1; summed from the right it is 0.
+        for value in [1e20, -1e20, 1.0] {
+            triplets.push(0, 1, value);
+        }
+        triplets.push(0, 0, 7.0);
+
+        let a = triplets.into_csr(1, 2, Symmetry::General).unwrap();
+
+        assert_eq!(a.col_idx(), [0, 1]);
+        assert_eq!(a.values(), [7.0, 1.0]);
+    }
+
+    #[test]
+    fn rows_after_a_summed_one_move_up() {
+        let mut triplets = Triplets::default();
+        for (row, col) in [(2, 0), (0, 1), (2, 1), (0, 1), (1, 0)] {
+            triplets.push(row, col, 1.0);
+        }
+
+        let a = triplets.into_csr(3, 2, Symmetry::General).unwrap();
+
+        assert_eq!(a.row_ptr(), [0, 1, 2, 4]);
+        assert_eq!(a.col_idx(), [1, 0, 0, 1]);
+        assert_eq!(a.values(), [2.0, 1.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn blocks_keep_the_order() {
+        let mut triplets = Triplets::default();
+        let count = 2 * BLOCK as i32 + 5;
+        for k in 0..count {
+            triplets.push(0, count - 1 - k, f64::from(k));
+        }
+
+        let a = triplets
+            .into_csr(1, count as usize, Symmetry::General)
+            .unwrap();
+
+        assert_eq!(a.nnz(), count as usize);
+        assert_eq!(a.values()[0], f64::from(count - 1));
+        assert_eq!(a.values()[count as usize - 1], 0.0);
+    }
+}

@@ -1,0 +1,342 @@
+//! The `.npy` arrays inside an `.npz` archive (NumPy Enhancement Proposal 1), in the part that
+//! files of numbers need: one-dimensional arrays and scalars of booleans, integers, floats and
+//! fixed-width strings.
+
+use std::io::{self, Read, Write};
+
+use super::source::read_array;
+
+/// First bytes of an array.
+const MAGIC: &[u8; 6] = b"\x93NUMPY";
+/// Longest header accepted; those of plain arrays take 128 bytes.
+const HEADER_LIMIT: usize = 64 * 1024;
+/// Longest string accepted in an array of strings.
+const STRING_LIMIT: usize = 4096;
+
+/// What is wrong with an array: what was expected, what was found.
+#[derive(Debug)]
+pub(super) enum NpyError {
+    Io(io::Error),
+    Header { expected: String, found: String },
+}
+
+impl From<io::Error> for NpyError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+fn wrong<T>(expected: impl Into<String>, found: impl Into<String>) -> Result<T, NpyError> {
+    Err(NpyError::Header {
+        expected: expected.into(),
+        found: found.into(),
+    })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Bool,
+    Signed,
+    Unsigned,
+    Float,
+    Bytes,
+    Unicode,
+}
+
+/// The type of an array's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct DType {
+    kind: Kind,
+    big_endian: bool,
+    /// Bytes of an element.
+    size: usize,
+}
+
+/// An array whose header has been read and whose data comes next.
+pub(super) struct Array<R> {
+    reader: R,
+    dtype: DType,
+    descr: String,
+    count: usize,
+}
+
+impl<R: Read> Array<R> {
+    /// Reads the header.
+    pub(super) fn new(mut reader: R) -> Result<Self, NpyError> {
+        let mut start = [0; 8];
+        reader.read_exact(&mut start)?;
+        if &start[..6] != MAGIC {
+            let found = format!("`{}`", start[..6].escape_ascii());
+            return wrong("an array in npy format", found);
+        }
+        let mut length = [0; 4];
+        match start[6] {
+            1 => reader.read_exact(&mut length[..2])?,
+            2 | 3 => reader.read_exact(&mut length)?,
+            other => return wrong("npy version 1, 2 or 3", other.to_string()),
+        }
+        let length = u32::from_le_bytes(length) as usize;
+        if length > HEADER_LIMIT {
+            let expected = format!("a header of at most {HEADER_LIMIT} bytes");
+            return wrong(expected, length.to_string());
+        }
+        let mut header = vec![0; length];
+        reader.read_exact(&mut header)?;
+        let Header {
+            descr,
+            fortran_order,
+            shape,
+        } = Header::parse(&header)?;
+        if fortran_order && shape.len() > 1 {
+            return wrong("a C-ordered array", "Fortran order");
+        }
+        let count = shape
+            .iter()
+            .try_fold(1u64, |count, &length| count.checked_mul(length))
+            .and_then(|count| usize::try_from(count).ok());
+        let Some(count) = count else {
+            return wrong("a size that can be addressed", format!("shape {shape:?}"));
+        };
+        Ok(Self {
+            reader,
+            dtype: DType::parse(&descr)?,
+            descr,
+            count,
+        })
+    }
+
+    /// The data as f64: floats, integers and booleans, each rounded to nearest.
+    pub(super) fn into_f64(self) -> Result<Vec<f64>, NpyError> {
+        macro_rules! decode {
+            ($($kind:pat, $size:literal => $t:ty, $convert:expr;)*) => {
+                match (self.dtype.kind, self.dtype.size) {
+                    $(($kind, $size) => self.read(<$t>::from_le_bytes, $convert),)*
+                    _ => self.wrong_type("numbers"),
+                }
+            };
+        }
+        decode! {
+            Kind::Float, 8 => f64, |x| x;
+            Kind::Float, 4 => f32, f64::from;
+            Kind::Signed, 8 => i64, |x| x as f64;
+            Kind::Signed, 4 => i32, f64::from;
+            Kind::Signed, 2 => i16, f64::from;
+            Kind::Signed, 1 => i8, f64::from;
+            Kind::Unsigned, 8 => u64, |x| x as f64;
+            Kind::Unsigned, 4 => u32, f64::from;
+            Kind::Unsigned, 2 => u16, f64::from;
+            Kind::Unsigned, 1 => u8, f64::from;
+            Kind::Bool, 1 => u8, |x| f64::from(u8::from(x != 0));
+        }
+    }
+
+    /// The data as i64, from signed integers and from unsigned ones of at most 4 bytes.
+    pub(super) fn into_i64(self) -> Result<Vec<i64>, NpyError> {
+        match (self.dtype.kind, self.dtype.size) {
+            (Kind::Signed, 8) => self.read(i64::from_le_bytes, |x| x),
+            (Kind::Signed, 4) => self.read(i32::from_le_bytes, i64::from),
+            (Kind::Signed, 2) => self.read(i16::from_le_bytes, i64::from),
+            (Kind::Unsigned, 4) => self.read(u32::from_le_bytes, i64::from),
+            (Kind::Unsigned, 2) => self.read(u16::from_le_bytes, i64::from),
+            _ => self.wrong_type("integers"),
+        }
+    }
+
+    /// The one string of a scalar.
+    pub(super) fn into_string(mut self) -> Result<String, NpyError> {
+        if self.count != 1 {
+            return wrong("one string", format!("{} elements", self.count));
+        }
+        let size = self.dtype.size;
+        if !matches!(self.dtype.kind, Kind::Bytes | Kind::Unicode) {
+            return self.wrong_type("a string");
+        }
+        let mut bytes = vec![0; size];
+        self.reader.read_exact(&mut bytes)?;
+        self.finish()?;
+        let text: String = if self.dtype.kind == Kind::Bytes {
+            bytes.iter().map(|&byte| char::from(byte)).collect()
+        } else {
+            let (points, _) = bytes.as_chunks::<4>();
+            points
+                .iter()
+                .map(|&point| {
+                    let point = if self.dtype.big_endian {
+                        u32::from_be_bytes(point)
+                    } else {
+                        u32::from_le_bytes(point)
+                    };
+                    char::from_u32(point).unwrap_or(char::REPLACEMENT_CHARACTER)
+                })
+                .collect()
+        };
+        Ok(text.trim_end_matches('\0').to_owned())
+    }
+
+    /// Bytes of the data.
+    pub(super) fn bytes(&self) -> u64 {
+        self.count as u64 * self.dtype.size as u64
+    }
+
+    fn wrong_type<T>(&self, expected: &str) -> Result<T, NpyError> {
+        wrong(expected, format!("type `{}`", self.descr.escape_debug()))
+    }
+
+    fn read<const N: usize, S, T>(
+        mut self,
+        decode: impl Fn([u8; N]) -> S,
+        convert: impl Fn(S) -> T,
+    ) -> Result<Vec<T>, NpyError> {
+        let mut out = Vec::new();
+        let swap = self.dtype.big_endian;
+        read_array(&mut self.reader, self.count, &mut out, |mut bytes| {
+            if swap {
+                bytes.reverse();
+            }
+            convert(decode(bytes))
+        })?;
+        self.finish()?;
+        Ok(out)
+    }
+
+    /// Checks that the data ends here; the archive compares its checksum at this point.
+    fn finish(&mut self) -> Result<(), NpyError> {
+        match self.reader.read(&mut [0])? {
+            0 => Ok(()),
+            _ => wrong(format!("{} elements", self.count), "more bytes"),
+        }
+    }
+}
+
+impl DType {
+    fn parse(descr: &str) -> Result<Self, NpyError> {
+        let known = || -> Option<Self> {
+            let (order, rest) = descr.split_at_checked(1)?;
+            let (kind, size) = rest.split_at_checked(1)?;
+            let size: usize = size.parse().ok()?;
+            let (kind, unit) = match kind {
+                "b" => (Kind::Bool, 1),
+                "i" => (Kind::Signed, 1),
+                "u" => (Kind::Unsigned, 1),
+                "f" => (Kind::Float, 1),
+                "S" => (Kind::Bytes, 1),
+                "U" => (Kind::Unicode, 4),
+                _ => return None,
+            };
+            let big_endian = match order {
+                "<" | "|" | "=" => false,
+                ">" => true,
+                _ => return None,
+            };
+            (1..=STRING_LIMIT).contains(&size).then_some(Self {
+                kind,
+                big_endian,
+                size: size * unit,
+            })
+        };
+        match known() {
+            Some(dtype) => Ok(dtype),
+            None => wrong(
+                "booleans, integers, floats or strings",
+                format!("type `{}`", descr.escape_debug()),
+            ),
+        }
+    }
+}
+
+/// The Python dictionary before the data.
+#[derive(Debug, PartialEq, Eq)]
+struct Header {
+    descr: String,
+    fortran_order: bool,
+    shape: Vec<u64>,
+}
+
+impl Header {
+    fn parse(bytes: &[u8]) -> Result<Self, NpyError> {
+        let found = || match std::str::from_utf8(bytes) {
+            Ok(text) => {
+                let shown: String = text.trim_end().chars().take(80).collect();
+                format!("`{}`", shown.escape_debug())
+            }
+            Err(_) => "other bytes".to_owned(),
+        };
+        let text = std::str::from_utf8(bytes).ok();
+        match text.and_then(|text| Self::parse_text(text.trim())) {
+            Some(header) => Ok(header),
+            None => wrong("a header with descr, fortran_order and shape", found()),
+        }
+    }
+
+    fn parse_text(text: &str) -> Option<Self> {
+        let mut rest = text.strip_prefix('{')?.strip_suffix('}')?.trim();
+        let (mut descr, mut order, mut shape) = (None, None, None);
+        while !rest.is_empty() {
+            let (key, after) = quoted(rest)?;
+            rest = after.trim_start().strip_prefix(':')?.trim_start();
+            match key {
+                "descr" => {
+                    let (value, after) = quoted(rest)?;
+                    descr = Some(value.to_owned());
+                    rest = after;
+                }
+                "fortran_order" => {
+                    let (value, after) = match rest.strip_prefix("True") {
+                        Some(after) => (true, after),
+                        None => (false, rest.strip_prefix("False")?),
+                    };
+                    order = Some(value);
+                    rest = after;
+                }
+                "shape" => {
+                    let (tuple, after) = rest.strip_prefix('(')?.split_once(')')?;
+                    let lengths = tuple.split(',').map(str::trim).filter(|l| !l.is_empty());
+                    let lengths = lengths.map(|length| length.parse().ok());
+                    shape = Some(lengths.collect::<Option<Vec<u64>>>()?);
+                    rest = after;
+                }
+                _ => return None,
+            }
+            rest = rest.trim_start();
+            match rest.strip_prefix(',') {
+                Some(after) => rest = after.trim_start(),
+                None if rest.is_empty() => {}
+                None => return None,
+            }
+        }
+        Some(Self {
+            descr: descr?,
+            fortran_order: order?,
+            shape: shape?,
+        })
+    }
+}
+
+/// Splits a Python string without escapes off the front.
+fn quoted(text: &str) -> Option<(&str, &str)> {
+    let quote = text.chars().next().filter(|&c| c == '\'' || c == '"')?;
+    text[1..].split_once(quote)
+}
+
+/// Writes the header of a C-ordered array, padded so that the data begins at a multiple of 64.
+pub(super) fn write_header(
+    writer: &mut impl Write,
+    descr: &str,
+    shape: &[usize],
+) -> io::Result<()> {
+    let lengths: Vec<String> = shape.iter().map(|length| format!("{length}, ")).collect();
+    let tuple = match lengths.as_slice() {
+        [single] => single.trim_end().to_owned(),
+        several => several.concat().trim_end_matches(", ").to_owned(),
+    };
+    let mut header =
+        format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({tuple}), }}");
+    // Magic, version and length take 10 bytes, the final line feed one.
+    let length = (10 + header.len() + 1).next_multiple_of(64) - 10;
+    header.extend(std::iter::repeat_n(' ', length - 1 - header.len()));
+    header.push('\n');
+    writer.write_all(MAGIC)?;
+    writer.write_all(&[1, 0])?;
+    writer.write_all(&(length as u16).to_le_bytes())?;
+    writer.write_all(header.as_bytes())
+}

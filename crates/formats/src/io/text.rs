@@ -1,0 +1,155 @@
+//! Text files, in large blocks of whole lines.
+
+use std::io::{self, Read};
+use std::path::Path;
+
+use super::number::is_blank_or_end;
+use super::source::io_error;
+use crate::FormatError;
+
+/// First size of the buffer.
+const BLOCK: usize = 256 * 1024;
+/// Longest line accepted.
+const LINE_LIMIT: usize = 1024 * 1024;
+
+/// A stream cut into blocks of whole lines.
+pub(super) struct Lines<'p, R> {
+    reader: R,
+    pub(super) path: &'p Path,
+    buffer: Vec<u8>,
+    /// Bytes of the buffer that the caller has taken.
+    taken: usize,
+    /// Bytes of the buffer that make whole lines; what follows is the begin of the next one.
+    whole: usize,
+    /// Bytes of the buffer that hold data.
+    filled: usize,
+    ended: bool,
+    /// Number of the first line not taken, counted from 1.
+    pub(super) line: u64,
+    /// Bytes read from the stream.
+    pub(super) bytes: u64,
+}
+
+impl<'p, R: Read> Lines<'p, R> {
+    pub(super) fn new(reader: R, path: &'p Path) -> Self {
+        Self {
+            reader,
+            path,
+            buffer: vec![0; BLOCK],
+            taken: 0,
+            whole: 0,
+            filled: 0,
+            ended: false,
+            line: 1,
+            bytes: 0,
+        }
+    }
+
+    /// Makes at least one whole line available in [`Lines::block`]; false at the end of the file.
+    /// The last line gets a line end if it has none.
+    pub(super) fn fill(&mut self) -> Result<bool, FormatError> {
+        if self.taken < self.whole {
+            return Ok(true);
+        }
+        self.buffer.copy_within(self.whole..self.filled, 0);
+        self.filled -= self.whole;
+        (self.taken, self.whole) = (0, 0);
+        while !self.ended {
+            if self.filled == self.buffer.len() {
+                if self.filled >= LINE_LIMIT {
+                    let column = self.filled as u64;
+                    let expected = format!("a line of at most {LINE_LIMIT} bytes");
+                    return Err(self.error(column, expected, "a longer one".to_owned()));
+                }
+                self.buffer.resize(2 * self.filled, 0);
+            }
+            let count = match self.reader.read(&mut self.buffer[self.filled..]) {
+                Ok(count) => count,
+                Err(again) if again.kind() == io::ErrorKind::Interrupted => continue,
+                Err(other) => return Err(io_error(self.path)(other)),
+            };
+            let read = self.filled..self.filled + count;
+            self.filled += count;
+            self.bytes += count as u64;
+            if count == 0 {
+                self.ended = true;
+                if self.filled > 0 {
+                    self.buffer.truncate(self.filled);
+                    self.buffer.push(b'\n');
+                    self.filled += 1;
+                    self.whole = self.filled;
+                }
+            } else if let Some(last) = self.buffer[read.clone()].iter().rposition(|&b| b == b'\n') {
+                self.whole = read.start + last + 1;
+                return Ok(true);
+            }
+        }
+        Ok(self.whole > 0)
+    }
+
+    /// The lines available, the last one ended by a line feed.
+    pub(super) fn block(&self) -> &[u8] {
+        &self.buffer[self.taken..self.whole]
+    }
+
+    /// Takes bytes from the front of the block: whole lines.
+    pub(super) fn take(&mut self, bytes: usize, lines: u64) {
+        self.taken += bytes;
+        self.line += lines;
+    }
+
+    /// The next line without its end, to be taken with the length returned; `None` at the end.
+    pub(super) fn peek(&mut self) -> Result<Option<(&[u8], usize)>, FormatError> {
+        if !self.fill()? {
+            return Ok(None);
+        }
+        let block = self.block();
+        let length = block
+            .iter()
+            .position(|&b| b == b'\n')
+            .expect("a block ends with a line feed");
+        let line = &block[..length];
+        Ok(Some((line.strip_suffix(b"\r").unwrap_or(line), length + 1)))
+    }
+
+    /// An error in the first line not taken.
+    pub(super) fn error(&self, column: u64, expected: String, found: String) -> FormatError {
+        FormatError::Parse {
+            path: self.path.to_owned(),
+            line: self.line,
+            column,
+            expected,
+            found,
+        }
+    }
+}
+
+/// What stands at a place of a line, shortened, for an error.
+pub(super) fn describe(line: &[u8]) -> String {
+    const SHOWN: usize = 40;
+    let length = line.iter().position(|&b| is_blank_or_end(b));
+    let token = &line[..length.unwrap_or(line.len())];
+    if token.is_empty() {
+        return "the end of the line".to_owned();
+    }
+    let shown = String::from_utf8_lossy(&token[..token.len().min(SHOWN)]);
+    let dots = if token.len() > SHOWN { "..." } else { "" };
+    format!("`{}{dots}`", shown.escape_debug())
+}
+
+/// What is wrong with a line.
+pub(super) struct Fault {
+    pub(super) column: u64,
+    pub(super) expected: String,
+    pub(super) found: String,
+}
+
+impl Fault {
+    pub(super) fn new(column: usize, expected: String, found: String) -> Self {
+        Self {
+            column: column as u64,
+            expected,
+            found,
+        }
+    }
+}

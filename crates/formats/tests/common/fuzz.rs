@@ -1,0 +1,105 @@
+//! Structure-aware fuzzing with bolero: each input is a valid file (from a corpus that the test
+//! writes) after a few mutations, so that most inputs pass the first checks of a reader.
+//!
+//! Runs about two seconds; `BOLERO_RANDOM_TEST_TIME_MS` sets another time. A failure prints the
+//! seed that repeats it (`BOLERO_RANDOM_SEED`).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bolero::produce;
+
+/// One change of a file: which kind, where, how far, and with what.
+type Mutation = (u8, u16, u8, u8);
+
+/// Eight-byte numbers at the edges of what sizes may be.
+const EDGES: [u64; 12] = [
+    0,
+    1,
+    2,
+    0x7fff_ffff,
+    0x8000_0000,
+    0xffff_ffff,
+    1 << 32,
+    1 << 61,
+    i64::MAX as u64,
+    1 << 63,
+    u64::MAX - 1,
+    u64::MAX,
+];
+
+fn mutate(bytes: &mut Vec<u8>, (kind, place, length, value): Mutation, tokens: &[&[u8]]) {
+    let at = usize::from(place) % (bytes.len() + 1);
+    let end = (at + usize::from(length) % 32).min(bytes.len());
+    match kind % 10 {
+        0 if at < bytes.len() => bytes[at] = value,
+        1 if at < bytes.len() => bytes[at] ^= 1 << (value % 8),
+        2 => bytes.insert(at, value),
+        3 => drop(bytes.drain(at..end)),
+        4 => bytes.truncate(at),
+        5 => {
+            let copy = bytes[at..end].to_vec();
+            let to = usize::from(value) % (bytes.len() + 1);
+            bytes.splice(to..to, copy);
+        }
+        6 | 7 if !tokens.is_empty() => {
+            let token = tokens[usize::from(value) % tokens.len()];
+            bytes.splice(at..end, token.iter().copied());
+        }
+        8 if at + 8 <= bytes.len() => {
+            let edge = EDGES[usize::from(value) % EDGES.len()];
+            bytes[at..at + 8].copy_from_slice(&edge.to_le_bytes());
+        }
+        9 if at + 8 <= bytes.len() => {
+            // Sizes of binary files stand at multiples of eight.
+            let at = at / 8 * 8;
+            let edge = EDGES[usize::from(value) % EDGES.len()];
+            bytes[at..at + 8].copy_from_slice(&edge.to_le_bytes());
+        }
+        _ => {}
+    }
+}
+
+/// The largest resident memory of this process so far, in bytes, where the system tells.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Calls `check` (which panics when a reader misbehaves and tells whether the input was accepted)
+/// on mutations of `seeds`. The seeds themselves must be accepted, and memory stay bounded.
+pub(crate) fn run(
+    name: &str,
+    seeds: Vec<Vec<u8>>,
+    tokens: &'static [&'static [u8]],
+    check: fn(&[u8]) -> bool,
+) {
+    let (runs, accepted) = (AtomicU64::new(0), AtomicU64::new(0));
+    for (number, seed) in seeds.iter().enumerate() {
+        assert!(check(seed), "seed {number} was refused");
+    }
+    bolero::check!()
+        .with_test_time(Duration::from_secs(2))
+        .with_generator((
+            produce::<u8>(),
+            produce::<Vec<Mutation>>().with().len(1usize..5),
+        ))
+        .for_each(|(seed, mutations): &(u8, Vec<Mutation>)| {
+            let mut bytes = seeds[usize::from(*seed) % seeds.len()].clone();
+            for &mutation in mutations {
+                mutate(&mut bytes, mutation, tokens);
+            }
+            runs.fetch_add(1, Ordering::Relaxed);
+            if check(&bytes) {
+                accepted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    let (runs, accepted) = (runs.into_inner(), accepted.into_inner());
+    println!("fuzz {name}: {runs} inputs, {accepted} accepted");
+    assert!(runs > 0);
+    if let Some(peak) = peak_memory() {
+        assert!(peak < 1 << 29, "{peak} bytes were used at the peak");
+    }
+}

@@ -1,0 +1,325 @@
+//! The CPU: solves in SIMD lanes, and the primitives over rayon and an SpMV plan.
+
+use std::time::{Duration, Instant};
+
+use rayon::prelude::*;
+use sparsebatch_cpu_ref::lanes::{self, LaneMethod, LaneOptions, LanePlan, SystemPreconditioner};
+use sparsebatch_cpu_ref::pivoting_lu::{PivotingLu, PivotingLuError};
+use sparsebatch_cpu_ref::verdict::{Stop, System};
+use sparsebatch_cpu_ref::{CpuScalar, Criteria, Isa, Outcome, SpmvPlan, Status};
+use sparsebatch_formats::Batch;
+
+use super::{AnalysedSolve, Primitives, SolveBackend};
+use crate::SolveError;
+use crate::choose::Step;
+
+/// All cores of rayon's current pool.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CpuBackend;
+
+impl<T: CpuScalar> SolveBackend<T> for CpuBackend {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn device(&self) -> String {
+        format!(
+            "{} threads, {}",
+            rayon::current_num_threads(),
+            Isa::best().name()
+        )
+    }
+
+    fn analyse(
+        &self,
+        batch: &Batch<T>,
+        step: Step,
+        only: Option<&[usize]>,
+    ) -> Result<Box<dyn AnalysedSolve<T> + '_>, SolveError> {
+        Ok(match step {
+            Step::Lanes(method) => Box::new(Lanes {
+                method,
+                plan: LanePlan::new(batch, method, LaneOptions::default(), only)?,
+            }),
+            Step::PivotingLu => Box::new(Pivoting),
+        })
+    }
+}
+
+struct Lanes {
+    method: LaneMethod,
+    plan: LanePlan,
+}
+
+impl<T: CpuScalar> AnalysedSolve<T> for Lanes {
+    fn kernel(&self) -> String {
+        let kind = if self.method == LaneMethod::Lu {
+            "lanes-lu"
+        } else {
+            "lanes"
+        };
+        format!("{kind} {} x {}", self.plan.isa().name(), self.plan.lanes())
+    }
+
+    fn solve(
+        &self,
+        batch: &Batch<T>,
+        nrhs: usize,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+        only: Option<&[usize]>,
+    ) -> Result<Vec<Outcome>, SolveError> {
+        Ok(self.plan.solve(batch, nrhs, b, x, criteria, only)?)
+    }
+}
+
+/// The last rung: faer's LU with partial pivoting, system by system, spread over the cores.
+struct Pivoting;
+
+impl<T: CpuScalar> AnalysedSolve<T> for Pivoting {
+    fn kernel(&self) -> String {
+        "pivoting-lu".to_owned()
+    }
+
+    fn solve(
+        &self,
+        batch: &Batch<T>,
+        nrhs: usize,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+        only: Option<&[usize]>,
+    ) -> Result<Vec<Outcome>, SolveError> {
+        let wanted = wanted(batch.nitems() * nrhs, only);
+        let mut tasks = Vec::new();
+        for_each_system(batch, nrhs, x, |system, rows, x| {
+            if wanted[system] {
+                tasks.push((system, &b[rows], x));
+            }
+        });
+        let solve = |analysed: &mut Option<PivotingLu>, (system, b, x)| {
+            pivoting(batch, system, nrhs, b, x, criteria, analysed)
+        };
+        Ok(tasks.into_par_iter().map_init(|| None, solve).collect())
+    }
+}
+
+fn pivoting<T: CpuScalar>(
+    batch: &Batch<T>,
+    system: usize,
+    nrhs: usize,
+    b: &[T],
+    x: &mut [T],
+    criteria: &Criteria,
+    analysed: &mut Option<PivotingLu>,
+) -> Outcome {
+    let item = system / nrhs;
+    let pattern = batch.pattern(item);
+    let mut values = Vec::new();
+    batch.copy_values(item, &mut values);
+    let view = System {
+        number: system,
+        pattern,
+        values: &values,
+        b,
+        criteria,
+    };
+    let mut r = vec![T::ZERO; b.len()];
+    let entry = view.enter(x, &mut r);
+    if let Some(status) = entry.status {
+        return entry.outcome(status, criteria.history);
+    }
+    if analysed
+        .as_ref()
+        .is_none_or(|a| sparsebatch_formats::Pattern::view(a.pattern()) != pattern)
+    {
+        *analysed = PivotingLu::try_new(pattern).ok();
+    }
+    let solved = match analysed {
+        Some(analysed) => analysed.factor_and_solve(&values, b, x),
+        None => Err(PivotingLuError::OutOfMemory),
+    };
+    let check = view.check(entry.threshold, x, &mut r);
+    let failed = match &solved {
+        Ok(report) if report.is_singular(entry.threshold) => Status::Singular,
+        Ok(_) => Status::Stagnated,
+        Err(PivotingLuError::NonFinite { .. }) => Status::NonFinite,
+        // Without a pivot, or without the memory to look for one.
+        Err(_) => Status::Singular,
+    };
+    let status = check
+        .status(Stop::Failed(failed), criteria.max_restarts, false, criteria)
+        .unwrap_or(failed);
+    let mut history = Vec::new();
+    if criteria.history {
+        history.extend([entry.residual_norm, check.residual_norm]);
+    }
+    Outcome {
+        status,
+        iterations: solved.map_or(0, |report| 1 + report.refinements),
+        restarts: 0,
+        residual_norm: check.residual_norm,
+        rhs_norm: entry.rhs_norm,
+        accepted_by_floor: check.floor_passed,
+        history,
+    }
+}
+
+/// Which systems are wanted, one flag each.
+pub(crate) fn wanted(systems: usize, only: Option<&[usize]>) -> Vec<bool> {
+    match only {
+        None => vec![true; systems],
+        Some(only) => {
+            let mut wanted = vec![false; systems];
+            for &system in only {
+                wanted[system] = true;
+            }
+            wanted
+        }
+    }
+}
+
+/// Calls `f` with each system's number, its range in item-major vectors and its part of `v`.
+fn for_each_system<'v, T: CpuScalar, U>(
+    batch: &Batch<T>,
+    nrhs: usize,
+    v: &'v mut [U],
+    mut f: impl FnMut(usize, std::ops::Range<usize>, &'v mut [U]),
+) {
+    let (mut rest, mut start) = (v, 0);
+    for item in 0..batch.nitems() {
+        let nrows = batch.pattern(item).nrows();
+        for system in item * nrhs..(item + 1) * nrhs {
+            let (part, after) = rest.split_at_mut(nrows);
+            rest = after;
+            f(system, start..start + nrows, part);
+            start += nrows;
+        }
+    }
+}
+
+/// The primitives on one batch.
+pub(crate) struct CpuPrimitives<'a, T> {
+    plan: &'a SpmvPlan<T>,
+    /// Where each system starts in item-major vectors, and their length.
+    offsets: Vec<usize>,
+    nrhs: usize,
+    preconditioners: Vec<Option<SystemPreconditioner<'a, T>>>,
+    /// Products done, and the time in them.
+    pub(crate) products: u64,
+    pub(crate) product_time: Duration,
+}
+
+impl<'a, T: CpuScalar> CpuPrimitives<'a, T> {
+    /// Factorises the preconditioner of every item; an item whose preconditioner fails comes with
+    /// its status.
+    pub(crate) fn new(
+        batch: &Batch<T>,
+        nrhs: usize,
+        plan: &'a SpmvPlan<T>,
+        analysis: &'a LanePlan,
+    ) -> (Self, Vec<Option<Status>>) {
+        let mut offsets = vec![0];
+        for item in 0..batch.nitems() {
+            let nrows = batch.pattern(item).nrows();
+            for _ in 0..nrhs {
+                offsets.push(offsets[offsets.len() - 1] + nrows);
+            }
+        }
+        let items = (0..batch.nitems()).into_par_iter();
+        let (preconditioners, failed): (Vec<_>, Vec<_>) = items
+            .map(|item| match analysis.preconditioner(batch, item) {
+                Ok(preconditioner) => (Some(preconditioner), None),
+                Err(status) => (None, Some(status)),
+            })
+            .unzip();
+        let product_time = Duration::ZERO;
+        let this = Self {
+            plan,
+            offsets,
+            nrhs,
+            preconditioners,
+            products: 0,
+            product_time,
+        };
+        (this, failed)
+    }
+
+    fn systems(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    /// The parts of a vector that belong to the unmasked systems.
+    fn parts<'v>(&self, mask: &[bool], v: &'v mut [T]) -> Vec<(usize, &'v mut [T])> {
+        let mut rest = v;
+        let mut parts = Vec::with_capacity(self.systems());
+        for system in 0..self.systems() {
+            let (part, after) = rest.split_at_mut(self.offsets[system + 1] - self.offsets[system]);
+            rest = after;
+            if mask[system] {
+                parts.push((system, part));
+            }
+        }
+        parts
+    }
+
+    fn part<'v>(&self, system: usize, v: &'v [T]) -> &'v [T] {
+        &v[self.offsets[system]..self.offsets[system + 1]]
+    }
+}
+
+impl<T: CpuScalar> Primitives<T> for CpuPrimitives<'_, T> {
+    fn spmv(&mut self, x: &[T], y: &mut [T]) -> Result<(), SolveError> {
+        let start = Instant::now();
+        self.plan.apply(T::ONE, x, T::ZERO, y)?;
+        self.products += 1;
+        self.product_time += start.elapsed();
+        Ok(())
+    }
+
+    fn dot(&self, mask: &[bool], a: &[T], b: &[T], out: &mut [T]) {
+        out.par_iter_mut()
+            .enumerate()
+            .filter(|(system, _)| mask[*system])
+            .for_each(|(system, out)| {
+                *out = lanes::dot(self.part(system, a), self.part(system, b))
+            });
+    }
+
+    fn axpby(&self, mask: &[bool], alpha: &[T], x: &[T], beta: &[T], y: &mut [T]) {
+        self.parts(mask, y).into_par_iter().for_each(|(system, y)| {
+            let (alpha, beta) = (alpha[system], beta[system]);
+            for (y, &x) in y.iter_mut().zip(self.part(system, x)) {
+                *y = alpha * x + beta * *y;
+            }
+        });
+    }
+
+    fn copy(&self, mask: &[bool], x: &[T], y: &mut [T]) {
+        let parts = self.parts(mask, y);
+        parts
+            .into_par_iter()
+            .for_each(|(system, y)| y.copy_from_slice(self.part(system, x)));
+    }
+
+    fn precondition(&mut self, mask: &[bool], r: &[T], z: &mut [T]) {
+        let mut parts: Vec<Vec<(usize, &mut [T])>> = Vec::new();
+        parts.resize_with(self.preconditioners.len(), Vec::new);
+        for (system, part) in self.parts(mask, z) {
+            parts[system / self.nrhs].push((system, part));
+        }
+        let offsets = &self.offsets;
+        self.preconditioners
+            .par_iter_mut()
+            .zip(parts)
+            .for_each(|(preconditioner, parts)| {
+                let Some(preconditioner) = preconditioner else {
+                    return;
+                };
+                for (system, z) in parts {
+                    preconditioner.apply(&r[offsets[system]..offsets[system + 1]], z);
+                }
+            });
+    }
+}

@@ -1,0 +1,354 @@
+//! CG and BiCGStab composed of primitives: all systems in step, each with scalars of its own.
+//!
+//! This is the reference that the fused solvers are compared with, and the path on which the
+//! products run through an SpMV plan, so that a format's or kernel's preprocessing is amortised
+//! over the iterations and measured. Algorithms, order of sums and tests are those of
+//! [`sparsebatch_cpu_ref::lanes`], where they are cited; without fused multiply-add the two agree
+//! bit for bit as long as the products add each row's entries in ascending order.
+
+use sparsebatch_cpu_ref::verdict::{Entry, Stop, System};
+use sparsebatch_cpu_ref::{Criteria, Outcome, Status};
+use sparsebatch_formats::{Batch, Scalar};
+
+use crate::SolveError;
+use crate::backend::Primitives;
+
+/// The systems of a composed solve, and how far each has come.
+pub(crate) struct Composed<'a, T> {
+    batch: &'a Batch<T>,
+    nrhs: usize,
+    b: &'a [T],
+    criteria: &'a Criteria,
+    offsets: Vec<usize>,
+    /// Systems that still iterate.
+    active: Vec<bool>,
+    entries: Vec<Entry>,
+    /// Squared thresholds.
+    squares: Vec<T>,
+    iterations: Vec<u32>,
+    restarts: Vec<u32>,
+    histories: Vec<Vec<f64>>,
+    outcomes: Vec<Option<Outcome>>,
+    r: Vec<T>,
+}
+
+impl<'a, T: Scalar> Composed<'a, T> {
+    /// Enters every system: `failed` holds the status of items whose preconditioner failed.
+    pub(crate) fn new(
+        batch: &'a Batch<T>,
+        nrhs: usize,
+        b: &'a [T],
+        x: &mut [T],
+        criteria: &'a Criteria,
+        failed: &[Option<Status>],
+    ) -> Self {
+        let systems = batch.nitems() * nrhs;
+        let mut offsets = vec![0];
+        for system in 0..systems {
+            offsets.push(offsets[system] + batch.pattern(system / nrhs).nrows());
+        }
+        let mut this = Self {
+            batch,
+            nrhs,
+            b,
+            criteria,
+            offsets,
+            active: vec![false; systems],
+            entries: Vec::with_capacity(systems),
+            squares: vec![T::ZERO; systems],
+            iterations: vec![0; systems],
+            restarts: vec![0; systems],
+            histories: vec![Vec::new(); systems],
+            outcomes: vec![None; systems],
+            r: vec![T::ZERO; b.len()],
+        };
+        for system in 0..systems {
+            let range = this.range(system);
+            let mut r = vec![T::ZERO; range.len()];
+            let entry = this.with_system(system, |s| s.enter(&mut x[range.clone()], &mut r));
+            this.r[range].copy_from_slice(&r);
+            let threshold = T::from_f64(entry.threshold);
+            this.squares[system] = threshold * threshold;
+            if criteria.history {
+                this.histories[system].push(entry.residual_norm);
+            }
+            match entry.status.or(failed[system / nrhs]) {
+                Some(status) => {
+                    this.outcomes[system] = Some(entry.outcome(status, criteria.history));
+                }
+                None => this.active[system] = true,
+            }
+            this.entries.push(entry);
+        }
+        this
+    }
+
+    /// The outcomes, once no system is active.
+    pub(crate) fn finish(self) -> Vec<Outcome> {
+        let outcomes = self.outcomes.into_iter();
+        outcomes
+            .map(|o| o.expect("the iterations end when no system is active"))
+            .collect()
+    }
+
+    fn systems(&self) -> usize {
+        self.active.len()
+    }
+
+    fn any_active(&self) -> bool {
+        self.active.contains(&true)
+    }
+
+    fn range(&self, system: usize) -> std::ops::Range<usize> {
+        self.offsets[system]..self.offsets[system + 1]
+    }
+
+    fn with_system<R>(&self, number: usize, f: impl FnOnce(&System<'_, T>) -> R) -> R {
+        let item = number / self.nrhs;
+        let mut values = Vec::new();
+        let values = match self.batch.item_values(item) {
+            Some(values) => values,
+            None => {
+                self.batch.copy_values(item, &mut values);
+                &values
+            }
+        };
+        let pattern = self.batch.pattern(item);
+        let b = &self.b[self.range(number)];
+        f(&System {
+            number,
+            pattern,
+            values,
+            b,
+            criteria: self.criteria,
+        })
+    }
+
+    fn iterations_left(&self, system: usize) -> bool {
+        self.iterations[system] < self.criteria.max_iters.get(system)
+    }
+
+    /// Counts an iteration of every active system and records its residual, given its square.
+    fn count(&mut self, squares: &[T]) {
+        for system in 0..self.systems() {
+            if self.active[system] {
+                self.iterations[system] += 1;
+                if self.criteria.history {
+                    self.histories[system].push(squares[system].to_f64().sqrt());
+                }
+            }
+        }
+    }
+
+    /// Judges a stopped system. True when it starts again, its residual in `r`.
+    fn settle(&mut self, system: usize, stop: Stop, x: &[T]) -> bool {
+        let range = self.range(system);
+        let threshold = self.entries[system].threshold;
+        let mut r = vec![T::ZERO; range.len()];
+        let check = self.with_system(system, |s| s.check(threshold, &x[range.clone()], &mut r));
+        let left = self.iterations_left(system);
+        match check.status(stop, self.restarts[system], left, self.criteria) {
+            None => {
+                self.r[range].copy_from_slice(&r);
+                self.restarts[system] += 1;
+                true
+            }
+            Some(status) => {
+                self.active[system] = false;
+                self.outcomes[system] = Some(Outcome {
+                    status,
+                    iterations: self.iterations[system],
+                    restarts: self.restarts[system],
+                    residual_norm: check.residual_norm,
+                    rhs_norm: self.entries[system].rhs_norm,
+                    accepted_by_floor: check.floor_passed,
+                    history: std::mem::take(&mut self.histories[system]),
+                });
+                false
+            }
+        }
+    }
+
+    /// Preconditioned CG.
+    pub(crate) fn cg(
+        &mut self,
+        x: &mut [T],
+        on: &mut impl Primitives<T>,
+    ) -> Result<(), SolveError> {
+        let (systems, len) = (self.systems(), x.len());
+        let (ones, zeros) = (vec![T::ONE; systems], vec![T::ZERO; systems]);
+        let (mut p, mut ap, mut z) = (vec![T::ZERO; len], vec![T::ZERO; len], vec![T::ZERO; len]);
+        let mut rho = vec![T::ZERO; systems];
+        let (mut curvature, mut rr, mut rz) = (rho.clone(), rho.clone(), rho.clone());
+        let (mut alpha, mut minus_alpha, mut beta) = (rho.clone(), rho.clone(), rho.clone());
+        on.precondition(&self.active, &self.r, &mut z);
+        on.dot(&self.active, &self.r, &z, &mut rho);
+        self.fail_unless_positive(&rho, x);
+        on.axpby(&self.active, &ones, &z, &zeros, &mut p);
+        while self.any_active() {
+            on.spmv(&p, &mut ap)?;
+            on.dot(&self.active, &ap, &p, &mut curvature);
+            for s in 0..systems {
+                alpha[s] = if curvature[s] > T::ZERO {
+                    rho[s] / curvature[s]
+                } else {
+                    T::ZERO
+                };
+                minus_alpha[s] = -alpha[s];
+            }
+            on.axpby(&self.active, &alpha, &p, &ones, x);
+            on.axpby(&self.active, &minus_alpha, &ap, &ones, &mut self.r);
+            on.dot(&self.active, &self.r, &self.r, &mut rr);
+            self.count(&rr);
+            let mut restarted = vec![false; systems];
+            for s in 0..systems {
+                if !self.active[s] {
+                    continue;
+                }
+                let bad = !(curvature[s] > T::ZERO);
+                let stop = if rr[s] <= self.squares[s] && !bad {
+                    Stop::Passed
+                } else if !rr[s].is_finite() {
+                    Stop::Failed(Status::NonFinite)
+                } else if bad {
+                    Stop::failed(curvature[s], Status::Indefinite)
+                } else if !self.iterations_left(s) {
+                    Stop::Failed(Status::MaxIterations)
+                } else {
+                    continue;
+                };
+                restarted[s] = self.settle(s, stop, x);
+            }
+            on.precondition(&self.active, &self.r, &mut z);
+            on.dot(&self.active, &self.r, &z, &mut rz);
+            self.fail_unless_positive(&rz, x);
+            for s in 0..systems {
+                beta[s] = if restarted[s] {
+                    T::ZERO
+                } else {
+                    rz[s] / rho[s]
+                };
+                rho[s] = rz[s];
+            }
+            on.axpby(&self.active, &ones, &z, &beta, &mut p);
+        }
+        Ok(())
+    }
+
+    fn fail_unless_positive(&mut self, rho: &[T], x: &[T]) {
+        for (s, &rho) in rho.iter().enumerate() {
+            if self.active[s] && !(rho > T::ZERO) {
+                self.settle(s, Stop::failed(rho, Status::BreakdownRho), x);
+            }
+        }
+    }
+
+    /// Right-preconditioned BiCGStab.
+    pub(crate) fn bicgstab(
+        &mut self,
+        x: &mut [T],
+        on: &mut impl Primitives<T>,
+    ) -> Result<(), SolveError> {
+        let (systems, len) = (self.systems(), x.len());
+        let vector = || vec![T::ZERO; len];
+        let (mut p, mut v, mut t) = (vector(), vector(), vector());
+        let (mut p_hat, mut s_hat, mut shadow) = (vector(), vector(), vector());
+        let scalars = || vec![T::ZERO; systems];
+        let ones = vec![T::ONE; systems];
+        let (mut rho, mut beta, mut omega, mut shadow_square) =
+            (scalars(), scalars(), scalars(), scalars());
+        let (mut shadow_v, mut ss, mut ts, mut tt, mut rr, mut next) = (
+            scalars(),
+            scalars(),
+            scalars(),
+            scalars(),
+            scalars(),
+            scalars(),
+        );
+        let (mut alpha, mut minus) = (scalars(), scalars());
+        let tiny = T::EPSILON * T::EPSILON;
+        on.copy(&self.active, &self.r, &mut shadow);
+        on.dot(&self.active, &self.r, &self.r, &mut rho);
+        shadow_square.copy_from_slice(&rho);
+        while self.any_active() {
+            negate(&omega, &mut minus);
+            on.axpby(&self.active, &minus, &v, &ones, &mut p);
+            on.axpby(&self.active, &ones, &self.r, &beta, &mut p);
+            on.precondition(&self.active, &p, &mut p_hat);
+            on.spmv(&p_hat, &mut v)?;
+            on.dot(&self.active, &v, &shadow, &mut shadow_v);
+            for s in 0..systems {
+                let bad = !(shadow_v[s] > T::ZERO || shadow_v[s] < T::ZERO);
+                alpha[s] = if bad { T::ZERO } else { rho[s] / shadow_v[s] };
+            }
+            negate(&alpha, &mut minus);
+            on.axpby(&self.active, &minus, &v, &ones, &mut self.r);
+            on.dot(&self.active, &self.r, &self.r, &mut ss);
+            on.precondition(&self.active, &self.r, &mut s_hat);
+            on.spmv(&s_hat, &mut t)?;
+            on.dot(&self.active, &t, &self.r, &mut ts);
+            on.dot(&self.active, &t, &t, &mut tt);
+            let mut stops: Vec<Option<Stop>> = vec![None; systems];
+            for s in 0..systems {
+                if !self.active[s] {
+                    continue;
+                }
+                let bad_alpha = !(shadow_v[s] > T::ZERO || shadow_v[s] < T::ZERO);
+                let bad_omega = !((ts[s] > T::ZERO || ts[s] < T::ZERO) && tt[s] > T::ZERO);
+                omega[s] = T::ZERO;
+                if bad_alpha {
+                    stops[s] = Some(Stop::broken(shadow_v[s], Status::BreakdownAlpha));
+                } else if ss[s] <= self.squares[s] {
+                    stops[s] = Some(Stop::Passed);
+                } else if bad_omega {
+                    stops[s] = Some(Stop::broken(ts[s] + tt[s], Status::BreakdownOmega));
+                } else {
+                    omega[s] = ts[s] / tt[s];
+                }
+            }
+            on.axpby(&self.active, &alpha, &p_hat, &ones, x);
+            on.axpby(&self.active, &omega, &s_hat, &ones, x);
+            negate(&omega, &mut minus);
+            on.axpby(&self.active, &minus, &t, &ones, &mut self.r);
+            on.dot(&self.active, &self.r, &self.r, &mut rr);
+            on.dot(&self.active, &self.r, &shadow, &mut next);
+            self.count(&rr);
+            let mut restarted = vec![false; systems];
+            for s in 0..systems {
+                if !self.active[s] {
+                    continue;
+                }
+                beta[s] = (next[s] / rho[s]) * (alpha[s] / omega[s]);
+                rho[s] = next[s];
+                let stop = match stops[s] {
+                    Some(stop) => stop,
+                    None if rr[s] <= self.squares[s] => Stop::Passed,
+                    None if !rr[s].is_finite() => Stop::Failed(Status::NonFinite),
+                    None if next[s] * next[s] <= tiny * (shadow_square[s] * rr[s]) => {
+                        Stop::Broken(Status::BreakdownRho)
+                    }
+                    None if !self.iterations_left(s) => Stop::Failed(Status::MaxIterations),
+                    None => continue,
+                };
+                restarted[s] = self.settle(s, stop, x);
+            }
+            if restarted.contains(&true) {
+                on.copy(&restarted, &self.r, &mut shadow);
+                on.dot(&restarted, &self.r, &self.r, &mut rho);
+                for s in (0..systems).filter(|&s| restarted[s]) {
+                    (beta[s], omega[s], shadow_square[s]) = (T::ZERO, T::ZERO, rho[s]);
+                    let range = self.range(s);
+                    p[range.clone()].fill(T::ZERO);
+                    v[range].fill(T::ZERO);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn negate<T: Scalar>(values: &[T], out: &mut [T]) {
+    for (out, &value) in out.iter_mut().zip(values) {
+        *out = -value;
+    }
+}

@@ -1,0 +1,129 @@
+//! The fallback ladder: systems that did not converge are tried again by stronger means.
+
+use sparsebatch_cpu_ref::lanes::LaneMethod;
+use sparsebatch_cpu_ref::symbolic::SymbolicError;
+use sparsebatch_cpu_ref::{CpuError, Criteria, Status};
+use sparsebatch_formats::{Batch, Scalar};
+
+use crate::backend::SolveBackend;
+use crate::choose::{STRONGER, Step};
+use crate::report::{Rung, SystemReport};
+use crate::{SolveError, SolveOptions};
+
+/// One batched solve with everything the rungs need.
+pub(crate) struct Ladder<'a, T> {
+    pub(crate) backend: &'a dyn SolveBackend<T>,
+    pub(crate) batch: &'a Batch<T>,
+    pub(crate) options: &'a SolveOptions,
+    pub(crate) criteria: &'a Criteria,
+    pub(crate) b: &'a [T],
+    /// The step that ran first.
+    pub(crate) first: Step,
+}
+
+impl<T: Scalar> Ladder<'_, T> {
+    /// Climbs: each rung takes the systems that are still not converged, starting from the best
+    /// `x` so far. A system keeps the `x` with the smallest true residual, and when no rung
+    /// solves it, the status of the last one that was tried.
+    pub(crate) fn climb(
+        &self,
+        x: &mut [T],
+        systems: &mut [SystemReport],
+    ) -> Result<(), SolveError> {
+        let mut rungs = vec![
+            (Rung::Restart, self.first),
+            (Rung::StrongerPreconditioner, Step::Lanes(STRONGER)),
+            (Rung::Lu, Step::Lanes(LaneMethod::Lu)),
+            (Rung::PivotingLu, Step::PivotingLu),
+        ];
+        if self.first == Step::Lanes(LaneMethod::Lu) {
+            // Nothing iterative is stronger than the factors themselves.
+            rungs.retain(|rung| rung.0 == Rung::PivotingLu);
+        }
+        rungs.retain(|rung| rung.0 == Rung::Restart || rung.1 != self.first);
+        for (rung, step) in rungs {
+            let worth = |s: &SystemReport| match s.outcome.status {
+                Status::Converged => false,
+                Status::MaxIterations
+                | Status::BreakdownRho
+                | Status::BreakdownAlpha
+                | Status::BreakdownOmega
+                | Status::Stagnated => {
+                    // Starting again helps only where something had been gained.
+                    rung != Rung::Restart || s.outcome.residual_norm < 0.1 * s.outcome.rhs_norm
+                }
+                _ => rung != Rung::Restart,
+            };
+            let only: Vec<usize> = (0..systems.len()).filter(|&s| worth(&systems[s])).collect();
+            if !only.is_empty() {
+                self.rung(rung, step, &only, x, systems)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn rung(
+        &self,
+        rung: Rung,
+        step: Step,
+        only: &[usize],
+        x: &mut [T],
+        systems: &mut [SystemReport],
+    ) -> Result<(), SolveError> {
+        let nrhs = self.options.nrhs;
+        let mut items: Vec<usize> = only.iter().map(|system| system / nrhs).collect();
+        items.dedup();
+        let analysed = match self.backend.analyse(self.batch, step, Some(&items)) {
+            // Factors too large to hold: the next rung may still do.
+            Err(SolveError::Cpu(CpuError::Symbolic(SymbolicError::TooManyEntries { .. }))) => {
+                return Ok(());
+            }
+            analysed => analysed?,
+        };
+        let mut trial = x.to_vec();
+        for &system in only {
+            let before = &systems[system].outcome;
+            let useful = before.residual_norm < before.rhs_norm;
+            if !useful {
+                trial[self.range(system)].fill(T::ZERO);
+            }
+        }
+        let outcomes = analysed.solve(
+            self.batch,
+            nrhs,
+            self.b,
+            &mut trial,
+            self.criteria,
+            Some(only),
+        )?;
+        for (&system, mut outcome) in only.iter().zip(outcomes) {
+            let report = &mut systems[system];
+            let before = &mut report.outcome;
+            outcome.iterations = outcome.iterations.saturating_add(before.iterations);
+            outcome.restarts = outcome.restarts.saturating_add(before.restarts);
+            let mut history = std::mem::take(&mut before.history);
+            history.append(&mut outcome.history);
+            outcome.history = history;
+            // NaN compares false: a finite residual replaces one that is not, never the reverse.
+            let better = outcome.status == Status::Converged
+                || outcome.residual_norm < before.residual_norm
+                || !before.residual_norm.is_finite();
+            if better {
+                let range = self.range(system);
+                x[range.clone()].copy_from_slice(&trial[range]);
+                report.rung = rung;
+            } else {
+                outcome.residual_norm = before.residual_norm;
+            }
+            *before = outcome;
+        }
+        Ok(())
+    }
+
+    fn range(&self, system: usize) -> std::ops::Range<usize> {
+        let (item, rhs) = (system / self.options.nrhs, system % self.options.nrhs);
+        let nrows = self.batch.pattern(item).nrows();
+        let start = self.batch.row_offset(item) * self.options.nrhs + rhs * nrows;
+        start..start + nrows
+    }
+}

@@ -1,0 +1,229 @@
+//! `sparsebatch doctor`.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+use sparsebatch::cpu::{FormatChoice, KernelChoice, SpmvOptions, SpmvPlan};
+use sparsebatch::generate::{Family, Problem, Stencil, laplace};
+use sparsebatch::io::{LoadOptions, load, write_batch};
+use sparsebatch::{Method, SolveOptions, solve};
+
+use super::error::CliError;
+use super::output::{self, SCHEMA, bytes};
+use super::replicate::available_memory;
+use super::{Exit, Global};
+
+#[derive(Serialize)]
+struct Report {
+    schema: u32,
+    command: &'static str,
+    version: &'static str,
+    cpu: String,
+    architecture: &'static str,
+    instruction_sets: Vec<&'static str>,
+    cores: usize,
+    threads: usize,
+    memory_available: Option<usize>,
+    gpu: &'static str,
+    cache: &'static str,
+    tests: Vec<Test>,
+}
+
+#[derive(Serialize)]
+struct Test {
+    name: &'static str,
+    passed: bool,
+    detail: String,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// As an internal failure, when a self-test fails.
+pub(crate) fn run(global: Global) -> Result<Exit, CliError> {
+    let report = Report {
+        schema: SCHEMA,
+        command: "doctor",
+        version: env!("CARGO_PKG_VERSION"),
+        cpu: cpu_model().unwrap_or_else(|| "not told by this system".to_owned()),
+        architecture: std::env::consts::ARCH,
+        instruction_sets: instruction_sets(),
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        threads: rayon::current_num_threads(),
+        memory_available: available_memory(),
+        gpu: "none: this build has no GPU backend yet",
+        cache: "none: nothing is compiled at run time",
+        tests: [
+            ("product", product()),
+            ("solve", solving()),
+            ("files", files()),
+        ]
+        .map(|(name, result)| Test {
+            name,
+            passed: result.is_ok(),
+            detail: result.unwrap_or_else(|failure| failure),
+        })
+        .into(),
+    };
+    output::result(global, &report, || report.text())?;
+    match report.tests.iter().find(|test| !test.passed) {
+        None => Ok(Exit::Done),
+        Some(test) => Err(CliError::Internal(format!(
+            "self-test {}: {}",
+            test.name, test.detail
+        ))),
+    }
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let sets = self.instruction_sets.join(" ");
+        let lines = [
+            ("version", format!("sparsebatch {}", self.version)),
+            (
+                "cpu",
+                format!("{} ({}, {} cores)", self.cpu, self.architecture, self.cores),
+            ),
+            (
+                "instructions",
+                if sets.is_empty() {
+                    "baseline".to_owned()
+                } else {
+                    sets
+                },
+            ),
+            (
+                "threads",
+                format!(
+                    "{} (--threads or RAYON_NUM_THREADS change it)",
+                    self.threads
+                ),
+            ),
+            (
+                "memory",
+                self.memory_available
+                    .map_or("not told by this system".to_owned(), |m| {
+                        format!("{} available", bytes(m))
+                    }),
+            ),
+            ("gpu", self.gpu.to_owned()),
+            ("cache", self.cache.to_owned()),
+        ];
+        let mut text = String::new();
+        for (key, value) in lines {
+            writeln!(text, "{key:<13} {value}").expect("writing to a string cannot fail");
+        }
+        for test in &self.tests {
+            let verdict = if test.passed { "passed" } else { "FAILED" };
+            writeln!(text, "test {:<8} {verdict}: {}", test.name, test.detail)
+                .expect("writing to a string cannot fail");
+        }
+        text
+    }
+}
+
+fn cpu_model() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// The instruction sets that kernels can use, of those that this processor has.
+fn instruction_sets() -> Vec<&'static str> {
+    let mut sets = Vec::new();
+    #[cfg(target_arch = "x86_64")]
+    {
+        macro_rules! detect {
+            ($($name:tt),*) => {
+                $(if std::arch::is_x86_feature_detected!($name) { sets.push($name); })*
+            };
+        }
+        detect!("sse4.2", "avx", "avx2", "fma", "avx512f", "avx512vl");
+    }
+    #[cfg(target_arch = "aarch64")]
+    sets.push("neon");
+    sets
+}
+
+/// Every format multiplies a 7-point Laplacian by ones: the row sums, small whole numbers, are
+/// exact in any order.
+fn product() -> Result<String, String> {
+    let a = laplace(Stencil::Point7, &[9, 8, 7]).map_err(|e| e.to_string())?;
+    let sums: Vec<f64> = (0..a.nrows())
+        .map(|row| a.values()[a.view().pattern().row(row)].iter().sum())
+        .collect();
+    let x = vec![1.0; a.ncols()];
+    let formats = [
+        FormatChoice::Csr,
+        FormatChoice::Coo,
+        FormatChoice::Ell,
+        FormatChoice::Dia,
+        FormatChoice::Hyb,
+        FormatChoice::SellP,
+    ];
+    for format in formats {
+        let options = SpmvOptions {
+            format,
+            kernel: KernelChoice::Auto,
+            ..SpmvOptions::default()
+        };
+        let plan = SpmvPlan::new(&a, &options).map_err(|e| e.to_string())?;
+        let mut y = vec![f64::NAN; a.nrows()];
+        plan.apply(1.0, &x, 0.0, &mut y)
+            .map_err(|e| e.to_string())?;
+        if y != sums {
+            return Err(format!(
+                "{} differs from the row sums",
+                plan.explain().format
+            ));
+        }
+    }
+    Ok(format!(
+        "all {} formats agree on {} rows",
+        formats.len(),
+        a.nrows()
+    ))
+}
+
+/// CG and BiCGStab solve the systems of a benchmark family.
+fn solving() -> Result<String, String> {
+    let made = Problem::new(Family::Tri, 64)
+        .and_then(|p| p.batch(50))
+        .map_err(|e| e.to_string())?;
+    let mut worst = 0.0f64;
+    for method in [Method::Cg, Method::BiCgStab] {
+        let options = SolveOptions {
+            method,
+            ..SolveOptions::default()
+        };
+        let solution = solve(&made.batch, &made.rhs, None, &options).map_err(|e| e.to_string())?;
+        let report = solution.report;
+        if !report.all_converged() {
+            return Err(format!(
+                "{method}: {} of 50 systems converged",
+                report.converged()
+            ));
+        }
+        worst = worst.max(report.max_relative_residual().unwrap_or(0.0));
+    }
+    Ok(format!("CG and BiCGStab solve 50 systems to {worst:.1e}"))
+}
+
+/// A batch is written to the folder for temporary files and read again.
+fn files() -> Result<String, String> {
+    let made = Problem::new(Family::Rand9, 54)
+        .and_then(|p| p.batch(3))
+        .map_err(|e| e.to_string())?;
+    let name = format!("sparsebatch-doctor-{}.batch", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    write_batch(&path, &made.batch, &made.rhs).map_err(|e| e.to_string())?;
+    let read = load(std::slice::from_ref(&path), LoadOptions::default());
+    let removed = std::fs::remove_file(&path);
+    let read = read.map_err(|e| e.to_string())?;
+    removed.map_err(|e| e.to_string())?;
+    if read.batch == made.batch && read.rhs.as_ref() == Some(&made.rhs) {
+        Ok("a batch is read as it was written".to_owned())
+    } else {
+        Err("a batch was read differently than it was written".to_owned())
+    }
+}

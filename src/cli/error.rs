@@ -1,0 +1,48 @@
+//! The one error type of the command line.
+
+use std::fmt;
+
+use sparsebatch::cpu::CpuError;
+use sparsebatch::{FormatError, SolveError};
+
+/// Why a command was given up.
+#[derive(Debug)]
+pub(crate) enum CliError {
+    /// Bad usage or bad input.
+    Input(String),
+    /// A fault of the program or of the machine.
+    Internal(String),
+}
+
+impl CliError {
+    /// Bad input, as one sentence: what, expected, found.
+    pub(crate) fn input(message: impl Into<String>) -> Self {
+        Self::Input(message.into())
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Input(message) | Self::Internal(message)) = self;
+        // File names may hold anything; the error stays one line.
+        f.write_str(&message.replace(['\n', '\r'], " "))
+    }
+}
+
+impl From<FormatError> for CliError {
+    fn from(error: FormatError) -> Self {
+        Self::Input(error.to_string())
+    }
+}
+
+impl From<SolveError> for CliError {
+    fn from(error: SolveError) -> Self {
+        Self::Input(error.to_string())
+    }
+}
+
+impl From<CpuError> for CliError {
+    fn from(error: CpuError) -> Self {
+        Self::Input(error.to_string())
+    }
+}

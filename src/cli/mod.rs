@@ -1,0 +1,209 @@
+//! Commands, one file each, and what they share: options, exit codes, the panic hook.
+//!
+//! Results go to stdout, everything else to stderr. Exit codes are those of [`Exit`].
+
+mod convert;
+mod doctor;
+mod error;
+mod generate;
+mod info;
+mod input;
+mod options;
+mod output;
+mod plot;
+mod progress;
+mod replicate;
+mod report;
+mod save;
+mod solve;
+mod spmv;
+mod spmv_run;
+mod vectors;
+
+use std::ffi::OsString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+
+use self::error::CliError;
+
+/// Sparse linear systems by the thousand: solve them at once, multiply, look at them.
+#[derive(Parser)]
+#[command(
+    name = "sparsebatch",
+    version,
+    after_help = "Exit codes: 0 done and converged; 1 internal failure; 2 bad usage or input; \
+                  3 some systems did not converge."
+)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Options of every command.
+#[derive(Args, Clone, Copy)]
+struct Global {
+    /// Print one JSON object instead of tables
+    #[arg(long, global = true)]
+    json: bool,
+    /// Print nothing but errors (and JSON, if asked for)
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Print more: one line per system
+    #[arg(short, long, global = true)]
+    verbose: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Solve A x = b for every system of the inputs
+    Solve(Box<solve::SolveArgs>),
+    /// Multiply y = A x, check the result and time it
+    Spmv(spmv::SpmvArgs),
+    /// Describe matrices: sizes, rows, symmetry, bytes in each format
+    Info(info::InfoArgs),
+    /// Convert a matrix or batch to another file format
+    Convert(convert::ConvertArgs),
+    /// Write a test problem to a file
+    Generate(generate::GenerateArgs),
+    /// Tell what this machine and build offer, and test them
+    Doctor,
+}
+
+/// What a process ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Exit {
+    /// Everything asked for was done and every system converged.
+    Done = 0,
+    /// An internal failure: a fault of the program or of the machine.
+    Internal = 1,
+    /// Bad usage or bad input; nothing was written.
+    BadInput = 2,
+    /// Some systems did not converge; results and report were written.
+    NotConverged = 3,
+}
+
+/// Runs the command line of this process.
+pub(crate) fn main() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let exit = guarded(|| run(args));
+    ExitCode::from(exit as u8)
+}
+
+/// Parses and runs; the one place that prints errors.
+fn run(args: Vec<OsString>) -> Exit {
+    let result = match Cli::try_parse_from(args) {
+        Ok(cli) => dispatch(cli),
+        Err(error) => return usage(&error),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        match error {
+            CliError::Input(_) => Exit::BadInput,
+            CliError::Internal(_) => Exit::Internal,
+        }
+    })
+}
+
+fn dispatch(cli: Cli) -> Result<Exit, CliError> {
+    let global = cli.global;
+    match cli.command {
+        Command::Solve(args) => solve::run(&args, global),
+        Command::Spmv(args) => spmv::run(&args, global),
+        Command::Info(args) => info::run(&args, global),
+        Command::Convert(args) => convert::run(&args, global),
+        Command::Generate(args) => generate::run(&args, global),
+        Command::Doctor => doctor::run(global),
+    }
+}
+
+/// Prints help and version as clap does, and every usage error as one line.
+fn usage(error: &clap::Error) -> Exit {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            match output::print(&error.render().to_string()) {
+                Ok(()) => Exit::Done,
+                Err(_) => Exit::Internal,
+            }
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            eprint!("{}", error.render());
+            Exit::BadInput
+        }
+        _ => {
+            eprintln!("{}", one_line(&error.render().to_string()));
+            Exit::BadInput
+        }
+    }
+}
+
+/// The paragraphs of a clap error before its usage hint, joined.
+fn one_line(rendered: &str) -> String {
+    let lines = rendered.lines().map(str::trim);
+    let wanted = lines
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"))
+        .filter(|line| !line.is_empty());
+    wanted.collect::<Vec<_>>().join(" ")
+}
+
+/// Turns a panic anywhere, worker threads included, into one line and [`Exit::Internal`].
+fn guarded(body: impl FnOnce() -> Exit) -> Exit {
+    let reported = AtomicBool::new(false);
+    std::panic::set_hook(Box::new(move |info| {
+        if reported.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let payload = info.payload();
+        let message = payload
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("panic");
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        let message = message.replace('\n', " ");
+        eprintln!("error: internal failure at {place}: {message}");
+    }));
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(Exit::Internal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_in_a_worker_is_an_internal_failure() {
+        let exit = guarded(|| {
+            rayon::join(|| panic!("on purpose"), || ());
+            Exit::Done
+        });
+
+        assert_eq!(exit, Exit::Internal);
+    }
+
+    #[test]
+    fn usage_errors_become_one_line() {
+        let parsed = Cli::try_parse_from(["sparsebatch", "solve", "x", "--solver", "gmres"]);
+        let error = parsed.err().unwrap().render().to_string();
+
+        let line = one_line(&error);
+
+        assert!(
+            line.starts_with("error: invalid value 'gmres' for '--solver"),
+            "{line}"
+        );
+        assert!(line.contains("auto, cg, bicgstab, lu"), "{line}");
+        assert!(!line.contains('\n'));
+    }
+
+    #[test]
+    fn the_command_definition_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

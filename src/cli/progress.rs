@@ -1,0 +1,93 @@
+//! A progress line on stderr, for work that takes more than a second, when stderr is a terminal.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::Global;
+
+/// Work shorter than this shows nothing.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Time between two drawings.
+const REDRAW: Duration = Duration::from_millis(100);
+
+/// Bytes done and in all; 0 in all when that is not known.
+#[derive(Default)]
+struct Counts {
+    done: AtomicU64,
+    total: AtomicU64,
+}
+
+/// Shows that work goes on, from one second after its creation until it is dropped.
+pub(crate) struct Progress {
+    counts: Arc<Counts>,
+    running: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Progress {
+    /// Starts watching; `what` is shown with the time elapsed.
+    pub(crate) fn start(global: Global, what: String) -> Self {
+        let counts = Arc::new(Counts::default());
+        let running = (!global.quiet && std::io::stderr().is_terminal()).then(|| {
+            let (sender, receiver) = channel();
+            let counts = Arc::clone(&counts);
+            (
+                sender,
+                std::thread::spawn(move || show(&receiver, &counts, what)),
+            )
+        });
+        Self { counts, running }
+    }
+
+    /// Tells how many bytes are done, of how many.
+    pub(crate) fn set(&self, done: u64, total: u64) {
+        self.counts.done.store(done, Ordering::Relaxed);
+        self.counts.total.store(total, Ordering::Relaxed);
+    }
+}
+
+fn show(ended: &Receiver<()>, counts: &Counts, what: String) {
+    if ended.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
+        return;
+    }
+    let bar = ProgressBar::new(0)
+        .with_message(what)
+        .with_elapsed(PATIENCE);
+    let mut known = None;
+    loop {
+        let total = counts.total.load(Ordering::Relaxed);
+        if known.replace(total > 0) != Some(total > 0) {
+            let template = if total > 0 {
+                "{msg} {wide_bar} {bytes} of {total_bytes} [{elapsed}]"
+            } else {
+                "{spinner} {msg} [{elapsed}]"
+            };
+            // The templates above are sound; without one the default style is shown.
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+        }
+        bar.set_length(total);
+        bar.set_position(counts.done.load(Ordering::Relaxed));
+        bar.tick();
+        if ended.recv_timeout(REDRAW) != Err(RecvTimeoutError::Timeout) {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some((sender, thread)) = self.running.take() {
+            drop(sender);
+            // A panic there has been reported by the hook.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Copies of the input systems, with small perturbations.
+
+use sparsebatch::generate::{replicate as copies_of, rng};
+use sparsebatch::{Batch, BatchValues, CsrPatternRef, RaggedCsr, UniformBatch};
+
+use super::error::CliError;
+use super::input::Systems;
+use super::options::Perturbation;
+use super::output::bytes;
+
+/// The whole list of systems `copies` times: system i of copy c has number `c * nitems + i`, and
+/// with a perturbation its values are `v_k (1 + epsilon u)`, u of `epsilon`'s seed, the system's
+/// number and k. A single matrix without perturbation is stored once.
+///
+/// # Errors
+/// When the copies need more memory than there is.
+pub(crate) fn replicate(
+    systems: &mut Systems,
+    vectors: &mut [&mut Vec<f64>],
+    copies: usize,
+    perturbation: Option<Perturbation>,
+) -> Result<(), CliError> {
+    if copies == 1 && perturbation.is_none() {
+        return Ok(());
+    }
+    let (nitems, rows) = (systems.batch.nitems(), systems.nrows());
+    let stored_once = nitems == 1 && perturbation.is_none();
+    let values = if stored_once {
+        0
+    } else {
+        systems.batch.total_nnz()
+    };
+    // Per copy: values and, in a ragged batch, columns; right-hand side, guess and solution; a name.
+    check_memory(copies as u128 * (12 * values as u128 + 24 * rows as u128 + 64 * nitems as u128))?;
+    systems.batch = match &systems.batch {
+        Batch::Uniform(batch) if nitems == 1 => {
+            let perturbation = perturbation.map(|p| (p.epsilon, p.seed));
+            Batch::Uniform(copies_of(&batch.to_matrix(0), copies, perturbation)?)
+        }
+        Batch::Uniform(batch) => {
+            let mut values = Vec::with_capacity(copies * systems.batch.total_nnz());
+            for_each_copy(&systems.batch, copies, perturbation, |_, v| {
+                values.extend_from_slice(v)
+            });
+            let nitems = copies * nitems;
+            let values = BatchValues::ItemMajor(values);
+            Batch::Uniform(UniformBatch::try_new(
+                batch.pattern().clone(),
+                nitems,
+                values,
+            )?)
+        }
+        Batch::Ragged(_) => Batch::Ragged(ragged(&systems.batch, copies, perturbation)?),
+    };
+    for vector in vectors {
+        **vector = vector.repeat(copies);
+    }
+    let names = std::mem::take(&mut systems.names);
+    let copy = |c: usize| names.iter().map(move |name| format!("{name} copy {c}"));
+    systems.names = (0..copies).flat_map(copy).collect();
+    Ok(())
+}
+
+/// Calls `take` with pattern and perturbed values of every copy of every system, in order.
+fn for_each_copy(
+    batch: &Batch<f64>,
+    copies: usize,
+    perturbation: Option<Perturbation>,
+    mut take: impl FnMut(CsrPatternRef<'_>, &[f64]),
+) {
+    let mut values = Vec::new();
+    for copy in 0..copies {
+        for item in 0..batch.nitems() {
+            batch.copy_values(item, &mut values);
+            if let Some(Perturbation { epsilon, seed }) = perturbation {
+                let number = (copy * batch.nitems() + item) as u64;
+                for (k, value) in (0u64..).zip(&mut values) {
+                    *value *= 1.0 + epsilon * rng::uniform(rng::mix(seed), number, k);
+                }
+            }
+            take(batch.pattern(item), &values);
+        }
+    }
+}
+
+fn ragged(
+    batch: &Batch<f64>,
+    copies: usize,
+    perturbation: Option<Perturbation>,
+) -> Result<RaggedCsr<f64>, CliError> {
+    let mut shapes: [Vec<usize>; 3] = Default::default();
+    let (mut row_ptr, mut col_idx, mut all) = (Vec::new(), Vec::new(), Vec::new());
+    for_each_copy(batch, copies, perturbation, |pattern, values| {
+        shapes[0].push(pattern.nrows());
+        shapes[1].push(pattern.ncols());
+        shapes[2].push(pattern.nnz());
+        row_ptr.extend_from_slice(pattern.row_ptr());
+        col_idx.extend_from_slice(pattern.col_idx());
+        all.extend_from_slice(values);
+    });
+    let [nrows, ncols, nnz] = &shapes;
+    Ok(RaggedCsr::try_new(
+        nrows, ncols, nnz, row_ptr, col_idx, all,
+    )?)
+}
+
+fn check_memory(needed: u128) -> Result<(), CliError> {
+    match available_memory() {
+        Some(available) if needed > available as u128 => Err(CliError::input(format!(
+            "--replicate needs {}, expected at most {}, the memory available",
+            bytes(usize::try_from(needed).unwrap_or(usize::MAX)),
+            bytes(available)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Memory that a process may still take, where the system says so.
+pub(crate) fn available_memory() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: usize = line.split_whitespace().next()?.parse().ok()?;
+    kib.checked_mul(1024)
+}

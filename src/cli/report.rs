@@ -1,0 +1,393 @@
+//! What `solve` prints.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+use serde::Serialize;
+use sparsebatch::{BatchReport, Status, SystemReport};
+
+use super::Global;
+use super::error::CliError;
+use super::input::Systems;
+use super::output::{self, SCHEMA, Skipped, Table, ms};
+
+/// Systems named in the summary of those that did not converge.
+const NAMED: usize = 10;
+
+/// What the command knows besides the solver's report.
+pub(crate) struct Context<'a> {
+    /// The systems solved.
+    pub(crate) systems: &'a Systems,
+    /// The inputs in words.
+    pub(crate) input: String,
+    /// Where the right-hand sides came from.
+    pub(crate) rhs_source: String,
+    /// Why the CPU computed.
+    pub(crate) backend_reason: &'static str,
+    /// Threads.
+    pub(crate) threads: usize,
+    /// `f64` or `f32`.
+    pub(crate) precision: &'static str,
+    /// The order asked for.
+    pub(crate) order: &'static str,
+    /// Whether the ladder was allowed.
+    pub(crate) fallback: bool,
+    /// Time of everything.
+    pub(crate) total_time: Duration,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: u32,
+    command: &'static str,
+    version: &'static str,
+    input: &'a str,
+    systems: usize,
+    rows: usize,
+    nnz: usize,
+    converged: usize,
+    status: BTreeMap<&'static str, usize>,
+    max_relative_residual: Option<f64>,
+    max_relative_residual_all: Option<f64>,
+    accepted_by_floor: usize,
+    iterations: Iterations,
+    rungs: BTreeMap<&'static str, usize>,
+    backend: &'static str,
+    backend_reason: &'static str,
+    device: &'a str,
+    threads: usize,
+    precision: &'static str,
+    solver: &'static str,
+    preconditioner: &'static str,
+    order: &'static str,
+    reason: &'a str,
+    fallback: bool,
+    format: &'static str,
+    kernel: &'a str,
+    rhs: &'a str,
+    times_ms: Times,
+    product_cost: Option<Products>,
+    unconverged: Vec<Item<'a>>,
+    items: Option<Vec<Item<'a>>>,
+    skipped: &'a [Skipped],
+}
+
+#[derive(Serialize)]
+struct Iterations {
+    min: u32,
+    mean: f64,
+    max: u32,
+}
+
+#[derive(Serialize)]
+struct Times {
+    read: f64,
+    plan: f64,
+    solve: f64,
+    total: f64,
+}
+
+#[derive(Serialize)]
+struct Products {
+    products: u64,
+    product_ms: f64,
+    plan_ms: f64,
+    break_even_products: u64,
+    share_of_solve: f64,
+}
+
+#[derive(Serialize)]
+struct Item<'a> {
+    item: usize,
+    name: &'a str,
+    status: &'static str,
+    iterations: u32,
+    restarts: u32,
+    relative_residual: f64,
+    residual_norm: f64,
+    rhs_norm: f64,
+    rung: &'static str,
+    accepted_by_floor: bool,
+}
+
+/// Prints the report of a solve.
+///
+/// # Errors
+/// When stdout cannot be written.
+pub(crate) fn print(
+    global: Global,
+    context: &Context<'_>,
+    report: &BatchReport,
+) -> Result<(), CliError> {
+    let json = json(global, context, report);
+    output::result(global, &json, || text(global, context, report))
+}
+
+fn json<'a>(global: Global, context: &'a Context<'_>, report: &'a BatchReport) -> Report<'a> {
+    let (min, mean, max) = report.iterations();
+    let names = &context.systems.names;
+    let items = || {
+        report
+            .systems
+            .iter()
+            .enumerate()
+            .map(|(item, system)| describe(item, &names[item], system))
+    };
+    Report {
+        schema: SCHEMA,
+        command: "solve",
+        version: env!("CARGO_PKG_VERSION"),
+        input: &context.input,
+        systems: report.systems.len(),
+        rows: context.systems.nrows(),
+        nnz: context.systems.batch.total_nnz(),
+        converged: report.converged(),
+        status: report
+            .status_counts()
+            .into_iter()
+            .map(|(s, n)| (s.name(), n))
+            .collect(),
+        max_relative_residual: report.max_relative_residual(),
+        max_relative_residual_all: report.max_relative_residual_all(),
+        accepted_by_floor: report.accepted_by_floor(),
+        iterations: Iterations { min, mean, max },
+        rungs: report
+            .rung_counts()
+            .into_iter()
+            .map(|(r, n)| (r.name(), n))
+            .collect(),
+        backend: report.backend,
+        backend_reason: context.backend_reason,
+        device: &report.device,
+        threads: context.threads,
+        precision: context.precision,
+        solver: report.solver,
+        preconditioner: report.preconditioner,
+        order: context.order,
+        reason: &report.reason,
+        fallback: context.fallback,
+        format: report.format,
+        kernel: &report.kernel,
+        rhs: &context.rhs_source,
+        times_ms: times(context, report),
+        product_cost: report.product_cost.as_ref().map(|cost| Products {
+            products: cost.products,
+            product_ms: ms(cost.product_time),
+            plan_ms: ms(cost.plan_time),
+            break_even_products: cost.break_even_products,
+            share_of_solve: cost.share_of_solve,
+        }),
+        unconverged: items()
+            .filter(|item| item.status != Status::Converged.name())
+            .take(NAMED)
+            .collect(),
+        items: global.verbose.then(|| items().collect()),
+        skipped: &context.systems.skipped,
+    }
+}
+
+fn describe<'a>(item: usize, name: &'a str, system: &SystemReport) -> Item<'a> {
+    let outcome = &system.outcome;
+    Item {
+        item,
+        name,
+        status: outcome.status.name(),
+        iterations: outcome.iterations,
+        restarts: outcome.restarts,
+        relative_residual: outcome.relative_residual(),
+        residual_norm: outcome.residual_norm,
+        rhs_norm: outcome.rhs_norm,
+        rung: system.rung.name(),
+        accepted_by_floor: outcome.accepted_by_floor,
+    }
+}
+
+fn times(context: &Context<'_>, report: &BatchReport) -> Times {
+    Times {
+        read: ms(context.systems.read_time),
+        plan: ms(report.plan_time),
+        solve: ms(report.solve_time),
+        total: ms(context.total_time),
+    }
+}
+
+fn text(global: Global, context: &Context<'_>, report: &BatchReport) -> String {
+    let systems = report.systems.len();
+    let (min, mean, max) = report.iterations();
+    let times = times(context, report);
+    let mut lines: Vec<(&str, String)> = vec![
+        (
+            "input",
+            format!("{}: {}", context.input, context.systems.described()),
+        ),
+        ("right-hand sides", context.rhs_source.clone()),
+        (
+            "solver",
+            format!(
+                "{} in {}, preconditioner {} ({})",
+                report.solver, context.precision, report.preconditioner, report.reason
+            ),
+        ),
+        ("products", format!("{}, {}", report.format, report.kernel)),
+        (
+            "device",
+            format!(
+                "{}, {} ({})",
+                report.backend, report.device, context.backend_reason
+            ),
+        ),
+        ("converged", format!("{} of {systems}", report.converged())),
+        (
+            "iterations",
+            format!("min {min}, mean {mean:.1}, max {max}"),
+        ),
+        ("max ||b - A x|| / ||b||", residuals(report)),
+        (
+            "times",
+            format!(
+                "read {:.1} ms, plan {:.1} ms, solve {:.1} ms, total {:.1} ms",
+                times.read, times.plan, times.solve, times.total
+            ),
+        ),
+    ];
+    if report.accepted_by_floor() > 0 {
+        lines.push((
+            "by rounding floor",
+            format!("{} of the converged", report.accepted_by_floor()),
+        ));
+    }
+    if let Some(cost) = &report.product_cost {
+        lines.push(("cost of products", format!(
+            "{} products, {:.0} % of the solve; plan {:.2} ms, below 1 % of the products after {} of them",
+            cost.products, 100.0 * cost.share_of_solve, ms(cost.plan_time), cost.break_even_products
+        )));
+    }
+    let width = lines.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (key, value) in &lines {
+        push(&mut text, format_args!("{key:<width$}  {value}\n"));
+    }
+    text.push('\n');
+    text.push_str(&groups(report).render(false));
+    text.push_str(&unconverged(context, report));
+    if global.verbose {
+        text.push('\n');
+        text.push_str(&per_system(context, report).render(true));
+    }
+    text
+}
+
+fn residuals(report: &BatchReport) -> String {
+    let one = |value: Option<f64>| value.map_or("none".to_owned(), |v| format!("{v:.2e}"));
+    let converged = one(report.max_relative_residual());
+    if report.all_converged() {
+        converged
+    } else {
+        let all = one(report.max_relative_residual_all());
+        format!("{converged} over the converged, {all} over all finite ones")
+    }
+}
+
+/// One row per status and rung.
+fn groups(report: &BatchReport) -> Table {
+    let mut table = Table::new(&[
+        "status",
+        "solved by",
+        "systems",
+        "iterations",
+        "max residual",
+    ]);
+    for (status, _) in report.status_counts() {
+        for (rung, _) in report.rung_counts() {
+            let group = || {
+                report
+                    .systems
+                    .iter()
+                    .filter(|s| s.outcome.status == status && s.rung == rung)
+            };
+            let count = group().count();
+            if count == 0 {
+                continue;
+            }
+            let iterations: u64 = group().map(|s| u64::from(s.outcome.iterations)).sum();
+            let residual = group()
+                .map(|s| s.outcome.relative_residual())
+                .filter(|r| r.is_finite())
+                .reduce(f64::max);
+            table.row(vec![
+                status.name().to_owned(),
+                rung.name().to_owned(),
+                count.to_string(),
+                format!("{:.1}", iterations as f64 / count as f64),
+                residual.map_or("-".to_owned(), |r| format!("{r:.2e}")),
+            ]);
+        }
+    }
+    table
+}
+
+/// The systems that did not converge: the first by name, how many more.
+fn unconverged(context: &Context<'_>, report: &BatchReport) -> String {
+    let failed = || {
+        report
+            .systems
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| s.outcome.status != Status::Converged)
+    };
+    let count = failed().count();
+    if count == 0 {
+        return String::new();
+    }
+    let named: Vec<String> = failed()
+        .take(NAMED)
+        .map(|(item, system)| {
+            let name = &context.systems.names[item];
+            let outcome = &system.outcome;
+            format!(
+                "{name} ({}, {:.1e})",
+                outcome.status,
+                outcome.relative_residual()
+            )
+        })
+        .collect();
+    let more = match count.saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("\nnot converged ({count}): {}{more}\n", named.join(", "))
+}
+
+fn per_system(context: &Context<'_>, report: &BatchReport) -> Table {
+    let mut table = Table::new(&[
+        "system",
+        "rows",
+        "entries",
+        "status",
+        "iterations",
+        "restarts",
+        "residual",
+        "solved by",
+    ]);
+    for (item, system) in report.systems.iter().enumerate() {
+        let pattern = context.systems.batch.pattern(item);
+        let outcome = &system.outcome;
+        table.row(vec![
+            context.systems.names[item].clone(),
+            pattern.nrows().to_string(),
+            pattern.nnz().to_string(),
+            outcome.status.to_string(),
+            outcome.iterations.to_string(),
+            outcome.restarts.to_string(),
+            format!("{:.2e}", outcome.relative_residual()),
+            system.rung.to_string(),
+        ]);
+    }
+    table
+}
+
+fn push(text: &mut String, line: std::fmt::Arguments<'_>) {
+    text.write_fmt(line)
+        .expect("writing to a string cannot fail");
+}

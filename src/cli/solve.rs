@@ -1,0 +1,257 @@
+//! `sparsebatch solve`.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use sparsebatch::cpu::{CpuScalar, FormatChoice, KernelChoice, SpmvOptions};
+use sparsebatch::{
+    Batch, BatchReport, BatchSolver, Engine, Method, Order, Preconditioner, SolveOptions,
+};
+
+use super::error::CliError;
+use super::input::{InputArgs, Systems};
+use super::options::{
+    FORMATS, MachineArgs, Perturbation, Precision, VectorSource, name_of, named, not_negative,
+};
+use super::progress::Progress;
+use super::report::{self, Context};
+use super::{Exit, Global, output, replicate, save, vectors};
+
+/// Options of `solve`.
+#[derive(Args)]
+pub(crate) struct SolveArgs {
+    #[command(flatten)]
+    input: InputArgs,
+    #[command(flatten)]
+    machine: MachineArgs,
+    /// Method; `auto` decides by symmetry
+    #[arg(long, value_parser = named(Method::NAMES), default_value = "auto")]
+    solver: Method,
+    /// Preconditioner; `auto` is Jacobi with 1 in the place of zero diagonal entries
+    #[arg(long, value_name = "PRECONDITIONER", value_parser = named(Preconditioner::NAMES), default_value = "auto")]
+    precond: Preconditioner,
+    /// Order in which ilu0 and ic0 eliminate
+    #[arg(long, value_parser = named(Order::NAMES), default_value = "natural")]
+    order: Order,
+    /// Rows per block of block-jacobi [default: found from the pattern]
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u8).range(1..=32))]
+    block_size: Option<u8>,
+    /// Relative tolerance: ||b - A x|| <= RTOL ||b|| [default: 1e-10, f32: 1e-5]
+    #[arg(long, value_parser = not_negative)]
+    rtol: Option<f64>,
+    /// Absolute tolerance: ||b - A x|| <= ATOL
+    #[arg(long, value_parser = not_negative, default_value = "0")]
+    atol: f64,
+    /// Also accept ||b - A x|| <= C eps || |A||x| + |b| || [default: off]
+    #[arg(long, value_name = "C", value_parser = not_negative)]
+    floor: Option<f64>,
+    /// Most iterations per system
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    max_iters: u32,
+    /// Right-hand sides: file, ones, random:SEED or a FILE [default: the inputs' own, else ones]
+    #[arg(long, value_name = "SOURCE")]
+    rhs: Option<VectorSource>,
+    /// Initial guesses: a Matrix Market vector or an .npz written by --output [default: 0]
+    #[arg(long, value_name = "FILE")]
+    x0: Option<PathBuf>,
+    /// Solve N copies of the systems
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    replicate: Option<u64>,
+    /// Multiply the values of the copies by 1 + EPS u, u uniform in [0, 1)
+    #[arg(long, value_name = "EPS:SEED")]
+    perturb: Option<Perturbation>,
+    /// Format of the products; other than auto: products of a plan instead of fused solves
+    #[arg(long, value_parser = named(FORMATS), default_value = "auto")]
+    format: FormatChoice,
+    /// Kernel; other than auto and fused: products of a plan with that kernel
+    #[arg(long, value_parser = named(SOLVE_KERNELS), default_value = "auto")]
+    kernel: SolveKernel,
+    /// Retry systems that did not converge: restart, stronger preconditioner, sparse LU
+    #[arg(long)]
+    fallback: bool,
+    /// Write the solutions: .npz (offsets, x, status), or .mtx for one system
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Write the residuals of all iterations as CSV
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
+}
+
+/// What carries out the products of a solve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SolveKernel {
+    /// The solver's choice, or that of `--format`.
+    Auto,
+    /// Fused solves.
+    Fused,
+    /// Products of a plan.
+    Plan(KernelChoice),
+}
+
+const SOLVE_KERNELS: &[(&str, SolveKernel)] = &[
+    ("auto", SolveKernel::Auto),
+    ("fused", SolveKernel::Fused),
+    ("rows", SolveKernel::Plan(KernelChoice::Rows)),
+    ("csr-i", SolveKernel::Plan(KernelChoice::CsrI)),
+    ("entries", SolveKernel::Plan(KernelChoice::Entries)),
+    ("blocks", SolveKernel::Plan(KernelChoice::Blocks)),
+    ("runs", SolveKernel::Plan(KernelChoice::Runs)),
+];
+
+/// A solve in either precision, its solutions in f64.
+struct Solved {
+    x: Vec<f64>,
+    report: BatchReport,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad usage and input, before anything is solved or written.
+pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
+    let start = Instant::now();
+    let backend_reason = args.machine.backend_reason()?;
+    let options = args.options()?;
+    save::check_endings(args.output.as_deref())?;
+    for path in args.output.iter().chain(&args.history) {
+        output::check_writable(path)?;
+    }
+
+    let mut systems = args.input.read(global)?;
+    check_square(&systems)?;
+    let (mut b, rhs_source) = vectors::rhs(args.rhs.as_ref(), &mut systems)?;
+    let mut x0 = args
+        .x0
+        .as_deref()
+        .map(|path| vectors::x0(path, &systems))
+        .transpose()?;
+    let mut repeated = vec![&mut b];
+    repeated.extend(x0.as_mut());
+    let copies = usize::try_from(args.replicate.unwrap_or(1)).unwrap_or(usize::MAX);
+    replicate::replicate(&mut systems, &mut repeated, copies, args.perturb)?;
+    save::check_single(args.output.as_deref(), systems.batch.nitems())?;
+
+    let pool = args.machine.pool()?;
+    let threads = pool.current_num_threads();
+    let progress = Progress::start(global, format!("solving {}", systems.described()));
+    let solved = pool.install(|| match args.machine.precision {
+        Precision::F64 => solve(&systems.batch, b, x0, &options),
+        Precision::F32 => {
+            let narrow = |v: Vec<f64>| v.into_iter().map(|value| value as f32).collect();
+            solve::<f32>(&systems.batch.cast(), narrow(b), x0.map(narrow), &options)
+        }
+    })?;
+    drop(progress);
+
+    let offsets: Vec<usize> = (0..=systems.batch.nitems())
+        .map(|i| systems.batch.row_offset(i))
+        .collect();
+    if let Some(path) = &args.output {
+        save::solutions(path, &offsets, &solved.x, &solved.report)?;
+    }
+    if let Some(path) = &args.history {
+        save::history(path, &solved.report)?;
+    }
+    let context = Context {
+        systems: &systems,
+        input: args.input.described(),
+        rhs_source,
+        backend_reason,
+        threads,
+        precision: name_of(super::options::PRECISIONS, &args.machine.precision),
+        order: args.order.name(),
+        fallback: args.fallback,
+        total_time: start.elapsed(),
+    };
+    let all_converged = solved.report.all_converged();
+    report::print(global, &context, &solved.report)?;
+    Ok(if all_converged {
+        Exit::Done
+    } else {
+        Exit::NotConverged
+    })
+}
+
+fn solve<T: CpuScalar>(
+    batch: &Batch<T>,
+    b: Vec<T>,
+    x0: Option<Vec<T>>,
+    options: &SolveOptions,
+) -> Result<Solved, CliError> {
+    let solver = BatchSolver::new(batch, options)?;
+    let mut x = x0.unwrap_or_else(|| vec![T::ZERO; b.len()]);
+    let report = solver.solve(&b, &mut x)?;
+    Ok(Solved {
+        x: x.into_iter().map(T::to_f64).collect(),
+        report,
+    })
+}
+
+impl SolveArgs {
+    fn options(&self) -> Result<SolveOptions, CliError> {
+        let plan = |kernel| {
+            Engine::Composed(SpmvOptions {
+                format: self.format,
+                kernel,
+                ..SpmvOptions::default()
+            })
+        };
+        let engine = match (self.kernel, self.format) {
+            (SolveKernel::Auto | SolveKernel::Fused, FormatChoice::Auto) => Engine::Fused,
+            (SolveKernel::Fused, format) => {
+                return Err(CliError::input(format!(
+                    "--kernel fused takes CSR in its own layout, expected --format auto, found {}",
+                    name_of(FORMATS, &format)
+                )));
+            }
+            (SolveKernel::Auto, _) => plan(KernelChoice::Auto),
+            (SolveKernel::Plan(kernel), _) => plan(kernel),
+        };
+        Ok(SolveOptions {
+            method: self.solver,
+            preconditioner: self.precond,
+            order: self.order,
+            block_size: self.block_size.map(usize::from),
+            rel_tol: self.rtol,
+            abs_tol: self.atol,
+            max_iters: self.max_iters,
+            floor: self.floor,
+            fallback: self.fallback,
+            history: self.history.is_some(),
+            engine,
+            ..SolveOptions::default()
+        })
+    }
+}
+
+fn check_square(systems: &Systems) -> Result<(), CliError> {
+    for (item, name) in systems.names.iter().enumerate() {
+        let pattern = systems.batch.pattern(item);
+        if pattern.nrows() != pattern.ncols() {
+            return Err(CliError::input(format!(
+                "{name}: {} x {}, expected a square matrix",
+                pattern.nrows(),
+                pattern.ncols()
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::options::KERNELS;
+    use super::*;
+
+    #[test]
+    fn every_product_kernel_can_be_asked_for() {
+        for (name, kernel) in KERNELS {
+            let expected = match kernel {
+                KernelChoice::Auto => SolveKernel::Auto,
+                kernel => SolveKernel::Plan(*kernel),
+            };
+            assert!(SOLVE_KERNELS.contains(&(name, expected)), "{name}");
+        }
+    }
+}
