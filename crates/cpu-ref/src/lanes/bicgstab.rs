@@ -17,12 +17,12 @@
 //! Cost per iteration: two products, five dot products, two applications of M; vectors `x`, `r`
 //! (and `s`), `r^`, `p`, `v`, `t`, and `p^`, `s^` when there is a preconditioner.
 
-use super::cg::{clear_lane, dot, ones};
-use super::job::{Job, Lanes, Verdict};
+use super::cg::dot;
+use super::job::{Job, Lanes, Verdict, ones};
 use super::matrix::{Dot, ROWS_PER_BLOCK, RowSink, scalar_dot};
 use super::precond::LanePrecond;
 use crate::outcome::Status;
-use crate::simd::{CpuScalar, Kernel, Vector, set_lane};
+use crate::simd::{CpuScalar, Kernel, Vector, lane, set_lane};
 use crate::verdict::Stop;
 
 /// BiCGStab on one job.
@@ -33,12 +33,21 @@ pub(crate) struct BiCgStab<'a, T, P> {
 
 /// `v = A p^` and `r^'v`.
 struct FirstProduct<'v, V> {
+    p_hat: &'v [V],
     shadow: &'v [V],
     v: &'v mut [V],
     dot: Dot<V>,
 }
 
 impl<V: Vector> RowSink<V> for FirstProduct<'_, V> {
+    #[inline(always)]
+    fn operand(&self) -> &[V] {
+        self.p_hat
+    }
+    #[inline(always)]
+    fn rotate(&mut self) {
+        self.dot.rotate();
+    }
     #[inline(always)]
     fn row(&mut self, row: usize, slot: usize, value: V) {
         self.v[row] = value;
@@ -48,6 +57,7 @@ impl<V: Vector> RowSink<V> for FirstProduct<'_, V> {
 
 /// `t = A s^`, `t's` and `t't`.
 struct SecondProduct<'v, V> {
+    s_hat: &'v [V],
     s: &'v [V],
     t: &'v mut [V],
     ts: Dot<V>,
@@ -55,6 +65,15 @@ struct SecondProduct<'v, V> {
 }
 
 impl<V: Vector> RowSink<V> for SecondProduct<'_, V> {
+    #[inline(always)]
+    fn operand(&self) -> &[V] {
+        self.s_hat
+    }
+    #[inline(always)]
+    fn rotate(&mut self) {
+        self.ts.rotate();
+        self.tt.rotate();
+    }
     #[inline(always)]
     fn row(&mut self, row: usize, slot: usize, value: V) {
         self.t[row] = value;
@@ -119,20 +138,14 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
         let largest = V::splat(T::MAX);
         let tiny = V::splat(T::EPSILON * T::EPSILON);
         loop {
+            // A preconditioner that is factorised for the whole group waits for all its lanes.
+            let mut vacant = lanes.vacant(P::DIAGONAL);
+            while vacant != 0 {
+                fill::<T, P, V>(&mut lanes, &self.precond, &mut m, vacant, &mut v, &mut c);
+                vacant = lanes.vacant(P::DIAGONAL);
+            }
             if lanes.active == 0 {
-                for lane in 0..V::LANES {
-                    fill::<T, P, V>(&mut lanes, &self.precond, &mut m, lane, &mut v, &mut c);
-                }
-                if lanes.active == 0 {
-                    return;
-                }
-                let bad = self.precond.factor(&mut m, &v.a) & lanes.active;
-                for lane in ones(bad) {
-                    lanes.settle(lane, Stop::Failed(Status::SingularPreconditioner), &v.x);
-                }
-                if lanes.active == 0 {
-                    continue;
-                }
+                return;
             }
 
             direction::<T, P, V>(&self.precond, &m, &mut v, &c);
@@ -141,17 +154,16 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
             }
             let p_hat = if P::IDENTITY { &v.p } else { &v.p_hat };
             let mut sink = FirstProduct {
+                p_hat,
                 shadow: &v.shadow,
                 v: &mut v.v,
                 dot: Dot::new(),
             };
-            matrix.product(&v.a, p_hat, &mut sink);
+            matrix.product(&v.a, &mut sink);
             let shadow_v = sink.dot.sum();
             let bad_alpha = !(zero.lt(shadow_v) | shadow_v.lt(zero)) & lanes.active;
-            let mut alpha = c.rho.div(shadow_v);
-            if bad_alpha != 0 {
-                alpha.replace(bad_alpha, T::ZERO);
-            }
+            // Lanes that are empty or break down stand still.
+            let alpha = c.rho.div(shadow_v).keep(lanes.active & !bad_alpha);
 
             let ss = half_step::<T, P, V>(&self.precond, &m, &mut v, alpha);
             let half = ss.le(c.threshold) & lanes.active & !bad_alpha;
@@ -160,23 +172,23 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
             }
             let s_hat = if P::IDENTITY { &v.r } else { &v.s_hat };
             let mut sink = SecondProduct {
+                s_hat,
                 s: &v.r,
                 t: &mut v.t,
                 ts: Dot::new(),
                 tt: Dot::new(),
             };
-            matrix.product(&v.a, s_hat, &mut sink);
+            matrix.product(&v.a, &mut sink);
             let (ts, tt) = (sink.ts.sum(), sink.tt.sum());
-            c.omega = ts.div(tt);
             let bad_omega = !((zero.lt(ts) | ts.lt(zero)) & zero.lt(tt)) & lanes.active & !half;
-            if half | bad_omega | bad_alpha != 0 {
-                c.omega.replace(half | bad_omega | bad_alpha, T::ZERO);
-            }
+            c.omega = ts
+                .div(tt)
+                .keep(lanes.active & !(half | bad_omega | bad_alpha));
 
             let (rr, rho) = full_step::<T, P, V>(&mut v, alpha, c.omega);
             lanes.step += 1;
             lanes.record(rr);
-            c.beta = rho.div(c.rho).mul(alpha.div(c.omega));
+            c.beta = rho.div(c.rho).mul(alpha.div(c.omega)).keep(lanes.active);
             c.rho = rho;
 
             let passed = (rr.le(c.threshold) | half) & !bad_alpha;
@@ -201,16 +213,30 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
                 } else {
                     Stop::Failed(Status::MaxIterations)
                 };
-                match lanes.settle(lane, stop, &v.x) {
-                    Verdict::Restart => {
-                        set_lane(&mut v.r, lane, lanes.scratch.iter().copied());
-                        start::<T, V>(&lanes.scratch, lane, &mut v, &mut c);
-                    }
-                    Verdict::Ended if P::DIAGONAL => {
-                        fill::<T, P, V>(&mut lanes, &self.precond, &mut m, lane, &mut v, &mut c);
-                    }
-                    Verdict::Ended => {}
-                }
+                settle(&mut lanes, lane, stop, &mut v, &mut c);
+            }
+        }
+    }
+}
+
+/// Judges a stopped lane.
+#[inline(always)]
+fn settle<T: CpuScalar, V: Vector<Scalar = T>>(
+    lanes: &mut Lanes<'_, T>,
+    l: usize,
+    stop: Stop,
+    v: &mut Vectors<V>,
+    c: &mut Scalars<V>,
+) {
+    match lanes.settle(l, stop, lane(&v.x, l)) {
+        Verdict::Restart => {
+            set_lane(&mut v.r, l, lanes.residual(l).iter().copied());
+            start::<T, V>(lanes.residual(l), l, v, c);
+        }
+        // Zeros stay zeros: an empty lane must not run into slow subnormal numbers.
+        Verdict::Ended => {
+            for vector in [&mut v.r, &mut v.shadow, &mut v.p, &mut v.v] {
+                set_lane(vector, l, std::iter::repeat(T::ZERO));
             }
         }
     }
@@ -225,8 +251,8 @@ fn start<T: CpuScalar, V: Vector<Scalar = T>>(
     c: &mut Scalars<V>,
 ) {
     set_lane(&mut v.shadow, lane, residual.iter().copied());
-    clear_lane(&mut v.p, lane);
-    clear_lane(&mut v.v, lane);
+    set_lane(&mut v.p, lane, std::iter::repeat(T::ZERO));
+    set_lane(&mut v.v, lane, std::iter::repeat(T::ZERO));
     let rho = scalar_dot::<V>(residual.iter().map(|&r| (r, r)));
     c.rho.set(lane, rho);
     c.shadow_square.set(lane, rho);
@@ -234,31 +260,27 @@ fn start<T: CpuScalar, V: Vector<Scalar = T>>(
     c.omega.set(lane, T::ZERO);
 }
 
-/// Loads the next system of the queue into a lane.
+/// Loads systems of the queue into vacant lanes and prepares their preconditioner.
 #[inline(always)]
 fn fill<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     lanes: &mut Lanes<'_, T>,
     precond: &P,
     m: &mut P::State<V>,
-    lane: usize,
+    vacant: u32,
     v: &mut Vectors<V>,
     c: &mut Scalars<V>,
 ) {
-    while let Some(square) = lanes.load(lane, &mut v.a, &mut v.x, &mut v.r) {
-        c.threshold.set(lane, square);
-        match precond.load::<V>(m, lane, &v.a) {
-            Ok(()) => {
-                start::<T, V>(&lanes.scratch, lane, v, c);
-                return;
-            }
-            Err(status) => {
-                lanes.settle(lane, Stop::Failed(status), &v.x);
-            }
+    let loaded = lanes.load(vacant, &mut v.a, &mut v.x, &mut v.r, &mut c.threshold);
+    for l in ones(loaded) {
+        start::<T, V>(lanes.residual(l), l, v, c);
+        if let Err(status) = precond.load::<V>(m, l, &v.a) {
+            settle(lanes, l, Stop::Failed(status), v, c);
         }
     }
-    // An idle lane computes with zeros.
-    for vector in [&mut v.a, &mut v.r, &mut v.shadow, &mut v.p, &mut v.v] {
-        clear_lane(vector, lane);
+    if !P::DIAGONAL {
+        for l in ones(precond.factor(m, &v.a) & loaded) {
+            settle(lanes, l, Stop::Failed(Status::SingularPreconditioner), v, c);
+        }
     }
 }
 

@@ -25,6 +25,13 @@ impl<V: Vector> Dot<V> {
         self.0[slot] = a.mul_add(b, self.0[slot]);
     }
 
+    /// Moves the partial sums on by one, so that slot 0 is the next row's.
+    #[inline(always)]
+    pub(crate) fn rotate(&mut self) {
+        let [a, b, c, d] = self.0;
+        self.0 = [b, c, d, a];
+    }
+
     #[inline(always)]
     pub(crate) fn sum(self) -> V {
         let [a, b, c, d] = self.0;
@@ -45,10 +52,21 @@ pub(crate) fn scalar_dot<V: Vector>(
     (sums[0] + sums[1]) + (sums[2] + sums[3])
 }
 
-/// Takes the rows of a product as they are computed.
+/// Provides the operand of a product and takes its rows as they are computed.
 pub(crate) trait RowSink<V> {
-    /// `value` is row `row` of the product; `slot` is `row mod 4`.
+    /// Makes sure that the first `rows` elements of the operand are there.
+    #[inline(always)]
+    fn need(&mut self, _rows: usize) {}
+
+    /// The operand.
+    fn operand(&self) -> &[V];
+
+    /// `value` is row `row` of the product; `slot` is `row mod 4`, or 0 where rows come singly,
+    /// each followed by a `rotate`.
     fn row(&mut self, row: usize, slot: usize, value: V);
+
+    /// Moves the sums on by one row.
+    fn rotate(&mut self);
 }
 
 /// Consecutive blocks whose rows all have `width` entries, or any lengths when `width` is `None`.
@@ -66,6 +84,8 @@ pub(crate) struct LaneMatrix {
     /// Position of each row's diagonal entry, or `u32::MAX`.
     diag: Vec<u32>,
     runs: Vec<Run>,
+    /// For each block of rows, one past the largest column in it and the blocks before it.
+    ahead: Vec<u32>,
 }
 
 /// Rows of up to this many entries have a loop of constant length.
@@ -94,11 +114,22 @@ impl LaneMatrix {
                 }),
             }
         }
+        let mut largest = 0;
+        let ahead = (0..pattern.nrows() / ROWS_PER_BLOCK)
+            .map(|block| {
+                for row in block * ROWS_PER_BLOCK..(block + 1) * ROWS_PER_BLOCK {
+                    let last = pattern.col_idx()[pattern.row(row)].last();
+                    largest = largest.max(last.map_or(0, |&col| col as u32 + 1));
+                }
+                largest
+            })
+            .collect();
         Self {
             row_ptr,
             cols,
             diag,
             runs,
+            ahead,
         }
     }
 
@@ -126,44 +157,53 @@ impl LaneMatrix {
 
     /// Computes `A x` row by row; each row's products are added in ascending column order from 0.
     #[inline(always)]
-    pub(crate) fn product<V: Vector, S: RowSink<V>>(&self, values: &[V], x: &[V], sink: &mut S) {
+    pub(crate) fn product<V: Vector, S: RowSink<V>>(&self, values: &[V], sink: &mut S) {
         for run in &self.runs {
             match run.width {
-                Some(1) => self.blocks_const::<V, S, 1>(run, values, x, sink),
-                Some(2) => self.blocks_const::<V, S, 2>(run, values, x, sink),
-                Some(3) => self.blocks_const::<V, S, 3>(run, values, x, sink),
-                Some(4) => self.blocks_const::<V, S, 4>(run, values, x, sink),
-                Some(5) => self.blocks_const::<V, S, 5>(run, values, x, sink),
-                Some(7) => self.blocks_const::<V, S, 7>(run, values, x, sink),
-                Some(9) => self.blocks_const::<V, S, 9>(run, values, x, sink),
+                Some(1) => self.blocks_const::<V, S, 1>(run, values, sink),
+                Some(2) => self.blocks_const::<V, S, 2>(run, values, sink),
+                Some(3) => self.blocks_const::<V, S, 3>(run, values, sink),
+                Some(4) => self.blocks_const::<V, S, 4>(run, values, sink),
+                Some(5) => self.blocks_const::<V, S, 5>(run, values, sink),
+                Some(7) => self.blocks_const::<V, S, 7>(run, values, sink),
+                Some(9) => self.blocks_const::<V, S, 9>(run, values, sink),
                 _ => {
                     for block in run.blocks.0..run.blocks.1 {
+                        sink.need(self.ahead[block as usize] as usize);
                         let row = block as usize * ROWS_PER_BLOCK;
-                        self.row(row, 0, values, x, sink);
-                        self.row(row + 1, 1, values, x, sink);
-                        self.row(row + 2, 2, values, x, sink);
-                        self.row(row + 3, 3, values, x, sink);
+                        for row in row..row + ROWS_PER_BLOCK {
+                            self.row(row, values, sink);
+                        }
                     }
                 }
             }
         }
         let rest = self.nrows() / ROWS_PER_BLOCK * ROWS_PER_BLOCK;
+        sink.need(self.nrows());
         for row in rest..self.nrows() {
-            self.row(row, row - rest, values, x, sink);
+            self.row(row, values, sink);
+        }
+        for _ in self.nrows()..self.nrows().next_multiple_of(ROWS_PER_BLOCK) {
+            sink.rotate();
         }
     }
 
+    /// One row of any length.
     #[inline(always)]
-    fn row<V: Vector, S: RowSink<V>>(
-        &self,
-        row: usize,
-        slot: usize,
-        values: &[V],
-        x: &[V],
-        sink: &mut S,
-    ) {
+    fn row<V: Vector, S: RowSink<V>>(&self, row: usize, values: &[V], sink: &mut S) {
         let range = self.row_ptr[row] as usize..self.row_ptr[row + 1] as usize;
-        sink.row(row, slot, self.cols.dot(range, values, x, V::zero()));
+        let (start, x) = (range.start, sink.operand());
+        let value = match range.len() {
+            2 => self.cols.dot_const::<V, 2>(start, values, x),
+            3 => self.cols.dot_const::<V, 3>(start, values, x),
+            4 => self.cols.dot_const::<V, 4>(start, values, x),
+            5 => self.cols.dot_const::<V, 5>(start, values, x),
+            6 => self.cols.dot_const::<V, 6>(start, values, x),
+            7 => self.cols.dot_const::<V, 7>(start, values, x),
+            _ => self.cols.dot(range, values, x, V::zero()),
+        };
+        sink.row(row, 0, value);
+        sink.rotate();
     }
 
     #[inline(always)]
@@ -171,29 +211,27 @@ impl LaneMatrix {
         &self,
         run: &Run,
         values: &[V],
-        x: &[V],
         sink: &mut S,
     ) {
         let mut row = run.blocks.0 as usize * ROWS_PER_BLOCK;
-        let end = run.blocks.1 as usize * ROWS_PER_BLOCK;
         let mut start = self.row_ptr[row] as usize;
-        while row < end {
-            sink.row(row, 0, self.cols.dot_const::<V, W>(start, values, x));
-            sink.row(
-                row + 1,
-                1,
-                self.cols.dot_const::<V, W>(start + W, values, x),
-            );
-            sink.row(
-                row + 2,
-                2,
-                self.cols.dot_const::<V, W>(start + 2 * W, values, x),
-            );
-            sink.row(
-                row + 3,
-                3,
-                self.cols.dot_const::<V, W>(start + 3 * W, values, x),
-            );
+        for &ahead in &self.ahead[run.blocks.0 as usize..run.blocks.1 as usize] {
+            sink.need(ahead as usize);
+            // Written out: the slots must be constants.
+            let value = self.cols.dot_const::<V, W>(start, values, sink.operand());
+            sink.row(row, 0, value);
+            let value = self
+                .cols
+                .dot_const::<V, W>(start + W, values, sink.operand());
+            sink.row(row + 1, 1, value);
+            let value = self
+                .cols
+                .dot_const::<V, W>(start + 2 * W, values, sink.operand());
+            sink.row(row + 2, 2, value);
+            let value = self
+                .cols
+                .dot_const::<V, W>(start + 3 * W, values, sink.operand());
+            sink.row(row + 3, 3, value);
             row += ROWS_PER_BLOCK;
             start += ROWS_PER_BLOCK * W;
         }

@@ -24,7 +24,7 @@ use sparsebatch_formats::{Batch, CsrPatternRef};
 
 use crate::CpuError;
 use crate::outcome::{Criteria, Outcome};
-use crate::simd::{CpuScalar, Isa, Kernel, dispatch};
+use crate::simd::{CpuScalar, Isa, Kernel, dispatch, dispatch_narrow};
 use crate::symbolic::{self, DiagonalBlocks, FactorPattern, LowerPattern};
 use factored::{BlockJacobi, Ic0, LuOnPattern};
 use job::{Job, Slot};
@@ -260,7 +260,7 @@ impl LanePlan {
             lenient,
         };
         match (self.method, &class.factors) {
-            (LaneMethod::Lu, Factors::Lu(lu)) => self.go(lanes, direct::Direct { job, lu }),
+            (LaneMethod::Lu, Factors::Lu(lu)) => self.go_narrow(lanes, direct::Direct { job, lu }),
             (LaneMethod::Cg(_), factors) => match factors {
                 Factors::None => self.go(
                     lanes,
@@ -278,21 +278,21 @@ impl LanePlan {
                         },
                     );
                 }
-                Factors::Lu(lu) => self.go(
+                Factors::Lu(lu) => self.go_narrow(
                     lanes,
                     cg::Cg {
                         job,
                         precond: &**lu,
                     },
                 ),
-                Factors::Ic0(ic0) => self.go(
+                Factors::Ic0(ic0) => self.go_narrow(
                     lanes,
                     cg::Cg {
                         job,
                         precond: &**ic0,
                     },
                 ),
-                Factors::Blocks(blocks) => self.go(
+                Factors::Blocks(blocks) => self.go_narrow(
                     lanes,
                     cg::Cg {
                         job,
@@ -319,14 +319,14 @@ impl LanePlan {
                         },
                     );
                 }
-                Factors::Lu(lu) => self.go(
+                Factors::Lu(lu) => self.go_narrow(
                     lanes,
                     bicgstab::BiCgStab {
                         job,
                         precond: &**lu,
                     },
                 ),
-                Factors::Ic0(ic0) => self.go(
+                Factors::Ic0(ic0) => self.go_narrow(
                     lanes,
                     bicgstab::BiCgStab {
                         job,
@@ -334,7 +334,7 @@ impl LanePlan {
                     },
                 ),
                 Factors::Blocks(blocks) => {
-                    self.go(
+                    self.go_narrow(
                         lanes,
                         bicgstab::BiCgStab {
                             job,
@@ -348,6 +348,11 @@ impl LanePlan {
 
     fn go<T: CpuScalar, K: Kernel<T, Output = ()>>(&self, lanes: usize, kernel: K) {
         dispatch(self.isa, lanes, kernel);
+    }
+
+    /// For methods with factors.
+    fn go_narrow<T: CpuScalar, K: Kernel<T, Output = ()>>(&self, lanes: usize, kernel: K) {
+        dispatch_narrow(self.isa, lanes, kernel);
     }
 }
 

@@ -48,6 +48,8 @@ pub unsafe trait Vector: Copy + Send + Sync + 'static {
     fn neg_mul_add(self, a: Self, b: Self) -> Self;
     /// One bit per lane in which `self <= other`; clear for NaN.
     fn le(self, other: Self) -> u32;
+    /// The lanes whose bit is set; 0 in the others.
+    fn keep(self, lanes: u32) -> Self;
     /// `a * b + c` of one lane, rounded like [`Vector::mul_add`].
     fn scalar_mul_add(a: Self::Scalar, b: Self::Scalar, c: Self::Scalar) -> Self::Scalar;
 
@@ -74,16 +76,6 @@ pub unsafe trait Vector: Copy + Send + Sync + 'static {
     fn set(&mut self, lane: usize, value: Self::Scalar) {
         scalars_mut(std::slice::from_mut(self))[lane] = value;
     }
-
-    /// Replaces the lanes whose bit is set. For rare events, not for inner loops.
-    #[inline(always)]
-    fn replace(&mut self, lanes: u32, value: Self::Scalar) {
-        for lane in 0..Self::LANES {
-            if lanes >> lane & 1 == 1 {
-                self.set(lane, value);
-            }
-        }
-    }
 }
 
 /// All lanes of all vectors, in order: element `k` of lane `l` is at `k * LANES + l`.
@@ -101,6 +93,23 @@ pub(crate) fn scalars_mut<V: Vector>(vectors: &mut [V]) -> &mut [V::Scalar] {
     // SAFETY: as in `scalars`; every bit pattern written is valid for `V`, and the exclusive
     // borrow is that of `vectors`.
     unsafe { std::slice::from_raw_parts_mut(vectors.as_mut_ptr().cast(), vectors.len() * V::LANES) }
+}
+
+/// Several lanes of all vectors, each copied from its slice (element `k` of it to vector `k`).
+#[inline(always)]
+pub(crate) fn set_lanes<V: Vector>(vectors: &mut [V], sources: &[(usize, &[V::Scalar])]) {
+    // Eight vectors at a time, so that their cache lines are written by all lanes before they go.
+    const BLOCK: usize = 8;
+    let len = vectors.len();
+    let blocks = scalars_mut(vectors).chunks_mut(BLOCK * V::LANES);
+    for (start, block) in (0..len).step_by(BLOCK).zip(blocks) {
+        for &(lane, source) in sources {
+            let source = &source[start..(start + BLOCK).min(len)];
+            for (chunk, &value) in block.chunks_exact_mut(V::LANES).zip(source) {
+                chunk[lane] = value;
+            }
+        }
+    }
 }
 
 /// One lane of all vectors, each copied from `source` (element `k` of it to vector `k`).
@@ -308,36 +317,66 @@ impl CpuScalar for f64 {}
 /// # Panics
 /// When `isa` is not available on this machine.
 pub(crate) fn dispatch<T: CpuScalar, K: Kernel<T>>(isa: Isa, lanes: usize, kernel: K) -> K::Output {
+    match (isa, lanes) {
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx2 | Isa::Avx512, 2..=4) => avx2::<T::Avx2x4, K>(isa, kernel),
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx2, 9..) => avx2::<T::Avx2x16, K>(isa, kernel),
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx512, 9..) => avx512::<T::Avx512x16, K>(isa, kernel),
+        _ => dispatch_narrow(isa, lanes, kernel),
+    }
+}
+
+/// As [`dispatch`], with 1 or 8 lanes alone, for kernels that gain nothing by more choice: each
+/// width is compiled by itself, and the kernels are large.
+///
+/// # Panics
+/// When `isa` is not available on this machine.
+pub(crate) fn dispatch_narrow<T: CpuScalar, K: Kernel<T>>(
+    isa: Isa,
+    lanes: usize,
+    kernel: K,
+) -> K::Output {
+    match (isa, lanes) {
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx2 | Isa::Avx512, 0..=1) => avx2::<Fused<T>, K>(isa, kernel),
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx2, _) => avx2::<T::Avx2x8, K>(isa, kernel),
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx512, _) => avx512::<T::Avx512x8, K>(isa, kernel),
+        // The lanes of the baseline differ in nothing but their number.
+        _ => kernel.run::<Plain<T, 4>>(),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn avx2<V: Vector, K: Kernel<V::Scalar>>(isa: Isa, kernel: K) -> K::Output
+where
+    V::Scalar: CpuScalar,
+{
     assert!(
-        Isa::available().contains(&isa),
-        "{} is not available here",
+        isa >= Isa::Avx2 && Isa::available().contains(&isa),
+        "{} is not here",
         isa.name()
     );
-    match (isa, lanes) {
-        (Isa::Baseline, 0..=1) => kernel.run::<Plain<T, 1>>(),
-        (Isa::Baseline, _) => kernel.run::<Plain<T, 4>>(),
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: (1) both functions need AVX2 and FMA; (2) `Isa::available` lists AVX2 and
-        // AVX-512 only where these were detected, asserted above.
-        (_, 0..=1) => unsafe { x86::run_avx2::<Fused<T>, K>(kernel) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        (_, 2..=4) => unsafe { x86::run_avx2::<T::Avx2x4, K>(kernel) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        (Isa::Avx2, 5..=8) => unsafe { x86::run_avx2::<T::Avx2x8, K>(kernel) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        (Isa::Avx2, _) => unsafe { x86::run_avx2::<T::Avx2x16, K>(kernel) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: AVX-512F, AVX2 and FMA are needed and were detected.
-        (Isa::Avx512, 5..=8) => unsafe { x86::run_avx512::<T::Avx512x8, K>(kernel) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        (Isa::Avx512, _) => unsafe { x86::run_avx512::<T::Avx512x16, K>(kernel) },
-        #[cfg(not(target_arch = "x86_64"))]
-        _ => unreachable!("only the baseline is available"),
-    }
+    // SAFETY: (1) the function needs AVX2 and FMA; (2) `Isa::available` lists AVX2, and AVX-512
+    // after it, only where these were detected, asserted above.
+    unsafe { x86::run_avx2::<V, K>(kernel) }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn avx512<V: Vector, K: Kernel<V::Scalar>>(isa: Isa, kernel: K) -> K::Output
+where
+    V::Scalar: CpuScalar,
+{
+    assert!(
+        isa >= Isa::Avx512 && Isa::available().contains(&isa),
+        "{} is not here",
+        isa.name()
+    );
+    // SAFETY: as in `avx2`, with AVX-512F.
+    unsafe { x86::run_avx512::<V, K>(kernel) }
 }
 
 /// `N` lanes in plain Rust, without fused multiply-add.
@@ -417,6 +456,16 @@ unsafe impl<T: Scalar, const N: usize> Vector for Plain<T, N> {
         (0..N).fold(0, |bits, i| bits | u32::from(self.0[i] <= other.0[i]) << i)
     }
     #[inline(always)]
+    fn keep(self, lanes: u32) -> Self {
+        Self(std::array::from_fn(|i| {
+            if lanes >> i & 1 == 1 {
+                self.0[i]
+            } else {
+                T::ZERO
+            }
+        }))
+    }
+    #[inline(always)]
     fn scalar_mul_add(a: T, b: T, c: T) -> T {
         a * b + c
     }
@@ -465,6 +514,10 @@ unsafe impl<T: Scalar> Vector for Fused<T> {
         u32::from(self.0 <= other.0)
     }
     #[inline(always)]
+    fn keep(self, lanes: u32) -> Self {
+        if lanes & 1 == 1 { self } else { Self::zero() }
+    }
+    #[inline(always)]
     fn scalar_mul_add(a: T, b: T, c: T) -> T {
         a.mul_add(b, c)
     }
@@ -491,6 +544,12 @@ unsafe impl<V: Vector, const N: usize> Vector for Wide<V, N> {
         (0..N).fold(0, |bits, i| {
             bits | self.0[i].le(other.0[i]) << (i * V::LANES)
         })
+    }
+    #[inline(always)]
+    fn keep(self, lanes: u32) -> Self {
+        Self(std::array::from_fn(|i| {
+            self.0[i].keep(lanes >> (i * V::LANES))
+        }))
     }
     #[inline(always)]
     fn scalar_mul_add(a: V::Scalar, b: V::Scalar, c: V::Scalar) -> V::Scalar {
