@@ -179,9 +179,9 @@ fn solve<T: CpuScalar>(
     x0: Option<Vec<T>>,
     options: &SolveOptions,
 ) -> Result<Solved, CliError> {
-    let solver = BatchSolver::new(batch, options)?;
+    let mut solver = BatchSolver::new(batch, options)?;
     let mut x = x0.unwrap_or_else(|| vec![T::ZERO; b.len()]);
-    let report = solver.solve(&b, &mut x)?;
+    let report = solver.solve(batch, &b, &mut x)?;
     Ok(Solved {
         x: x.into_iter().map(T::to_f64).collect(),
         report,
