@@ -17,9 +17,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..SolveOptions::default()
     };
     // What depends on the pattern alone is done once; solve as often as you like.
-    let solver = BatchSolver::new(&systems.batch, &options)?;
+    let mut solver = BatchSolver::new(&systems.batch, &options)?;
     let mut x = vec![0.0; systems.rhs.len()];
-    let report = solver.solve(&systems.rhs, &mut x)?;
+    let report = solver.solve(&systems.batch, &systems.rhs, &mut x)?;
 
     let (least, mean, most) = report.iterations();
     println!(

@@ -101,6 +101,8 @@ fn solutions_and_history_are_written() {
     let run = folder.run(&[
         "solve",
         "p.batch",
+        "--solver",
+        "cg",
         "--output",
         "x.npz",
         "--history",
@@ -278,7 +280,7 @@ fn copies_are_solved_and_perturbed_reproducibly() {
 #[test]
 fn f32_and_one_thread_and_plans_solve_too() {
     let options: [&[&str]; 5] = [
-        &["--precision", "f32"],
+        &["--precision", "f32", "--rtol", "1e-4"],
         &["--threads", "1"],
         &["--kernel", "rows"],
         &["--format", "ell"],

@@ -25,7 +25,7 @@ pub(crate) struct SolveArgs {
     input: InputArgs,
     #[command(flatten)]
     machine: MachineArgs,
-    /// Method; `auto` decides by symmetry
+    /// Method; `auto` decides by fill (lu), then symmetry (cg), else takes bicgstab
     #[arg(long, value_parser = named(Method::NAMES), default_value = "auto")]
     solver: Method,
     /// Preconditioner; `auto` is Jacobi with 1 in the place of zero diagonal entries
@@ -179,9 +179,9 @@ fn solve<T: CpuScalar>(
     x0: Option<Vec<T>>,
     options: &SolveOptions,
 ) -> Result<Solved, CliError> {
-    let solver = BatchSolver::new(batch, options)?;
+    let mut solver = BatchSolver::new(batch, options)?;
     let mut x = x0.unwrap_or_else(|| vec![T::ZERO; b.len()]);
-    let report = solver.solve(&b, &mut x)?;
+    let report = solver.solve(batch, &b, &mut x)?;
     Ok(Solved {
         x: x.into_iter().map(T::to_f64).collect(),
         report,
