@@ -25,10 +25,8 @@ fn uniform() -> BatchCsr<f64> {
 
 /// A ragged batch: Laplacians of different sizes and scattered matrices.
 fn ragged() -> RaggedCsr<f64> {
-    let kinds: Vec<Csr<f64>> = (4..32)
-        .map(common::laplace5)
-        .chain((1..16).map(|i| common::scattered(40 * i)))
-        .collect();
+    let kinds: Vec<Csr<f64>> =
+        (4..32).map(common::laplace5).chain((1..16).map(|i| common::scattered(40 * i))).collect();
     let mut batch = RaggedCsr::new();
     for item in 0..ITEMS {
         batch.push(kinds[item * 7 % kinds.len()].view());
@@ -48,21 +46,13 @@ fn ours<'a, S>(
     S: Copy + Into<sparsebatch_cpu_ref::PlanSource<'a, f64>>,
 {
     let mut group = criterion.benchmark_group(format!("batch_spmv/{name}"));
-    println!(
-        "{name}: {ITEMS} items, {nnz} entries, {} flops a product",
-        2 * nnz
-    );
+    println!("{name}: {ITEMS} items, {nnz} entries, {} flops a product", 2 * nnz);
     for &layout in layouts {
         for (kernel_name, format, kernel) in common::KERNELS {
             if matches!(kernel, KernelChoice::Blocks | KernelChoice::Runs) {
                 continue;
             }
-            let options = SpmvOptions {
-                format,
-                kernel,
-                layout,
-                ..SpmvOptions::default()
-            };
+            let options = SpmvOptions { format, kernel, layout, ..SpmvOptions::default() };
             let plan = match SpmvPlan::new(source, &options) {
                 Ok(plan) => plan,
                 Err(error) => {
@@ -80,9 +70,7 @@ fn ours<'a, S>(
                 oracle(&x, &mut expected);
                 common::check_close(kernel_name, &expected, &y);
             }
-            group.throughput(Throughput::BytesDecimal(
-                plan.explain().product_bytes as u64,
-            ));
+            group.throughput(Throughput::BytesDecimal(plan.explain().product_bytes as u64));
             let id = BenchmarkId::new(format!("sparsebatch {layout:?}"), kernel_name);
             group.bench_function(id, |b| b.iter(|| plan.apply(1.0, &x, 0.0, &mut y)));
         }
@@ -93,10 +81,7 @@ fn ours<'a, S>(
 /// The peers, item by item; rayon shares the items.
 fn theirs(criterion: &mut Criterion, name: &str, items: &[Csr<f64>]) {
     let mut group = criterion.benchmark_group(format!("batch_spmv/{name}"));
-    let bytes: usize = items
-        .iter()
-        .map(|a| a.bytes() + 8 * (a.nrows() + a.ncols()))
-        .sum();
+    let bytes: usize = items.iter().map(|a| a.bytes() + 8 * (a.nrows() + a.ncols())).sum();
     group.throughput(Throughput::BytesDecimal(bytes as u64));
     let mut slots: Vec<PeerItem> = items.par_iter().map(PeerItem::new).collect();
     for (peer, product) in PEER_PRODUCTS {

@@ -11,10 +11,7 @@ use sparsebatch_cpu_ref::{FormatChoice, KernelChoice, SpmvOptions, SpmvPlan};
 use sparsebatch_formats::Csr;
 
 fn cases() -> [(&'static str, Csr<f64>); 2] {
-    [
-        ("laplace7_100", common::laplace7(100)),
-        ("scattered_100k", common::scattered(100_000)),
-    ]
+    [("laplace7_100", common::laplace7(100)), ("scattered_100k", common::scattered(100_000))]
 }
 
 fn products(criterion: &mut Criterion) {
@@ -36,11 +33,7 @@ fn products(criterion: &mut Criterion) {
         group.bench_function("triad, 24 bytes an element", |b| b.iter(|| triad.run()));
 
         for (name, format, kernel) in common::KERNELS {
-            let options = SpmvOptions {
-                format,
-                kernel,
-                ..SpmvOptions::default()
-            };
+            let options = SpmvOptions { format, kernel, ..SpmvOptions::default() };
             let plan = match SpmvPlan::new(&a, &options) {
                 Ok(plan) => plan,
                 Err(error) => {
@@ -51,9 +44,7 @@ fn products(criterion: &mut Criterion) {
             plan.apply(1.0, &x, 0.0, &mut y).expect("lengths fit");
             common::check(name, &a, &x, &expected, &y);
             println!("{name}: {}", plan.explain());
-            group.throughput(Throughput::BytesDecimal(
-                plan.explain().product_bytes as u64,
-            ));
+            group.throughput(Throughput::BytesDecimal(plan.explain().product_bytes as u64));
             group.bench_function(BenchmarkId::new("sparsebatch", name), |b| {
                 b.iter(|| plan.apply(1.0, &x, 0.0, &mut y));
             });
@@ -81,11 +72,7 @@ fn plans(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("plan/laplace7_100");
     group.throughput(Throughput::Elements(a.nnz() as u64));
     for (name, format, kernel) in common::KERNELS {
-        let options = SpmvOptions {
-            format,
-            kernel,
-            ..SpmvOptions::default()
-        };
+        let options = SpmvOptions { format, kernel, ..SpmvOptions::default() };
         group.bench_function(BenchmarkId::new("new", name), |b| {
             b.iter(|| SpmvPlan::new(&a, &options));
         });

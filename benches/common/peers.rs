@@ -47,9 +47,7 @@ pub(crate) type Peer = (&'static str, fn(&mut PeerItem));
 
 /// The peers; all of them sequential.
 pub(crate) const PEER_PRODUCTS: [Peer; 4] = [
-    ("plain loop", |item| {
-        common::plain_loop(&item.csr, &item.x, &mut item.y)
-    }),
+    ("plain loop", |item| common::plain_loop(&item.csr, &item.x, &mut item.y)),
     ("sprs", |item| {
         item.y.fill(0.0);
         sprs::prod::mul_acc_mat_vec_csr(item.sprs.view(), &item.x[..], &mut item.y[..]);

@@ -31,18 +31,13 @@ fn cases() -> [Case; 3] {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|a| a != "--bench")
-        .collect();
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["write", dir] => write(Path::new(dir)),
         ["measure", dir, threads] => {
             let threads = threads.parse()?;
             // The pool of all calls, so that no call crosses from one pool to another.
-            rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build_global()?;
+            rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
             measure(Path::new(dir), threads)
         }
         _ => {
@@ -84,11 +79,7 @@ fn measure(dir: &Path, threads: usize) -> Result<(), Box<dyn Error>> {
         let mut y = vec![0.0; a.nrows()];
         let mut triad = Triad::new(2 * a.nrows());
         for (name, format, kernel) in common::KERNELS {
-            let options = SpmvOptions {
-                format,
-                kernel,
-                ..SpmvOptions::default()
-            };
+            let options = SpmvOptions { format, kernel, ..SpmvOptions::default() };
             let plan = match SpmvPlan::new(&a, &options) {
                 Ok(plan) => plan,
                 Err(error) => {

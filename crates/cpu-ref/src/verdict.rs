@@ -48,20 +48,12 @@ pub enum Stop {
 impl Stop {
     /// A quantity that must not vanish did: a breakdown, or, when it is not finite, numbers lost.
     pub fn broken<T: Scalar>(value: T, status: Status) -> Self {
-        if value.is_finite() {
-            Self::Broken(status)
-        } else {
-            Self::Failed(Status::NonFinite)
-        }
+        if value.is_finite() { Self::Broken(status) } else { Self::Failed(Status::NonFinite) }
     }
 
     /// As [`Stop::broken`], where a restart is of no use.
     pub fn failed<T: Scalar>(value: T, status: Status) -> Self {
-        Self::Failed(if value.is_finite() {
-            status
-        } else {
-            Status::NonFinite
-        })
+        Self::Failed(if value.is_finite() { status } else { Status::NonFinite })
     }
 }
 
@@ -82,10 +74,8 @@ impl<T: Scalar> System<'_, T> {
     pub fn enter(&self, x: &mut [T], r: &mut [T]) -> Entry {
         let rhs_norm = norm2(self.b);
         let criteria = self.criteria;
-        let threshold = criteria
-            .abs_tol
-            .get(self.number)
-            .max(criteria.rel_tol.get(self.number) * rhs_norm);
+        let threshold =
+            criteria.abs_tol.get(self.number).max(criteria.rel_tol.get(self.number) * rhs_norm);
         if rhs_norm == 0.0 {
             x.fill(T::ZERO);
         }
@@ -107,12 +97,7 @@ impl<T: Scalar> System<'_, T> {
         } else {
             None
         };
-        Entry {
-            rhs_norm,
-            threshold,
-            residual_norm,
-            status,
-        }
+        Entry { rhs_norm, threshold, residual_norm, status }
     }
 
     /// Recomputes `r = b - A x` and holds it against the threshold and the floor.
@@ -124,11 +109,7 @@ impl<T: Scalar> System<'_, T> {
                 let magnitude = residual_magnitude(self.pattern, self.values, x, self.b);
                 residual_norm <= floor * T::EPSILON.to_f64() * magnitude
             });
-        Check {
-            residual_norm,
-            passed,
-            floor_passed,
-        }
+        Check { residual_norm, passed, floor_passed }
     }
 }
 
@@ -142,11 +123,7 @@ impl Entry {
             residual_norm: self.residual_norm,
             rhs_norm: self.rhs_norm,
             accepted_by_floor: false,
-            history: if history {
-                vec![self.residual_norm]
-            } else {
-                Vec::new()
-            },
+            history: if history { vec![self.residual_norm] } else { Vec::new() },
         }
     }
 }

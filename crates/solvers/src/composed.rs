@@ -86,9 +86,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
     /// The outcomes, once no system is active.
     pub(crate) fn finish(self) -> Vec<Outcome> {
         let outcomes = self.outcomes.into_iter();
-        outcomes
-            .map(|o| o.expect("the iterations end when no system is active"))
-            .collect()
+        outcomes.map(|o| o.expect("the iterations end when no system is active")).collect()
     }
 
     fn systems(&self) -> usize {
@@ -115,13 +113,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
         };
         let pattern = self.batch.pattern(item);
         let b = &self.b[self.range(number)];
-        f(&System {
-            number,
-            pattern,
-            values,
-            b,
-            criteria: self.criteria,
-        })
+        f(&System { number, pattern, values, b, criteria: self.criteria })
     }
 
     fn iterations_left(&self, system: usize) -> bool {
@@ -189,11 +181,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
             on.spmv(&p, &mut ap)?;
             on.dot(&self.active, &ap, &p, &mut curvature);
             for s in 0..systems {
-                alpha[s] = if curvature[s] > T::ZERO {
-                    rho[s] / curvature[s]
-                } else {
-                    T::ZERO
-                };
+                alpha[s] = if curvature[s] > T::ZERO { rho[s] / curvature[s] } else { T::ZERO };
                 minus_alpha[s] = -alpha[s];
             }
             on.axpby(&self.active, &alpha, &p, &ones, x);
@@ -223,11 +211,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
             on.dot(&self.active, &self.r, &z, &mut rz);
             self.fail_unless_positive(&rz, x);
             for s in 0..systems {
-                beta[s] = if restarted[s] {
-                    T::ZERO
-                } else {
-                    rz[s] / rho[s]
-                };
+                beta[s] = if restarted[s] { T::ZERO } else { rz[s] / rho[s] };
                 rho[s] = rz[s];
             }
             on.axpby(&self.active, &ones, &z, &beta, &mut p);
@@ -257,14 +241,8 @@ impl<'a, T: Scalar> Composed<'a, T> {
         let ones = vec![T::ONE; systems];
         let (mut rho, mut beta, mut omega, mut shadow_square) =
             (scalars(), scalars(), scalars(), scalars());
-        let (mut shadow_v, mut ss, mut ts, mut tt, mut rr, mut next) = (
-            scalars(),
-            scalars(),
-            scalars(),
-            scalars(),
-            scalars(),
-            scalars(),
-        );
+        let (mut shadow_v, mut ss, mut ts, mut tt, mut rr, mut next) =
+            (scalars(), scalars(), scalars(), scalars(), scalars(), scalars());
         let (mut alpha, mut minus) = (scalars(), scalars());
         let tiny = T::EPSILON * T::EPSILON;
         on.copy(&self.active, &self.r, &mut shadow);

@@ -71,10 +71,7 @@ pub struct BatchSolver<T> {
 
 enum Prepared<T> {
     Fused(Box<dyn AnalysedSolve<T>>),
-    Composed {
-        plan: Box<SpmvPlan<T>>,
-        analysis: LanePlan,
-    },
+    Composed { plan: Box<SpmvPlan<T>>, analysis: LanePlan },
 }
 
 impl<T: CpuScalar> BatchSolver<T> {
@@ -114,10 +111,7 @@ impl<T: CpuScalar> BatchSolver<T> {
                 let Step::Lanes(method) = step(&choice, options) else {
                     unreachable!("the first step runs in lanes")
                 };
-                let spmv = sparsebatch_cpu_ref::SpmvOptions {
-                    nrhs: options.nrhs,
-                    ..spmv.clone()
-                };
+                let spmv = sparsebatch_cpu_ref::SpmvOptions { nrhs: options.nrhs, ..spmv.clone() };
                 let plan = Box::new(SpmvPlan::new(batch, &spmv)?);
                 let analysis = LanePlan::new(batch, method, LaneOptions::default(), None)?;
                 Prepared::Composed { plan, analysis }
@@ -126,14 +120,7 @@ impl<T: CpuScalar> BatchSolver<T> {
         let first = step(&choice, options);
         let plan_time = start.elapsed();
         let nitems = batch.nitems();
-        Ok(Self {
-            options: options.clone(),
-            choice,
-            first,
-            nitems,
-            engine,
-            plan_time,
-        })
+        Ok(Self { options: options.clone(), choice, first, nitems, engine, plan_time })
     }
 
     /// Solves every system; `x` holds the initial guesses on entry and the solutions on return.
@@ -168,10 +155,7 @@ impl<T: CpuScalar> BatchSolver<T> {
         };
         let mut systems: Vec<SystemReport> = outcomes
             .into_iter()
-            .map(|outcome| SystemReport {
-                outcome,
-                rung: Rung::First,
-            })
+            .map(|outcome| SystemReport { outcome, rung: Rung::First })
             .collect();
         if self.options.fallback {
             let ladder = Ladder {
@@ -224,10 +208,7 @@ impl<T: CpuScalar> BatchSolver<T> {
 }
 
 /// Runs the composed solver.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "called once, with the pieces of one solve"
-)]
+#[expect(clippy::too_many_arguments, reason = "called once, with the pieces of one solve")]
 fn composed<T: CpuScalar>(
     batch: &Batch<T>,
     nrhs: usize,

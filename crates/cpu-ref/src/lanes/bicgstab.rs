@@ -19,7 +19,7 @@
 
 use super::cg::dot;
 use super::job::{Job, Lanes, Verdict, ones};
-use super::matrix::{Dot, ROWS_PER_BLOCK, RowSink, scalar_dot};
+use super::matrix::{Dot, ROWS_PER_BLOCK, RowSink, block, scalar_dot, set_block};
 use super::precond::LanePrecond;
 use crate::outcome::Status;
 use crate::simd::{CpuScalar, Kernel, Vector, lane, set_lane};
@@ -33,7 +33,6 @@ pub(crate) struct BiCgStab<'a, T, P> {
 
 /// `v = A p^` and `r^'v`.
 struct FirstProduct<'v, V> {
-    p_hat: &'v [V],
     shadow: &'v [V],
     v: &'v mut [V],
     dot: Dot<V>,
@@ -41,23 +40,19 @@ struct FirstProduct<'v, V> {
 
 impl<V: Vector> RowSink<V> for FirstProduct<'_, V> {
     #[inline(always)]
-    fn operand(&self) -> &[V] {
-        self.p_hat
+    fn block(&mut self, row: usize, values: [V; ROWS_PER_BLOCK]) {
+        set_block(self.v, row, values);
+        self.dot.add_block(values, block(self.shadow, row));
     }
     #[inline(always)]
-    fn rotate(&mut self) {
-        self.dot.rotate();
-    }
-    #[inline(always)]
-    fn row(&mut self, row: usize, slot: usize, value: V) {
+    fn row(&mut self, row: usize, value: V) {
         self.v[row] = value;
-        self.dot.add(slot, value, self.shadow[row]);
+        self.dot.add(row % ROWS_PER_BLOCK, value, self.shadow[row]);
     }
 }
 
 /// `t = A s^`, `t's` and `t't`.
 struct SecondProduct<'v, V> {
-    s_hat: &'v [V],
     s: &'v [V],
     t: &'v mut [V],
     ts: Dot<V>,
@@ -66,19 +61,16 @@ struct SecondProduct<'v, V> {
 
 impl<V: Vector> RowSink<V> for SecondProduct<'_, V> {
     #[inline(always)]
-    fn operand(&self) -> &[V] {
-        self.s_hat
+    fn block(&mut self, row: usize, values: [V; ROWS_PER_BLOCK]) {
+        set_block(self.t, row, values);
+        self.ts.add_block(values, block(self.s, row));
+        self.tt.add_block(values, values);
     }
     #[inline(always)]
-    fn rotate(&mut self) {
-        self.ts.rotate();
-        self.tt.rotate();
-    }
-    #[inline(always)]
-    fn row(&mut self, row: usize, slot: usize, value: V) {
+    fn row(&mut self, row: usize, value: V) {
         self.t[row] = value;
-        self.ts.add(slot, value, self.s[row]);
-        self.tt.add(slot, value, value);
+        self.ts.add(row % ROWS_PER_BLOCK, value, self.s[row]);
+        self.tt.add(row % ROWS_PER_BLOCK, value, value);
     }
 }
 
@@ -128,13 +120,8 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
             s_hat: hat(),
         };
         let zero = V::zero();
-        let mut c = Scalars {
-            threshold: zero,
-            rho: zero,
-            shadow_square: zero,
-            beta: zero,
-            omega: zero,
-        };
+        let mut c =
+            Scalars { threshold: zero, rho: zero, shadow_square: zero, beta: zero, omega: zero };
         let largest = V::splat(T::MAX);
         let tiny = V::splat(T::EPSILON * T::EPSILON);
         loop {
@@ -153,13 +140,8 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
                 self.precond.apply(&mut m, &v.p, &mut v.p_hat);
             }
             let p_hat = if P::IDENTITY { &v.p } else { &v.p_hat };
-            let mut sink = FirstProduct {
-                p_hat,
-                shadow: &v.shadow,
-                v: &mut v.v,
-                dot: Dot::new(),
-            };
-            matrix.product(&v.a, &mut sink);
+            let mut sink = FirstProduct { shadow: &v.shadow, v: &mut v.v, dot: Dot::new() };
+            matrix.product(&v.a, p_hat, &mut sink);
             let shadow_v = sink.dot.sum();
             let bad_alpha = !(zero.lt(shadow_v) | shadow_v.lt(zero)) & lanes.active;
             // Lanes that are empty or break down stand still.
@@ -171,19 +153,11 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
                 self.precond.apply(&mut m, &v.r, &mut v.s_hat);
             }
             let s_hat = if P::IDENTITY { &v.r } else { &v.s_hat };
-            let mut sink = SecondProduct {
-                s_hat,
-                s: &v.r,
-                t: &mut v.t,
-                ts: Dot::new(),
-                tt: Dot::new(),
-            };
-            matrix.product(&v.a, &mut sink);
+            let mut sink = SecondProduct { s: &v.r, t: &mut v.t, ts: Dot::new(), tt: Dot::new() };
+            matrix.product(&v.a, s_hat, &mut sink);
             let (ts, tt) = (sink.ts.sum(), sink.tt.sum());
             let bad_omega = !((zero.lt(ts) | ts.lt(zero)) & zero.lt(tt)) & lanes.active & !half;
-            c.omega = ts
-                .div(tt)
-                .keep(lanes.active & !(half | bad_omega | bad_alpha));
+            c.omega = ts.div(tt).keep(lanes.active & !(half | bad_omega | bad_alpha));
 
             let (rr, rho) = full_step::<T, P, V>(&mut v, alpha, c.omega);
             lanes.step += 1;
@@ -348,12 +322,7 @@ fn full_step<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     alpha: V,
     omega: V,
 ) -> (V, V) {
-    let mut step = FullStep {
-        alpha,
-        omega,
-        rr: Dot::new(),
-        rho: Dot::new(),
-    };
+    let mut step = FullStep { alpha, omega, rr: Dot::new(), rho: Dot::new() };
     let p_hat = if P::IDENTITY { &v.p } else { &v.p_hat };
     let (xs, x_rest) = v.x.as_chunks_mut::<ROWS_PER_BLOCK>();
     let (rs, r_rest) = v.r.as_chunks_mut::<ROWS_PER_BLOCK>();
@@ -365,21 +334,10 @@ fn full_step<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     for (i, ((((x, r), p), t), h)) in blocks {
         for slot in 0..ROWS_PER_BLOCK {
             let s_hat = if P::IDENTITY { r[slot] } else { ss[i][slot] };
-            step.row(
-                slot,
-                &mut x[slot],
-                &mut r[slot],
-                [p[slot], s_hat, t[slot], h[slot]],
-            );
+            step.row(slot, &mut x[slot], &mut r[slot], [p[slot], s_hat, t[slot], h[slot]]);
         }
     }
-    let rest = x_rest
-        .iter_mut()
-        .zip(r_rest)
-        .zip(p_rest)
-        .zip(t_rest)
-        .zip(h_rest)
-        .enumerate();
+    let rest = x_rest.iter_mut().zip(r_rest).zip(p_rest).zip(t_rest).zip(h_rest).enumerate();
     for (slot, ((((x, r), &p), &t), &h)) in rest {
         let s_hat = if P::IDENTITY { *r } else { s_rest[slot] };
         step.row(slot, x, r, [p, s_hat, t, h]);

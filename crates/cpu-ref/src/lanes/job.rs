@@ -90,11 +90,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         let lanes = self.occupants.len() as u32;
         let vacant = !self.active & ((1u64 << lanes) - 1) as u32;
         let enough = self.active == 0 || early && 2 * vacant.count_ones() >= lanes;
-        if enough && !self.job.queue.is_empty() {
-            vacant
-        } else {
-            0
-        }
+        if enough && !self.job.queue.is_empty() { vacant } else { 0 }
     }
 
     /// Fills lanes with systems from the queue that need iterations: values into `a`, initial
@@ -178,11 +174,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
             start: self.step,
             deadline: self.step + u64::from(criteria.max_iters.get(slot.system)),
             restarts: 0,
-            history: if criteria.history {
-                vec![entry.residual_norm]
-            } else {
-                Vec::new()
-            },
+            history: if criteria.history { vec![entry.residual_norm] } else { Vec::new() },
             slot,
         };
         Some((occupant, threshold * threshold))
@@ -190,9 +182,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
 
     fn scale_residual(&mut self, lane: usize, exponent: i32) {
         let (nrows, factor) = (self.job.matrix.nrows(), T::from_f64(pow2(exponent)));
-        self.residuals[lane * nrows..(lane + 1) * nrows]
-            .iter_mut()
-            .for_each(|v| *v *= factor);
+        self.residuals[lane * nrows..(lane + 1) * nrows].iter_mut().for_each(|v| *v *= factor);
     }
 
     /// Calls `f` with a system and the residual of a lane.
@@ -213,18 +203,9 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
                 &self.values
             }
         };
-        let system = System {
-            number,
-            pattern,
-            values,
-            b,
-            criteria: self.job.criteria,
-        };
+        let system = System { number, pattern, values, b, criteria: self.job.criteria };
         let nrows = pattern.nrows();
-        f(
-            &system,
-            &mut self.residuals[lane * nrows..(lane + 1) * nrows],
-        )
+        f(&system, &mut self.residuals[lane * nrows..(lane + 1) * nrows])
     }
 
     /// Records the residual norms of the active lanes, given their squares.
@@ -266,9 +247,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         for (x, value) in occupant.slot.x.iter_mut().zip(solution) {
             *x = value * up;
         }
-        let Occupant {
-            slot, threshold, ..
-        } = &occupant;
+        let Occupant { slot, threshold, .. } = &occupant;
         let check = self.with_system(lane, slot.system, slot.b, |system, residual| {
             system.check(*threshold, slot.x, residual)
         });
@@ -290,13 +269,8 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
             history: std::mem::take(&mut occupant.history),
         });
         self.active &= !(1 << lane);
-        self.next_deadline = self
-            .occupants
-            .iter()
-            .flatten()
-            .map(|o| o.deadline)
-            .min()
-            .unwrap_or(u64::MAX);
+        self.next_deadline =
+            self.occupants.iter().flatten().map(|o| o.deadline).min().unwrap_or(u64::MAX);
         Verdict::Ended
     }
 }

@@ -25,11 +25,13 @@ impl<V: Vector> Dot<V> {
         self.0[slot] = a.mul_add(b, self.0[slot]);
     }
 
-    /// Moves the partial sums on by one, so that slot 0 is the next row's.
+    /// Adds four products, each to its partial sum.
     #[inline(always)]
-    pub(crate) fn rotate(&mut self) {
-        let [a, b, c, d] = self.0;
-        self.0 = [b, c, d, a];
+    pub(crate) fn add_block(&mut self, a: [V; ROWS_PER_BLOCK], b: [V; ROWS_PER_BLOCK]) {
+        self.add(0, a[0], b[0]);
+        self.add(1, a[1], b[1]);
+        self.add(2, a[2], b[2]);
+        self.add(3, a[3], b[3]);
     }
 
     #[inline(always)]
@@ -52,21 +54,13 @@ pub(crate) fn scalar_dot<V: Vector>(
     (sums[0] + sums[1]) + (sums[2] + sums[3])
 }
 
-/// Provides the operand of a product and takes its rows as they are computed.
+/// Takes the rows of a product as they are computed.
 pub(crate) trait RowSink<V> {
-    /// Makes sure that the first `rows` elements of the operand are there.
-    #[inline(always)]
-    fn need(&mut self, _rows: usize) {}
+    /// `values` are the rows `row..row + 4` of the product; `row mod 4` is 0.
+    fn block(&mut self, row: usize, values: [V; ROWS_PER_BLOCK]);
 
-    /// The operand.
-    fn operand(&self) -> &[V];
-
-    /// `value` is row `row` of the product; `slot` is `row mod 4`, or 0 where rows come singly,
-    /// each followed by a `rotate`.
-    fn row(&mut self, row: usize, slot: usize, value: V);
-
-    /// Moves the sums on by one row.
-    fn rotate(&mut self);
+    /// One of the last rows, fewer than four.
+    fn row(&mut self, row: usize, value: V);
 }
 
 /// Consecutive blocks whose rows all have `width` entries, or any lengths when `width` is `None`.
@@ -84,8 +78,6 @@ pub(crate) struct LaneMatrix {
     /// Position of each row's diagonal entry, or `u32::MAX`.
     diag: Vec<u32>,
     runs: Vec<Run>,
-    /// For each block of rows, one past the largest column in it and the blocks before it.
-    ahead: Vec<u32>,
 }
 
 /// Rows of up to this many entries have a loop of constant length.
@@ -108,29 +100,10 @@ impl LaneMatrix {
             let width = equal.then_some(first as u8);
             match runs.last_mut() {
                 Some(run) if run.width == width => run.blocks.1 = block as u32 + 1,
-                _ => runs.push(Run {
-                    blocks: (block as u32, block as u32 + 1),
-                    width,
-                }),
+                _ => runs.push(Run { blocks: (block as u32, block as u32 + 1), width }),
             }
         }
-        let mut largest = 0;
-        let ahead = (0..pattern.nrows() / ROWS_PER_BLOCK)
-            .map(|block| {
-                for row in block * ROWS_PER_BLOCK..(block + 1) * ROWS_PER_BLOCK {
-                    let last = pattern.col_idx()[pattern.row(row)].last();
-                    largest = largest.max(last.map_or(0, |&col| col as u32 + 1));
-                }
-                largest
-            })
-            .collect();
-        Self {
-            row_ptr,
-            cols,
-            diag,
-            runs,
-            ahead,
-        }
+        Self { row_ptr, cols, diag, runs }
     }
 
     /// Whether this is the pattern it was made from.
@@ -157,53 +130,45 @@ impl LaneMatrix {
 
     /// Computes `A x` row by row; each row's products are added in ascending column order from 0.
     #[inline(always)]
-    pub(crate) fn product<V: Vector, S: RowSink<V>>(&self, values: &[V], sink: &mut S) {
+    pub(crate) fn product<V: Vector, S: RowSink<V>>(&self, values: &[V], x: &[V], sink: &mut S) {
         for run in &self.runs {
             match run.width {
-                Some(1) => self.blocks_const::<V, S, 1>(run, values, sink),
-                Some(2) => self.blocks_const::<V, S, 2>(run, values, sink),
-                Some(3) => self.blocks_const::<V, S, 3>(run, values, sink),
-                Some(4) => self.blocks_const::<V, S, 4>(run, values, sink),
-                Some(5) => self.blocks_const::<V, S, 5>(run, values, sink),
-                Some(7) => self.blocks_const::<V, S, 7>(run, values, sink),
-                Some(9) => self.blocks_const::<V, S, 9>(run, values, sink),
+                Some(1) => self.blocks_const::<V, S, 1>(run, values, x, sink),
+                Some(2) => self.blocks_const::<V, S, 2>(run, values, x, sink),
+                Some(3) => self.blocks_const::<V, S, 3>(run, values, x, sink),
+                Some(4) => self.blocks_const::<V, S, 4>(run, values, x, sink),
+                Some(5) => self.blocks_const::<V, S, 5>(run, values, x, sink),
+                Some(7) => self.blocks_const::<V, S, 7>(run, values, x, sink),
+                Some(9) => self.blocks_const::<V, S, 9>(run, values, x, sink),
                 _ => {
-                    for block in run.blocks.0..run.blocks.1 {
-                        sink.need(self.ahead[block as usize] as usize);
-                        let row = block as usize * ROWS_PER_BLOCK;
-                        for row in row..row + ROWS_PER_BLOCK {
-                            self.row(row, values, sink);
+                    for block in run.blocks.0 as usize..run.blocks.1 as usize {
+                        let first = block * ROWS_PER_BLOCK;
+                        let mut rows = [V::zero(); ROWS_PER_BLOCK];
+                        for (row, value) in (first..).zip(&mut rows) {
+                            *value = self.row(row, values, x);
                         }
+                        sink.block(first, rows);
                     }
                 }
             }
         }
-        let rest = self.nrows() / ROWS_PER_BLOCK * ROWS_PER_BLOCK;
-        sink.need(self.nrows());
-        for row in rest..self.nrows() {
-            self.row(row, values, sink);
-        }
-        for _ in self.nrows()..self.nrows().next_multiple_of(ROWS_PER_BLOCK) {
-            sink.rotate();
+        for row in self.nrows() / ROWS_PER_BLOCK * ROWS_PER_BLOCK..self.nrows() {
+            sink.row(row, self.row(row, values, x));
         }
     }
 
     /// One row of any length.
     #[inline(always)]
-    fn row<V: Vector, S: RowSink<V>>(&self, row: usize, values: &[V], sink: &mut S) {
+    fn row<V: Vector>(&self, row: usize, values: &[V], x: &[V]) -> V {
         let range = self.row_ptr[row] as usize..self.row_ptr[row + 1] as usize;
-        let (start, x) = (range.start, sink.operand());
-        let value = match range.len() {
-            2 => self.cols.dot_const::<V, 2>(start, values, x),
-            3 => self.cols.dot_const::<V, 3>(start, values, x),
-            4 => self.cols.dot_const::<V, 4>(start, values, x),
-            5 => self.cols.dot_const::<V, 5>(start, values, x),
-            6 => self.cols.dot_const::<V, 6>(start, values, x),
-            7 => self.cols.dot_const::<V, 7>(start, values, x),
+        match range.len() {
+            3 => self.cols.dots::<V, 1, 3>(range.start, values, x)[0],
+            4 => self.cols.dots::<V, 1, 4>(range.start, values, x)[0],
+            5 => self.cols.dots::<V, 1, 5>(range.start, values, x)[0],
+            6 => self.cols.dots::<V, 1, 6>(range.start, values, x)[0],
+            7 => self.cols.dots::<V, 1, 7>(range.start, values, x)[0],
             _ => self.cols.dot(range, values, x, V::zero()),
-        };
-        sink.row(row, 0, value);
-        sink.rotate();
+        }
     }
 
     #[inline(always)]
@@ -211,29 +176,29 @@ impl LaneMatrix {
         &self,
         run: &Run,
         values: &[V],
+        x: &[V],
         sink: &mut S,
     ) {
         let mut row = run.blocks.0 as usize * ROWS_PER_BLOCK;
         let mut start = self.row_ptr[row] as usize;
-        for &ahead in &self.ahead[run.blocks.0 as usize..run.blocks.1 as usize] {
-            sink.need(ahead as usize);
-            // Written out: the slots must be constants.
-            let value = self.cols.dot_const::<V, W>(start, values, sink.operand());
-            sink.row(row, 0, value);
-            let value = self
-                .cols
-                .dot_const::<V, W>(start + W, values, sink.operand());
-            sink.row(row + 1, 1, value);
-            let value = self
-                .cols
-                .dot_const::<V, W>(start + 2 * W, values, sink.operand());
-            sink.row(row + 2, 2, value);
-            let value = self
-                .cols
-                .dot_const::<V, W>(start + 3 * W, values, sink.operand());
-            sink.row(row + 3, 3, value);
+        for _ in run.blocks.0..run.blocks.1 {
+            sink.block(row, self.cols.dots::<V, ROWS_PER_BLOCK, W>(start, values, x));
             row += ROWS_PER_BLOCK;
             start += ROWS_PER_BLOCK * W;
         }
     }
+}
+
+/// Four consecutive elements of a vector.
+#[inline(always)]
+pub(crate) fn block<V: Copy>(v: &[V], row: usize) -> [V; ROWS_PER_BLOCK] {
+    let block: &[V; ROWS_PER_BLOCK] =
+        v[row..row + ROWS_PER_BLOCK].try_into().expect("four elements");
+    *block
+}
+
+/// Replaces four consecutive elements of a vector.
+#[inline(always)]
+pub(crate) fn set_block<V: Copy>(v: &mut [V], row: usize, values: [V; ROWS_PER_BLOCK]) {
+    v[row..row + ROWS_PER_BLOCK].copy_from_slice(&values);
 }

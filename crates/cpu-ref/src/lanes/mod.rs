@@ -130,23 +130,11 @@ impl LanePlan {
             let pattern = batch.pattern(items[0] as usize);
             let matrix = LaneMatrix::new(pattern);
             let factors = factors(pattern, method)?;
-            let lanes = options
-                .lanes
-                .unwrap_or_else(|| lanes_for::<T>(isa, &matrix, &factors));
-            Ok(Class {
-                items,
-                matrix,
-                factors,
-                lanes,
-            })
+            let lanes = options.lanes.unwrap_or_else(|| lanes_for::<T>(isa, &matrix, &factors));
+            Ok(Class { items, matrix, factors, lanes })
         });
         let classes = classes.collect::<Result<Vec<_>, CpuError>>()?;
-        Ok(Self {
-            method,
-            isa,
-            classes,
-            nitems: batch.nitems(),
-        })
+        Ok(Self { method, isa, classes, nitems: batch.nitems() })
     }
 
     /// The instruction set.
@@ -161,18 +149,12 @@ impl LanePlan {
 
     fn class_of(&self, item: usize) -> &Class {
         let holds = |class: &&Class| class.items.binary_search(&(item as u32)).is_ok();
-        self.classes
-            .iter()
-            .find(holds)
-            .expect("the item is in the plan")
+        self.classes.iter().find(holds).expect("the item is in the plan")
     }
 
     /// Systems side by side in the largest class; 0 for an empty batch.
     pub fn lanes(&self) -> usize {
-        self.classes
-            .iter()
-            .max_by_key(|c| c.items.len())
-            .map_or(0, |c| c.lanes)
+        self.classes.iter().max_by_key(|c| c.items.len()).map_or(0, |c| c.lanes)
     }
 
     /// Solves `A x = b` for every system, or for those in `only` (ascending).
@@ -217,22 +199,13 @@ impl LanePlan {
             let mut queue = queue.into_iter().peekable();
             while queue.peek().is_some() {
                 let queue = queue.by_ref().take(chunk).collect();
-                let job = Job {
-                    batch,
-                    nrhs,
-                    matrix: &class.matrix,
-                    criteria,
-                    queue,
-                };
+                let job = Job { batch, nrhs, matrix: &class.matrix, criteria, queue };
                 jobs.push((class, lanes, job));
             }
         }
-        jobs.into_par_iter()
-            .for_each(|(class, lanes, job)| self.run(class, lanes, job));
+        jobs.into_par_iter().for_each(|(class, lanes, job)| self.run(class, lanes, job));
         let settled = outcomes.into_iter();
-        Ok(settled
-            .map(|o| o.expect("every system that is queued is settled"))
-            .collect())
+        Ok(settled.map(|o| o.expect("every system that is queued is settled")).collect())
     }
 
     /// The patterns must still be those that were analysed: loads write by position.
@@ -255,92 +228,33 @@ impl LanePlan {
     }
 
     fn run<T: CpuScalar>(&self, class: &Class, lanes: usize, job: Job<'_, T>) {
-        let jacobi = |lenient| precond::Jacobi {
-            matrix: &class.matrix,
-            lenient,
-        };
+        let jacobi = |lenient| precond::Jacobi { matrix: &class.matrix, lenient };
         match (self.method, &class.factors) {
             (LaneMethod::Lu, Factors::Lu(lu)) => self.go_narrow(lanes, direct::Direct { job, lu }),
             (LaneMethod::Cg(_), factors) => match factors {
-                Factors::None => self.go(
-                    lanes,
-                    cg::Cg {
-                        job,
-                        precond: precond::Identity,
-                    },
-                ),
+                Factors::None => self.go(lanes, cg::Cg { job, precond: precond::Identity }),
                 Factors::Jacobi { lenient } => {
-                    self.go(
-                        lanes,
-                        cg::Cg {
-                            job,
-                            precond: jacobi(*lenient),
-                        },
-                    );
+                    self.go(lanes, cg::Cg { job, precond: jacobi(*lenient) });
                 }
-                Factors::Lu(lu) => self.go_narrow(
-                    lanes,
-                    cg::Cg {
-                        job,
-                        precond: &**lu,
-                    },
-                ),
-                Factors::Ic0(ic0) => self.go_narrow(
-                    lanes,
-                    cg::Cg {
-                        job,
-                        precond: &**ic0,
-                    },
-                ),
-                Factors::Blocks(blocks) => self.go_narrow(
-                    lanes,
-                    cg::Cg {
-                        job,
-                        precond: blocks,
-                    },
-                ),
+                Factors::Lu(lu) => self.go_narrow(lanes, cg::Cg { job, precond: &**lu }),
+                Factors::Ic0(ic0) => self.go_narrow(lanes, cg::Cg { job, precond: &**ic0 }),
+                Factors::Blocks(blocks) => self.go_narrow(lanes, cg::Cg { job, precond: blocks }),
             },
             (_, factors) => match factors {
                 Factors::None => {
-                    self.go(
-                        lanes,
-                        bicgstab::BiCgStab {
-                            job,
-                            precond: precond::Identity,
-                        },
-                    );
+                    self.go(lanes, bicgstab::BiCgStab { job, precond: precond::Identity });
                 }
                 Factors::Jacobi { lenient } => {
-                    self.go(
-                        lanes,
-                        bicgstab::BiCgStab {
-                            job,
-                            precond: jacobi(*lenient),
-                        },
-                    );
+                    self.go(lanes, bicgstab::BiCgStab { job, precond: jacobi(*lenient) });
                 }
-                Factors::Lu(lu) => self.go_narrow(
-                    lanes,
-                    bicgstab::BiCgStab {
-                        job,
-                        precond: &**lu,
-                    },
-                ),
-                Factors::Ic0(ic0) => self.go_narrow(
-                    lanes,
-                    bicgstab::BiCgStab {
-                        job,
-                        precond: &**ic0,
-                    },
-                ),
+                Factors::Lu(lu) => {
+                    self.go_narrow(lanes, bicgstab::BiCgStab { job, precond: &**lu })
+                }
+                Factors::Ic0(ic0) => {
+                    self.go_narrow(lanes, bicgstab::BiCgStab { job, precond: &**ic0 })
+                }
                 Factors::Blocks(blocks) => {
-                    self.go_narrow(
-                        lanes,
-                        bicgstab::BiCgStab {
-                            job,
-                            precond: blocks,
-                        },
-                    );
+                    self.go_narrow(lanes, bicgstab::BiCgStab { job, precond: blocks });
                 }
             },
         }
@@ -380,12 +294,7 @@ fn slots<'a, T: CpuScalar>(
                 Some(only) => only.next_if_eq(&system).is_some(),
             };
             let slot = if wanted { outcomes.next() } else { None };
-            slots.push(slot.map(|outcome| Slot {
-                system,
-                b: this_b,
-                x: this_x,
-                outcome,
-            }));
+            slots.push(slot.map(|outcome| Slot { system, b: this_b, x: this_x, outcome }));
         }
     }
     slots
@@ -393,11 +302,7 @@ fn slots<'a, T: CpuScalar>(
 
 fn factors(pattern: CsrPatternRef<'_>, method: LaneMethod) -> Result<Factors, CpuError> {
     let order = |min_degree: bool| {
-        if min_degree {
-            symbolic::min_degree(pattern).map(Some)
-        } else {
-            Ok(None)
-        }
+        if min_degree { symbolic::min_degree(pattern).map(Some) } else { Ok(None) }
     };
     let precond = match method {
         LaneMethod::Cg(precond) | LaneMethod::BiCgStab(precond) => precond,

@@ -38,9 +38,9 @@ impl ParSpmv for CsrPattern {
     fn analyse(pattern: CsrPatternRef<'_>, schedule: Schedule) -> Result<CsrAnalysis, CpuError> {
         let ptr = pattern.row_ptr();
         Ok(CsrAnalysis(match schedule {
-            Schedule::Rows => Kind::Rows(Cuts::balanced(pattern.nrows(), 1, |row| {
-                ptr[row] as usize + row
-            })),
+            Schedule::Rows => {
+                Kind::Rows(Cuts::balanced(pattern.nrows(), 1, |row| ptr[row] as usize + row))
+            }
             Schedule::CsrI { parts } => Kind::CsrI(BalancedSplit::of_csr(pattern, parts)?),
         }))
     }
@@ -63,16 +63,7 @@ impl ParSpmv for CsrPattern {
         match &analysis.0 {
             Kind::Rows(cuts) => apply_rows(&a, cuts, alpha, xs, beta, ys),
             Kind::CsrI(split) => split.run(alpha, ys, &|p, ys: [&mut [T]; R], carried| {
-                dispatch(PartLeaf {
-                    split,
-                    p,
-                    a,
-                    alpha,
-                    xs,
-                    beta,
-                    ys,
-                    carried,
-                });
+                dispatch(PartLeaf { split, p, a, alpha, xs, beta, ys, carried });
             }),
         }
     }

@@ -36,11 +36,7 @@ impl ParSpmv for DiaPattern {
         beta: T,
         ys: [&mut [T]; R],
     ) {
-        let kernel = DiaRows {
-            pattern: a.pattern(),
-            values: a.values(),
-            by_blocks: false,
-        };
+        let kernel = DiaRows { pattern: a.pattern(), values: a.values(), by_blocks: false };
         apply_rows(&kernel, &analysis.0, alpha, xs, beta, ys);
     }
 }
@@ -74,11 +70,8 @@ impl<T: Scalar> RowKernel<T> for DiaRows<'_, T> {
         let mut sums = [[T::ZERO; BLOCK]; R];
         for begin in rows.clone().step_by(BLOCK) {
             let len = BLOCK.min(rows.end - begin);
-            let (first, stride) = if self.by_blocks {
-                (begin * offsets.len(), len)
-            } else {
-                (begin, nrows)
-            };
+            let (first, stride) =
+                if self.by_blocks { (begin * offsets.len(), len) } else { (begin, nrows) };
             for sums in &mut sums {
                 sums[..len].fill(T::ZERO);
             }
@@ -88,11 +81,7 @@ impl<T: Scalar> RowKernel<T> for DiaRows<'_, T> {
                 let high = inside.end.clamp(low, begin + len);
                 let values = &self.values[first + d * stride..][..len];
                 let values = &values[low - begin..high - begin];
-                let col = if low < high {
-                    (low as i64 + i64::from(offset)) as usize
-                } else {
-                    0
-                };
+                let col = if low < high { (low as i64 + i64::from(offset)) as usize } else { 0 };
                 for (sums, x) in sums.iter_mut().zip(xs) {
                     let x = &x[col..col + values.len()];
                     let sums = &mut sums[low - begin..high - begin];
@@ -147,11 +136,7 @@ impl<T: Scalar> DiaBlocks<T> {
         let pattern = DiaPattern::try_new(csr.nrows(), csr.ncols(), diagonals)?;
         let values = vec![T::ZERO; pattern.stored_len()];
         advise_huge_pages(&values);
-        Ok(Self {
-            values,
-            cuts: cuts(&pattern),
-            pattern,
-        })
+        Ok(Self { values, cuts: cuts(&pattern), pattern })
     }
 
     /// Replaces the values, given in the order of the CSR pattern.
@@ -196,11 +181,7 @@ impl<T: Scalar> Product<T> for DiaBlocks<T> {
     }
 
     fn apply<const R: usize>(&self, alpha: T, xs: [&[T]; R], beta: T, ys: [&mut [T]; R]) {
-        let kernel = DiaRows {
-            pattern: &self.pattern,
-            values: &self.values,
-            by_blocks: true,
-        };
+        let kernel = DiaRows { pattern: &self.pattern, values: &self.values, by_blocks: true };
         apply_rows(&kernel, &self.cuts, alpha, xs, beta, ys);
     }
 }

@@ -166,9 +166,7 @@ impl InterleavedAnalysis {
     pub(crate) fn new<P: RowEntries>(pattern: P::Ref<'_>, nitems: usize) -> Self {
         let (nrows, ncols) = P::shape(pattern);
         let row_index = P::row_index(pattern);
-        let panel = (PANEL / ncols.max(1))
-            .next_multiple_of(64)
-            .min(nitems.max(1));
+        let panel = (PANEL / ncols.max(1)).next_multiple_of(64).min(nitems.max(1));
         let mut work = vec![0];
         let mut sum = 0;
         for row in 0..nrows {
@@ -176,12 +174,7 @@ impl InterleavedAnalysis {
             sum += panel;
             work.push(sum);
         }
-        Self {
-            nitems,
-            panel,
-            cuts: Cuts::balanced(nrows, 1, |row| work[row]),
-            row_index,
-        }
+        Self { nitems, panel, cuts: Cuts::balanced(nrows, 1, |row| work[row]), row_index }
     }
 
     /// Bytes held.
@@ -295,7 +288,5 @@ impl<P: RowEntries, T: Scalar, const R: usize> PanelLeaf<'_, '_, P, T, R> {
 
 #[inline(always)]
 fn chunk<T, const W: usize>(data: &[T], first: usize) -> &[T; W] {
-    data[first..]
-        .first_chunk()
-        .expect("a tile's items are inside the batch")
+    data[first..].first_chunk().expect("a tile's items are inside the batch")
 }

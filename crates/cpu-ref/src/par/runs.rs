@@ -40,11 +40,7 @@ fn slot_cols(csr: CsrPatternRef<'_>, slice: usize, slot: usize) -> [i32; LANES] 
             return PADDING;
         }
         let entries = csr.row(row);
-        if slot < entries.len() {
-            csr.col_idx()[entries.start + slot]
-        } else {
-            PADDING
-        }
+        if slot < entries.len() { csr.col_idx()[entries.start + slot] } else { PADDING }
     })
 }
 
@@ -70,9 +66,7 @@ impl RunStats {
         for slice in 0..csr.nrows().div_ceil(LANES) {
             let width = width(csr, slice);
             stats.slots += width;
-            stats.runs += (0..width)
-                .filter(|&slot| is_run(&slot_cols(csr, slice, slot)))
-                .count();
+            stats.runs += (0..width).filter(|&slot| is_run(&slot_cols(csr, slice, slot))).count();
         }
         stats
     }
@@ -87,12 +81,8 @@ impl<T: Scalar> SellRuns<T> {
     pub(crate) fn new(csr: &CsrPattern, max_fill: f64) -> Result<Self, CpuError> {
         let view = csr.view();
         let nslices = view.nrows().div_ceil(LANES);
-        let options = SellPOptions {
-            slice_size: LANES,
-            threads_per_row: 1,
-            sort_window: None,
-            max_fill,
-        };
+        let options =
+            SellPOptions { slice_size: LANES, threads_per_row: 1, sort_window: None, max_fill };
         let total = SellPPattern::size_from_csr(view, &options)?.stored_len / LANES;
         let mut slice_ptr = Vec::with_capacity(nslices + 1);
         let mut first_col = Vec::with_capacity(total);
@@ -196,10 +186,7 @@ impl<T: Scalar> RowKernel<T> for SellRuns<T> {
             let first_col = &self.first_col[slots.clone()];
             let mut sums = [[T::ZERO; LANES]; R];
             for (k, (value, &first)) in values.iter().zip(first_col).enumerate() {
-                prefetch(
-                    &self.values,
-                    slots.start + k + AHEAD / size_of::<[T; LANES]>(),
-                );
+                prefetch(&self.values, slots.start + k + AHEAD / size_of::<[T; LANES]>());
                 if first >= 0 {
                     for (sums, x) in sums.iter_mut().zip(xs) {
                         let x: &[T; LANES] = x[first as usize..]

@@ -29,14 +29,7 @@ mod tests {
 
     /// [1 0 2; 0 0 0; 0 3 4]
     fn matrix() -> Csr<f64> {
-        Csr::try_new(
-            3,
-            3,
-            vec![0, 2, 2, 4],
-            vec![0, 2, 1, 2],
-            vec![1.0, 2.0, 3.0, 4.0],
-        )
-        .unwrap()
+        Csr::try_new(3, 3, vec![0, 2, 2, 4], vec![0, 2, 1, 2], vec![1.0, 2.0, 3.0, 4.0]).unwrap()
     }
 
     #[test]

@@ -127,9 +127,7 @@ pub(crate) fn set_lane<V: Vector>(
 /// One lane of all vectors, in order.
 #[inline(always)]
 pub(crate) fn lane<V: Vector>(vectors: &[V], lane: usize) -> impl Iterator<Item = V::Scalar> {
-    scalars(vectors)
-        .chunks_exact(V::LANES)
-        .map(move |chunk| chunk[lane])
+    scalars(vectors).chunks_exact(V::LANES).map(move |chunk| chunk[lane])
 }
 
 /// Column indices with a known upper bound, for gathers without a check per entry.
@@ -210,23 +208,29 @@ impl Columns {
         }
     }
 
-    /// As [`Columns::dot`] from 0, for `W` entries at `start`.
+    /// The dot products of `R` consecutive rows of `W` entries each, from entry `start`; each as
+    /// [`Columns::dot`] from 0.
     #[inline(always)]
-    pub(crate) fn dot_const<V: Vector, const W: usize>(
+    pub(crate) fn dots<V: Vector, const R: usize, const W: usize>(
         &self,
         start: usize,
         values: &[V],
         x: &[V],
-    ) -> V {
-        let values: &[V; W] = values[start..start + W].try_into().expect("W entries");
-        let idx: &[u32; W] = self.idx[start..start + W].try_into().expect("W entries");
+    ) -> [V; R] {
+        let (values, idx) = (&values[start..start + R * W], &self.idx[start..start + R * W]);
         assert!(x.len() >= self.limit);
-        let mut acc = V::zero();
-        for k in 0..W {
-            // SAFETY: as in `dot`.
-            acc = values[k].mul_add(unsafe { *x.get_unchecked(idx[k] as usize) }, acc);
+        let mut sums = [V::zero(); R];
+        for row in 0..R {
+            for k in row * W..(row + 1) * W {
+                // SAFETY: (1) `k` is below `R * W`, the length of both slices; (2) the index is
+                // below `limit`, the invariant of `Columns`, and `x` is at least that long.
+                sums[row] = unsafe {
+                    let col = *idx.get_unchecked(k) as usize;
+                    values.get_unchecked(k).mul_add(*x.get_unchecked(col), sums[row])
+                };
+            }
         }
-        acc
+        sums
     }
 }
 
@@ -267,9 +271,7 @@ impl Isa {
 
     /// The widest that this machine can run.
     pub fn best() -> Self {
-        *Self::available()
-            .last()
-            .expect("the baseline is always available")
+        *Self::available().last().expect("the baseline is always available")
     }
 
     /// The name in reports.
@@ -355,11 +357,7 @@ fn avx2<V: Vector, K: Kernel<V::Scalar>>(isa: Isa, kernel: K) -> K::Output
 where
     V::Scalar: CpuScalar,
 {
-    assert!(
-        isa >= Isa::Avx2 && Isa::available().contains(&isa),
-        "{} is not here",
-        isa.name()
-    );
+    assert!(isa >= Isa::Avx2 && Isa::available().contains(&isa), "{} is not here", isa.name());
     // SAFETY: (1) the function needs AVX2 and FMA; (2) `Isa::available` lists AVX2, and AVX-512
     // after it, only where these were detected, asserted above.
     unsafe { x86::run_avx2::<V, K>(kernel) }
@@ -370,11 +368,7 @@ fn avx512<V: Vector, K: Kernel<V::Scalar>>(isa: Isa, kernel: K) -> K::Output
 where
     V::Scalar: CpuScalar,
 {
-    assert!(
-        isa >= Isa::Avx512 && Isa::available().contains(&isa),
-        "{} is not here",
-        isa.name()
-    );
+    assert!(isa >= Isa::Avx512 && Isa::available().contains(&isa), "{} is not here", isa.name());
     // SAFETY: as in `avx2`, with AVX-512F.
     unsafe { x86::run_avx512::<V, K>(kernel) }
 }
@@ -457,13 +451,7 @@ unsafe impl<T: Scalar, const N: usize> Vector for Plain<T, N> {
     }
     #[inline(always)]
     fn keep(self, lanes: u32) -> Self {
-        Self(std::array::from_fn(|i| {
-            if lanes >> i & 1 == 1 {
-                self.0[i]
-            } else {
-                T::ZERO
-            }
-        }))
+        Self(std::array::from_fn(|i| if lanes >> i & 1 == 1 { self.0[i] } else { T::ZERO }))
     }
     #[inline(always)]
     fn scalar_mul_add(a: T, b: T, c: T) -> T {
@@ -541,15 +529,11 @@ unsafe impl<V: Vector, const N: usize> Vector for Wide<V, N> {
     by_element!(add(o), sub(o), mul(o), div(o), sqrt(), mul_add(a, b), neg_mul_add(a, b); wide);
     #[inline(always)]
     fn le(self, other: Self) -> u32 {
-        (0..N).fold(0, |bits, i| {
-            bits | self.0[i].le(other.0[i]) << (i * V::LANES)
-        })
+        (0..N).fold(0, |bits, i| bits | self.0[i].le(other.0[i]) << (i * V::LANES))
     }
     #[inline(always)]
     fn keep(self, lanes: u32) -> Self {
-        Self(std::array::from_fn(|i| {
-            self.0[i].keep(lanes >> (i * V::LANES))
-        }))
+        Self(std::array::from_fn(|i| self.0[i].keep(lanes >> (i * V::LANES))))
     }
     #[inline(always)]
     fn scalar_mul_add(a: V::Scalar, b: V::Scalar, c: V::Scalar) -> V::Scalar {
