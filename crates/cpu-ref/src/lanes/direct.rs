@@ -9,7 +9,7 @@ use super::cg::ones;
 use super::factored::LuOnPattern;
 use super::job::{Job, Lanes, Verdict};
 use crate::outcome::Status;
-use crate::simd::{CpuScalar, Kernel, Vector, set_lane};
+use crate::simd::{CpuScalar, Kernel, Vector, lane as values_of, set_lane};
 use crate::verdict::Stop;
 
 /// The direct solve of one job.
@@ -37,7 +37,13 @@ impl<T: CpuScalar> Kernel<T> for Direct<'_, T> {
             }
             let bad = self.lu.factor(&mut state, &a) & lanes.active;
             for lane in ones(bad) {
-                lanes.settle(lane, Stop::Failed(Status::Singular), &x);
+                // NaN and infinities leave no pivot either, but say nothing of singularity.
+                let status = if values_of(&a, lane).all(T::is_finite) {
+                    Status::Singular
+                } else {
+                    Status::NonFinite
+                };
+                lanes.settle(lane, Stop::Failed(status), &x);
             }
             while lanes.active != 0 {
                 self.lu.solve(&mut state, &r, &mut dx);
