@@ -40,7 +40,13 @@ impl<T: CpuScalar> Kernel<T> for Direct<'_, T> {
             }
             let bad = self.lu.factor(&mut state, &a) & lanes.active;
             for lane in ones(bad) {
-                lanes.settle(lane, Stop::Failed(Status::Singular), column(&x, lane));
+                // NaN and infinities leave no pivot either, but say nothing of singularity.
+                let status = if column(&a, lane).all(T::is_finite) {
+                    Status::Singular
+                } else {
+                    Status::NonFinite
+                };
+                lanes.settle(lane, Stop::Failed(status), column(&x, lane));
             }
             while lanes.active != 0 {
                 self.lu.solve(&mut state, &r, &mut dx);

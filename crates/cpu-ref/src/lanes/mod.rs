@@ -176,6 +176,19 @@ impl LanePlan {
         criteria: &Criteria,
         only: Option<&[usize]>,
     ) -> Result<Vec<Outcome>, CpuError> {
+        T::solve_lanes(self, batch, nrhs, b, x, criteria, only)
+    }
+
+    /// [`LanePlan::solve`], to be called for each type from within this crate.
+    pub(crate) fn solve_here<T: CpuScalar>(
+        &self,
+        batch: &Batch<T>,
+        nrhs: usize,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+        only: Option<&[usize]>,
+    ) -> Result<Vec<Outcome>, CpuError> {
         crate::error::check_len("batch", self.nitems, batch.nitems())?;
         let rows = batch.row_offset(self.nitems) * nrhs;
         crate::error::check_len("b", rows, b.len())?;

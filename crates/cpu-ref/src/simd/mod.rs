@@ -17,7 +17,10 @@ pub(crate) mod spmv;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use sparsebatch_formats::Scalar;
+use sparsebatch_formats::{Batch, Scalar};
+
+use crate::lanes::LanePlan;
+use crate::{CpuError, Criteria, Outcome};
 
 /// The same quantity of `LANES` systems.
 ///
@@ -306,12 +309,49 @@ pub trait CpuScalar: Scalar {
     #[doc(hidden)]
     #[cfg(target_arch = "x86_64")]
     type Avx512x16: Vector<Scalar = Self>;
+
+    /// [`LanePlan::solve`]. A method of the value type, so that its many instances (by method,
+    /// preconditioner, lanes and instruction set) are compiled here, once for each type, and not
+    /// again in every program that solves.
+    #[doc(hidden)]
+    fn solve_lanes(
+        plan: &LanePlan,
+        batch: &Batch<Self>,
+        nrhs: usize,
+        b: &[Self],
+        x: &mut [Self],
+        criteria: &Criteria,
+        only: Option<&[usize]>,
+    ) -> Result<Vec<Outcome>, CpuError>;
 }
 
+/// The body of [`CpuScalar::solve_lanes`], the same for both types.
+macro_rules! solve_lanes {
+    () => {
+        fn solve_lanes(
+            plan: &$crate::lanes::LanePlan,
+            batch: &sparsebatch_formats::Batch<Self>,
+            nrhs: usize,
+            b: &[Self],
+            x: &mut [Self],
+            criteria: &$crate::Criteria,
+            only: Option<&[usize]>,
+        ) -> Result<Vec<$crate::Outcome>, $crate::CpuError> {
+            plan.solve_here(batch, nrhs, b, x, criteria, only)
+        }
+    };
+}
+#[cfg(target_arch = "x86_64")]
+use solve_lanes;
+
 #[cfg(not(target_arch = "x86_64"))]
-impl CpuScalar for f32 {}
+impl CpuScalar for f32 {
+    solve_lanes!();
+}
 #[cfg(not(target_arch = "x86_64"))]
-impl CpuScalar for f64 {}
+impl CpuScalar for f64 {
+    solve_lanes!();
+}
 
 /// Runs a kernel with `lanes` lanes (1, 4, 8 or 16; other numbers, and numbers that the
 /// instruction set lacks, are rounded to one it has).

@@ -182,6 +182,8 @@ impl CpuScalar for f64 {
     type Avx2x16 = Wide<F64x4, 4>;
     type Avx512x8 = F64x8;
     type Avx512x16 = Wide<F64x8, 2>;
+
+    super::solve_lanes!();
 }
 
 impl CpuScalar for f32 {
@@ -190,4 +192,6 @@ impl CpuScalar for f32 {
     type Avx2x16 = Wide<F32x8, 2>;
     type Avx512x8 = F32x8;
     type Avx512x16 = F32x16;
+
+    super::solve_lanes!();
 }
