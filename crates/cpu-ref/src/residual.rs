@@ -118,4 +118,31 @@ mod tests {
         assert_eq!(norm2(&[1.0, f64::NEG_INFINITY]), f64::INFINITY);
         assert_eq!(norm2(&[3e-30f32, 4e-30f32]) as f32, 5e-30f32);
     }
+
+    #[test]
+    fn residual_is_b_minus_a_x() {
+        use sparsebatch_formats::Csr;
+        // [2 0; 1 4]
+        let a = Csr::try_new(2, 2, vec![0, 1, 3], vec![0, 0, 1], vec![2.0, 1.0, 4.0]).unwrap();
+        let (pattern, values) = (a.view().pattern(), a.values());
+        let mut r = [9.0; 2];
+
+        let norm = residual(pattern, values, &[1.0, -1.0], &[5.0, 1.0], &mut r);
+        let magnitude = residual_magnitude(pattern, values, &[1.0, -1.0], &[-1.0, 1.0]);
+        let overflow = residual(pattern, values, &[1e308, 0.0], &[0.0; 2], &mut [0.0; 2]);
+
+        assert_eq!((norm, r), (5.0, [3.0, 4.0]));
+        assert_eq!(magnitude, 45f64.sqrt());
+        assert!(overflow.is_nan());
+    }
+
+    #[test]
+    fn powers_of_two_are_exact_and_exponents_clamped() {
+        assert_eq!(
+            (exponent(1.0), exponent(1.99), exponent(0.5), exponent(0.0)),
+            (0, 0, -1, -1000)
+        );
+        assert_eq!((pow2(-1022), pow2(0)), (f64::MIN_POSITIVE, 1.0));
+        assert_eq!(pow2(1023), 2f64.powi(1023));
+    }
 }

@@ -4,7 +4,7 @@
 use sparsebatch_formats::{CsrPatternRef, Scalar};
 
 use crate::outcome::{Criteria, Outcome, Status};
-use crate::residual::{norm2, residual, residual_magnitude};
+use crate::residual::{exponent, norm2, residual, residual_magnitude};
 
 /// One system as the rules see it: `A` in CSR, `b`, and the criteria that apply to it.
 #[derive(Clone, Copy)]
@@ -114,6 +114,15 @@ impl<T: Scalar> System<'_, T> {
 }
 
 impl Entry {
+    /// The exponent e such that a solver works on `b * 2^-e`, and scales its solution back: 0
+    /// unless squares of the right-hand side might leave the range of `T`.
+    pub fn scale<T: Scalar>(&self) -> i32 {
+        // Within the second bound `2^e` and `2^-e` are values of T.
+        let (safe, largest) = if T::NAME == "f64" { (200, 1000) } else { (20, 120) };
+        let exponent = exponent(self.rhs_norm);
+        if exponent.abs() <= safe { 0 } else { exponent.clamp(-largest, largest) }
+    }
+
     /// The outcome of a system that needs no iterations.
     pub fn outcome(&self, status: Status, history: bool) -> Outcome {
         Outcome {
@@ -142,14 +151,172 @@ impl Check {
         if self.passed || self.floor_passed {
             return Some(Status::Converged);
         }
-        let may_restart =
-            self.residual_norm.is_finite() && restarts < criteria.max_restarts && iterations_left;
+        if !self.residual_norm.is_finite() {
+            // Also where a factorisation met NaN and took it for a missing pivot.
+            return Some(Status::NonFinite);
+        }
+        let may_restart = restarts < criteria.max_restarts && iterations_left;
         match stop {
             Stop::Passed | Stop::Broken(_) if may_restart => None,
             Stop::Failed(status) | Stop::Broken(status) => Some(status),
-            Stop::Passed if !self.residual_norm.is_finite() => Some(Status::NonFinite),
             Stop::Passed if !iterations_left => Some(Status::MaxIterations),
             Stop::Passed => Some(Status::Stagnated),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::PerSystem;
+    use sparsebatch_formats::Csr;
+
+    fn criteria() -> Criteria {
+        Criteria {
+            rel_tol: PerSystem::All(1e-2),
+            abs_tol: PerSystem::Each(vec![0.0, 3.0]),
+            max_iters: PerSystem::All(9),
+            max_restarts: 2,
+            floor: None,
+            history: false,
+        }
+    }
+
+    /// [2 0; 1 4]
+    fn matrix() -> Csr<f64> {
+        Csr::try_new(2, 2, vec![0, 1, 3], vec![0, 0, 1], vec![2.0, 1.0, 4.0]).unwrap()
+    }
+
+    fn enter(criteria: &Criteria, number: usize, b: &[f64], x: &mut [f64]) -> (Entry, Vec<f64>) {
+        let matrix = matrix();
+        let (pattern, values) = (matrix.view().pattern(), matrix.values());
+        let system = System { number, pattern, values, b, criteria };
+        let mut r = vec![0.0; 2];
+        let entry = system.enter(x, &mut r);
+        (entry, r)
+    }
+
+    #[test]
+    fn the_threshold_is_the_larger_of_both() {
+        let (relative, r) = enter(&criteria(), 0, &[30.0, 40.0], &mut [0.0; 2]);
+        let (absolute, _) = enter(&criteria(), 1, &[30.0, 40.0], &mut [0.0; 2]);
+
+        assert_eq!((relative.rhs_norm, relative.threshold), (50.0, 0.5));
+        assert_eq!(absolute.threshold, 3.0);
+        assert_eq!((relative.status, r), (None, vec![30.0, 40.0]));
+    }
+
+    #[test]
+    fn a_good_guess_needs_no_iterations() {
+        let (entry, r) = enter(&criteria(), 1, &[3.0, 4.0], &mut [1.5, 0.0]);
+
+        assert_eq!(entry.status, Some(Status::Converged));
+        assert_eq!((entry.residual_norm, r), (2.5, vec![0.0, 2.5]));
+    }
+
+    #[test]
+    fn a_zero_right_hand_side_overwrites_the_guess() {
+        let mut x = [5.0, f64::NAN];
+
+        let (entry, _) = enter(&criteria(), 0, &[0.0, -0.0], &mut x);
+
+        assert_eq!((entry.status, x), (Some(Status::Converged), [0.0; 2]));
+    }
+
+    #[test]
+    fn nothing_finite_is_never_entered() {
+        let nan = enter(&criteria(), 0, &[1.0, f64::NAN], &mut [0.0; 2]).0;
+        let infinite = enter(&criteria(), 0, &[1.0, f64::INFINITY], &mut [0.0; 2]).0;
+        let guess = enter(&criteria(), 0, &[1.0, 1.0], &mut [f64::NAN, 0.0]).0;
+        let product = enter(&criteria(), 0, &[1.0, 1.0], &mut [1e308, 0.0]).0;
+
+        for entry in [nan, infinite, guess, product] {
+            assert_eq!(entry.status, Some(Status::NonFinite));
+            assert!(entry.residual_norm.is_nan());
+        }
+    }
+
+    #[test]
+    fn scales_keep_squares_in_range_and_are_values_themselves() {
+        let scale = |rhs_norm| {
+            let entry = Entry { rhs_norm, threshold: 0.0, residual_norm: rhs_norm, status: None };
+            (entry.scale::<f64>(), entry.scale::<f32>())
+        };
+
+        assert_eq!(scale(1.0), (0, 0));
+        assert_eq!(scale(2f64.powi(-20)), (0, 0));
+        assert_eq!(scale(2f64.powi(21)), (0, 21));
+        assert_eq!(scale(2f64.powi(201)), (201, 120));
+        assert_eq!(scale(2f64.powi(-149)), (0, -120));
+        assert_eq!(scale(5e-324), (-1000, -120));
+        assert_eq!(scale(f64::MAX), (1000, 120));
+    }
+
+    #[test]
+    fn every_stop_has_its_verdict() {
+        let check =
+            |residual_norm: f64, passed| Check { residual_norm, passed, floor_passed: false };
+        let (good, bad, lost) = (check(0.1, true), check(9.0, false), check(f64::NAN, false));
+        let floor = Check { floor_passed: true, ..bad };
+        let limit = Stop::Failed(Status::MaxIterations);
+        let broken = Stop::Broken(Status::BreakdownRho);
+        let singular = Stop::Failed(Status::Singular);
+        let table = [
+            // The true residual decides, whatever stopped the iterations.
+            (good, Stop::Passed, 0, true, Some(Status::Converged)),
+            (good, limit, 2, false, Some(Status::Converged)),
+            (good, broken, 2, false, Some(Status::Converged)),
+            (floor, Stop::Passed, 0, true, Some(Status::Converged)),
+            // Restarts, as long as there are any.
+            (bad, Stop::Passed, 0, true, None),
+            (bad, Stop::Passed, 1, true, None),
+            (bad, Stop::Passed, 2, true, Some(Status::Stagnated)),
+            (bad, Stop::Passed, 0, false, Some(Status::MaxIterations)),
+            (bad, broken, 1, true, None),
+            (bad, broken, 2, true, Some(Status::BreakdownRho)),
+            (bad, broken, 0, false, Some(Status::BreakdownRho)),
+            (bad, limit, 0, true, Some(Status::MaxIterations)),
+            (bad, singular, 0, true, Some(Status::Singular)),
+            // NaN is neither a breakdown nor a missing pivot.
+            (lost, Stop::Passed, 0, true, Some(Status::NonFinite)),
+            (lost, broken, 0, true, Some(Status::NonFinite)),
+            (lost, limit, 0, true, Some(Status::NonFinite)),
+            (lost, singular, 0, true, Some(Status::NonFinite)),
+        ];
+
+        for (i, (check, stop, restarts, left, expected)) in table.into_iter().enumerate() {
+            let status = check.status(stop, restarts, left, &criteria());
+            assert_eq!(status, expected, "row {i}");
+        }
+    }
+
+    #[test]
+    fn the_floor_is_relative_to_what_cancels() {
+        // x = 0.1: 2 x and b cancel to some rounding error that no tolerance of 0 accepts.
+        let matrix = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![3.0f64]).unwrap();
+        let with_floor = |floor| Criteria {
+            rel_tol: PerSystem::All(0.0),
+            abs_tol: PerSystem::All(0.0),
+            floor,
+            ..criteria()
+        };
+        let check = |floor, x: f64| {
+            let criteria = with_floor(floor);
+            let system = System {
+                number: 0,
+                pattern: matrix.view().pattern(),
+                values: matrix.values(),
+                b: &[1.0],
+                criteria: &criteria,
+            };
+            system.check(0.0, &[x], &mut [0.0])
+        };
+        let near = 1.0 / 3.0 + f64::EPSILON;
+
+        assert!(!check(None, near).floor_passed);
+        assert!(check(Some(4.0), near).floor_passed);
+        assert!(!check(Some(4.0), near).passed);
+        assert!(!check(Some(4.0), 0.3333).floor_passed);
+        assert!(!check(Some(4.0), f64::NAN).floor_passed);
     }
 }

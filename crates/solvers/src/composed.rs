@@ -23,7 +23,9 @@ pub(crate) struct Composed<'a, T> {
     /// Systems that still iterate.
     active: Vec<bool>,
     entries: Vec<Entry>,
-    /// Squared thresholds.
+    /// `x` and `r` of an active system hold `2^-scale` times theirs; see [`Entry::scale`].
+    scales: Vec<i32>,
+    /// Squared thresholds, scaled.
     squares: Vec<T>,
     iterations: Vec<u32>,
     restarts: Vec<u32>,
@@ -55,6 +57,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
             offsets,
             active: vec![false; systems],
             entries: Vec::with_capacity(systems),
+            scales: vec![0; systems],
             squares: vec![T::ZERO; systems],
             iterations: vec![0; systems],
             restarts: vec![0; systems],
@@ -67,18 +70,30 @@ impl<'a, T: Scalar> Composed<'a, T> {
             let mut r = vec![T::ZERO; range.len()];
             let entry = this.with_system(system, |s| s.enter(&mut x[range.clone()], &mut r));
             this.r[range].copy_from_slice(&r);
-            let threshold = T::from_f64(entry.threshold);
-            this.squares[system] = threshold * threshold;
-            if criteria.history {
-                this.histories[system].push(entry.residual_norm);
-            }
-            match entry.status.or(failed[system / nrhs]) {
-                Some(status) => {
-                    this.outcomes[system] = Some(entry.outcome(status, criteria.history));
-                }
-                None => this.active[system] = true,
-            }
             this.entries.push(entry);
+            match (entry.status, failed[system / nrhs]) {
+                (Some(status), _) => {
+                    this.outcomes[system] = Some(entry.outcome(status, criteria.history));
+                    continue;
+                }
+                (None, failed) => {
+                    if criteria.history {
+                        this.histories[system].push(entry.residual_norm);
+                    }
+                    this.active[system] = true;
+                    if let Some(status) = failed {
+                        this.settle(system, Stop::Failed(status), x);
+                        continue;
+                    }
+                }
+            }
+            let scale = entry.scale::<T>();
+            this.scales[system] = scale;
+            let threshold = T::from_f64(entry.threshold * 2f64.powi(-scale));
+            this.squares[system] = threshold * threshold;
+            let range = this.range(system);
+            rescale(-scale, &mut x[range.clone()]);
+            rescale(-scale, &mut this.r[range]);
         }
         this
     }
@@ -122,30 +137,37 @@ impl<'a, T: Scalar> Composed<'a, T> {
 
     /// Counts an iteration of every active system and records its residual, given its square.
     fn count(&mut self, squares: &[T]) {
-        for system in 0..self.systems() {
+        for (system, square) in squares.iter().enumerate() {
             if self.active[system] {
                 self.iterations[system] += 1;
                 if self.criteria.history {
-                    self.histories[system].push(squares[system].to_f64().sqrt());
+                    let norm = square.to_f64().sqrt();
+                    self.histories[system].push(norm * 2f64.powi(self.scales[system]));
                 }
             }
         }
     }
 
-    /// Judges a stopped system. True when it starts again, its residual in `r`.
-    fn settle(&mut self, system: usize, stop: Stop, x: &[T]) -> bool {
+    /// Judges a stopped system. True when it starts again, its residual in `r`; else `x` holds its
+    /// solution.
+    fn settle(&mut self, system: usize, stop: Stop, x: &mut [T]) -> bool {
         let range = self.range(system);
+        let scale = self.scales[system];
+        let mut solution = x[range.clone()].to_vec();
+        rescale(scale, &mut solution);
         let threshold = self.entries[system].threshold;
         let mut r = vec![T::ZERO; range.len()];
-        let check = self.with_system(system, |s| s.check(threshold, &x[range.clone()], &mut r));
+        let check = self.with_system(system, |s| s.check(threshold, &solution, &mut r));
         let left = self.iterations_left(system);
         match check.status(stop, self.restarts[system], left, self.criteria) {
             None => {
+                rescale(-scale, &mut r);
                 self.r[range].copy_from_slice(&r);
                 self.restarts[system] += 1;
                 true
             }
             Some(status) => {
+                x[range].copy_from_slice(&solution);
                 self.active[system] = false;
                 self.outcomes[system] = Some(Outcome {
                     status,
@@ -193,7 +215,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
                 if !self.active[s] {
                     continue;
                 }
-                let bad = !(curvature[s] > T::ZERO);
+                let bad = !is_positive(curvature[s]);
                 let stop = if rr[s] <= self.squares[s] && !bad {
                     Stop::Passed
                 } else if !rr[s].is_finite() {
@@ -219,9 +241,9 @@ impl<'a, T: Scalar> Composed<'a, T> {
         Ok(())
     }
 
-    fn fail_unless_positive(&mut self, rho: &[T], x: &[T]) {
+    fn fail_unless_positive(&mut self, rho: &[T], x: &mut [T]) {
         for (s, &rho) in rho.iter().enumerate() {
-            if self.active[s] && !(rho > T::ZERO) {
+            if self.active[s] && !is_positive(rho) {
                 self.settle(s, Stop::failed(rho, Status::BreakdownRho), x);
             }
         }
@@ -256,7 +278,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
             on.spmv(&p_hat, &mut v)?;
             on.dot(&self.active, &v, &shadow, &mut shadow_v);
             for s in 0..systems {
-                let bad = !(shadow_v[s] > T::ZERO || shadow_v[s] < T::ZERO);
+                let bad = vanishes(shadow_v[s]);
                 alpha[s] = if bad { T::ZERO } else { rho[s] / shadow_v[s] };
             }
             negate(&alpha, &mut minus);
@@ -271,8 +293,8 @@ impl<'a, T: Scalar> Composed<'a, T> {
                 if !self.active[s] {
                     continue;
                 }
-                let bad_alpha = !(shadow_v[s] > T::ZERO || shadow_v[s] < T::ZERO);
-                let bad_omega = !((ts[s] > T::ZERO || ts[s] < T::ZERO) && tt[s] > T::ZERO);
+                let bad_alpha = vanishes(shadow_v[s]);
+                let bad_omega = vanishes(ts[s]) || !is_positive(tt[s]);
                 omega[s] = T::ZERO;
                 if bad_alpha {
                     stops[s] = Some(Stop::broken(shadow_v[s], Status::BreakdownAlpha));
@@ -325,8 +347,26 @@ impl<'a, T: Scalar> Composed<'a, T> {
     }
 }
 
+/// `v *= 2^exponent`, where it is not 0.
+fn rescale<T: Scalar>(exponent: i32, v: &mut [T]) {
+    if exponent != 0 {
+        let factor = T::from_f64(2f64.powi(exponent));
+        v.iter_mut().for_each(|v| *v *= factor);
+    }
+}
+
 fn negate<T: Scalar>(values: &[T], out: &mut [T]) {
     for (out, &value) in out.iter_mut().zip(values) {
         *out = -value;
     }
+}
+
+/// False for NaN too.
+fn is_positive<T: Scalar>(value: T) -> bool {
+    value > T::ZERO
+}
+
+/// Zero or NaN.
+fn vanishes<T: Scalar>(value: T) -> bool {
+    value.partial_cmp(&T::ZERO).is_none_or(std::cmp::Ordering::is_eq)
 }

@@ -111,7 +111,7 @@ pub struct SolveOptions {
     pub preconditioner: Preconditioner,
     /// The order of ILU(0) and IC(0).
     pub order: Order,
-    /// Rows per block of block-Jacobi, 1 to 32; found from the pattern when absent.
+    /// Rows per block of block-Jacobi, 1 to 128; found from the pattern when absent.
     pub block_size: Option<usize>,
     /// Relative tolerance; absent: 1e-10 in f64, 1e-5 in f32.
     pub rel_tol: Option<f64>,

@@ -1,10 +1,11 @@
 //! The one entry: [`solve`] for a batch at once, [`BatchSolver`] for repeated solves.
 
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan};
-use sparsebatch_cpu_ref::{CpuScalar, Criteria, Isa, Outcome, SpmvPlan};
-use sparsebatch_formats::{Batch, BatchValues};
+use sparsebatch_cpu_ref::{CpuError, CpuScalar, Criteria, Isa, Outcome, SpmvPlan};
+use sparsebatch_formats::{Batch, BatchValues, Layout};
 
 use crate::backend::{AnalysedSolve, CpuBackend, CpuPrimitives, SolveBackend};
 use crate::choose::{Choice, Step, choose, step};
@@ -71,7 +72,7 @@ pub struct BatchSolver<T> {
 
 enum Prepared<T> {
     Fused(Box<dyn AnalysedSolve<T>>),
-    Composed { plan: Box<SpmvPlan<T>>, analysis: LanePlan },
+    Composed { plan: Box<SpmvPlan<T>>, analysis: LanePlan, order: ValueOrder },
 }
 
 impl<T: CpuScalar> BatchSolver<T> {
@@ -112,9 +113,18 @@ impl<T: CpuScalar> BatchSolver<T> {
                     unreachable!("the first step runs in lanes")
                 };
                 let spmv = sparsebatch_cpu_ref::SpmvOptions { nrhs: options.nrhs, ..spmv.clone() };
-                let plan = Box::new(SpmvPlan::new(batch, &spmv)?);
-                let analysis = LanePlan::new(batch, method, LaneOptions::default(), None)?;
-                Prepared::Composed { plan, analysis }
+                if spmv.layout != Layout::ItemMajor {
+                    return Err(SolveError::Option {
+                        name: "layout",
+                        expected: "item-major vectors",
+                        found: "interleaved".to_owned(),
+                    });
+                }
+                Prepared::Composed {
+                    plan: Box::new(SpmvPlan::new(batch, &spmv)?),
+                    analysis: LanePlan::new(batch, method, LaneOptions::default(), None)?,
+                    order: ValueOrder::of(batch),
+                }
             }
         };
         let first = step(&choice, options);
@@ -145,8 +155,9 @@ impl<T: CpuScalar> BatchSolver<T> {
         let mut product_cost = None;
         let outcomes = match &mut self.engine {
             Prepared::Fused(analysed) => analysed.solve(batch, nrhs, b, x, &criteria, None)?,
-            Prepared::Composed { plan, analysis } => {
-                plan.update_values(source_values(batch))?;
+            Prepared::Composed { plan, analysis, order } => {
+                analysis.check_patterns(batch)?;
+                plan.update_values(&values_in(*order, batch)?)?;
                 let cg = matches!(self.first, Step::Lanes(LaneMethod::Cg(_)));
                 let (outcomes, cost) = composed(batch, nrhs, b, x, &criteria, plan, analysis, cg)?;
                 product_cost = Some(cost);
@@ -244,7 +255,56 @@ fn composed<T: CpuScalar>(
     Ok((run.finish(), cost))
 }
 
-/// The values of a batch as its SpMV plan takes them.
+/// How the values of all items stand one after the other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ValueOrder {
+    ItemMajor,
+    Interleaved,
+    Shared,
+}
+
+impl ValueOrder {
+    fn of<T: CpuScalar>(batch: &Batch<T>) -> Self {
+        match batch {
+            Batch::Ragged(_) => Self::ItemMajor,
+            Batch::Uniform(batch) => match batch.values() {
+                BatchValues::ItemMajor(_) => Self::ItemMajor,
+                BatchValues::Interleaved(_) => Self::Interleaved,
+                BatchValues::Shared(_) => Self::Shared,
+            },
+        }
+    }
+}
+
+/// The values of a batch in the order in which an SpMV plan was made of another one.
+fn values_in<T: CpuScalar>(
+    order: ValueOrder,
+    batch: &Batch<T>,
+) -> Result<Cow<'_, [T]>, SolveError> {
+    if ValueOrder::of(batch) == order {
+        return Ok(Cow::Borrowed(source_values(batch)));
+    }
+    let (mut values, mut one) = (Vec::with_capacity(batch.total_nnz()), Vec::new());
+    for item in 0..batch.nitems() {
+        batch.copy_values(item, &mut one);
+        values.extend_from_slice(&one);
+    }
+    match order {
+        ValueOrder::ItemMajor => Ok(Cow::Owned(values)),
+        ValueOrder::Interleaved => {
+            let entries = 0..one.len();
+            let of_all = |k| values[k..].iter().step_by(one.len()).copied();
+            Ok(Cow::Owned(entries.flat_map(of_all).collect()))
+        }
+        ValueOrder::Shared => Err(SolveError::Cpu(CpuError::Parameter {
+            name: "batch",
+            expected: "values shared by all items, as in the batch analysed",
+            found: "values of each item's own".to_owned(),
+        })),
+    }
+}
+
+/// The values of a batch as they stand.
 fn source_values<T: CpuScalar>(batch: &Batch<T>) -> &[T] {
     match batch {
         Batch::Uniform(batch) => match batch.values() {

@@ -5,7 +5,7 @@ use sparsebatch_formats::Batch;
 
 use super::matrix::LaneMatrix;
 use crate::outcome::{Criteria, Outcome};
-use crate::residual::{exponent, pow2};
+use crate::residual::pow2;
 use crate::simd::{CpuScalar, Vector, set_lane, set_lanes};
 use crate::verdict::{Stop, System};
 
@@ -159,10 +159,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
             *slot.outcome = Some(entry.outcome(status, criteria.history));
             return None;
         }
-        // Squares of very small or large right-hand sides would leave the range of T.
-        let safe = if T::NAME == "f64" { 200 } else { 20 };
-        let exponent = exponent(entry.rhs_norm);
-        let scale = if exponent.abs() <= safe { 0 } else { exponent };
+        let scale = entry.scale::<T>();
         if scale != 0 {
             self.scale_residual(lane, -scale);
         }

@@ -189,11 +189,10 @@ impl LanePlan {
         criteria: &Criteria,
         only: Option<&[usize]>,
     ) -> Result<Vec<Outcome>, CpuError> {
-        crate::error::check_len("batch", self.nitems, batch.nitems())?;
+        self.check_patterns(batch)?;
         let rows = batch.row_offset(self.nitems) * nrhs;
         crate::error::check_len("b", rows, b.len())?;
         crate::error::check_len("x", rows, x.len())?;
-        self.check_patterns(batch)?;
         let systems = self.nitems * nrhs;
         let mut outcomes: Vec<Option<Outcome>> = vec![None; only.map_or(systems, <[usize]>::len)];
         let mut slots = slots(batch, nrhs, b, x, &mut outcomes, only);
@@ -221,8 +220,13 @@ impl LanePlan {
         Ok(settled.map(|o| o.expect("every system that is queued is settled")).collect())
     }
 
-    /// The patterns must still be those that were analysed: loads write by position.
-    fn check_patterns<T: CpuScalar>(&self, batch: &Batch<T>) -> Result<(), CpuError> {
+    /// Checks that a batch has the patterns that were analysed: loads write by position.
+    ///
+    /// # Errors
+    /// [`CpuError::Length`] for another number of items, [`CpuError::Parameter`] for other
+    /// patterns.
+    pub fn check_patterns<T: CpuScalar>(&self, batch: &Batch<T>) -> Result<(), CpuError> {
+        crate::error::check_len("batch", self.nitems, batch.nitems())?;
         let same = |class: &Class| match batch {
             Batch::Uniform(_) => class.matrix.matches(batch.pattern(0)),
             Batch::Ragged(_) => {

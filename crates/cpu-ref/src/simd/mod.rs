@@ -223,13 +223,13 @@ impl Columns {
         let (values, idx) = (&values[start..start + R * W], &self.idx[start..start + R * W]);
         assert!(x.len() >= self.limit);
         let mut sums = [V::zero(); R];
-        for row in 0..R {
+        for (row, sum) in sums.iter_mut().enumerate() {
             for k in row * W..(row + 1) * W {
                 // SAFETY: (1) `k` is below `R * W`, the length of both slices; (2) the index is
                 // below `limit`, the invariant of `Columns`, and `x` is at least that long.
-                sums[row] = unsafe {
+                *sum = unsafe {
                     let col = *idx.get_unchecked(k) as usize;
-                    values.get_unchecked(k).mul_add(*x.get_unchecked(col), sums[row])
+                    values.get_unchecked(k).mul_add(*x.get_unchecked(col), *sum)
                 };
             }
         }

@@ -231,8 +231,8 @@ impl<'a, T: CpuScalar> CpuPrimitives<'a, T> {
     fn parts<'v>(&self, mask: &[bool], v: &'v mut [T]) -> Vec<(usize, &'v mut [T])> {
         let mut rest = v;
         let mut parts = Vec::with_capacity(self.systems());
-        for system in 0..self.systems() {
-            let (part, after) = rest.split_at_mut(self.offsets[system + 1] - self.offsets[system]);
+        for (system, ends) in self.offsets.windows(2).enumerate() {
+            let (part, after) = rest.split_at_mut(ends[1] - ends[0]);
             rest = after;
             if mask[system] {
                 parts.push((system, part));
