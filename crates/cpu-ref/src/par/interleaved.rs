@@ -86,9 +86,17 @@ impl RowEntries for HybPattern {
 
     #[inline(always)]
     fn for_row(pattern: &Self, starts: &[u32], row: usize, mut f: impl FnMut(usize, usize)) {
-        EllPattern::for_row(pattern.ell(), &[], row, &mut f);
-        let first = pattern.ell().stored_len();
-        CooPattern::for_row(pattern.coo(), starts, row, |k, col| f(first + k, col));
+        let (ell, coo) = (pattern.ell(), pattern.coo());
+        let slots = (0..ell.width()).map(|slot| {
+            let k = slot * ell.nrows() + row;
+            (k, ell.col_idx()[k])
+        });
+        let entries = starts[row] as usize..starts[row + 1] as usize;
+        let rest = entries.map(|k| (ell.stored_len() + k, coo.col_idx()[k]));
+        // One call of `f`: with two it would not be inlined, nor take on the instruction set.
+        for (k, col) in slots.take_while(|slot| slot.1 != PADDING).chain(rest) {
+            f(k, col as usize);
+        }
     }
 }
 

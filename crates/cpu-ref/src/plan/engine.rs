@@ -13,6 +13,7 @@ use crate::par::{
     Analysed, BatchShape, DiaBlocks, Interleaved, InterleavedAnalysis, InterleavedValues, ParSpmv,
     Product, RowEntries, Schedule, SellRuns, apply_batch,
 };
+use crate::simd::spmv::advise_huge_pages;
 
 /// Bytes and slots of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +54,11 @@ pub(super) struct Single<P: ParSpmv, T> {
 
 impl<P: ParSpmv, T: Scalar> Single<P, T> {
     pub(super) fn new(pattern: Arc<P>, map: SlotMap, schedule: Schedule) -> Result<Self, CpuError> {
+        let values = vec![T::ZERO; pattern.stored_len()];
+        advise_huge_pages(&values);
         Ok(Self {
             analysis: P::analyse(pattern.view(), schedule)?,
-            matrix: Matrix::from_parts(Arc::clone(&pattern), vec![T::ZERO; pattern.stored_len()])?,
+            matrix: Matrix::from_parts(pattern, values)?,
             map,
         })
     }
