@@ -34,20 +34,24 @@ impl Vectors {
     }
 }
 
+/// Four partial sums.
+type Sums = [f64; 4];
+
+fn total(sums: Sums) -> f64 {
+    (sums[0] + sums[1]) + (sums[2] + sums[3])
+}
+
 /// `a'b` in four partial sums.
 pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
-    let (a, b) = (a.chunks_exact(4), b.chunks_exact(4));
-    let rest = a.remainder().iter().zip(b.remainder());
-    let mut sums = [0.0; 4];
-    for (a, b) in a.zip(b) {
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<4>(), b.as_chunks::<4>());
+    let mut sums = Sums::default();
+    for (a, b) in a.iter().zip(b) {
         for j in 0..4 {
             sums[j] += a[j] * b[j];
         }
     }
-    for ((a, b), sum) in rest.zip(&mut sums) {
-        *sum += a * b;
-    }
-    (sums[0] + sums[1]) + (sums[2] + sums[3])
+    let rest: f64 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
+    total(sums) + rest
 }
 
 /// `(REL_TOL * ||b||)^2`, what `r'r` is compared with.
@@ -56,16 +60,12 @@ pub(crate) fn threshold(b: &[f64]) -> f64 {
 }
 
 impl ScalarCsr {
-    pub(crate) fn new((row_ptr, col_idx): (Vec<u32>, Vec<u32>)) -> Self {
-        Self { row_ptr, col_idx }
-    }
-
-    #[inline(always)]
-    fn row(&self, values: &[f64], p: &[f64], row: usize) -> f64 {
-        let entries = self.row_ptr[row] as usize..self.row_ptr[row + 1] as usize;
-        let cols = &self.col_idx[entries.clone()];
-        let products = values[entries].iter().zip(cols);
-        products.map(|(value, &col)| value * p[col as usize]).sum()
+    pub(crate) fn new((row_ptr, col_idx): (&[usize], &[usize])) -> Self {
+        let narrow = |v: &[usize]| v.iter().map(|&i| i as u32).collect();
+        Self {
+            row_ptr: narrow(row_ptr),
+            col_idx: narrow(col_idx),
+        }
     }
 
     /// `y = A p` and, in the same pass, `w'y` and (when `SQUARE`) `y'y`.
@@ -77,27 +77,37 @@ impl ScalarCsr {
         y: &mut [f64],
         w: &[f64],
     ) -> (f64, f64) {
-        let (mut dots, mut squares) = ([0.0; 4], [0.0; 4]);
-        let blocks = y.len() / 4 * 4;
-        let mut add = |j: usize, w: f64, y: f64| {
-            dots[j] += w * y;
-            if SQUARE {
-                squares[j] += y * y;
+        let mut start = 0;
+        let mut row = |end: u32| {
+            let entries = start..end as usize;
+            start = end as usize;
+            let cols = &self.col_idx[entries.clone()];
+            let mut sum = 0.0;
+            for (value, &col) in values[entries].iter().zip(cols) {
+                sum += value * p[col as usize];
             }
+            sum
         };
-        let (head, tail) = y.split_at_mut(blocks);
-        for (block, (y, w)) in head.chunks_exact_mut(4).zip(w.chunks_exact(4)).enumerate() {
+        let (mut dots, mut squares) = (Sums::default(), Sums::default());
+        let (ends, ends_rest) = self.row_ptr[1..].as_chunks::<4>();
+        let ((y, y_rest), (w, w_rest)) = (y.as_chunks_mut::<4>(), w.as_chunks::<4>());
+        for ((ends, y), w) in ends.iter().zip(y).zip(w) {
             for j in 0..4 {
-                y[j] = self.row(values, p, 4 * block + j);
-                add(j, w[j], y[j]);
+                y[j] = row(ends[j]);
+                dots[j] += w[j] * y[j];
+                if SQUARE {
+                    squares[j] += y[j] * y[j];
+                }
             }
         }
-        for (j, y) in tail.iter_mut().enumerate() {
-            *y = self.row(values, p, blocks + j);
-            add(j, w[blocks + j], *y);
+        for ((&end, y), w) in ends_rest.iter().zip(y_rest).zip(w_rest) {
+            *y = row(end);
+            dots[0] += w * *y;
+            if SQUARE {
+                squares[0] += *y * *y;
+            }
         }
-        let sum = |s: [f64; 4]| (s[0] + s[1]) + (s[2] + s[3]);
-        (sum(dots), sum(squares))
+        (total(dots), total(squares))
     }
 
     /// CG; `x` is 0 on entry. Returns the iterations.
@@ -165,35 +175,45 @@ impl ScalarCsr {
 }
 
 /// `x += alpha p`, `r -= alpha ap` and `r'r`, in one pass.
+#[inline(always)]
 fn step(alpha: f64, p: &[f64], ap: &[f64], x: &mut [f64], r: &mut [f64]) -> f64 {
-    let mut sums = [0.0; 4];
-    let operands = p.chunks(4).zip(ap.chunks(4));
-    let results = x.chunks_mut(4).zip(r.chunks_mut(4));
-    for ((p, ap), (x, r)) in operands.zip(results) {
-        for ((((p, ap), x), r), sum) in p.iter().zip(ap).zip(x).zip(r).zip(&mut sums) {
-            *x += alpha * p;
-            *r -= alpha * ap;
-            *sum += *r * *r;
+    let ((p, p_rest), (ap, ap_rest)) = (p.as_chunks::<4>(), ap.as_chunks::<4>());
+    let ((x, x_rest), (r, r_rest)) = (x.as_chunks_mut::<4>(), r.as_chunks_mut::<4>());
+    let mut sums = Sums::default();
+    for (((p, ap), x), r) in p.iter().zip(ap).zip(x).zip(r) {
+        for j in 0..4 {
+            x[j] += alpha * p[j];
+            r[j] -= alpha * ap[j];
+            sums[j] += r[j] * r[j];
         }
     }
-    (sums[0] + sums[1]) + (sums[2] + sums[3])
+    for (((p, ap), x), r) in p_rest.iter().zip(ap_rest).zip(x_rest).zip(r_rest) {
+        *x += alpha * p;
+        *r -= alpha * ap;
+        sums[0] += *r * *r;
+    }
+    total(sums)
 }
 
-/// `x += omega r`, `r -= omega t`, `r'r` and `shadow'r`, in one pass.
+/// `x += omega r`, `r -= omega t`, then `r'r` and `shadow'r`, in one pass.
+#[inline(always)]
 fn stabilise(omega: f64, t: &[f64], shadow: &[f64], x: &mut [f64], r: &mut [f64]) -> (f64, f64) {
-    let (mut squares, mut dots) = ([0.0; 4], [0.0; 4]);
-    let operands = t.chunks(4).zip(shadow.chunks(4));
-    let results = x.chunks_mut(4).zip(r.chunks_mut(4));
-    for ((t, shadow), (x, r)) in operands.zip(results) {
-        let sums = squares.iter_mut().zip(&mut dots);
-        let elements = t.iter().zip(shadow).zip(x).zip(r).zip(sums);
-        for ((((t, shadow), x), r), (square, dot)) in elements {
-            *x += omega * *r;
-            *r -= omega * t;
-            *square += *r * *r;
-            *dot += shadow * *r;
+    let ((t, t_rest), (shadow, shadow_rest)) = (t.as_chunks::<4>(), shadow.as_chunks::<4>());
+    let ((x, x_rest), (r, r_rest)) = (x.as_chunks_mut::<4>(), r.as_chunks_mut::<4>());
+    let (mut squares, mut dots) = (Sums::default(), Sums::default());
+    for (((t, shadow), x), r) in t.iter().zip(shadow).zip(x).zip(r) {
+        for j in 0..4 {
+            x[j] += omega * r[j];
+            r[j] -= omega * t[j];
+            squares[j] += r[j] * r[j];
+            dots[j] += shadow[j] * r[j];
         }
     }
-    let sum = |s: [f64; 4]| (s[0] + s[1]) + (s[2] + s[3]);
-    (sum(squares), sum(dots))
+    for (((t, shadow), x), r) in t_rest.iter().zip(shadow_rest).zip(x_rest).zip(r_rest) {
+        *x += omega * *r;
+        *r -= omega * t;
+        squares[0] += *r * *r;
+        dots[0] += shadow * *r;
+    }
+    (total(squares), total(dots))
 }

@@ -20,6 +20,7 @@ pub(crate) struct SolveCase {
     pub(crate) nitems: usize,
     pub(crate) batch: Batch<f64>,
     pub(crate) rhs: Vec<f64>,
+    wide_indices: (Vec<usize>, Vec<usize>),
 }
 
 /// How the answers of one solve of a batch compare with the tolerance.
@@ -34,10 +35,13 @@ impl SolveCase {
     pub(crate) fn new(family: Family, nrows: usize, nitems: usize) -> Self {
         let problem = Problem::new(family, nrows).expect("the sizes suit the families");
         let generated = problem.batch(nitems).expect("the batch fits in memory");
+        let wide = |v: &[i32]| v.iter().map(|&i| i as usize).collect();
+        let pattern = problem.pattern().view();
         Self {
             name: format!("{} {nrows}", family.name()),
             family,
             nitems,
+            wide_indices: (wide(pattern.row_ptr()), wide(pattern.col_idx())),
             batch: generated.batch,
             rhs: generated.rhs,
         }
@@ -70,14 +74,9 @@ impl SolveCase {
         }
     }
 
-    /// The pattern's row starts and columns in the index type of a peer.
-    pub(crate) fn indices<I: TryFrom<i32>>(&self) -> (Vec<I>, Vec<I>) {
-        let convert = |v: &[i32]| {
-            let index = |&i| I::try_from(i).ok().expect("indices are not negative");
-            v.iter().map(index).collect()
-        };
-        let pattern = self.pattern().view();
-        (convert(pattern.row_ptr()), convert(pattern.col_idx()))
+    /// Row starts and columns of the pattern as the peers index: all systems share them.
+    pub(crate) fn wide_indices(&self) -> (&[usize], &[usize]) {
+        (&self.wide_indices.0, &self.wide_indices.1)
     }
 
     /// Recomputes the residual of every system with the oracle's products.
@@ -94,10 +93,13 @@ impl SolveCase {
         for (r, b) in systems {
             let relative = norm(r) / norm(b);
             checked.converged += usize::from(relative <= REL_TOL);
-            // `max` would lose a NaN.
-            if !(relative <= checked.max_relative_residual) {
-                checked.max_relative_residual = relative;
-            }
+            // `max` alone would lose a NaN.
+            let worst = &mut checked.max_relative_residual;
+            *worst = if relative.is_nan() {
+                f64::INFINITY
+            } else {
+                worst.max(relative)
+            };
         }
         checked
     }

@@ -10,9 +10,7 @@ use faer::matrix_free::conjugate_gradient::{
 };
 use faer::matrix_free::{IdentityPrecond, InitialGuessStatus};
 use faer::sparse::linalg::cholesky::{SymmetricOrdering, factorize_symbolic_cholesky};
-use faer::sparse::{
-    SparseColMatRef, SparseRowMatRef, SymbolicSparseColMatRef, SymbolicSparseRowMatRef,
-};
+use faer::sparse::{SparseColMatRef, SymbolicSparseColMatRef};
 use faer::{ColMut, ColRef, Conj, Par, Side};
 use rayon::prelude::*;
 use sparsebatch_formats::generate::Family;
@@ -25,6 +23,9 @@ use crate::thomas;
 /// Systems that a thread takes at a time: small against the batch, large against its overhead.
 const SYSTEMS_PER_TASK: usize = 32;
 
+/// Solves all systems into x, 0 on entry; returns the iterations of all systems together.
+type Solve<'a> = Box<dyn FnMut(&mut [f64]) -> usize + 'a>;
+
 /// One way to solve a batch.
 pub(crate) struct Peer<'a> {
     /// `sparsebatch`, or who wrote the inner loop.
@@ -35,8 +36,8 @@ pub(crate) struct Peer<'a> {
     pub(crate) operation: &'static str,
     /// Whether the method recomputes `b - A x` before it says converged.
     pub(crate) verifies: bool,
-    /// Solves all systems; x is 0 on entry. Returns the iterations of all systems together.
-    pub(crate) solve: Box<dyn FnMut(&mut [f64]) -> usize + 'a>,
+    /// The call that is timed.
+    pub(crate) solve: Solve<'a>,
 }
 
 impl Peer<'_> {
@@ -122,7 +123,7 @@ fn ours(case: &SolveCase, method: Method) -> Peer<'_> {
 
 /// The tuned scalar loops of [`crate::scalar_krylov`].
 fn scalar<'a>(case: &'a SolveCase, operation: &'static str) -> Peer<'a> {
-    let csr = ScalarCsr::new(case.indices());
+    let csr = ScalarCsr::new(case.wide_indices());
     let n = case.nrows();
     let method = match operation {
         "cg" => ScalarCsr::cg,
@@ -148,13 +149,9 @@ fn scalar<'a>(case: &'a SolveCase, operation: &'static str) -> Peer<'a> {
 /// products in four partial sums.
 fn sprs_cg(case: &SolveCase) -> Peer<'_> {
     let n = case.nrows();
-    let (starts, columns) = case.indices::<usize>();
-    // Item by item as a user of sprs has them, indices and all, and made before the clock starts.
-    let matrices: Vec<sprs::CsMat<f64>> = (0..case.nitems)
-        .map(|item| {
-            let values = values(case, item).to_vec();
-            sprs::CsMat::new((n, n), starts.clone(), columns.clone(), values)
-        })
+    let (starts, columns) = case.wide_indices();
+    let matrices: Vec<sprs::CsMatView<'_, f64>> = (0..case.nitems)
+        .map(|item| sprs::CsMatView::new((n, n), starts, columns, values(case, item)))
         .collect();
     let solve = move |v: &mut [Vec<f64>; 3], item: usize, b: &[f64], x: &mut [f64]| {
         let [r, p, ap] = v;
@@ -194,10 +191,12 @@ fn sprs_cg(case: &SolveCase) -> Peer<'_> {
     }
 }
 
-/// faer's own CG over its CSR products, its workspace kept by the thread.
+/// faer's own CG over its products in CSC, faer's first format (a symmetric matrix in CSR is the
+/// same arrays in CSC); the workspace is the thread's.
 fn faer_cg(case: &SolveCase) -> Peer<'_> {
     let n = case.nrows();
-    let (starts, columns) = case.indices::<usize>();
+    let (starts, rows) = case.wide_indices();
+    let pattern = SymbolicSparseColMatRef::new_checked(n, n, starts, None, rows);
     let params = CgParams {
         // `Zero` leaves the first residual uninitialised in faer 0.24.4.
         initial_guess: InitialGuessStatus::MaybeNonZero,
@@ -207,8 +206,7 @@ fn faer_cg(case: &SolveCase) -> Peer<'_> {
         ..CgParams::default()
     };
     let solve = move |memory: &mut Option<MemBuffer>, item: usize, b: &[f64], x: &mut [f64]| {
-        let pattern = SymbolicSparseRowMatRef::new_checked(n, n, &starts, None, &columns);
-        let a = SparseRowMatRef::new(pattern, values(case, item));
+        let a = SparseColMatRef::new(pattern, values(case, item));
         let identity = IdentityPrecond { dim: n };
         let memory = memory.get_or_insert_with(|| {
             MemBuffer::new(conjugate_gradient_scratch(identity, a, 1, Par::Seq))
@@ -230,17 +228,17 @@ fn faer_cg(case: &SolveCase) -> Peer<'_> {
         configuration: "conjugate_gradient, rayon over systems",
         operation: "cg",
         verifies: false,
-        solve: Box::new(move |x| rayon_over(case, x, || None, &solve)),
+        solve: Box::new(move |x| rayon_over(case, x, || None, solve)),
     }
 }
 
 /// faer's sparse Cholesky, minimum-degree order and symbolic factor shared by all systems.
 fn faer_cholesky(case: &SolveCase) -> Peer<'_> {
     let n = case.nrows();
-    // A symmetric matrix in CSR is the same arrays in CSC.
-    let (starts, rows) = case.indices::<usize>();
+    let (starts, rows) = case.wide_indices();
+    let pattern = SymbolicSparseColMatRef::new_checked(n, n, starts, None, rows);
     let symbolic = factorize_symbolic_cholesky(
-        SymbolicSparseColMatRef::new_checked(n, n, &starts, None, &rows),
+        pattern,
         Side::Lower,
         SymmetricOrdering::Amd,
         Default::default(),
@@ -257,7 +255,6 @@ fn faer_cholesky(case: &SolveCase) -> Peer<'_> {
                       item: usize,
                       b: &[f64],
                       x: &mut [f64]| {
-        let pattern = SymbolicSparseColMatRef::new_checked(n, n, &starts, None, &rows);
         let a = SparseColMatRef::new(pattern, values(case, item));
         let llt = symbolic
             .factorize_numeric_llt(
@@ -280,7 +277,7 @@ fn faer_cholesky(case: &SolveCase) -> Peer<'_> {
         configuration: "sparse Cholesky, shared symbolic",
         operation: "cholesky",
         verifies: false,
-        solve: Box::new(move |x| rayon_over(case, x, &workspace, &solve)),
+        solve: Box::new(move |x| rayon_over(case, x, workspace, &solve)),
     }
 }
 

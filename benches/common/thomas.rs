@@ -57,11 +57,11 @@ impl Workspace {
         }
         let mut after = [0.0; LANES];
         for row in (0..n).rev() {
-            for lane in 0..LANES {
-                after[lane] = self.g[row][lane] - self.c[row][lane] * after[lane];
+            for ((after, g), c) in after.iter_mut().zip(&self.g[row]).zip(&self.c[row]) {
+                *after = g - c * *after;
             }
-            for lane in 0..lanes {
-                x[lane * n + row] = after[lane];
+            for (lane, &after) in after[..lanes].iter().enumerate() {
+                x[lane * n + row] = after;
             }
         }
     }
