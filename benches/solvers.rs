@@ -62,13 +62,8 @@ struct Arguments {
 
 impl Arguments {
     fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut parsed = Self {
-            criterion: true,
-            table: false,
-            filter: String::new(),
-            rounds: 7,
-            json: None,
-        };
+        let mut parsed =
+            Self { criterion: true, table: false, filter: String::new(), rounds: 7, json: None };
         let (mut mine, mut others) = (false, false);
         while let Some(argument) = arguments.next() {
             let mut value = |what| arguments.next().ok_or(format!("{argument} needs {what}"));
@@ -92,9 +87,7 @@ impl Arguments {
             }
         }
         if mine && others {
-            return Err(format!(
-                "criterion's options do not go with the table's\n{USAGE}"
-            ));
+            return Err(format!("criterion's options do not go with the table's\n{USAGE}"));
         }
         parsed.criterion = !mine;
         parsed.table = mine || (parsed.table && !others);
@@ -152,13 +145,7 @@ fn run(arguments: &Arguments) -> ExitCode {
         }
         if arguments.table {
             eprintln!("{}: {} rounds", case.name, arguments.rounds);
-            rows.extend(measure_in_turn(
-                &case,
-                &mut peers,
-                checked,
-                &mut x,
-                arguments.rounds,
-            ));
+            rows.extend(measure_in_turn(&case, &mut peers, checked, &mut x, arguments.rounds));
         }
     }
     if let Some(criterion) = &mut criterion {
@@ -168,10 +155,7 @@ fn run(arguments: &Arguments) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if rows.is_empty() {
-        eprintln!(
-            "no contender's name contains {:?}\n{USAGE}",
-            arguments.filter
-        );
+        eprintln!("no contender's name contains {:?}\n{USAGE}", arguments.filter);
         return ExitCode::from(2);
     }
     solve_rows::print_table(&rows);
@@ -208,11 +192,7 @@ fn check(case: &SolveCase, peer: &mut Peer<'_>, x: &mut [f64]) -> First {
         checked.converged,
         case.nitems
     );
-    First {
-        iterations,
-        checked,
-        time,
-    }
+    First { iterations, checked, time }
 }
 
 /// Criterion's measurement, contender by contender; resetting x to 0 is not counted.
@@ -260,10 +240,7 @@ fn measure_in_turn(
             (peers[contender].solve)(&mut x.borrow_mut());
         },
     );
-    let ours = rounds::Samples {
-        wall: samples[0].wall.clone(),
-        cpu: samples[0].cpu.clone(),
-    };
+    let ours = rounds::Samples { wall: samples[0].wall.clone(), cpu: samples[0].cpu.clone() };
     let measured = peers.iter().zip(first).zip(samples);
     measured
         .map(|((peer, first), samples)| {

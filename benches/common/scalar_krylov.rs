@@ -24,13 +24,7 @@ pub(crate) struct Vectors {
 impl Vectors {
     pub(crate) fn new(nrows: usize) -> Self {
         let vector = || vec![0.0; nrows];
-        Self {
-            r: vector(),
-            p: vector(),
-            ap: vector(),
-            shadow: vector(),
-            t: vector(),
-        }
+        Self { r: vector(), p: vector(), ap: vector(), shadow: vector(), t: vector() }
     }
 }
 
@@ -62,10 +56,7 @@ pub(crate) fn threshold(b: &[f64]) -> f64 {
 impl ScalarCsr {
     pub(crate) fn new((row_ptr, col_idx): (&[usize], &[usize])) -> Self {
         let narrow = |v: &[usize]| v.iter().map(|&i| i as u32).collect();
-        Self {
-            row_ptr: narrow(row_ptr),
-            col_idx: narrow(col_idx),
-        }
+        Self { row_ptr: narrow(row_ptr), col_idx: narrow(col_idx) }
     }
 
     /// `y = A p` and, in the same pass, `w'y` and (when `SQUARE`) `y'y`.

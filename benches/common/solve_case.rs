@@ -86,20 +86,13 @@ impl SolveCase {
         let norm = |v: &[f64]| v.iter().map(|v| v * v).sum::<f64>().sqrt();
         let n = self.nrows();
         let systems = r.chunks_exact(n).zip(self.rhs.chunks_exact(n));
-        let mut checked = Checked {
-            max_relative_residual: 0.0,
-            converged: 0,
-        };
+        let mut checked = Checked { max_relative_residual: 0.0, converged: 0 };
         for (r, b) in systems {
             let relative = norm(r) / norm(b);
             checked.converged += usize::from(relative <= REL_TOL);
             // `max` alone would lose a NaN.
             let worst = &mut checked.max_relative_residual;
-            *worst = if relative.is_nan() {
-                f64::INFINITY
-            } else {
-                worst.max(relative)
-            };
+            *worst = if relative.is_nan() { f64::INFINITY } else { worst.max(relative) };
         }
         checked
     }

@@ -82,9 +82,7 @@ fn rayon_over<W>(
         .zip(case.rhs.par_chunks_exact(n))
         .enumerate()
         .with_min_len(SYSTEMS_PER_TASK)
-        .map_init(workspace, |workspace, (item, (x, b))| {
-            solve(workspace, item, b, x)
-        })
+        .map_init(workspace, |workspace, (item, (x, b))| solve(workspace, item, b, x))
         .sum()
 }
 
@@ -181,12 +179,7 @@ fn sprs_cg(case: &SolveCase) -> Peer<'_> {
         operation: "cg",
         verifies: false,
         solve: Box::new(move |x| {
-            rayon_over(
-                case,
-                x,
-                || [vec![0.0; n], vec![0.0; n], vec![0.0; n]],
-                &solve,
-            )
+            rayon_over(case, x, || [vec![0.0; n], vec![0.0; n], vec![0.0; n]], &solve)
         }),
     }
 }

@@ -76,10 +76,7 @@ impl Row {
 
     fn extremes(&self) -> (f64, f64) {
         let wall = || self.samples.wall.iter().copied();
-        (
-            wall().fold(f64::INFINITY, f64::min),
-            wall().fold(0.0, f64::max),
-        )
+        (wall().fold(f64::INFINITY, f64::min), wall().fold(0.0, f64::max))
     }
 
     /// Floating-point operations of the iterations of one call: products, dots and updates.
@@ -186,12 +183,10 @@ impl Run {
     pub(crate) fn new() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let date = utc(now.map_or(0, |time| time.as_secs()));
-        let processor = std::fs::read_to_string("/proc/cpuinfo")
-            .ok()
-            .and_then(|text| {
-                let line = text.lines().find(|line| line.starts_with("model name"))?;
-                Some(line.split_once(':')?.1.trim().to_owned())
-            });
+        let processor = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("model name"))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        });
         Self {
             id: format!("solvers-{date}-{}", std::process::id()),
             date,
@@ -207,10 +202,7 @@ impl Run {
 
     /// Appends the rows to a file of JSON lines.
     pub(crate) fn append(&self, path: &Path, rows: &[Row]) -> io::Result<()> {
-        let lines: String = rows
-            .iter()
-            .map(|row| format!("{}\n", row.json(self)))
-            .collect();
+        let lines: String = rows.iter().map(|row| format!("{}\n", row.json(self))).collect();
         let mut file = OpenOptions::new().create(true).append(true).open(path)?;
         file.write_all(lines.as_bytes())
     }
@@ -218,9 +210,8 @@ impl Run {
 
 /// The commit that was measured, marked when the tree had changes.
 fn commit() -> String {
-    let describe = Command::new("git")
-        .args(["describe", "--always", "--dirty", "--exclude=*"])
-        .output();
+    let describe =
+        Command::new("git").args(["describe", "--always", "--dirty", "--exclude=*"]).output();
     match describe {
         Ok(output) if output.status.success() => {
             String::from_utf8_lossy(&output.stdout).trim().to_owned()

@@ -19,10 +19,7 @@ pub(crate) struct Workspace {
 
 impl Workspace {
     pub(crate) fn new(nrows: usize) -> Self {
-        Self {
-            c: vec![[0.0; LANES]; nrows],
-            g: vec![[0.0; LANES]; nrows],
-        }
+        Self { c: vec![[0.0; LANES]; nrows], g: vec![[0.0; LANES]; nrows] }
     }
 
     /// Solves up to [`LANES`] systems: values in CSR order, all item-major.
