@@ -20,20 +20,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let x = vec![1.0; a.ncols()];
     let mut y = vec![0.0; a.nrows()];
     plan.apply(1.0, &x, 0.0, &mut y)?;
-    println!(
-        "A * ones: sum {:.6}, first row {:.6}",
-        y.iter().sum::<f64>(),
-        y[0]
-    );
+    println!("A * ones: sum {:.6}, first row {:.6}", y.iter().sum::<f64>(), y[0]);
 
     // The reference: one thread, one loop.
     let mut reference = vec![0.0; a.nrows()];
     seq::spmv(1.0, a.view(), &x, 0.0, &mut reference)?;
-    let difference = y
-        .iter()
-        .zip(&reference)
-        .map(|(a, b)| (a - b).abs())
-        .fold(0.0, f64::max);
+    let difference = y.iter().zip(&reference).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     println!("largest difference from the reference: {difference:e}");
     if difference > 1e-12 {
         return Err("the product differs from the reference".into());

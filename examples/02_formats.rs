@@ -12,25 +12,13 @@ fn show<P: Spmv>(matrix: &Matrix<P, f64>, expected: &[f64]) -> Result<(), String
     let mut y = vec![0.0; matrix.nrows()];
     seq::spmv(1.0, matrix.view(), &x, 0.0, &mut y).map_err(|e| e.to_string())?;
     let padding = matrix.stored_len() - matrix.nnz();
-    println!(
-        "{:<6} {:>8} bytes  {padding:>5} slots of padding",
-        P::NAME,
-        matrix.bytes()
-    );
+    println!("{:<6} {:>8} bytes  {padding:>5} slots of padding", P::NAME, matrix.bytes());
     // The entries are whole numbers, so that every order of sums gives the same bits.
-    if y == expected {
-        Ok(())
-    } else {
-        Err(format!("{} differs", P::NAME))
-    }
+    if y == expected { Ok(()) } else { Err(format!("{} differs", P::NAME)) }
 }
 
 fn round_trip<P: FromCsr + ToCsr>(csr: &Csr<f64>, other: &Matrix<P, f64>) -> Result<(), String> {
-    if other.to_csr() == *csr {
-        Ok(())
-    } else {
-        Err(format!("{} lost entries", P::NAME))
-    }
+    if other.to_csr() == *csr { Ok(()) } else { Err(format!("{} lost entries", P::NAME)) }
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -45,11 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let hyb = Hyb::from_csr(&csr, &HybOptions::default())?;
     let sellp = SellP::from_csr(&csr, &SellPOptions::default())?;
 
-    println!(
-        "5-point Laplacian, {} rows, {} entries",
-        csr.nrows(),
-        csr.nnz()
-    );
+    println!("5-point Laplacian, {} rows, {} entries", csr.nrows(), csr.nnz());
     show(&csr, &y)?;
     show(&coo, &y)?;
     show(&ell, &y)?;

@@ -17,9 +17,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..SolveOptions::default()
     };
     // What depends on the pattern alone is done once; solve as often as you like.
-    let solver = BatchSolver::new(&systems.batch, &options)?;
+    let mut solver = BatchSolver::new(&systems.batch, &options)?;
     let mut x = vec![0.0; systems.rhs.len()];
-    let report = solver.solve(&systems.rhs, &mut x)?;
+    let report = solver.solve(&systems.batch, &systems.rhs, &mut x)?;
 
     let (least, mean, most) = report.iterations();
     println!(
@@ -32,9 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (status, count) in report.status_counts() {
         println!("{status}: {count}");
     }
-    let worst = report
-        .max_relative_residual()
-        .ok_or("no system converged")?;
+    let worst = report.max_relative_residual().ok_or("no system converged")?;
     println!("largest relative residual, recomputed from b - A x: {worst:.2e}");
 
     // The same from the solutions themselves, by hand.
@@ -46,19 +44,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let rows = systems.batch.row_offset(item)..systems.batch.row_offset(item + 1);
         let (x, b) = (&x[rows.clone()], &systems.rhs[rows]);
         let residual = (0..a.nrows()).map(|row| {
-            let ax: f64 = a
-                .row(row)
-                .map(|k| values[k] * x[a.col_idx()[k] as usize])
-                .sum();
+            let ax: f64 = a.row(row).map(|k| values[k] * x[a.col_idx()[k] as usize]).sum();
             (b[row] - ax).powi(2)
         });
         let norm = b.iter().map(|v| v * v).sum::<f64>().sqrt();
         by_hand = by_hand.max(residual.sum::<f64>().sqrt() / norm);
     }
     println!("the same by hand: {by_hand:.2e}");
-    if report.all_converged() && by_hand < 2e-10 {
-        Ok(())
-    } else {
-        Err("not solved".into())
-    }
+    if report.all_converged() && by_hand < 2e-10 { Ok(()) } else { Err("not solved".into()) }
 }

@@ -23,21 +23,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     // Systems that do not converge at once climb a ladder that ends with sparse LU.
-    let options = SolveOptions {
-        fallback: true,
-        ..SolveOptions::default()
-    };
+    let options = SolveOptions { fallback: true, ..SolveOptions::default() };
     let solution = solve(&batch, &b, None, &options)?;
 
     for (item, system) in solution.report.systems.iter().enumerate() {
         let rows = batch.row_offset(item)..batch.row_offset(item + 1);
-        let error = solution.x[rows.clone()]
-            .iter()
-            .map(|x| (x - 1.0).abs())
-            .fold(0.0, f64::max);
-        let name = Path::new(&loaded.names[item])
-            .file_name()
-            .unwrap_or_default();
+        let error = solution.x[rows.clone()].iter().map(|x| (x - 1.0).abs()).fold(0.0, f64::max);
+        let name = Path::new(&loaded.names[item]).file_name().unwrap_or_default();
         println!(
             "{:<18} {:>3} rows  {}  {:>3} iterations  by {}  error {error:.1e}",
             name.display(),
@@ -47,14 +39,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             system.rung,
         );
     }
-    println!(
-        "{} of {} converged",
-        solution.report.converged(),
-        batch.nitems()
-    );
-    if solution.report.all_converged() {
-        Ok(())
-    } else {
-        Err("not all converged".into())
-    }
+    println!("{} of {} converged", solution.report.converged(), batch.nitems());
+    if solution.report.all_converged() { Ok(()) } else { Err("not all converged".into()) }
 }

@@ -8,15 +8,8 @@ use sparsebatch::{Batch, Csr, SolveOptions, solve};
 use sprs::TriMat;
 
 /// The entries of [4 -1 0; -1 4 -1; 0 -1 4].
-const ENTRIES: [(usize, usize, f64); 7] = [
-    (0, 0, 4.0),
-    (0, 1, -1.0),
-    (1, 0, -1.0),
-    (1, 1, 4.0),
-    (1, 2, -1.0),
-    (2, 1, -1.0),
-    (2, 2, 4.0),
-];
+const ENTRIES: [(usize, usize, f64); 7] =
+    [(0, 0, 4.0), (0, 1, -1.0), (1, 0, -1.0), (1, 1, 4.0), (1, 2, -1.0), (2, 1, -1.0), (2, 2, 4.0)];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut coo = CooMatrix::new(3, 3);
@@ -43,10 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let batch: Batch<f64> = [from_nalgebra, from_sprs, from_faer].into_iter().collect();
     let b = [3.0, 2.0, 3.0].repeat(3);
     let solution = solve(&batch, &b, None, &SolveOptions::default())?;
-    for (name, x) in ["nalgebra-sparse", "sprs", "faer"]
-        .iter()
-        .zip(solution.x.chunks(3))
-    {
+    for (name, x) in ["nalgebra-sparse", "sprs", "faer"].iter().zip(solution.x.chunks(3)) {
         println!("{name:<16} x = [{:.6}, {:.6}, {:.6}]", x[0], x[1], x[2]);
         if x.iter().any(|x| (x - 1.0).abs() > 1e-9) {
             return Err("the solution is not ones".into());

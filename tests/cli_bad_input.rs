@@ -11,15 +11,7 @@ const HEADER: &str = "%%MatrixMarket matrix coordinate real general\n";
 fn refused(name: &str, content: impl AsRef<[u8]>, parts: &[&str]) {
     let folder = Folder::new();
     folder.file(name, content);
-    let args = [
-        "solve",
-        name,
-        "--output",
-        "x.npz",
-        "--history",
-        "r.csv",
-        "--json",
-    ];
+    let args = ["solve", name, "--output", "x.npz", "--history", "r.csv", "--json"];
 
     let run = folder.run(&args);
 
@@ -46,11 +38,7 @@ fn an_empty_folder_is_refused() {
 
 #[test]
 fn a_wrong_banner_and_unknown_content_are_refused() {
-    refused(
-        "a.mtx",
-        "%%MatrixMarkt matrix coordinate real general\n1 1 1\n1 1 1\n",
-        &[],
-    );
+    refused("a.mtx", "%%MatrixMarkt matrix coordinate real general\n1 1 1\n1 1 1\n", &[]);
     refused(
         "a.mtx",
         "%%MatrixMarket matrix coordinat real general\n1 1 1\n1 1 1\n",
@@ -63,16 +51,8 @@ fn a_wrong_banner_and_unknown_content_are_refused() {
 fn truncated_text_is_refused() {
     refused("a.mtx", HEADER, &["expected"]);
     refused("a.mtx", format!("{HEADER}2 2\n"), &["a.mtx:2:", "expected"]);
-    refused(
-        "a.mtx",
-        format!("{HEADER}2 2 2\n1 1 1\n"),
-        &["expected", "found"],
-    );
-    refused(
-        "a.mtx",
-        format!("{HEADER}2 2 2\n1 1 1\n2 2\n"),
-        &["a.mtx:4:", "expected"],
-    );
+    refused("a.mtx", format!("{HEADER}2 2 2\n1 1 1\n"), &["expected", "found"]);
+    refused("a.mtx", format!("{HEADER}2 2 2\n1 1 1\n2 2\n"), &["a.mtx:4:", "expected"]);
 }
 
 #[test]
@@ -86,31 +66,11 @@ fn truncated_batches_are_refused() {
 
 #[test]
 fn sizes_that_lie_are_refused_without_taking_memory() {
-    refused(
-        "a.mtx",
-        format!("{HEADER}3 3 1000000000000000000\n1 1 1\n"),
-        &["1000000000000000000"],
-    );
-    refused(
-        "a.mtx",
-        format!("{HEADER}2000000000 2000000000 1\n1 1 1\n"),
-        &["2000000000"],
-    );
-    refused(
-        "a.mtx",
-        format!("{HEADER}9999999999 9999999999 1\n1 1 1\n"),
-        &["9999999999"],
-    );
-    refused(
-        "a.mtx",
-        format!("{HEADER}-3 3 1\n1 1 1\n"),
-        &["a.mtx:2:", "-3"],
-    );
-    refused(
-        "a.mtx",
-        format!("{HEADER}2 2 1\n1 1 1\n2 2 1\n"),
-        &["a.mtx:4:"],
-    );
+    refused("a.mtx", format!("{HEADER}3 3 1000000000000000000\n1 1 1\n"), &["1000000000000000000"]);
+    refused("a.mtx", format!("{HEADER}2000000000 2000000000 1\n1 1 1\n"), &["2000000000"]);
+    refused("a.mtx", format!("{HEADER}9999999999 9999999999 1\n1 1 1\n"), &["9999999999"]);
+    refused("a.mtx", format!("{HEADER}-3 3 1\n1 1 1\n"), &["a.mtx:2:", "-3"]);
+    refused("a.mtx", format!("{HEADER}2 2 1\n1 1 1\n2 2 1\n"), &["a.mtx:4:"]);
     for size in [u64::MAX, 1 << 62, 1 << 31] {
         for position in [8, 16, 24] {
             let mut bytes = diagonal_batch(&[([2.0, 4.0], [2.0, 8.0])]);
@@ -122,21 +82,9 @@ fn sizes_that_lie_are_refused_without_taking_memory() {
 
 #[test]
 fn indices_outside_are_refused_by_line_and_column() {
-    refused(
-        "a.mtx",
-        format!("{HEADER}2 2 1\n0 1 1\n"),
-        &["a.mtx:3:1", "found"],
-    );
-    refused(
-        "a.mtx",
-        format!("{HEADER}2 2 1\n1 3 1\n"),
-        &["a.mtx:3:3", "found"],
-    );
-    refused(
-        "a.mtx",
-        format!("{HEADER}2 2 1\n1 99999999999 1\n"),
-        &["a.mtx:3:3"],
-    );
+    refused("a.mtx", format!("{HEADER}2 2 1\n0 1 1\n"), &["a.mtx:3:1", "found"]);
+    refused("a.mtx", format!("{HEADER}2 2 1\n1 3 1\n"), &["a.mtx:3:3", "found"]);
+    refused("a.mtx", format!("{HEADER}2 2 1\n1 99999999999 1\n"), &["a.mtx:3:3"]);
     let mut bytes = diagonal_batch(&[([2.0, 4.0], [2.0, 8.0])]);
     bytes[32 + 12..32 + 16].copy_from_slice(&7i32.to_le_bytes());
     refused("p.batch", bytes, &["col"]);
@@ -144,11 +92,7 @@ fn indices_outside_are_refused_by_line_and_column() {
 
 #[test]
 fn a_number_beyond_f64_is_refused() {
-    refused(
-        "a.mtx",
-        format!("{HEADER}1 1 1\n1 1 1e400\n"),
-        &["a.mtx:3:5", "1e400"],
-    );
+    refused("a.mtx", format!("{HEADER}1 1 1\n1 1 1e400\n"), &["a.mtx:3:5", "1e400"]);
 }
 
 #[test]
@@ -179,29 +123,15 @@ fn a_matrix_that_is_not_square_is_refused_by_solve_alone() {
 fn vectors_of_other_lengths_are_refused() {
     let folder = Folder::new();
     folder.file("a.mtx", SPD);
-    folder.file(
-        "v.mtx",
-        "%%MatrixMarket matrix array real general\n2 1\n1\n2\n",
-    );
-    folder.file(
-        "wide.mtx",
-        "%%MatrixMarket matrix array real general\n2 2\n1\n2\n3\n4\n",
-    );
+    folder.file("v.mtx", "%%MatrixMarket matrix array real general\n2 1\n1\n2\n");
+    folder.file("wide.mtx", "%%MatrixMarket matrix array real general\n2 2\n1\n2\n3\n4\n");
 
     for option in ["--rhs", "--x0"] {
-        folder
-            .run(&["solve", "a.mtx", option, "v.mtx"])
-            .assert_bad_input(&["v.mtx", "2", "3"]);
-        folder
-            .run(&["solve", "a.mtx", option, "wide.mtx"])
-            .assert_bad_input(&["wide.mtx"]);
-        folder
-            .run(&["solve", "a.mtx", option, "no.mtx"])
-            .assert_bad_input(&["no.mtx"]);
+        folder.run(&["solve", "a.mtx", option, "v.mtx"]).assert_bad_input(&["v.mtx", "2", "3"]);
+        folder.run(&["solve", "a.mtx", option, "wide.mtx"]).assert_bad_input(&["wide.mtx"]);
+        folder.run(&["solve", "a.mtx", option, "no.mtx"]).assert_bad_input(&["no.mtx"]);
     }
-    folder
-        .run(&["spmv", "a.mtx", "--x", "v.mtx"])
-        .assert_bad_input(&["v.mtx", "2", "3"]);
+    folder.run(&["spmv", "a.mtx", "--x", "v.mtx"]).assert_bad_input(&["v.mtx", "2", "3"]);
 }
 
 #[test]
@@ -218,29 +148,18 @@ fn duplicates_are_summed_and_special_values_are_data() {
     assert_eq!(folder.run(&["info", "d.mtx", "--json"]).json()["nnz"], 1);
     assert_eq!(folder.run(&["solve", "d.mtx"]).code, 0);
     let nan = folder.run(&["solve", "n.mtx", "--json"]);
-    assert_eq!(
-        (nan.code, &nan.json()["status"]),
-        (3, &serde_json::json!({"NonFinite": 1}))
-    );
+    assert_eq!((nan.code, &nan.json()["status"]), (3, &serde_json::json!({"NonFinite": 1})));
 }
 
 #[test]
 fn unknown_option_values_list_the_allowed_ones() {
     let table: [(&str, &str, &[&str]); 8] = [
         ("--solver", "gmres", &["auto", "cg", "bicgstab", "lu"]),
-        (
-            "--precond",
-            "amg",
-            &["none", "jacobi", "block-jacobi", "ilu0", "ic0"],
-        ),
+        ("--precond", "amg", &["none", "jacobi", "block-jacobi", "ilu0", "ic0"]),
         ("--order", "rcm", &["natural", "min-degree"]),
         ("--precision", "f16", &["f64", "f32"]),
         ("--backend", "tpu", &["auto", "cpu", "gpu"]),
-        (
-            "--format",
-            "bsr",
-            &["csr", "coo", "ell", "dia", "hyb", "sellp"],
-        ),
+        ("--format", "bsr", &["csr", "coo", "ell", "dia", "hyb", "sellp"]),
         ("--kernel", "magic", &["fused", "rows", "csr-i"]),
         ("--rhs", "random:x", &["random:SEED"]),
     ];
@@ -295,28 +214,14 @@ fn unwritable_outputs_are_refused_before_anything_is_read() {
     folder.file("file", "");
     for path in ["no/x.npz", "file/x.npz"] {
         // The input does not exist: the output is looked at first.
-        folder
-            .run(&["solve", "gone.mtx", "--output", path])
-            .assert_bad_input(&[path]);
-        folder
-            .run(&["solve", "a.mtx", "--history", path])
-            .assert_bad_input(&[path]);
-        folder
-            .run(&["convert", "a.mtx", path])
-            .assert_bad_input(&[path]);
-        folder
-            .run(&["info", "a.mtx", "--plot", path])
-            .assert_bad_input(&[path]);
+        folder.run(&["solve", "gone.mtx", "--output", path]).assert_bad_input(&[path]);
+        folder.run(&["solve", "a.mtx", "--history", path]).assert_bad_input(&[path]);
+        folder.run(&["convert", "a.mtx", path]).assert_bad_input(&[path]);
+        folder.run(&["info", "a.mtx", "--plot", path]).assert_bad_input(&[path]);
     }
-    folder
-        .run(&["solve", "a.mtx", "--history", "."])
-        .assert_bad_input(&["."]);
-    folder
-        .run(&["solve", "a.mtx", "--output", "x.txt"])
-        .assert_bad_input(&["x.txt", ".npz"]);
-    folder
-        .run(&["solve", "a.mtx", "--output", "x.batch"])
-        .assert_bad_input(&["x.batch"]);
+    folder.run(&["solve", "a.mtx", "--history", "."]).assert_bad_input(&["."]);
+    folder.run(&["solve", "a.mtx", "--output", "x.txt"]).assert_bad_input(&["x.txt", ".npz"]);
+    folder.run(&["solve", "a.mtx", "--output", "x.batch"]).assert_bad_input(&["x.batch"]);
     assert_eq!(folder.names(), ["a.mtx", "file"]);
 }
 
@@ -325,9 +230,7 @@ fn several_solutions_do_not_fit_a_matrix_market_file() {
     let folder = Folder::new();
     folder.file("p.batch", diagonal_batch(&[([2.0, 4.0], [2.0, 8.0]); 2]));
 
-    folder
-        .run(&["solve", "p.batch", "--output", "x.mtx"])
-        .assert_bad_input(&["2 systems", ".npz"]);
+    folder.run(&["solve", "p.batch", "--output", "x.mtx"]).assert_bad_input(&["2 systems", ".npz"]);
 
     assert_eq!(folder.names(), ["p.batch"]);
 }
@@ -338,34 +241,22 @@ fn one_bad_file_in_a_folder_is_bad_input_unless_skipped() {
     folder.file("a.mtx", SPD);
     folder.file("bad.mtx", format!("{HEADER}2 2 1\n0 1 1\n"));
 
-    folder
-        .run(&["solve", "."])
-        .assert_bad_input(&["bad.mtx:3:1"]);
+    folder.run(&["solve", "."]).assert_bad_input(&["bad.mtx:3:1"]);
     let skipped = folder.run(&["solve", ".", "--skip-bad", "--json"]);
 
     assert_eq!(skipped.code, 0, "{skipped:?}");
     assert!(skipped.stderr.contains("bad.mtx:3:1"), "{skipped:?}");
     let json = skipped.json();
     assert_eq!(json["systems"], 1);
-    assert!(
-        json["skipped"][0]["file"]
-            .as_str()
-            .unwrap()
-            .ends_with("bad.mtx")
-    );
-    folder
-        .run(&["solve", "bad.mtx", "--skip-bad"])
-        .assert_bad_input(&["bad.mtx"]);
+    assert!(json["skipped"][0]["file"].as_str().unwrap().ends_with("bad.mtx"));
+    folder.run(&["solve", "bad.mtx", "--skip-bad"]).assert_bad_input(&["bad.mtx"]);
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn a_stdout_that_cannot_be_written_is_an_internal_failure() {
     use std::process::{Command, Stdio};
-    let full = std::fs::OpenOptions::new()
-        .write(true)
-        .open("/dev/full")
-        .unwrap();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_sparsebatch"))
         .args(["info", ALPHA13])
         .current_dir(common::root())

@@ -14,10 +14,7 @@ fn help_and_version_go_to_stdout() {
         assert!(help.stdout.contains("Usage: sparsebatch"), "{command}");
     }
     let version = run(&["--version"]);
-    assert_eq!(
-        version.stdout,
-        concat!("sparsebatch ", env!("CARGO_PKG_VERSION"), "\n")
-    );
+    assert_eq!(version.stdout, concat!("sparsebatch ", env!("CARGO_PKG_VERSION"), "\n"));
     let nothing = run::<&str>(&[]);
     assert_eq!((nothing.code, nothing.stdout.as_str()), (2, ""));
 }
@@ -25,25 +22,10 @@ fn help_and_version_go_to_stdout() {
 #[test]
 fn every_kernel_multiplies_a_matrix_correctly() {
     let folder = Folder::new();
-    folder.run(&[
-        "generate",
-        "laplace",
-        "--stencil",
-        "5",
-        "--grid",
-        "40x30",
-        "l.mtx",
-    ]);
+    folder.run(&["generate", "laplace", "--stencil", "5", "--grid", "40x30", "l.mtx"]);
     for precision in ["f64", "f32"] {
-        let run = folder.run(&[
-            "spmv",
-            "l.mtx",
-            "--kernel",
-            "all",
-            "--json",
-            "--precision",
-            precision,
-        ]);
+        let run =
+            folder.run(&["spmv", "l.mtx", "--kernel", "all", "--json", "--precision", precision]);
 
         assert_eq!(run.code, 0, "{run:?}");
         let json = run.json();
@@ -54,20 +36,11 @@ fn every_kernel_multiplies_a_matrix_correctly() {
         for kernel in kernels {
             assert_eq!(kernel["correct"], true, "{kernel}");
             assert!(kernel["worst_error"].as_f64().unwrap() <= 1.0, "{kernel}");
-            for figure in [
-                "median_ms",
-                "min_ms",
-                "gflops",
-                "gb_s",
-                "share_of_copy",
-                "bytes_moved",
-            ] {
+            for figure in ["median_ms", "min_ms", "gflops", "gb_s", "share_of_copy", "bytes_moved"]
+            {
                 assert!(kernel[figure].as_f64().unwrap() > 0.0, "{figure}: {kernel}");
             }
-            assert!(
-                kernel["useful_bytes"].as_u64() <= kernel["bytes_moved"].as_u64(),
-                "{kernel}"
-            );
+            assert!(kernel["useful_bytes"].as_u64() <= kernel["bytes_moved"].as_u64(), "{kernel}");
         }
     }
 }
@@ -75,39 +48,22 @@ fn every_kernel_multiplies_a_matrix_correctly() {
 #[test]
 fn products_of_a_batch_are_written() {
     let folder = Folder::new();
-    folder.file(
-        "p.batch",
-        diagonal_batch(&[([2.0, 4.0], [0.0; 2]), ([5.0, 1.0], [0.0; 2])]),
-    );
+    folder.file("p.batch", diagonal_batch(&[([2.0, 4.0], [0.0; 2]), ([5.0, 1.0], [0.0; 2])]));
 
     let run = folder.run(&["spmv", "p.batch", "--x", "ones", "--output", "y.npz"]);
 
     assert_eq!(run.code, 0, "{run:?}");
-    assert_eq!(
-        read_npz_array(folder.path().join("y.npz"), "y").unwrap(),
-        [2.0, 4.0, 5.0, 1.0]
-    );
+    assert_eq!(read_npz_array(folder.path().join("y.npz"), "y").unwrap(), [2.0, 4.0, 5.0, 1.0]);
     assert!(run.stdout.contains("correct"), "{run:?}");
 }
 
 #[test]
 fn a_format_that_blows_up_is_refused_by_name_and_skipped_among_all() {
     let folder = Folder::new();
-    let args = [
-        "generate",
-        "pareto",
-        "--rows",
-        "20000",
-        "--min-len",
-        "2",
-        "p.npz",
-        "-q",
-    ];
+    let args = ["generate", "pareto", "--rows", "20000", "--min-len", "2", "p.npz", "-q"];
     assert_eq!(folder.run(&args).code, 0);
 
-    folder
-        .run(&["spmv", "p.npz", "--format", "dia"])
-        .assert_bad_input(&["dia", "limit"]);
+    folder.run(&["spmv", "p.npz", "--format", "dia"]).assert_bad_input(&["dia", "limit"]);
     let all = folder.run(&["spmv", "p.npz", "--kernel", "all", "--json"]);
 
     assert_eq!(all.code, 0, "{all:?}");
@@ -129,15 +85,9 @@ fn info_tells_sizes_symmetry_and_choice() {
 
     let json = run.json();
     let item = &json["items"][0];
-    assert_eq!(
-        (&item["rows"], &item["columns"], &item["nnz"]),
-        (&3.into(), &3.into(), &7.into())
-    );
+    assert_eq!((&item["rows"], &item["columns"], &item["nnz"]), (&3.into(), &3.into(), &7.into()));
     assert_eq!(item["symmetric"], true);
-    assert_eq!(
-        (&item["lower_bandwidth"], &item["upper_bandwidth"]),
-        (&1.into(), &1.into())
-    );
+    assert_eq!((&item["lower_bandwidth"], &item["upper_bandwidth"]), (&1.into(), &1.into()));
     assert_eq!(item["bytes"]["csr"], 16 + 28 + 56);
     assert_eq!(item["bytes"]["coo"], 7 * 16);
     assert_eq!(json["choice"]["format"], "csr");
@@ -154,10 +104,7 @@ fn info_lists_the_systems_of_a_folder() {
 
     assert!(text.stdout.contains("trefethen_20.mtx"), "{text:?}");
     assert_eq!(json["kind"], "ragged");
-    assert_eq!(
-        (&json["systems"], &json["symmetric_systems"]),
-        (&6.into(), &5.into())
-    );
+    assert_eq!((&json["systems"], &json["symmetric_systems"]), (&6.into(), &5.into()));
     run(&["info", "examples/data/ragged", "--plot", "/dev/null"]).assert_bad_input(&["6 systems"]);
 }
 
@@ -167,12 +114,9 @@ fn a_matrix_survives_every_file_format() {
     folder.file("a.mtx", SPD);
     let a = read_matrix_market(folder.path().join("a.mtx")).unwrap();
 
-    for (from, to) in [
-        ("a.mtx", "b.npz"),
-        ("b.npz", "c.mtx.gz"),
-        ("c.mtx.gz", "d.batch"),
-        ("d.batch", "e.mtx"),
-    ] {
+    for (from, to) in
+        [("a.mtx", "b.npz"), ("b.npz", "c.mtx.gz"), ("c.mtx.gz", "d.batch"), ("d.batch", "e.mtx")]
+    {
         let run = folder.run(&["convert", from, to]);
         assert_eq!(run.code, 0, "{run:?}");
     }
@@ -187,47 +131,27 @@ fn a_matrix_survives_every_file_format() {
 #[test]
 fn items_of_a_batch_keep_values_and_right_hand_sides() {
     let folder = Folder::new();
-    let systems = [
-        ([1.0, 2.0], [3.0, 4.0]),
-        ([5.0, 6.0], [7.0, 8.0]),
-        ([9.0, 1.0], [2.0, 3.0]),
-    ];
+    let systems = [([1.0, 2.0], [3.0, 4.0]), ([5.0, 6.0], [7.0, 8.0]), ([9.0, 1.0], [2.0, 3.0])];
     folder.file("p.batch", diagonal_batch(&systems));
 
     let run = folder.run(&["convert", "p.batch", "q.batch", "--items", "0..3:2"]);
 
     assert_eq!(run.code, 0, "{run:?}");
     let expected = diagonal_batch(&[systems[0], systems[2]]);
-    assert_eq!(
-        std::fs::read(folder.path().join("q.batch")).unwrap(),
-        expected
-    );
-    folder
-        .run(&["convert", "p.batch", "q.batch", "--items", "2..4"])
-        .assert_bad_input(&["4", "3"]);
+    assert_eq!(std::fs::read(folder.path().join("q.batch")).unwrap(), expected);
+    folder.run(&["convert", "p.batch", "q.batch", "--items", "2..4"]).assert_bad_input(&["4", "3"]);
 }
 
 #[test]
 fn outputs_that_cannot_hold_the_systems_are_refused() {
     let folder = Folder::new();
     folder.file("p.batch", diagonal_batch(&[([1.0, 2.0], [3.0, 4.0]); 2]));
-    folder.file(
-        "wide.mtx",
-        "%%MatrixMarket matrix coordinate real general\n2 3 1\n1 1 1\n",
-    );
+    folder.file("wide.mtx", "%%MatrixMarket matrix coordinate real general\n2 3 1\n1 1 1\n");
 
-    folder
-        .run(&["convert", "p.batch", "q.mtx"])
-        .assert_bad_input(&["2 systems", ".batch"]);
-    folder
-        .run(&["convert", "p.batch", "q.npz"])
-        .assert_bad_input(&["2 systems"]);
-    folder
-        .run(&["convert", "wide.mtx", "q.batch"])
-        .assert_bad_input(&["2 x 3", "square"]);
-    folder
-        .run(&["convert", "wide.mtx", "q.dat"])
-        .assert_bad_input(&["q.dat", ".npz"]);
+    folder.run(&["convert", "p.batch", "q.mtx"]).assert_bad_input(&["2 systems", ".batch"]);
+    folder.run(&["convert", "p.batch", "q.npz"]).assert_bad_input(&["2 systems"]);
+    folder.run(&["convert", "wide.mtx", "q.batch"]).assert_bad_input(&["2 x 3", "square"]);
+    folder.run(&["convert", "wide.mtx", "q.dat"]).assert_bad_input(&["q.dat", ".npz"]);
     assert_eq!(folder.names(), ["p.batch", "wide.mtx"]);
 }
 
@@ -240,11 +164,7 @@ fn every_family_is_generated_with_its_known_size() {
         ("rand9 --n 54 --batch 2 a.batch", 2, 2 * 9 * 54),
         ("mix --batch 4 a.batch", 4, 0),
         ("mix_spd --batch 4 a.batch", 4, 0),
-        (
-            "laplace --stencil 7 --grid 4x5x6 a.mtx",
-            1,
-            7 * 120 - 2 * (30 + 24 + 20),
-        ),
+        ("laplace --stencil 7 --grid 4x5x6 a.mtx", 1, 7 * 120 - 2 * (30 + 24 + 20)),
         ("trefethen --n 8 a.npz", 1, 8 + 2 * (7 + 6 + 4)),
         ("banded --n 10 --bands 3 a.mtx", 1, 28),
         ("pareto --rows 100 --min-len 4 --shape 1.5 a.mtx", 1, 0),
@@ -265,19 +185,9 @@ fn every_family_is_generated_with_its_known_size() {
             assert_eq!(loaded.batch.total_nnz(), nnz, "{words}");
         }
     }
+    folder.run(&["generate", "lap2d", "--n", "7", "b.batch"]).assert_bad_input(&["7"]);
     folder
-        .run(&["generate", "lap2d", "--n", "7", "b.batch"])
-        .assert_bad_input(&["7"]);
-    folder
-        .run(&[
-            "generate",
-            "laplace",
-            "--stencil",
-            "6",
-            "--grid",
-            "4",
-            "b.mtx",
-        ])
+        .run(&["generate", "laplace", "--stencil", "6", "--grid", "4", "b.mtx"])
         .assert_bad_input(&["6"]);
     folder
         .run(&["generate", "tri", "--n", "9999999999", "b.batch"])
@@ -291,9 +201,7 @@ fn generated_problems_have_their_checksum() {
 
     let file = read_batch(folder.path().join("p.batch")).unwrap();
 
-    let sparsebatch::Batch::Uniform(batch) = &file.batch else {
-        panic!("tri is a uniform batch")
-    };
+    let sparsebatch::Batch::Uniform(batch) = &file.batch else { panic!("tri is a uniform batch") };
     let checksum = sparsebatch::generate::checksum(batch, &file.rhs).unwrap();
     assert_eq!(checksum, 0xb1e4_4d90_23a8_3199);
 }

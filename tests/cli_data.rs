@@ -18,18 +18,12 @@ fn the_ragged_example_folder_is_what_its_readme_generates() {
     assert_eq!(commands.len(), 6);
     let folder = Folder::new();
     for command in commands {
-        let args: Vec<&str> = ["generate", "-q"]
-            .into_iter()
-            .chain(command.split(' '))
-            .collect();
+        let args: Vec<&str> = ["generate", "-q"].into_iter().chain(command.split(' ')).collect();
         assert_eq!(folder.run(&args).code, 0, "{command}");
     }
     for name in folder.names() {
         let ours = std::fs::read(root().join("examples/data/ragged").join(&name)).unwrap();
-        assert!(
-            ours == std::fs::read(folder.path().join(&name)).unwrap(),
-            "{name}"
-        );
+        assert!(ours == std::fs::read(folder.path().join(&name)).unwrap(), "{name}");
     }
     assert_eq!(folder.names().len(), 6);
 }
@@ -46,13 +40,8 @@ fn the_small_batch_is_every_fifth_system_of_the_whole() {
     };
     let folder = Folder::new();
 
-    let run = folder.run(&[
-        "convert",
-        whole.to_str().unwrap(),
-        "small.batch",
-        "--items",
-        "0..240:5",
-    ]);
+    let run =
+        folder.run(&["convert", whole.to_str().unwrap(), "small.batch", "--items", "0..240:5"]);
 
     assert_eq!(run.code, 0, "{run:?}");
     let small = std::fs::read(folder.path().join("small.batch")).unwrap();
@@ -64,15 +53,8 @@ fn a_combustion_batch_converges() {
     let Some(gri30) = shared("matrices/batch/gri30.batch") else {
         return;
     };
-    let args = [
-        "solve",
-        gri30.to_str().unwrap(),
-        "--solver",
-        "bicgstab",
-        "--precond",
-        "jacobi",
-        "--json",
-    ];
+    let args =
+        ["solve", gri30.to_str().unwrap(), "--solver", "bicgstab", "--precond", "jacobi", "--json"];
 
     let run = run(&args);
 
@@ -83,24 +65,15 @@ fn a_combustion_batch_converges() {
 }
 
 /// Those of the small matrices that are singular.
-const SINGULAR: [&str; 7] = [
-    "GD02_a", "USAir97", "dwt_607", "dwt_918", "dwt_992", "jgl011", "mbeacxc",
-];
+const SINGULAR: [&str; 7] =
+    ["GD02_a", "USAir97", "dwt_607", "dwt_918", "dwt_992", "jgl011", "mbeacxc"];
 
 #[test]
 fn the_ladder_solves_every_small_matrix_that_is_not_singular() {
     let Some(small) = shared("matrices/small") else {
         return;
     };
-    let args = [
-        "solve",
-        small.to_str().unwrap(),
-        "--fallback",
-        "--rtol",
-        "1e-8",
-        "--json",
-        "-v",
-    ];
+    let args = ["solve", small.to_str().unwrap(), "--fallback", "--rtol", "1e-8", "--json", "-v"];
 
     let run = run(&args);
 

@@ -37,17 +37,11 @@ fn the_first_command_solves_the_example_batch_and_the_second_runs_the_tests() {
 fn every_command_of_the_readme_is_understood() {
     let folder = common::Folder::new();
     folder.file("m.mtx", common::SPD);
-    folder.file(
-        "b.mtx",
-        "%%MatrixMarket matrix array real general\n3 1\n3\n2\n3\n",
-    );
+    folder.file("b.mtx", "%%MatrixMarket matrix array real general\n3 1\n3\n2\n3\n");
     std::fs::create_dir_all(folder.path().join("examples/data/ragged")).unwrap();
     for entry in std::fs::read_dir(root().join("examples/data/ragged")).unwrap() {
         let from = entry.unwrap().path();
-        let to = folder
-            .path()
-            .join("examples/data/ragged")
-            .join(from.file_name().unwrap());
+        let to = folder.path().join("examples/data/ragged").join(from.file_name().unwrap());
         std::fs::copy(from, to).unwrap();
     }
 
@@ -67,12 +61,7 @@ fn the_ci_script_takes_its_commands_from_the_readme() {
 
     assert!(script.contains("set -euo pipefail"));
     assert!(script.contains("readme_command 1") && script.contains("readme_command 2"));
-    for step in [
-        "cargo fmt --all --check",
-        "-D warnings",
-        "broken_intra_doc_links",
-        "--example",
-    ] {
+    for step in ["cargo fmt --all --check", "-D warnings", "broken_intra_doc_links", "--example"] {
         assert!(script.contains(step), "{step}");
     }
 }

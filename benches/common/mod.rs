@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::seq;
+use sparsebatch_cpu_ref::{FormatChoice, KernelChoice, seq};
 use sparsebatch_formats::Csr;
 use sparsebatch_formats::generate::{Stencil, laplace, pareto};
 
@@ -12,6 +12,25 @@ use sparsebatch_formats::generate::{Stencil, laplace, pareto};
 pub(crate) fn laplace7(side: usize) -> Csr<f64> {
     laplace(Stencil::Point7, &[side; 3]).expect("the grid fits 32-bit indices")
 }
+
+/// The 5-point Laplacian on a `side` x `side` grid.
+pub(crate) fn laplace5(side: usize) -> Csr<f64> {
+    laplace(Stencil::Point5, &[side; 2]).expect("the grid fits 32-bit indices")
+}
+
+/// Our formats and kernels.
+pub(crate) const KERNELS: [(&str, FormatChoice, KernelChoice); 10] = [
+    ("auto", FormatChoice::Auto, KernelChoice::Auto),
+    ("csr rows", FormatChoice::Csr, KernelChoice::Rows),
+    ("csr-i", FormatChoice::Csr, KernelChoice::CsrI),
+    ("coo entries", FormatChoice::Coo, KernelChoice::Entries),
+    ("ell rows", FormatChoice::Ell, KernelChoice::Rows),
+    ("hyb rows", FormatChoice::Hyb, KernelChoice::Rows),
+    ("dia rows", FormatChoice::Dia, KernelChoice::Rows),
+    ("dia blocks", FormatChoice::Dia, KernelChoice::Blocks),
+    ("sellp rows", FormatChoice::SellP, KernelChoice::Rows),
+    ("sellp runs", FormatChoice::SellP, KernelChoice::Runs),
+];
 
 /// `rows` rows of 8 random columns and Pareto-distributed more: no structure, some long rows.
 pub(crate) fn scattered(rows: usize) -> Csr<f64> {
@@ -53,16 +72,11 @@ pub(crate) fn check(what: &str, a: &Csr<f64>, x: &[f64], reference: &[f64], y: &
     let pattern = a.view().pattern();
     for row in 0..a.nrows() {
         let entries = pattern.row(row);
-        let size: f64 = entries
-            .clone()
-            .map(|k| (a.values()[k] * x[a.col_idx()[k] as usize]).abs())
-            .sum();
+        let size: f64 =
+            entries.clone().map(|k| (a.values()[k] * x[a.col_idx()[k] as usize]).abs()).sum();
         let bound = 4.0 * (entries.len() + 1) as f64 * f64::EPSILON * size;
         let error = (y[row] - reference[row]).abs();
-        assert!(
-            error <= bound,
-            "{what}: row {row} is off by {error:e}, bound {bound:e}"
-        );
+        assert!(error <= bound, "{what}: row {row} is off by {error:e}, bound {bound:e}");
     }
 }
 
@@ -97,13 +111,11 @@ impl Triad {
         let [a, b, c] = &mut self.0;
         let chunk = 1 << 15;
         let operands = b.par_chunks(chunk).zip(c.par_chunks(chunk));
-        a.par_chunks_mut(chunk)
-            .zip(operands)
-            .for_each(|(a, (b, c))| {
-                for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
-                    *a = b + 0.5 * c;
-                }
-            });
+        a.par_chunks_mut(chunk).zip(operands).for_each(|(a, (b, c))| {
+            for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
+                *a = b + 0.5 * c;
+            }
+        });
     }
 }
 
@@ -122,12 +134,25 @@ pub(crate) fn plain_loop(a: &Csr<f64>, x: &[f64], y: &mut [f64]) {
 /// The same loop with rows shared by rayon, one iterator step per row.
 pub(crate) fn plain_rayon(a: &Csr<f64>, x: &[f64], y: &mut [f64]) {
     let (ptr, cols, values) = (a.row_ptr(), a.col_idx(), a.values());
-    y.par_iter_mut()
-        .with_min_len(1024)
-        .enumerate()
-        .for_each(|(row, y)| {
-            let entries = ptr[row] as usize..ptr[row + 1] as usize;
-            let products = values[entries.clone()].iter().zip(&cols[entries]);
-            *y = products.map(|(value, &col)| value * x[col as usize]).sum();
-        });
+    y.par_iter_mut().with_min_len(1024).enumerate().for_each(|(row, y)| {
+        let entries = ptr[row] as usize..ptr[row + 1] as usize;
+        let products = values[entries.clone()].iter().zip(&cols[entries]);
+        *y = products.map(|(value, &col)| value * x[col as usize]).sum();
+    });
+}
+
+/// `v[item * len + i]` from the interleaved `v[i * nitems + item]`.
+pub(crate) fn deinterleave(v: &[f64], nitems: usize) -> Vec<f64> {
+    let len = v.len() / nitems.max(1);
+    let items = 0..nitems;
+    items.flat_map(|item| (0..len).map(move |i| v[i * nitems + item])).collect()
+}
+
+/// Stops the bench unless two results agree to the rounding of short sums.
+pub(crate) fn check_close(what: &str, expected: &[f64], found: &[f64]) {
+    let largest = expected.iter().fold(1.0f64, |m, v| m.max(v.abs()));
+    for (i, (expected, found)) in expected.iter().zip(found).enumerate() {
+        let error = (expected - found).abs();
+        assert!(error <= 1e-12 * largest, "{what}: y[{i}] is off by {error:e}");
+    }
 }

@@ -13,13 +13,16 @@ use std::time::Duration;
 
 use common::Triad;
 use serde_json::json;
-use sparsebatch_cpu_ref::{FormatChoice, KernelChoice, SpmvOptions, SpmvPlan};
+use sparsebatch_cpu_ref::{SpmvOptions, SpmvPlan};
 use sparsebatch_formats::Csr;
 
 /// Products per kernel; the medians are reported.
 const REPEATS: usize = 15;
 
-fn cases() -> [(&'static str, fn() -> Csr<f64>); 3] {
+/// A name and how to make the matrix: one at a time is in memory.
+type Case = (&'static str, fn() -> Csr<f64>);
+
+fn cases() -> [Case; 3] {
     [
         ("laplace7 150^3", || common::laplace7(150)),
         ("laplace7 200^3", || common::laplace7(200)),
@@ -27,31 +30,14 @@ fn cases() -> [(&'static str, fn() -> Csr<f64>); 3] {
     ]
 }
 
-const KERNELS: [(&str, FormatChoice, KernelChoice); 9] = [
-    ("auto", FormatChoice::Auto, KernelChoice::Auto),
-    ("csr rows", FormatChoice::Csr, KernelChoice::Rows),
-    ("csr-i", FormatChoice::Csr, KernelChoice::CsrI),
-    ("coo entries", FormatChoice::Coo, KernelChoice::Entries),
-    ("ell rows", FormatChoice::Ell, KernelChoice::Rows),
-    ("hyb rows", FormatChoice::Hyb, KernelChoice::Rows),
-    ("dia blocks", FormatChoice::Dia, KernelChoice::Blocks),
-    ("sellp rows", FormatChoice::SellP, KernelChoice::Rows),
-    ("sellp runs", FormatChoice::SellP, KernelChoice::Runs),
-];
-
 fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|a| a != "--bench")
-        .collect();
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["write", dir] => write(Path::new(dir)),
         ["measure", dir, threads] => {
             let threads = threads.parse()?;
             // The pool of all calls, so that no call crosses from one pool to another.
-            rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build_global()?;
+            rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
             measure(Path::new(dir), threads)
         }
         _ => {
@@ -92,12 +78,8 @@ fn measure(dir: &Path, threads: usize) -> Result<(), Box<dyn Error>> {
         let expected = common::reference(&a, &x);
         let mut y = vec![0.0; a.nrows()];
         let mut triad = Triad::new(2 * a.nrows());
-        for (name, format, kernel) in KERNELS {
-            let options = SpmvOptions {
-                format,
-                kernel,
-                ..SpmvOptions::default()
-            };
+        for (name, format, kernel) in common::KERNELS {
+            let options = SpmvOptions { format, kernel, ..SpmvOptions::default() };
             let plan = match SpmvPlan::new(&a, &options) {
                 Ok(plan) => plan,
                 Err(error) => {

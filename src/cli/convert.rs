@@ -114,10 +114,7 @@ pub(crate) fn write(
         )));
     }
     if rhs.is_some() {
-        note(
-            global,
-            "the right-hand side is not written: this format holds the matrix alone",
-        );
+        note(global, "the right-hand side is not written: this format holds the matrix alone");
     }
     let matrix: Csr<f64> = spmv_run::single(batch);
     Ok(match ending {
@@ -172,11 +169,7 @@ fn select(batch: &Batch<f64>, items: &[usize]) -> Result<Batch<f64>, CliError> {
                 batch.copy_values(item, &mut values);
             }
             let values = BatchValues::ItemMajor(values);
-            Batch::Uniform(UniformBatch::try_new(
-                batch.pattern().clone(),
-                items.len(),
-                values,
-            )?)
+            Batch::Uniform(UniformBatch::try_new(batch.pattern().clone(), items.len(), values)?)
         }
         Batch::Ragged(batch) => {
             let mut selected = RaggedCsr::new();

@@ -53,25 +53,18 @@ pub(crate) fn run(global: Global) -> Result<Exit, CliError> {
         memory_available: available_memory(),
         gpu: "none: this build has no GPU backend yet",
         cache: "none: nothing is compiled at run time",
-        tests: [
-            ("product", product()),
-            ("solve", solving()),
-            ("files", files()),
-        ]
-        .map(|(name, result)| Test {
-            name,
-            passed: result.is_ok(),
-            detail: result.unwrap_or_else(|failure| failure),
-        })
-        .into(),
+        tests: [("product", product()), ("solve", solving()), ("files", files())]
+            .map(|(name, result)| Test {
+                name,
+                passed: result.is_ok(),
+                detail: result.unwrap_or_else(|failure| failure),
+            })
+            .into(),
     };
     output::result(global, &report, || report.text())?;
     match report.tests.iter().find(|test| !test.passed) {
         None => Ok(Exit::Done),
-        Some(test) => Err(CliError::Internal(format!(
-            "self-test {}: {}",
-            test.name, test.detail
-        ))),
+        Some(test) => Err(CliError::Internal(format!("self-test {}: {}", test.name, test.detail))),
     }
 }
 
@@ -80,31 +73,14 @@ impl Report {
         let sets = self.instruction_sets.join(" ");
         let lines = [
             ("version", format!("sparsebatch {}", self.version)),
-            (
-                "cpu",
-                format!("{} ({}, {} cores)", self.cpu, self.architecture, self.cores),
-            ),
-            (
-                "instructions",
-                if sets.is_empty() {
-                    "baseline".to_owned()
-                } else {
-                    sets
-                },
-            ),
-            (
-                "threads",
-                format!(
-                    "{} (--threads or RAYON_NUM_THREADS change it)",
-                    self.threads
-                ),
-            ),
+            ("cpu", format!("{} ({}, {} cores)", self.cpu, self.architecture, self.cores)),
+            ("instructions", if sets.is_empty() { "baseline".to_owned() } else { sets }),
+            ("threads", format!("{} (--threads or RAYON_NUM_THREADS change it)", self.threads)),
             (
                 "memory",
-                self.memory_available
-                    .map_or("not told by this system".to_owned(), |m| {
-                        format!("{} available", bytes(m))
-                    }),
+                self.memory_available.map_or("not told by this system".to_owned(), |m| {
+                    format!("{} available", bytes(m))
+                }),
             ),
             ("gpu", self.gpu.to_owned()),
             ("cache", self.cache.to_owned()),
@@ -149,9 +125,8 @@ fn instruction_sets() -> Vec<&'static str> {
 /// exact in any order.
 fn product() -> Result<String, String> {
     let a = laplace(Stencil::Point7, &[9, 8, 7]).map_err(|e| e.to_string())?;
-    let sums: Vec<f64> = (0..a.nrows())
-        .map(|row| a.values()[a.view().pattern().row(row)].iter().sum())
-        .collect();
+    let sums: Vec<f64> =
+        (0..a.nrows()).map(|row| a.values()[a.view().pattern().row(row)].iter().sum()).collect();
     let x = vec![1.0; a.ncols()];
     let formats = [
         FormatChoice::Csr,
@@ -162,47 +137,28 @@ fn product() -> Result<String, String> {
         FormatChoice::SellP,
     ];
     for format in formats {
-        let options = SpmvOptions {
-            format,
-            kernel: KernelChoice::Auto,
-            ..SpmvOptions::default()
-        };
+        let options = SpmvOptions { format, kernel: KernelChoice::Auto, ..SpmvOptions::default() };
         let plan = SpmvPlan::new(&a, &options).map_err(|e| e.to_string())?;
         let mut y = vec![f64::NAN; a.nrows()];
-        plan.apply(1.0, &x, 0.0, &mut y)
-            .map_err(|e| e.to_string())?;
+        plan.apply(1.0, &x, 0.0, &mut y).map_err(|e| e.to_string())?;
         if y != sums {
-            return Err(format!(
-                "{} differs from the row sums",
-                plan.explain().format
-            ));
+            return Err(format!("{} differs from the row sums", plan.explain().format));
         }
     }
-    Ok(format!(
-        "all {} formats agree on {} rows",
-        formats.len(),
-        a.nrows()
-    ))
+    Ok(format!("all {} formats agree on {} rows", formats.len(), a.nrows()))
 }
 
 /// CG and BiCGStab solve the systems of a benchmark family.
 fn solving() -> Result<String, String> {
-    let made = Problem::new(Family::Tri, 64)
-        .and_then(|p| p.batch(50))
-        .map_err(|e| e.to_string())?;
+    let made =
+        Problem::new(Family::Tri, 64).and_then(|p| p.batch(50)).map_err(|e| e.to_string())?;
     let mut worst = 0.0f64;
     for method in [Method::Cg, Method::BiCgStab] {
-        let options = SolveOptions {
-            method,
-            ..SolveOptions::default()
-        };
+        let options = SolveOptions { method, ..SolveOptions::default() };
         let solution = solve(&made.batch, &made.rhs, None, &options).map_err(|e| e.to_string())?;
         let report = solution.report;
         if !report.all_converged() {
-            return Err(format!(
-                "{method}: {} of 50 systems converged",
-                report.converged()
-            ));
+            return Err(format!("{method}: {} of 50 systems converged", report.converged()));
         }
         worst = worst.max(report.max_relative_residual().unwrap_or(0.0));
     }
@@ -211,9 +167,8 @@ fn solving() -> Result<String, String> {
 
 /// A batch is written to the folder for temporary files and read again.
 fn files() -> Result<String, String> {
-    let made = Problem::new(Family::Rand9, 54)
-        .and_then(|p| p.batch(3))
-        .map_err(|e| e.to_string())?;
+    let made =
+        Problem::new(Family::Rand9, 54).and_then(|p| p.batch(3)).map_err(|e| e.to_string())?;
     let name = format!("sparsebatch-doctor-{}.batch", std::process::id());
     let path = std::env::temp_dir().join(name);
     write_batch(&path, &made.batch, &made.rhs).map_err(|e| e.to_string())?;

@@ -192,9 +192,7 @@ impl Kind {
         let batch = |made: GeneratedBatch<f64>| (made.batch, Some(made.rhs));
         let matrix = |made: Csr<f64>| (Batch::from(made), None);
         let family = |family, sized: &Sized| {
-            Problem::new(family, sized.n)?
-                .batch(sized.batch as usize)
-                .map(batch)
+            Problem::new(family, sized.n)?.batch(sized.batch as usize).map(batch)
         };
         match self {
             Self::Tri(sized) => family(Family::Tri, sized),
@@ -207,19 +205,14 @@ impl Kind {
             }
             Self::Trefethen { n, .. } => trefethen(*n).map(matrix),
             Self::Banded { n, bands, seed, .. } => banded(*n, *bands, *seed).map(matrix),
-            Self::Pareto {
-                synthetic: s,
-                shape,
-                min_len,
-            } => pareto(s.rows, s.ncols(), *min_len, *shape, s.seed).map(matrix),
+            Self::Pareto { synthetic: s, shape, min_len } => {
+                pareto(s.rows, s.ncols(), *min_len, *shape, s.seed).map(matrix)
+            }
             Self::Dense(s) => dense(s.rows, s.ncols(), s.seed).map(matrix),
-            Self::Random {
-                synthetic: s,
-                row_len,
-            } => random(s.rows, s.ncols(), *row_len, s.seed).map(matrix),
-            Self::Spd {
-                n, row_len, seed, ..
-            } => spd(*n, *row_len, *seed).map(matrix),
+            Self::Random { synthetic: s, row_len } => {
+                random(s.rows, s.ncols(), *row_len, s.seed).map(matrix)
+            }
+            Self::Spd { n, row_len, seed, .. } => spd(*n, *row_len, *seed).map(matrix),
         }
     }
 }

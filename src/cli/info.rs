@@ -125,11 +125,7 @@ pub(crate) fn run(args: &InfoArgs, global: Global) -> Result<Exit, CliError> {
         systems_with_non_finite_values: stats.iter().filter(|s| s.non_finite > 0).count(),
         choice: choice(&systems.batch)?,
         read_ms: ms(systems.read_time),
-        items: stats
-            .iter()
-            .enumerate()
-            .map(|(i, s)| Item::new(i, &systems.names[i], s))
-            .collect(),
+        items: stats.iter().enumerate().map(|(i, s)| Item::new(i, &systems.names[i], s)).collect(),
         skipped: systems.skipped.clone(),
     };
     output::result(global, &report, || report.text(global, &systems, &stats))?;
@@ -203,12 +199,7 @@ impl Report {
             ("kind", self.kind.to_owned()),
             (
                 "right-hand sides",
-                if self.right_hand_sides {
-                    "in the file"
-                } else {
-                    "none"
-                }
-                .to_owned(),
+                if self.right_hand_sides { "in the file" } else { "none" }.to_owned(),
             ),
         ];
         if let [only] = stats {
@@ -224,9 +215,7 @@ impl Report {
             ));
             if self.kind == "uniform" {
                 lines.extend(
-                    details(&stats[0])
-                        .into_iter()
-                        .filter(|(key, _)| !OF_VALUES.contains(key)),
+                    details(&stats[0]).into_iter().filter(|(key, _)| !OF_VALUES.contains(key)),
                 );
             }
         }
@@ -247,19 +236,11 @@ impl Report {
         }
         if self.kind == "ragged" || (global.verbose && stats.len() > 1) {
             text.push('\n');
-            let shown = if global.verbose {
-                stats.len()
-            } else {
-                LISTED.min(stats.len())
-            };
+            let shown = if global.verbose { stats.len() } else { LISTED.min(stats.len()) };
             text.push_str(&table(&systems.names[..shown], stats).render(false));
             if shown < stats.len() {
-                writeln!(
-                    text,
-                    "and {} more (--verbose lists all)",
-                    stats.len() - shown
-                )
-                .expect("writing to a string cannot fail");
+                writeln!(text, "and {} more (--verbose lists all)", stats.len() - shown)
+                    .expect("writing to a string cannot fail");
             }
         }
         text
@@ -276,10 +257,7 @@ fn details(stats: &MatrixStats) -> Vec<(&'static str, String)> {
         None => format!("{name} refused"),
     });
     vec![
-        (
-            "rows x columns",
-            format!("{} x {}", stats.nrows, stats.ncols),
-        ),
+        ("rows x columns", format!("{} x {}", stats.nrows, stats.ncols)),
         ("entries", stats.nnz.to_string()),
         (
             "entries per row",
@@ -288,35 +266,14 @@ fn details(stats: &MatrixStats) -> Vec<(&'static str, String)> {
                 lengths.min, lengths.mean, lengths.max, lengths.deviation, stats.empty_rows
             ),
         ),
-        (
-            "bandwidth",
-            format!(
-                "{} below, {} above",
-                stats.lower_bandwidth, stats.upper_bandwidth
-            ),
-        ),
+        ("bandwidth", format!("{} below, {} above", stats.lower_bandwidth, stats.upper_bandwidth)),
         ("diagonals", format!("{} occupied", stats.ndiags)),
         (
             "diagonal",
-            format!(
-                "{} of {} nonzero",
-                stats.nonzero_diagonal,
-                stats.nrows.min(stats.ncols)
-            ),
+            format!("{} of {} nonzero", stats.nonzero_diagonal, stats.nrows.min(stats.ncols)),
         ),
-        (
-            "pattern symmetry",
-            format!("{:.1} %", 100.0 * stats.structural_symmetry),
-        ),
-        (
-            "symmetry",
-            if stats.is_symmetric {
-                "symmetric"
-            } else {
-                "not symmetric"
-            }
-            .to_owned(),
-        ),
+        ("pattern symmetry", format!("{:.1} %", 100.0 * stats.structural_symmetry)),
+        ("symmetry", if stats.is_symmetric { "symmetric" } else { "not symmetric" }.to_owned()),
         ("explicit zeros", stats.explicit_zeros.to_string()),
         ("NaN or Inf", stats.non_finite.to_string()),
         ("bytes", sizes.join(", ")),

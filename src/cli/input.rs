@@ -42,10 +42,7 @@ pub(crate) struct Systems {
 impl InputArgs {
     /// One input, nothing skipped.
     pub(crate) fn of(path: PathBuf) -> Self {
-        Self {
-            inputs: vec![path],
-            skip_bad: false,
-        }
+        Self { inputs: vec![path], skip_bad: false }
     }
 
     /// Reads everything.
@@ -54,24 +51,16 @@ impl InputArgs {
     /// When a file is missing or bad, and when there is no system.
     pub(crate) fn read(&self, global: Global) -> Result<Systems, CliError> {
         let start = Instant::now();
-        let progress = Progress::start(
-            global,
-            format!("reading {}", counted(self.inputs.len(), "input")),
-        );
+        let progress =
+            Progress::start(global, format!("reading {}", counted(self.inputs.len(), "input")));
         let mut report = |done, total| progress.set(done, total);
-        let options = LoadOptions {
-            skip_bad: self.skip_bad,
-            progress: Some(&mut report),
-        };
+        let options = LoadOptions { skip_bad: self.skip_bad, progress: Some(&mut report) };
         let loaded = load(&self.inputs, options)?;
         drop(progress);
         let skipped: Vec<Skipped> = loaded
             .skipped
             .into_iter()
-            .map(|(file, error)| Skipped {
-                file,
-                error: error.to_string(),
-            })
+            .map(|(file, error)| Skipped { file, error: error.to_string() })
             .collect();
         for skip in &skipped {
             note(global, &format!("skipped {}", skip.error));

@@ -193,10 +193,7 @@ mod tests {
 
         let line = one_line(&error);
 
-        assert!(
-            line.starts_with("error: invalid value 'gmres' for '--solver"),
-            "{line}"
-        );
+        assert!(line.starts_with("error: invalid value 'gmres' for '--solver"), "{line}");
         assert!(line.contains("auto, cg, bicgstab, lu"), "{line}");
         assert!(!line.contains('\n'));
     }

@@ -72,11 +72,8 @@ pub(crate) enum Backend {
 }
 
 /// Backends by name.
-pub(crate) const BACKENDS: &[(&str, Backend)] = &[
-    ("auto", Backend::Auto),
-    ("cpu", Backend::Cpu),
-    ("gpu", Backend::Gpu),
-];
+pub(crate) const BACKENDS: &[(&str, Backend)] =
+    &[("auto", Backend::Auto), ("cpu", Backend::Cpu), ("gpu", Backend::Gpu)];
 
 /// Options on where and how wide the work runs.
 #[derive(Args)]
@@ -164,11 +161,7 @@ impl FromStr for Perturbation {
         let (epsilon, seed) = text.split_once(':').ok_or_else(expected)?;
         let epsilon: f64 = epsilon.parse().map_err(|_| expected())?;
         let seed = seed.parse().map_err(|_| expected())?;
-        if epsilon.is_finite() {
-            Ok(Self { epsilon, seed })
-        } else {
-            Err(expected())
-        }
+        if epsilon.is_finite() { Ok(Self { epsilon, seed }) } else { Err(expected()) }
     }
 }
 
@@ -181,9 +174,7 @@ impl FromStr for Grid {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let sizes: Result<Vec<usize>, _> = text.split('x').map(str::parse).collect();
-        sizes
-            .map(Self)
-            .map_err(|_| format!("expected sizes such as 100x100, found {text}"))
+        sizes.map(Self).map_err(|_| format!("expected sizes such as 100x100, found {text}"))
     }
 }
 

@@ -16,9 +16,7 @@ pub(crate) const SCHEMA: u32 = 1;
 /// Writes to stdout. A reader that has gone is not an error: it has seen what it wanted.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
-    let written = stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush());
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     match written {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(CliError::Internal(format!("standard output: {error}")))
@@ -73,9 +71,7 @@ pub(crate) struct Table {
 impl Table {
     /// A table with these headings.
     pub(crate) fn new(headings: &[&str]) -> Self {
-        Self {
-            rows: vec![headings.iter().map(|&h| h.to_owned()).collect()],
-        }
+        Self { rows: vec![headings.iter().map(|&h| h.to_owned()).collect()] }
     }
 
     /// Adds a row.
@@ -115,12 +111,8 @@ impl Table {
 
 /// Refuses an output file that could not be written, before any work is done; leaves nothing.
 pub(crate) fn check_writable(path: &Path) -> Result<(), CliError> {
-    let refuse = |source: std::io::Error| {
-        CliError::from(FormatError::Io {
-            path: path.to_owned(),
-            source,
-        })
-    };
+    let refuse =
+        |source: std::io::Error| CliError::from(FormatError::Io { path: path.to_owned(), source });
     match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => {
             return Err(refuse(std::io::Error::new(
@@ -145,11 +137,7 @@ pub(crate) fn check_writable(path: &Path) -> Result<(), CliError> {
         )));
     }
     let probe = path.with_file_name(format!(".sparsebatch-probe-{}", std::process::id()));
-    std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&probe)
-        .map_err(refuse)?;
+    std::fs::OpenOptions::new().write(true).create_new(true).open(&probe).map_err(refuse)?;
     std::fs::remove_file(&probe).map_err(refuse)
 }
 
@@ -170,11 +158,7 @@ pub(crate) fn bytes(count: usize) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    if unit == 0 {
-        format!("{count} B")
-    } else {
-        format!("{value:.1} {}", UNITS[unit])
-    }
+    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
 #[cfg(test)]
@@ -186,10 +170,7 @@ mod tests {
         let mut table = Table::new(&["status", "systems"]);
         table.row(vec!["Converged".to_owned(), "12".to_owned()]);
 
-        assert_eq!(
-            table.render(false),
-            "status     systems\nConverged       12\n"
-        );
+        assert_eq!(table.render(false), "status     systems\nConverged       12\n");
     }
 
     #[test]

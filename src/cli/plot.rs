@@ -36,12 +36,7 @@ impl Densities {
             }
         }
         let places = nrows.div_ceil(rows) as f64 * ncols.div_ceil(columns) as f64;
-        Self {
-            rows,
-            columns,
-            counts,
-            places,
-        }
+        Self { rows, columns, counts, places }
     }
 
     /// The grey of a cell, 0 for black, or `None` where there is no entry. A cell with a single
@@ -58,22 +53,13 @@ impl Densities {
 /// # Errors
 /// When the file cannot be written.
 pub(crate) fn spy(path: &Path, pattern: CsrPatternRef<'_>, name: &str) -> Result<(), CliError> {
-    let title = format!(
-        "{name}: {} x {}, {} entries",
-        pattern.nrows(),
-        pattern.ncols(),
-        pattern.nnz()
-    );
+    let title =
+        format!("{name}: {} x {}, {} entries", pattern.nrows(), pattern.ncols(), pattern.nnz());
     let mut svg = String::new();
     draw(&mut svg, &Densities::new(pattern), &title)
         .map_err(|error| CliError::Internal(format!("plot: {error}")))?;
-    let io = |source| FormatError::Io {
-        path: path.to_owned(),
-        source,
-    };
-    Ok(atomic_write(path, |w| {
-        w.write_all(svg.as_bytes()).map_err(io)
-    })?)
+    let io = |source| FormatError::Io { path: path.to_owned(), source };
+    Ok(atomic_write(path, |w| w.write_all(svg.as_bytes()).map_err(io))?)
 }
 
 fn draw(
@@ -87,11 +73,7 @@ fn draw(
     let size = ((right + MARGIN) as u32, (bottom + MARGIN) as u32);
     let area = SVGBackend::with_string(svg, size).into_drawing_area();
     area.fill(&WHITE)?;
-    area.draw(&Text::new(
-        title.to_owned(),
-        (MARGIN, MARGIN / 3),
-        ("sans-serif", 16),
-    ))?;
+    area.draw(&Text::new(title.to_owned(), (MARGIN, MARGIN / 3), ("sans-serif", 16)))?;
     for row in 0..densities.rows {
         let mut column = 0;
         while column < densities.columns {
@@ -103,17 +85,11 @@ fn draw(
             }
             if let Some(grey) = shade {
                 let corners = [(pixel(start), pixel(row)), (pixel(column), pixel(row + 1))];
-                area.draw(&Rectangle::new(
-                    corners,
-                    RGBColor(grey, grey, grey).filled(),
-                ))?;
+                area.draw(&Rectangle::new(corners, RGBColor(grey, grey, grey).filled()))?;
             }
         }
     }
-    area.draw(&Rectangle::new(
-        [(MARGIN, MARGIN), (right, bottom)],
-        BLACK.stroke_width(1),
-    ))?;
+    area.draw(&Rectangle::new([(MARGIN, MARGIN), (right, bottom)], BLACK.stroke_width(1)))?;
     area.present()
 }
 
@@ -130,10 +106,7 @@ mod tests {
         let densities = Densities::new(pattern.view());
 
         let drawn = |row: usize| [0, 1, 2].map(|column| densities.shade(row, column).is_some());
-        assert_eq!(
-            [drawn(0), drawn(1)],
-            [[true, true, false], [false, false, true]]
-        );
+        assert_eq!([drawn(0), drawn(1)], [[true, true, false], [false, false, true]]);
     }
 
     #[test]

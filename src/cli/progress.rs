@@ -36,10 +36,7 @@ impl Progress {
         let running = (!global.quiet && std::io::stderr().is_terminal()).then(|| {
             let (sender, receiver) = channel();
             let counts = Arc::clone(&counts);
-            (
-                sender,
-                std::thread::spawn(move || show(&receiver, &counts, what)),
-            )
+            (sender, std::thread::spawn(move || show(&receiver, &counts, what)))
         });
         Self { counts, running }
     }
@@ -55,9 +52,7 @@ fn show(ended: &Receiver<()>, counts: &Counts, what: String) {
     if ended.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
         return;
     }
-    let bar = ProgressBar::new(0)
-        .with_message(what)
-        .with_elapsed(PATIENCE);
+    let bar = ProgressBar::new(0).with_message(what).with_elapsed(PATIENCE);
     let mut known = None;
     loop {
         let total = counts.total.load(Ordering::Relaxed);

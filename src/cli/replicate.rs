@@ -25,11 +25,7 @@ pub(crate) fn replicate(
     }
     let (nitems, rows) = (systems.batch.nitems(), systems.nrows());
     let stored_once = nitems == 1 && perturbation.is_none();
-    let values = if stored_once {
-        0
-    } else {
-        systems.batch.total_nnz()
-    };
+    let values = if stored_once { 0 } else { systems.batch.total_nnz() };
     // Per copy: values and, in a ragged batch, columns; right-hand side, guess and solution; a name.
     check_memory(copies as u128 * (12 * values as u128 + 24 * rows as u128 + 64 * nitems as u128))?;
     systems.batch = match &systems.batch {
@@ -39,16 +35,10 @@ pub(crate) fn replicate(
         }
         Batch::Uniform(batch) => {
             let mut values = Vec::with_capacity(copies * systems.batch.total_nnz());
-            for_each_copy(&systems.batch, copies, perturbation, |_, v| {
-                values.extend_from_slice(v)
-            });
+            for_each_copy(&systems.batch, copies, perturbation, |_, v| values.extend_from_slice(v));
             let nitems = copies * nitems;
             let values = BatchValues::ItemMajor(values);
-            Batch::Uniform(UniformBatch::try_new(
-                batch.pattern().clone(),
-                nitems,
-                values,
-            )?)
+            Batch::Uniform(UniformBatch::try_new(batch.pattern().clone(), nitems, values)?)
         }
         Batch::Ragged(_) => Batch::Ragged(ragged(&systems.batch, copies, perturbation)?),
     };
@@ -99,9 +89,7 @@ fn ragged(
         all.extend_from_slice(values);
     });
     let [nrows, ncols, nnz] = &shapes;
-    Ok(RaggedCsr::try_new(
-        nrows, ncols, nnz, row_ptr, col_idx, all,
-    )?)
+    Ok(RaggedCsr::try_new(nrows, ncols, nnz, row_ptr, col_idx, all)?)
 }
 
 fn check_memory(needed: u128) -> Result<(), CliError> {
@@ -118,9 +106,7 @@ fn check_memory(needed: u128) -> Result<(), CliError> {
 /// Memory that a process may still take, where the system says so.
 pub(crate) fn available_memory() -> Option<usize> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: usize = line.split_whitespace().next()?.parse().ok()?;
     kib.checked_mul(1024)
 }

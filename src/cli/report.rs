@@ -128,11 +128,7 @@ fn json<'a>(global: Global, context: &'a Context<'_>, report: &'a BatchReport) -
     let (min, mean, max) = report.iterations();
     let names = &context.systems.names;
     let items = || {
-        report
-            .systems
-            .iter()
-            .enumerate()
-            .map(|(item, system)| describe(item, &names[item], system))
+        report.systems.iter().enumerate().map(|(item, system)| describe(item, &names[item], system))
     };
     Report {
         schema: SCHEMA,
@@ -143,20 +139,12 @@ fn json<'a>(global: Global, context: &'a Context<'_>, report: &'a BatchReport) -
         rows: context.systems.nrows(),
         nnz: context.systems.batch.total_nnz(),
         converged: report.converged(),
-        status: report
-            .status_counts()
-            .into_iter()
-            .map(|(s, n)| (s.name(), n))
-            .collect(),
+        status: report.status_counts().into_iter().map(|(s, n)| (s.name(), n)).collect(),
         max_relative_residual: report.max_relative_residual(),
         max_relative_residual_all: report.max_relative_residual_all(),
         accepted_by_floor: report.accepted_by_floor(),
         iterations: Iterations { min, mean, max },
-        rungs: report
-            .rung_counts()
-            .into_iter()
-            .map(|(r, n)| (r.name(), n))
-            .collect(),
+        rungs: report.rung_counts().into_iter().map(|(r, n)| (r.name(), n)).collect(),
         backend: report.backend,
         backend_reason: context.backend_reason,
         device: &report.device,
@@ -217,10 +205,7 @@ fn text(global: Global, context: &Context<'_>, report: &BatchReport) -> String {
     let (min, mean, max) = report.iterations();
     let times = times(context, report);
     let mut lines: Vec<(&str, String)> = vec![
-        (
-            "input",
-            format!("{}: {}", context.input, context.systems.described()),
-        ),
+        ("input", format!("{}: {}", context.input, context.systems.described())),
         ("right-hand sides", context.rhs_source.clone()),
         (
             "solver",
@@ -230,18 +215,9 @@ fn text(global: Global, context: &Context<'_>, report: &BatchReport) -> String {
             ),
         ),
         ("products", format!("{}, {}", report.format, report.kernel)),
-        (
-            "device",
-            format!(
-                "{}, {} ({})",
-                report.backend, report.device, context.backend_reason
-            ),
-        ),
+        ("device", format!("{}, {} ({})", report.backend, report.device, context.backend_reason)),
         ("converged", format!("{} of {systems}", report.converged())),
-        (
-            "iterations",
-            format!("min {min}, mean {mean:.1}, max {max}"),
-        ),
+        ("iterations", format!("min {min}, mean {mean:.1}, max {max}")),
         ("max ||b - A x|| / ||b||", residuals(report)),
         (
             "times",
@@ -291,21 +267,11 @@ fn residuals(report: &BatchReport) -> String {
 
 /// One row per status and rung.
 fn groups(report: &BatchReport) -> Table {
-    let mut table = Table::new(&[
-        "status",
-        "solved by",
-        "systems",
-        "iterations",
-        "max residual",
-    ]);
+    let mut table = Table::new(&["status", "solved by", "systems", "iterations", "max residual"]);
     for (status, _) in report.status_counts() {
         for (rung, _) in report.rung_counts() {
-            let group = || {
-                report
-                    .systems
-                    .iter()
-                    .filter(|s| s.outcome.status == status && s.rung == rung)
-            };
+            let group =
+                || report.systems.iter().filter(|s| s.outcome.status == status && s.rung == rung);
             let count = group().count();
             if count == 0 {
                 continue;
@@ -329,13 +295,8 @@ fn groups(report: &BatchReport) -> Table {
 
 /// The systems that did not converge: the first by name, how many more.
 fn unconverged(context: &Context<'_>, report: &BatchReport) -> String {
-    let failed = || {
-        report
-            .systems
-            .iter()
-            .enumerate()
-            .filter(|(_, s)| s.outcome.status != Status::Converged)
-    };
+    let failed =
+        || report.systems.iter().enumerate().filter(|(_, s)| s.outcome.status != Status::Converged);
     let count = failed().count();
     if count == 0 {
         return String::new();
@@ -345,11 +306,7 @@ fn unconverged(context: &Context<'_>, report: &BatchReport) -> String {
         .map(|(item, system)| {
             let name = &context.systems.names[item];
             let outcome = &system.outcome;
-            format!(
-                "{name} ({}, {:.1e})",
-                outcome.status,
-                outcome.relative_residual()
-            )
+            format!("{name} ({}, {:.1e})", outcome.status, outcome.relative_residual())
         })
         .collect();
     let more = match count.saturating_sub(NAMED) {
@@ -388,6 +345,5 @@ fn per_system(context: &Context<'_>, report: &BatchReport) -> Table {
 }
 
 fn push(text: &mut String, line: std::fmt::Arguments<'_>) {
-    text.write_fmt(line)
-        .expect("writing to a string cannot fail");
+    text.write_fmt(line).expect("writing to a string cannot fail");
 }

@@ -80,11 +80,7 @@ pub(crate) fn solutions(
         return Ok(write_vector(path, x)?);
     }
     let offsets: Vec<i64> = offsets.iter().map(|&offset| offset as i64).collect();
-    let status: Vec<&str> = report
-        .systems
-        .iter()
-        .map(|s| s.outcome.status.name())
-        .collect();
+    let status: Vec<&str> = report.systems.iter().map(|s| s.outcome.status.name()).collect();
     Ok(write_arrays(path, Packing::Stored, |npz| {
         npz.add_i64("offsets", &offsets)?;
         npz.add_f64("x", x)?;
@@ -97,10 +93,7 @@ pub(crate) fn solutions(
 /// # Errors
 /// When the file cannot be written.
 pub(crate) fn history(path: &Path, report: &BatchReport) -> Result<(), CliError> {
-    let io = |source| FormatError::Io {
-        path: path.to_owned(),
-        source,
-    };
+    let io = |source| FormatError::Io { path: path.to_owned(), source };
     Ok(atomic_write(path, |w| {
         writeln!(w, "item,iteration,residual").map_err(io)?;
         for (item, system) in report.systems.iter().enumerate() {

@@ -25,7 +25,7 @@ pub(crate) struct SolveArgs {
     input: InputArgs,
     #[command(flatten)]
     machine: MachineArgs,
-    /// Method; `auto` decides by symmetry
+    /// Method; `auto` decides by fill (lu), then symmetry (cg), else takes bicgstab
     #[arg(long, value_parser = named(Method::NAMES), default_value = "auto")]
     solver: Method,
     /// Preconditioner; `auto` is Jacobi with 1 in the place of zero diagonal entries
@@ -121,11 +121,7 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     let mut systems = args.input.read(global)?;
     check_square(&systems)?;
     let (mut b, rhs_source) = vectors::rhs(args.rhs.as_ref(), &mut systems)?;
-    let mut x0 = args
-        .x0
-        .as_deref()
-        .map(|path| vectors::x0(path, &systems))
-        .transpose()?;
+    let mut x0 = args.x0.as_deref().map(|path| vectors::x0(path, &systems)).transpose()?;
     let mut repeated = vec![&mut b];
     repeated.extend(x0.as_mut());
     let copies = usize::try_from(args.replicate.unwrap_or(1)).unwrap_or(usize::MAX);
@@ -144,9 +140,8 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     })?;
     drop(progress);
 
-    let offsets: Vec<usize> = (0..=systems.batch.nitems())
-        .map(|i| systems.batch.row_offset(i))
-        .collect();
+    let offsets: Vec<usize> =
+        (0..=systems.batch.nitems()).map(|i| systems.batch.row_offset(i)).collect();
     if let Some(path) = &args.output {
         save::solutions(path, &offsets, &solved.x, &solved.report)?;
     }
@@ -166,11 +161,7 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     };
     let all_converged = solved.report.all_converged();
     report::print(global, &context, &solved.report)?;
-    Ok(if all_converged {
-        Exit::Done
-    } else {
-        Exit::NotConverged
-    })
+    Ok(if all_converged { Exit::Done } else { Exit::NotConverged })
 }
 
 fn solve<T: CpuScalar>(
@@ -179,23 +170,16 @@ fn solve<T: CpuScalar>(
     x0: Option<Vec<T>>,
     options: &SolveOptions,
 ) -> Result<Solved, CliError> {
-    let solver = BatchSolver::new(batch, options)?;
+    let mut solver = BatchSolver::new(batch, options)?;
     let mut x = x0.unwrap_or_else(|| vec![T::ZERO; b.len()]);
-    let report = solver.solve(&b, &mut x)?;
-    Ok(Solved {
-        x: x.into_iter().map(T::to_f64).collect(),
-        report,
-    })
+    let report = solver.solve(batch, &b, &mut x)?;
+    Ok(Solved { x: x.into_iter().map(T::to_f64).collect(), report })
 }
 
 impl SolveArgs {
     fn options(&self) -> Result<SolveOptions, CliError> {
         let plan = |kernel| {
-            Engine::Composed(SpmvOptions {
-                format: self.format,
-                kernel,
-                ..SpmvOptions::default()
-            })
+            Engine::Composed(SpmvOptions { format: self.format, kernel, ..SpmvOptions::default() })
         };
         let engine = match (self.kernel, self.format) {
             (SolveKernel::Auto | SolveKernel::Fused, FormatChoice::Auto) => Engine::Fused,

@@ -141,9 +141,7 @@ pub(crate) fn run(args: &SpmvArgs, global: Global) -> Result<Exit, CliError> {
         }
     })?;
     drop(progress);
-    let wrong = rows
-        .iter()
-        .find_map(|row| row.measured.as_ref().ok()?.wrong.clone());
+    let wrong = rows.iter().find_map(|row| row.measured.as_ref().ok()?.wrong.clone());
     if let [only] = rows.as_slice()
         && let Err(refused) = &only.measured
     {
@@ -168,18 +166,15 @@ pub(crate) fn run(args: &SpmvArgs, global: Global) -> Result<Exit, CliError> {
         copy_gb_s: copy.gb_s,
         copy_bytes: copy.bytes,
         read_ms: ms(systems.read_time),
-        kernels: rows
-            .into_iter()
-            .map(|row| Row::new(row, copy.gb_s))
-            .collect(),
+        kernels: rows.into_iter().map(|row| Row::new(row, copy.gb_s)).collect(),
         skipped: systems.skipped.clone(),
     };
     output::result(global, &report, || report.text(&systems))?;
     match wrong {
         None => Ok(Exit::Done),
-        Some(wrong) => Err(CliError::Internal(format!(
-            "a product differs from the reference: {wrong}"
-        ))),
+        Some(wrong) => {
+            Err(CliError::Internal(format!("a product differs from the reference: {wrong}")))
+        }
     }
 }
 
@@ -190,9 +185,7 @@ fn save_products(path: &std::path::Path, systems: &Systems, y: &[f64]) -> Result
         return Ok(write_vector(path, y)?);
     }
     let batch = &systems.batch;
-    let offsets: Vec<i64> = (0..=batch.nitems())
-        .map(|i| batch.row_offset(i) as i64)
-        .collect();
+    let offsets: Vec<i64> = (0..=batch.nitems()).map(|i| batch.row_offset(i) as i64).collect();
     Ok(write_arrays(path, Packing::Stored, |npz| {
         npz.add_i64("offsets", &offsets)?;
         npz.add_f64("y", y)
@@ -225,10 +218,9 @@ impl Row {
         };
         let (format, kernel, why) = match &measured {
             Some(m) => asked((m.explain.format, m.explain.kernel), m.explain.why.clone()),
-            None => asked(
-                (name_of(FORMATS, &row.format), name_of(KERNELS, &row.kernel)),
-                String::new(),
-            ),
+            None => {
+                asked((name_of(FORMATS, &row.format), name_of(KERNELS, &row.kernel)), String::new())
+            }
         };
         let m = measured.as_ref();
         let rate = |units: f64, m: &Measured| units / m.median.as_secs_f64() * 1e-9;
@@ -298,8 +290,7 @@ impl Report {
                 number(row.min_ms, 4),
                 number(row.gflops, 2),
                 number(row.gb_s, 1),
-                row.share_of_copy
-                    .map_or("-".to_owned(), |s| format!("{:.0} %", 100.0 * s)),
+                row.share_of_copy.map_or("-".to_owned(), |s| format!("{:.0} %", 100.0 * s)),
                 number(row.plan_ms, 2),
                 number(row.plan_products, 1),
                 checked,

@@ -81,11 +81,7 @@ pub(crate) fn measure<T: Scalar>(
     let copy = copy_bandwidth()?;
     let mut rows = Vec::new();
     for &(format, kernel) in choices {
-        let options = SpmvOptions {
-            format,
-            kernel,
-            ..SpmvOptions::default()
-        };
+        let options = SpmvOptions { format, kernel, ..SpmvOptions::default() };
         let plan = match &single {
             Some(matrix) => SpmvPlan::new(matrix, &options),
             None => SpmvPlan::new(batch, &options),
@@ -94,17 +90,9 @@ pub(crate) fn measure<T: Scalar>(
             Ok(plan) => Ok(run(&plan, x, &mut y, &reference)?),
             Err(refused) => Err(refused.to_string()),
         };
-        rows.push(Row {
-            format,
-            kernel,
-            measured,
-        });
+        rows.push(Row { format, kernel, measured });
     }
-    Ok(Outcome {
-        copy,
-        rows,
-        y: y.into_iter().map(T::to_f64).collect(),
-    })
+    Ok(Outcome { copy, rows, y: y.into_iter().map(T::to_f64).collect() })
 }
 
 /// The only matrix of a batch of one, for the kernels of single matrices.
@@ -155,9 +143,7 @@ fn useful_bytes<T: Scalar>(explain: &Explain) -> usize {
         ("ell" | "hyb", _) | ("sellp", "rows") if explain.nitems == 1 => 4,
         _ => 0,
     };
-    explain
-        .product_bytes
-        .saturating_sub(explain.padding * (size_of::<T>() + index))
+    explain.product_bytes.saturating_sub(explain.padding * (size_of::<T>() + index))
 }
 
 /// One row of a product in f64, and the scale of its error.
@@ -221,13 +207,8 @@ fn check<T: Scalar>(y: &[T], reference: &[Expected]) -> (f64, Option<String>) {
 /// The bandwidth of a copy on all threads, over two arrays that together are twice the last-level
 /// cache, at most 512 MiB each and a quarter of the memory available: the median of five.
 fn copy_bandwidth() -> Result<Copy, CliError> {
-    let most = (512 << 20)
-        .min(available_memory().unwrap_or(1 << 30) / 8)
-        .max(1 << 20);
-    let len = last_level_cache()
-        .unwrap_or(64 << 20)
-        .clamp((64 << 20).min(most), most)
-        / 8;
+    let most = (512 << 20).min(available_memory().unwrap_or(1 << 30) / 8).max(1 << 20);
+    let len = last_level_cache().unwrap_or(64 << 20).clamp((64 << 20).min(most), most) / 8;
     let source = filled(len, 1.0)?;
     let mut target = filled(len, 0.0)?;
     let mut times: Vec<Duration> = (0..6)
@@ -289,11 +270,7 @@ mod tests {
         let (worst, wrong) = check(&[2.0, 31.5], &expected());
 
         assert_eq!(worst, f64::INFINITY);
-        assert!(
-            wrong
-                .unwrap()
-                .starts_with("row 1 is 3.15e1, expected 3.1e1")
-        );
+        assert!(wrong.unwrap().starts_with("row 1 is 3.15e1, expected 3.1e1"));
     }
 
     #[test]

@@ -95,9 +95,8 @@ impl Folder {
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).expect("the temporary folder");
         let name = |e: std::io::Result<std::fs::DirEntry>| e.expect("an entry").file_name();
-        let mut names: Vec<String> = entries
-            .map(|e| name(e).into_string().expect("UTF-8"))
-            .collect();
+        let mut names: Vec<String> =
+            entries.map(|e| name(e).into_string().expect("UTF-8")).collect();
         names.sort();
         names
     }

@@ -36,13 +36,5 @@ pub enum CpuError {
 
 /// Checks the length of an array.
 pub(crate) fn check_len(what: &'static str, expected: usize, found: usize) -> Result<(), CpuError> {
-    if expected == found {
-        Ok(())
-    } else {
-        Err(CpuError::Length {
-            what,
-            expected,
-            found,
-        })
-    }
+    if expected == found { Ok(()) } else { Err(CpuError::Length { what, expected, found }) }
 }

@@ -96,11 +96,7 @@ pub struct Outcome {
 impl Outcome {
     /// `||b - A x||_2 / ||b||_2`; 0 when both vanish.
     pub fn relative_residual(&self) -> f64 {
-        if self.residual_norm == 0.0 {
-            0.0
-        } else {
-            self.residual_norm / self.rhs_norm
-        }
+        if self.residual_norm == 0.0 { 0.0 } else { self.residual_norm / self.rhs_norm }
     }
 }
 

@@ -147,23 +147,14 @@ impl PivotingLu {
         }
         let (rcond, refinements) = self.solve_in_f64()?;
         if let Some(position) = self.x.iter().position(|&v| !T::from_f64(v).is_finite()) {
-            return Err(PivotingLuError::NonFinite {
-                what: "x",
-                position,
-            });
+            return Err(PivotingLuError::NonFinite { what: "x", position });
         }
         for (out, &v) in x.iter_mut().zip(&self.x) {
             *out = T::from_f64(v);
         }
         // In f32 this is another vector than the one that was refined.
         overwrite(&mut self.x, x.iter().map(|v| v.to_f64()));
-        residual(
-            self.pattern.view(),
-            &self.values,
-            &self.b,
-            &self.x,
-            &mut self.residual,
-        );
+        residual(self.pattern.view(), &self.values, &self.b, &self.x, &mut self.residual);
         Ok(PivotingLuReport {
             nrows,
             residual_norm: norm2(&self.residual),
@@ -176,21 +167,10 @@ impl PivotingLu {
     /// Steps 1 to 4 of the module's text on `values` and `b`, into `x`: `rcond` and the number of
     /// refinements.
     fn solve_in_f64(&mut self) -> Result<(f64, u32), PivotingLuError> {
-        let Self {
-            pattern,
-            symbolic,
-            numeric,
-            memory,
-            ..
-        } = self;
+        let Self { pattern, symbolic, numeric, memory, .. } = self;
         let (nrows, pattern) = (pattern.nrows(), pattern.view());
-        equilibrate(
-            pattern,
-            &self.values,
-            &mut self.row_scale,
-            &mut self.col_scale,
-        )
-        .map_err(|reason| PivotingLuError::Singular { reason })?;
+        equilibrate(pattern, &self.values, &mut self.row_scale, &mut self.col_scale)
+            .map_err(|reason| PivotingLuError::Singular { reason })?;
         self.scaled.clear();
         for (col, range) in self.col_ptr.windows(2).enumerate() {
             for k in range[0]..range[1] {
@@ -223,14 +203,9 @@ impl PivotingLu {
         if let Some(position) = self.x.iter().position(|v| !v.is_finite()) {
             // Either the factors hold infinities, or they are sound and x overflows.
             return Err(if inverse_norm1(nrows, &mut inverse).is_infinite() {
-                PivotingLuError::Singular {
-                    reason: Singularity::ZeroPivot,
-                }
+                PivotingLuError::Singular { reason: Singularity::ZeroPivot }
             } else {
-                PivotingLuError::NonFinite {
-                    what: "x",
-                    position,
-                }
+                PivotingLuError::NonFinite { what: "x", position }
             });
         }
         residual(pattern, &self.values, &self.b, &self.x, &mut self.residual);
@@ -238,13 +213,7 @@ impl PivotingLu {
         let mut refinements = 0;
         while refinements < MAX_REFINEMENTS && best != 0.0 {
             correct(&mut self.trial, Some(&self.x), &self.residual);
-            residual(
-                pattern,
-                &self.values,
-                &self.b,
-                &self.trial,
-                &mut self.trial_residual,
-            );
+            residual(pattern, &self.values, &self.b, &self.trial, &mut self.trial_residual);
             let norm = norm2(&self.trial_residual);
             // Also false for NaN, or where the residual itself overflows.
             let falls = norm < best || (best.is_nan() && norm.is_finite());
@@ -300,15 +269,13 @@ impl Inverse for Factors<'_> {
     fn apply(&mut self, v: &mut [f64]) {
         let v = MatMut::from_column_major_slice_mut(v, self.factors.symbolic().nrows(), 1);
         let stack = MemStack::new(self.memory);
-        self.factors
-            .solve_in_place_with_conj(Conj::No, v, Par::Seq, stack);
+        self.factors.solve_in_place_with_conj(Conj::No, v, Par::Seq, stack);
     }
 
     fn apply_transposed(&mut self, v: &mut [f64]) {
         let v = MatMut::from_column_major_slice_mut(v, self.factors.symbolic().nrows(), 1);
         let stack = MemStack::new(self.memory);
-        self.factors
-            .solve_transpose_in_place_with_conj(Conj::No, v, Par::Seq, stack);
+        self.factors.solve_transpose_in_place_with_conj(Conj::No, v, Par::Seq, stack);
     }
 }
 
@@ -341,15 +308,7 @@ fn overwrite(out: &mut Vec<f64>, values: impl Iterator<Item = f64>) {
 }
 
 fn check_len(what: &'static str, expected: usize, found: usize) -> Result<(), PivotingLuError> {
-    if expected == found {
-        Ok(())
-    } else {
-        Err(PivotingLuError::Length {
-            what,
-            expected,
-            found,
-        })
-    }
+    if expected == found { Ok(()) } else { Err(PivotingLuError::Length { what, expected, found }) }
 }
 
 fn check_finite<T: Scalar>(what: &'static str, values: &[T]) -> Result<(), PivotingLuError> {
@@ -366,9 +325,9 @@ fn from_faer(_: FaerError) -> PivotingLuError {
 
 fn from_lu(error: LuError) -> PivotingLuError {
     match error {
-        LuError::SymbolicSingular { index } => PivotingLuError::Singular {
-            reason: Singularity::NoPivot(index),
-        },
+        LuError::SymbolicSingular { index } => {
+            PivotingLuError::Singular { reason: Singularity::NoPivot(index) }
+        }
         LuError::Generic(error) => from_faer(error),
     }
 }

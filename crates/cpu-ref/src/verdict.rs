@@ -48,20 +48,12 @@ pub enum Stop {
 impl Stop {
     /// A quantity that must not vanish did: a breakdown, or, when it is not finite, numbers lost.
     pub fn broken<T: Scalar>(value: T, status: Status) -> Self {
-        if value.is_finite() {
-            Self::Broken(status)
-        } else {
-            Self::Failed(Status::NonFinite)
-        }
+        if value.is_finite() { Self::Broken(status) } else { Self::Failed(Status::NonFinite) }
     }
 
     /// As [`Stop::broken`], where a restart is of no use.
     pub fn failed<T: Scalar>(value: T, status: Status) -> Self {
-        Self::Failed(if value.is_finite() {
-            status
-        } else {
-            Status::NonFinite
-        })
+        Self::Failed(if value.is_finite() { status } else { Status::NonFinite })
     }
 }
 
@@ -82,10 +74,8 @@ impl<T: Scalar> System<'_, T> {
     pub fn enter(&self, x: &mut [T], r: &mut [T]) -> Entry {
         let rhs_norm = norm2(self.b);
         let criteria = self.criteria;
-        let threshold = criteria
-            .abs_tol
-            .get(self.number)
-            .max(criteria.rel_tol.get(self.number) * rhs_norm);
+        let threshold =
+            criteria.abs_tol.get(self.number).max(criteria.rel_tol.get(self.number) * rhs_norm);
         if rhs_norm == 0.0 {
             x.fill(T::ZERO);
         }
@@ -107,12 +97,7 @@ impl<T: Scalar> System<'_, T> {
         } else {
             None
         };
-        Entry {
-            rhs_norm,
-            threshold,
-            residual_norm,
-            status,
-        }
+        Entry { rhs_norm, threshold, residual_norm, status }
     }
 
     /// Recomputes `r = b - A x` and holds it against the threshold and the floor.
@@ -124,11 +109,7 @@ impl<T: Scalar> System<'_, T> {
                 let magnitude = residual_magnitude(self.pattern, self.values, x, self.b);
                 residual_norm <= floor * T::EPSILON.to_f64() * magnitude
             });
-        Check {
-            residual_norm,
-            passed,
-            floor_passed,
-        }
+        Check { residual_norm, passed, floor_passed }
     }
 }
 
@@ -137,17 +118,9 @@ impl Entry {
     /// unless squares of the right-hand side might leave the range of `T`.
     pub fn scale<T: Scalar>(&self) -> i32 {
         // Within the second bound `2^e` and `2^-e` are values of T.
-        let (safe, largest) = if T::NAME == "f64" {
-            (200, 1000)
-        } else {
-            (20, 120)
-        };
+        let (safe, largest) = if T::NAME == "f64" { (200, 1000) } else { (20, 120) };
         let exponent = exponent(self.rhs_norm);
-        if exponent.abs() <= safe {
-            0
-        } else {
-            exponent.clamp(-largest, largest)
-        }
+        if exponent.abs() <= safe { 0 } else { exponent.clamp(-largest, largest) }
     }
 
     /// The outcome of a system that needs no iterations.
@@ -159,11 +132,7 @@ impl Entry {
             residual_norm: self.residual_norm,
             rhs_norm: self.rhs_norm,
             accepted_by_floor: false,
-            history: if history {
-                vec![self.residual_norm]
-            } else {
-                Vec::new()
-            },
+            history: if history { vec![self.residual_norm] } else { Vec::new() },
         }
     }
 }
@@ -221,13 +190,7 @@ mod tests {
     fn enter(criteria: &Criteria, number: usize, b: &[f64], x: &mut [f64]) -> (Entry, Vec<f64>) {
         let matrix = matrix();
         let (pattern, values) = (matrix.view().pattern(), matrix.values());
-        let system = System {
-            number,
-            pattern,
-            values,
-            b,
-            criteria,
-        };
+        let system = System { number, pattern, values, b, criteria };
         let mut r = vec![0.0; 2];
         let entry = system.enter(x, &mut r);
         (entry, r)
@@ -276,12 +239,7 @@ mod tests {
     #[test]
     fn scales_keep_squares_in_range_and_are_values_themselves() {
         let scale = |rhs_norm| {
-            let entry = Entry {
-                rhs_norm,
-                threshold: 0.0,
-                residual_norm: rhs_norm,
-                status: None,
-            };
+            let entry = Entry { rhs_norm, threshold: 0.0, residual_norm: rhs_norm, status: None };
             (entry.scale::<f64>(), entry.scale::<f32>())
         };
 
@@ -296,16 +254,10 @@ mod tests {
 
     #[test]
     fn every_stop_has_its_verdict() {
-        let check = |residual_norm: f64, passed| Check {
-            residual_norm,
-            passed,
-            floor_passed: false,
-        };
+        let check =
+            |residual_norm: f64, passed| Check { residual_norm, passed, floor_passed: false };
         let (good, bad, lost) = (check(0.1, true), check(9.0, false), check(f64::NAN, false));
-        let floor = Check {
-            floor_passed: true,
-            ..bad
-        };
+        let floor = Check { floor_passed: true, ..bad };
         let limit = Stop::Failed(Status::MaxIterations);
         let broken = Stop::Broken(Status::BreakdownRho);
         let singular = Stop::Failed(Status::Singular);

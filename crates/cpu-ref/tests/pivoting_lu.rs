@@ -29,9 +29,8 @@ fn singular(reason: Singularity) -> Result<(), PivotingLuError> {
 /// Right-hand side ones; the seven singular ones as their null spaces say.
 #[test]
 fn small_real_matrices_are_solved_or_called_singular() {
-    const SINGULAR: [&str; 7] = [
-        "GD02_a", "USAir97", "dwt_607", "dwt_918", "dwt_992", "jgl011", "mbeacxc",
-    ];
+    const SINGULAR: [&str; 7] =
+        ["GD02_a", "USAir97", "dwt_607", "dwt_918", "dwt_992", "jgl011", "mbeacxc"];
     let Some(shared) = sparsebatch_formats::testing::shared_dir() else {
         return;
     };
@@ -52,12 +51,7 @@ fn small_real_matrices_are_solved_or_called_singular() {
         let start = Instant::now();
         let result = pivoting_lu::solve(a.view(), &b, &mut x);
 
-        println!(
-            "{name}: n {}, nnz {}, {:?}, {result:?}",
-            a.nrows(),
-            a.nnz(),
-            start.elapsed()
-        );
+        println!("{name}: n {}, nnz {}, {:?}, {result:?}", a.nrows(), a.nnz(), start.elapsed());
         match result {
             Ok(report) => {
                 let expected = SINGULAR.contains(&name);
@@ -145,10 +139,7 @@ fn structurally_singular_matrices_are_called_singular() {
 
     let result = pivoting_lu::solve(a.view(), &[1.0; 3], &mut [0.0; 3]);
 
-    assert!(
-        matches!(result, Err(PivotingLuError::Singular { .. })),
-        "{result:?}"
-    );
+    assert!(matches!(result, Err(PivotingLuError::Singular { .. })), "{result:?}");
 }
 
 #[test]
@@ -178,9 +169,7 @@ fn badly_scaled_systems_are_equilibrated() {
     let d = [1e-150, 1.0, 1e150];
     let well = [2.0, 1.0, 0.5, 1.0, 3.0, -1.0, 0.5, 1.0, 4.0];
     let scaled: Vec<f64> = (0..9).map(|k| d[k / 3] * well[k] * d[k % 3]).collect();
-    let b: Vec<f64> = (0..3)
-        .map(|i| d[i] * well[3 * i..3 * i + 3].iter().sum::<f64>())
-        .collect();
+    let b: Vec<f64> = (0..3).map(|i| d[i] * well[3 * i..3 * i + 3].iter().sum::<f64>()).collect();
     let a = csr(3, &scaled);
     let mut x = [0.0; 3];
 
@@ -201,10 +190,7 @@ fn f32_systems_are_solved_in_f64_and_rounded_once() {
 
     assert_eq!(x, [0.2, 0.4]);
     // The residual is that of the rounded x, not of the f64 one.
-    assert!(
-        report.residual_norm > 1e-9 && report.residual_norm < 1e-7,
-        "{report:?}"
-    );
+    assert!(report.residual_norm > 1e-9 && report.residual_norm < 1e-7, "{report:?}");
 }
 
 #[test]
@@ -212,43 +198,21 @@ fn bad_input_gets_one_clear_error() {
     let a = csr(2, &[3.0, 1.0, 1.0, 2.0]);
     let mut lu = PivotingLu::try_new(a.pattern().view()).unwrap();
     let mut x = [0.0; 2];
-    let mut error = |values: &[f64], b: &[f64]| {
-        lu.factor_and_solve(values, b, &mut x)
-            .unwrap_err()
-            .to_string()
-    };
+    let mut error =
+        |values: &[f64], b: &[f64]| lu.factor_and_solve(values, b, &mut x).unwrap_err().to_string();
 
-    assert_eq!(
-        error(&[1.0; 3], &[1.0; 2]),
-        "values has 3 entries, expected 4"
-    );
+    assert_eq!(error(&[1.0; 3], &[1.0; 2]), "values has 3 entries, expected 4");
     assert_eq!(error(&[1.0; 4], &[1.0; 1]), "b has 1 entries, expected 2");
-    assert_eq!(
-        error(&[1.0, 2.0, f64::NAN, 1.0], &[1.0; 2]),
-        "values[2] is not finite"
-    );
-    assert_eq!(
-        error(a.values(), &[1.0, f64::INFINITY]),
-        "b[1] is not finite"
-    );
+    assert_eq!(error(&[1.0, 2.0, f64::NAN, 1.0], &[1.0; 2]), "values[2] is not finite");
+    assert_eq!(error(a.values(), &[1.0, f64::INFINITY]), "b[1] is not finite");
     let result = lu.factor_and_solve(a.values(), &[1.0; 2], &mut [0.0; 3]);
-    assert_eq!(
-        result.unwrap_err().to_string(),
-        "x has 3 entries, expected 2"
-    );
+    assert_eq!(result.unwrap_err().to_string(), "x has 3 entries, expected 2");
     // After all that the analysis still serves.
-    assert!(
-        lu.factor_and_solve(a.values(), &[1.0; 2], &mut x)
-            .unwrap()
-            .is_solved(1e-15)
-    );
+    assert!(lu.factor_and_solve(a.values(), &[1.0; 2], &mut x).unwrap().is_solved(1e-15));
 
     let wide = CsrPattern::try_new(1, 2, vec![0, 1], vec![0]).unwrap();
     let result = PivotingLu::try_new(wide.view());
-    assert_eq!(
-        result.unwrap_err(),
-        PivotingLuError::NotSquare { nrows: 1, ncols: 2 }
-    );
+    assert_eq!(result.unwrap_err(), PivotingLuError::NotSquare { nrows: 1, ncols: 2 });
 }
 
 #[test]
@@ -257,13 +221,7 @@ fn a_solution_that_overflows_f32_is_not_finite() {
 
     let result = pivoting_lu::solve(a.view(), &[1e30], &mut [0f32]);
 
-    assert_eq!(
-        result.unwrap_err(),
-        PivotingLuError::NonFinite {
-            what: "x",
-            position: 0
-        }
-    );
+    assert_eq!(result.unwrap_err(), PivotingLuError::NonFinite { what: "x", position: 0 });
 }
 
 #[test]
@@ -272,13 +230,7 @@ fn a_solution_that_overflows_f64_is_not_finite_rather_than_singular() {
 
     let result = pivoting_lu::solve(a.view(), &[1e200, 1.0], &mut [0.0; 2]);
 
-    assert_eq!(
-        result.unwrap_err(),
-        PivotingLuError::NonFinite {
-            what: "x",
-            position: 0
-        }
-    );
+    assert_eq!(result.unwrap_err(), PivotingLuError::NonFinite { what: "x", position: 0 });
 }
 
 #[test]

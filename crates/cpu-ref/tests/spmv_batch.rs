@@ -30,9 +30,7 @@ fn real_batch<T: Scalar>(a: &Csr<T>, nitems: usize) -> BatchCsr<T> {
 /// `v[(rhs * len + i) * nitems + item]` from `v[(item * nrhs + rhs) * len + i]`.
 fn interleave<T: Copy>(v: &[T], nitems: usize) -> Vec<T> {
     let per_item = v.len() / nitems.max(1);
-    (0..per_item)
-        .flat_map(|i| (0..nitems).map(move |item| v[item * per_item + i]))
-        .collect()
+    (0..per_item).flat_map(|i| (0..nitems).map(move |item| v[item * per_item + i])).collect()
 }
 
 /// The three storages of one batch.
@@ -51,11 +49,7 @@ fn check_uniform<T: Scalar>(batch: &BatchCsr<T>, nrhs: usize) {
     seq::batch_spmv(two, &items, nrhs, &x, three, &mut expected).unwrap();
     for options in batch_options() {
         for layout in [Layout::ItemMajor, Layout::Interleaved] {
-            let options = SpmvOptions {
-                nrhs,
-                layout,
-                ..options.clone()
-            };
+            let options = SpmvOptions { nrhs, layout, ..options.clone() };
             for source in storages(batch) {
                 let plan = SpmvPlan::new(&source, &options).unwrap();
                 if layout == Layout::ItemMajor {
@@ -64,8 +58,7 @@ fn check_uniform<T: Scalar>(batch: &BatchCsr<T>, nrhs: usize) {
                     assert_eq!(found, expected, "{options:?}");
                 } else {
                     let mut found = interleave(&y, nitems);
-                    plan.apply(two, &interleave(&x, nitems), three, &mut found)
-                        .unwrap();
+                    plan.apply(two, &interleave(&x, nitems), three, &mut found).unwrap();
                     assert_eq!(found, interleave(&expected, nitems), "{options:?}");
                 }
             }
@@ -77,10 +70,7 @@ fn check_uniform<T: Scalar>(batch: &BatchCsr<T>, nrhs: usize) {
 fn uniform_batches_multiply_item_by_item_in_both_layouts() {
     for n in [0, 1, 7, 8, 9, 31, 33, 70] {
         for nitems in [0, 1, 2, 15, 16, 17, 67] {
-            check_uniform(
-                &integer_batch(&mixed::<f64>(n, n + 3, Some(n / 2), 35), nitems),
-                1,
-            );
+            check_uniform(&integer_batch(&mixed::<f64>(n, n + 3, Some(n / 2), 35), nitems), 1);
         }
         check_uniform(&integer_batch(&banded::<f32>(n, n), 17), 3);
     }
@@ -113,13 +103,9 @@ fn shared_values_serve_every_item() {
         plan.apply(1.0, &x, 0.0, &mut found).unwrap();
         assert_eq!(found, expected, "{options:?}");
 
-        let options = SpmvOptions {
-            layout: Layout::Interleaved,
-            ..options
-        };
+        let options = SpmvOptions { layout: Layout::Interleaved, ..options };
         let plan = SpmvPlan::new(&shared, &options).unwrap();
-        plan.apply(1.0, &interleave(&x, 21), 0.0, &mut found)
-            .unwrap();
+        plan.apply(1.0, &interleave(&x, 21), 0.0, &mut found).unwrap();
         assert_eq!(found, interleave(&expected, 21), "{options:?}");
         if options.format == FormatChoice::Csr {
             assert_eq!(plan.explain().stored_len, a.nnz());
@@ -129,16 +115,7 @@ fn shared_values_serve_every_item() {
 
 /// Items of very different sizes, real values.
 fn ragged_items() -> Vec<Csr<f64>> {
-    let shapes = [
-        (3, 4),
-        (0, 5),
-        (700, 650),
-        (1, 1),
-        (40_000, 100),
-        (33, 32),
-        (5, 0),
-        (64, 64),
-    ];
+    let shapes = [(3, 4), (0, 5), (700, 650), (1, 1), (60, 40_000), (33, 32), (5, 0), (64, 64)];
     let mut items: Vec<Csr<f64>> = (0..)
         .zip(shapes)
         .map(|(seed, (nrows, ncols))| mixed(nrows, ncols, Some(nrows / 3), seed))
@@ -204,14 +181,8 @@ fn an_item_of_a_uniform_batch_gives_what_it_gives_alone() {
         for item in [0, 1, 20, 36] {
             let single = SpmvPlan::new(&batch.to_matrix(item), &options).unwrap();
             let mut alone = vec![0.0; 90];
-            single
-                .apply(0.7, &x[item * 95..(item + 1) * 95], 0.0, &mut alone)
-                .unwrap();
-            assert_eq!(
-                bits(&y[item * 90..(item + 1) * 90]),
-                bits(&alone),
-                "{options:?}"
-            );
+            single.apply(0.7, &x[item * 95..(item + 1) * 95], 0.0, &mut alone).unwrap();
+            assert_eq!(bits(&y[item * 90..(item + 1) * 90]), bits(&alone), "{options:?}");
         }
     }
 }
@@ -224,18 +195,12 @@ fn an_interleaved_item_does_not_depend_on_its_place() {
     let batch = uniform(&a, 21, values.repeat(21));
     let x = reals::<f64>(60, 43).repeat(21);
     for options in batch_options() {
-        let options = SpmvOptions {
-            layout: Layout::Interleaved,
-            ..options
-        };
+        let options = SpmvOptions { layout: Layout::Interleaved, ..options };
         let mut y = vec![0.0; 60 * 21];
         let plan = SpmvPlan::new(&batch, &options).unwrap();
         plan.apply(0.7, &interleave(&x, 21), 0.0, &mut y).unwrap();
         for row in y.chunks(21) {
-            assert!(
-                row.iter().all(|v| v.to_bits() == row[0].to_bits()),
-                "{options:?}"
-            );
+            assert!(row.iter().all(|v| v.to_bits() == row[0].to_bits()), "{options:?}");
         }
     }
 }
@@ -253,11 +218,7 @@ fn nan_in_one_item_stays_in_it() {
             let plan = SpmvPlan::new(&batch, &options).unwrap();
             plan.apply(1.0, &x, 0.0, &mut y).unwrap();
             for (i, value) in y.iter().enumerate() {
-                let item = if layout == Layout::ItemMajor {
-                    i / 80
-                } else {
-                    i % 20
-                };
+                let item = if layout == Layout::ItemMajor { i / 80 } else { i % 20 };
                 assert_eq!(value.is_nan(), item == 5, "{options:?}");
             }
         }
@@ -268,17 +229,12 @@ fn nan_in_one_item_stays_in_it() {
 fn batched_results_do_not_depend_on_the_number_of_threads() {
     let ragged = Batch::Ragged(ragged(&ragged_items()));
     let uniform = Batch::Uniform(real_batch(&banded::<f64>(500, 500), 200));
-    for (batch, layouts) in [
-        (&ragged, &[Layout::ItemMajor][..]),
-        (&uniform, &[Layout::ItemMajor, Layout::Interleaved]),
-    ] {
+    for (batch, layouts) in
+        [(&ragged, &[Layout::ItemMajor][..]), (&uniform, &[Layout::ItemMajor, Layout::Interleaved])]
+    {
         for &layout in layouts {
             for options in batch_options() {
-                let options = SpmvOptions {
-                    layout,
-                    nrhs: 3,
-                    ..options
-                };
+                let options = SpmvOptions { layout, nrhs: 3, ..options };
                 let plan = SpmvPlan::new(batch, &options).unwrap();
                 let x = reals::<f64>(3 * plan.ncols(), 45);
                 let product = |threads| {
@@ -341,10 +297,7 @@ fn empty_batches_are_products_too() {
     let uniform = integer_batch(&banded::<f64>(5, 5), 0);
     for options in batch_options() {
         for layout in [Layout::ItemMajor, Layout::Interleaved] {
-            let options = SpmvOptions {
-                layout,
-                ..options.clone()
-            };
+            let options = SpmvOptions { layout, ..options.clone() };
             let mut plan = SpmvPlan::new(&uniform, &options).unwrap();
             plan.update_values(&[]).unwrap();
             plan.apply(1.0, &[], 0.0, &mut []).unwrap();
@@ -358,30 +311,20 @@ fn empty_batches_are_products_too() {
 #[test]
 fn wrong_batch_arguments_are_refused() {
     let items = ragged(&ragged_items());
-    let options = SpmvOptions {
-        layout: Layout::Interleaved,
-        ..SpmvOptions::default()
-    };
+    let options = SpmvOptions { layout: Layout::Interleaved, ..SpmvOptions::default() };
     let error = SpmvPlan::new(&items, &options).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "layout is Interleaved, expected ItemMajor, or a uniform batch"
-    );
+    assert_eq!(error.to_string(), "layout is Interleaved, expected ItemMajor, or a uniform batch");
 
     let batch = integer_batch(&banded::<f64>(5, 6), 3);
     let plan = SpmvPlan::new(&batch, &SpmvOptions::default()).unwrap();
-    let error = plan
-        .apply(1.0, &[0.0; 17], 0.0, &mut [0.0; 15])
-        .unwrap_err();
+    let error = plan.apply(1.0, &[0.0; 17], 0.0, &mut [0.0; 15]).unwrap_err();
     assert_eq!(error.to_string(), "x has 17 entries, expected 18");
     for product in [seq_product, par_product] {
         let error = product(&batch, &[0.0; 18], &mut [0.0; 14]).unwrap_err();
         assert_eq!(error.to_string(), "y has 14 entries, expected 15");
     }
 
-    let single_only = all_options()
-        .into_iter()
-        .filter(|o| !batch_options().contains(o));
+    let single_only = all_options().into_iter().filter(|o| !batch_options().contains(o));
     for options in single_only {
         let error = SpmvPlan::new(&batch, &options).unwrap_err();
         assert!(matches!(error, CpuError::Parameter { name: "kernel", .. }));

@@ -41,14 +41,9 @@ fn check_exact<T: Scalar>(a: &Csr<T>, options: &SpmvOptions) {
 
 #[test]
 fn all_kernels_agree_around_the_seams() {
-    for nrows in [
-        0, 1, 2, 7, 8, 9, 31, 32, 33, 255, 256, 257, 511, 512, 513, 1025,
-    ] {
-        for (ncols, dense) in [
-            (nrows, None),
-            (nrows + 40, Some(nrows / 2)),
-            (nrows / 2 + 1, None),
-        ] {
+    for nrows in [0, 1, 2, 7, 8, 9, 31, 32, 33, 255, 256, 257, 511, 512, 513, 1025] {
+        for (ncols, dense) in [(nrows, None), (nrows + 40, Some(nrows / 2)), (nrows / 2 + 1, None)]
+        {
             for options in all_options() {
                 check_exact(&mixed::<f64>(nrows, ncols, dense, 3), &options);
                 check_exact(&banded::<f64>(nrows, ncols), &options);
@@ -75,10 +70,7 @@ fn large<T: Scalar>() -> Csr<T> {
 #[test]
 fn all_kernels_agree_on_many_chunks() {
     for mut options in all_options() {
-        if matches!(
-            options.format,
-            FormatChoice::Csr | FormatChoice::Coo | FormatChoice::Auto
-        ) {
+        if matches!(options.format, FormatChoice::Csr | FormatChoice::Coo | FormatChoice::Auto) {
             check_exact(&large::<f64>(), &options);
         }
         options.hyb.width = HybWidth::Fixed(4);
@@ -104,10 +96,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
             options.format,
             FormatChoice::Csr | FormatChoice::Coo | FormatChoice::Hyb | FormatChoice::Auto
         );
-        for a in [Some(&stencil), wide.then_some(&skewed)]
-            .into_iter()
-            .flatten()
-        {
+        for a in [Some(&stencil), wide.then_some(&skewed)].into_iter().flatten() {
             let x = reals::<f64>(3 * a.ncols(), 7);
             let plan = SpmvPlan::new(a, &options).unwrap();
             let product = |threads| {
@@ -133,10 +122,7 @@ fn check_bound<T: Scalar>(a: &Csr<T>, options: &SpmvOptions) {
     let y = reals::<T>(a.nrows(), 10);
     let expected = oracle(alpha, a, &x, beta, &y);
     let mut found = y.clone();
-    SpmvPlan::new(a, options)
-        .unwrap()
-        .apply(alpha, &x, beta, &mut found)
-        .unwrap();
+    SpmvPlan::new(a, options).unwrap().apply(alpha, &x, beta, &mut found).unwrap();
     for row in 0..a.nrows() {
         let entries = a.view().pattern().row(row);
         let size: f64 = entries
@@ -146,10 +132,7 @@ fn check_bound<T: Scalar>(a: &Csr<T>, options: &SpmvOptions) {
         let size = 1.25 * size + 0.6 * y[row].to_f64().abs();
         let bound = (entries.len() + 3) as f64 * 2.0 * T::EPSILON.to_f64() * size;
         let error = (found[row].to_f64() - expected[row].to_f64()).abs();
-        assert!(
-            error <= bound,
-            "{options:?}: row {row}, {error:e} > {bound:e}"
-        );
+        assert!(error <= bound, "{options:?}: row {row}, {error:e} > {bound:e}");
     }
 }
 
@@ -184,11 +167,7 @@ fn nan_and_inf_in_x_reach_exactly_the_rows_that_store_the_column() {
 
                 for (row, y) in y.iter().enumerate() {
                     let stores = a.view().pattern().position(row, col).is_some();
-                    assert_eq!(
-                        !y.is_finite(),
-                        stores,
-                        "{options:?}, row {row}, column {col}"
-                    );
+                    assert_eq!(!y.is_finite(), stores, "{options:?}, row {row}, column {col}");
                 }
             }
         }
@@ -200,11 +179,7 @@ fn nan_in_x_reaches_the_fill_of_a_diagonal() {
     // [1 0; 0 .]: the diagonal is stored whole.
     let a = from_rows(2, &[vec![(0, 1.0)], vec![]]);
     for kernel in [KernelChoice::Rows, KernelChoice::Blocks] {
-        let options = SpmvOptions {
-            format: FormatChoice::Dia,
-            kernel,
-            ..SpmvOptions::default()
-        };
+        let options = SpmvOptions { format: FormatChoice::Dia, kernel, ..SpmvOptions::default() };
         let mut y = [0.0; 2];
 
         let plan = SpmvPlan::new(&a, &options).unwrap();
@@ -223,15 +198,9 @@ fn right_hand_sides_do_not_influence_each_other() {
         for nrhs in [1, 2, 3, 4, 5, 7, 8] {
             let x = reals::<f64>(nrhs * a.ncols(), 18);
             let start = reals::<f64>(nrhs * a.nrows(), 19);
-            let several = SpmvOptions {
-                nrhs,
-                ..options.clone()
-            };
+            let several = SpmvOptions { nrhs, ..options.clone() };
             let mut y = start.clone();
-            SpmvPlan::new(&a, &several)
-                .unwrap()
-                .apply(1.5, &x, 0.5, &mut y)
-                .unwrap();
+            SpmvPlan::new(&a, &several).unwrap().apply(1.5, &x, 0.5, &mut y).unwrap();
 
             let alone = SpmvPlan::new(&a, &options).unwrap();
             for rhs in 0..nrhs {
@@ -267,14 +236,9 @@ fn new_values_give_what_a_new_plan_gives() {
 
 #[test]
 fn a_zero_that_becomes_an_entry_counts_in_every_format() {
-    let mut a = from_rows(
-        3,
-        &[vec![(0, 1.0), (2, 0.0)], vec![(1, 2.0)], vec![(0, 0.0)]],
-    );
-    let mut plans: Vec<SpmvPlan<f64>> = all_options()
-        .iter()
-        .map(|options| SpmvPlan::new(&a, options).unwrap())
-        .collect();
+    let mut a = from_rows(3, &[vec![(0, 1.0), (2, 0.0)], vec![(1, 2.0)], vec![(0, 0.0)]]);
+    let mut plans: Vec<SpmvPlan<f64>> =
+        all_options().iter().map(|options| SpmvPlan::new(&a, options).unwrap()).collect();
     a.values_mut().copy_from_slice(&[1.0, 5.0, 2.0, 7.0]);
     for plan in &mut plans {
         let mut y = [0.0; 3];
@@ -293,59 +257,27 @@ fn wrong_lengths_and_options_are_refused_with_y_untouched() {
     let mut y = vec![5.0; 20];
 
     let messages = [
-        plan.apply(1.0, &[0.0; 29], 0.0, &mut y)
-            .unwrap_err()
-            .to_string(),
-        plan.apply(1.0, &[0.0; 30], 0.0, &mut y[..19])
-            .unwrap_err()
-            .to_string(),
+        plan.apply(1.0, &[0.0; 29], 0.0, &mut y).unwrap_err().to_string(),
+        plan.apply(1.0, &[0.0; 30], 0.0, &mut y[..19]).unwrap_err().to_string(),
         plan.update_values(&[1.0]).unwrap_err().to_string(),
-        par::spmv(1.0, a.view(), &[0.0; 31], 0.0, &mut y)
-            .unwrap_err()
-            .to_string(),
+        par::spmv(1.0, a.view(), &[0.0; 31], 0.0, &mut y).unwrap_err().to_string(),
     ];
 
     assert_eq!(messages[0], "x has 29 entries, expected 30");
     assert_eq!(messages[1], "y has 19 entries, expected 20");
-    assert_eq!(
-        messages[2],
-        format!("values has 1 entries, expected {}", a.nnz())
-    );
+    assert_eq!(messages[2], format!("values has 1 entries, expected {}", a.nnz()));
     assert_eq!(messages[3], "x has 31 entries, expected 30");
     assert!(y.iter().all(|&v| v == 5.0));
 
     let default = SpmvOptions::default;
     let refused = [
-        (
-            "nrhs",
-            SpmvOptions {
-                nrhs: 0,
-                ..default()
-            },
-        ),
-        (
-            "layout",
-            SpmvOptions {
-                layout: Layout::Interleaved,
-                ..default()
-            },
-        ),
+        ("nrhs", SpmvOptions { nrhs: 0, ..default() }),
+        ("layout", SpmvOptions { layout: Layout::Interleaved, ..default() }),
         (
             "kernel",
-            SpmvOptions {
-                format: FormatChoice::Coo,
-                kernel: KernelChoice::CsrI,
-                ..default()
-            },
+            SpmvOptions { format: FormatChoice::Coo, kernel: KernelChoice::CsrI, ..default() },
         ),
-        (
-            "parts",
-            SpmvOptions {
-                kernel: KernelChoice::CsrI,
-                parts: Some(0),
-                ..default()
-            },
-        ),
+        ("parts", SpmvOptions { kernel: KernelChoice::CsrI, parts: Some(0), ..default() }),
     ];
     for (option, options) in refused {
         match SpmvPlan::new(&a, &options).unwrap_err() {
@@ -359,10 +291,7 @@ fn wrong_lengths_and_options_are_refused_with_y_untouched() {
 fn a_format_that_would_blow_up_is_refused() {
     let one_dense_row = mixed::<f64>(60_000, 60_000, Some(0), 23);
     for format in [FormatChoice::Ell, FormatChoice::Dia] {
-        let options = SpmvOptions {
-            format,
-            ..SpmvOptions::default()
-        };
+        let options = SpmvOptions { format, ..SpmvOptions::default() };
 
         let error = SpmvPlan::new(&one_dense_row, &options).unwrap_err();
 
@@ -375,25 +304,15 @@ fn explain_counts_bytes_and_padding() {
     // Rows of 3, 1 and 2 entries: ELL has 3 slots of padding.
     let a = from_rows(
         4,
-        &[
-            vec![(0, 1.0), (1, 1.0), (3, 1.0)],
-            vec![(2, 1.0)],
-            vec![(0, 1.0), (3, 1.0)],
-        ],
+        &[vec![(0, 1.0), (1, 1.0), (3, 1.0)], vec![(2, 1.0)], vec![(0, 1.0), (3, 1.0)]],
     );
-    let options = SpmvOptions {
-        format: FormatChoice::Ell,
-        ..SpmvOptions::default()
-    };
+    let options = SpmvOptions { format: FormatChoice::Ell, ..SpmvOptions::default() };
 
     let plan = SpmvPlan::new(&a, &options).unwrap();
 
     let explain = plan.explain();
     assert_eq!((explain.format, explain.kernel), ("ell", "rows"));
-    assert_eq!(
-        (explain.nnz, explain.stored_len, explain.padding),
-        (6, 9, 3)
-    );
+    assert_eq!((explain.nnz, explain.stored_len, explain.padding), (6, 9, 3));
     assert_eq!(explain.matrix_bytes, 9 * 12);
     assert_eq!(explain.product_bytes, 9 * 12 + 8 * 3 + 8 * 4);
     assert!(explain.plan_bytes >= explain.matrix_bytes);
@@ -461,10 +380,7 @@ fn check_views(a: &Csr<f64>) -> Result<(), TestCaseError> {
     let x = integers::<f64>(a.ncols(), 28);
     let y = vec![1.0; a.nrows()];
     let expected = oracle(3.0, a, &x, -2.0, &y);
-    let hyb = HybOptions {
-        width: HybWidth::Fixed(2),
-        ..HybOptions::default()
-    };
+    let hyb = HybOptions { width: HybWidth::Fixed(2), ..HybOptions::default() };
     let sellp = SellPOptions {
         slice_size: 4,
         threads_per_row: 2,
@@ -473,16 +389,8 @@ fn check_views(a: &Csr<f64>) -> Result<(), TestCaseError> {
     };
     both::<CsrPattern>(a, &x, &expected)?;
     both::<CooPattern>(&Coo::from_csr(a, &()).unwrap(), &x, &expected)?;
-    both::<EllPattern>(
-        &Ell::from_csr(a, &Default::default()).unwrap(),
-        &x,
-        &expected,
-    )?;
-    both::<DiaPattern>(
-        &Dia::from_csr(a, &Default::default()).unwrap(),
-        &x,
-        &expected,
-    )?;
+    both::<EllPattern>(&Ell::from_csr(a, &Default::default()).unwrap(), &x, &expected)?;
+    both::<DiaPattern>(&Dia::from_csr(a, &Default::default()).unwrap(), &x, &expected)?;
     both::<HybPattern>(&Hyb::from_csr(a, &hyb).unwrap(), &x, &expected)?;
     both::<SellPPattern>(&SellP::from_csr(a, &sellp).unwrap(), &x, &expected)
 }

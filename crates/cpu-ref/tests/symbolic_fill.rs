@@ -8,9 +8,7 @@ use sparsebatch_formats::{CsrPattern, Pattern};
 /// Entries of L + U by the minimum-degree order.
 fn factor_entries(pattern: &CsrPattern) -> usize {
     let order = min_degree(pattern.view()).unwrap();
-    FactorPattern::lu(pattern.view(), Some(&order), usize::MAX)
-        .unwrap()
-        .nnz()
+    FactorPattern::lu(pattern.view(), Some(&order), usize::MAX).unwrap().nnz()
 }
 
 /// Published entries of L + U by greedy minimum degree: 71, 943, 4106; ties may cost a few percent.
@@ -19,11 +17,9 @@ fn reaction_networks_fill_as_published() {
     let Some(shared) = sparsebatch_formats::testing::shared_dir() else {
         return;
     };
-    for (network, natural, published) in [
-        ("alpha13", 169, 71),
-        ("mid57", 3245, 943),
-        ("sn156", 24_336, 4106),
-    ] {
+    for (network, natural, published) in
+        [("alpha13", 169, 71), ("mid57", 3245, 943), ("sn156", 24_336, 4106)]
+    {
         let path = shared.join(format!("astro/batch_{network}.bin"));
         let file = sparsebatch_formats::io::read_batch(path).unwrap();
         let pattern = file.batch.pattern(0).to_pattern();
@@ -31,15 +27,9 @@ fn reaction_networks_fill_as_published() {
         let in_file_order = FactorPattern::lu(pattern.view(), None, usize::MAX).unwrap();
         let entries = factor_entries(&pattern);
 
-        println!(
-            "{network}: {} entries, L + U {entries}, published {published}",
-            pattern.nnz()
-        );
+        println!("{network}: {} entries, L + U {entries}, published {published}", pattern.nnz());
         assert_eq!(in_file_order.nnz(), natural, "{network}");
-        assert!(
-            entries * 100 <= published * 104,
-            "{network}: {entries} > {published} + 4 %"
-        );
+        assert!(entries * 100 <= published * 104, "{network}: {entries} > {published} + 4 %");
     }
 }
 
@@ -68,16 +58,11 @@ fn grid(width: usize) -> CsrPattern {
 fn a_grid_fills_far_less_than_its_band() {
     let pattern = grid(100);
 
-    let band = FactorPattern::lu(pattern.view(), None, usize::MAX)
-        .unwrap()
-        .nnz();
+    let band = FactorPattern::lu(pattern.view(), None, usize::MAX).unwrap().nnz();
     let start = Instant::now();
     let entries = factor_entries(&pattern);
 
-    println!(
-        "grid 100 x 100: band {band}, L + U {entries}, {:?}",
-        start.elapsed()
-    );
+    println!("grid 100 x 100: band {band}, L + U {entries}, {:?}", start.elapsed());
     assert!(entries < 420_000, "{entries}");
     assert!(3 * entries < band, "{entries} of {band}");
 }
@@ -90,9 +75,7 @@ fn min_degree_copes_with_a_million_scattered_entries() {
     let nrows = 20_000;
     let mut state = 1u64;
     let mut random = || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (state >> 33) as usize
     };
     let mut row_ptr = vec![0];

@@ -36,14 +36,9 @@ fn permuted_dense(pattern: &CsrPattern, order: &[u32]) -> Vec<bool> {
     let nrows = order.len();
     let view = pattern.view();
     let entry = |i: usize, j: usize| {
-        i == j
-            || view
-                .position(order[i] as usize, order[j] as usize)
-                .is_some()
+        i == j || view.position(order[i] as usize, order[j] as usize).is_some()
     };
-    (0..nrows * nrows)
-        .map(|k| entry(k / nrows, k % nrows))
-        .collect()
+    (0..nrows * nrows).map(|k| entry(k / nrows, k % nrows)).collect()
 }
 
 /// Eliminates without pivoting; returns the multiply-adds.
@@ -86,10 +81,7 @@ fn check_factor(factor: &FactorPattern, pattern: &CsrPattern, order: &[u32]) {
         let cols = &factor.cols()[range.clone()];
         assert!(cols.is_sorted_by(|a, b| a < b));
         assert_eq!(factor.cols()[factor.diag()[row] as usize], row as u32);
-        assert_eq!(
-            factor.lower(row).len() + 1 + factor.upper(row).len(),
-            range.len()
-        );
+        assert_eq!(factor.lower(row).len() + 1 + factor.upper(row).len(), range.len());
         for k in range {
             let col = factor.cols()[k] as usize;
             let expected = view

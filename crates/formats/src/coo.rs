@@ -62,12 +62,7 @@ impl CooPattern {
             }
             previous = (row, col);
         }
-        Ok(Self {
-            nrows,
-            ncols,
-            row_idx,
-            col_idx,
-        })
+        Ok(Self { nrows, ncols, row_idx, col_idx })
     }
 
     /// For arrays that hold the invariants by construction.
@@ -77,12 +72,7 @@ impl CooPattern {
         row_idx: Vec<i32>,
         col_idx: Vec<i32>,
     ) -> Self {
-        Self {
-            nrows,
-            ncols,
-            row_idx,
-            col_idx,
-        }
+        Self { nrows, ncols, row_idx, col_idx }
     }
 
     /// Row of each entry, ascending.

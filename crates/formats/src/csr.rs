@@ -84,21 +84,13 @@ impl CsrPattern {
         col_idx: Vec<i32>,
     ) -> Result<Self, FormatError> {
         check_csr(nrows, ncols, &row_ptr, &col_idx)?;
-        Ok(Self {
-            ncols,
-            row_ptr,
-            col_idx,
-        })
+        Ok(Self { ncols, row_ptr, col_idx })
     }
 
     /// For arrays that hold the invariants by construction.
     pub(crate) fn new_unvalidated(ncols: usize, row_ptr: Vec<i32>, col_idx: Vec<i32>) -> Self {
         debug_assert!(check_csr(row_ptr.len() - 1, ncols, &row_ptr, &col_idx).is_ok());
-        Self {
-            ncols,
-            row_ptr,
-            col_idx,
-        }
+        Self { ncols, row_ptr, col_idx }
     }
 
     /// Row starts, `nrows + 1` of them.
@@ -122,11 +114,7 @@ impl Pattern for CsrPattern {
     const NAME: &'static str = "csr";
 
     fn view(&self) -> CsrPatternRef<'_> {
-        CsrPatternRef {
-            ncols: self.ncols,
-            row_ptr: &self.row_ptr,
-            col_idx: &self.col_idx,
-        }
+        CsrPatternRef { ncols: self.ncols, row_ptr: &self.row_ptr, col_idx: &self.col_idx }
     }
     fn nrows(&self) -> usize {
         self.row_ptr.len() - 1
@@ -148,11 +136,7 @@ impl Pattern for CsrPattern {
 impl<'a> CsrPatternRef<'a> {
     /// For arrays whose invariants the caller has checked.
     pub(crate) fn new_unvalidated(ncols: usize, row_ptr: &'a [i32], col_idx: &'a [i32]) -> Self {
-        Self {
-            ncols,
-            row_ptr,
-            col_idx,
-        }
+        Self { ncols, row_ptr, col_idx }
     }
 
     /// Rows.
@@ -195,10 +179,7 @@ impl<'a> CsrPatternRef<'a> {
     pub fn position(self, row: usize, col: usize) -> Option<usize> {
         let range = self.row(row);
         let start = range.start;
-        self.col_idx[range]
-            .binary_search(&(col as i32))
-            .ok()
-            .map(|k| start + k)
+        self.col_idx[range].binary_search(&(col as i32)).ok().map(|k| start + k)
     }
 
     /// A copy that owns its arrays.
@@ -250,10 +231,7 @@ impl<T: Scalar> Csr<T> {
 impl<'a, T: Scalar> View<'a, CsrPattern, T> {
     /// A copy that owns its arrays.
     pub fn to_csr(self) -> Csr<T> {
-        Matrix::from_parts(
-            Arc::new(self.pattern().to_pattern()),
-            self.values().to_vec(),
-        )
-        .expect("a view's values fit its pattern")
+        Matrix::from_parts(Arc::new(self.pattern().to_pattern()), self.values().to_vec())
+            .expect("a view's values fit its pattern")
     }
 }

@@ -62,12 +62,7 @@ impl DiaPattern {
             }
             nnz += rows.len();
         }
-        Ok(Self {
-            nrows,
-            ncols,
-            nnz,
-            diag_offsets,
-        })
+        Ok(Self { nrows, ncols, nnz, diag_offsets })
     }
 
     /// Column minus row of each stored diagonal, ascending.

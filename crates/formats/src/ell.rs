@@ -77,13 +77,7 @@ impl EllPattern {
             let positions = (0..width).map(|s| s * nrows + row);
             nnz += check_slots(positions.map(|k| (k, col_idx[k])), ncols)?;
         }
-        Ok(Self {
-            nrows,
-            ncols,
-            width,
-            nnz,
-            col_idx,
-        })
+        Ok(Self { nrows, ncols, width, nnz, col_idx })
     }
 
     /// For arrays that hold the invariants by construction.
@@ -97,13 +91,7 @@ impl EllPattern {
         debug_assert!(
             Self::try_new(nrows, ncols, width, col_idx.clone()).is_ok_and(|p| p.nnz == nnz)
         );
-        Self {
-            nrows,
-            ncols,
-            width,
-            nnz,
-            col_idx,
-        }
+        Self { nrows, ncols, width, nnz, col_idx }
     }
 
     /// Slots per row.

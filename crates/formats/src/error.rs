@@ -163,10 +163,7 @@ pub(crate) fn check_i32(what: &'static str, found: usize) -> Result<i32, FormatE
 
 /// An empty array with room for `len` elements.
 pub(crate) fn reserve<T>(what: &'static str, len: u128) -> Result<Vec<T>, FormatError> {
-    let refused = FormatError::Memory {
-        what,
-        bytes: len.saturating_mul(size_of::<T>() as u128),
-    };
+    let refused = FormatError::Memory { what, bytes: len.saturating_mul(size_of::<T>() as u128) };
     let Ok(len) = usize::try_from(len) else {
         return Err(refused);
     };
@@ -183,15 +180,7 @@ pub(crate) fn check_len(
     expected: usize,
     found: usize,
 ) -> Result<(), FormatError> {
-    if expected == found {
-        Ok(())
-    } else {
-        Err(FormatError::Length {
-            what,
-            expected,
-            found,
-        })
-    }
+    if expected == found { Ok(()) } else { Err(FormatError::Length { what, expected, found }) }
 }
 
 /// Checks a pointer array: starts at 0, never decreases, ends at `end`.
@@ -242,11 +231,6 @@ pub(crate) fn check_index(
     if found >= 0 && (found as usize) < limit {
         Ok(())
     } else {
-        Err(FormatError::IndexOutOfRange {
-            what,
-            position,
-            found: i64::from(found),
-            limit,
-        })
+        Err(FormatError::IndexOutOfRange { what, position, found: i64::from(found), limit })
     }
 }

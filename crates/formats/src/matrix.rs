@@ -104,21 +104,14 @@ impl<P: Pattern, T: Scalar> Matrix<P, T> {
 
     /// Borrows the matrix for a kernel.
     pub fn view(&self) -> View<'_, P, T> {
-        View {
-            pattern: self.pattern.view(),
-            values: &self.values,
-        }
+        View { pattern: self.pattern.view(), values: &self.values }
     }
 
     /// The same matrix in another precision, each value rounded to nearest.
     pub fn cast<U: Scalar>(&self) -> Matrix<P, U> {
         Matrix {
             pattern: Arc::clone(&self.pattern),
-            values: self
-                .values
-                .iter()
-                .map(|v| U::from_f64(v.to_f64()))
-                .collect(),
+            values: self.values.iter().map(|v| U::from_f64(v.to_f64())).collect(),
         }
     }
 }

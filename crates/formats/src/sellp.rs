@@ -56,10 +56,7 @@ impl SellPPattern {
         check_i32("nrows", nrows)?;
         check_i32("ncols", ncols)?;
         check_i32("stored_len", col_idx.len())?;
-        for (name, value) in [
-            ("slice_size", slice_size),
-            ("threads_per_row", threads_per_row),
-        ] {
+        for (name, value) in [("slice_size", slice_size), ("threads_per_row", threads_per_row)] {
             if value == 0 || i32::try_from(value).is_err() {
                 return Err(FormatError::Parameter {
                     name,
@@ -100,22 +97,12 @@ impl SellPPattern {
         for s in 0..slice_ptr.len() - 1 {
             let (start, end) = (slice_ptr[s] as usize, slice_ptr[s + 1] as usize);
             for i in 0..slice_size {
-                let slots = (start + i..end)
-                    .step_by(slice_size)
-                    .map(|k| (k, col_idx[k]));
+                let slots = (start + i..end).step_by(slice_size).map(|k| (k, col_idx[k]));
                 let limit = if s * slice_size + i < nrows { ncols } else { 0 };
                 nnz += check_slots(slots, limit)?;
             }
         }
-        Ok(Self {
-            ncols,
-            slice_size,
-            threads_per_row,
-            nnz,
-            slice_ptr,
-            row_perm,
-            col_idx,
-        })
+        Ok(Self { ncols, slice_size, threads_per_row, nnz, slice_ptr, row_perm, col_idx })
     }
 
     /// For arrays that hold the invariants by construction.
@@ -127,15 +114,8 @@ impl SellPPattern {
         row_perm: Vec<i32>,
         col_idx: Vec<i32>,
     ) -> Self {
-        let pattern = Self {
-            ncols,
-            slice_size,
-            threads_per_row,
-            nnz,
-            slice_ptr,
-            row_perm,
-            col_idx,
-        };
+        let pattern =
+            Self { ncols, slice_size, threads_per_row, nnz, slice_ptr, row_perm, col_idx };
         debug_assert!(pattern.is_valid());
         pattern
     }

@@ -117,9 +117,7 @@ impl RowLengths {
             return Self::default();
         }
         let mean = pattern.nnz() as f64 / nrows as f64;
-        let squares: f64 = row_lengths(pattern)
-            .map(|len| (len as f64 - mean).powi(2))
-            .sum();
+        let squares: f64 = row_lengths(pattern).map(|len| (len as f64 - mean).powi(2)).sum();
         Self {
             min: row_lengths(pattern).min().unwrap_or(0),
             mean,
@@ -216,10 +214,7 @@ impl Symmetry {
     fn new<T: Scalar>(matrix: View<'_, CsrPattern, T>) -> Self {
         let (pattern, values) = (matrix.pattern(), matrix.values());
         if pattern.nrows() != pattern.ncols() {
-            return Self {
-                structural: 0.0,
-                numerical: false,
-            };
+            return Self { structural: 0.0, numerical: false };
         }
         let mut next: Vec<i32> = pattern.row_ptr()[..pattern.nrows()].to_vec();
         let (mut off_diagonal, mut mirrored, mut numerical) = (0usize, 0usize, true);
@@ -245,11 +240,7 @@ impl Symmetry {
             }
         }
         Self {
-            structural: if off_diagonal == 0 {
-                1.0
-            } else {
-                mirrored as f64 / off_diagonal as f64
-            },
+            structural: if off_diagonal == 0 { 1.0 } else { mirrored as f64 / off_diagonal as f64 },
             numerical,
         }
     }
@@ -343,9 +334,6 @@ mod tests {
 
         assert_eq!(empty.row_length, RowLengths::default());
         assert!(empty.is_symmetric && !wide.is_symmetric);
-        assert_eq!(
-            (empty.structural_symmetry, wide.structural_symmetry),
-            (1.0, 0.0)
-        );
+        assert_eq!((empty.structural_symmetry, wide.structural_symmetry), (1.0, 0.0));
     }
 }

@@ -14,12 +14,7 @@ fn batch_of(csr: &Csr<f64>, nitems: usize) -> BatchCsr<f64> {
     let values = (0..nitems)
         .flat_map(|item| csr.values().iter().map(move |v| v * (item as f64 - 1.0)))
         .collect();
-    UniformBatch::try_new(
-        csr.pattern().clone(),
-        nitems,
-        BatchValues::ItemMajor(values),
-    )
-    .unwrap()
+    UniformBatch::try_new(csr.pattern().clone(), nitems, BatchValues::ItemMajor(values)).unwrap()
 }
 
 fn without_zeros(csr: &Csr<f64>) -> Vec<(i32, i32, f64)> {
@@ -58,10 +53,7 @@ fn check_uniform<P: FromCsr + ToCsr>(
 }
 
 fn check_all(batch: &BatchCsr<f64>) -> Result<(), TestCaseError> {
-    let hyb = HybOptions {
-        width: HybWidth::Fixed(1),
-        ..HybOptions::default()
-    };
+    let hyb = HybOptions { width: HybWidth::Fixed(1), ..HybOptions::default() };
     check_uniform::<CsrPattern>(batch, &())?;
     check_uniform::<CooPattern>(batch, &())?;
     check_uniform::<EllPattern>(batch, &Default::default())?;

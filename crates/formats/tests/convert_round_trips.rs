@@ -26,13 +26,8 @@ fn bits<T: Scalar>(value: T) -> u64 {
 
 fn revalidated<P: FromCsr + ToCsr>(pattern: &P) -> Result<P, FormatError> {
     let (csr, _) = pattern.to_csr(|_| true);
-    CsrPattern::try_new(
-        csr.nrows(),
-        csr.ncols(),
-        csr.row_ptr().to_vec(),
-        csr.col_idx().to_vec(),
-    )
-    .map(|_| pattern.clone())
+    CsrPattern::try_new(csr.nrows(), csr.ncols(), csr.row_ptr().to_vec(), csr.col_idx().to_vec())
+        .map(|_| pattern.clone())
 }
 
 fn check<P: FromCsr + ToCsr, Q: FromCsr + ToCsr, T: Scalar>(
@@ -47,13 +42,7 @@ fn check<P: FromCsr + ToCsr, Q: FromCsr + ToCsr, T: Scalar>(
     let back = second.to_csr();
 
     prop_assert_eq!((back.nrows(), back.ncols()), (csr.nrows(), csr.ncols()));
-    prop_assert_eq!(
-        entries(&back, true),
-        entries(csr, keep_zeros),
-        "{} -> {}",
-        P::NAME,
-        Q::NAME
-    );
+    prop_assert_eq!(entries(&back, true), entries(csr, keep_zeros), "{} -> {}", P::NAME, Q::NAME);
     prop_assert!(revalidated(first.pattern().as_ref()).is_ok());
     let size = P::size_from_csr(csr.view().pattern(), source).unwrap();
     prop_assert_eq!(size.bytes::<T>(), first.bytes(), "{}", P::NAME);
@@ -91,21 +80,13 @@ fn hyb_options() -> impl Strategy<Value = HybOptions> {
     let auto = (0usize..40, 0.0..=1.0)
         .prop_map(|(min_rows, fraction)| HybWidth::Auto { min_rows, fraction });
     let fixed = (0usize..6).prop_map(HybWidth::Fixed);
-    prop_oneof![auto, fixed].prop_map(|width| HybOptions {
-        width,
-        ..HybOptions::default()
-    })
+    prop_oneof![auto, fixed].prop_map(|width| HybOptions { width, ..HybOptions::default() })
 }
 
 fn sellp_options() -> impl Strategy<Value = SellPOptions> {
     let window = proptest::option::of(1usize..50);
     (1usize..10, 1usize..5, window).prop_map(|(slice_size, threads_per_row, sort_window)| {
-        SellPOptions {
-            slice_size,
-            threads_per_row,
-            sort_window,
-            ..SellPOptions::default()
-        }
+        SellPOptions { slice_size, threads_per_row, sort_window, ..SellPOptions::default() }
     })
 }
 

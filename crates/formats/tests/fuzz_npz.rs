@@ -35,11 +35,9 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds.push(std::fs::read(&path).unwrap());
     write_npz(&path, &a.cast::<f32>()).unwrap();
     seeds.push(std::fs::read(&path).unwrap());
-    for (format, first, second) in [
-        ("csr", "indices", "indptr"),
-        ("csc", "indices", "indptr"),
-        ("coo", "row", "col"),
-    ] {
+    for (format, first, second) in
+        [("csr", "indices", "indptr"), ("csc", "indices", "indptr"), ("coo", "row", "col")]
+    {
         write_arrays(&path, Packing::Stored, |npz| {
             npz.add_strings("format", &[format])?;
             npz.add_i64("shape", &[3, 3])?;
@@ -68,10 +66,7 @@ fn arrays(archive: &[u8]) -> Vec<u8> {
     let mut zip = zip::ZipArchive::new(Cursor::new(archive)).unwrap();
     let mut bytes = Vec::new();
     for number in 0..zip.len() {
-        zip.by_index(number)
-            .unwrap()
-            .read_to_end(&mut bytes)
-            .unwrap();
+        zip.by_index(number).unwrap().read_to_end(&mut bytes).unwrap();
     }
     bytes
 }
@@ -80,9 +75,8 @@ fn arrays(archive: &[u8]) -> Vec<u8> {
 /// and of the matrix.
 fn check_arrays(bytes: &[u8]) -> bool {
     const MAGIC: &[u8] = b"\x93NUMPY";
-    let mut starts: Vec<usize> = (0..bytes.len())
-        .filter(|&at| bytes[at..].starts_with(MAGIC))
-        .collect();
+    let mut starts: Vec<usize> =
+        (0..bytes.len()).filter(|&at| bytes[at..].starts_with(MAGIC)).collect();
     starts.push(bytes.len());
     // The order in which `write_npz` and the seeds above write them.
     let written_by_us = bytes.windows(3).any(|word| word == b"csr") && bytes.contains(&b'S');

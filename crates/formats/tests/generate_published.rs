@@ -17,10 +17,7 @@ fn laplacians_have_the_published_number_of_entries() {
     assert_eq!(size(Stencil::Point5, &[1000, 1000]), (1_000_000, 4_996_000));
     assert_eq!(size(Stencil::Point9, &[1000, 1000]), (1_000_000, 8_988_004));
     // The published 27-point matrix, 100^3, is the tensor product of three such lines.
-    assert_eq!(
-        size(Stencil::Point27, &[40, 40, 40]),
-        (64_000, 118 * 118 * 118)
-    );
+    assert_eq!(size(Stencil::Point27, &[40, 40, 40]), (64_000, 118 * 118 * 118));
 }
 
 /// Gershgorin: a symmetric matrix with a dominant positive diagonal is positive definite.
@@ -103,19 +100,13 @@ fn mix_spd_is_symmetric_and_casts_to_f32_by_rounding() {
     for (&wide, &narrow) in batch.values().iter().zip(single.values()) {
         assert_eq!(narrow.to_bits(), (wide as f32).to_bits());
     }
-    assert_eq!(
-        rounded.rhs[5].to_bits(),
-        (generated.rhs[5] as f32).to_bits()
-    );
+    assert_eq!(rounded.rhs[5].to_bits(), (generated.rhs[5] as f32).to_bits());
 }
 
 #[test]
 fn synthetic_matrices_have_the_statistics_they_are_named_for() {
     let band = MatrixStats::new(banded(1000, 7, 1).unwrap().view());
-    assert_eq!(
-        (band.lower_bandwidth, band.upper_bandwidth, band.ndiags),
-        (3, 3, 7)
-    );
+    assert_eq!((band.lower_bandwidth, band.upper_bandwidth, band.ndiags), (3, 3, 7));
     assert_eq!(band.nnz, 7 * 1000 - 2 * (1 + 2 + 3));
 
     let even = MatrixStats::new(random(1000, 800, 11, 2).unwrap().view());

@@ -86,8 +86,5 @@ fn dimensions_beyond_32_bits_are_refused() {
     let symbolic = SymbolicSparseRowMat::new_checked(1, 1 << 31, vec![0usize, 0], None, vec![]);
     let theirs = SparseRowMat::<usize, f64>::new(symbolic, vec![]);
 
-    assert!(matches!(
-        Csr::try_from(&theirs),
-        Err(FormatError::TooLarge { what: "ncols", .. })
-    ));
+    assert!(matches!(Csr::try_from(&theirs), Err(FormatError::TooLarge { what: "ncols", .. })));
 }

@@ -59,8 +59,5 @@ fn duplicates_of_their_coo_are_summed() {
 fn dimensions_beyond_32_bits_are_refused() {
     let theirs = CooMatrix::<f64>::new(1, 1 << 31);
 
-    assert!(matches!(
-        Csr::try_from(&theirs),
-        Err(FormatError::TooLarge { what: "ncols", .. })
-    ));
+    assert!(matches!(Csr::try_from(&theirs), Err(FormatError::TooLarge { what: "ncols", .. })));
 }

@@ -65,8 +65,5 @@ fn row_slices_start_at_zero_again() {
 fn dimensions_beyond_32_bits_are_refused() {
     let theirs: CsMat<f64> = CsMat::zero((1, 1 << 31));
 
-    assert!(matches!(
-        Csr::try_from(&theirs),
-        Err(FormatError::TooLarge { what: "ncols", .. })
-    ));
+    assert!(matches!(Csr::try_from(&theirs), Err(FormatError::TooLarge { what: "ncols", .. })));
 }

@@ -12,9 +12,7 @@ use sparsebatch_formats::{Batch, BatchCsr, Csr, FormatError};
 /// A uniform file with the given header sizes and body.
 fn uniform(sizes: [u64; 3], body: &[u8]) -> Vec<u8> {
     let mut bytes = b"BATCH001".to_vec();
-    sizes
-        .iter()
-        .for_each(|size| bytes.extend(size.to_le_bytes()));
+    sizes.iter().for_each(|size| bytes.extend(size.to_le_bytes()));
     bytes.extend(body);
     bytes
 }
@@ -23,12 +21,8 @@ fn uniform(sizes: [u64; 3], body: &[u8]) -> Vec<u8> {
 fn batch_headers_that_lie_are_refused() {
     // One system [5]: row_ptr 0 1, column 0, value 5, rhs 1.
     let mut body = Vec::new();
-    [0i32, 1, 0]
-        .iter()
-        .for_each(|x| body.extend(x.to_le_bytes()));
-    [5.0f64, 1.0]
-        .iter()
-        .for_each(|x| body.extend(x.to_le_bytes()));
+    [0i32, 1, 0].iter().for_each(|x| body.extend(x.to_le_bytes()));
+    [5.0f64, 1.0].iter().for_each(|x| body.extend(x.to_le_bytes()));
     let good = uniform([1, 1, 1], &body);
     assert!(read_batch_from(&good[..], good.len() as u64, Path::new("f")).is_ok());
     let mut pointer = good.clone();
@@ -36,23 +30,15 @@ fn batch_headers_that_lie_are_refused() {
     let mut column = good.clone();
     column[40] = 7;
     let mut ragged = b"RAGGED01".to_vec();
-    [1u64, 1, 1]
-        .iter()
-        .for_each(|x| ragged.extend(x.to_le_bytes()));
+    [1u64, 1, 1].iter().for_each(|x| ragged.extend(x.to_le_bytes()));
     ragged.extend(&body);
     let mut ragged_column = ragged.clone();
     ragged_column[40] = 7;
     let huge = [b"RAGGED01".as_slice(), &u64::MAX.to_le_bytes()].concat();
     let cases: [(Vec<u8>, &str); 14] = [
         (Vec::new(), "header: expected at least 16 bytes, found 0"),
-        (
-            good[..12].to_vec(),
-            "header: expected at least 16 bytes, found 12",
-        ),
-        (
-            good[..24].to_vec(),
-            "header: expected at least 32 bytes, found 24",
-        ),
+        (good[..12].to_vec(), "header: expected at least 16 bytes, found 12"),
+        (good[..24].to_vec(), "header: expected at least 32 bytes, found 24"),
         (
             [b"BATCH002", &good[8..]].concat(),
             "first 8 bytes: expected BATCH001 or RAGGED01, found BATCH002",
@@ -63,35 +49,17 @@ fn batch_headers_that_lie_are_refused() {
         ),
         ([&good[..], b"x"].concat(), "found 61"),
         (uniform([u64::MAX, 1, 1], &body), "file length: expected"),
-        (
-            uniform([1, 1 << 31, 1], &body),
-            "nrows: expected at most 2147483647, found 2147483648",
-        ),
-        (
-            uniform([1, 1, u64::MAX], &body),
-            "nnz: expected at most 2147483647",
-        ),
-        (
-            uniform([1 << 60, 0, 0], &0i32.to_le_bytes()),
-            "nbatch: expected at most 67840",
-        ),
+        (uniform([1, 1 << 31, 1], &body), "nrows: expected at most 2147483647, found 2147483648"),
+        (uniform([1, 1, u64::MAX], &body), "nnz: expected at most 2147483647"),
+        (uniform([1 << 60, 0, 0], &0i32.to_le_bytes()), "nbatch: expected at most 67840"),
         (pointer, "row_ptr[0] is 1, expected 0"),
         (column, "col_idx[0] is 7, expected an index in 0..1"),
-        (
-            huge,
-            "file length: expected at least 295147905179352825856 bytes",
-        ),
-        (
-            ragged_column,
-            "item 0: expected a valid CSR pattern, found col_idx[0] is 7",
-        ),
+        (huge, "file length: expected at least 295147905179352825856 bytes"),
+        (ragged_column, "item 0: expected a valid CSR pattern, found col_idx[0] is 7"),
     ];
     for (bytes, expected) in cases {
         let error = read_batch_from(&bytes[..], bytes.len() as u64, Path::new("f")).unwrap_err();
-        assert!(
-            error.to_string().contains(expected),
-            "{error}\ninstead of\n{expected}"
-        );
+        assert!(error.to_string().contains(expected), "{error}\ninstead of\n{expected}");
     }
     let file = read_batch_from(&ragged[..], ragged.len() as u64, Path::new("f")).unwrap();
     assert_eq!(file.rhs, [1.0]);
@@ -101,21 +69,11 @@ fn batch_headers_that_lie_are_refused() {
 fn what_a_batch_file_cannot_hold_is_not_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.batch");
-    let wide: Batch<f64> = Csr::try_new(1, 2, vec![0, 1], vec![1], vec![1.0])
-        .unwrap()
-        .into();
-    let square: Batch<f64> = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![1.0])
-        .unwrap()
-        .into();
+    let wide: Batch<f64> = Csr::try_new(1, 2, vec![0, 1], vec![1], vec![1.0]).unwrap().into();
+    let square: Batch<f64> = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![1.0]).unwrap().into();
 
-    assert!(matches!(
-        write_batch(&path, &wide, &[1.0]),
-        Err(FormatError::Parameter { .. })
-    ));
-    assert!(matches!(
-        write_batch(&path, &square, &[1.0; 2]),
-        Err(FormatError::Length { .. })
-    ));
+    assert!(matches!(write_batch(&path, &wide, &[1.0]), Err(FormatError::Parameter { .. })));
+    assert!(matches!(write_batch(&path, &square, &[1.0; 2]), Err(FormatError::Length { .. })));
     assert!(matches!(
         write_batch(folder.path().join("no/x"), &square, &[1.0]),
         Err(FormatError::Io { .. })
@@ -140,58 +98,23 @@ fn npz_archives_that_are_no_matrix_are_refused() {
         .unwrap();
         read_npz(&path)
     };
-    assert_eq!(
-        write(("csr", &[1, 2], &[1], &[0, 1], &[3.0]))
-            .unwrap()
-            .values(),
-        [3.0]
-    );
+    assert_eq!(write(("csr", &[1, 2], &[1], &[0, 1], &[3.0])).unwrap().values(), [3.0]);
     let cases: [(Parts<'_>, &str); 11] = [
-        (
-            ("bsr", &[1, 2], &[1], &[0, 1], &[3.0]),
-            "sparse format `bsr` is not supported",
-        ),
-        (
-            ("csr", &[1], &[1], &[0, 1], &[3.0]),
-            "shape: expected two dimensions",
-        ),
+        (("bsr", &[1, 2], &[1], &[0, 1], &[3.0]), "sparse format `bsr` is not supported"),
+        (("csr", &[1], &[1], &[0, 1], &[3.0]), "shape: expected two dimensions"),
         (("csr", &[-1, 2], &[1], &[0, 1], &[3.0]), "found [-1, 2]"),
-        (
-            ("csr", &[1, 1 << 31], &[1], &[0, 1], &[3.0]),
-            "shape: expected two dimensions",
-        ),
-        (
-            ("csr", &[1, 2_000_000_000], &[1], &[0, 1], &[3.0]),
-            "columns: expected at most",
-        ),
-        (
-            ("csc", &[2_000_000_000, 1], &[1], &[0, 1], &[3.0]),
-            "rows: expected at most",
-        ),
-        (
-            ("csr", &[1, 2], &[2], &[0, 1], &[3.0]),
-            "indices[0] is 2, expected an index in 0..2",
-        ),
+        (("csr", &[1, 1 << 31], &[1], &[0, 1], &[3.0]), "shape: expected two dimensions"),
+        (("csr", &[1, 2_000_000_000], &[1], &[0, 1], &[3.0]), "columns: expected at most"),
+        (("csc", &[2_000_000_000, 1], &[1], &[0, 1], &[3.0]), "rows: expected at most"),
+        (("csr", &[1, 2], &[2], &[0, 1], &[3.0]), "indices[0] is 2, expected an index in 0..2"),
         (("csr", &[1, 2], &[-1], &[0, 1], &[3.0]), "indices[0] is -1"),
-        (
-            ("csr", &[1, 2], &[1], &[0, 2], &[3.0]),
-            "indptr[1] is 2, expected a value in 0..=1",
-        ),
-        (
-            ("csr", &[1, 2], &[1], &[0, 1, 1], &[3.0]),
-            "indptr has 3 entries, expected 2",
-        ),
-        (
-            ("csr", &[1, 2], &[1], &[0, 1], &[3.0, 4.0]),
-            "data has 2 entries, expected 1",
-        ),
+        (("csr", &[1, 2], &[1], &[0, 2], &[3.0]), "indptr[1] is 2, expected a value in 0..=1"),
+        (("csr", &[1, 2], &[1], &[0, 1, 1], &[3.0]), "indptr has 3 entries, expected 2"),
+        (("csr", &[1, 2], &[1], &[0, 1], &[3.0, 4.0]), "data has 2 entries, expected 1"),
     ];
     for (parts, expected) in cases {
         let error = write(parts).unwrap_err();
-        assert!(
-            error.to_string().contains(expected),
-            "{error}\ninstead of\n{expected}"
-        );
+        assert!(error.to_string().contains(expected), "{error}\ninstead of\n{expected}");
     }
 }
 
@@ -203,10 +126,7 @@ fn broken_archives_are_refused() {
     let whole = std::fs::read(&path).unwrap();
     assert_eq!(read_npz_array(&path, "x").unwrap().len(), 40);
     let replace = |from: &str, to: &str| {
-        let at = whole
-            .windows(from.len())
-            .position(|w| w == from.as_bytes())
-            .unwrap();
+        let at = whole.windows(from.len()).position(|w| w == from.as_bytes()).unwrap();
         let mut bytes = whole.clone();
         bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
         bytes
@@ -217,34 +137,20 @@ fn broken_archives_are_refused() {
         (whole[..whole.len() / 2].to_vec(), "x.npz"),
         (data, "x: expected whole data, found Invalid checksum"),
         (replace("(40,)", "(41,)"), "x: expected whole data"),
-        (
-            replace("(40,), ", "(9223372036854775807, 9223372036854775807), }"),
-            "x: expected a size",
-        ),
+        (replace("(40,), ", "(9223372036854775807, 9223372036854775807), }"), "x: expected a size"),
         (replace("<f8", "<c8"), "found type `<c8`"),
-        (
-            replace("'descr'", "'other'"),
-            "expected a header with descr",
-        ),
+        (replace("'descr'", "'other'"), "expected a header with descr"),
         (b"PK\x03\x04 nonsense".to_vec(), "expected a ZIP archive"),
     ];
     for (bytes, expected) in cases {
         std::fs::write(&path, bytes).unwrap();
         let error = read_npz_array(&path, "x").unwrap_err();
-        assert!(
-            error.to_string().contains(expected),
-            "{error}\ninstead of\n{expected}"
-        );
+        assert!(error.to_string().contains(expected), "{error}\ninstead of\n{expected}");
         assert!(!error.to_string().contains('\n'), "{error}");
     }
     std::fs::write(&path, &whole).unwrap();
     let error = read_npz_array(&path, "y").unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("expected an array `y`, found none"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("expected an array `y`, found none"), "{error}");
 }
 
 #[test]

@@ -20,42 +20,22 @@ fn matrix_market_errors_name_line_and_column() {
     const SKEW: &str = "%%MatrixMarket matrix coordinate real skew-symmetric\n";
     const ARRAY: &str = "%%MatrixMarket matrix array real general\n";
     let cases: [(&str, &str, &str); 47] = [
-        (
-            "",
-            "",
-            "f:1:1: expected %%MatrixMarket, found an empty file",
-        ),
-        (
-            "",
-            "\n1 1 1\n",
-            "f:1:1: expected %%MatrixMarket, found the end of the line",
-        ),
+        ("", "", "f:1:1: expected %%MatrixMarket, found an empty file"),
+        ("", "\n1 1 1\n", "f:1:1: expected %%MatrixMarket, found the end of the line"),
         ("", "1 1 1\n", "f:1:1: expected %%MatrixMarket, found `1`"),
-        (
-            "",
-            " %%MatrixMarket matrix",
-            "f:1:2: expected %%MatrixMarket",
-        ),
+        ("", " %%MatrixMarket matrix", "f:1:2: expected %%MatrixMarket"),
         (
             "",
             "%%MatrixMarket tensor coordinate real general\n",
             "f:1:16: expected matrix, found `tensor`",
         ),
-        (
-            "",
-            "%%MatrixMarket matrix sparse real general\n",
-            "f:1:23: expected coordinate or array",
-        ),
+        ("", "%%MatrixMarket matrix sparse real general\n", "f:1:23: expected coordinate or array"),
         (
             "",
             "%%MatrixMarket matrix coordinate float general\n",
             "f:1:34: expected real, integer or pattern",
         ),
-        (
-            "",
-            "%%MatrixMarket matrix array pattern general\n",
-            "f:1:29: expected real or integer",
-        ),
+        ("", "%%MatrixMarket matrix array pattern general\n", "f:1:29: expected real or integer"),
         (
             "",
             "%%MatrixMarket matrix coordinate real\n",
@@ -71,16 +51,8 @@ fn matrix_market_errors_name_line_and_column() {
             "%%MatrixMarket matrix coordinate pattern skew-symmetric\n",
             "f:1:42: expected general or symmetric",
         ),
-        (
-            "",
-            "%%MatrixMarket matrix coordinate complex general\n",
-            "f: `complex` is not supported",
-        ),
-        (
-            "",
-            "%%MatrixMarket matrix array Complex general\n",
-            "f: `complex` is not supported",
-        ),
+        ("", "%%MatrixMarket matrix coordinate complex general\n", "f: `complex` is not supported"),
+        ("", "%%MatrixMarket matrix array Complex general\n", "f: `complex` is not supported"),
         (
             "",
             "%%MatrixMarket matrix coordinate real Hermitian\n",
@@ -91,126 +63,50 @@ fn matrix_market_errors_name_line_and_column() {
             "",
             "f:2:1: expected a line with the numbers of rows, columns, entries, found the end of the file",
         ),
-        (
-            REAL,
-            "% only a comment\n\n",
-            "f:4:1: expected a line with the numbers",
-        ),
-        (
-            REAL,
-            "2 2\n",
-            "f:2:4: expected the number of entries, found the end of the line",
-        ),
-        (
-            REAL,
-            "2 2 1 1\n",
-            "f:2:7: expected the end of the line, found `1`",
-        ),
-        (
-            REAL,
-            "-2 2 1\n1 1 1\n",
-            "f:2:1: expected the number of rows, found `-2`",
-        ),
-        (
-            REAL,
-            "2 two 1\n",
-            "f:2:3: expected the number of columns, found `two`",
-        ),
+        (REAL, "% only a comment\n\n", "f:4:1: expected a line with the numbers"),
+        (REAL, "2 2\n", "f:2:4: expected the number of entries, found the end of the line"),
+        (REAL, "2 2 1 1\n", "f:2:7: expected the end of the line, found `1`"),
+        (REAL, "-2 2 1\n1 1 1\n", "f:2:1: expected the number of rows, found `-2`"),
+        (REAL, "2 two 1\n", "f:2:3: expected the number of columns, found `two`"),
         (
             REAL,
             "2147483648 2 1\n1 1 1\n",
             "f:2:1: expected at most 2147483647 rows, found `2147483648`",
         ),
-        (
-            REAL,
-            "2 2 1000000000000000000\n1 1 1\n",
-            "f:2:5: expected at most 2147483647 entries",
-        ),
+        (REAL, "2 2 1000000000000000000\n1 1 1\n", "f:2:5: expected at most 2147483647 entries"),
         (
             REAL,
             "2 2 99999999999999999999999999\n1 1 1\n",
             "f:2:5: expected at most 2147483647 entries",
         ),
-        (
-            REAL,
-            "2147483647 1 1\n1 1 1\n",
-            "f:2:1: expected at most 69824 rows",
-        ),
-        (
-            REAL,
-            "1 2147483647 1\n1 1 1\n",
-            "f:2:1: expected at most 69824 columns",
-        ),
+        (REAL, "2147483647 1 1\n1 1 1\n", "f:2:1: expected at most 69824 rows"),
+        (REAL, "1 2147483647 1\n1 1 1\n", "f:2:1: expected at most 69824 columns"),
         (
             REAL,
             "2 2 2000000000\n1 1 1\n",
             "f:4:1: expected entry 2 of 2000000000, found the end of the file",
         ),
-        (
-            REAL,
-            "2 2 2\n1 1 1\n1 2",
-            "f:4:4: expected a number, found the end of the line",
-        ),
+        (REAL, "2 2 2\n1 1 1\n1 2", "f:4:4: expected a number, found the end of the line"),
         (
             REAL,
             "2 2 1\n1 1 1\n\n 2 2 2\n",
             "f:5:2: expected the end of the file after 1 entries, found `2`",
         ),
-        (
-            REAL,
-            "2 2 0\n1 1 1\n",
-            "f:3:1: expected the end of the file after 0 entries",
-        ),
-        (
-            REAL,
-            "2 2 1\n0 1 1\n",
-            "f:3:1: expected a row index in 1..=2, found `0`",
-        ),
-        (
-            REAL,
-            "2 2 1\n1 0 1\n",
-            "f:3:3: expected a column index in 1..=2, found `0`",
-        ),
-        (
-            REAL,
-            "2 2 1\n3 1 1\n",
-            "f:3:1: expected a row index in 1..=2, found `3`",
-        ),
-        (
-            REAL,
-            "2 2 1\n1 -1 1\n",
-            "f:3:3: expected a column index in 1..=2, found `-1`",
-        ),
+        (REAL, "2 2 0\n1 1 1\n", "f:3:1: expected the end of the file after 0 entries"),
+        (REAL, "2 2 1\n0 1 1\n", "f:3:1: expected a row index in 1..=2, found `0`"),
+        (REAL, "2 2 1\n1 0 1\n", "f:3:3: expected a column index in 1..=2, found `0`"),
+        (REAL, "2 2 1\n3 1 1\n", "f:3:1: expected a row index in 1..=2, found `3`"),
+        (REAL, "2 2 1\n1 -1 1\n", "f:3:3: expected a column index in 1..=2, found `-1`"),
         (
             REAL,
             "2 2 1\n1 4294967297 1\n",
             "f:3:3: expected a column index in 1..=2, found `4294967297`",
         ),
-        (
-            REAL,
-            "2 2 1\n1 18446744073709551617 1\n",
-            "f:3:3: expected a column index in 1..=2",
-        ),
-        (
-            REAL,
-            "2 2 1\n1.0 1 1\n",
-            "f:3:1: expected a row index in 1..=2, found `1.0`",
-        ),
-        (
-            REAL,
-            "2 2 1\n1 1 1e400\n",
-            "f:3:5: expected a number in the range of f64, found `1e400`",
-        ),
-        (
-            REAL,
-            "2 2 1\n1 1 1.0d0\n",
-            "f:3:5: expected a number, found `1.0d0`",
-        ),
-        (
-            REAL,
-            "2 2 1\n1 1 1 1\n",
-            "f:3:7: expected the end of the line, found `1`",
-        ),
+        (REAL, "2 2 1\n1 18446744073709551617 1\n", "f:3:3: expected a column index in 1..=2"),
+        (REAL, "2 2 1\n1.0 1 1\n", "f:3:1: expected a row index in 1..=2, found `1.0`"),
+        (REAL, "2 2 1\n1 1 1e400\n", "f:3:5: expected a number in the range of f64, found `1e400`"),
+        (REAL, "2 2 1\n1 1 1.0d0\n", "f:3:5: expected a number, found `1.0d0`"),
+        (REAL, "2 2 1\n1 1 1 1\n", "f:3:7: expected the end of the line, found `1`"),
         (
             SYMMETRIC,
             "2 3 1\n1 1 1\n",
@@ -221,17 +117,9 @@ fn matrix_market_errors_name_line_and_column() {
             "2 2 1\n1 2 1\n",
             "f:3:3: expected an entry on or below the diagonal (row 1), found `2`",
         ),
-        (
-            SKEW,
-            "2 2 1\n2 2 1\n",
-            "f:3:3: expected an entry below the diagonal (row 2), found `2`",
-        ),
+        (SKEW, "2 2 1\n2 2 1\n", "f:3:3: expected an entry below the diagonal (row 2), found `2`"),
         (ARRAY, "2 1\n1\n", "f:4:1: expected entry 2 of 2"),
-        (
-            ARRAY,
-            "2 1\n1 2\n",
-            "f:3:3: expected the end of the line, found `2`",
-        ),
+        (ARRAY, "2 1\n1 2\n", "f:3:3: expected the end of the line, found `2`"),
         (
             ARRAY,
             "100000 100000\n1\n",
@@ -274,35 +162,21 @@ fn an_endless_line_is_refused() {
 
     let error = read_matrix_market_from(&text[..], Path::new("f")).unwrap_err();
 
-    assert!(
-        error
-            .to_string()
-            .contains("expected a line of at most 1048576 bytes"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("expected a line of at most 1048576 bytes"), "{error}");
 }
 
 #[test]
 fn broken_gzip_is_refused() {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder
-        .write_all(b"%%MatrixMarket matrix coordinate real general\n1 1 1\n1 1 1\n")
-        .unwrap();
+    encoder.write_all(b"%%MatrixMarket matrix coordinate real general\n1 1 1\n1 1 1\n").unwrap();
     let whole = encoder.finish().unwrap();
     assert!(read_matrix_market_from(&whole[..], Path::new("f")).is_ok());
 
     let mut flipped = whole.clone();
     flipped[20] ^= 0x55;
-    for bytes in [
-        &whole[..whole.len() - 3],
-        &whole[..whole.len() / 2],
-        &flipped,
-    ] {
+    for bytes in [&whole[..whole.len() - 3], &whole[..whole.len() / 2], &flipped] {
         let error = read_matrix_market_from(bytes, Path::new("f")).unwrap_err();
-        assert!(
-            matches!(error, FormatError::Io { .. } | FormatError::Parse { .. }),
-            "{error}"
-        );
+        assert!(matches!(error, FormatError::Io { .. } | FormatError::Parse { .. }), "{error}");
     }
 }
 
@@ -310,16 +184,9 @@ fn broken_gzip_is_refused() {
 fn vectors_with_several_columns_and_lying_places_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("v.mtx");
-    std::fs::write(
-        &path,
-        "%%MatrixMarket matrix array real general\n1 2\n1\n2\n",
-    )
-    .unwrap();
+    std::fs::write(&path, "%%MatrixMarket matrix array real general\n1 2\n1\n2\n").unwrap();
     let error = read_vector(&path).unwrap_err();
-    assert!(
-        error.to_string().contains("a 1 x 2 matrix as a vector"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("a 1 x 2 matrix as a vector"), "{error}");
 
     let lying = "%%MatrixMarket matrix coordinate real general\n60000 60000 1\n1 1 1\n";
     let error = read_dense_from(lying.as_bytes(), Path::new("f")).unwrap_err();

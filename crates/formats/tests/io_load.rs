@@ -38,10 +38,7 @@ fn content_is_known_whatever_the_name() {
     std::fs::rename(path("a.mtx"), path("a.npz")).unwrap();
 
     assert_eq!(detect(path("a.npz")).unwrap(), FileKind::MatrixMarket);
-    assert_eq!(
-        detect(path("b.mtx.gz")).unwrap(),
-        FileKind::MatrixMarketGzip
-    );
+    assert_eq!(detect(path("b.mtx.gz")).unwrap(), FileKind::MatrixMarketGzip);
     assert_eq!(detect(path("c.npz")).unwrap(), FileKind::Npz);
     assert_eq!(detect(path("u")).unwrap(), FileKind::UniformBatch);
     assert_eq!(detect(path("r")).unwrap(), FileKind::RaggedBatch);
@@ -105,10 +102,7 @@ fn one_bad_file_is_the_error_unless_it_is_skipped() {
     let error = load_one(folder.path()).unwrap_err();
     let loaded = load(
         &[folder.path().to_owned()],
-        LoadOptions {
-            skip_bad: true,
-            progress: Some(&mut |done, total| seen.push((done, total))),
-        },
+        LoadOptions { skip_bad: true, progress: Some(&mut |done, total| seen.push((done, total))) },
     )
     .unwrap();
 
@@ -155,12 +149,6 @@ fn what_cannot_be_loaded_is_one_clear_error() {
         assert!(error.contains(expected), "{error}");
         assert!(!error.contains('\n'), "{error}");
     }
-    let all_bad = load(
-        &[path("text")],
-        LoadOptions {
-            skip_bad: true,
-            ..Default::default()
-        },
-    );
+    let all_bad = load(&[path("text")], LoadOptions { skip_bad: true, ..Default::default() });
     assert!(all_bad.unwrap_err().to_string().contains("1 bad files"));
 }

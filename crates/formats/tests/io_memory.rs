@@ -27,11 +27,8 @@ fn reading_takes_at_most_two_and_a_half_times_the_matrix() {
         for row in 0..n {
             for k in (1..=stored).rev() {
                 let col = (row + n - k) % n;
-                let (i, j) = if kind == "general" {
-                    (row, col)
-                } else {
-                    (row.max(col), row.min(col))
-                };
+                let (i, j) =
+                    if kind == "general" { (row, col) } else { (row.max(col), row.min(col)) };
                 writeln!(text, "{} {} {}.25", i + 1, j + 1, k).unwrap();
             }
         }

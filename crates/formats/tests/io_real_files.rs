@@ -22,10 +22,7 @@ fn tables(text: &str) -> Vec<(String, Row)> {
             head.clear();
             continue;
         };
-        let cells: Vec<String> = inner
-            .split('|')
-            .map(|cell| cell.trim().to_owned())
-            .collect();
+        let cells: Vec<String> = inner.split('|').map(|cell| cell.trim().to_owned()).collect();
         if head.is_empty() {
             head = cells;
         } else if !cells[0].starts_with("---") {
@@ -50,22 +47,14 @@ fn check_matrix(path: &Path, row: &Row) {
     let matrix = read.unwrap_or_else(|error| panic!("{error}"));
     let rows = number(row, "rows").unwrap();
     assert_eq!(matrix.nrows(), rows, "{name}");
-    assert_eq!(
-        matrix.ncols(),
-        number(row, "cols").unwrap_or(rows),
-        "{name}"
-    );
+    assert_eq!(matrix.ncols(), number(row, "cols").unwrap_or(rows), "{name}");
     // "nnz" does not count explicit zeros. The entries do: "entries" of small/, where they differ,
     // and the lines of the file, "stored" of large/, where a symmetric matrix has its lower triangle.
     let symmetric = row["symmetry"] == "symmetric";
     let nnz = row.iter().find(|(column, _)| column.starts_with("nnz"));
     let nnz: usize = nnz.unwrap().1.parse().unwrap();
     let pattern = matrix.pattern().view();
-    let diagonal = || {
-        (0..rows)
-            .filter(|&i| pattern.position(i, i).is_some())
-            .count()
-    };
+    let diagonal = || (0..rows).filter(|&i| pattern.position(i, i).is_some()).count();
     let entries = match number(row, "stored") {
         Some(stored) if symmetric => 2 * stored - diagonal(),
         Some(stored) => stored,
@@ -97,10 +86,7 @@ fn every_matrix_is_as_its_table_says() {
             continue;
         };
         let ending = if section == "small/" { "mtx" } else { "mtx.gz" };
-        check_matrix(
-            &folder.join(&section).join(format!("{name}.{ending}")),
-            &row,
-        );
+        check_matrix(&folder.join(&section).join(format!("{name}.{ending}")), &row);
         checked += 1;
     }
     let files =
@@ -124,17 +110,11 @@ fn every_batch_is_as_its_table_says() {
         };
         assert_eq!(batch.nitems(), number(&row, "items").unwrap());
         assert_eq!(batch.pattern().nrows(), number(&row, "rows").unwrap());
-        assert_eq!(
-            batch.pattern().nnz(),
-            number(&row, "stored entries per item").unwrap()
-        );
+        assert_eq!(batch.pattern().nnz(), number(&row, "stored entries per item").unwrap());
         assert_eq!(file.rhs.len(), batch.nitems() * batch.pattern().nrows());
         checked += 1;
     }
-    assert_eq!(
-        checked,
-        std::fs::read_dir(folder.join("batch")).unwrap().count()
-    );
+    assert_eq!(checked, std::fs::read_dir(folder.join("batch")).unwrap().count());
 }
 
 /// The largest of max |b - A x| / max (|A| |x| + |b|), rows within an item, over the items.
@@ -186,10 +166,5 @@ fn the_folder_of_small_matrices_is_a_ragged_batch() {
     assert!(loaded.rhs.is_none());
 
     let error = load(&[data.join("matrices/large")], LoadOptions::default()).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("conf5_0-4x4-18.mtx.gz: `complex`"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("conf5_0-4x4-18.mtx.gz: `complex`"), "{error}");
 }

@@ -11,15 +11,7 @@ use sparsebatch_formats::{Batch, BatchCsr, BatchValues, Csr, Pattern, RaggedCsr}
 
 /// Any f64, the special ones often.
 fn value() -> impl Strategy<Value = f64> {
-    let special = [
-        0.0,
-        -0.0,
-        f64::NAN,
-        f64::INFINITY,
-        f64::NEG_INFINITY,
-        5e-324,
-        f64::MAX,
-    ];
+    let special = [0.0, -0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 5e-324, f64::MAX];
     prop_oneof![
         2 => any::<u64>().prop_map(f64::from_bits),
         2 => (-1000i32..1000).prop_map(f64::from),
@@ -51,9 +43,7 @@ fn matrix(square: bool) -> impl Strategy<Value = Csr<f64>> {
 /// Equal in every bit; NaN equals NaN, whose bits text does not keep.
 fn same(a: &[f64], b: &[f64]) -> bool {
     a.len() == b.len()
-        && a.iter()
-            .zip(b)
-            .all(|(x, y)| x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan())
+        && a.iter().zip(b).all(|(x, y)| x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan())
 }
 
 fn check_same(a: &Csr<f64>, b: &Csr<f64>) -> Result<(), TestCaseError> {
@@ -195,14 +185,8 @@ fn named_arrays() {
         .unwrap();
 
         assert_eq!(read_npz_array(&path, "offsets").unwrap(), [0.0, 2.0, 3.0]);
-        assert_eq!(
-            read_npz_array(&path, "x").unwrap(),
-            [1.5, -2.0, f64::INFINITY]
-        );
-        assert_eq!(
-            read_npz_array(&path, "narrow").unwrap(),
-            [f64::from(0.1f32)]
-        );
+        assert_eq!(read_npz_array(&path, "x").unwrap(), [1.5, -2.0, f64::INFINITY]);
+        assert_eq!(read_npz_array(&path, "narrow").unwrap(), [f64::from(0.1f32)]);
         assert_eq!(read_npz_array(&path, "empty").unwrap(), [0.0; 0]);
     }
 }
@@ -211,11 +195,7 @@ fn named_arrays() {
 fn equal_content_gives_equal_bytes_and_a_failure_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.npz");
-    let write = || {
-        write_arrays(&path, Packing::Deflated, |npz| {
-            npz.add_f64("x", &[1.0; 100])
-        })
-    };
+    let write = || write_arrays(&path, Packing::Deflated, |npz| npz.add_f64("x", &[1.0; 100]));
     write().unwrap();
     let first = std::fs::read(&path).unwrap();
     write().unwrap();

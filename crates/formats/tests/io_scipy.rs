@@ -12,13 +12,7 @@ use sparsebatch_formats::io::{
 
 /// Runs a script in a folder; `None` when SciPy is not there.
 fn python(folder: &Path, script: &str) -> Option<String> {
-    let run = |code: &str| {
-        Command::new("python3")
-            .arg("-c")
-            .arg(code)
-            .current_dir(folder)
-            .output()
-    };
+    let run = |code: &str| Command::new("python3").arg("-c").arg(code).current_dir(folder).output();
     match run("import scipy.sparse, scipy.io, numpy") {
         Ok(output) if output.status.success() => {}
         Ok(_) => {
@@ -64,10 +58,7 @@ print(a.format, a.dtype, a.shape, a.nnz, a.indices.dtype, a.toarray().tolist(), 
     };
 
     let dense = "[[0.0, 0.0, 2.5], [0.0, 0.0, 0.0], [1.0, 0.0, -3.0]]";
-    assert_eq!(
-        found.trim(),
-        format!("csr float64 (3, 3) 4 int32 {dense} float32 0")
-    );
+    assert_eq!(found.trim(), format!("csr float64 (3, 3) 4 int32 {dense} float32 0"));
 }
 
 #[test]
@@ -90,14 +81,8 @@ print(z.files, z['offsets'].tolist(), z['offsets'].dtype, z['x'].tolist(), z['st
         return;
     };
 
-    assert!(
-        found.contains("['offsets', 'x', 'status', 'none'] [0, 2, 3] int64"),
-        "{found}"
-    );
-    assert!(
-        found.contains("[0.1, -2.0, inf] ['Converged', 'NonFinite', "),
-        "{found}"
-    );
+    assert!(found.contains("['offsets', 'x', 'status', 'none'] [0, 2, 3] int64"), "{found}");
+    assert!(found.contains("[0.1, -2.0, inf] ['Converged', 'NonFinite', "), "{found}");
     assert!(found.contains("<U9 (0,) '\\xb5'"), "{found}");
 }
 
@@ -132,53 +117,23 @@ scipy.io.mmwrite('dense.mtx', np.array([[1., 2.], [3., 4.]]))
 
     let expected =
         Csr::try_new(3, 3, vec![0, 1, 1, 3], vec![2, 0, 2], vec![2.5, 1.0, -3.0]).unwrap();
-    for format in [
-        "csr",
-        "csc",
-        "coo",
-        "csr_stored",
-        "csc_stored",
-        "coo_stored",
-        "array",
-    ] {
+    for format in ["csr", "csc", "coo", "csr_stored", "csc_stored", "coo_stored", "array"] {
         assert_eq!(npz(&format!("{format}.npz")).unwrap(), expected, "{format}");
     }
     for kind in ["float32", "int64", "int8", "uint16", "bool"] {
-        assert_eq!(
-            npz(&format!("type_{kind}.npz")).unwrap().values(),
-            [1.0, 1.0],
-            "{kind}"
-        );
+        assert_eq!(npz(&format!("type_{kind}.npz")).unwrap().values(), [1.0, 1.0], "{kind}");
     }
     let sorted = npz("unsorted.npz").unwrap();
-    assert_eq!(
-        (sorted.col_idx(), sorted.values()),
-        (&[0, 2, 1][..], &[2.0, 5.0, 8.0][..])
-    );
-    assert!(
-        npz("bsr.npz")
-            .unwrap_err()
-            .to_string()
-            .contains("sparse format `bsr`")
-    );
+    assert_eq!((sorted.col_idx(), sorted.values()), (&[0, 2, 1][..], &[2.0, 5.0, 8.0][..]));
+    assert!(npz("bsr.npz").unwrap_err().to_string().contains("sparse format `bsr`"));
     let plain = read_npz_array(folder.path().join("plain.npz"), "x").unwrap();
     assert_eq!(plain, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
     let plain = |name| read_npz_array(folder.path().join("plain.npz"), name);
     assert_eq!(plain("big").unwrap(), [1.5, -2.0]);
-    assert!(
-        plain("c")
-            .unwrap_err()
-            .to_string()
-            .contains("found type `<c16`")
-    );
+    assert!(plain("c").unwrap_err().to_string().contains("found type `<c16`"));
     assert_eq!(mtx("general.mtx").unwrap(), expected);
     assert_eq!(mtx("symmetric.mtx").unwrap().values(), [2.0, 1.0, 1.0, 5.0]);
     assert_eq!(mtx("skew.mtx").unwrap().values(), [1.0, -1.0]);
     assert_eq!(mtx("dense.mtx").unwrap().values(), [1.0, 2.0, 3.0, 4.0]);
-    assert!(
-        mtx("complex.mtx")
-            .unwrap_err()
-            .to_string()
-            .contains("`complex` is not supported")
-    );
+    assert!(mtx("complex.mtx").unwrap_err().to_string().contains("`complex` is not supported"));
 }

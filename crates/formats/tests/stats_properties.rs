@@ -26,49 +26,25 @@ fn check(csr: &Csr<f64>) -> Result<(), TestCaseError> {
         .filter_map(|(row, col)| Some((row as i64, col as i64, cells[row][col]?)))
         .collect();
 
-    let offsets: std::collections::BTreeSet<i32> = stored
-        .iter()
-        .map(|&(row, col, _)| (col - row) as i32)
-        .collect();
+    let offsets: std::collections::BTreeSet<i32> =
+        stored.iter().map(|&(row, col, _)| (col - row) as i32).collect();
     prop_assert_eq!(stats.ndiags, offsets.len());
     prop_assert_eq!(
         occupied_diagonals(csr.view().pattern()),
         offsets.iter().copied().collect::<Vec<_>>()
     );
     let farthest = |distance: fn(i64, i64) -> i64| {
-        stored
-            .iter()
-            .map(|&(row, col, _)| distance(row, col))
-            .max()
-            .unwrap_or(0)
-            .max(0) as usize
+        stored.iter().map(|&(row, col, _)| distance(row, col)).max().unwrap_or(0).max(0) as usize
     };
     prop_assert_eq!(stats.lower_bandwidth, farthest(|row, col| row - col));
     prop_assert_eq!(stats.upper_bandwidth, farthest(|row, col| col - row));
-    let on_diagonal = stored
-        .iter()
-        .filter(|&&(row, col, v)| row == col && v != 0.0);
+    let on_diagonal = stored.iter().filter(|&&(row, col, v)| row == col && v != 0.0);
     prop_assert_eq!(stats.nonzero_diagonal, on_diagonal.count());
-    prop_assert_eq!(
-        stats.explicit_zeros,
-        stored.iter().filter(|&&(_, _, v)| v == 0.0).count()
-    );
-    let lengths: Vec<usize> = cells
-        .iter()
-        .map(|row| row.iter().flatten().count())
-        .collect();
-    prop_assert_eq!(
-        stats.row_length.min,
-        lengths.iter().copied().min().unwrap_or(0)
-    );
-    prop_assert_eq!(
-        stats.row_length.max,
-        lengths.iter().copied().max().unwrap_or(0)
-    );
-    prop_assert_eq!(
-        stats.empty_rows,
-        lengths.iter().filter(|&&len| len == 0).count()
-    );
+    prop_assert_eq!(stats.explicit_zeros, stored.iter().filter(|&&(_, _, v)| v == 0.0).count());
+    let lengths: Vec<usize> = cells.iter().map(|row| row.iter().flatten().count()).collect();
+    prop_assert_eq!(stats.row_length.min, lengths.iter().copied().min().unwrap_or(0));
+    prop_assert_eq!(stats.row_length.max, lengths.iter().copied().max().unwrap_or(0));
+    prop_assert_eq!(stats.empty_rows, lengths.iter().filter(|&&len| len == 0).count());
     let histogram = row_length_histogram(csr.view().pattern());
     prop_assert_eq!(histogram.iter().sum::<usize>(), csr.nrows());
     for (len, &count) in histogram.iter().enumerate() {
@@ -76,20 +52,11 @@ fn check(csr: &Csr<f64>) -> Result<(), TestCaseError> {
     }
     if csr.nrows() == csr.ncols() {
         let at = |row: i64, col: i64| cells[row as usize][col as usize];
-        let symmetric = stored
-            .iter()
-            .all(|&(row, col, v)| at(col, row).unwrap_or(0.0) == v);
+        let symmetric = stored.iter().all(|&(row, col, v)| at(col, row).unwrap_or(0.0) == v);
         prop_assert_eq!(stats.is_symmetric, symmetric);
         let off: Vec<_> = stored.iter().filter(|&&(row, col, _)| row != col).collect();
-        let mirrored = off
-            .iter()
-            .filter(|&&&(row, col, _)| at(col, row).is_some())
-            .count();
-        let share = if off.is_empty() {
-            1.0
-        } else {
-            mirrored as f64 / off.len() as f64
-        };
+        let mirrored = off.iter().filter(|&&&(row, col, _)| at(col, row).is_some()).count();
+        let share = if off.is_empty() { 1.0 } else { mirrored as f64 / off.len() as f64 };
         prop_assert_eq!(stats.structural_symmetry, share);
     } else {
         prop_assert!(!stats.is_symmetric);

@@ -42,22 +42,16 @@ const MAX_PATTERNS: usize = 64;
 pub(crate) fn choose<T: Scalar>(batch: &Batch<T>, options: &SolveOptions) -> Choice {
     let asked = || "asked for".to_owned();
     let (method, reason) = match options.method {
-        Method::Auto if fills_little(batch) => (
-            Method::Lu,
-            "elimination in minimum-degree order fills in little".to_owned(),
-        ),
-        Method::Auto if looks_positive(batch) => (
-            Method::Cg,
-            "every matrix is symmetric with a positive diagonal".to_owned(),
-        ),
+        Method::Auto if fills_little(batch) => {
+            (Method::Lu, "elimination in minimum-degree order fills in little".to_owned())
+        }
+        Method::Auto if looks_positive(batch) => {
+            (Method::Cg, "every matrix is symmetric with a positive diagonal".to_owned())
+        }
         Method::Auto => (Method::BiCgStab, "not every matrix is symmetric".to_owned()),
         method => (method, asked()),
     };
-    Choice {
-        method,
-        preconditioner: options.preconditioner,
-        reason,
-    }
+    Choice { method, preconditioner: options.preconditioner, reason }
 }
 
 /// The step of a method with the preconditioner of the options.
@@ -67,9 +61,7 @@ pub(crate) fn step(choice: &Choice, options: &SolveOptions) -> Step {
         Preconditioner::Auto => LanePreconditioner::Jacobi { lenient: true },
         Preconditioner::None => LanePreconditioner::None,
         Preconditioner::Jacobi => LanePreconditioner::Jacobi { lenient: false },
-        Preconditioner::BlockJacobi => LanePreconditioner::BlockJacobi {
-            size: options.block_size,
-        },
+        Preconditioner::BlockJacobi => LanePreconditioner::BlockJacobi { size: options.block_size },
         Preconditioner::Ilu0 => LanePreconditioner::Ilu0 { min_degree },
         Preconditioner::Ic0 => LanePreconditioner::Ic0 { min_degree },
     };
@@ -165,10 +157,7 @@ mod tests {
     fn symmetry_is_judged_value_by_value() {
         assert!(symmetric_positive(&dense(2, vec![2.0, 1.0, 1.0, 2.0])));
         assert!(!symmetric_positive(&dense(2, vec![2.0, 1.0, 1.5, 2.0])));
-        assert!(!symmetric_positive(&dense(
-            2,
-            vec![2.0, f64::NAN, f64::NAN, 2.0]
-        )));
+        assert!(!symmetric_positive(&dense(2, vec![2.0, f64::NAN, f64::NAN, 2.0])));
         assert!(!symmetric_positive(&dense(2, vec![2.0, 1.0, 1.0, -2.0])));
         let triangular = Csr::try_new(2, 2, vec![0, 2, 3], vec![0, 1, 1], vec![1.0, 1.0, 1.0]);
         assert!(!symmetric_positive(&triangular.expect("valid")));
@@ -176,13 +165,7 @@ mod tests {
 
     #[test]
     fn auto_takes_lu_for_a_tridiagonal_matrix() {
-        let a = Csr::try_new(
-            2,
-            2,
-            vec![0, 2, 4],
-            vec![0, 1, 0, 1],
-            vec![2.0, 1.0, 0.5, 2.0],
-        );
+        let a = Csr::try_new(2, 2, vec![0, 2, 4], vec![0, 1, 0, 1], vec![2.0, 1.0, 0.5, 2.0]);
         let batch = Batch::from(a.expect("valid"));
 
         let choice = choose(&batch, &SolveOptions::default());

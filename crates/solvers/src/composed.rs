@@ -101,9 +101,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
     /// The outcomes, once no system is active.
     pub(crate) fn finish(self) -> Vec<Outcome> {
         let outcomes = self.outcomes.into_iter();
-        outcomes
-            .map(|o| o.expect("the iterations end when no system is active"))
-            .collect()
+        outcomes.map(|o| o.expect("the iterations end when no system is active")).collect()
     }
 
     fn systems(&self) -> usize {
@@ -130,13 +128,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
         };
         let pattern = self.batch.pattern(item);
         let b = &self.b[self.range(number)];
-        f(&System {
-            number,
-            pattern,
-            values,
-            b,
-            criteria: self.criteria,
-        })
+        f(&System { number, pattern, values, b, criteria: self.criteria })
     }
 
     fn iterations_left(&self, system: usize) -> bool {
@@ -145,11 +137,11 @@ impl<'a, T: Scalar> Composed<'a, T> {
 
     /// Counts an iteration of every active system and records its residual, given its square.
     fn count(&mut self, squares: &[T]) {
-        for system in 0..self.systems() {
+        for (system, square) in squares.iter().enumerate() {
             if self.active[system] {
                 self.iterations[system] += 1;
                 if self.criteria.history {
-                    let norm = squares[system].to_f64().sqrt();
+                    let norm = square.to_f64().sqrt();
                     self.histories[system].push(norm * 2f64.powi(self.scales[system]));
                 }
             }
@@ -211,11 +203,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
             on.spmv(&p, &mut ap)?;
             on.dot(&self.active, &ap, &p, &mut curvature);
             for s in 0..systems {
-                alpha[s] = if curvature[s] > T::ZERO {
-                    rho[s] / curvature[s]
-                } else {
-                    T::ZERO
-                };
+                alpha[s] = if curvature[s] > T::ZERO { rho[s] / curvature[s] } else { T::ZERO };
                 minus_alpha[s] = -alpha[s];
             }
             on.axpby(&self.active, &alpha, &p, &ones, x);
@@ -227,7 +215,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
                 if !self.active[s] {
                     continue;
                 }
-                let bad = !(curvature[s] > T::ZERO);
+                let bad = !is_positive(curvature[s]);
                 let stop = if rr[s] <= self.squares[s] && !bad {
                     Stop::Passed
                 } else if !rr[s].is_finite() {
@@ -245,11 +233,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
             on.dot(&self.active, &self.r, &z, &mut rz);
             self.fail_unless_positive(&rz, x);
             for s in 0..systems {
-                beta[s] = if restarted[s] {
-                    T::ZERO
-                } else {
-                    rz[s] / rho[s]
-                };
+                beta[s] = if restarted[s] { T::ZERO } else { rz[s] / rho[s] };
                 rho[s] = rz[s];
             }
             on.axpby(&self.active, &ones, &z, &beta, &mut p);
@@ -259,7 +243,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
 
     fn fail_unless_positive(&mut self, rho: &[T], x: &mut [T]) {
         for (s, &rho) in rho.iter().enumerate() {
-            if self.active[s] && !(rho > T::ZERO) {
+            if self.active[s] && !is_positive(rho) {
                 self.settle(s, Stop::failed(rho, Status::BreakdownRho), x);
             }
         }
@@ -279,14 +263,8 @@ impl<'a, T: Scalar> Composed<'a, T> {
         let ones = vec![T::ONE; systems];
         let (mut rho, mut beta, mut omega, mut shadow_square) =
             (scalars(), scalars(), scalars(), scalars());
-        let (mut shadow_v, mut ss, mut ts, mut tt, mut rr, mut next) = (
-            scalars(),
-            scalars(),
-            scalars(),
-            scalars(),
-            scalars(),
-            scalars(),
-        );
+        let (mut shadow_v, mut ss, mut ts, mut tt, mut rr, mut next) =
+            (scalars(), scalars(), scalars(), scalars(), scalars(), scalars());
         let (mut alpha, mut minus) = (scalars(), scalars());
         let tiny = T::EPSILON * T::EPSILON;
         on.copy(&self.active, &self.r, &mut shadow);
@@ -300,7 +278,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
             on.spmv(&p_hat, &mut v)?;
             on.dot(&self.active, &v, &shadow, &mut shadow_v);
             for s in 0..systems {
-                let bad = !(shadow_v[s] > T::ZERO || shadow_v[s] < T::ZERO);
+                let bad = vanishes(shadow_v[s]);
                 alpha[s] = if bad { T::ZERO } else { rho[s] / shadow_v[s] };
             }
             negate(&alpha, &mut minus);
@@ -315,8 +293,8 @@ impl<'a, T: Scalar> Composed<'a, T> {
                 if !self.active[s] {
                     continue;
                 }
-                let bad_alpha = !(shadow_v[s] > T::ZERO || shadow_v[s] < T::ZERO);
-                let bad_omega = !((ts[s] > T::ZERO || ts[s] < T::ZERO) && tt[s] > T::ZERO);
+                let bad_alpha = vanishes(shadow_v[s]);
+                let bad_omega = vanishes(ts[s]) || !is_positive(tt[s]);
                 omega[s] = T::ZERO;
                 if bad_alpha {
                     stops[s] = Some(Stop::broken(shadow_v[s], Status::BreakdownAlpha));
@@ -381,4 +359,14 @@ fn negate<T: Scalar>(values: &[T], out: &mut [T]) {
     for (out, &value) in out.iter_mut().zip(values) {
         *out = -value;
     }
+}
+
+/// False for NaN too.
+fn is_positive<T: Scalar>(value: T) -> bool {
+    value > T::ZERO
+}
+
+/// Zero or NaN.
+fn vanishes<T: Scalar>(value: T) -> bool {
+    value.partial_cmp(&T::ZERO).is_none_or(std::cmp::Ordering::is_eq)
 }

@@ -88,14 +88,8 @@ impl<T: Scalar> Ladder<'_, T> {
                 trial[self.range(system)].fill(T::ZERO);
             }
         }
-        let outcomes = analysed.solve(
-            self.batch,
-            nrhs,
-            self.b,
-            &mut trial,
-            self.criteria,
-            Some(only),
-        )?;
+        let outcomes =
+            analysed.solve(self.batch, nrhs, self.b, &mut trial, self.criteria, Some(only))?;
         for (&system, mut outcome) in only.iter().zip(outcomes) {
             let report = &mut systems[system];
             let before = &mut report.outcome;

@@ -224,13 +224,5 @@ pub(crate) fn check_len(
     expected: usize,
     found: usize,
 ) -> Result<(), SolveError> {
-    if expected == found {
-        Ok(())
-    } else {
-        Err(SolveError::Length {
-            what,
-            expected,
-            found,
-        })
-    }
+    if expected == found { Ok(()) } else { Err(SolveError::Length { what, expected, found }) }
 }

@@ -22,13 +22,8 @@ pub enum Rung {
 
 impl Rung {
     /// Every rung, from the first to the last.
-    pub const ALL: [Self; 5] = [
-        Self::First,
-        Self::Restart,
-        Self::StrongerPreconditioner,
-        Self::Lu,
-        Self::PivotingLu,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::First, Self::Restart, Self::StrongerPreconditioner, Self::Lu, Self::PivotingLu];
 
     /// The name in reports.
     pub fn name(self) -> &'static str {
@@ -104,10 +99,7 @@ pub struct BatchReport {
 impl BatchReport {
     /// Systems that converged.
     pub fn converged(&self) -> usize {
-        self.systems
-            .iter()
-            .filter(|s| s.outcome.status == Status::Converged)
-            .count()
+        self.systems.iter().filter(|s| s.outcome.status == Status::Converged).count()
     }
 
     /// Whether every system converged; true for an empty batch.
@@ -118,29 +110,19 @@ impl BatchReport {
     /// How many systems ended with each status that occurred, in the order of [`Status::ALL`].
     pub fn status_counts(&self) -> Vec<(Status, usize)> {
         count(Status::ALL, |status| {
-            self.systems
-                .iter()
-                .filter(|s| s.outcome.status == status)
-                .count()
+            self.systems.iter().filter(|s| s.outcome.status == status).count()
         })
     }
 
     /// How many systems each rung that occurred is responsible for.
     pub fn rung_counts(&self) -> Vec<(Rung, usize)> {
-        count(Rung::ALL, |rung| {
-            self.systems.iter().filter(|s| s.rung == rung).count()
-        })
+        count(Rung::ALL, |rung| self.systems.iter().filter(|s| s.rung == rung).count())
     }
 
     /// The largest true relative residual over the converged systems; `None` when there is none.
     pub fn max_relative_residual(&self) -> Option<f64> {
-        let converged = self
-            .systems
-            .iter()
-            .filter(|s| s.outcome.status == Status::Converged);
-        converged
-            .map(|s| s.outcome.relative_residual())
-            .reduce(f64::max)
+        let converged = self.systems.iter().filter(|s| s.outcome.status == Status::Converged);
+        converged.map(|s| s.outcome.relative_residual()).reduce(f64::max)
     }
 
     /// The largest true relative residual over all systems in which it is finite.
@@ -151,10 +133,7 @@ impl BatchReport {
 
     /// Systems accepted by the rounding floor.
     pub fn accepted_by_floor(&self) -> usize {
-        self.systems
-            .iter()
-            .filter(|s| s.outcome.accepted_by_floor)
-            .count()
+        self.systems.iter().filter(|s| s.outcome.accepted_by_floor).count()
     }
 
     /// Least, mean and most iterations; zeros for an empty batch.
@@ -167,8 +146,5 @@ impl BatchReport {
 }
 
 fn count<K: Copy, const N: usize>(keys: [K; N], of: impl Fn(K) -> usize) -> Vec<(K, usize)> {
-    keys.into_iter()
-        .map(|key| (key, of(key)))
-        .filter(|&(_, n)| n > 0)
-        .collect()
+    keys.into_iter().map(|key| (key, of(key))).filter(|&(_, n)| n > 0).collect()
 }

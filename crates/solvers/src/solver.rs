@@ -72,11 +72,7 @@ pub struct BatchSolver<T> {
 
 enum Prepared<T> {
     Fused(Box<dyn AnalysedSolve<T>>),
-    Composed {
-        plan: Box<SpmvPlan<T>>,
-        analysis: LanePlan,
-        order: ValueOrder,
-    },
+    Composed { plan: Box<SpmvPlan<T>>, analysis: LanePlan, order: ValueOrder },
 }
 
 impl<T: CpuScalar> BatchSolver<T> {
@@ -116,10 +112,7 @@ impl<T: CpuScalar> BatchSolver<T> {
                 let Step::Lanes(method) = step(&choice, options) else {
                     unreachable!("the first step runs in lanes")
                 };
-                let spmv = sparsebatch_cpu_ref::SpmvOptions {
-                    nrhs: options.nrhs,
-                    ..spmv.clone()
-                };
+                let spmv = sparsebatch_cpu_ref::SpmvOptions { nrhs: options.nrhs, ..spmv.clone() };
                 if spmv.layout != Layout::ItemMajor {
                     return Err(SolveError::Option {
                         name: "layout",
@@ -137,14 +130,7 @@ impl<T: CpuScalar> BatchSolver<T> {
         let first = step(&choice, options);
         let plan_time = start.elapsed();
         let nitems = batch.nitems();
-        Ok(Self {
-            options: options.clone(),
-            choice,
-            first,
-            nitems,
-            engine,
-            plan_time,
-        })
+        Ok(Self { options: options.clone(), choice, first, nitems, engine, plan_time })
     }
 
     /// Solves every system; `x` holds the initial guesses on entry and the solutions on return.
@@ -169,11 +155,7 @@ impl<T: CpuScalar> BatchSolver<T> {
         let mut product_cost = None;
         let outcomes = match &mut self.engine {
             Prepared::Fused(analysed) => analysed.solve(batch, nrhs, b, x, &criteria, None)?,
-            Prepared::Composed {
-                plan,
-                analysis,
-                order,
-            } => {
+            Prepared::Composed { plan, analysis, order } => {
                 analysis.check_patterns(batch)?;
                 plan.update_values(&values_in(*order, batch)?)?;
                 let cg = matches!(self.first, Step::Lanes(LaneMethod::Cg(_)));
@@ -184,10 +166,7 @@ impl<T: CpuScalar> BatchSolver<T> {
         };
         let mut systems: Vec<SystemReport> = outcomes
             .into_iter()
-            .map(|outcome| SystemReport {
-                outcome,
-                rung: Rung::First,
-            })
+            .map(|outcome| SystemReport { outcome, rung: Rung::First })
             .collect();
         if self.options.fallback {
             let ladder = Ladder {
@@ -240,10 +219,7 @@ impl<T: CpuScalar> BatchSolver<T> {
 }
 
 /// Runs the composed solver.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "called once, with the pieces of one solve"
-)]
+#[expect(clippy::too_many_arguments, reason = "called once, with the pieces of one solve")]
 fn composed<T: CpuScalar>(
     batch: &Batch<T>,
     nrhs: usize,

@@ -17,12 +17,12 @@
 //! Cost per iteration: two products, five dot products, two applications of M; vectors `x`, `r`
 //! (and `s`), `r^`, `p`, `v`, `t`, and `p^`, `s^` when there is a preconditioner.
 
-use super::cg::{clear_lane, dot, ones};
-use super::job::{Job, Lanes, Verdict};
-use super::matrix::{Dot, ROWS_PER_BLOCK, RowSink, scalar_dot};
+use super::cg::dot;
+use super::job::{Job, Lanes, Verdict, ones};
+use super::matrix::{Dot, ROWS_PER_BLOCK, RowSink, block, scalar_dot, set_block};
 use super::precond::LanePrecond;
 use crate::outcome::Status;
-use crate::simd::{CpuScalar, Kernel, Vector, set_lane};
+use crate::simd::{CpuScalar, Kernel, Vector, lane, set_lane};
 use crate::verdict::Stop;
 
 /// BiCGStab on one job.
@@ -40,9 +40,14 @@ struct FirstProduct<'v, V> {
 
 impl<V: Vector> RowSink<V> for FirstProduct<'_, V> {
     #[inline(always)]
-    fn row(&mut self, row: usize, slot: usize, value: V) {
+    fn block(&mut self, row: usize, values: [V; ROWS_PER_BLOCK]) {
+        set_block(self.v, row, values);
+        self.dot.add_block(values, block(self.shadow, row));
+    }
+    #[inline(always)]
+    fn row(&mut self, row: usize, value: V) {
         self.v[row] = value;
-        self.dot.add(slot, value, self.shadow[row]);
+        self.dot.add(row % ROWS_PER_BLOCK, value, self.shadow[row]);
     }
 }
 
@@ -56,10 +61,16 @@ struct SecondProduct<'v, V> {
 
 impl<V: Vector> RowSink<V> for SecondProduct<'_, V> {
     #[inline(always)]
-    fn row(&mut self, row: usize, slot: usize, value: V) {
+    fn block(&mut self, row: usize, values: [V; ROWS_PER_BLOCK]) {
+        set_block(self.t, row, values);
+        self.ts.add_block(values, block(self.s, row));
+        self.tt.add_block(values, values);
+    }
+    #[inline(always)]
+    fn row(&mut self, row: usize, value: V) {
         self.t[row] = value;
-        self.ts.add(slot, value, self.s[row]);
-        self.tt.add(slot, value, value);
+        self.ts.add(row % ROWS_PER_BLOCK, value, self.s[row]);
+        self.tt.add(row % ROWS_PER_BLOCK, value, value);
     }
 }
 
@@ -109,30 +120,19 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
             s_hat: hat(),
         };
         let zero = V::zero();
-        let mut c = Scalars {
-            threshold: zero,
-            rho: zero,
-            shadow_square: zero,
-            beta: zero,
-            omega: zero,
-        };
+        let mut c =
+            Scalars { threshold: zero, rho: zero, shadow_square: zero, beta: zero, omega: zero };
         let largest = V::splat(T::MAX);
         let tiny = V::splat(T::EPSILON * T::EPSILON);
         loop {
+            // A preconditioner that is factorised for the whole group waits for all its lanes.
+            let mut vacant = lanes.vacant(P::DIAGONAL);
+            while vacant != 0 {
+                fill::<T, P, V>(&mut lanes, &self.precond, &mut m, vacant, &mut v, &mut c);
+                vacant = lanes.vacant(P::DIAGONAL);
+            }
             if lanes.active == 0 {
-                for lane in 0..V::LANES {
-                    fill::<T, P, V>(&mut lanes, &self.precond, &mut m, lane, &mut v, &mut c);
-                }
-                if lanes.active == 0 {
-                    return;
-                }
-                let bad = self.precond.factor(&mut m, &v.a) & lanes.active;
-                for lane in ones(bad) {
-                    lanes.settle(lane, Stop::Failed(Status::SingularPreconditioner), &v.x);
-                }
-                if lanes.active == 0 {
-                    continue;
-                }
+                return;
             }
 
             direction::<T, P, V>(&self.precond, &m, &mut v, &c);
@@ -140,18 +140,12 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
                 self.precond.apply(&mut m, &v.p, &mut v.p_hat);
             }
             let p_hat = if P::IDENTITY { &v.p } else { &v.p_hat };
-            let mut sink = FirstProduct {
-                shadow: &v.shadow,
-                v: &mut v.v,
-                dot: Dot::new(),
-            };
+            let mut sink = FirstProduct { shadow: &v.shadow, v: &mut v.v, dot: Dot::new() };
             matrix.product(&v.a, p_hat, &mut sink);
             let shadow_v = sink.dot.sum();
             let bad_alpha = !(zero.lt(shadow_v) | shadow_v.lt(zero)) & lanes.active;
-            let mut alpha = c.rho.div(shadow_v);
-            if bad_alpha != 0 {
-                alpha.replace(bad_alpha, T::ZERO);
-            }
+            // Lanes that are empty or break down stand still.
+            let alpha = c.rho.div(shadow_v).keep(lanes.active & !bad_alpha);
 
             let ss = half_step::<T, P, V>(&self.precond, &m, &mut v, alpha);
             let half = ss.le(c.threshold) & lanes.active & !bad_alpha;
@@ -159,24 +153,16 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
                 self.precond.apply(&mut m, &v.r, &mut v.s_hat);
             }
             let s_hat = if P::IDENTITY { &v.r } else { &v.s_hat };
-            let mut sink = SecondProduct {
-                s: &v.r,
-                t: &mut v.t,
-                ts: Dot::new(),
-                tt: Dot::new(),
-            };
+            let mut sink = SecondProduct { s: &v.r, t: &mut v.t, ts: Dot::new(), tt: Dot::new() };
             matrix.product(&v.a, s_hat, &mut sink);
             let (ts, tt) = (sink.ts.sum(), sink.tt.sum());
-            c.omega = ts.div(tt);
             let bad_omega = !((zero.lt(ts) | ts.lt(zero)) & zero.lt(tt)) & lanes.active & !half;
-            if half | bad_omega | bad_alpha != 0 {
-                c.omega.replace(half | bad_omega | bad_alpha, T::ZERO);
-            }
+            c.omega = ts.div(tt).keep(lanes.active & !(half | bad_omega | bad_alpha));
 
             let (rr, rho) = full_step::<T, P, V>(&mut v, alpha, c.omega);
             lanes.step += 1;
             lanes.record(rr);
-            c.beta = rho.div(c.rho).mul(alpha.div(c.omega));
+            c.beta = rho.div(c.rho).mul(alpha.div(c.omega)).keep(lanes.active);
             c.rho = rho;
 
             let passed = (rr.le(c.threshold) | half) & !bad_alpha;
@@ -201,16 +187,30 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
                 } else {
                     Stop::Failed(Status::MaxIterations)
                 };
-                match lanes.settle(lane, stop, &v.x) {
-                    Verdict::Restart => {
-                        set_lane(&mut v.r, lane, lanes.scratch.iter().copied());
-                        start::<T, V>(&lanes.scratch, lane, &mut v, &mut c);
-                    }
-                    Verdict::Ended if P::DIAGONAL => {
-                        fill::<T, P, V>(&mut lanes, &self.precond, &mut m, lane, &mut v, &mut c);
-                    }
-                    Verdict::Ended => {}
-                }
+                settle(&mut lanes, lane, stop, &mut v, &mut c);
+            }
+        }
+    }
+}
+
+/// Judges a stopped lane.
+#[inline(always)]
+fn settle<T: CpuScalar, V: Vector<Scalar = T>>(
+    lanes: &mut Lanes<'_, T>,
+    l: usize,
+    stop: Stop,
+    v: &mut Vectors<V>,
+    c: &mut Scalars<V>,
+) {
+    match lanes.settle(l, stop, lane(&v.x, l)) {
+        Verdict::Restart => {
+            set_lane(&mut v.r, l, lanes.residual(l).iter().copied());
+            start::<T, V>(lanes.residual(l), l, v, c);
+        }
+        // Zeros stay zeros: an empty lane must not run into slow subnormal numbers.
+        Verdict::Ended => {
+            for vector in [&mut v.r, &mut v.shadow, &mut v.p, &mut v.v] {
+                set_lane(vector, l, std::iter::repeat(T::ZERO));
             }
         }
     }
@@ -225,8 +225,8 @@ fn start<T: CpuScalar, V: Vector<Scalar = T>>(
     c: &mut Scalars<V>,
 ) {
     set_lane(&mut v.shadow, lane, residual.iter().copied());
-    clear_lane(&mut v.p, lane);
-    clear_lane(&mut v.v, lane);
+    set_lane(&mut v.p, lane, std::iter::repeat(T::ZERO));
+    set_lane(&mut v.v, lane, std::iter::repeat(T::ZERO));
     let rho = scalar_dot::<V>(residual.iter().map(|&r| (r, r)));
     c.rho.set(lane, rho);
     c.shadow_square.set(lane, rho);
@@ -234,31 +234,27 @@ fn start<T: CpuScalar, V: Vector<Scalar = T>>(
     c.omega.set(lane, T::ZERO);
 }
 
-/// Loads the next system of the queue into a lane.
+/// Loads systems of the queue into vacant lanes and prepares their preconditioner.
 #[inline(always)]
 fn fill<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     lanes: &mut Lanes<'_, T>,
     precond: &P,
     m: &mut P::State<V>,
-    lane: usize,
+    vacant: u32,
     v: &mut Vectors<V>,
     c: &mut Scalars<V>,
 ) {
-    while let Some(square) = lanes.load(lane, &mut v.a, &mut v.x, &mut v.r) {
-        c.threshold.set(lane, square);
-        match precond.load::<V>(m, lane, &v.a) {
-            Ok(()) => {
-                start::<T, V>(&lanes.scratch, lane, v, c);
-                return;
-            }
-            Err(status) => {
-                lanes.settle(lane, Stop::Failed(status), &v.x);
-            }
+    let loaded = lanes.load(vacant, &mut v.a, &mut v.x, &mut v.r, &mut c.threshold);
+    for l in ones(loaded) {
+        start::<T, V>(lanes.residual(l), l, v, c);
+        if let Err(status) = precond.load::<V>(m, l, &v.a) {
+            settle(lanes, l, Stop::Failed(status), v, c);
         }
     }
-    // An idle lane computes with zeros.
-    for vector in [&mut v.a, &mut v.r, &mut v.shadow, &mut v.p, &mut v.v] {
-        clear_lane(vector, lane);
+    if !P::DIAGONAL {
+        for l in ones(precond.factor(m, &v.a) & loaded) {
+            settle(lanes, l, Stop::Failed(Status::SingularPreconditioner), v, c);
+        }
     }
 }
 
@@ -326,12 +322,7 @@ fn full_step<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     alpha: V,
     omega: V,
 ) -> (V, V) {
-    let mut step = FullStep {
-        alpha,
-        omega,
-        rr: Dot::new(),
-        rho: Dot::new(),
-    };
+    let mut step = FullStep { alpha, omega, rr: Dot::new(), rho: Dot::new() };
     let p_hat = if P::IDENTITY { &v.p } else { &v.p_hat };
     let (xs, x_rest) = v.x.as_chunks_mut::<ROWS_PER_BLOCK>();
     let (rs, r_rest) = v.r.as_chunks_mut::<ROWS_PER_BLOCK>();
@@ -343,21 +334,10 @@ fn full_step<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     for (i, ((((x, r), p), t), h)) in blocks {
         for slot in 0..ROWS_PER_BLOCK {
             let s_hat = if P::IDENTITY { r[slot] } else { ss[i][slot] };
-            step.row(
-                slot,
-                &mut x[slot],
-                &mut r[slot],
-                [p[slot], s_hat, t[slot], h[slot]],
-            );
+            step.row(slot, &mut x[slot], &mut r[slot], [p[slot], s_hat, t[slot], h[slot]]);
         }
     }
-    let rest = x_rest
-        .iter_mut()
-        .zip(r_rest)
-        .zip(p_rest)
-        .zip(t_rest)
-        .zip(h_rest)
-        .enumerate();
+    let rest = x_rest.iter_mut().zip(r_rest).zip(p_rest).zip(t_rest).zip(h_rest).enumerate();
     for (slot, ((((x, r), &p), &t), &h)) in rest {
         let s_hat = if P::IDENTITY { *r } else { s_rest[slot] };
         step.row(slot, x, r, [p, s_hat, t, h]);

@@ -14,16 +14,10 @@ pub(crate) fn by_pattern<T: Scalar>(batch: &Batch<T>, only: Option<&[usize]>) ->
         None => (0..batch.nitems() as u32).collect(),
     };
     if let Batch::Uniform(_) = batch {
-        return if items.is_empty() {
-            Vec::new()
-        } else {
-            vec![items]
-        };
+        return if items.is_empty() { Vec::new() } else { vec![items] };
     }
-    let hashes: Vec<u64> = items
-        .par_iter()
-        .map(|&item| hash(batch.pattern(item as usize)))
-        .collect();
+    let hashes: Vec<u64> =
+        items.par_iter().map(|&item| hash(batch.pattern(item as usize))).collect();
     let mut classes: Vec<Vec<u32>> = Vec::new();
     let mut by_hash: HashMap<u64, Vec<usize>> = HashMap::new();
     for (item, hash) in items.into_iter().zip(hashes) {
@@ -62,12 +56,7 @@ mod tests {
         let diagonal = |v: f64| Csr::try_new(2, 2, vec![0, 1, 2], vec![0, 1], vec![v, v]);
         let other = Csr::try_new(2, 2, vec![0, 1, 2], vec![1, 0], vec![1.0, 1.0]).expect("valid");
         let one = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![1.0]).expect("valid");
-        let items = [
-            diagonal(1.0).expect("valid"),
-            other,
-            diagonal(3.0).expect("valid"),
-            one,
-        ];
+        let items = [diagonal(1.0).expect("valid"), other, diagonal(3.0).expect("valid"), one];
 
         let classes = by_pattern(&Batch::from_iter(items), None);
 

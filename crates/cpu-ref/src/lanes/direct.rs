@@ -5,11 +5,10 @@
 //! Accuracy and Stability of Numerical Algorithms, 2nd ed. 2002, chapter 12): once always, and
 //! again while the residual does not pass, up to the limit of `max_restarts`.
 
-use super::cg::ones;
 use super::factored::LuOnPattern;
-use super::job::{Job, Lanes, Verdict};
+use super::job::{Job, Lanes, Verdict, ones};
 use crate::outcome::Status;
-use crate::simd::{CpuScalar, Kernel, Vector, set_lane};
+use crate::simd::{CpuScalar, Kernel, Vector, lane as column, set_lane};
 use crate::verdict::Stop;
 
 /// The direct solve of one job.
@@ -28,16 +27,26 @@ impl<T: CpuScalar> Kernel<T> for Direct<'_, T> {
         let mut state = self.lu.start::<V>();
         let mut a = vec![V::zero(); matrix.nnz()];
         let (mut x, mut r, mut dx) = (vec![V::zero(); n], vec![V::zero(); n], vec![V::zero(); n]);
+        // The verdict rests on the true residual alone.
+        let mut threshold = V::zero();
         loop {
-            for lane in 0..V::LANES {
-                let _ = lanes.load(lane, &mut a, &mut x, &mut r);
+            let mut vacant = lanes.vacant(false);
+            while vacant != 0 {
+                lanes.load(vacant, &mut a, &mut x, &mut r, &mut threshold);
+                vacant = lanes.vacant(false);
             }
             if lanes.active == 0 {
                 return;
             }
             let bad = self.lu.factor(&mut state, &a) & lanes.active;
             for lane in ones(bad) {
-                lanes.settle(lane, Stop::Failed(Status::Singular), &x);
+                // NaN and infinities leave no pivot either, but say nothing of singularity.
+                let status = if column(&a, lane).all(T::is_finite) {
+                    Status::Singular
+                } else {
+                    Status::NonFinite
+                };
+                lanes.settle(lane, Stop::Failed(status), column(&x, lane));
             }
             while lanes.active != 0 {
                 self.lu.solve(&mut state, &r, &mut dx);
@@ -52,8 +61,8 @@ impl<T: CpuScalar> Kernel<T> for Direct<'_, T> {
                     } else {
                         Stop::Passed
                     };
-                    if let Verdict::Restart = lanes.settle(lane, stop, &x) {
-                        set_lane(&mut r, lane, lanes.scratch.iter().copied());
+                    if let Verdict::Restart = lanes.settle(lane, stop, column(&x, lane)) {
+                        set_lane(&mut r, lane, lanes.residual(lane).iter().copied());
                     }
                 }
             }

@@ -15,11 +15,7 @@ fn not_a_pivot<V: Vector>(value: V) -> u32 {
 /// An entry of A, or 0 for fill.
 #[inline(always)]
 fn source_value<V: Vector>(a: &[V], source: u32) -> V {
-    if source == NO_SOURCE {
-        V::zero()
-    } else {
-        a[source as usize]
-    }
+    if source == NO_SOURCE { V::zero() } else { a[source as usize] }
 }
 
 /// LU factors on a given pattern: ILU(0) on that of A, the complete LU on the filled one.
@@ -61,11 +57,7 @@ impl LuOnPattern {
     #[inline(always)]
     pub(crate) fn factor<V: Vector>(&self, state: &mut LuState<V>, a: &[V]) -> u32 {
         let (pattern, cols) = (&self.pattern, self.pattern.cols());
-        let LuState {
-            lu,
-            inverse_diagonal,
-            work,
-        } = state;
+        let LuState { lu, inverse_diagonal, work } = state;
         let one = V::splat(V::Scalar::ONE);
         let mut bad = 0;
         for row in 0..pattern.nrows() {
@@ -77,8 +69,7 @@ impl LuOnPattern {
                 let pivot = cols[k] as usize;
                 let factor = work[pivot].mul(inverse_diagonal[pivot]);
                 lu[k] = factor;
-                self.cols
-                    .scatter_sub(pattern.upper(pivot), lu, factor, work);
+                self.cols.scatter_sub(pattern.upper(pivot), lu, factor, work);
             }
             bad |= not_a_pivot(work[row]);
             inverse_diagonal[row] = one.div(work[row]);
@@ -94,11 +85,7 @@ impl LuOnPattern {
     #[inline(always)]
     pub(crate) fn solve<V: Vector>(&self, state: &mut LuState<V>, r: &[V], z: &mut [V]) {
         let (pattern, perm) = (&self.pattern, self.pattern.perm());
-        let LuState {
-            lu,
-            inverse_diagonal,
-            work,
-        } = state;
+        let LuState { lu, inverse_diagonal, work } = state;
         for row in 0..pattern.nrows() {
             let right = r[perm[row] as usize];
             work[row] = self.cols.neg_dot(pattern.lower(row), lu, work, right);
@@ -155,11 +142,7 @@ impl Ic0 {
     pub(crate) fn new(pattern: LowerPattern) -> Self {
         let cols = Columns::new(pattern.cols().to_vec());
         let rows = Columns::new(pattern.rows().to_vec());
-        Self {
-            pattern,
-            cols,
-            rows,
-        }
+        Self { pattern, cols, rows }
     }
 }
 
@@ -183,12 +166,7 @@ impl<T: CpuScalar> LanePrecond<T> for &Ic0 {
     #[inline(always)]
     fn factor<V: Vector<Scalar = T>>(&self, state: &mut Ic0State<V>, a: &[V]) -> u32 {
         let (pattern, cols) = (&self.pattern, self.pattern.cols());
-        let Ic0State {
-            l,
-            by_column,
-            inverse_diagonal,
-            work,
-        } = state;
+        let Ic0State { l, by_column, inverse_diagonal, work } = state;
         work.fill(V::zero());
         let one = V::splat(T::ONE);
         let mut bad = 0;
@@ -221,21 +199,14 @@ impl<T: CpuScalar> LanePrecond<T> for &Ic0 {
     #[inline(always)]
     fn apply<V: Vector<Scalar = T>>(&self, state: &mut Ic0State<V>, r: &[V], z: &mut [V]) {
         let (pattern, perm) = (&self.pattern, self.pattern.perm());
-        let Ic0State {
-            l,
-            by_column,
-            inverse_diagonal,
-            work,
-        } = state;
+        let Ic0State { l, by_column, inverse_diagonal, work } = state;
         for row in 0..pattern.nrows() {
             let right = r[perm[row] as usize];
             let sum = self.cols.neg_dot(pattern.strict(row), l, work, right);
             work[row] = sum.mul(inverse_diagonal[row]);
         }
         for row in (0..pattern.nrows()).rev() {
-            let sum = self
-                .rows
-                .neg_dot(pattern.column(row), by_column, work, work[row]);
+            let sum = self.rows.neg_dot(pattern.column(row), by_column, work, work[row]);
             let value = sum.mul(inverse_diagonal[row]);
             work[row] = value;
             z[perm[row] as usize] = value;

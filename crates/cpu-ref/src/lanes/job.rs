@@ -6,7 +6,7 @@ use sparsebatch_formats::Batch;
 use super::matrix::LaneMatrix;
 use crate::outcome::{Criteria, Outcome};
 use crate::residual::pow2;
-use crate::simd::{CpuScalar, Vector, lane, set_lane};
+use crate::simd::{CpuScalar, Vector, set_lane, set_lanes};
 use crate::verdict::{Stop, System};
 
 /// A system to solve: where its solution and its outcome go.
@@ -35,7 +35,7 @@ pub(crate) struct Job<'a, T> {
 pub(crate) enum Verdict {
     /// The system has its outcome; the lane is free.
     Ended,
-    /// The lane goes on from the recomputed residual, which is in the scratch vector.
+    /// The lane goes on from the recomputed residual.
     Restart,
 }
 
@@ -64,8 +64,8 @@ pub(crate) struct Lanes<'a, T> {
     pub(crate) step: u64,
     /// The first step at which an occupant reaches its iteration limit.
     pub(crate) next_deadline: u64,
-    /// The residual of the system that was loaded or restarted last.
-    pub(crate) scratch: Vec<T>,
+    /// The residuals from which the lanes started, lane after lane.
+    residuals: Vec<T>,
     values: Vec<T>,
 }
 
@@ -78,45 +78,82 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
             active: 0,
             step: 0,
             next_deadline: u64::MAX,
-            scratch: vec![T::ZERO; nrows],
+            residuals: vec![T::ZERO; nrows * lanes],
             values: Vec::new(),
         }
     }
 
-    /// Takes systems from the queue until one needs iterations, and puts it into `lane`: its
-    /// values into `a`, its initial guess into `x`, its residual into `r` (and the scratch
-    /// vector). Returns the squared threshold, or `None` when the queue is empty.
+    /// The lanes to be filled now, one bit each: all when all are empty, or, when `early`, the
+    /// empty ones as soon as they are half of all; none when the queue is empty. (Filling several
+    /// at once writes each cache line of a group once for all of them.)
+    pub(crate) fn vacant(&self, early: bool) -> u32 {
+        let lanes = self.occupants.len() as u32;
+        let vacant = !self.active & ((1u64 << lanes) - 1) as u32;
+        let enough = self.active == 0 || early && 2 * vacant.count_ones() >= lanes;
+        if enough && !self.job.queue.is_empty() { vacant } else { 0 }
+    }
+
+    /// Fills lanes with systems from the queue that need iterations: values into `a`, initial
+    /// guesses into `x`, residuals into `r` (and [`Lanes::residual`]), squared thresholds into
+    /// `threshold`. Returns the lanes filled, one bit each.
     pub(crate) fn load<V: Vector<Scalar = T>>(
         &mut self,
-        lane: usize,
+        vacant: u32,
         a: &mut [V],
         x: &mut [V],
         r: &mut [V],
-    ) -> Option<T> {
-        while let Some(slot) = self.job.queue.pop() {
-            let Some((occupant, threshold)) = self.admit(slot) else {
+        threshold: &mut V,
+    ) -> u32 {
+        let mut loaded = 0;
+        for lane in ones(vacant) {
+            while let Some(slot) = self.job.queue.pop() {
+                let Some((occupant, square)) = self.admit(lane, slot) else {
+                    continue;
+                };
+                threshold.set(lane, square);
+                self.next_deadline = self.next_deadline.min(occupant.deadline);
+                self.occupants[lane] = Some(occupant);
+                loaded |= 1 << lane;
+                break;
+            }
+        }
+        self.active |= loaded;
+        let nrows = self.job.matrix.nrows();
+        let mut sources = Vec::with_capacity(V::LANES);
+        let batch = self.job.batch;
+        for lane in ones(loaded) {
+            let Some(occupant) = &self.occupants[lane] else {
                 continue;
             };
+            match batch.item_values(occupant.slot.system / self.job.nrhs) {
+                Some(values) => sources.push((lane, values)),
+                None => {
+                    batch.copy_values(occupant.slot.system / self.job.nrhs, &mut self.values);
+                    set_lane(a, lane, self.values.iter().copied());
+                }
+            }
             let down = T::from_f64(pow2(-occupant.scale));
-            self.with_system(occupant.slot.system, occupant.slot.b, |system, _| {
-                set_lane(a, lane, system.values.iter().copied());
-            });
             set_lane(x, lane, occupant.slot.x.iter().map(|&v| v * down));
-            set_lane(r, lane, self.scratch.iter().copied());
-            self.active |= 1 << lane;
-            self.next_deadline = self.next_deadline.min(occupant.deadline);
-            self.occupants[lane] = Some(occupant);
-            return Some(threshold);
         }
-        None
+        set_lanes(a, &sources);
+        sources.clear();
+        sources.extend(ones(loaded).map(|l| (l, &self.residuals[l * nrows..(l + 1) * nrows])));
+        set_lanes(r, &sources);
+        loaded
     }
 
-    /// Prepares a system: either it ends at once, or its (scaled) residual is in the scratch
-    /// vector and its (scaled) squared threshold is returned.
-    fn admit(&mut self, slot: Slot<'a, T>) -> Option<(Occupant<'a, T>, T)> {
+    /// The residual from which a lane started, or started again.
+    pub(crate) fn residual(&self, lane: usize) -> &[T] {
+        let nrows = self.job.matrix.nrows();
+        &self.residuals[lane * nrows..(lane + 1) * nrows]
+    }
+
+    /// Prepares a system: either it ends at once, or its (scaled) residual is that of the lane
+    /// and its (scaled) squared threshold is returned.
+    fn admit(&mut self, lane: usize, slot: Slot<'a, T>) -> Option<(Occupant<'a, T>, T)> {
         let criteria = self.job.criteria;
-        let entry = self.with_system(slot.system, slot.b, |system, scratch| {
-            system.enter(slot.x, scratch)
+        let entry = self.with_system(lane, slot.system, slot.b, |system, residual| {
+            system.enter(slot.x, residual)
         });
         if let Some(status) = entry.status {
             *slot.outcome = Some(entry.outcome(status, criteria.history));
@@ -124,8 +161,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         }
         let scale = entry.scale::<T>();
         if scale != 0 {
-            let down = T::from_f64(pow2(-scale));
-            self.scratch.iter_mut().for_each(|v| *v *= down);
+            self.scale_residual(lane, -scale);
         }
         let threshold = T::from_f64(entry.threshold * pow2(-scale));
         let occupant = Occupant {
@@ -135,19 +171,21 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
             start: self.step,
             deadline: self.step + u64::from(criteria.max_iters.get(slot.system)),
             restarts: 0,
-            history: if criteria.history {
-                vec![entry.residual_norm]
-            } else {
-                Vec::new()
-            },
+            history: if criteria.history { vec![entry.residual_norm] } else { Vec::new() },
             slot,
         };
         Some((occupant, threshold * threshold))
     }
 
-    /// Calls `f` with a system and the scratch vector.
+    fn scale_residual(&mut self, lane: usize, exponent: i32) {
+        let (nrows, factor) = (self.job.matrix.nrows(), T::from_f64(pow2(exponent)));
+        self.residuals[lane * nrows..(lane + 1) * nrows].iter_mut().for_each(|v| *v *= factor);
+    }
+
+    /// Calls `f` with a system and the residual of a lane.
     fn with_system<R>(
         &mut self,
+        lane: usize,
         number: usize,
         b: &[T],
         f: impl FnOnce(&System<'_, T>, &mut [T]) -> R,
@@ -162,14 +200,9 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
                 &self.values
             }
         };
-        let system = System {
-            number,
-            pattern,
-            values,
-            b,
-            criteria: self.job.criteria,
-        };
-        f(&system, &mut self.scratch)
+        let system = System { number, pattern, values, b, criteria: self.job.criteria };
+        let nrows = pattern.nrows();
+        f(&system, &mut self.residuals[lane * nrows..(lane + 1) * nrows])
     }
 
     /// Records the residual norms of the active lanes, given their squares.
@@ -196,33 +229,31 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
             .fold(0, |bits, (l, o)| bits | u32::from(overdue(o)) << l)
     }
 
-    /// Takes the solution out of a stopped lane, recomputes the residual and decides.
-    pub(crate) fn settle<V: Vector<Scalar = T>>(
+    /// Takes the solution of a stopped lane, element by element, recomputes the residual and
+    /// decides. When the lane is to start again, its residual is [`Lanes::residual`].
+    pub(crate) fn settle(
         &mut self,
-        lane_idx: usize,
+        lane: usize,
         stop: Stop,
-        x: &[V],
+        solution: impl Iterator<Item = T>,
     ) -> Verdict {
-        let Some(mut occupant) = self.occupants[lane_idx].take() else {
+        let Some(mut occupant) = self.occupants[lane].take() else {
             return Verdict::Ended;
         };
         let up = T::from_f64(pow2(occupant.scale));
-        for (x, value) in occupant.slot.x.iter_mut().zip(lane(x, lane_idx)) {
+        for (x, value) in occupant.slot.x.iter_mut().zip(solution) {
             *x = value * up;
         }
-        let Occupant {
-            slot, threshold, ..
-        } = &occupant;
-        let check = self.with_system(slot.system, slot.b, |system, scratch| {
-            system.check(*threshold, slot.x, scratch)
+        let Occupant { slot, threshold, .. } = &occupant;
+        let check = self.with_system(lane, slot.system, slot.b, |system, residual| {
+            system.check(*threshold, slot.x, residual)
         });
         let criteria = self.job.criteria;
         let iterations_left = self.step < occupant.deadline;
         let Some(status) = check.status(stop, occupant.restarts, iterations_left, criteria) else {
-            let down = T::from_f64(pow2(-occupant.scale));
-            self.scratch.iter_mut().for_each(|v| *v *= down);
+            self.scale_residual(lane, -occupant.scale);
             occupant.restarts += 1;
-            self.occupants[lane_idx] = Some(occupant);
+            self.occupants[lane] = Some(occupant);
             return Verdict::Restart;
         };
         *occupant.slot.outcome = Some(Outcome {
@@ -234,14 +265,19 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
             accepted_by_floor: check.floor_passed,
             history: std::mem::take(&mut occupant.history),
         });
-        self.active &= !(1 << lane_idx);
-        self.next_deadline = self
-            .occupants
-            .iter()
-            .flatten()
-            .map(|o| o.deadline)
-            .min()
-            .unwrap_or(u64::MAX);
+        self.active &= !(1 << lane);
+        self.next_deadline =
+            self.occupants.iter().flatten().map(|o| o.deadline).min().unwrap_or(u64::MAX);
         Verdict::Ended
     }
+}
+
+/// The positions of the set bits.
+#[inline(always)]
+pub(super) fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lane = (bits != 0).then(|| bits.trailing_zeros() as usize);
+        bits &= bits.wrapping_sub(1);
+        lane
+    })
 }

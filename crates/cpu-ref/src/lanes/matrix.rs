@@ -25,6 +25,15 @@ impl<V: Vector> Dot<V> {
         self.0[slot] = a.mul_add(b, self.0[slot]);
     }
 
+    /// Adds four products, each to its partial sum.
+    #[inline(always)]
+    pub(crate) fn add_block(&mut self, a: [V; ROWS_PER_BLOCK], b: [V; ROWS_PER_BLOCK]) {
+        self.add(0, a[0], b[0]);
+        self.add(1, a[1], b[1]);
+        self.add(2, a[2], b[2]);
+        self.add(3, a[3], b[3]);
+    }
+
     #[inline(always)]
     pub(crate) fn sum(self) -> V {
         let [a, b, c, d] = self.0;
@@ -47,8 +56,11 @@ pub(crate) fn scalar_dot<V: Vector>(
 
 /// Takes the rows of a product as they are computed.
 pub(crate) trait RowSink<V> {
-    /// `value` is row `row` of the product; `slot` is `row mod 4`.
-    fn row(&mut self, row: usize, slot: usize, value: V);
+    /// `values` are the rows `row..row + 4` of the product; `row mod 4` is 0.
+    fn block(&mut self, row: usize, values: [V; ROWS_PER_BLOCK]);
+
+    /// One of the last rows, fewer than four.
+    fn row(&mut self, row: usize, value: V);
 }
 
 /// Consecutive blocks whose rows all have `width` entries, or any lengths when `width` is `None`.
@@ -88,18 +100,10 @@ impl LaneMatrix {
             let width = equal.then_some(first as u8);
             match runs.last_mut() {
                 Some(run) if run.width == width => run.blocks.1 = block as u32 + 1,
-                _ => runs.push(Run {
-                    blocks: (block as u32, block as u32 + 1),
-                    width,
-                }),
+                _ => runs.push(Run { blocks: (block as u32, block as u32 + 1), width }),
             }
         }
-        Self {
-            row_ptr,
-            cols,
-            diag,
-            runs,
-        }
+        Self { row_ptr, cols, diag, runs }
     }
 
     /// Whether this is the pattern it was made from.
@@ -137,33 +141,34 @@ impl LaneMatrix {
                 Some(7) => self.blocks_const::<V, S, 7>(run, values, x, sink),
                 Some(9) => self.blocks_const::<V, S, 9>(run, values, x, sink),
                 _ => {
-                    for block in run.blocks.0..run.blocks.1 {
-                        let row = block as usize * ROWS_PER_BLOCK;
-                        self.row(row, 0, values, x, sink);
-                        self.row(row + 1, 1, values, x, sink);
-                        self.row(row + 2, 2, values, x, sink);
-                        self.row(row + 3, 3, values, x, sink);
+                    for block in run.blocks.0 as usize..run.blocks.1 as usize {
+                        let first = block * ROWS_PER_BLOCK;
+                        let mut rows = [V::zero(); ROWS_PER_BLOCK];
+                        for (row, value) in (first..).zip(&mut rows) {
+                            *value = self.row(row, values, x);
+                        }
+                        sink.block(first, rows);
                     }
                 }
             }
         }
-        let rest = self.nrows() / ROWS_PER_BLOCK * ROWS_PER_BLOCK;
-        for row in rest..self.nrows() {
-            self.row(row, row - rest, values, x, sink);
+        for row in self.nrows() / ROWS_PER_BLOCK * ROWS_PER_BLOCK..self.nrows() {
+            sink.row(row, self.row(row, values, x));
         }
     }
 
+    /// One row of any length.
     #[inline(always)]
-    fn row<V: Vector, S: RowSink<V>>(
-        &self,
-        row: usize,
-        slot: usize,
-        values: &[V],
-        x: &[V],
-        sink: &mut S,
-    ) {
+    fn row<V: Vector>(&self, row: usize, values: &[V], x: &[V]) -> V {
         let range = self.row_ptr[row] as usize..self.row_ptr[row + 1] as usize;
-        sink.row(row, slot, self.cols.dot(range, values, x, V::zero()));
+        match range.len() {
+            3 => self.cols.dots::<V, 1, 3>(range.start, values, x)[0],
+            4 => self.cols.dots::<V, 1, 4>(range.start, values, x)[0],
+            5 => self.cols.dots::<V, 1, 5>(range.start, values, x)[0],
+            6 => self.cols.dots::<V, 1, 6>(range.start, values, x)[0],
+            7 => self.cols.dots::<V, 1, 7>(range.start, values, x)[0],
+            _ => self.cols.dot(range, values, x, V::zero()),
+        }
     }
 
     #[inline(always)]
@@ -175,27 +180,25 @@ impl LaneMatrix {
         sink: &mut S,
     ) {
         let mut row = run.blocks.0 as usize * ROWS_PER_BLOCK;
-        let end = run.blocks.1 as usize * ROWS_PER_BLOCK;
         let mut start = self.row_ptr[row] as usize;
-        while row < end {
-            sink.row(row, 0, self.cols.dot_const::<V, W>(start, values, x));
-            sink.row(
-                row + 1,
-                1,
-                self.cols.dot_const::<V, W>(start + W, values, x),
-            );
-            sink.row(
-                row + 2,
-                2,
-                self.cols.dot_const::<V, W>(start + 2 * W, values, x),
-            );
-            sink.row(
-                row + 3,
-                3,
-                self.cols.dot_const::<V, W>(start + 3 * W, values, x),
-            );
+        for _ in run.blocks.0..run.blocks.1 {
+            sink.block(row, self.cols.dots::<V, ROWS_PER_BLOCK, W>(start, values, x));
             row += ROWS_PER_BLOCK;
             start += ROWS_PER_BLOCK * W;
         }
     }
+}
+
+/// Four consecutive elements of a vector.
+#[inline(always)]
+pub(crate) fn block<V: Copy>(v: &[V], row: usize) -> [V; ROWS_PER_BLOCK] {
+    let block: &[V; ROWS_PER_BLOCK] =
+        v[row..row + ROWS_PER_BLOCK].try_into().expect("four elements");
+    *block
+}
+
+/// Replaces four consecutive elements of a vector.
+#[inline(always)]
+pub(crate) fn set_block<V: Copy>(v: &mut [V], row: usize, values: [V; ROWS_PER_BLOCK]) {
+    v[row..row + ROWS_PER_BLOCK].copy_from_slice(&values);
 }

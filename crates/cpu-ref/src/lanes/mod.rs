@@ -24,7 +24,7 @@ use sparsebatch_formats::{Batch, CsrPatternRef};
 
 use crate::CpuError;
 use crate::outcome::{Criteria, Outcome};
-use crate::simd::{CpuScalar, Isa, Kernel, dispatch};
+use crate::simd::{CpuScalar, Isa, Kernel, dispatch, dispatch_narrow};
 use crate::symbolic::{self, DiagonalBlocks, FactorPattern, LowerPattern};
 use factored::{BlockJacobi, Ic0, LuOnPattern};
 use job::{Job, Slot};
@@ -130,23 +130,11 @@ impl LanePlan {
             let pattern = batch.pattern(items[0] as usize);
             let matrix = LaneMatrix::new(pattern);
             let factors = factors(pattern, method)?;
-            let lanes = options
-                .lanes
-                .unwrap_or_else(|| lanes_for::<T>(isa, &matrix, &factors));
-            Ok(Class {
-                items,
-                matrix,
-                factors,
-                lanes,
-            })
+            let lanes = options.lanes.unwrap_or_else(|| lanes_for::<T>(isa, &matrix, &factors));
+            Ok(Class { items, matrix, factors, lanes })
         });
         let classes = classes.collect::<Result<Vec<_>, CpuError>>()?;
-        Ok(Self {
-            method,
-            isa,
-            classes,
-            nitems: batch.nitems(),
-        })
+        Ok(Self { method, isa, classes, nitems: batch.nitems() })
     }
 
     /// The instruction set.
@@ -161,18 +149,12 @@ impl LanePlan {
 
     fn class_of(&self, item: usize) -> &Class {
         let holds = |class: &&Class| class.items.binary_search(&(item as u32)).is_ok();
-        self.classes
-            .iter()
-            .find(holds)
-            .expect("the item is in the plan")
+        self.classes.iter().find(holds).expect("the item is in the plan")
     }
 
     /// Systems side by side in the largest class; 0 for an empty batch.
     pub fn lanes(&self) -> usize {
-        self.classes
-            .iter()
-            .max_by_key(|c| c.items.len())
-            .map_or(0, |c| c.lanes)
+        self.classes.iter().max_by_key(|c| c.items.len()).map_or(0, |c| c.lanes)
     }
 
     /// Solves `A x = b` for every system, or for those in `only` (ascending).
@@ -186,6 +168,19 @@ impl LanePlan {
     /// [`CpuError::Length`] when a vector does not fit the batch, or the batch not the plan;
     /// [`CpuError::Parameter`] when its patterns are not those of the plan.
     pub fn solve<T: CpuScalar>(
+        &self,
+        batch: &Batch<T>,
+        nrhs: usize,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+        only: Option<&[usize]>,
+    ) -> Result<Vec<Outcome>, CpuError> {
+        T::solve_lanes(self, batch, nrhs, b, x, criteria, only)
+    }
+
+    /// [`LanePlan::solve`], to be called for each type from within this crate.
+    pub(crate) fn solve_here<T: CpuScalar>(
         &self,
         batch: &Batch<T>,
         nrhs: usize,
@@ -216,22 +211,13 @@ impl LanePlan {
             let mut queue = queue.into_iter().peekable();
             while queue.peek().is_some() {
                 let queue = queue.by_ref().take(chunk).collect();
-                let job = Job {
-                    batch,
-                    nrhs,
-                    matrix: &class.matrix,
-                    criteria,
-                    queue,
-                };
+                let job = Job { batch, nrhs, matrix: &class.matrix, criteria, queue };
                 jobs.push((class, lanes, job));
             }
         }
-        jobs.into_par_iter()
-            .for_each(|(class, lanes, job)| self.run(class, lanes, job));
+        jobs.into_par_iter().for_each(|(class, lanes, job)| self.run(class, lanes, job));
         let settled = outcomes.into_iter();
-        Ok(settled
-            .map(|o| o.expect("every system that is queued is settled"))
-            .collect())
+        Ok(settled.map(|o| o.expect("every system that is queued is settled")).collect())
     }
 
     /// Checks that a batch has the patterns that were analysed: loads write by position.
@@ -259,92 +245,33 @@ impl LanePlan {
     }
 
     fn run<T: CpuScalar>(&self, class: &Class, lanes: usize, job: Job<'_, T>) {
-        let jacobi = |lenient| precond::Jacobi {
-            matrix: &class.matrix,
-            lenient,
-        };
+        let jacobi = |lenient| precond::Jacobi { matrix: &class.matrix, lenient };
         match (self.method, &class.factors) {
-            (LaneMethod::Lu, Factors::Lu(lu)) => self.go(lanes, direct::Direct { job, lu }),
+            (LaneMethod::Lu, Factors::Lu(lu)) => self.go_narrow(lanes, direct::Direct { job, lu }),
             (LaneMethod::Cg(_), factors) => match factors {
-                Factors::None => self.go(
-                    lanes,
-                    cg::Cg {
-                        job,
-                        precond: precond::Identity,
-                    },
-                ),
+                Factors::None => self.go(lanes, cg::Cg { job, precond: precond::Identity }),
                 Factors::Jacobi { lenient } => {
-                    self.go(
-                        lanes,
-                        cg::Cg {
-                            job,
-                            precond: jacobi(*lenient),
-                        },
-                    );
+                    self.go(lanes, cg::Cg { job, precond: jacobi(*lenient) });
                 }
-                Factors::Lu(lu) => self.go(
-                    lanes,
-                    cg::Cg {
-                        job,
-                        precond: &**lu,
-                    },
-                ),
-                Factors::Ic0(ic0) => self.go(
-                    lanes,
-                    cg::Cg {
-                        job,
-                        precond: &**ic0,
-                    },
-                ),
-                Factors::Blocks(blocks) => self.go(
-                    lanes,
-                    cg::Cg {
-                        job,
-                        precond: blocks,
-                    },
-                ),
+                Factors::Lu(lu) => self.go_narrow(lanes, cg::Cg { job, precond: &**lu }),
+                Factors::Ic0(ic0) => self.go_narrow(lanes, cg::Cg { job, precond: &**ic0 }),
+                Factors::Blocks(blocks) => self.go_narrow(lanes, cg::Cg { job, precond: blocks }),
             },
             (_, factors) => match factors {
                 Factors::None => {
-                    self.go(
-                        lanes,
-                        bicgstab::BiCgStab {
-                            job,
-                            precond: precond::Identity,
-                        },
-                    );
+                    self.go(lanes, bicgstab::BiCgStab { job, precond: precond::Identity });
                 }
                 Factors::Jacobi { lenient } => {
-                    self.go(
-                        lanes,
-                        bicgstab::BiCgStab {
-                            job,
-                            precond: jacobi(*lenient),
-                        },
-                    );
+                    self.go(lanes, bicgstab::BiCgStab { job, precond: jacobi(*lenient) });
                 }
-                Factors::Lu(lu) => self.go(
-                    lanes,
-                    bicgstab::BiCgStab {
-                        job,
-                        precond: &**lu,
-                    },
-                ),
-                Factors::Ic0(ic0) => self.go(
-                    lanes,
-                    bicgstab::BiCgStab {
-                        job,
-                        precond: &**ic0,
-                    },
-                ),
+                Factors::Lu(lu) => {
+                    self.go_narrow(lanes, bicgstab::BiCgStab { job, precond: &**lu })
+                }
+                Factors::Ic0(ic0) => {
+                    self.go_narrow(lanes, bicgstab::BiCgStab { job, precond: &**ic0 })
+                }
                 Factors::Blocks(blocks) => {
-                    self.go(
-                        lanes,
-                        bicgstab::BiCgStab {
-                            job,
-                            precond: blocks,
-                        },
-                    );
+                    self.go_narrow(lanes, bicgstab::BiCgStab { job, precond: blocks });
                 }
             },
         }
@@ -352,6 +279,11 @@ impl LanePlan {
 
     fn go<T: CpuScalar, K: Kernel<T, Output = ()>>(&self, lanes: usize, kernel: K) {
         dispatch(self.isa, lanes, kernel);
+    }
+
+    /// For methods with factors.
+    fn go_narrow<T: CpuScalar, K: Kernel<T, Output = ()>>(&self, lanes: usize, kernel: K) {
+        dispatch_narrow(self.isa, lanes, kernel);
     }
 }
 
@@ -379,12 +311,7 @@ fn slots<'a, T: CpuScalar>(
                 Some(only) => only.next_if_eq(&system).is_some(),
             };
             let slot = if wanted { outcomes.next() } else { None };
-            slots.push(slot.map(|outcome| Slot {
-                system,
-                b: this_b,
-                x: this_x,
-                outcome,
-            }));
+            slots.push(slot.map(|outcome| Slot { system, b: this_b, x: this_x, outcome }));
         }
     }
     slots
@@ -392,11 +319,7 @@ fn slots<'a, T: CpuScalar>(
 
 fn factors(pattern: CsrPatternRef<'_>, method: LaneMethod) -> Result<Factors, CpuError> {
     let order = |min_degree: bool| {
-        if min_degree {
-            symbolic::min_degree(pattern).map(Some)
-        } else {
-            Ok(None)
-        }
+        if min_degree { symbolic::min_degree(pattern).map(Some) } else { Ok(None) }
     };
     let precond = match method {
         LaneMethod::Cg(precond) | LaneMethod::BiCgStab(precond) => precond,

@@ -71,10 +71,7 @@ impl LanePlan {
 }
 
 pub(super) fn jacobi(class: &Class, lenient: bool) -> Jacobi<'_> {
-    Jacobi {
-        matrix: &class.matrix,
-        lenient,
-    }
+    Jacobi { matrix: &class.matrix, lenient }
 }
 
 fn hold<'p, T: CpuScalar, P: LanePrecond<T> + Send + 'p>(

@@ -14,18 +14,9 @@ use crate::error::check_len;
 #[derive(Clone, Debug)]
 pub(crate) enum BatchShape {
     /// All items have `nrows` rows, `ncols` columns and `work` stored slots and rows.
-    Uniform {
-        nitems: usize,
-        nrows: usize,
-        ncols: usize,
-        work: usize,
-    },
+    Uniform { nitems: usize, nrows: usize, ncols: usize, work: usize },
     /// Rows, columns and work before each item, and the totals at the end.
-    Ragged {
-        rows: Vec<usize>,
-        cols: Vec<usize>,
-        work: Vec<usize>,
-    },
+    Ragged { rows: Vec<usize>, cols: Vec<usize>, work: Vec<usize> },
 }
 
 impl BatchShape {
@@ -93,10 +84,7 @@ struct Batched<'a, P: ParSpmv, T, B, A> {
 
 /// `Y_i = alpha*A_i*X_i + beta*Y_i` for every item, whose analysis `analysis(item)` gives; lengths
 /// have been checked. Allocates nothing.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the product's five and the plan's three"
-)]
+#[expect(clippy::too_many_arguments, reason = "the product's five and the plan's three")]
 pub(crate) fn apply_batch<'a, P: ParSpmv, T: Scalar>(
     batch: &'a impl BatchOf<P, T>,
     analysis: impl Fn(usize) -> &'a P::Analysis + Sync,
@@ -128,10 +116,7 @@ where
 {
     /// Halves the items by work until a thread's share is small.
     fn items(&self, items: Range<usize>, x: &[T], y: &mut [T]) {
-        let (start, end) = (
-            self.shape.work_before(items.start),
-            self.shape.work_before(items.end),
-        );
+        let (start, end) = (self.shape.work_before(items.start), self.shape.work_before(items.end));
         if items.len() <= 1 || (end - start).saturating_mul(self.nrhs) <= GRAIN {
             return self.some(items, x, y);
         }
@@ -151,10 +136,8 @@ where
 
     fn some(&self, items: Range<usize>, mut x: &[T], mut y: &mut [T]) {
         for item in items {
-            let product = Analysed::<P, T> {
-                analysis: (self.analysis)(item),
-                view: self.batch.item(item),
-            };
+            let product =
+                Analysed::<P, T> { analysis: (self.analysis)(item), view: self.batch.item(item) };
             let (nrows, ncols) = product.shape();
             let (x_now, x_rest) = x.split_at(ncols * self.nrhs);
             let (y_now, y_rest) = y.split_at_mut(nrows * self.nrhs);
@@ -191,18 +174,8 @@ pub fn batch_spmv<P: ParSpmv, T: Scalar>(
     }));
     check_len("x", shape.col_start(shape.nitems()) * nrhs, x.len())?;
     check_len("y", shape.row_start(shape.nitems()) * nrhs, y.len())?;
-    let analyses = items()
-        .map(|a| P::analyse(a.pattern(), Schedule::Rows))
-        .collect::<Result<Vec<_>, _>>()?;
-    apply_batch(
-        batch,
-        |item| &analyses[item],
-        &shape,
-        nrhs,
-        alpha,
-        x,
-        beta,
-        y,
-    );
+    let analyses =
+        items().map(|a| P::analyse(a.pattern(), Schedule::Rows)).collect::<Result<Vec<_>, _>>()?;
+    apply_batch(batch, |item| &analyses[item], &shape, nrhs, alpha, x, beta, y);
     Ok(())
 }

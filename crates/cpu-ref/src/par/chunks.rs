@@ -165,16 +165,11 @@ mod tests {
     fn chunks_see_their_part_of_every_right_hand_side() {
         let (mut a, mut b) = ([0; 10], [0; 10]);
 
-        for_each_chunk(
-            &[0, 3, 4, 10],
-            1,
-            [&mut a, &mut b],
-            &|chunk, ys: [&mut [i32]; 2]| {
-                for y in ys {
-                    y.fill(chunk as i32);
-                }
-            },
-        );
+        for_each_chunk(&[0, 3, 4, 10], 1, [&mut a, &mut b], &|chunk, ys: [&mut [i32]; 2]| {
+            for y in ys {
+                y.fill(chunk as i32);
+            }
+        });
 
         assert_eq!(a, [0, 0, 0, 1, 2, 2, 2, 2, 2, 2]);
         assert_eq!(a, b);

@@ -47,17 +47,7 @@ pub(super) fn apply_entries<T: Scalar, const R: usize>(
     ys: [&mut [T]; R],
 ) {
     split.run(alpha, ys, &|p, ys: [&mut [T]; R], carried| {
-        dispatch(PartLeaf {
-            split,
-            p,
-            pattern,
-            values,
-            alpha,
-            xs,
-            beta,
-            ys,
-            carried,
-        });
+        dispatch(PartLeaf { split, p, pattern, values, alpha, xs, beta, ys, carried });
     });
 }
 

@@ -10,7 +10,7 @@ use super::split::BalancedSplit;
 use super::{ParSpmv, Schedule};
 use crate::CpuError;
 use crate::seq::axpby;
-use crate::simd::spmv::{Isa, Leaf, dispatch, prefetch};
+use crate::simd::spmv::{AHEAD, Isa, Leaf, dispatch, prefetch};
 
 /// How a CSR product is shared between threads.
 #[derive(Clone, Debug)]
@@ -38,9 +38,9 @@ impl ParSpmv for CsrPattern {
     fn analyse(pattern: CsrPatternRef<'_>, schedule: Schedule) -> Result<CsrAnalysis, CpuError> {
         let ptr = pattern.row_ptr();
         Ok(CsrAnalysis(match schedule {
-            Schedule::Rows => Kind::Rows(Cuts::balanced(pattern.nrows(), 1, |row| {
-                ptr[row] as usize + row
-            })),
+            Schedule::Rows => {
+                Kind::Rows(Cuts::balanced(pattern.nrows(), 1, |row| ptr[row] as usize + row))
+            }
             Schedule::CsrI { parts } => Kind::CsrI(BalancedSplit::of_csr(pattern, parts)?),
         }))
     }
@@ -63,16 +63,7 @@ impl ParSpmv for CsrPattern {
         match &analysis.0 {
             Kind::Rows(cuts) => apply_rows(&a, cuts, alpha, xs, beta, ys),
             Kind::CsrI(split) => split.run(alpha, ys, &|p, ys: [&mut [T]; R], carried| {
-                dispatch(PartLeaf {
-                    split,
-                    p,
-                    a,
-                    alpha,
-                    xs,
-                    beta,
-                    ys,
-                    carried,
-                });
+                dispatch(PartLeaf { split, p, a, alpha, xs, beta, ys, carried });
             }),
         }
     }
@@ -139,8 +130,8 @@ fn row_sum<I: Isa, T: Scalar, const R: usize>(
     let mut partial = [[T::ZERO; 4]; R];
     for (i, (value, col)) in values4.iter().zip(cols4).enumerate() {
         if i % 2 == 0 {
-            prefetch(values4, i + 64);
-            prefetch(cols4, i + 128);
+            prefetch(values4, i + AHEAD / size_of::<[T; 4]>());
+            prefetch(cols4, i + AHEAD / 16);
         }
         for (partial, x) in partial.iter_mut().zip(xs) {
             for lane in 0..4 {
@@ -208,9 +199,6 @@ impl<T: Scalar> RowKernel<T> for View<'_, CsrPattern, T> {
         }
     }
 }
-
-/// Bytes by which the rows' values and columns are fetched in advance.
-const AHEAD: usize = 2048;
 
 /// Consecutive rows of `L` entries each, the first at entry `start`; the same order of additions
 /// as [`row_sum`].

@@ -11,7 +11,7 @@ use super::multi::{Product, RowKernel, apply_rows};
 use super::{ParSpmv, Schedule};
 use crate::CpuError;
 use crate::seq::axpby;
-use crate::simd::spmv::Isa;
+use crate::simd::spmv::{AHEAD, Isa, advise_huge_pages, prefetch};
 
 /// How a DIA product is shared between threads.
 #[derive(Clone, Debug)]
@@ -36,11 +36,7 @@ impl ParSpmv for DiaPattern {
         beta: T,
         ys: [&mut [T]; R],
     ) {
-        let kernel = DiaRows {
-            pattern: a.pattern(),
-            values: a.values(),
-            by_blocks: false,
-        };
+        let kernel = DiaRows { pattern: a.pattern(), values: a.values(), by_blocks: false };
         apply_rows(&kernel, &analysis.0, alpha, xs, beta, ys);
     }
 }
@@ -74,11 +70,8 @@ impl<T: Scalar> RowKernel<T> for DiaRows<'_, T> {
         let mut sums = [[T::ZERO; BLOCK]; R];
         for begin in rows.clone().step_by(BLOCK) {
             let len = BLOCK.min(rows.end - begin);
-            let (first, stride) = if self.by_blocks {
-                (begin * offsets.len(), len)
-            } else {
-                (begin, nrows)
-            };
+            let (first, stride) =
+                if self.by_blocks { (begin * offsets.len(), len) } else { (begin, nrows) };
             for sums in &mut sums {
                 sums[..len].fill(T::ZERO);
             }
@@ -88,17 +81,11 @@ impl<T: Scalar> RowKernel<T> for DiaRows<'_, T> {
                 let high = inside.end.clamp(low, begin + len);
                 let values = &self.values[first + d * stride..][..len];
                 let values = &values[low - begin..high - begin];
-                let col = if low < high {
-                    (low as i64 + i64::from(offset)) as usize
-                } else {
-                    0
-                };
+                let col = if low < high { (low as i64 + i64::from(offset)) as usize } else { 0 };
                 for (sums, x) in sums.iter_mut().zip(xs) {
                     let x = &x[col..col + values.len()];
                     let sums = &mut sums[low - begin..high - begin];
-                    for ((sum, &value), &x) in sums.iter_mut().zip(values).zip(x) {
-                        *sum = I::mul_add(value, x, *sum);
-                    }
+                    add_products::<I, T>(values, x, sums);
                 }
             }
             for (y, sums) in ys.iter_mut().zip(&sums) {
@@ -108,6 +95,24 @@ impl<T: Scalar> RowKernel<T> for DiaRows<'_, T> {
                 }
             }
         }
+    }
+}
+
+/// `sums[i] += values[i] * x[i]`, asking for the values in advance.
+#[inline(always)]
+fn add_products<I: Isa, T: Scalar>(values: &[T], x: &[T], sums: &mut [T]) {
+    let (values_by_8, values_rest) = values.as_chunks::<8>();
+    let (x_by_8, x_rest) = x.as_chunks::<8>();
+    let (sums_by_8, sums_rest) = sums.as_chunks_mut::<8>();
+    let products = values_by_8.iter().zip(x_by_8);
+    for (i, (sums, (value, x))) in sums_by_8.iter_mut().zip(products).enumerate() {
+        prefetch(values_by_8, i + AHEAD / size_of::<[T; 8]>());
+        for lane in 0..8 {
+            sums[lane] = I::mul_add(value[lane], x[lane], sums[lane]);
+        }
+    }
+    for (sum, (&value, &x)) in sums_rest.iter_mut().zip(values_rest.iter().zip(x_rest)) {
+        *sum = I::mul_add(value, x, *sum);
     }
 }
 
@@ -129,11 +134,9 @@ impl<T: Scalar> DiaBlocks<T> {
         DiaPattern::size_from_csr(csr.view(), options)?;
         let diagonals = occupied_diagonals(csr.view());
         let pattern = DiaPattern::try_new(csr.nrows(), csr.ncols(), diagonals)?;
-        Ok(Self {
-            values: vec![T::ZERO; pattern.stored_len()],
-            cuts: cuts(&pattern),
-            pattern,
-        })
+        let values = vec![T::ZERO; pattern.stored_len()];
+        advise_huge_pages(&values);
+        Ok(Self { values, cuts: cuts(&pattern), pattern })
     }
 
     /// Replaces the values, given in the order of the CSR pattern.
@@ -178,11 +181,7 @@ impl<T: Scalar> Product<T> for DiaBlocks<T> {
     }
 
     fn apply<const R: usize>(&self, alpha: T, xs: [&[T]; R], beta: T, ys: [&mut [T]; R]) {
-        let kernel = DiaRows {
-            pattern: &self.pattern,
-            values: &self.values,
-            by_blocks: true,
-        };
+        let kernel = DiaRows { pattern: &self.pattern, values: &self.values, by_blocks: true };
         apply_rows(&kernel, &self.cuts, alpha, xs, beta, ys);
     }
 }

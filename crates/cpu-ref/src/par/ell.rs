@@ -19,11 +19,7 @@ impl ParSpmv for EllPattern {
     type Analysis = EllAnalysis;
 
     fn analyse(pattern: &Self, _: Schedule) -> Result<EllAnalysis, CpuError> {
-        Ok(EllAnalysis(Cuts::equal(
-            pattern.nrows(),
-            BLOCK,
-            pattern.width(),
-        )))
+        Ok(EllAnalysis(Cuts::equal(pattern.nrows(), BLOCK, pattern.width())))
     }
 
     fn analysis_bytes(analysis: &EllAnalysis) -> usize {
@@ -38,10 +34,7 @@ impl ParSpmv for EllPattern {
         beta: T,
         ys: [&mut [T]; R],
     ) {
-        let kernel = EllRows {
-            pattern: a.pattern(),
-            values: a.values(),
-        };
+        let kernel = EllRows { pattern: a.pattern(), values: a.values() };
         apply_rows(&kernel, &analysis.0, alpha, xs, beta, ys);
     }
 }

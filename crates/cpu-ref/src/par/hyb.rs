@@ -39,10 +39,7 @@ impl ParSpmv for HybPattern {
     ) {
         let (ell, coo) = (a.pattern().ell(), a.pattern().coo());
         let (ell_values, coo_values) = a.values().split_at(ell.stored_len());
-        let kernel = EllRows {
-            pattern: ell,
-            values: ell_values,
-        };
+        let kernel = EllRows { pattern: ell, values: ell_values };
         let first = ys.each_mut().map(|y| &mut **y);
         apply_rows(&kernel, &analysis.ell.0, alpha, xs, beta, first);
         if coo.nnz() > 0 {

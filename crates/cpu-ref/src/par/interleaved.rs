@@ -86,9 +86,17 @@ impl RowEntries for HybPattern {
 
     #[inline(always)]
     fn for_row(pattern: &Self, starts: &[u32], row: usize, mut f: impl FnMut(usize, usize)) {
-        EllPattern::for_row(pattern.ell(), &[], row, &mut f);
-        let first = pattern.ell().stored_len();
-        CooPattern::for_row(pattern.coo(), starts, row, |k, col| f(first + k, col));
+        let (ell, coo) = (pattern.ell(), pattern.coo());
+        let slots = (0..ell.width()).map(|slot| {
+            let k = slot * ell.nrows() + row;
+            (k, ell.col_idx()[k])
+        });
+        let entries = starts[row] as usize..starts[row + 1] as usize;
+        let rest = entries.map(|k| (ell.stored_len() + k, coo.col_idx()[k]));
+        // One call of `f`: with two it would not be inlined, nor take on the instruction set.
+        for (k, col) in slots.take_while(|slot| slot.1 != PADDING).chain(rest) {
+            f(k, col as usize);
+        }
     }
 }
 
@@ -158,9 +166,7 @@ impl InterleavedAnalysis {
     pub(crate) fn new<P: RowEntries>(pattern: P::Ref<'_>, nitems: usize) -> Self {
         let (nrows, ncols) = P::shape(pattern);
         let row_index = P::row_index(pattern);
-        let panel = (PANEL / ncols.max(1))
-            .next_multiple_of(64)
-            .min(nitems.max(1));
+        let panel = (PANEL / ncols.max(1)).next_multiple_of(64).min(nitems.max(1));
         let mut work = vec![0];
         let mut sum = 0;
         for row in 0..nrows {
@@ -168,12 +174,7 @@ impl InterleavedAnalysis {
             sum += panel;
             work.push(sum);
         }
-        Self {
-            nitems,
-            panel,
-            cuts: Cuts::balanced(nrows, 1, |row| work[row]),
-            row_index,
-        }
+        Self { nitems, panel, cuts: Cuts::balanced(nrows, 1, |row| work[row]), row_index }
     }
 
     /// Bytes held.
@@ -287,7 +288,5 @@ impl<P: RowEntries, T: Scalar, const R: usize> PanelLeaf<'_, '_, P, T, R> {
 
 #[inline(always)]
 fn chunk<T, const W: usize>(data: &[T], first: usize) -> &[T; W] {
-    data[first..]
-        .first_chunk()
-        .expect("a tile's items are inside the batch")
+    data[first..].first_chunk().expect("a tile's items are inside the batch")
 }

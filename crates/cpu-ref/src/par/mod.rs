@@ -10,7 +10,7 @@
 //! **Threads.** The rayon pool in which the call is made; a chunk is about 32,768 entries, so
 //! small matrices run on the calling thread.
 //!
-//! The rules on `alpha`, `beta` and padding are those of [`seq`](crate::seq). The functions here
+//! The rules on `alpha`, `beta` and padding are those of [`seq`]. The functions here
 //! analyse the pattern in each call; a [`SpmvPlan`](crate::SpmvPlan) does so once.
 
 mod batch;

@@ -34,8 +34,7 @@ struct RowsLeaf<'a, K, T, const R: usize> {
 impl<K: RowKernel<T>, T: Scalar, const R: usize> Leaf for RowsLeaf<'_, K, T, R> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        self.kernel
-            .rows::<I, R>(self.rows, self.alpha, self.xs, self.beta, self.ys);
+        self.kernel.rows::<I, R>(self.rows, self.alpha, self.xs, self.beta, self.ys);
     }
 }
 
@@ -50,14 +49,7 @@ pub(super) fn apply_rows<K: RowKernel<T>, T: Scalar, const R: usize>(
 ) {
     let cuts = cuts.as_slice();
     for_each_chunk(cuts, 1, ys, &|chunk, ys: [&mut [T]; R]| {
-        dispatch(RowsLeaf {
-            kernel,
-            rows: cuts[chunk]..cuts[chunk + 1],
-            alpha,
-            xs,
-            beta,
-            ys,
-        });
+        dispatch(RowsLeaf { kernel, rows: cuts[chunk]..cuts[chunk + 1], alpha, xs, beta, ys });
     });
 }
 

@@ -13,7 +13,7 @@ use super::chunks::Cuts;
 use super::multi::{Product, RowKernel, apply_rows};
 use crate::CpuError;
 use crate::seq::axpby;
-use crate::simd::spmv::{Isa, prefetch};
+use crate::simd::spmv::{AHEAD, Isa, advise_huge_pages, prefetch};
 
 /// Rows of a slice.
 pub(crate) const LANES: usize = 8;
@@ -40,11 +40,7 @@ fn slot_cols(csr: CsrPatternRef<'_>, slice: usize, slot: usize) -> [i32; LANES] 
             return PADDING;
         }
         let entries = csr.row(row);
-        if slot < entries.len() {
-            csr.col_idx()[entries.start + slot]
-        } else {
-            PADDING
-        }
+        if slot < entries.len() { csr.col_idx()[entries.start + slot] } else { PADDING }
     })
 }
 
@@ -70,9 +66,7 @@ impl RunStats {
         for slice in 0..csr.nrows().div_ceil(LANES) {
             let width = width(csr, slice);
             stats.slots += width;
-            stats.runs += (0..width)
-                .filter(|&slot| is_run(&slot_cols(csr, slice, slot)))
-                .count();
+            stats.runs += (0..width).filter(|&slot| is_run(&slot_cols(csr, slice, slot))).count();
         }
         stats
     }
@@ -87,12 +81,8 @@ impl<T: Scalar> SellRuns<T> {
     pub(crate) fn new(csr: &CsrPattern, max_fill: f64) -> Result<Self, CpuError> {
         let view = csr.view();
         let nslices = view.nrows().div_ceil(LANES);
-        let options = SellPOptions {
-            slice_size: LANES,
-            threads_per_row: 1,
-            sort_window: None,
-            max_fill,
-        };
+        let options =
+            SellPOptions { slice_size: LANES, threads_per_row: 1, sort_window: None, max_fill };
         let total = SellPPattern::size_from_csr(view, &options)?.stored_len / LANES;
         let mut slice_ptr = Vec::with_capacity(nslices + 1);
         let mut first_col = Vec::with_capacity(total);
@@ -113,13 +103,15 @@ impl<T: Scalar> SellRuns<T> {
         let cuts = Cuts::balanced(view.nrows(), LANES, |row| {
             slice_ptr[row.div_ceil(LANES)] as usize * LANES + row
         });
+        let values = vec![[T::ZERO; LANES]; total];
+        advise_huge_pages(&values);
         Ok(Self {
             nrows: view.nrows(),
             ncols: view.ncols(),
             slice_ptr,
             first_col,
             cols,
-            values: vec![[T::ZERO; LANES]; total],
+            values,
             cuts,
         })
     }
@@ -142,11 +134,11 @@ impl<T: Scalar> SellRuns<T> {
         pieces.into_par_iter().for_each(|(slices, piece)| {
             let base = slice_ptr[slices.start];
             for slice in slices {
-                let begin = (slice_ptr[slice] - base) as usize;
-                for lane in 0..LANES.min(csr.nrows() - slice * LANES) {
-                    let entries = csr.row(slice * LANES + lane);
-                    for (slot, k) in entries.enumerate() {
-                        piece[begin + slot][lane] = values[k];
+                let slots = &mut piece[(slice_ptr[slice] - base) as usize..];
+                let rows = slice * LANES..((slice + 1) * LANES).min(csr.nrows());
+                for (lane, row) in rows.enumerate() {
+                    for (slot, k) in slots.iter_mut().zip(csr.row(row)) {
+                        slot[lane] = values[k];
                     }
                 }
             }
@@ -194,7 +186,7 @@ impl<T: Scalar> RowKernel<T> for SellRuns<T> {
             let first_col = &self.first_col[slots.clone()];
             let mut sums = [[T::ZERO; LANES]; R];
             for (k, (value, &first)) in values.iter().zip(first_col).enumerate() {
-                prefetch(&self.values, slots.start + k + AHEAD);
+                prefetch(&self.values, slots.start + k + AHEAD / size_of::<[T; LANES]>());
                 if first >= 0 {
                     for (sums, x) in sums.iter_mut().zip(xs) {
                         let x: &[T; LANES] = x[first as usize..]
@@ -226,6 +218,3 @@ impl<T: Scalar> RowKernel<T> for SellRuns<T> {
         }
     }
 }
-
-/// Slots by which values are fetched in advance: 2 KiB of f64.
-const AHEAD: usize = 32;

@@ -43,20 +43,14 @@ impl ParSpmv for SellPPattern {
             cuts.push(0);
         }
         if longest <= 16 * GRAIN {
-            return Ok(SellPAnalysis {
-                cuts: Cuts::at(cuts),
-                places: Vec::new(),
-            });
+            return Ok(SellPAnalysis { cuts: Cuts::at(cuts), places: Vec::new() });
         }
         let mut places = vec![0; nrows];
         for (place, &row) in (0..).zip(pattern.row_perm()) {
             places[row as usize] = place;
         }
         let mean = pattern.nnz() / nrows;
-        Ok(SellPAnalysis {
-            cuts: Cuts::equal(nrows, 1, mean),
-            places,
-        })
+        Ok(SellPAnalysis { cuts: Cuts::equal(nrows, 1, mean), places })
     }
 
     fn analysis_bytes(analysis: &SellPAnalysis) -> usize {
@@ -78,11 +72,7 @@ impl ParSpmv for SellPPattern {
             apply_rows(&kernel, cuts, alpha, xs, beta, ys);
         } else {
             let places = &analysis.places;
-            let kernel = ScatteredRows {
-                pattern,
-                values,
-                places,
-            };
+            let kernel = ScatteredRows { pattern, values, places };
             apply_rows(&kernel, cuts, alpha, xs, beta, ys);
         }
     }

@@ -39,9 +39,7 @@ impl BalancedSplit {
         let ptr = pattern.row_ptr();
         let row_after =
             |entry| partition_point(0..pattern.nrows(), |row| (ptr[row] as usize) < entry);
-        Self::new(pattern.nrows(), pattern.nnz(), parts, row_after, |row| {
-            ptr[row] as usize
-        })
+        Self::new(pattern.nrows(), pattern.nnz(), parts, row_after, |row| ptr[row] as usize)
     }
 
     /// Finds the start rows of a COO pattern: one look at the entry before each part.
@@ -75,9 +73,8 @@ impl BalancedSplit {
                 });
             }
         };
-        let first_entry: Vec<usize> = (0..=parts)
-            .map(|p| (p as u64 * nnz as u64 / parts as u64) as usize)
-            .collect();
+        let first_entry: Vec<usize> =
+            (0..=parts).map(|p| (p as u64 * nnz as u64 / parts as u64) as usize).collect();
         let (mut first_row, mut carry_end) = (Vec::new(), Vec::new());
         for p in 0..parts {
             let (begin, end) = (first_entry[p], first_entry[p + 1]);
@@ -86,12 +83,7 @@ impl BalancedSplit {
             carry_end.push(entries_before_row(row).clamp(begin, end));
         }
         first_row.push(nrows);
-        Ok(Self {
-            first_row,
-            first_entry,
-            carry_end,
-            cost: start.elapsed(),
-        })
+        Ok(Self { first_row, first_entry, carry_end, cost: start.elapsed() })
     }
 
     /// Parts, T.
@@ -137,13 +129,7 @@ impl BalancedSplit {
         }
         let mut carried = [[T::ZERO; R]; MAX_PARTS];
         let carried = &mut carried[..self.parts()];
-        run_parts(
-            0,
-            &self.first_row,
-            ys.each_mut().map(|y| &mut **y),
-            carried,
-            part,
-        );
+        run_parts(0, &self.first_row, ys.each_mut().map(|y| &mut **y), carried, part);
         for (p, carry) in carried.iter().enumerate() {
             if !self.carried_entries(p).is_empty() {
                 for (y, &sum) in ys.iter_mut().zip(carry) {
@@ -172,15 +158,7 @@ fn run_parts<T, F, const R: usize>(
     let (left_carried, right_carried) = carried.split_at_mut(middle);
     rayon::join(
         || run_parts(first, &first_row[..=middle], left, left_carried, part),
-        || {
-            run_parts(
-                first + middle,
-                &first_row[middle..],
-                right,
-                right_carried,
-                part,
-            )
-        },
+        || run_parts(first + middle, &first_row[middle..], right, right_carried, part),
     );
 }
 

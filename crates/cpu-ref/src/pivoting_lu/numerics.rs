@@ -127,9 +127,10 @@ pub(super) fn inverse_norm1(nrows: usize, inverse: &mut impl Inverse) -> f64 {
             *v = 1f64.copysign(*v);
         }
         inverse.apply_transposed(&mut v);
-        let (next, steepest) = v.iter().enumerate().fold((0, -1.0), |best, (i, v)| {
-            if v.abs() > best.1 { (i, v.abs()) } else { best }
-        });
+        let (next, steepest) = v
+            .iter()
+            .enumerate()
+            .fold((0, -1.0), |best, (i, v)| if v.abs() > best.1 { (i, v.abs()) } else { best });
         if !steepest.is_finite() {
             return f64::INFINITY;
         }
@@ -159,11 +160,7 @@ pub(super) fn inverse_norm1(nrows: usize, inverse: &mut impl Inverse) -> f64 {
 }
 
 fn finite_or_infinity(value: f64) -> f64 {
-    if value.is_finite() {
-        value
-    } else {
-        f64::INFINITY
-    }
+    if value.is_finite() { value } else { f64::INFINITY }
 }
 
 #[cfg(test)]
@@ -192,13 +189,7 @@ mod tests {
         let pattern = CsrPattern::try_new(1, 3, vec![0, 3], vec![0, 1, 2]).unwrap();
         let mut out = Vec::new();
 
-        residual(
-            pattern.view(),
-            &[1e16, 1.0, -1e16],
-            &[0.0],
-            &[1.0; 3],
-            &mut out,
-        );
+        residual(pattern.view(), &[1e16, 1.0, -1e16], &[0.0], &[1.0; 3], &mut out);
 
         assert_eq!(out, [-1.0]);
     }

@@ -13,6 +13,7 @@ use crate::par::{
     Analysed, BatchShape, DiaBlocks, Interleaved, InterleavedAnalysis, InterleavedValues, ParSpmv,
     Product, RowEntries, Schedule, SellRuns, apply_batch,
 };
+use crate::simd::spmv::advise_huge_pages;
 
 /// Bytes and slots of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +54,11 @@ pub(super) struct Single<P: ParSpmv, T> {
 
 impl<P: ParSpmv, T: Scalar> Single<P, T> {
     pub(super) fn new(pattern: Arc<P>, map: SlotMap, schedule: Schedule) -> Result<Self, CpuError> {
+        let values = vec![T::ZERO; pattern.stored_len()];
+        advise_huge_pages(&values);
         Ok(Self {
             analysis: P::analyse(pattern.view(), schedule)?,
-            matrix: Matrix::from_parts(Arc::clone(&pattern), vec![T::ZERO; pattern.stored_len()])?,
+            matrix: Matrix::from_parts(pattern, values)?,
             map,
         })
     }
@@ -63,10 +66,7 @@ impl<P: ParSpmv, T: Scalar> Single<P, T> {
 
 impl<P: ParSpmv, T: Scalar> Engine<T> for Single<P, T> {
     fn apply(&self, alpha: T, nrhs: usize, x: &[T], beta: T, y: &mut [T]) {
-        let product = Analysed::<P, T> {
-            analysis: &self.analysis,
-            view: self.matrix.view(),
-        };
+        let product = Analysed::<P, T> { analysis: &self.analysis, view: self.matrix.view() };
         product.apply_all(alpha, nrhs, x, beta, y);
     }
 
@@ -128,10 +128,7 @@ pub(super) struct Uniform<P: ParSpmv, T> {
 
 #[derive(Debug)]
 enum Kind<P: ParSpmv> {
-    ItemMajor {
-        analysis: P::Analysis,
-        shape: BatchShape,
-    },
+    ItemMajor { analysis: P::Analysis, shape: BatchShape },
     Interleaved(InterleavedAnalysis),
 }
 
@@ -164,18 +161,8 @@ impl<P: RowEntries, T: Scalar> Uniform<P, T> {
                 },
             ),
         };
-        let values = if shared {
-            BatchValues::Shared(zeros(1))
-        } else {
-            values
-        };
-        Ok(Self {
-            batch: UniformBatch::try_new(pattern, nitems, values)?,
-            map,
-            nnz,
-            source,
-            kind,
-        })
+        let values = if shared { BatchValues::Shared(zeros(1)) } else { values };
+        Ok(Self { batch: UniformBatch::try_new(pattern, nitems, values)?, map, nnz, source, kind })
     }
 }
 
@@ -192,11 +179,8 @@ impl<P: RowEntries, T: Scalar> Engine<T> for Uniform<P, T> {
                         InterleavedValues::PerItem(values)
                     }
                 };
-                let product = Interleaved::<P, T> {
-                    pattern: self.batch.pattern().view(),
-                    values,
-                    analysis,
-                };
+                let product =
+                    Interleaved::<P, T> { pattern: self.batch.pattern().view(), values, analysis };
                 product.apply_all(alpha, nrhs, x, beta, y);
             }
         }
@@ -325,9 +309,7 @@ impl<P: ParSpmv + FromCsr, T: Scalar> RaggedItems<P, T> {
         }
         Ok(Self {
             shape: BatchShape::ragged(
-                items
-                    .iter()
-                    .map(|a| (a.nrows(), a.ncols(), a.nrows() + a.stored_len())),
+                items.iter().map(|a| (a.nrows(), a.ncols(), a.nrows() + a.stored_len())),
             ),
             batch: RaggedBatch::new(items),
             maps,

@@ -111,9 +111,7 @@ impl<T: Scalar> SpmvPlan<T> {
         check_options(&source, options)?;
         let choice = resolve(&source, options)?;
         let schedule = match choice.kernel {
-            KernelChoice::CsrI | KernelChoice::Entries => Schedule::CsrI {
-                parts: options.parts,
-            },
+            KernelChoice::CsrI | KernelChoice::Entries => Schedule::CsrI { parts: options.parts },
             _ => Schedule::Rows,
         };
         let (engine, shape) = match source {
@@ -125,10 +123,7 @@ impl<T: Scalar> SpmvPlan<T> {
                 let (pattern, nitems) = (batch.pattern(), batch.nitems());
                 let sizes = [pattern.nrows(), pattern.ncols(), pattern.nnz()];
                 let [nrows, ncols, nnz] = sizes.map(|size| size * nitems);
-                (
-                    uniform(batch, choice.format, schedule, options)?,
-                    [nitems, nrows, ncols, nnz],
-                )
+                (uniform(batch, choice.format, schedule, options)?, [nitems, nrows, ncols, nnz])
             }
             PlanSource::Ragged(batch) => {
                 let nitems = batch.nitems();
@@ -335,10 +330,7 @@ fn single<T: Scalar>(
         }
         (FormatChoice::Dia, _) => {
             let blocks = DiaBlocks::new(matrix.pattern(), &options.dia())?;
-            Ok(Box::new(Packed {
-                matrix: blocks,
-                csr: csr(),
-            }))
+            Ok(Box::new(Packed { matrix: blocks, csr: csr() }))
         }
         (FormatChoice::SellP, KernelChoice::Rows) => {
             convert::<SellPPattern, T>(matrix, schedule, &options.sellp())
@@ -398,9 +390,7 @@ fn ragged<T: Scalar>(
         schedule: Schedule,
         options: &P::Options,
     ) -> Result<Box<dyn Engine<T>>, CpuError> {
-        Ok(Box::new(RaggedItems::<P, T>::new(
-            batch, options, schedule,
-        )?))
+        Ok(Box::new(RaggedItems::<P, T>::new(batch, options, schedule)?))
     }
     match format {
         FormatChoice::Csr | FormatChoice::Auto => Ok(Box::new(RaggedRows::new(batch, schedule)?)),

@@ -83,39 +83,26 @@ impl Default for SpmvOptions {
             parts: None,
             max_fill: DEFAULT_MAX_FILL,
             hyb: HybOptions::default(),
-            sellp: SellPOptions {
-                threads_per_row: 1,
-                ..SellPOptions::default()
-            },
+            sellp: SellPOptions { threads_per_row: 1, ..SellPOptions::default() },
         }
     }
 }
 
 impl SpmvOptions {
     pub(super) fn ell(&self) -> EllOptions {
-        EllOptions {
-            max_fill: self.max_fill,
-        }
+        EllOptions { max_fill: self.max_fill }
     }
 
     pub(super) fn dia(&self) -> DiaOptions {
-        DiaOptions {
-            max_fill: self.max_fill,
-        }
+        DiaOptions { max_fill: self.max_fill }
     }
 
     pub(super) fn hyb(&self) -> HybOptions {
-        HybOptions {
-            max_fill: self.max_fill,
-            ..self.hyb.clone()
-        }
+        HybOptions { max_fill: self.max_fill, ..self.hyb.clone() }
     }
 
     pub(super) fn sellp(&self) -> SellPOptions {
-        SellPOptions {
-            max_fill: self.max_fill,
-            ..self.sellp.clone()
-        }
+        SellPOptions { max_fill: self.max_fill, ..self.sellp.clone() }
     }
 }
 
@@ -176,14 +163,7 @@ const WORTH: f64 = 0.95;
 /// The automatic choice for a single matrix: the format that moves the fewest bytes per product,
 /// unless CSR comes within 5 % or the matrix is one chunk of work.
 pub(super) fn choose(facts: Facts) -> Choice {
-    let Facts {
-        nrows,
-        nnz,
-        longest,
-        runs,
-        value_bytes,
-        ..
-    } = facts;
+    let Facts { nrows, nnz, longest, runs, value_bytes, .. } = facts;
     if nrows + nnz <= WHOLE {
         return Choice {
             format: FormatChoice::Csr,
@@ -193,18 +173,13 @@ pub(super) fn choose(facts: Facts) -> Choice {
     }
     let csr_bytes = (value_bytes + 4) * nnz + 4 * nrows;
     let runs_bytes = (8 * value_bytes + 4) * runs.slots + 32 * (runs.slots - runs.runs) + nrows / 2;
-    let dia_bytes = facts
-        .full_diagonals
-        .map_or(usize::MAX, |ndiags| value_bytes * ndiags * nrows);
+    let dia_bytes = facts.full_diagonals.map_or(usize::MAX, |ndiags| value_bytes * ndiags * nrows);
     let share = |bytes: usize| bytes as f64 / csr_bytes as f64;
     if dia_bytes <= runs_bytes && share(dia_bytes) < WORTH {
         return Choice {
             format: FormatChoice::Dia,
             kernel: KernelChoice::Blocks,
-            why: format!(
-                "its diagonals are full: {:.2} of CSR's bytes",
-                share(dia_bytes)
-            ),
+            why: format!("its diagonals are full: {:.2} of CSR's bytes", share(dia_bytes)),
         };
     }
     if share(runs_bytes) < WORTH {
@@ -231,11 +206,7 @@ pub(super) fn csr_by_rows_or_parts(longest: usize, nnz: usize) -> Choice {
         let why = format!("the longest row, {longest} entries, fits a chunk");
         (KernelChoice::Rows, why)
     };
-    Choice {
-        format: FormatChoice::Csr,
-        kernel,
-        why,
-    }
+    Choice { format: FormatChoice::Csr, kernel, why }
 }
 
 /// The kernels of a format, `Auto` resolved to the first.
@@ -264,11 +235,7 @@ pub(super) fn kernel_of(
     } else if allowed.contains(&kernel) {
         Ok(kernel)
     } else {
-        Err(CpuError::Parameter {
-            name: "kernel",
-            expected,
-            found: format!("{kernel:?}"),
-        })
+        Err(CpuError::Parameter { name: "kernel", expected, found: format!("{kernel:?}") })
     }
 }
 
@@ -282,37 +249,18 @@ mod tests {
             nnz: 7_000_000,
             longest: 7,
             full_diagonals: None,
-            runs: RunStats {
-                slots: 875_000,
-                runs: 0,
-            },
+            runs: RunStats { slots: 875_000, runs: 0 },
             value_bytes: 8,
         }
     }
 
     #[test]
     fn the_choice_follows_the_bytes() {
-        let stencil = Facts {
-            runs: RunStats {
-                slots: 880_000,
-                runs: 800_000,
-            },
-            ..facts()
-        };
-        let banded = Facts {
-            full_diagonals: Some(7),
-            ..stencil
-        };
+        let stencil = Facts { runs: RunStats { slots: 880_000, runs: 800_000 }, ..facts() };
+        let banded = Facts { full_diagonals: Some(7), ..stencil };
         let scattered = facts();
-        let hub = Facts {
-            longest: 3_000_000,
-            ..facts()
-        };
-        let small = Facts {
-            nrows: 100,
-            nnz: 700,
-            ..stencil
-        };
+        let hub = Facts { longest: 3_000_000, ..facts() };
+        let small = Facts { nrows: 100, nnz: 700, ..stencil };
 
         let table = [
             (stencil, FormatChoice::SellP, KernelChoice::Runs),
@@ -331,9 +279,6 @@ mod tests {
     fn a_kernel_of_another_format_is_refused() {
         let error = kernel_of(FormatChoice::Ell, KernelChoice::CsrI, true).unwrap_err();
 
-        assert_eq!(
-            error.to_string(),
-            "kernel is CsrI, expected Rows with the format ELL"
-        );
+        assert_eq!(error.to_string(), "kernel is CsrI, expected Rows with the format ELL");
     }
 }

@@ -11,12 +11,12 @@ impl Spmv for CsrPattern {
 
     fn spmv_unchecked<T: Scalar>(alpha: T, a: View<'_, Self, T>, x: &[T], beta: T, y: &mut [T]) {
         let pattern = a.pattern();
-        for row in 0..pattern.nrows() {
+        for (row, y) in y.iter_mut().enumerate() {
             let mut sum = T::ZERO;
             for k in pattern.row(row) {
                 sum += a.values()[k] * x[pattern.col_idx()[k] as usize];
             }
-            y[row] = axpby(alpha, sum, beta, y[row]);
+            *y = axpby(alpha, sum, beta, *y);
         }
     }
 }
@@ -29,14 +29,7 @@ mod tests {
 
     /// [1 0 2; 0 0 0; 0 3 4]
     fn matrix() -> Csr<f64> {
-        Csr::try_new(
-            3,
-            3,
-            vec![0, 2, 2, 4],
-            vec![0, 2, 1, 2],
-            vec![1.0, 2.0, 3.0, 4.0],
-        )
-        .unwrap()
+        Csr::try_new(3, 3, vec![0, 2, 2, 4], vec![0, 2, 1, 2], vec![1.0, 2.0, 3.0, 4.0]).unwrap()
     }
 
     #[test]

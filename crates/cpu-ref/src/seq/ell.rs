@@ -38,14 +38,8 @@ mod tests {
     #[test]
     fn ell_spmv_skips_padding() {
         // [1 2; 0 3], width 2; the padding slot holds NaN and x holds an infinity.
-        let a = Ell::try_new(
-            2,
-            2,
-            2,
-            vec![0, 1, 1, PADDING],
-            vec![1.0, 3.0, 2.0, f64::NAN],
-        )
-        .unwrap();
+        let a =
+            Ell::try_new(2, 2, 2, vec![0, 1, 1, PADDING], vec![1.0, 3.0, 2.0, f64::NAN]).unwrap();
         let mut y = [0.0; 2];
 
         spmv(1.0, a.view(), &[f64::INFINITY, 1.0], 0.0, &mut y).unwrap();

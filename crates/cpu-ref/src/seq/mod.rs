@@ -107,9 +107,5 @@ pub fn batch_spmv<P: Spmv, T: Scalar>(
 /// `alpha*sum + beta*y` without reading `y` when `beta` is 0.
 #[inline(always)]
 pub(crate) fn axpby<T: Scalar>(alpha: T, sum: T, beta: T, y: T) -> T {
-    if beta == T::ZERO {
-        alpha * sum
-    } else {
-        alpha * sum + beta * y
-    }
+    if beta == T::ZERO { alpha * sum } else { alpha * sum + beta * y }
 }

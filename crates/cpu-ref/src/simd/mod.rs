@@ -17,7 +17,10 @@ pub(crate) mod spmv;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use sparsebatch_formats::Scalar;
+use sparsebatch_formats::{Batch, Scalar};
+
+use crate::lanes::LanePlan;
+use crate::{CpuError, Criteria, Outcome};
 
 /// The same quantity of `LANES` systems.
 ///
@@ -48,6 +51,8 @@ pub unsafe trait Vector: Copy + Send + Sync + 'static {
     fn neg_mul_add(self, a: Self, b: Self) -> Self;
     /// One bit per lane in which `self <= other`; clear for NaN.
     fn le(self, other: Self) -> u32;
+    /// The lanes whose bit is set; 0 in the others.
+    fn keep(self, lanes: u32) -> Self;
     /// `a * b + c` of one lane, rounded like [`Vector::mul_add`].
     fn scalar_mul_add(a: Self::Scalar, b: Self::Scalar, c: Self::Scalar) -> Self::Scalar;
 
@@ -74,16 +79,6 @@ pub unsafe trait Vector: Copy + Send + Sync + 'static {
     fn set(&mut self, lane: usize, value: Self::Scalar) {
         scalars_mut(std::slice::from_mut(self))[lane] = value;
     }
-
-    /// Replaces the lanes whose bit is set. For rare events, not for inner loops.
-    #[inline(always)]
-    fn replace(&mut self, lanes: u32, value: Self::Scalar) {
-        for lane in 0..Self::LANES {
-            if lanes >> lane & 1 == 1 {
-                self.set(lane, value);
-            }
-        }
-    }
 }
 
 /// All lanes of all vectors, in order: element `k` of lane `l` is at `k * LANES + l`.
@@ -103,6 +98,23 @@ pub(crate) fn scalars_mut<V: Vector>(vectors: &mut [V]) -> &mut [V::Scalar] {
     unsafe { std::slice::from_raw_parts_mut(vectors.as_mut_ptr().cast(), vectors.len() * V::LANES) }
 }
 
+/// Several lanes of all vectors, each copied from its slice (element `k` of it to vector `k`).
+#[inline(always)]
+pub(crate) fn set_lanes<V: Vector>(vectors: &mut [V], sources: &[(usize, &[V::Scalar])]) {
+    // Eight vectors at a time, so that their cache lines are written by all lanes before they go.
+    const BLOCK: usize = 8;
+    let len = vectors.len();
+    let blocks = scalars_mut(vectors).chunks_mut(BLOCK * V::LANES);
+    for (start, block) in (0..len).step_by(BLOCK).zip(blocks) {
+        for &(lane, source) in sources {
+            let source = &source[start..(start + BLOCK).min(len)];
+            for (chunk, &value) in block.chunks_exact_mut(V::LANES).zip(source) {
+                chunk[lane] = value;
+            }
+        }
+    }
+}
+
 /// One lane of all vectors, each copied from `source` (element `k` of it to vector `k`).
 #[inline(always)]
 pub(crate) fn set_lane<V: Vector>(
@@ -118,9 +130,7 @@ pub(crate) fn set_lane<V: Vector>(
 /// One lane of all vectors, in order.
 #[inline(always)]
 pub(crate) fn lane<V: Vector>(vectors: &[V], lane: usize) -> impl Iterator<Item = V::Scalar> {
-    scalars(vectors)
-        .chunks_exact(V::LANES)
-        .map(move |chunk| chunk[lane])
+    scalars(vectors).chunks_exact(V::LANES).map(move |chunk| chunk[lane])
 }
 
 /// Column indices with a known upper bound, for gathers without a check per entry.
@@ -201,23 +211,29 @@ impl Columns {
         }
     }
 
-    /// As [`Columns::dot`] from 0, for `W` entries at `start`.
+    /// The dot products of `R` consecutive rows of `W` entries each, from entry `start`; each as
+    /// [`Columns::dot`] from 0.
     #[inline(always)]
-    pub(crate) fn dot_const<V: Vector, const W: usize>(
+    pub(crate) fn dots<V: Vector, const R: usize, const W: usize>(
         &self,
         start: usize,
         values: &[V],
         x: &[V],
-    ) -> V {
-        let values: &[V; W] = values[start..start + W].try_into().expect("W entries");
-        let idx: &[u32; W] = self.idx[start..start + W].try_into().expect("W entries");
+    ) -> [V; R] {
+        let (values, idx) = (&values[start..start + R * W], &self.idx[start..start + R * W]);
         assert!(x.len() >= self.limit);
-        let mut acc = V::zero();
-        for k in 0..W {
-            // SAFETY: as in `dot`.
-            acc = values[k].mul_add(unsafe { *x.get_unchecked(idx[k] as usize) }, acc);
+        let mut sums = [V::zero(); R];
+        for (row, sum) in sums.iter_mut().enumerate() {
+            for k in row * W..(row + 1) * W {
+                // SAFETY: (1) `k` is below `R * W`, the length of both slices; (2) the index is
+                // below `limit`, the invariant of `Columns`, and `x` is at least that long.
+                *sum = unsafe {
+                    let col = *idx.get_unchecked(k) as usize;
+                    values.get_unchecked(k).mul_add(*x.get_unchecked(col), *sum)
+                };
+            }
         }
-        acc
+        sums
     }
 }
 
@@ -258,9 +274,7 @@ impl Isa {
 
     /// The widest that this machine can run.
     pub fn best() -> Self {
-        *Self::available()
-            .last()
-            .expect("the baseline is always available")
+        *Self::available().last().expect("the baseline is always available")
     }
 
     /// The name in reports.
@@ -295,12 +309,49 @@ pub trait CpuScalar: Scalar {
     #[doc(hidden)]
     #[cfg(target_arch = "x86_64")]
     type Avx512x16: Vector<Scalar = Self>;
+
+    /// [`LanePlan::solve`]. A method of the value type, so that its many instances (by method,
+    /// preconditioner, lanes and instruction set) are compiled here, once for each type, and not
+    /// again in every program that solves.
+    #[doc(hidden)]
+    fn solve_lanes(
+        plan: &LanePlan,
+        batch: &Batch<Self>,
+        nrhs: usize,
+        b: &[Self],
+        x: &mut [Self],
+        criteria: &Criteria,
+        only: Option<&[usize]>,
+    ) -> Result<Vec<Outcome>, CpuError>;
 }
 
+/// The body of [`CpuScalar::solve_lanes`], the same for both types.
+macro_rules! solve_lanes {
+    () => {
+        fn solve_lanes(
+            plan: &$crate::lanes::LanePlan,
+            batch: &sparsebatch_formats::Batch<Self>,
+            nrhs: usize,
+            b: &[Self],
+            x: &mut [Self],
+            criteria: &$crate::Criteria,
+            only: Option<&[usize]>,
+        ) -> Result<Vec<$crate::Outcome>, $crate::CpuError> {
+            plan.solve_here(batch, nrhs, b, x, criteria, only)
+        }
+    };
+}
+#[cfg(target_arch = "x86_64")]
+use solve_lanes;
+
 #[cfg(not(target_arch = "x86_64"))]
-impl CpuScalar for f32 {}
+impl CpuScalar for f32 {
+    solve_lanes!();
+}
 #[cfg(not(target_arch = "x86_64"))]
-impl CpuScalar for f64 {}
+impl CpuScalar for f64 {
+    solve_lanes!();
+}
 
 /// Runs a kernel with `lanes` lanes (1, 4, 8 or 16; other numbers, and numbers that the
 /// instruction set lacks, are rounded to one it has).
@@ -308,36 +359,58 @@ impl CpuScalar for f64 {}
 /// # Panics
 /// When `isa` is not available on this machine.
 pub(crate) fn dispatch<T: CpuScalar, K: Kernel<T>>(isa: Isa, lanes: usize, kernel: K) -> K::Output {
-    assert!(
-        Isa::available().contains(&isa),
-        "{} is not available here",
-        isa.name()
-    );
     match (isa, lanes) {
-        (Isa::Baseline, 0..=1) => kernel.run::<Plain<T, 1>>(),
-        (Isa::Baseline, _) => kernel.run::<Plain<T, 4>>(),
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: (1) both functions need AVX2 and FMA; (2) `Isa::available` lists AVX2 and
-        // AVX-512 only where these were detected, asserted above.
-        (_, 0..=1) => unsafe { x86::run_avx2::<Fused<T>, K>(kernel) },
+        (Isa::Avx2 | Isa::Avx512, 2..=4) => avx2::<T::Avx2x4, K>(isa, kernel),
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        (_, 2..=4) => unsafe { x86::run_avx2::<T::Avx2x4, K>(kernel) },
+        (Isa::Avx2, 9..) => avx2::<T::Avx2x16, K>(isa, kernel),
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        (Isa::Avx2, 5..=8) => unsafe { x86::run_avx2::<T::Avx2x8, K>(kernel) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        (Isa::Avx2, _) => unsafe { x86::run_avx2::<T::Avx2x16, K>(kernel) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: AVX-512F, AVX2 and FMA are needed and were detected.
-        (Isa::Avx512, 5..=8) => unsafe { x86::run_avx512::<T::Avx512x8, K>(kernel) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        (Isa::Avx512, _) => unsafe { x86::run_avx512::<T::Avx512x16, K>(kernel) },
-        #[cfg(not(target_arch = "x86_64"))]
-        _ => unreachable!("only the baseline is available"),
+        (Isa::Avx512, 9..) => avx512::<T::Avx512x16, K>(isa, kernel),
+        _ => dispatch_narrow(isa, lanes, kernel),
     }
+}
+
+/// As [`dispatch`], with 1 or 8 lanes alone, for kernels that gain nothing by more choice: each
+/// width is compiled by itself, and the kernels are large.
+///
+/// # Panics
+/// When `isa` is not available on this machine.
+pub(crate) fn dispatch_narrow<T: CpuScalar, K: Kernel<T>>(
+    isa: Isa,
+    lanes: usize,
+    kernel: K,
+) -> K::Output {
+    match (isa, lanes) {
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx2 | Isa::Avx512, 0..=1) => avx2::<Fused<T>, K>(isa, kernel),
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx2, _) => avx2::<T::Avx2x8, K>(isa, kernel),
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx512, _) => avx512::<T::Avx512x8, K>(isa, kernel),
+        // The lanes of the baseline differ in nothing but their number.
+        _ => kernel.run::<Plain<T, 4>>(),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn avx2<V: Vector, K: Kernel<V::Scalar>>(isa: Isa, kernel: K) -> K::Output
+where
+    V::Scalar: CpuScalar,
+{
+    assert!(isa >= Isa::Avx2 && Isa::available().contains(&isa), "{} is not here", isa.name());
+    // SAFETY: (1) the function needs AVX2 and FMA; (2) `Isa::available` lists AVX2, and AVX-512
+    // after it, only where these were detected, asserted above.
+    unsafe { x86::run_avx2::<V, K>(kernel) }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn avx512<V: Vector, K: Kernel<V::Scalar>>(isa: Isa, kernel: K) -> K::Output
+where
+    V::Scalar: CpuScalar,
+{
+    assert!(isa >= Isa::Avx512 && Isa::available().contains(&isa), "{} is not here", isa.name());
+    // SAFETY: as in `avx2`, with AVX-512F.
+    unsafe { x86::run_avx512::<V, K>(kernel) }
 }
 
 /// `N` lanes in plain Rust, without fused multiply-add.
@@ -417,6 +490,10 @@ unsafe impl<T: Scalar, const N: usize> Vector for Plain<T, N> {
         (0..N).fold(0, |bits, i| bits | u32::from(self.0[i] <= other.0[i]) << i)
     }
     #[inline(always)]
+    fn keep(self, lanes: u32) -> Self {
+        Self(std::array::from_fn(|i| if lanes >> i & 1 == 1 { self.0[i] } else { T::ZERO }))
+    }
+    #[inline(always)]
     fn scalar_mul_add(a: T, b: T, c: T) -> T {
         a * b + c
     }
@@ -465,6 +542,10 @@ unsafe impl<T: Scalar> Vector for Fused<T> {
         u32::from(self.0 <= other.0)
     }
     #[inline(always)]
+    fn keep(self, lanes: u32) -> Self {
+        if lanes & 1 == 1 { self } else { Self::zero() }
+    }
+    #[inline(always)]
     fn scalar_mul_add(a: T, b: T, c: T) -> T {
         a.mul_add(b, c)
     }
@@ -488,9 +569,11 @@ unsafe impl<V: Vector, const N: usize> Vector for Wide<V, N> {
     by_element!(add(o), sub(o), mul(o), div(o), sqrt(), mul_add(a, b), neg_mul_add(a, b); wide);
     #[inline(always)]
     fn le(self, other: Self) -> u32 {
-        (0..N).fold(0, |bits, i| {
-            bits | self.0[i].le(other.0[i]) << (i * V::LANES)
-        })
+        (0..N).fold(0, |bits, i| bits | self.0[i].le(other.0[i]) << (i * V::LANES))
+    }
+    #[inline(always)]
+    fn keep(self, lanes: u32) -> Self {
+        Self(std::array::from_fn(|i| self.0[i].keep(lanes >> (i * V::LANES))))
     }
     #[inline(always)]
     fn scalar_mul_add(a: V::Scalar, b: V::Scalar, c: V::Scalar) -> V::Scalar {

@@ -62,18 +62,47 @@ fn run_fma(leaf: impl Leaf) {
     leaf.run::<Fma>();
 }
 
-/// Asks for the cache line that holds `data[index]`; does nothing past the end of an array or
+/// Bytes by which a product asks for its matrix in advance: a page, since the processor's own
+/// prefetching stops at page ends.
+pub(crate) const AHEAD: usize = 4096;
+
+/// Asks for the cache line that holds `data[index]`, into the second-level cache; does nothing past the end of an array or
 /// where the target has no such instruction.
 #[inline(always)]
 pub(crate) fn prefetch<T>(data: &[T], index: usize) {
     #[cfg(target_arch = "x86_64")]
     {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        use std::arch::x86_64::{_MM_HINT_T2, _mm_prefetch};
         // SAFETY: (1) the address is formed by wrapping arithmetic, so it may lie anywhere;
         // (2) a prefetch of any address reads nothing the program can see and never faults;
         // (3) SSE, which has the instruction, is part of x86-64.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(data.as_ptr().wrapping_add(index).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T2>(data.as_ptr().wrapping_add(index).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (data, index);
+}
+
+/// Bytes below which an array's pages are left as they are.
+const MANY_PAGES: usize = 16 << 20;
+
+/// Asks the system to back a large array, not yet written to, by huge pages; does nothing where
+/// the system cannot. A hint: contents and addresses stay.
+///
+/// A product streams its matrix once, and translating a 4 KiB page every 64 cache lines costs it
+/// up to a seventh of its time on a virtual machine.
+pub(crate) fn advise_huge_pages<T>(data: &[T]) {
+    #[cfg(target_os = "linux")]
+    if size_of_val(data) >= MANY_PAGES {
+        const PAGE: usize = 4096;
+        let start = (data.as_ptr() as usize).next_multiple_of(PAGE);
+        let end = (data.as_ptr() as usize + size_of_val(data)) / PAGE * PAGE;
+        // SAFETY: (1) `start..end` are whole pages inside `data`, which is borrowed and so
+        // mapped; (2) the advice leaves the contents, the addresses and the protection of the
+        // pages as they are; (3) a refusal is returned as a status and changes nothing.
+        unsafe {
+            libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_HUGEPAGE);
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (data, MANY_PAGES);
 }

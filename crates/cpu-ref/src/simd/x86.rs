@@ -25,7 +25,7 @@ where
 macro_rules! vector {
     ($name:ident, $raw:ident, $t:ident, $lanes:literal, $doc:literal,
      $set1:ident, $add:ident, $sub:ident, $mul:ident, $div:ident, $sqrt:ident,
-     $fmadd:ident, $fnmadd:ident, |$a:ident, $b:ident| $le:expr) => {
+     $fmadd:ident, $fnmadd:ident, |$a:ident, $b:ident| $le:expr, |$v:ident, $lanes_bits:ident| $keep:expr) => {
         #[doc = $doc]
         #[derive(Clone, Copy)]
         #[repr(transparent)]
@@ -86,6 +86,12 @@ macro_rules! vector {
                 unsafe { $le }
             }
             #[inline(always)]
+            fn keep(self, lanes: u32) -> Self {
+                let ($v, $lanes_bits) = (self.0, lanes);
+                // SAFETY: (1) and (2) above.
+                Self(unsafe { $keep })
+            }
+            #[inline(always)]
             fn scalar_mul_add(a: $t, b: $t, c: $t) -> $t {
                 a.mul_add(b, c)
             }
@@ -107,7 +113,12 @@ vector!(
     _mm256_sqrt_pd,
     _mm256_fmadd_pd,
     _mm256_fnmadd_pd,
-    |a, b| _mm256_movemask_pd(_mm256_cmp_pd::<_CMP_LE_OQ>(a, b)) as u32
+    |a, b| _mm256_movemask_pd(_mm256_cmp_pd::<_CMP_LE_OQ>(a, b)) as u32,
+    |v, lanes| {
+        let bits = _mm256_set_epi64x(8, 4, 2, 1);
+        let set = _mm256_and_si256(_mm256_set1_epi64x(i64::from(lanes)), bits);
+        _mm256_and_pd(v, _mm256_castsi256_pd(_mm256_cmpeq_epi64(set, bits)))
+    }
 );
 vector!(
     F32x8,
@@ -123,7 +134,12 @@ vector!(
     _mm256_sqrt_ps,
     _mm256_fmadd_ps,
     _mm256_fnmadd_ps,
-    |a, b| _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_LE_OQ>(a, b)) as u32
+    |a, b| _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_LE_OQ>(a, b)) as u32,
+    |v, lanes| {
+        let bits = _mm256_set_epi32(128, 64, 32, 16, 8, 4, 2, 1);
+        let set = _mm256_and_si256(_mm256_set1_epi32(lanes as i32), bits);
+        _mm256_and_ps(v, _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, bits)))
+    }
 );
 vector!(
     F64x8,
@@ -139,7 +155,8 @@ vector!(
     _mm512_sqrt_pd,
     _mm512_fmadd_pd,
     _mm512_fnmadd_pd,
-    |a, b| u32::from(_mm512_cmp_pd_mask::<_CMP_LE_OQ>(a, b))
+    |a, b| u32::from(_mm512_cmp_pd_mask::<_CMP_LE_OQ>(a, b)),
+    |v, lanes| _mm512_maskz_mov_pd(lanes as u8, v)
 );
 vector!(
     F32x16,
@@ -155,7 +172,8 @@ vector!(
     _mm512_sqrt_ps,
     _mm512_fmadd_ps,
     _mm512_fnmadd_ps,
-    |a, b| u32::from(_mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b))
+    |a, b| u32::from(_mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b)),
+    |v, lanes| _mm512_maskz_mov_ps(lanes as u16, v)
 );
 
 impl CpuScalar for f64 {
@@ -164,6 +182,8 @@ impl CpuScalar for f64 {
     type Avx2x16 = Wide<F64x4, 4>;
     type Avx512x8 = F64x8;
     type Avx512x16 = Wide<F64x8, 2>;
+
+    super::solve_lanes!();
 }
 
 impl CpuScalar for f32 {
@@ -172,4 +192,6 @@ impl CpuScalar for f32 {
     type Avx2x16 = Wide<F32x8, 2>;
     type Avx512x8 = F32x8;
     type Avx512x16 = F32x16;
+
+    super::solve_lanes!();
 }

@@ -74,10 +74,7 @@ fn check_block_size(size: usize) -> Result<(), SymbolicError> {
     if (1..=MAX_BLOCK_SIZE).contains(&size) {
         Ok(())
     } else {
-        Err(SymbolicError::BlockSize {
-            found: size,
-            limit: MAX_BLOCK_SIZE,
-        })
+        Err(SymbolicError::BlockSize { found: size, limit: MAX_BLOCK_SIZE })
     }
 }
 
@@ -126,11 +123,7 @@ impl DiagonalBlocks {
             }
             dense_ptr.push(source.len());
         }
-        Ok(Self {
-            starts: starts.to_vec(),
-            dense_ptr,
-            source,
-        })
+        Ok(Self { starts: starts.to_vec(), dense_ptr, source })
     }
 
     /// Blocks.
@@ -179,11 +172,7 @@ impl DiagonalBlocks {
 
 fn check_starts(starts: &[u32], nrows: usize) -> Result<(), SymbolicError> {
     let refuse = |position, found, expected: String| {
-        Err(SymbolicError::BlockStart {
-            position,
-            found,
-            expected,
-        })
+        Err(SymbolicError::BlockStart { position, found, expected })
     };
     let Some(&first) = starts.first() else {
         return refuse(0, 0, "a first start, 0, that is missing".to_owned());
@@ -193,11 +182,7 @@ fn check_starts(starts: &[u32], nrows: usize) -> Result<(), SymbolicError> {
     }
     for (position, pair) in (1..).zip(starts.windows(2)) {
         if pair[1] <= pair[0] || pair[1] as usize > nrows {
-            return refuse(
-                position,
-                pair[1],
-                format!("a value in {}..={nrows}", pair[0] + 1),
-            );
+            return refuse(position, pair[1], format!("a value in {}..={nrows}", pair[0] + 1));
         }
         check_block_size((pair[1] - pair[0]) as usize)?;
     }
@@ -278,12 +263,7 @@ mod tests {
     fn bad_sizes_and_starts_are_refused() {
         let a = sample();
         let refused = |starts: &[u32]| DiagonalBlocks::try_new(a.view(), starts).is_err();
-        let size = |found| {
-            Some(SymbolicError::BlockSize {
-                found,
-                limit: MAX_BLOCK_SIZE,
-            })
-        };
+        let size = |found| Some(SymbolicError::BlockSize { found, limit: MAX_BLOCK_SIZE });
 
         assert_eq!(fixed_blocks(5, 0).err(), size(0));
         assert_eq!(find_blocks(a.view(), 1000).err(), size(1000));

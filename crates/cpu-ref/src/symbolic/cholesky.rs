@@ -182,10 +182,7 @@ impl LowerPattern {
             }
             for k in self.row_ptr[row] as usize..self.row_ptr[row + 1] as usize {
                 let shared = &self.cols[self.strict(self.cols[k] as usize)];
-                flops += shared
-                    .iter()
-                    .filter(|&&col| in_row[col as usize] == row)
-                    .count() as u64;
+                flops += shared.iter().filter(|&&col| in_row[col as usize] == row).count() as u64;
             }
         }
         flops
@@ -227,13 +224,7 @@ mod tests {
 
     /// [x x . .; x x x .; . x x x; . . x x]
     fn tridiagonal() -> CsrPattern {
-        CsrPattern::try_new(
-            4,
-            4,
-            vec![0, 2, 5, 8, 10],
-            vec![0, 1, 0, 1, 2, 1, 2, 3, 2, 3],
-        )
-        .unwrap()
+        CsrPattern::try_new(4, 4, vec![0, 2, 5, 8, 10], vec![0, 1, 0, 1, 2, 1, 2, 3, 2, 3]).unwrap()
     }
 
     #[test]

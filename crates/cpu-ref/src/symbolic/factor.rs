@@ -186,10 +186,7 @@ impl FactorPattern {
             }
             for k in self.lower(row) {
                 let updates = &self.cols[self.upper(self.cols[k] as usize)];
-                flops += updates
-                    .iter()
-                    .filter(|&&col| in_row[col as usize] == row)
-                    .count() as u64;
+                flops += updates.iter().filter(|&&col| in_row[col as usize] == row).count() as u64;
             }
         }
         flops
@@ -356,10 +353,7 @@ mod tests {
         let a = pattern(3, &[&[0], &[1]]);
         let expected = SymbolicError::NotSquare { nrows: 2, ncols: 3 };
 
-        assert_eq!(
-            FactorPattern::ilu0(a.view(), None).err(),
-            Some(expected.clone())
-        );
+        assert_eq!(FactorPattern::ilu0(a.view(), None).err(), Some(expected.clone()));
         assert_eq!(FactorPattern::lu(a.view(), None, 9).err(), Some(expected));
     }
 

@@ -126,10 +126,7 @@ mod tests {
     fn a_matrix_that_is_not_square_is_refused() {
         let a = CsrPattern::try_new(1, 2, vec![0, 1], vec![1]).unwrap();
 
-        assert_eq!(
-            min_degree(a.view()),
-            Err(SymbolicError::NotSquare { nrows: 1, ncols: 2 })
-        );
+        assert_eq!(min_degree(a.view()), Err(SymbolicError::NotSquare { nrows: 1, ncols: 2 }));
     }
 
     #[test]

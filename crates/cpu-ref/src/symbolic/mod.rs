@@ -97,11 +97,7 @@ pub enum SymbolicError {
 /// The number of rows of a square pattern.
 fn check_square(pattern: CsrPatternRef<'_>) -> Result<usize, SymbolicError> {
     let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
-    if nrows == ncols {
-        Ok(nrows)
-    } else {
-        Err(SymbolicError::NotSquare { nrows, ncols })
-    }
+    if nrows == ncols { Ok(nrows) } else { Err(SymbolicError::NotSquare { nrows, ncols }) }
 }
 
 /// A checked order and its inverse.
@@ -117,34 +113,21 @@ impl Permutation {
     fn try_new(order: Option<&[u32]>, nrows: usize) -> Result<Self, SymbolicError> {
         let Some(order) = order else {
             let identity: Vec<u32> = (0..nrows as u32).collect();
-            return Ok(Self {
-                order: identity.clone(),
-                inverse: identity,
-            });
+            return Ok(Self { order: identity.clone(), inverse: identity });
         };
         if order.len() != nrows {
-            return Err(SymbolicError::OrderLength {
-                expected: nrows,
-                found: order.len(),
-            });
+            return Err(SymbolicError::OrderLength { expected: nrows, found: order.len() });
         }
         let mut inverse = vec![u32::MAX; nrows];
         for (position, &found) in order.iter().enumerate() {
             match inverse.get_mut(found as usize) {
                 Some(slot) if *slot == u32::MAX => *slot = position as u32,
                 _ => {
-                    return Err(SymbolicError::NotPermutation {
-                        position,
-                        found,
-                        nrows,
-                    });
+                    return Err(SymbolicError::NotPermutation { position, found, nrows });
                 }
             }
         }
-        Ok(Self {
-            order: order.to_vec(),
-            inverse,
-        })
+        Ok(Self { order: order.to_vec(), inverse })
     }
 
     /// Overwrites `row` with the entries of row `position` of `P A P^T`: (column, position in A's
@@ -169,36 +152,18 @@ mod tests {
         let check = |order: &[u32]| Permutation::try_new(Some(order), 3).err();
 
         assert_eq!(check(&[2, 0, 1]), None);
-        assert_eq!(
-            check(&[0, 1]),
-            Some(SymbolicError::OrderLength {
-                expected: 3,
-                found: 2
-            })
-        );
+        assert_eq!(check(&[0, 1]), Some(SymbolicError::OrderLength { expected: 3, found: 2 }));
         assert_eq!(
             check(&[0, 1, 1]),
-            Some(SymbolicError::NotPermutation {
-                position: 2,
-                found: 1,
-                nrows: 3
-            })
+            Some(SymbolicError::NotPermutation { position: 2, found: 1, nrows: 3 })
         );
         assert_eq!(
             check(&[0, 3, 1]),
-            Some(SymbolicError::NotPermutation {
-                position: 1,
-                found: 3,
-                nrows: 3
-            })
+            Some(SymbolicError::NotPermutation { position: 1, found: 3, nrows: 3 })
         );
         assert_eq!(
             check(&[0, u32::MAX, 1]),
-            Some(SymbolicError::NotPermutation {
-                position: 1,
-                found: u32::MAX,
-                nrows: 3
-            })
+            Some(SymbolicError::NotPermutation { position: 1, found: u32::MAX, nrows: 3 })
         );
     }
 

@@ -61,9 +61,7 @@ impl QuotientGraph {
         let nrows = adjacent.len();
         let limit = (10.0 * (nrows as f64).sqrt()).max(16.0) as usize;
         let is_dense: Vec<bool> = adjacent.iter().map(|row| row.len() > limit).collect();
-        let mut dense: Vec<u32> = (0..nrows as u32)
-            .filter(|&i| is_dense[i as usize])
-            .collect();
+        let mut dense: Vec<u32> = (0..nrows as u32).filter(|&i| is_dense[i as usize]).collect();
         dense.sort_by_key(|&i| adjacent[i as usize].len());
         for (row, &row_is_dense) in adjacent.iter_mut().zip(&is_dense) {
             if row_is_dense {

@@ -66,21 +66,14 @@ pub(crate) struct Sequence(pub(crate) u64);
 
 impl Sequence {
     pub(crate) fn below(&mut self, limit: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         ((self.0 >> 33) as usize) % limit
     }
 
     /// -8..=8, without 0.
     pub(crate) fn integer(&mut self) -> f64 {
         let magnitude = 1.0 + self.below(8) as f64;
-        if self.below(2) == 0 {
-            magnitude
-        } else {
-            -magnitude
-        }
+        if self.below(2) == 0 { magnitude } else { -magnitude }
     }
 
     pub(crate) fn real(&mut self) -> f64 {
@@ -108,9 +101,7 @@ pub(crate) fn mixed<T: Scalar>(
                 (0..len).map(|_| random.below(ncols)).collect()
             };
             let entries = cols.into_iter();
-            entries
-                .map(|col| (col, T::from_f64(random.integer())))
-                .collect()
+            entries.map(|col| (col, T::from_f64(random.integer()))).collect()
         })
         .collect();
     from_rows(ncols, &rows)
@@ -156,10 +147,7 @@ pub(crate) fn small_matrix() -> impl Strategy<Value = Csr<f64>> {
 
 /// A rayon pool of `threads` threads.
 pub(crate) fn pool(threads: usize) -> rayon::ThreadPool {
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .build()
-        .unwrap()
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap()
 }
 
 /// The bits of a vector, as f64.

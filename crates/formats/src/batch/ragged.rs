@@ -62,29 +62,13 @@ impl<T: Scalar> RaggedCsr<T> {
         let col_offsets = offsets("columns of the batch", ncols)?;
         let nnz_offsets = offsets("entries of the batch", nnz)?;
         let total_nnz = nnz_offsets[nnz.len()];
-        check_len(
-            "row_ptr",
-            row_offsets[nrows.len()].saturating_add(nrows.len()),
-            row_ptr.len(),
-        )?;
+        check_len("row_ptr", row_offsets[nrows.len()].saturating_add(nrows.len()), row_ptr.len())?;
         check_len("col_idx", total_nnz, col_idx.len())?;
         check_len("values", total_nnz, values.len())?;
-        let batch = Self {
-            row_offsets,
-            col_offsets,
-            nnz_offsets,
-            row_ptr,
-            col_idx,
-            values,
-        };
+        let batch = Self { row_offsets, col_offsets, nnz_offsets, row_ptr, col_idx, values };
         for item in 0..nrows.len() {
             let pattern = batch.item(item).pattern();
-            check_csr(
-                nrows[item],
-                ncols[item],
-                pattern.row_ptr(),
-                pattern.col_idx(),
-            )?;
+            check_csr(nrows[item], ncols[item], pattern.row_ptr(), pattern.col_idx())?;
         }
         Ok(batch)
     }
@@ -92,12 +76,9 @@ impl<T: Scalar> RaggedCsr<T> {
     /// Appends a copy of a matrix as the last item.
     pub fn push(&mut self, matrix: View<'_, CsrPattern, T>) {
         let pattern = matrix.pattern();
-        self.row_offsets
-            .push(self.row_offsets[self.nitems()] + pattern.nrows());
-        self.col_offsets
-            .push(self.col_offsets[self.col_offsets.len() - 1] + pattern.ncols());
-        self.nnz_offsets
-            .push(self.nnz_offsets[self.nnz_offsets.len() - 1] + pattern.nnz());
+        self.row_offsets.push(self.row_offsets[self.nitems()] + pattern.nrows());
+        self.col_offsets.push(self.col_offsets[self.col_offsets.len() - 1] + pattern.ncols());
+        self.nnz_offsets.push(self.nnz_offsets[self.nnz_offsets.len() - 1] + pattern.nnz());
         self.row_ptr.extend_from_slice(pattern.row_ptr());
         self.col_idx.extend_from_slice(pattern.col_idx());
         self.values.extend_from_slice(matrix.values());
@@ -170,11 +151,7 @@ impl<T: Scalar> RaggedCsr<T> {
             nnz_offsets: self.nnz_offsets.clone(),
             row_ptr: self.row_ptr.clone(),
             col_idx: self.col_idx.clone(),
-            values: self
-                .values
-                .iter()
-                .map(|v| U::from_f64(v.to_f64()))
-                .collect(),
+            values: self.values.iter().map(|v| U::from_f64(v.to_f64())).collect(),
         }
     }
 }

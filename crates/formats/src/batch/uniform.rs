@@ -45,33 +45,23 @@ impl<P: Pattern, T: Scalar> UniformBatch<P, T> {
         let stored_len = pattern.stored_len();
         let (expected, found) = match &values {
             BatchValues::ItemMajor(v) | BatchValues::Interleaved(v) => {
-                let expected = stored_len
-                    .checked_mul(nitems)
-                    .ok_or(FormatError::TooLarge {
-                        what: "values of the batch",
-                        found: stored_len as u128 * nitems as u128,
-                        limit: usize::MAX as u128,
-                    })?;
+                let expected = stored_len.checked_mul(nitems).ok_or(FormatError::TooLarge {
+                    what: "values of the batch",
+                    found: stored_len as u128 * nitems as u128,
+                    limit: usize::MAX as u128,
+                })?;
                 (expected, v.len())
             }
             BatchValues::Shared(v) => (stored_len, v.len()),
         };
         check_len("values", expected, found)?;
-        Ok(Self {
-            pattern,
-            nitems,
-            values,
-        })
+        Ok(Self { pattern, nitems, values })
     }
 
     /// `nitems` times the same matrix, its values stored once.
     pub fn shared(matrix: Matrix<P, T>, nitems: usize) -> Self {
         let (pattern, values) = matrix.into_parts();
-        Self {
-            pattern,
-            nitems,
-            values: BatchValues::Shared(values),
-        }
+        Self { pattern, nitems, values: BatchValues::Shared(values) }
     }
 
     /// The pattern.
@@ -156,10 +146,9 @@ impl<P: Pattern, T: Scalar> UniformBatch<P, T> {
         let stored_len = self.pattern.stored_len();
         let values = match &self.values {
             BatchValues::Interleaved(v) => v.clone(),
-            BatchValues::Shared(v) => v
-                .iter()
-                .flat_map(|&value| std::iter::repeat_n(value, self.nitems))
-                .collect(),
+            BatchValues::Shared(v) => {
+                v.iter().flat_map(|&value| std::iter::repeat_n(value, self.nitems)).collect()
+            }
             BatchValues::ItemMajor(v) => {
                 let mut out = Vec::with_capacity(v.len());
                 for k in 0..stored_len {

@@ -19,13 +19,11 @@ impl<P: FromCsr, T: Scalar> UniformBatch<P, T> {
         let (pattern, map) = P::from_csr(batch.pattern().view(), options)?;
         let (nnz, nitems) = (batch.pattern().nnz(), batch.nitems());
         let stored_len = pattern.stored_len();
-        let slots = stored_len
-            .checked_mul(nitems)
-            .ok_or(FormatError::TooLarge {
-                what: "values of the batch",
-                found: stored_len as u128 * nitems as u128,
-                limit: usize::MAX as u128,
-            })?;
+        let slots = stored_len.checked_mul(nitems).ok_or(FormatError::TooLarge {
+            what: "values of the batch",
+            found: stored_len as u128 * nitems as u128,
+            limit: usize::MAX as u128,
+        })?;
         let values = match batch.values() {
             BatchValues::Shared(v) => BatchValues::Shared(scattered(&map, v, 1, stored_len)),
             BatchValues::Interleaved(v) => {

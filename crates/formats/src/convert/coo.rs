@@ -21,10 +21,7 @@ impl FromCsr for CooPattern {
     type Options = ();
 
     fn size_from_csr(pattern: CsrPatternRef<'_>, (): &()) -> Result<StorageSize, FormatError> {
-        Ok(StorageSize {
-            stored_len: pattern.nnz(),
-            index_bytes: 8 * pattern.nnz(),
-        })
+        Ok(StorageSize { stored_len: pattern.nnz(), index_bytes: 8 * pattern.nnz() })
     }
 
     fn from_csr(pattern: CsrPatternRef<'_>, (): &()) -> Result<(Self, SlotMap), FormatError> {
@@ -50,14 +47,8 @@ mod tests {
 
     #[test]
     fn csr_to_coo_writes_the_rows_out() {
-        let csr = Csr::try_new(
-            3,
-            2,
-            vec![0, 2, 2, 3],
-            vec![0, 1, 1],
-            vec![1.0f32, 0.0, 3.0],
-        )
-        .unwrap();
+        let csr =
+            Csr::try_new(3, 2, vec![0, 2, 2, 3], vec![0, 1, 1], vec![1.0f32, 0.0, 3.0]).unwrap();
 
         let coo = Coo::from(csr.clone());
 

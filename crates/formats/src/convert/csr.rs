@@ -188,12 +188,7 @@ mod tests {
 
         assert!(matches!(
             error,
-            FormatError::IndexOutOfRange {
-                what: "col_idx",
-                position: 1,
-                found: 2,
-                limit: 2
-            }
+            FormatError::IndexOutOfRange { what: "col_idx", position: 1, found: 2, limit: 2 }
         ));
     }
 

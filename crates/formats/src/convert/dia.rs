@@ -12,9 +12,7 @@ pub struct DiaOptions {
 
 impl Default for DiaOptions {
     fn default() -> Self {
-        Self {
-            max_fill: DEFAULT_MAX_FILL,
-        }
+        Self { max_fill: DEFAULT_MAX_FILL }
     }
 }
 
@@ -25,9 +23,7 @@ impl Default for DiaOptions {
 pub fn occupied_diagonals(pattern: CsrPatternRef<'_>) -> Vec<i32> {
     let offsets = || {
         (0..pattern.nrows()).flat_map(move |row| {
-            pattern.col_idx()[pattern.row(row)]
-                .iter()
-                .map(move |&col| i64::from(col) - row as i64)
+            pattern.col_idx()[pattern.row(row)].iter().map(move |&col| i64::from(col) - row as i64)
         })
     };
     let lowest = 1 - pattern.nrows() as i64;
@@ -61,10 +57,7 @@ fn size(
         pattern.nnz(),
         options.max_fill,
     )?;
-    Ok(StorageSize {
-        stored_len,
-        index_bytes: 4 * ndiags,
-    })
+    Ok(StorageSize { stored_len, index_bytes: 4 * ndiags })
 }
 
 impl FromCsr for DiaPattern {

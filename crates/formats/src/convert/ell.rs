@@ -12,9 +12,7 @@ pub struct EllOptions {
 
 impl Default for EllOptions {
     fn default() -> Self {
-        Self {
-            max_fill: DEFAULT_MAX_FILL,
-        }
+        Self { max_fill: DEFAULT_MAX_FILL }
     }
 }
 
@@ -56,17 +54,8 @@ impl FromCsr for EllPattern {
         options: &EllOptions,
     ) -> Result<StorageSize, FormatError> {
         let slots = width_of(pattern) as u128 * pattern.nrows() as u128;
-        let stored_len = check_fill(
-            Self::NAME,
-            slots,
-            4 * slots,
-            pattern.nnz(),
-            options.max_fill,
-        )?;
-        Ok(StorageSize {
-            stored_len,
-            index_bytes: 4 * stored_len,
-        })
+        let stored_len = check_fill(Self::NAME, slots, 4 * slots, pattern.nnz(), options.max_fill)?;
+        Ok(StorageSize { stored_len, index_bytes: 4 * stored_len })
     }
 
     fn from_csr(
@@ -74,9 +63,8 @@ impl FromCsr for EllPattern {
         options: &EllOptions,
     ) -> Result<(Self, SlotMap), FormatError> {
         Self::size_from_csr(pattern, options)?;
-        let (ell, slots) = fill(pattern, width_of(pattern), |_, _| {
-            unreachable!("the width is the longest row's")
-        });
+        let (ell, slots) =
+            fill(pattern, width_of(pattern), |_, _| unreachable!("the width is the longest row's"));
         Ok((ell, SlotMap::Slots(slots)))
     }
 }
@@ -127,13 +115,9 @@ mod tests {
         let count = 1_000_000;
         let mut row_ptr = vec![count; count as usize + 1];
         row_ptr[0] = 0;
-        let pattern = CsrPattern::try_new(
-            count as usize,
-            count as usize,
-            row_ptr,
-            (0..count).collect(),
-        )
-        .unwrap();
+        let pattern =
+            CsrPattern::try_new(count as usize, count as usize, row_ptr, (0..count).collect())
+                .unwrap();
 
         let error = EllPattern::from_csr(pattern.view(), &EllOptions::default()).unwrap_err();
 
@@ -150,12 +134,6 @@ mod tests {
 
         let error = EllPattern::from_csr(pattern.view(), &EllOptions { max_fill: f64::NAN });
 
-        assert!(matches!(
-            error,
-            Err(FormatError::Parameter {
-                name: "max_fill",
-                ..
-            })
-        ));
+        assert!(matches!(error, Err(FormatError::Parameter { name: "max_fill", .. })));
     }
 }

@@ -34,10 +34,7 @@ pub struct HybOptions {
 impl Default for HybOptions {
     fn default() -> Self {
         Self {
-            width: HybWidth::Auto {
-                min_rows: 4096,
-                fraction: 1.0 / 3.0,
-            },
+            width: HybWidth::Auto { min_rows: 4096, fraction: 1.0 / 3.0 },
             max_fill: DEFAULT_MAX_FILL,
         }
     }
@@ -77,9 +74,7 @@ fn width_of(pattern: CsrPatternRef<'_>, width: HybWidth) -> Result<usize, Format
 
 /// Slots of the ELL part and entries of the COO part.
 fn parts(pattern: CsrPatternRef<'_>, width: usize) -> (u128, usize) {
-    let overflow = row_lengths(pattern)
-        .map(|len| len.saturating_sub(width))
-        .sum();
+    let overflow = row_lengths(pattern).map(|len| len.saturating_sub(width)).sum();
     (width as u128 * pattern.nrows() as u128, overflow)
 }
 
@@ -98,10 +93,7 @@ impl FromCsr for HybPattern {
             pattern.nnz(),
             options.max_fill,
         )?;
-        Ok(StorageSize {
-            stored_len,
-            index_bytes: 4 * (stored_len + coo),
-        })
+        Ok(StorageSize { stored_len, index_bytes: 4 * (stored_len + coo) })
     }
 
     fn from_csr(
@@ -187,32 +179,17 @@ mod tests {
         lengths[..4095].fill(3);
         let auto = HybOptions::default().width;
 
-        assert_eq!(
-            width_of(with_row_lengths(&lengths).view(), auto).unwrap(),
-            1
-        );
+        assert_eq!(width_of(with_row_lengths(&lengths).view(), auto).unwrap(), 1);
         lengths[4095] = 3;
-        assert_eq!(
-            width_of(with_row_lengths(&lengths).view(), auto).unwrap(),
-            3
-        );
+        assert_eq!(width_of(with_row_lengths(&lengths).view(), auto).unwrap(), 3);
     }
 
     #[test]
     fn the_rest_of_long_rows_goes_to_coo() {
         // [1 2 3; 0 4 0; 0 0 0]
-        let csr = Csr::try_new(
-            3,
-            3,
-            vec![0, 3, 4, 4],
-            vec![0, 1, 2, 1],
-            vec![1.0, 2.0, 3.0, 4.0],
-        )
-        .unwrap();
-        let options = HybOptions {
-            width: HybWidth::Fixed(1),
-            ..HybOptions::default()
-        };
+        let csr = Csr::try_new(3, 3, vec![0, 3, 4, 4], vec![0, 1, 2, 1], vec![1.0, 2.0, 3.0, 4.0])
+            .unwrap();
+        let options = HybOptions { width: HybWidth::Fixed(1), ..HybOptions::default() };
 
         let hyb = Hyb::from_csr(&csr, &options).unwrap();
 
@@ -226,18 +203,12 @@ mod tests {
     #[test]
     fn a_share_above_one_is_refused() {
         let options = HybOptions {
-            width: HybWidth::Auto {
-                min_rows: 0,
-                fraction: 1.5,
-            },
+            width: HybWidth::Auto { min_rows: 0, fraction: 1.5 },
             ..HybOptions::default()
         };
 
         let error = HybPattern::from_csr(with_row_lengths(&[1]).view(), &options).unwrap_err();
 
-        assert_eq!(
-            error.to_string(),
-            "fraction is 1.5, expected a share of the rows in 0..=1"
-        );
+        assert_eq!(error.to_string(), "fraction is 1.5, expected a share of the rows in 0..=1");
     }
 }

@@ -272,8 +272,5 @@ fn check_fill(
 
 /// The number of entries of each row.
 fn row_lengths(pattern: CsrPatternRef<'_>) -> impl Iterator<Item = usize> {
-    pattern
-        .row_ptr()
-        .windows(2)
-        .map(|row| (row[1] - row[0]) as usize)
+    pattern.row_ptr().windows(2).map(|row| (row[1] - row[0]) as usize)
 }

@@ -23,12 +23,7 @@ pub struct SellPOptions {
 
 impl Default for SellPOptions {
     fn default() -> Self {
-        Self {
-            slice_size: 8,
-            threads_per_row: 8,
-            sort_window: None,
-            max_fill: DEFAULT_MAX_FILL,
-        }
+        Self { slice_size: 8, threads_per_row: 8, sort_window: None, max_fill: DEFAULT_MAX_FILL }
     }
 }
 
@@ -62,13 +57,8 @@ impl Slices {
         let widths = row_perm
             .chunks(options.slice_size)
             .map(|rows| {
-                let longest = rows
-                    .iter()
-                    .map(|&row| pattern.row(row as usize).len())
-                    .max();
-                longest
-                    .unwrap_or(0)
-                    .next_multiple_of(options.threads_per_row)
+                let longest = rows.iter().map(|&row| pattern.row(row as usize).len()).max();
+                longest.unwrap_or(0).next_multiple_of(options.threads_per_row)
             })
             .collect();
         Ok(Self { row_perm, widths })
@@ -89,10 +79,7 @@ impl Slices {
             pattern.nnz(),
             options.max_fill,
         )?;
-        Ok(StorageSize {
-            stored_len,
-            index_bytes: rest + 4 * stored_len,
-        })
+        Ok(StorageSize { stored_len, index_bytes: rest + 4 * stored_len })
     }
 }
 
@@ -178,23 +165,12 @@ mod tests {
 
     /// [1 0 0; 2 3 4; 0 5 0]
     fn example() -> Csr<f64> {
-        Csr::try_new(
-            3,
-            3,
-            vec![0, 1, 4, 5],
-            vec![0, 0, 1, 2, 1],
-            vec![1.0, 2.0, 3.0, 4.0, 5.0],
-        )
-        .unwrap()
+        Csr::try_new(3, 3, vec![0, 1, 4, 5], vec![0, 0, 1, 2, 1], vec![1.0, 2.0, 3.0, 4.0, 5.0])
+            .unwrap()
     }
 
     fn options(sort_window: Option<usize>) -> SellPOptions {
-        SellPOptions {
-            slice_size: 2,
-            threads_per_row: 2,
-            sort_window,
-            ..SellPOptions::default()
-        }
+        SellPOptions { slice_size: 2, threads_per_row: 2, sort_window, ..SellPOptions::default() }
     }
 
     #[test]
@@ -203,10 +179,7 @@ mod tests {
 
         assert_eq!(sellp.pattern().slice_ptr(), [0, 8, 12]);
         assert_eq!(sellp.pattern().row_perm(), [0, 1, 2]);
-        assert_eq!(
-            sellp.pattern().col_idx(),
-            [0, 0, -1, 1, -1, 2, -1, -1, 1, -1, -1, -1]
-        );
+        assert_eq!(sellp.pattern().col_idx(), [0, 0, -1, 1, -1, 2, -1, -1, 1, -1, -1, -1]);
         assert_eq!(sellp.values()[..6], [1.0, 2.0, 0.0, 3.0, 0.0, 4.0]);
         assert_eq!(sellp.to_csr(), example());
     }
@@ -221,16 +194,10 @@ mod tests {
 
     #[test]
     fn a_slice_size_of_zero_is_refused() {
-        let options = SellPOptions {
-            slice_size: 0,
-            ..SellPOptions::default()
-        };
+        let options = SellPOptions { slice_size: 0, ..SellPOptions::default() };
 
         let error = SellP::from_csr(&example(), &options).unwrap_err();
 
-        assert_eq!(
-            error.to_string(),
-            "slice_size is 0, expected a positive 32-bit number"
-        );
+        assert_eq!(error.to_string(), "slice_size is 0, expected a positive 32-bit number");
     }
 }

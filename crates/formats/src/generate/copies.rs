@@ -29,10 +29,7 @@ pub fn hetero(matrices: &[Csr<f64>], nitems: usize) -> Result<RaggedCsr<f64>, Fo
     }
     let draws = |item: u64| (rng::mix(key(98, item)) % matrices.len() as u64) as usize;
     let smallest = matrices.iter().map(Csr::bytes).min().unwrap_or(0);
-    drop(reserve::<u8>(
-        "values of the batch",
-        smallest as u128 * nitems as u128,
-    )?);
+    drop(reserve::<u8>("values of the batch", smallest as u128 * nitems as u128)?);
     let mut values = Vec::new();
     for item in 0..nitems as u64 {
         let matrix = &matrices[draws(item)];
@@ -40,9 +37,7 @@ pub fn hetero(matrices: &[Csr<f64>], nitems: usize) -> Result<RaggedCsr<f64>, Fo
         let scale = 1.0 / (1u64 << 20) as f64;
         values.clear();
         values.extend(
-            (0u64..)
-                .zip(matrix.values())
-                .map(|(k, value)| value * (1.0 + scale * keyed(key, k))),
+            (0u64..).zip(matrix.values()).map(|(k, value)| value * (1.0 + scale * keyed(key, k))),
         );
         batch.push(View::new(matrix.pattern().view(), &values));
     }
@@ -138,10 +133,7 @@ mod tests {
     fn hetero_without_matrices_is_refused() {
         assert!(hetero(&[], 1).is_err());
         assert_eq!(hetero(&[], 0).unwrap().nitems(), 0);
-        assert!(matches!(
-            hetero(&matrices(), usize::MAX),
-            Err(FormatError::Memory { .. })
-        ));
+        assert!(matches!(hetero(&matrices(), usize::MAX), Err(FormatError::Memory { .. })));
     }
 
     #[test]

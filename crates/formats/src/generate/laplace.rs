@@ -100,9 +100,7 @@ pub fn laplace(stencil: Stencil, grid: &[usize]) -> Result<Csr<f64>, FormatError
     let mut extents = [1; 3];
     extents[..grid.len()].copy_from_slice(grid);
     let is_box = stencil.is_box();
-    let pattern = grid_pattern(extents, |[x, y, z]| {
-        is_box || x.abs() + y.abs() + z.abs() <= 1
-    })?;
+    let pattern = grid_pattern(extents, |[x, y, z]| is_box || x.abs() + y.abs() + z.abs() <= 1)?;
     let diagonal = (stencil.points() - 1) as f64;
     let view = pattern.view();
     let mut values = Vec::with_capacity(pattern.nnz());

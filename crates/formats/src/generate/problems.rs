@@ -100,10 +100,7 @@ impl Problem {
             Family::Lap2d => lap2d_pattern(nrows)?,
             Family::Rand9 => rand9_pattern(nrows)?,
         };
-        Ok(Self {
-            family,
-            pattern: Arc::new(pattern),
-        })
+        Ok(Self { family, pattern: Arc::new(pattern) })
     }
 
     /// The family.
@@ -150,10 +147,7 @@ impl Problem {
         }
         let pattern = Arc::clone(&self.pattern);
         let batch = UniformBatch::try_new(pattern, nitems, BatchValues::ItemMajor(values))?;
-        Ok(GeneratedBatch {
-            batch: Batch::Uniform(batch),
-            rhs,
-        })
+        Ok(GeneratedBatch { batch: Batch::Uniform(batch), rhs })
     }
 
     fn push_tri(&self, item: u64, out: &mut Vec<f64>) {
@@ -176,11 +170,7 @@ impl Problem {
         let key = key(11, item);
         for row in 0..pattern.nrows() {
             out.extend(pattern.col_idx()[pattern.row(row)].iter().map(|&col| {
-                if col as usize == row {
-                    4.0 + 0.1 * keyed(key, row as u64)
-                } else {
-                    -1.0
-                }
+                if col as usize == row { 4.0 + 0.1 * keyed(key, row as u64) } else { -1.0 }
             }));
         }
     }
@@ -298,10 +288,7 @@ fn ragged(nitems: usize, members: &[(Family, usize)]) -> Result<GeneratedBatch<f
         problem.push_rhs(item, &mut rhs);
         batch.push(View::new(problem.pattern.view(), &values));
     }
-    Ok(GeneratedBatch {
-        batch: Batch::Ragged(batch),
-        rhs,
-    })
+    Ok(GeneratedBatch { batch: Batch::Ragged(batch), rhs })
 }
 
 /// The fingerprint of a uniform batch: `acc = mix(acc ^ word)` from 0 over the row pointers, the
@@ -324,9 +311,7 @@ pub fn checksum(batch: &BatchCsr<f64>, rhs: &[f64]) -> Result<u64, FormatError> 
         batch.copy_values(item, &mut values);
         values.iter().for_each(|value| add(value.to_bits()));
     }
-    rhs[..nitems * pattern.nrows()]
-        .iter()
-        .for_each(|value| add(value.to_bits()));
+    rhs[..nitems * pattern.nrows()].iter().for_each(|value| add(value.to_bits()));
     Ok(acc)
 }
 

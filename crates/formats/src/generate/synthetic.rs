@@ -54,9 +54,7 @@ fn with_columns(
 /// Bell and Garland 2009 (doi 10.1145/1654059.1654078), Figure 8.
 pub fn dense(nrows: usize, ncols: usize, seed: u64) -> Result<Csr<f64>, FormatError> {
     let nnz = nrows as u128 * ncols as u128;
-    with_columns(nrows, ncols, nnz, seed, |_, out| {
-        out.extend(0..ncols as i32)
-    })
+    with_columns(nrows, ncols, nnz, seed, |_, out| out.extend(0..ncols as i32))
 }
 
 /// A square matrix with `ndiags` diagonals next to each other, the main one in their middle (one
@@ -102,9 +100,7 @@ pub fn random(
     let nnz = nrows as u128 * row_len as u128;
     check_sizes(nrows, ncols, nnz)?;
     let mut sampler = ColumnSampler::new(ncols, seed)?;
-    with_columns(nrows, ncols, nnz, seed, |row, out| {
-        sampler.push(row, row_len, out)
-    })
+    with_columns(nrows, ncols, nnz, seed, |row, out| sampler.push(row, row_len, out))
 }
 
 /// Rows of `min_len + floor(d)` entries, d of a Pareto distribution with exponent `shape` and
@@ -142,9 +138,7 @@ pub fn pareto(
     let nnz = (0..nrows).map(|row| row_len(row) as u128).sum();
     check_sizes(nrows, ncols, nnz)?;
     let mut sampler = ColumnSampler::new(ncols, seed)?;
-    with_columns(nrows, ncols, nnz, seed, |row, out| {
-        sampler.push(row, row_len(row), out)
-    })
+    with_columns(nrows, ncols, nnz, seed, |row, out| sampler.push(row, row_len(row), out))
 }
 
 /// A symmetric positive definite matrix: `row_len` draws of an off-diagonal column for each row,
@@ -210,10 +204,7 @@ impl ColumnSampler {
     fn new(ncols: usize, seed: u64) -> Result<Self, FormatError> {
         let mut taken_by = reserve("columns", ncols as u128)?;
         taken_by.resize(ncols, 0);
-        Ok(Self {
-            stream: stream(seed, COLUMNS),
-            taken_by,
-        })
+        Ok(Self { stream: stream(seed, COLUMNS), taken_by })
     }
 
     /// Appends `count` columns, ascending. Rows must come in ascending order.
@@ -223,11 +214,7 @@ impl ColumnSampler {
         let start = out.len();
         for last in ncols - count..ncols {
             let drawn = below(key, last as u64, last as u64 + 1) as usize;
-            let col = if self.taken_by[drawn] == mark {
-                last
-            } else {
-                drawn
-            };
+            let col = if self.taken_by[drawn] == mark { last } else { drawn };
             self.taken_by[col] = mark;
             out.push(col as i32);
         }
@@ -240,10 +227,7 @@ mod tests {
     use super::*;
 
     fn row_lengths(a: &Csr<f64>) -> Vec<usize> {
-        a.row_ptr()
-            .windows(2)
-            .map(|row| (row[1] - row[0]) as usize)
-            .collect()
+        a.row_ptr().windows(2).map(|row| (row[1] - row[0]) as usize).collect()
     }
 
     #[test]
@@ -284,14 +268,9 @@ mod tests {
         let a = random(20_000, 10, 3, 5).unwrap();
 
         let mut counts = [0; 10];
-        a.col_idx()
-            .iter()
-            .for_each(|&col| counts[col as usize] += 1);
+        a.col_idx().iter().for_each(|&col| counts[col as usize] += 1);
         // 6,000 expected each, standard deviation 65.
-        assert!(
-            counts.iter().all(|c| (5600..6400).contains(c)),
-            "{counts:?}"
-        );
+        assert!(counts.iter().all(|c| (5600..6400).contains(c)), "{counts:?}");
     }
 
     #[test]

@@ -20,15 +20,8 @@ pub fn trefethen(nrows: usize) -> Result<Csr<f64>, FormatError> {
     let mut col_idx = Vec::with_capacity((off_diagonal + size) as usize);
     let mut values = Vec::with_capacity(col_idx.capacity());
     for (row, prime) in (0..size).zip(primes(nrows)) {
-        let left = distances
-            .iter()
-            .rev()
-            .map(|d| row - d)
-            .filter(|&col| col >= 0);
-        let right = distances
-            .iter()
-            .map(|d| row + d)
-            .take_while(|&col| col < size);
+        let left = distances.iter().rev().map(|d| row - d).filter(|&col| col >= 0);
+        let right = distances.iter().map(|d| row + d).take_while(|&col| col < size);
         for col in left.chain([row]).chain(right) {
             col_idx.push(col as i32);
             values.push(if col == row { prime as f64 } else { 1.0 });

@@ -26,9 +26,7 @@ fn local_indices(
     what: &'static str,
     indices: impl Iterator<Item = usize>,
 ) -> Result<Vec<i32>, crate::FormatError> {
-    indices
-        .map(|index| crate::error::check_i32(what, index))
-        .collect()
+    indices.map(|index| crate::error::check_i32(what, index)).collect()
 }
 
 /// The other crates' indices from local ones, which are never negative there.

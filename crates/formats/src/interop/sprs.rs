@@ -62,10 +62,6 @@ where
             matrix.data().to_vec(),
         )?;
         // The CSC arrays of a matrix are the CSR arrays of its transpose.
-        Ok(if matrix.is_csr() {
-            compressed
-        } else {
-            compressed.transpose()
-        })
+        Ok(if matrix.is_csr() { compressed } else { compressed.transpose() })
     }
 }

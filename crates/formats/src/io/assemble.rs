@@ -48,11 +48,7 @@ impl Triplets {
         symmetry: Symmetry,
     ) -> Result<Csr<f64>, FormatError> {
         let mirrored = symmetry != Symmetry::General;
-        let sign = if symmetry == Symmetry::SkewSymmetric {
-            -1.0
-        } else {
-            1.0
-        };
+        let sign = if symmetry == Symmetry::SkewSymmetric { -1.0 } else { 1.0 };
         let mut total: usize = self.blocks.iter().map(Vec::len).sum();
         if mirrored {
             total += self.iter().filter(|&(row, col, _)| row != col).count();
@@ -117,9 +113,7 @@ pub(super) fn sort_and_sum(row_ptr: &mut [i32], col_idx: &mut Vec<i32>, values: 
             // Column first, then the position, which keeps equal columns in order.
             keys.clear();
             keys.extend(
-                (0u64..)
-                    .zip(&col_idx[row.clone()])
-                    .map(|(k, &col)| (col as u64) << 32 | k),
+                (0u64..).zip(&col_idx[row.clone()]).map(|(k, &col)| (col as u64) << 32 | k),
             );
             keys.sort_unstable();
             row_values.clear();
@@ -186,9 +180,7 @@ mod tests {
             triplets.push(0, count - 1 - k, f64::from(k));
         }
 
-        let a = triplets
-            .into_csr(1, count as usize, Symmetry::General)
-            .unwrap();
+        let a = triplets.into_csr(1, count as usize, Symmetry::General).unwrap();
 
         assert_eq!(a.nnz(), count as usize);
         assert_eq!(a.values()[0], f64::from(count - 1));

@@ -81,18 +81,12 @@ pub fn atomic_write(
         )));
     }
     if existing.as_ref().is_some_and(|m| !m.is_file()) {
-        let file = OpenOptions::new()
-            .write(true)
-            .open(path)
-            .map_err(io_error(path))?;
+        let file = OpenOptions::new().write(true).open(path).map_err(io_error(path))?;
         let mut writer = BufWriter::new(file);
         write(&mut writer)?;
         return writer.flush().map_err(io_error(path));
     }
-    if existing
-        .as_ref()
-        .is_some_and(|m| m.permissions().readonly())
-    {
+    if existing.as_ref().is_some_and(|m| m.permissions().readonly()) {
         return Err(io_error(path)(io::Error::new(
             io::ErrorKind::PermissionDenied,
             "the file is read-only",
@@ -123,9 +117,8 @@ mod tests {
 
     fn names(folder: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(folder).unwrap();
-        let mut names: Vec<String> = entries
-            .map(|e| e.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut names: Vec<String> =
+            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }
@@ -138,11 +131,7 @@ mod tests {
 
         let failed = atomic_write(&path, |w| {
             w.write_all(&[0; 1 << 20]).unwrap();
-            Err(FormatError::Parameter {
-                name: "test",
-                expected: "failure",
-                found: String::new(),
-            })
+            Err(FormatError::Parameter { name: "test", expected: "failure", found: String::new() })
         });
 
         assert!(matches!(failed, Err(FormatError::Parameter { .. })));

@@ -58,12 +58,7 @@ pub fn read_batch_from(
     path: &Path,
 ) -> Result<BatchFile, FormatError> {
     if len < 16 {
-        return Err(binary(
-            path,
-            "header",
-            "at least 16 bytes",
-            &format!("{len}"),
-        ));
+        return Err(binary(path, "header", "at least 16 bytes", &format!("{len}")));
     }
     let mut magic = [0; 8];
     reader.read_exact(&mut magic).map_err(io_error(path))?;
@@ -139,10 +134,7 @@ fn read_uniform(reader: &mut impl Read, len: u64, path: &Path) -> Result<BatchFi
     read_array(reader, nitems * nrows, &mut rhs, f64::from_le_bytes).map_err(io_error(path))?;
     let batch = BatchCsr::try_new(Arc::new(pattern), nitems, BatchValues::ItemMajor(values))
         .map_err(in_file(path))?;
-    Ok(BatchFile {
-        batch: Batch::Uniform(batch),
-        rhs,
-    })
+    Ok(BatchFile { batch: Batch::Uniform(batch), rhs })
 }
 
 fn read_ragged(reader: &mut impl Read, len: u64, path: &Path) -> Result<BatchFile, FormatError> {
@@ -157,9 +149,7 @@ fn read_ragged(reader: &mut impl Read, len: u64, path: &Path) -> Result<BatchFil
         let mut sizes = Vec::with_capacity(nitems);
         read_array(reader, nitems, &mut sizes, u64::from_le_bytes).map_err(io_error(path))?;
         let sizes = sizes.into_iter().enumerate();
-        sizes
-            .map(|(item, size)| local(path, &format!("{what}[{item}]"), size))
-            .collect()
+        sizes.map(|(item, size)| local(path, &format!("{what}[{item}]"), size)).collect()
     };
     let nrows = sizes(reader, "nrows")?;
     let nnz = sizes(reader, "nnz")?;
@@ -189,10 +179,7 @@ fn read_ragged(reader: &mut impl Read, len: u64, path: &Path) -> Result<BatchFil
     }
     let batch = RaggedCsr::try_new(&nrows, &nrows, &nnz, row_ptr, col_idx, values)
         .map_err(in_file(path))?;
-    Ok(BatchFile {
-        batch: Batch::Ragged(batch),
-        rhs,
-    })
+    Ok(BatchFile { batch: Batch::Ragged(batch), rhs })
 }
 
 /// Writes a `.batch` file: `BATCH001` for a uniform batch (interleaved or shared values are
@@ -235,15 +222,11 @@ fn write_u64(writer: &mut dyn Write, number: usize) -> std::io::Result<()> {
 }
 
 fn write_i32s(writer: &mut dyn Write, numbers: &[i32]) -> std::io::Result<()> {
-    numbers
-        .iter()
-        .try_for_each(|number| writer.write_all(&number.to_le_bytes()))
+    numbers.iter().try_for_each(|number| writer.write_all(&number.to_le_bytes()))
 }
 
 fn write_f64s(writer: &mut dyn Write, numbers: &[f64]) -> std::io::Result<()> {
-    numbers
-        .iter()
-        .try_for_each(|number| writer.write_all(&number.to_le_bytes()))
+    numbers.iter().try_for_each(|number| writer.write_all(&number.to_le_bytes()))
 }
 
 fn write_uniform(

@@ -69,9 +69,7 @@ pub(super) fn detect_open(file: File, path: &Path) -> Result<Option<FileKind>, F
 }
 
 fn is_banner(start: &[u8]) -> bool {
-    start
-        .get(..BANNER.len())
-        .is_some_and(|word| word.eq_ignore_ascii_case(BANNER))
+    start.get(..BANNER.len()).is_some_and(|word| word.eq_ignore_ascii_case(BANNER))
 }
 
 /// The error for content of no known kind.

@@ -61,11 +61,7 @@ pub fn load(paths: &[PathBuf], mut options: LoadOptions<'_>) -> Result<Loaded, F
     let (mut pieces, mut skipped, mut done) = (Vec::new(), Vec::new(), 0);
     for file in files {
         match read_any(&file.path) {
-            Ok((batch, rhs)) => pieces.push(Piece {
-                path: file.path,
-                batch,
-                rhs,
-            }),
+            Ok((batch, rhs)) => pieces.push(Piece { path: file.path, batch, rhs }),
             Err(bad) if options.skip_bad => skipped.push((file.path, bad)),
             Err(bad) => return Err(bad),
         }
@@ -96,14 +92,7 @@ pub fn load(paths: &[PathBuf], mut options: LoadOptions<'_>) -> Result<Loaded, F
         });
         parts.collect::<Vec<_>>().concat()
     });
-    Ok(Loaded {
-        batch: join(pieces)?,
-        rhs,
-        has_rhs,
-        names,
-        skipped,
-        ignored,
-    })
+    Ok(Loaded { batch: join(pieces)?, rhs, has_rhs, names, skipped, ignored })
 }
 
 /// Reads one file of any known kind; right-hand sides only from `.batch` files.
@@ -140,10 +129,7 @@ impl Listing {
         if metadata.is_dir() {
             return self.add_folder(path);
         }
-        self.files.push(Listed {
-            path: path.to_owned(),
-            bytes: metadata.len(),
-        });
+        self.files.push(Listed { path: path.to_owned(), bytes: metadata.len() });
         Ok(())
     }
 
@@ -184,9 +170,7 @@ impl Listing {
 
 fn has_known_ending(name: &OsStr) -> bool {
     let name = name.to_string_lossy().to_ascii_lowercase();
-    [".mtx", ".mtx.gz", ".npz", ".batch"]
-        .iter()
-        .any(|ending| name.ends_with(ending))
+    [".mtx", ".mtx.gz", ".npz", ".batch"].iter().any(|ending| name.ends_with(ending))
 }
 
 /// The content of one file.

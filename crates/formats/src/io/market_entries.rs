@@ -17,12 +17,7 @@ pub(super) struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     /// At the begin of a block.
     pub(super) fn new(block: &'a [u8]) -> Self {
-        Self {
-            bytes: block,
-            at: 0,
-            line_start: 0,
-            lines: 0,
-        }
+        Self { bytes: block, at: 0, line_start: 0, lines: 0 }
     }
 
     /// Where the line begins that the cursor is in, and how many lines are before it.

@@ -54,18 +54,11 @@ fn write_text(
     content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), FormatError> {
     atomic_write(path, |writer| {
-        let written = if path
-            .extension()
-            .is_some_and(|e| e.eq_ignore_ascii_case("gz"))
-        {
+        let written = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz")) {
             let encoder = GzEncoder::new(writer, Compression::default());
             let mut buffered = io::BufWriter::new(encoder);
             content(&mut buffered)
-                .and_then(|()| {
-                    buffered
-                        .into_inner()
-                        .map_err(io::IntoInnerError::into_error)
-                })
+                .and_then(|()| buffered.into_inner().map_err(io::IntoInnerError::into_error))
                 .and_then(|encoder| encoder.finish().map(drop))
         } else {
             content(writer)

@@ -48,9 +48,7 @@ pub fn read_matrix_market(path: impl AsRef<Path>) -> Result<Csr<f64>, FormatErro
 /// As [`read_matrix_market`].
 pub fn read_matrix_market_from(reader: impl Read, path: &Path) -> Result<Csr<f64>, FormatError> {
     let (size, symmetry, triplets) = read_any(reader, path)?;
-    triplets
-        .into_csr(size.nrows, size.ncols, symmetry)
-        .map_err(super::source::in_file(path))
+    triplets.into_csr(size.nrows, size.ncols, symmetry).map_err(super::source::in_file(path))
 }
 
 /// Reads a Matrix Market file of either kind as a dense matrix, for right-hand sides: an array
@@ -97,11 +95,7 @@ pub fn read_dense_from(reader: impl Read, path: &Path) -> Result<Dense, FormatEr
             add(col, row, if negated { -value } else { value });
         }
     }
-    Ok(Dense {
-        nrows,
-        ncols,
-        values,
-    })
+    Ok(Dense { nrows, ncols, values })
 }
 
 /// Reads a vector: a Matrix Market file with one column.

@@ -27,10 +27,7 @@ impl From<io::Error> for NpyError {
 }
 
 fn wrong<T>(expected: impl Into<String>, found: impl Into<String>) -> Result<T, NpyError> {
-    Err(NpyError::Header {
-        expected: expected.into(),
-        found: found.into(),
-    })
+    Err(NpyError::Header { expected: expected.into(), found: found.into() })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,11 +79,7 @@ impl<R: Read> Array<R> {
         }
         let mut header = vec![0; length];
         reader.read_exact(&mut header)?;
-        let Header {
-            descr,
-            fortran_order,
-            shape,
-        } = Header::parse(&header)?;
+        let Header { descr, fortran_order, shape } = Header::parse(&header)?;
         if fortran_order && shape.len() > 1 {
             return wrong("a C-ordered array", "Fortran order");
         }
@@ -97,12 +90,7 @@ impl<R: Read> Array<R> {
         let Some(count) = count else {
             return wrong("a size that can be addressed", format!("shape {shape:?}"));
         };
-        Ok(Self {
-            reader,
-            dtype: DType::parse(&descr)?,
-            descr,
-            count,
-        })
+        Ok(Self { reader, dtype: DType::parse(&descr)?, descr, count })
     }
 
     /// The data as f64: floats, integers and booleans, each rounded to nearest.
@@ -304,11 +292,7 @@ impl Header {
                 None => return None,
             }
         }
-        Some(Self {
-            descr: descr?,
-            fortran_order: order?,
-            shape: shape?,
-        })
+        Some(Self { descr: descr?, fortran_order: order?, shape: shape? })
     }
 }
 

@@ -117,11 +117,7 @@ struct Archive<'p, R> {
 impl<'p, R: Read + Seek> Archive<'p, R> {
     fn new(reader: R, path: &'p Path) -> Result<Self, FormatError> {
         match ZipArchive::new(reader) {
-            Ok(zip) => Ok(Self {
-                zip,
-                path,
-                bytes: 0,
-            }),
+            Ok(zip) => Ok(Self { zip, path, bytes: 0 }),
             Err(error) => Err(zip_error(path, "archive", error)),
         }
     }
@@ -136,12 +132,7 @@ impl<'p, R: Read + Seek> Archive<'p, R> {
         let file = match self.zip.by_name(&format!("{name}.npy")) {
             Ok(file) => file,
             Err(ZipError::FileNotFound) => {
-                return Err(binary(
-                    path,
-                    "archive",
-                    format!("an array `{name}`"),
-                    "none",
-                ));
+                return Err(binary(path, "archive", format!("an array `{name}`"), "none"));
             }
             Err(other) => return Err(zip_error(path, name, other)),
         };
@@ -191,12 +182,7 @@ fn local(what: &'static str, indices: &[i64], limit: usize) -> Result<Vec<i32>, 
         if (0..limit as i64).contains(&found) {
             Ok(found as i32)
         } else {
-            Err(FormatError::IndexOutOfRange {
-                what,
-                position,
-                found,
-                limit,
-            })
+            Err(FormatError::IndexOutOfRange { what, position, found, limit })
         }
     });
     checked.collect()

@@ -66,10 +66,7 @@ pub fn write_arrays(
             path: path.to_owned(),
         };
         content(&mut npz)?;
-        npz.zip
-            .finish()
-            .map(drop)
-            .map_err(|error| io_error(path)(error.into()))
+        npz.zip.finish().map(drop).map_err(|error| io_error(path)(error.into()))
     })
 }
 

@@ -27,9 +27,7 @@ fn digits(bytes: &[u8], mut at: usize, mut value: u64) -> (u64, usize) {
         let pairs = low.wrapping_mul(10).wrapping_add(low >> 8);
         let first = (pairs & 0x0000_00ff_0000_00ff).wrapping_mul(0x000f_4240_0000_0064);
         let second = ((pairs >> 16) & 0x0000_00ff_0000_00ff).wrapping_mul(0x0000_2710_0000_0001);
-        value = value
-            .wrapping_mul(100_000_000)
-            .wrapping_add(first.wrapping_add(second) >> 32);
+        value = value.wrapping_mul(100_000_000).wrapping_add(first.wrapping_add(second) >> 32);
         at += 8;
     }
     loop {
@@ -118,11 +116,7 @@ pub(super) fn fast(bytes: &[u8], start: usize) -> Option<(f64, usize)> {
     }
     let integer = mantissa as f64;
     let power = EXACT_POWERS.get(exponent.unsigned_abs() as usize)?;
-    let value = if exponent < 0 {
-        integer / power
-    } else {
-        integer * power
-    };
+    let value = if exponent < 0 { integer / power } else { integer * power };
     Some((if negative { -value } else { value }, at))
 }
 
@@ -202,9 +196,7 @@ mod tests {
 
     #[test]
     fn other_text_is_no_number() {
-        for text in [
-            "", "-", ".", "e5", "1e", "1e+", "1d5", "0x1", "1_0", "+-1", "--1", "1.2.3",
-        ] {
+        for text in ["", "-", ".", "e5", "1e", "1e+", "1d5", "0x1", "1_0", "+-1", "--1", "1.2.3"] {
             assert_eq!(both(text), None, "{text}");
         }
         assert_eq!(slow(b"1e400"), Err(NoValue::Overflow));

@@ -13,18 +13,12 @@ pub(crate) const COUNT_PER_BYTE: u128 = 64;
 
 /// Attaches a path to an error of the operating system.
 pub(crate) fn io_error(path: &Path) -> impl Fn(io::Error) -> FormatError + '_ {
-    move |source| FormatError::Io {
-        path: path.to_owned(),
-        source,
-    }
+    move |source| FormatError::Io { path: path.to_owned(), source }
 }
 
 /// Attaches a path to an error of this crate.
 pub(crate) fn in_file(path: &Path) -> impl Fn(FormatError) -> FormatError + '_ {
-    move |source| FormatError::InFile {
-        path: path.to_owned(),
-        source: Box::new(source),
-    }
+    move |source| FormatError::InFile { path: path.to_owned(), source: Box::new(source) }
 }
 
 /// Opens a regular file and tells its length. Folders, pipes and devices are refused: their
@@ -32,15 +26,9 @@ pub(crate) fn in_file(path: &Path) -> impl Fn(FormatError) -> FormatError + '_ {
 pub(crate) fn open(path: &Path) -> Result<(File, u64), FormatError> {
     let metadata = std::fs::metadata(path).map_err(io_error(path))?;
     if !metadata.is_file() {
-        let what = if metadata.is_dir() {
-            "is a folder, expected a file"
-        } else {
-            "is no regular file"
-        };
-        return Err(io_error(path)(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            what,
-        )));
+        let what =
+            if metadata.is_dir() { "is a folder, expected a file" } else { "is no regular file" };
+        return Err(io_error(path)(io::Error::new(io::ErrorKind::InvalidInput, what)));
     }
     let file = File::open(path).map_err(io_error(path))?;
     Ok((file, metadata.len()))

@@ -104,23 +104,14 @@ impl<'p, R: Read> Lines<'p, R> {
             return Ok(None);
         }
         let block = self.block();
-        let length = block
-            .iter()
-            .position(|&b| b == b'\n')
-            .expect("a block ends with a line feed");
+        let length = block.iter().position(|&b| b == b'\n').expect("a block ends with a line feed");
         let line = &block[..length];
         Ok(Some((line.strip_suffix(b"\r").unwrap_or(line), length + 1)))
     }
 
     /// An error in the first line not taken.
     pub(super) fn error(&self, column: u64, expected: String, found: String) -> FormatError {
-        FormatError::Parse {
-            path: self.path.to_owned(),
-            line: self.line,
-            column,
-            expected,
-            found,
-        }
+        FormatError::Parse { path: self.path.to_owned(), line: self.line, column, expected, found }
     }
 }
 
@@ -146,10 +137,6 @@ pub(super) struct Fault {
 
 impl Fault {
     pub(super) fn new(column: usize, expected: String, found: String) -> Self {
-        Self {
-            column: column as u64,
-            expected,
-            found,
-        }
+        Self { column: column as u64, expected, found }
     }
 }

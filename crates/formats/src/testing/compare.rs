@@ -41,10 +41,7 @@ pub fn spmv_error<T: Scalar>(
 ) -> Option<(usize, String)> {
     let rows = a.pattern().nrows();
     if found.len() != rows {
-        return Some((
-            found.len(),
-            format!("{} rows, expected {rows}", found.len()),
-        ));
+        return Some((found.len(), format!("{} rows, expected {rows}", found.len())));
     }
     let (expected, scale) = spmv_exact(a, x);
     for row in 0..rows {
@@ -104,10 +101,7 @@ mod tests {
     fn empty_rows_are_exactly_zero() {
         let found = [0.5, 1e-300, 0.6];
 
-        assert_eq!(
-            spmv_error(matrix().view(), &[0.1, 0.2], &found).unwrap().0,
-            1
-        );
+        assert_eq!(spmv_error(matrix().view(), &[0.1, 0.2], &found).unwrap().0, 1);
     }
 
     #[test]
@@ -117,16 +111,8 @@ mod tests {
         assert_eq!(spmv_error(a.view(), &[1.0, inf], &[inf, 0.0, inf]), None);
         assert_eq!(spmv_error(a.view(), &[-inf, inf], &[nan, 0.0, inf]), None);
         assert_eq!(spmv_error(a.view(), &[1.0, nan], &[nan, 0.0, nan]), None);
-        for wrong in [
-            [inf, nan, inf],
-            [nan, 0.0, inf],
-            [-inf, 0.0, inf],
-            [1.0, 0.0, inf],
-        ] {
-            assert!(
-                spmv_error(a.view(), &[1.0, inf], &wrong).is_some(),
-                "{wrong:?}"
-            );
+        for wrong in [[inf, nan, inf], [nan, 0.0, inf], [-inf, 0.0, inf], [1.0, 0.0, inf]] {
+            assert!(spmv_error(a.view(), &[1.0, inf], &wrong).is_some(), "{wrong:?}");
         }
     }
 

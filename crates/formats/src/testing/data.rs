@@ -70,9 +70,5 @@ pub fn read_xref(path: impl AsRef<Path>) -> Result<Reference, FormatError> {
     }
     let mut x = Vec::with_capacity(count as usize);
     read_array(&mut reader, count as usize, &mut x, f64::from_le_bytes).map_err(io_error(path))?;
-    Ok(Reference {
-        nitems: sizes[0] as usize,
-        nrows: sizes[1] as usize,
-        x,
-    })
+    Ok(Reference { nitems: sizes[0] as usize, nrows: sizes[1] as usize, x })
 }

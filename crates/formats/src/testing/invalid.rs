@@ -33,11 +33,7 @@ fn row<V>(
     result: Result<V, FormatError>,
     expected: &'static str,
 ) -> InvalidInput {
-    InvalidInput {
-        name,
-        result: result.map(|_| ()),
-        expected,
-    }
+    InvalidInput { name, result: result.map(|_| ()), expected }
 }
 
 const HUGE: usize = 1 << 31;
@@ -62,11 +58,7 @@ fn csr() -> Vec<InvalidInput> {
             new(2, 2, &[0, 1], &[0]),
             "row_ptr has 2 entries, expected 3",
         ),
-        row(
-            "csr 2: row_ptr starts late",
-            new(1, 2, &[1, 1], &[0]),
-            "row_ptr[0] is 1, expected 0",
-        ),
+        row("csr 2: row_ptr starts late", new(1, 2, &[1, 1], &[0]), "row_ptr[0] is 1, expected 0"),
         row(
             "csr 2: row_ptr decreases",
             new(2, 2, &[0, 2, 1], &[0, 1]),
@@ -120,16 +112,8 @@ fn coo() -> Vec<InvalidInput> {
             CooPattern::try_new(HUGE, 1, vec![], vec![]),
             "nrows is 2147483648, the largest supported is 2147483647",
         ),
-        row(
-            "coo 2: row_idx too short",
-            new(&[0], &[0, 1]),
-            "row_idx has 1 entries, expected 2",
-        ),
-        row(
-            "coo 2: row too large",
-            new(&[2], &[0]),
-            "row_idx[0] is 2, expected an index in 0..2",
-        ),
+        row("coo 2: row_idx too short", new(&[0], &[0, 1]), "row_idx has 1 entries, expected 2"),
+        row("coo 2: row too large", new(&[2], &[0]), "row_idx[0] is 2, expected an index in 0..2"),
         row(
             "coo 2: column negative",
             new(&[1], &[-1]),
@@ -166,16 +150,8 @@ fn ell() -> Vec<InvalidInput> {
             EllPattern::try_new(1 << 20, 3, 1 << 20, vec![]),
             "stored_len is 1099511627776, the largest supported is 2147483647",
         ),
-        row(
-            "ell 2: col_idx too short",
-            new(2, &[0]),
-            "col_idx has 1 entries, expected 2",
-        ),
-        row(
-            "ell 2: column too large",
-            new(1, &[3]),
-            "col_idx[0] is 3, expected an index in 0..3",
-        ),
+        row("ell 2: col_idx too short", new(2, &[0]), "col_idx has 1 entries, expected 2"),
+        row("ell 2: column too large", new(1, &[3]), "col_idx[0] is 3, expected an index in 0..3"),
         row(
             "ell 2: column below the padding",
             new(1, &[-2]),
@@ -238,10 +214,7 @@ fn dia() -> Vec<InvalidInput> {
 fn hyb() -> Vec<InvalidInput> {
     let new = |ell: &[i32], coo_rows: usize, coo_cols: usize, col: i32| {
         let ell = EllPattern::try_new(1, 3, ell.len(), ell.to_vec())?;
-        HybPattern::try_new(
-            ell,
-            CooPattern::try_new(coo_rows, coo_cols, vec![0], vec![col])?,
-        )
+        HybPattern::try_new(ell, CooPattern::try_new(coo_rows, coo_cols, vec![0], vec![col])?)
     };
     vec![
         row(
@@ -269,14 +242,7 @@ fn hyb() -> Vec<InvalidInput> {
 
 fn sellp() -> Vec<InvalidInput> {
     let new = |(b, t), slice_ptr: &[i32], row_perm: &[i32], col_idx: &[i32]| {
-        SellPPattern::try_new(
-            2,
-            b,
-            t,
-            slice_ptr.to_vec(),
-            row_perm.to_vec(),
-            col_idx.to_vec(),
-        )
+        SellPPattern::try_new(2, b, t, slice_ptr.to_vec(), row_perm.to_vec(), col_idx.to_vec())
     };
     vec![
         row(
@@ -345,14 +311,7 @@ fn batches() -> Vec<InvalidInput> {
     let ragged = |nrows: &[usize], nnz: &[usize], row_ptr: &[i32], col_idx: &[i32]| {
         let ncols = vec![2; nrows.len()];
         let values = vec![1.0; col_idx.len()];
-        RaggedCsr::try_new(
-            nrows,
-            &ncols,
-            nnz,
-            row_ptr.to_vec(),
-            col_idx.to_vec(),
-            values,
-        )
+        RaggedCsr::try_new(nrows, &ncols, nnz, row_ptr.to_vec(), col_idx.to_vec(), values)
     };
     vec![
         row(
@@ -414,9 +373,7 @@ mod tests {
     fn every_variant_of_validation_is_in_the_table() {
         let table = invalid_inputs();
         let has = |accepts: fn(&FormatError) -> bool| {
-            table
-                .iter()
-                .any(|input| input.result.as_ref().is_err_and(accepts))
+            table.iter().any(|input| input.result.as_ref().is_err_and(accepts))
         };
 
         assert!(has(|e| matches!(e, FormatError::Length { .. })));

@@ -71,10 +71,7 @@ pub fn square_csr_integers<T: Scalar>(max_rows: usize) -> impl Strategy<Value = 
 /// Matrices of any shape (see [`csr_parts`]) with values of any kind and size: normal, subnormal,
 /// zeros of both signs, infinities, NaN of any payload.
 pub fn csr_reals(max_rows: usize, max_cols: usize) -> impl Strategy<Value = Csr<f64>> {
-    csr(
-        csr_parts(max_rows, max_cols),
-        any::<u64>().prop_map(f64::from_bits).boxed(),
-    )
+    csr(csr_parts(max_rows, max_cols), any::<u64>().prop_map(f64::from_bits).boxed())
 }
 
 /// Vectors of `len` integers in -8..=8.
@@ -84,8 +81,5 @@ pub fn integer_vector<T: Scalar>(len: usize) -> impl Strategy<Value = Vec<T>> {
 
 /// `len` numbers uniform in [-1, 1), the same for the same seed.
 pub fn random_vector<T: Scalar>(len: usize, seed: u64) -> Vec<T> {
-    rng::vector(seed, len)
-        .into_iter()
-        .map(T::from_f64)
-        .collect()
+    rng::vector(seed, len).into_iter().map(T::from_f64).collect()
 }

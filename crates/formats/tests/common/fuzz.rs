@@ -82,10 +82,7 @@ pub(crate) fn run(
     }
     bolero::check!()
         .with_test_time(Duration::from_secs(2))
-        .with_generator((
-            produce::<u8>(),
-            produce::<Vec<Mutation>>().with().len(1usize..5),
-        ))
+        .with_generator((produce::<u8>(), produce::<Vec<Mutation>>().with().len(1usize..5)))
         .for_each(|(seed, mutations): &(u8, Vec<Mutation>)| {
             let mut bytes = seeds[usize::from(*seed) % seeds.len()].clone();
             for &mutation in mutations {

@@ -23,11 +23,7 @@ impl<T: CpuScalar> SolveBackend<T> for CpuBackend {
     }
 
     fn device(&self) -> String {
-        format!(
-            "{} threads, {}",
-            rayon::current_num_threads(),
-            Isa::best().name()
-        )
+        format!("{} threads, {}", rayon::current_num_threads(), Isa::best().name())
     }
 
     fn analyse(
@@ -53,11 +49,7 @@ struct Lanes {
 
 impl<T: CpuScalar> AnalysedSolve<T> for Lanes {
     fn kernel(&self) -> String {
-        let kind = if self.method == LaneMethod::Lu {
-            "lanes-lu"
-        } else {
-            "lanes"
-        };
+        let kind = if self.method == LaneMethod::Lu { "lanes-lu" } else { "lanes" };
         format!("{kind} {} x {}", self.plan.isa().name(), self.plan.lanes())
     }
 
@@ -118,21 +110,13 @@ fn pivoting<T: CpuScalar>(
     let pattern = batch.pattern(item);
     let mut values = Vec::new();
     batch.copy_values(item, &mut values);
-    let view = System {
-        number: system,
-        pattern,
-        values: &values,
-        b,
-        criteria,
-    };
+    let view = System { number: system, pattern, values: &values, b, criteria };
     let mut r = vec![T::ZERO; b.len()];
     let entry = view.enter(x, &mut r);
     if let Some(status) = entry.status {
         return entry.outcome(status, criteria.history);
     }
-    if analysed
-        .as_ref()
-        .is_none_or(|a| sparsebatch_formats::Pattern::view(a.pattern()) != pattern)
+    if analysed.as_ref().is_none_or(|a| sparsebatch_formats::Pattern::view(a.pattern()) != pattern)
     {
         *analysed = PivotingLu::try_new(pattern).ok();
     }
@@ -235,14 +219,7 @@ impl<'a, T: CpuScalar> CpuPrimitives<'a, T> {
             })
             .unzip();
         let product_time = Duration::ZERO;
-        let this = Self {
-            plan,
-            offsets,
-            nrhs,
-            preconditioners,
-            products: 0,
-            product_time,
-        };
+        let this = Self { plan, offsets, nrhs, preconditioners, products: 0, product_time };
         (this, failed)
     }
 
@@ -254,8 +231,8 @@ impl<'a, T: CpuScalar> CpuPrimitives<'a, T> {
     fn parts<'v>(&self, mask: &[bool], v: &'v mut [T]) -> Vec<(usize, &'v mut [T])> {
         let mut rest = v;
         let mut parts = Vec::with_capacity(self.systems());
-        for system in 0..self.systems() {
-            let (part, after) = rest.split_at_mut(self.offsets[system + 1] - self.offsets[system]);
+        for (system, ends) in self.offsets.windows(2).enumerate() {
+            let (part, after) = rest.split_at_mut(ends[1] - ends[0]);
             rest = after;
             if mask[system] {
                 parts.push((system, part));
@@ -279,12 +256,9 @@ impl<T: CpuScalar> Primitives<T> for CpuPrimitives<'_, T> {
     }
 
     fn dot(&self, mask: &[bool], a: &[T], b: &[T], out: &mut [T]) {
-        out.par_iter_mut()
-            .enumerate()
-            .filter(|(system, _)| mask[*system])
-            .for_each(|(system, out)| {
-                *out = lanes::dot(self.part(system, a), self.part(system, b))
-            });
+        out.par_iter_mut().enumerate().filter(|(system, _)| mask[*system]).for_each(
+            |(system, out)| *out = lanes::dot(self.part(system, a), self.part(system, b)),
+        );
     }
 
     fn axpby(&self, mask: &[bool], alpha: &[T], x: &[T], beta: &[T], y: &mut [T]) {
@@ -298,9 +272,7 @@ impl<T: CpuScalar> Primitives<T> for CpuPrimitives<'_, T> {
 
     fn copy(&self, mask: &[bool], x: &[T], y: &mut [T]) {
         let parts = self.parts(mask, y);
-        parts
-            .into_par_iter()
-            .for_each(|(system, y)| y.copy_from_slice(self.part(system, x)));
+        parts.into_par_iter().for_each(|(system, y)| y.copy_from_slice(self.part(system, x)));
     }
 
     fn precondition(&mut self, mask: &[bool], r: &[T], z: &mut [T]) {
@@ -310,16 +282,13 @@ impl<T: CpuScalar> Primitives<T> for CpuPrimitives<'_, T> {
             parts[system / self.nrhs].push((system, part));
         }
         let offsets = &self.offsets;
-        self.preconditioners
-            .par_iter_mut()
-            .zip(parts)
-            .for_each(|(preconditioner, parts)| {
-                let Some(preconditioner) = preconditioner else {
-                    return;
-                };
-                for (system, z) in parts {
-                    preconditioner.apply(&r[offsets[system]..offsets[system + 1]], z);
-                }
-            });
+        self.preconditioners.par_iter_mut().zip(parts).for_each(|(preconditioner, parts)| {
+            let Some(preconditioner) = preconditioner else {
+                return;
+            };
+            for (system, z) in parts {
+                preconditioner.apply(&r[offsets[system]..offsets[system + 1]], z);
+            }
+        });
     }
 }

@@ -1,0 +1,298 @@
+//! Everything that solves a batch in the solver bench: ours, and a user's other choices.
+//!
+//! What an application prepares once per pattern is prepared outside the timed call, for all
+//! alike: analysis, symbolic factors, index arrays, the peers' matrix objects.
+
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::cholesky::llt::factor::LltRegularization;
+use faer::matrix_free::conjugate_gradient::{
+    CgParams, conjugate_gradient, conjugate_gradient_scratch,
+};
+use faer::matrix_free::{IdentityPrecond, InitialGuessStatus};
+use faer::sparse::linalg::cholesky::{SymmetricOrdering, factorize_symbolic_cholesky};
+use faer::sparse::{SparseColMatRef, SymbolicSparseColMatRef};
+use faer::{ColMut, ColRef, Conj, Par, Side};
+use rayon::prelude::*;
+use sparsebatch_formats::generate::Family;
+use sparsebatch_solvers::{BatchSolver, Method, Preconditioner, SolveOptions};
+
+use crate::scalar_krylov::{ScalarCsr, Vectors, dot, threshold};
+use crate::solve_case::{MAX_ITERS, REL_TOL, SolveCase};
+use crate::thomas;
+
+/// Systems that a thread takes at a time: small against the batch, large against its overhead.
+const SYSTEMS_PER_TASK: usize = 32;
+
+/// Solves all systems into x, 0 on entry; returns the iterations of all systems together.
+type Solve<'a> = Box<dyn FnMut(&mut [f64]) -> usize + 'a>;
+
+/// One way to solve a batch.
+pub(crate) struct Peer<'a> {
+    /// `sparsebatch`, or who wrote the inner loop.
+    pub(crate) library: &'static str,
+    /// The method's variant.
+    pub(crate) configuration: &'static str,
+    /// `cg`, `bicgstab`, `lu`, `cholesky`, `thomas`.
+    pub(crate) operation: &'static str,
+    /// Whether the method recomputes `b - A x` before it says converged.
+    pub(crate) verifies: bool,
+    /// The call that is timed.
+    pub(crate) solve: Solve<'a>,
+}
+
+impl Peer<'_> {
+    /// What tells the peers of one case apart.
+    pub(crate) fn label(&self) -> String {
+        format!("{} {}", self.library, self.operation)
+    }
+
+    pub(crate) fn is_direct(&self) -> bool {
+        !matches!(self.operation, "cg" | "bicgstab")
+    }
+}
+
+/// Everything that is measured on a case, ours first.
+pub(crate) fn peers(case: &SolveCase) -> Vec<Peer<'_>> {
+    if case.family == Family::Rand9 {
+        return vec![ours(case, Method::BiCgStab), scalar(case, "bicgstab")];
+    }
+    let mut peers = vec![
+        ours(case, Method::Cg),
+        sprs_cg(case),
+        faer_cg(case),
+        scalar(case, "cg"),
+        faer_cholesky(case),
+        ours(case, Method::Lu),
+    ];
+    if case.family == Family::Tri {
+        peers.push(thomas(case));
+    }
+    peers
+}
+
+/// `solve(workspace, item, b, x)` for every system, on all cores; the sum of what it returns.
+fn rayon_over<W>(
+    case: &SolveCase,
+    x: &mut [f64],
+    workspace: impl Fn() -> W + Send + Sync,
+    solve: impl Fn(&mut W, usize, &[f64], &mut [f64]) -> usize + Send + Sync,
+) -> usize {
+    let n = case.nrows();
+    x.par_chunks_exact_mut(n)
+        .zip(case.rhs.par_chunks_exact(n))
+        .enumerate()
+        .with_min_len(SYSTEMS_PER_TASK)
+        .map_init(workspace, |workspace, (item, (x, b))| solve(workspace, item, b, x))
+        .sum()
+}
+
+/// The values of one system.
+fn values(case: &SolveCase, item: usize) -> &[f64] {
+    let nnz = case.nnz();
+    &case.values()[item * nnz..(item + 1) * nnz]
+}
+
+/// The fused solver, analysed before; values are transposed into lanes within the call.
+fn ours(case: &SolveCase, method: Method) -> Peer<'_> {
+    let options = SolveOptions {
+        method,
+        preconditioner: Preconditioner::None,
+        rel_tol: Some(REL_TOL),
+        max_iters: MAX_ITERS as u32,
+        ..SolveOptions::default()
+    };
+    let mut solver = BatchSolver::new(&case.batch, &options).expect("the batch is square");
+    let configuration = match method {
+        Method::Lu => "shared symbolic, one refinement",
+        _ => "fused",
+    };
+    Peer {
+        library: "sparsebatch",
+        configuration,
+        operation: method.name(),
+        verifies: true,
+        solve: Box::new(move |x| {
+            let report = solver.solve(&case.batch, &case.rhs, x).expect("sizes fit");
+            let iterations = report.systems.iter().map(|s| s.outcome.iterations as usize);
+            iterations.sum()
+        }),
+    }
+}
+
+/// The tuned scalar loops of [`crate::scalar_krylov`].
+fn scalar<'a>(case: &'a SolveCase, operation: &'static str) -> Peer<'a> {
+    let csr = ScalarCsr::new(case.wide_indices());
+    let n = case.nrows();
+    let method = match operation {
+        "cg" => ScalarCsr::cg,
+        _ => ScalarCsr::bicgstab,
+    };
+    Peer {
+        library: "scalar CSR",
+        configuration: "tuned loops, rayon over systems",
+        operation,
+        verifies: false,
+        solve: Box::new(move |x| {
+            rayon_over(
+                case,
+                x,
+                || Vectors::new(n),
+                |vectors, item, b, x| method(&csr, values(case, item), b, x, vectors),
+            )
+        }),
+    }
+}
+
+/// CG over sprs products. Vectors belong to the thread; their operations are one pass each, dot
+/// products in four partial sums.
+fn sprs_cg(case: &SolveCase) -> Peer<'_> {
+    let n = case.nrows();
+    let (starts, columns) = case.wide_indices();
+    let matrices: Vec<sprs::CsMatView<'_, f64>> = (0..case.nitems)
+        .map(|item| sprs::CsMatView::new((n, n), starts, columns, values(case, item)))
+        .collect();
+    let solve = move |v: &mut [Vec<f64>; 3], item: usize, b: &[f64], x: &mut [f64]| {
+        let [r, p, ap] = v;
+        let threshold = threshold(b);
+        r.copy_from_slice(b);
+        p.copy_from_slice(b);
+        let mut rho = dot(r, r);
+        for iteration in 1..=MAX_ITERS {
+            ap.fill(0.0);
+            sprs::prod::mul_acc_mat_vec_csr(matrices[item].view(), &p[..], &mut ap[..]);
+            let alpha = rho / dot(p, ap);
+            x.iter_mut().zip(&*p).for_each(|(x, p)| *x += alpha * p);
+            r.iter_mut().zip(&*ap).for_each(|(r, ap)| *r -= alpha * ap);
+            let next = dot(r, r);
+            if next <= threshold {
+                return iteration;
+            }
+            let beta = next / rho;
+            rho = next;
+            p.iter_mut().zip(&*r).for_each(|(p, r)| *p = r + beta * *p);
+        }
+        MAX_ITERS
+    };
+    Peer {
+        library: "sprs",
+        configuration: "CG over its products, rayon over systems",
+        operation: "cg",
+        verifies: false,
+        solve: Box::new(move |x| {
+            rayon_over(case, x, || [vec![0.0; n], vec![0.0; n], vec![0.0; n]], &solve)
+        }),
+    }
+}
+
+/// faer's own CG over its products in CSC, faer's first format (a symmetric matrix in CSR is the
+/// same arrays in CSC); the workspace is the thread's.
+fn faer_cg(case: &SolveCase) -> Peer<'_> {
+    let n = case.nrows();
+    let (starts, rows) = case.wide_indices();
+    let pattern = SymbolicSparseColMatRef::new_checked(n, n, starts, None, rows);
+    let params = CgParams {
+        // `Zero` leaves the first residual uninitialised in faer 0.24.4.
+        initial_guess: InitialGuessStatus::MaybeNonZero,
+        rel_tolerance: REL_TOL,
+        abs_tolerance: 0.0,
+        max_iters: MAX_ITERS,
+        ..CgParams::default()
+    };
+    let solve = move |memory: &mut Option<MemBuffer>, item: usize, b: &[f64], x: &mut [f64]| {
+        let a = SparseColMatRef::new(pattern, values(case, item));
+        let identity = IdentityPrecond { dim: n };
+        let memory = memory.get_or_insert_with(|| {
+            MemBuffer::new(conjugate_gradient_scratch(identity, a, 1, Par::Seq))
+        });
+        let solved = conjugate_gradient(
+            ColMut::from_slice_mut(x).as_mat_mut(),
+            identity,
+            a,
+            ColRef::from_slice(b).as_mat(),
+            params,
+            |_| {},
+            Par::Seq,
+            MemStack::new(memory),
+        );
+        solved.map_or(MAX_ITERS, |info| info.iter_count)
+    };
+    Peer {
+        library: "faer",
+        configuration: "conjugate_gradient, rayon over systems",
+        operation: "cg",
+        verifies: false,
+        solve: Box::new(move |x| rayon_over(case, x, || None, solve)),
+    }
+}
+
+/// faer's sparse Cholesky, minimum-degree order and symbolic factor shared by all systems.
+fn faer_cholesky(case: &SolveCase) -> Peer<'_> {
+    let n = case.nrows();
+    let (starts, rows) = case.wide_indices();
+    let pattern = SymbolicSparseColMatRef::new_checked(n, n, starts, None, rows);
+    let symbolic = factorize_symbolic_cholesky(
+        pattern,
+        Side::Lower,
+        SymmetricOrdering::Amd,
+        Default::default(),
+    )
+    .expect("the factor fits in memory");
+    let scratch = symbolic
+        .factorize_numeric_llt_scratch::<f64>(Par::Seq, Default::default())
+        .or(symbolic.solve_in_place_scratch::<f64>(1, Par::Seq));
+    let workspace = {
+        let len = symbolic.len_val();
+        move || (vec![0.0; len], MemBuffer::new(scratch))
+    };
+    let solve = move |(factor, memory): &mut (Vec<f64>, MemBuffer),
+                      item: usize,
+                      b: &[f64],
+                      x: &mut [f64]| {
+        let a = SparseColMatRef::new(pattern, values(case, item));
+        let llt = symbolic
+            .factorize_numeric_llt(
+                factor,
+                a,
+                Side::Lower,
+                LltRegularization::default(),
+                Par::Seq,
+                MemStack::new(memory),
+                Default::default(),
+            )
+            .expect("the matrices are positive definite");
+        x.copy_from_slice(b);
+        let x = ColMut::from_slice_mut(x).as_mat_mut();
+        llt.solve_in_place_with_conj(Conj::No, x, Par::Seq, MemStack::new(memory));
+        0
+    };
+    Peer {
+        library: "faer",
+        configuration: "sparse Cholesky, shared symbolic",
+        operation: "cholesky",
+        verifies: false,
+        solve: Box::new(move |x| rayon_over(case, x, workspace, &solve)),
+    }
+}
+
+/// The Thomas algorithm, [`thomas::LANES`] systems side by side in plain loops.
+fn thomas(case: &SolveCase) -> Peer<'_> {
+    let (n, nnz) = (case.nrows(), case.nnz());
+    let lanes = thomas::LANES;
+    Peer {
+        library: "Thomas",
+        configuration: "interleaved plain loops",
+        operation: "thomas",
+        verifies: false,
+        solve: Box::new(move |x| {
+            x.par_chunks_mut(n * lanes)
+                .zip(case.rhs.par_chunks(n * lanes))
+                .zip(case.values().par_chunks(nnz * lanes))
+                .with_min_len(SYSTEMS_PER_TASK / lanes)
+                .for_each_init(
+                    || thomas::Workspace::new(n),
+                    |workspace, ((x, b), values)| workspace.solve(values, b, x),
+                );
+            0
+        }),
+    }
+}
