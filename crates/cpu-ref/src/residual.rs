@@ -143,13 +143,7 @@ mod tests {
         use sparsebatch_formats::Csr;
         let a = Csr::try_new(1, 3, vec![0, 3], vec![0, 1, 2], vec![-1.0, 2.0, -1.0]).unwrap();
 
-        let norm = residual(
-            a.view().pattern(),
-            a.values(),
-            &[1e32; 3],
-            &[1.0],
-            &mut [0.0],
-        );
+        let norm = residual(a.view().pattern(), a.values(), &[1e32; 3], &[1.0], &mut [0.0]);
 
         assert_eq!(norm, 1.0);
     }

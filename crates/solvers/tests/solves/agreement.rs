@@ -45,18 +45,10 @@ fn exact<T: CpuScalar>(nrows: usize, seed: u64, symmetric: bool) -> Csr<T> {
     for row in 0..nrows {
         for k in pattern.view().row(row) {
             let col = pattern.col_idx()[k] as usize;
-            let (i, j) = if symmetric {
-                (row.min(col), row.max(col))
-            } else {
-                (row, col)
-            };
+            let (i, j) = if symmetric { (row.min(col), row.max(col)) } else { (row, col) };
             let draw = draws[i * nrows + j];
             let size = [1.0, 0.5, 0.25, 0.125][(draw.abs() * 4.0) as usize % 4];
-            let value = if row == col {
-                16.0
-            } else {
-                size * draw.signum()
-            };
+            let value = if row == col { 16.0 } else { size * draw.signum() };
             values.push(T::from_f64(value));
         }
     }
@@ -67,23 +59,16 @@ fn exact<T: CpuScalar>(nrows: usize, seed: u64, symmetric: bool) -> Csr<T> {
 fn check_bits<T: CpuScalar>(matrices: &[Csr<T>], mut options: SolveOptions) {
     options.history = true;
     let batch = ragged(matrices);
-    let rows: Vec<usize> = matrices
-        .iter()
-        .flat_map(|a| std::iter::repeat_n(a.nrows(), options.nrhs))
-        .collect();
+    let rows: Vec<usize> =
+        matrices.iter().flat_map(|a| std::iter::repeat_n(a.nrows(), options.nrhs)).collect();
     let total = rows.iter().sum();
     let b: Vec<T> = random_vector(total, 77);
     let x0: Vec<T> = random_vector(total, 78);
     let criteria = options.criteria::<T>(rows.len()).unwrap();
-    let baseline = LaneOptions {
-        isa: Some(Isa::Baseline),
-        lanes: Some(4),
-    };
+    let baseline = LaneOptions { isa: Some(Isa::Baseline), lanes: Some(4) };
     let plan = LanePlan::new(&batch, lane_method(&options), baseline, None).unwrap();
     let mut x = x0.clone();
-    let outcomes = plan
-        .solve(&batch, options.nrhs, &b, &mut x, &criteria, None)
-        .unwrap();
+    let outcomes = plan.solve(&batch, options.nrhs, &b, &mut x, &criteria, None).unwrap();
     let mut start = 0;
     let fused: Vec<Bits> = outcomes
         .iter()
@@ -109,13 +94,7 @@ fn check_exact<T: CpuScalar>(nrows: usize, seed: u64) {
     for (method, preconditioner) in iterative() {
         let symmetric = method == Method::Cg || preconditioner == Preconditioner::Ic0;
         let matrices: Vec<Csr<T>> = (0..6)
-            .map(|i| {
-                exact(
-                    nrows.saturating_sub(i % 3).max(1),
-                    seed + i as u64,
-                    symmetric,
-                )
-            })
+            .map(|i| exact(nrows.saturating_sub(i % 3).max(1), seed + i as u64, symmetric))
             .collect();
         for (nrhs, order) in [(1, Order::Natural), (2, Order::MinDegree)] {
             let mut options = options(method, preconditioner);
@@ -168,10 +147,7 @@ fn engines_agree_bit_for_bit_on_a_laplacian() {
 fn products() -> Vec<SpmvOptions> {
     use FormatChoice::{Coo, Csr, Dia, Ell, Hyb, SellP};
     let mut products: Vec<SpmvOptions> = [Csr, Coo, Ell, Dia, Hyb, SellP]
-        .map(|format| SpmvOptions {
-            format,
-            ..SpmvOptions::default()
-        })
+        .map(|format| SpmvOptions { format, ..SpmvOptions::default() })
         .into();
     products.push(SpmvOptions {
         kernel: KernelChoice::CsrI,
@@ -186,14 +162,8 @@ fn check_close(name: &str, batch: &Batch<f64>, b: &[f64], options: &SolveOptions
     let fused = solve(batch, b, None, options).unwrap().report;
     assert!(fused.all_converged(), "{name}: {:?}", fused.status_counts());
     for spmv in products() {
-        let what = format!(
-            "{name} {} {:?} {:?}",
-            options.method, spmv.format, spmv.kernel
-        );
-        let composed = SolveOptions {
-            engine: Engine::Composed(spmv.clone()),
-            ..options.clone()
-        };
+        let what = format!("{name} {} {:?} {:?}", options.method, spmv.format, spmv.kernel);
+        let composed = SolveOptions { engine: Engine::Composed(spmv.clone()), ..options.clone() };
         let composed = match solve(batch, b, None, &composed) {
             Ok(solution) => solution.report,
             // Scattered matrices have no DIA.
@@ -209,21 +179,11 @@ fn check_close(name: &str, batch: &Batch<f64>, b: &[f64], options: &SolveOptions
         };
         assert_eq!(statuses(&composed), statuses(&fused), "{what}");
         let (ours, theirs) = (composed.iterations().1, fused.iterations().1);
-        assert!(
-            (ours - theirs).abs() <= 0.1 * theirs,
-            "{what}: {ours} against {theirs}"
-        );
+        assert!((ours - theirs).abs() <= 0.1 * theirs, "{what}: {ours} against {theirs}");
         assert!(composed.max_relative_residual().unwrap() <= 1e-10, "{what}");
         let cost = composed.product_cost.unwrap();
         let per_iteration = if options.method == Method::Cg { 1 } else { 2 };
-        let most = u64::from(
-            composed
-                .systems
-                .iter()
-                .map(|s| s.outcome.iterations)
-                .max()
-                .unwrap(),
-        );
+        let most = u64::from(composed.systems.iter().map(|s| s.outcome.iterations).max().unwrap());
         assert_eq!(cost.products, per_iteration * most, "{what}");
     }
 }

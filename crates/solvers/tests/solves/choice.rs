@@ -33,38 +33,14 @@ fn auto_follows_its_rule() {
     nan.values_mut()[1] = f64::NAN;
     let table = [
         ("tridiagonal", family(Family::Tri, 64), "lu"),
-        (
-            "nonsymmetric, tridiagonal",
-            tridiagonal(9, 1.0, 3.0, 0.5).into(),
-            "lu",
-        ),
+        ("nonsymmetric, tridiagonal", tridiagonal(9, 1.0, 3.0, 0.5).into(), "lu"),
         ("grid", positive, "cg"),
-        (
-            "grid with a negative diagonal entry",
-            negative.into(),
-            "bicgstab",
-        ),
-        (
-            "one value off symmetry",
-            ragged(&[one(400), nonsymmetric]),
-            "bicgstab",
-        ),
+        ("grid with a negative diagonal entry", negative.into(), "bicgstab"),
+        ("one value off symmetry", ragged(&[one(400), nonsymmetric]), "bicgstab"),
         ("NaN", nan.into(), "bicgstab"),
-        (
-            "nonsymmetric, much fill",
-            family(Family::Rand9, 144),
-            "bicgstab",
-        ),
-        (
-            "no diagonal",
-            dense(&[&[0.0, 1.0], &[1.0, 0.0]]).into(),
-            "bicgstab",
-        ),
-        (
-            "dense, positive",
-            matrix(&pattern(9, 1), Kind::Spd, 2).into(),
-            "lu",
-        ),
+        ("nonsymmetric, much fill", family(Family::Rand9, 144), "bicgstab"),
+        ("no diagonal", dense(&[&[0.0, 1.0], &[1.0, 0.0]]).into(), "bicgstab"),
+        ("dense, positive", matrix(&pattern(9, 1), Kind::Spd, 2).into(), "lu"),
     ];
     for (name, batch, expected) in table {
         let report = report(&batch, &SolveOptions::default());
@@ -72,10 +48,7 @@ fn auto_follows_its_rule() {
         assert_eq!(report.solver, expected, "{name}: {}", report.reason);
         let preconditioner = if expected == "lu" { "none" } else { "auto" };
         assert_eq!(report.preconditioner, preconditioner, "{name}");
-        assert!(
-            !report.reason.is_empty() && report.reason != "asked for",
-            "{name}"
-        );
+        assert!(!report.reason.is_empty() && report.reason != "asked for", "{name}");
         if name != "NaN" {
             assert!(report.all_converged(), "{name}: {:?}", report.systems);
         }
@@ -91,11 +64,7 @@ fn what_is_asked_for_is_done() {
         assert_eq!(report.solver, method.name());
         assert_eq!(report.reason, "asked for");
         assert_eq!((report.backend, report.format), ("cpu", "csr"));
-        let preconditioner = if method == Method::Lu {
-            "none"
-        } else {
-            "jacobi"
-        };
+        let preconditioner = if method == Method::Lu { "none" } else { "jacobi" };
         assert_eq!(report.preconditioner, preconditioner);
         assert!(report.kernel.starts_with("lanes"), "{}", report.kernel);
         assert!(report.product_cost.is_none());

@@ -29,10 +29,7 @@ fn check_honest<T: CpuScalar>(
         return;
     }
     let rounding = (2.0 + a.nrows() as f64) * eps * magnitude(a, b, x);
-    assert!(
-        (outcome.residual_norm - norm).abs() <= rounding,
-        "{what}: {outcome:?}, {norm:e}"
-    );
+    assert!((outcome.residual_norm - norm).abs() <= rounding, "{what}: {outcome:?}, {norm:e}");
     if outcome.status == Status::Converged && !outcome.accepted_by_floor {
         assert!(outcome.residual_norm <= threshold, "{what}: {outcome:?}");
         if let Some(&last) = outcome.history.last() {
@@ -45,18 +42,9 @@ fn check_honest<T: CpuScalar>(
 
 fn honest<T: CpuScalar>(nrows: usize, seed: u64) {
     let pattern = pattern(nrows, seed);
-    let kinds = [
-        Kind::Spd,
-        Kind::Dominant,
-        Kind::Slow,
-        Kind::Wild,
-        Kind::Skew,
-        Kind::Zero,
-    ];
-    let matrices: Vec<Csr<T>> = kinds
-        .iter()
-        .map(|&kind| matrix(&pattern, kind, seed ^ 3).cast())
-        .collect();
+    let kinds = [Kind::Spd, Kind::Dominant, Kind::Slow, Kind::Wild, Kind::Skew, Kind::Zero];
+    let matrices: Vec<Csr<T>> =
+        kinds.iter().map(|&kind| matrix(&pattern, kind, seed ^ 3).cast()).collect();
     let b: Vec<T> = random_vector(nrows * kinds.len(), seed ^ 4);
     let x0: Vec<T> = random_vector(nrows * kinds.len(), seed ^ 5);
     for (method, preconditioner) in iterative() {
@@ -74,11 +62,7 @@ fn honest<T: CpuScalar>(nrows: usize, seed: u64) {
                 let (b, x) = (&b[rows.clone()], &solution.x[rows.clone()]);
                 let threshold = rel_tol * outcome.rhs_norm;
                 check_honest(a, b, x, outcome, threshold, &what);
-                assert_eq!(
-                    outcome.history.len(),
-                    outcome.iterations as usize + 1,
-                    "{what}"
-                );
+                assert_eq!(outcome.history.len(), outcome.iterations as usize + 1, "{what}");
                 let first = residual_norm(a, b, &x0[rows.clone()]);
                 let rounding = 8.0 * T::EPSILON.to_f64() * magnitude(a, b, &x0[rows]);
                 assert!((outcome.history[0] - first).abs() <= rounding, "{what}");
@@ -129,10 +113,7 @@ fn tolerances_and_limits_are_each_systems_own() {
     let one: Vec<f64> = random_vector(60, 8);
     let b = one.repeat(6);
     let norm = one.iter().map(|v| v * v).sum::<f64>().sqrt();
-    for (method, preconditioner) in iterative()
-        .into_iter()
-        .filter(|m| m.1 != Preconditioner::Ic0)
-    {
+    for (method, preconditioner) in iterative().into_iter().filter(|m| m.1 != Preconditioner::Ic0) {
         for engine in engines() {
             let mut options = options(method, preconditioner);
             options.engine = engine;
@@ -148,10 +129,7 @@ fn tolerances_and_limits_are_each_systems_own() {
             for i in [0, 1, 2, 4, 5] {
                 assert_eq!(outcomes[i].status, Status::Converged, "{what} {i}");
             }
-            assert!(
-                relative(0) <= 1e-2 && relative(1) <= 1e-12 && relative(2) <= 0.1,
-                "{what}"
-            );
+            assert!(relative(0) <= 1e-2 && relative(1) <= 1e-12 && relative(2) <= 0.1, "{what}");
             let iterations = outcomes.iter().map(|o| o.iterations).collect::<Vec<_>>();
             assert_eq!(iterations[4..], [0, 0], "{what}");
             if preconditioner != Preconditioner::Ilu0 {
@@ -174,18 +152,11 @@ fn limits_per_right_hand_side_follow_the_order_of_the_systems() {
     let batch = Batch::from(uniform(&[a.clone(), a]));
     let report = solve(&batch, &b, None, &options).unwrap().report;
 
-    let iterations = report
-        .systems
-        .iter()
-        .map(|s| s.outcome.iterations)
-        .collect::<Vec<_>>();
+    let iterations = report.systems.iter().map(|s| s.outcome.iterations).collect::<Vec<_>>();
     assert_eq!(iterations[..3], [3, 5, 7]);
     assert!(iterations[3] > 7);
     assert_eq!(report.converged(), 1);
-    assert_eq!(
-        report.status_counts(),
-        [(Status::Converged, 1), (Status::MaxIterations, 3)]
-    );
+    assert_eq!(report.status_counts(), [(Status::Converged, 1), (Status::MaxIterations, 3)]);
 }
 
 #[test]
@@ -216,10 +187,7 @@ fn a_recurrence_that_runs_ahead_is_restarted() {
             values[k] *= 10f64.powf(-3.5 * (row + col) as f64 / n as f64);
         }
     }
-    let (row_ptr, col_idx) = (
-        view.pattern().row_ptr().to_vec(),
-        view.pattern().col_idx().to_vec(),
-    );
+    let (row_ptr, col_idx) = (view.pattern().row_ptr().to_vec(), view.pattern().col_idx().to_vec());
     let a = Csr::try_new(n, n, row_ptr, col_idx, values).unwrap();
     let b: Vec<f64> = random_vector(n, 21);
     for engine in engines() {
@@ -231,24 +199,11 @@ fn a_recurrence_that_runs_ahead_is_restarted() {
 
         let outcome = &solution.report.systems[0].outcome;
         let threshold = 1e-12 * outcome.rhs_norm;
-        assert!(
-            outcome.restarts > 0,
-            "{:?}",
-            (outcome.status, outcome.iterations)
-        );
-        assert!(matches!(
-            outcome.status,
-            Status::Converged | Status::Stagnated
-        ));
+        assert!(outcome.restarts > 0, "{:?}", (outcome.status, outcome.iterations));
+        assert!(matches!(outcome.status, Status::Converged | Status::Stagnated));
         check_honest(&a, &b, &solution.x, outcome, threshold, "restart");
-        let below = outcome.history[1..]
-            .iter()
-            .filter(|&&v| v <= threshold)
-            .count();
-        assert!(
-            below > outcome.restarts as usize,
-            "each restart follows a passed test"
-        );
+        let below = outcome.history[1..].iter().filter(|&&v| v <= threshold).count();
+        assert!(below > outcome.restarts as usize, "each restart follows a passed test");
     }
 }
 
@@ -281,16 +236,14 @@ fn the_rounding_floor_accepts_what_no_vector_does_better() {
 
 #[test]
 fn single_precision_solves_to_its_own_tolerance() {
-    for (family, nrows, method) in [
-        (Family::Tri, 64, Method::Cg),
-        (Family::Rand9, 54, Method::BiCgStab),
-    ] {
+    for (family, nrows, method) in
+        [(Family::Tri, 64, Method::Cg), (Family::Rand9, 54, Method::BiCgStab)]
+    {
         let generated = Problem::new(family, nrows).unwrap().batch(50).unwrap();
         let (batch, b) = (generated.batch.cast::<f32>(), cast::<f32>(&generated.rhs));
 
-        let report = solve(&batch, &b, None, &options(method, Preconditioner::Jacobi))
-            .unwrap()
-            .report;
+        let report =
+            solve(&batch, &b, None, &options(method, Preconditioner::Jacobi)).unwrap().report;
 
         assert!(report.all_converged());
         assert!(report.max_relative_residual().unwrap() <= 1e-5);

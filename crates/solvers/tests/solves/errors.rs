@@ -26,18 +26,8 @@ fn matrices_that_are_not_square_are_named() {
 
     let error = error(&batch, &[1.0; 5], None, &SolveOptions::default());
 
-    assert!(matches!(
-        error,
-        SolveError::NotSquare {
-            item: 1,
-            nrows: 2,
-            ncols: 3
-        }
-    ));
-    assert_eq!(
-        error.to_string(),
-        "system 1 is 2 x 3, expected a square matrix"
-    );
+    assert!(matches!(error, SolveError::NotSquare { item: 1, nrows: 2, ncols: 3 }));
+    assert_eq!(error.to_string(), "system 1 is 2 x 3, expected a square matrix");
 }
 
 #[test]
@@ -49,43 +39,19 @@ fn lengths_that_do_not_fit_are_named() {
         options
     };
     let table = [
+        (error(&two(), &[1.0; 5], None, &default), "b has 5 entries, expected 6"),
+        (error(&two(), &[1.0; 6], Some(&[0.0; 7]), &default), "x0 has 7 entries, expected 6"),
+        (error(&two(), &[1.0; 6], None, &with(&|o| o.nrhs = 2)), "b has 6 entries, expected 12"),
         (
-            error(&two(), &[1.0; 5], None, &default),
-            "b has 5 entries, expected 6",
-        ),
-        (
-            error(&two(), &[1.0; 6], Some(&[0.0; 7]), &default),
-            "x0 has 7 entries, expected 6",
-        ),
-        (
-            error(&two(), &[1.0; 6], None, &with(&|o| o.nrhs = 2)),
-            "b has 6 entries, expected 12",
-        ),
-        (
-            error(
-                &two(),
-                &[1.0; 6],
-                None,
-                &with(&|o| o.rel_tols = Some(vec![1e-3])),
-            ),
+            error(&two(), &[1.0; 6], None, &with(&|o| o.rel_tols = Some(vec![1e-3]))),
             "rel_tol has 1 entries, expected 2",
         ),
         (
-            error(
-                &two(),
-                &[1.0; 6],
-                None,
-                &with(&|o| o.abs_tols = Some(vec![0.0; 3])),
-            ),
+            error(&two(), &[1.0; 6], None, &with(&|o| o.abs_tols = Some(vec![0.0; 3]))),
             "abs_tol has 3 entries, expected 2",
         ),
         (
-            error(
-                &two(),
-                &[1.0; 6],
-                None,
-                &with(&|o| o.max_iters_each = Some(Vec::new())),
-            ),
+            error(&two(), &[1.0; 6], None, &with(&|o| o.max_iters_each = Some(Vec::new()))),
             "max_iters has 0 entries, expected 2",
         ),
     ];
@@ -104,30 +70,12 @@ fn options_out_of_range_are_named() {
     };
     let negative = "expected a number that is not negative";
     let table = [
-        (
-            with(&|o| o.nrhs = 0),
-            "nrhs is 0, expected at least 1".to_owned(),
-        ),
-        (
-            with(&|o| o.rel_tol = Some(-1.0)),
-            format!("rel_tol is -1, {negative}"),
-        ),
-        (
-            with(&|o| o.abs_tol = f64::NAN),
-            format!("abs_tol is NaN, {negative}"),
-        ),
-        (
-            with(&|o| o.rel_tols = Some(vec![0.1, -2.0])),
-            format!("rel_tol is -2, {negative}"),
-        ),
-        (
-            with(&|o| o.abs_tols = Some(vec![f64::NAN, 0.0])),
-            format!("abs_tol is NaN, {negative}"),
-        ),
-        (
-            with(&|o| o.floor = Some(-4.0)),
-            format!("floor is -4, {negative}"),
-        ),
+        (with(&|o| o.nrhs = 0), "nrhs is 0, expected at least 1".to_owned()),
+        (with(&|o| o.rel_tol = Some(-1.0)), format!("rel_tol is -1, {negative}")),
+        (with(&|o| o.abs_tol = f64::NAN), format!("abs_tol is NaN, {negative}")),
+        (with(&|o| o.rel_tols = Some(vec![0.1, -2.0])), format!("rel_tol is -2, {negative}")),
+        (with(&|o| o.abs_tols = Some(vec![f64::NAN, 0.0])), format!("abs_tol is NaN, {negative}")),
+        (with(&|o| o.floor = Some(-4.0)), format!("floor is -4, {negative}")),
         (
             with(&|o| {
                 o.method = Method::Lu;
@@ -149,14 +97,8 @@ fn unknown_names_are_told_with_the_known_ones() {
     let precond = "ilu".parse::<Preconditioner>().unwrap_err().to_string();
     let order = "rcm".parse::<Order>().unwrap_err().to_string();
 
-    assert!(
-        solver.starts_with("solver is gmres, expected auto cg bicgstab lu"),
-        "{solver}"
-    );
-    assert!(
-        precond.contains("none jacobi block-jacobi ilu0 ic0"),
-        "{precond}"
-    );
+    assert!(solver.starts_with("solver is gmres, expected auto cg bicgstab lu"), "{solver}");
+    assert!(precond.contains("none jacobi block-jacobi ilu0 ic0"), "{precond}");
     assert!(order.contains("natural min-degree"), "{order}");
     for (name, method) in Method::NAMES {
         assert_eq!(name.parse::<Method>().unwrap(), *method);
@@ -195,24 +137,12 @@ fn what_the_backend_refuses_comes_through() {
         ..SpmvOptions::default()
     });
 
-    assert!(
-        matches!(zero, SolveError::Cpu(CpuError::Symbolic(_))),
-        "{zero:?}"
-    );
+    assert!(matches!(zero, SolveError::Cpu(CpuError::Symbolic(_))), "{zero:?}");
     assert_eq!(zero.to_string(), "block size is 0, expected 1 to 128");
     assert_eq!(large.to_string(), "block size is 129, expected 1 to 128");
-    assert!(
-        matches!(kernel, SolveError::Cpu(CpuError::Parameter { .. })),
-        "{kernel:?}"
-    );
-    assert!(
-        matches!(layout, SolveError::Option { name: "layout", .. }),
-        "{layout:?}"
-    );
-    assert!(
-        matches!(fill, SolveError::Cpu(CpuError::Format(_))),
-        "{fill:?}"
-    );
+    assert!(matches!(kernel, SolveError::Cpu(CpuError::Parameter { .. })), "{kernel:?}");
+    assert!(matches!(layout, SolveError::Option { name: "layout", .. }), "{layout:?}");
+    assert!(matches!(fill, SolveError::Cpu(CpuError::Format(_))), "{fill:?}");
 }
 
 #[test]
@@ -222,16 +152,10 @@ fn a_lane_plan_refuses_other_lengths() {
     let criteria = SolveOptions::default().criteria::<f64>(2).unwrap();
     let mut x = vec![7.0; 6];
 
-    let b = plan
-        .solve(&two(), 1, &[1.0; 4], &mut x, &criteria, None)
-        .unwrap_err();
-    let short = plan
-        .solve(&two(), 1, &[1.0; 6], &mut [0.0; 2], &criteria, None)
-        .unwrap_err();
+    let b = plan.solve(&two(), 1, &[1.0; 4], &mut x, &criteria, None).unwrap_err();
+    let short = plan.solve(&two(), 1, &[1.0; 6], &mut [0.0; 2], &criteria, None).unwrap_err();
     let one = Batch::from(tridiagonal(3, -1.0, 4.0, -1.0));
-    let items = plan
-        .solve(&one, 1, &[1.0; 3], &mut [0.0; 3], &criteria, None)
-        .unwrap_err();
+    let items = plan.solve(&one, 1, &[1.0; 3], &mut [0.0; 3], &criteria, None).unwrap_err();
 
     assert_eq!(b.to_string(), "b has 4 entries, expected 6");
     assert_eq!(short.to_string(), "x has 2 entries, expected 6");
@@ -257,17 +181,12 @@ fn a_solver_refuses_a_batch_of_other_patterns() {
 
         let pattern = solver.solve(&other, &[1.0; 6], &mut x).unwrap_err();
         let one_of_two = solver.solve(&others, &[1.0; 6], &mut x).unwrap_err();
-        let more = solver
-            .solve(&three.into(), &[1.0; 9], &mut [0.0; 9])
-            .unwrap_err();
+        let more = solver.solve(&three.into(), &[1.0; 9], &mut [0.0; 9]).unwrap_err();
 
         let text = "batch is others, expected the patterns that the plan was made for";
         assert_eq!(pattern.to_string(), text, "{:?}", options.engine);
         assert_eq!(one_of_two.to_string(), text, "{:?}", options.engine);
-        assert_eq!(
-            more.to_string(),
-            "items of the batch has 3 entries, expected 2"
-        );
+        assert_eq!(more.to_string(), "items of the batch has 3 entries, expected 2");
         assert_eq!(x, [7.0; 6]);
     }
 }

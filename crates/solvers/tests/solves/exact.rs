@@ -8,22 +8,13 @@ use crate::support::{dense, engines, iterative, options, ragged, tridiagonal};
 
 /// Every method, preconditioner and engine; `auto` and the ladder among them.
 fn all_options() -> Vec<SolveOptions> {
-    let mut all = vec![
-        SolveOptions::default(),
-        options(Method::Lu, Preconditioner::Auto),
-    ];
+    let mut all = vec![SolveOptions::default(), options(Method::Lu, Preconditioner::Auto)];
     for (method, preconditioner) in iterative() {
         for engine in engines() {
-            all.push(SolveOptions {
-                engine,
-                ..options(method, preconditioner)
-            });
+            all.push(SolveOptions { engine, ..options(method, preconditioner) });
         }
     }
-    let with_ladder = all.clone().into_iter().map(|o| SolveOptions {
-        fallback: true,
-        ..o
-    });
+    let with_ladder = all.clone().into_iter().map(|o| SolveOptions { fallback: true, ..o });
     all.extend(with_ladder.collect::<Vec<_>>());
     all
 }
@@ -55,10 +46,7 @@ fn zero_right_hand_side<T: CpuScalar>() {
     ];
     let batch = ragged(&matrices);
     for options in all_options() {
-        let what = format!(
-            "{} {} {:?}",
-            options.method, options.preconditioner, options.engine
-        );
+        let what = format!("{} {} {:?}", options.method, options.preconditioner, options.engine);
         let x0: Vec<T> = random_vector(10, 3);
 
         let solution = solve(&batch, &[T::ZERO; 10], Some(&x0), &options).unwrap();
@@ -68,11 +56,7 @@ fn zero_right_hand_side<T: CpuScalar>() {
             let outcome = &system.outcome;
             assert_eq!(outcome.status, Status::Converged, "{what}");
             assert_eq!(outcome.iterations, 0, "{what}");
-            assert_eq!(
-                (outcome.residual_norm, outcome.rhs_norm),
-                (0.0, 0.0),
-                "{what}"
-            );
+            assert_eq!((outcome.residual_norm, outcome.rhs_norm), (0.0, 0.0), "{what}");
             assert_eq!(outcome.relative_residual(), 0.0, "{what}");
         }
     }
@@ -100,12 +84,7 @@ fn systems_without_rows_are_solved() {
     for options in all_options() {
         let solution = solve(&batch, &[2.0], None, &options).unwrap();
 
-        assert!(
-            solution.report.all_converged(),
-            "{} {}",
-            options.method,
-            options.preconditioner
-        );
+        assert!(solution.report.all_converged(), "{} {}", options.method, options.preconditioner);
         assert_eq!(solution.x, [0.5]);
         assert_eq!(solution.report.systems[0].outcome.iterations, 0);
         assert_eq!(solution.report.systems[2].outcome.residual_norm, 0.0);
@@ -120,17 +99,10 @@ fn one_row_takes_one_iteration() {
 
         let solution = solve(&positive, &[2.0], None, &options).unwrap();
 
-        let what = format!(
-            "{} {} {:?}",
-            options.method, options.preconditioner, options.engine
-        );
+        let what = format!("{} {} {:?}", options.method, options.preconditioner, options.engine);
         assert_eq!(solution.x, [0.25], "{what}");
         assert_eq!(solution.report.systems[0].outcome.iterations, 1, "{what}");
-        assert_eq!(
-            solution.report.systems[0].outcome.status,
-            Status::Converged,
-            "{what}"
-        );
+        assert_eq!(solution.report.systems[0].outcome.status, Status::Converged, "{what}");
         if options.method == Method::BiCgStab && options.preconditioner == Preconditioner::None {
             let solution = solve(&batch, &[2.0], None, &options).unwrap();
             assert_eq!(solution.x, [-0.5], "{what}");
@@ -233,11 +205,7 @@ fn no_iterations_allowed_means_none_done() {
 fn convergence_in_the_half_step_leaves_no_nan() {
     // A multiple of the identity: s = 0, so that t = 0 and omega would be 0 / 0.
     for engine in engines() {
-        for preconditioner in [
-            Preconditioner::None,
-            Preconditioner::Jacobi,
-            Preconditioner::Ilu0,
-        ] {
+        for preconditioner in [Preconditioner::None, Preconditioner::Jacobi, Preconditioner::Ilu0] {
             let a = tridiagonal(7, 0.0, 4.0, 0.0);
             let mut options = options(Method::BiCgStab, preconditioner);
             (options.engine, options.history) = (engine.clone(), true);

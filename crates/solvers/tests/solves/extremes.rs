@@ -23,10 +23,7 @@ fn scaling_b_by_a_power_of_two_scales_x_alone() {
 
                 let scaled = solve(&problem.batch, &b, None, &options).unwrap();
 
-                let what = format!(
-                    "2^{exponent} {method} {preconditioner} {:?}",
-                    options.engine
-                );
+                let what = format!("2^{exponent} {method} {preconditioner} {:?}", options.engine);
                 for (s, p) in scaled.report.systems.iter().zip(&plain.report.systems) {
                     let (s, p) = (&s.outcome, &p.outcome);
                     assert_eq!(s.status, Status::Converged, "{what}");
@@ -59,10 +56,7 @@ fn tiny_and_huge_right_hand_sides_converge_in_single_precision() {
                 let scaled = solve(&Batch::from(a.clone()), &b, None, &options).unwrap();
 
                 let outcome = &scaled.report.systems[0].outcome;
-                let what = format!(
-                    "2^{exponent} {method} {preconditioner} {:?}",
-                    options.engine
-                );
+                let what = format!("2^{exponent} {method} {preconditioner} {:?}", options.engine);
                 assert_eq!(outcome.status, Status::Converged, "{what}");
                 let iterations = plain.report.systems[0].outcome.iterations;
                 assert_eq!(outcome.iterations, iterations, "{what}");
@@ -77,10 +71,7 @@ fn tiny_and_huge_right_hand_sides_converge_in_single_precision() {
 fn right_hand_sides_near_the_ends_of_the_range_stay_honest() {
     let a = tridiagonal(12, -1.0, 2.5, -1.0);
     for size in [5e-324, 1e-310, 1e-290, 1e290, 1e307] {
-        let b: Vec<f64> = random_vector::<f64>(12, 2)
-            .iter()
-            .map(|v| v * size)
-            .collect();
+        let b: Vec<f64> = random_vector::<f64>(12, 2).iter().map(|v| v * size).collect();
         for (method, preconditioner) in iterative() {
             for engine in [Engine::Fused, engines()[1].clone()] {
                 let mut options = options(method, preconditioner);
@@ -95,10 +86,7 @@ fn right_hand_sides_near_the_ends_of_the_range_stay_honest() {
                     // Scaled so that squares do not leave the range.
                     let scaled = |v: &[f64]| v.iter().map(|v| v / size).collect::<Vec<_>>();
                     let norm = residual_norm(&a, &scaled(&b), &scaled(&solution.x));
-                    assert!(
-                        norm <= 1.001e-10 * outcome.rhs_norm / size,
-                        "{what}: {norm}"
-                    );
+                    assert!(norm <= 1.001e-10 * outcome.rhs_norm / size, "{what}: {norm}");
                 } else if outcome.status == Status::Converged {
                     assert!(outcome.residual_norm <= 1e-10 * outcome.rhs_norm, "{what}");
                 }
@@ -116,15 +104,9 @@ fn matrices_of_any_scale_are_solved() {
         for method in [Method::Cg, Method::BiCgStab, Method::Lu] {
             let options = options(method, Preconditioner::Jacobi);
 
-            let report = solve(&Batch::from(a.clone()), &b, None, &options)
-                .unwrap()
-                .report;
+            let report = solve(&Batch::from(a.clone()), &b, None, &options).unwrap().report;
 
-            assert!(
-                report.all_converged(),
-                "{size} {method} {:?}",
-                report.systems
-            );
+            assert!(report.all_converged(), "{size} {method} {:?}", report.systems);
         }
     }
 }

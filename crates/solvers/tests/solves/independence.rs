@@ -40,9 +40,7 @@ fn settings() -> Vec<SolveOptions> {
 
 fn solved<T: CpuScalar>(batch: &Batch<T>, b: &[T], options: &SolveOptions) -> Vec<Bits> {
     let systems = batch.nitems() * options.nrhs;
-    let rows: Vec<usize> = (0..systems)
-        .map(|s| batch.pattern(s / options.nrhs).nrows())
-        .collect();
+    let rows: Vec<usize> = (0..systems).map(|s| batch.pattern(s / options.nrhs).nrows()).collect();
     Bits::all(&solve(batch, b, None, options).unwrap(), &rows)
 }
 
@@ -71,12 +69,7 @@ fn check_neighbours<T: CpuScalar>(nrows: usize, seed: u64) {
         b.insert(2 * i, b_of_a);
     }
     for options in settings() {
-        let what = || {
-            format!(
-                "{} {} {:?}",
-                options.method, options.preconditioner, options.engine
-            )
-        };
+        let what = || format!("{} {} {:?}", options.method, options.preconditioner, options.engine);
         let alone: Vec<Bits> = matrices
             .iter()
             .zip(&b)
@@ -91,12 +84,7 @@ fn check_neighbours<T: CpuScalar>(nrows: usize, seed: u64) {
 
         for i in 0..alone.len() {
             assert_eq!(together[i], alone[i], "system {i}, {}", what());
-            assert_eq!(
-                reversed[i],
-                alone[i],
-                "system {i} of the reversed batch, {}",
-                what()
-            );
+            assert_eq!(reversed[i], alone[i], "system {i} of the reversed batch, {}", what());
         }
     }
 }
@@ -110,16 +98,8 @@ fn check_layouts<T: CpuScalar>(nrows: usize, seed: u64) {
         let interleaved = solved(&Batch::from(batch.to_interleaved()), &b, &options);
         let in_ragged = solved(&ragged(&matrices), &b, &options);
 
-        assert_eq!(
-            interleaved, item_major,
-            "{} {}",
-            options.method, options.preconditioner
-        );
-        assert_eq!(
-            in_ragged, item_major,
-            "{} {}",
-            options.method, options.preconditioner
-        );
+        assert_eq!(interleaved, item_major, "{} {}", options.method, options.preconditioner);
+        assert_eq!(in_ragged, item_major, "{} {}", options.method, options.preconditioner);
     }
 }
 
@@ -127,10 +107,8 @@ fn check_right_hand_sides<T: CpuScalar>(nrows: usize, seed: u64) {
     let pattern = pattern(nrows, seed);
     let (nitems, nrhs) = (3, 5);
     let kinds = [Kind::Spd, Kind::Dominant, Kind::Slow];
-    let matrices: Vec<Csr<T>> = kinds
-        .iter()
-        .map(|&kind| matrix(&pattern, kind, seed).cast())
-        .collect();
+    let matrices: Vec<Csr<T>> =
+        kinds.iter().map(|&kind| matrix(&pattern, kind, seed).cast()).collect();
     let mut b: Vec<T> = random_vector(nrows * nitems * nrhs, seed ^ 2);
     b[..nrows].fill(T::ZERO);
     for mut options in settings() {
@@ -188,20 +166,12 @@ fn the_number_of_threads_does_not_matter() {
     for mut options in settings() {
         options.fallback = true;
         let by_threads = [1, 2, 3, 7].map(|threads| {
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build()
-                .unwrap();
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| solved(&batch, &b, &options))
         });
 
         for other in &by_threads[1..] {
-            assert!(
-                *other == by_threads[0],
-                "{} {}",
-                options.method,
-                options.preconditioner
-            );
+            assert!(*other == by_threads[0], "{} {}", options.method, options.preconditioner);
         }
     }
 }

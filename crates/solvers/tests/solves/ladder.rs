@@ -19,10 +19,7 @@ fn one(a: &Csr<f64>, b: &[f64], options: &SolveOptions) -> (BatchReport, Vec<f64
 }
 
 fn with_fallback(method: Method, preconditioner: Preconditioner) -> SolveOptions {
-    SolveOptions {
-        fallback: true,
-        ..options(method, preconditioner)
-    }
+    SolveOptions { fallback: true, ..options(method, preconditioner) }
 }
 
 #[test]
@@ -38,36 +35,15 @@ fn each_rung_solves_what_the_ones_before_cannot() {
         max_iters: 200,
         ..with_fallback(Method::Cg, preconditioner)
     };
-    let lots = SolveOptions {
-        max_iters: 50,
-        ..with_fallback(Method::Cg, None)
-    };
+    let lots = SolveOptions { max_iters: 50, ..with_fallback(Method::Cg, None) };
     let smooth: Vec<f64> = random_vector(60, 3);
     let easy = tridiagonal(60, -1.0, 2.05, -1.0);
     let table = [
         ("easy", &easy, smooth.clone(), half(None), Rung::First),
         ("once more", &easy, smooth.clone(), lots, Rung::Restart),
-        (
-            "stronger",
-            &chain,
-            smooth.clone(),
-            few(Jacobi),
-            Rung::StrongerPreconditioner,
-        ),
-        (
-            "no diagonal",
-            &swap,
-            vec![2.0, 8.0],
-            with_fallback(Method::Lu, Auto),
-            Rung::PivotingLu,
-        ),
-        (
-            "no diagonal",
-            &swap,
-            vec![2.0, 8.0],
-            with_fallback(Method::Cg, Jacobi),
-            Rung::PivotingLu,
-        ),
+        ("stronger", &chain, smooth.clone(), few(Jacobi), Rung::StrongerPreconditioner),
+        ("no diagonal", &swap, vec![2.0, 8.0], with_fallback(Method::Lu, Auto), Rung::PivotingLu),
+        ("no diagonal", &swap, vec![2.0, 8.0], with_fallback(Method::Cg, Jacobi), Rung::PivotingLu),
     ];
     for (name, a, b, options, expected) in table {
         let (report, x) = one(a, &b, &options);
@@ -76,10 +52,7 @@ fn each_rung_solves_what_the_ones_before_cannot() {
         assert_eq!(system.outcome.status, Status::Converged, "{name}");
         assert_eq!(system.rung, expected, "{name}: {:?}", system.outcome);
         assert_eq!(report.rung_counts(), [(expected, 1)], "{name}");
-        assert!(
-            residual_norm(a, &b, &x) <= 1e-10 * system.outcome.rhs_norm * 1.001,
-            "{name}"
-        );
+        assert!(residual_norm(a, &b, &x) <= 1e-10 * system.outcome.rhs_norm * 1.001, "{name}");
     }
 }
 
@@ -95,17 +68,9 @@ fn the_lu_rung_takes_what_incomplete_factors_cannot() {
     let a: Csr<f64> = dense(rows);
     let expected = crate::support::dense_solve(&a, &[1.0, 2.0, 3.0, 4.0]);
     for (method, preconditioner) in iterative() {
-        let (report, x) = one(
-            &a,
-            &[1.0, 2.0, 3.0, 4.0],
-            &with_fallback(method, preconditioner),
-        );
+        let (report, x) = one(&a, &[1.0, 2.0, 3.0, 4.0], &with_fallback(method, preconditioner));
 
-        assert!(
-            report.all_converged(),
-            "{method} {preconditioner}: {:?}",
-            report.systems
-        );
+        assert!(report.all_converged(), "{method} {preconditioner}: {:?}", report.systems);
         for (x, expected) in x.iter().zip(&expected) {
             assert!((x - expected).abs() <= 1e-9, "{method} {preconditioner}");
         }
@@ -131,16 +96,10 @@ fn singular_matrices_end_singular() {
     let empty_row: Csr<f64> = dense(&[&[1.0, 2.0], &[0.0, 0.0]]);
     let empty_col: Csr<f64> = dense(&[&[1.0, 0.0], &[2.0, 0.0]]);
     let mut all = iterative();
-    all.extend([
-        (Method::Lu, Preconditioner::Auto),
-        (Method::Auto, Preconditioner::Auto),
-    ]);
-    for (name, a) in [
-        ("ones", ones),
-        ("laplacian", laplacian),
-        ("row", empty_row),
-        ("column", empty_col),
-    ] {
+    all.extend([(Method::Lu, Preconditioner::Auto), (Method::Auto, Preconditioner::Auto)]);
+    for (name, a) in
+        [("ones", ones), ("laplacian", laplacian), ("row", empty_row), ("column", empty_col)]
+    {
         for &(method, preconditioner) in &all {
             let mut b = vec![1.0; a.nrows()];
             b[0] = 3.0;
@@ -148,15 +107,8 @@ fn singular_matrices_end_singular() {
             let (report, x) = one(&a, &b, &with_fallback(method, preconditioner));
 
             let outcome = &report.systems[0].outcome;
-            assert_eq!(
-                outcome.status,
-                Status::Singular,
-                "{name} {method} {preconditioner}"
-            );
-            assert!(
-                x.iter().all(|v| v.is_finite()),
-                "{name} {method} {preconditioner}"
-            );
+            assert_eq!(outcome.status, Status::Singular, "{name} {method} {preconditioner}");
+            assert!(x.iter().all(|v| v.is_finite()), "{name} {method} {preconditioner}");
         }
     }
 }
@@ -165,11 +117,7 @@ fn singular_matrices_end_singular() {
 fn a_singular_system_whose_b_lies_in_the_range_may_converge() {
     let ones: Csr<f64> = dense(&[&[1.0, 1.0], &[1.0, 1.0]]);
 
-    let (report, x) = one(
-        &ones,
-        &[2.0, 2.0],
-        &with_fallback(Method::Cg, Preconditioner::None),
-    );
+    let (report, x) = one(&ones, &[2.0, 2.0], &with_fallback(Method::Cg, Preconditioner::None));
 
     assert_eq!(report.systems[0].outcome.status, Status::Converged);
     assert_eq!(x[0] + x[1], 2.0);
@@ -189,19 +137,14 @@ fn nan_is_non_finite_on_every_rung() {
 
         let status = |i: usize| report.systems[i].outcome.status;
         assert_eq!(status(1), Status::NonFinite, "{method} {preconditioner}");
-        assert_eq!(
-            (status(0), status(2)),
-            (Status::Converged, Status::Converged)
-        );
+        assert_eq!((status(0), status(2)), (Status::Converged, Status::Converged));
     }
 }
 
 fn no_worse<T: CpuScalar>(nrows: usize, seed: u64) {
     let pattern = pattern(nrows, seed);
-    let matrices: Vec<Csr<T>> = Kind::ALL
-        .iter()
-        .map(|&kind| matrix(&pattern, kind, seed).cast())
-        .collect();
+    let matrices: Vec<Csr<T>> =
+        Kind::ALL.iter().map(|&kind| matrix(&pattern, kind, seed).cast()).collect();
     let b: Vec<T> = cast(&random_vector::<f64>(nrows * Kind::ALL.len() * 2, seed ^ 5));
     let mut all = iterative();
     all.push((Method::Lu, Preconditioner::Auto));

@@ -57,9 +57,7 @@ fn solved<T: CpuScalar>(
     let plan = LanePlan::new(batch, method, options, None).unwrap();
     assert_eq!(plan.npatterns(), 2);
     let mut x = vec![T::ZERO; b.len()];
-    let outcomes = plan
-        .solve(batch, 1, b, &mut x, &criteria(60), None)
-        .unwrap();
+    let outcomes = plan.solve(batch, 1, b, &mut x, &criteria(60), None).unwrap();
     let items = outcomes.iter().enumerate();
     items
         .map(|(i, outcome)| Bits::new(outcome, &x[batch.row_offset(i)..batch.row_offset(i + 1)]))
@@ -70,21 +68,13 @@ fn check<T: CpuScalar>() {
     let systems = batch::<T>();
     for method in methods() {
         // Fused multiply-add or not: the one thing that may make a difference.
-        let (fused, plain): (Vec<Isa>, Vec<Isa>) = Isa::available()
-            .into_iter()
-            .partition(|&isa| isa != Isa::Baseline);
+        let (fused, plain): (Vec<Isa>, Vec<Isa>) =
+            Isa::available().into_iter().partition(|&isa| isa != Isa::Baseline);
         for group in [fused, plain] {
             let mut first: Option<Vec<Bits>> = None;
             for isa in group {
                 for lanes in [None, Some(1), Some(4), Some(8), Some(16)] {
-                    let found = solved(
-                        &systems,
-                        method,
-                        LaneOptions {
-                            isa: Some(isa),
-                            lanes,
-                        },
-                    );
+                    let found = solved(&systems, method, LaneOptions { isa: Some(isa), lanes });
 
                     let what = format!("{} {method:?} {isa:?} {lanes:?}", T::NAME);
                     let first = first.get_or_insert_with(|| found.clone());
@@ -113,15 +103,9 @@ fn systems_that_are_left_out_keep_their_x() {
         let start: Vec<f64> = random_vector(b.len(), 4);
         let (mut all, mut some, mut few) = (start.clone(), start.clone(), start.clone());
 
-        let outcomes = plan
-            .solve(&batch, 1, &b, &mut all, &criteria(60), None)
-            .unwrap();
-        let of_some = plan
-            .solve(&batch, 1, &b, &mut some, &criteria(60), Some(&only))
-            .unwrap();
-        let of_few = of_those
-            .solve(&batch, 1, &b, &mut few, &criteria(60), Some(&only))
-            .unwrap();
+        let outcomes = plan.solve(&batch, 1, &b, &mut all, &criteria(60), None).unwrap();
+        let of_some = plan.solve(&batch, 1, &b, &mut some, &criteria(60), Some(&only)).unwrap();
+        let of_few = of_those.solve(&batch, 1, &b, &mut few, &criteria(60), Some(&only)).unwrap();
 
         assert_eq!((of_some.len(), of_few.len()), (only.len(), only.len()));
         for item in 0..batch.nitems() {
@@ -153,33 +137,19 @@ fn lanes_are_refilled_until_the_queue_is_empty() {
         b[1 + s % 39..].fill(0.0);
     }
     let limits = (0..nrhs as u32).map(|s| s * 7 % 45).collect();
-    let criteria = Criteria {
-        max_iters: PerSystem::Each(limits),
-        ..criteria(0)
-    };
-    for precond in [
-        LanePreconditioner::None,
-        LanePreconditioner::Jacobi { lenient: false },
-    ] {
+    let criteria = Criteria { max_iters: PerSystem::Each(limits), ..criteria(0) };
+    for precond in [LanePreconditioner::None, LanePreconditioner::Jacobi { lenient: false }] {
         for method in [LaneMethod::Cg(precond), LaneMethod::BiCgStab(precond)] {
             let plan = LanePlan::new(&batch, method, LaneOptions::default(), None).unwrap();
             let mut x = vec![0.0; b.len()];
-            let outcomes = plan
-                .solve(&batch, nrhs, &b, &mut x, &criteria, None)
-                .unwrap();
+            let outcomes = plan.solve(&batch, nrhs, &b, &mut x, &criteria, None).unwrap();
 
             assert_eq!(outcomes.len(), nrhs);
             for (s, outcome) in outcomes.iter().enumerate() {
-                assert!(
-                    outcome.iterations <= criteria.max_iters.get(s),
-                    "{method:?} {s}"
-                );
+                assert!(outcome.iterations <= criteria.max_iters.get(s), "{method:?} {s}");
                 let rows = s * 40..(s + 1) * 40;
                 let norm = crate::support::residual_norm(&a, &b[rows.clone()], &x[rows]);
-                assert!(
-                    (norm - outcome.residual_norm).abs() <= 1e-12,
-                    "{method:?} {s}"
-                );
+                assert!((norm - outcome.residual_norm).abs() <= 1e-12, "{method:?} {s}");
                 assert_eq!(outcome.history.len(), outcome.iterations as usize + 1);
             }
         }

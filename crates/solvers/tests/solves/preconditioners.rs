@@ -14,17 +14,9 @@ use crate::support::{
 /// Iterations of a solve that must converge.
 fn iterations<T: CpuScalar>(a: &Csr<T>, options: &SolveOptions) -> u32 {
     let b: Vec<T> = random_vector(a.nrows(), 11);
-    let report = solve(&Batch::from(a.clone()), &b, None, options)
-        .unwrap()
-        .report;
+    let report = solve(&Batch::from(a.clone()), &b, None, options).unwrap().report;
     let outcome = &report.systems[0].outcome;
-    assert_eq!(
-        outcome.status,
-        Status::Converged,
-        "{} {}",
-        options.method,
-        options.preconditioner
-    );
+    assert_eq!(outcome.status, Status::Converged, "{} {}", options.method, options.preconditioner);
     outcome.iterations
 }
 
@@ -52,16 +44,8 @@ fn incomplete_factors_without_fill_are_exact() {
             };
             let ilu = with(Method::BiCgStab, Preconditioner::Ilu0);
             assert_eq!(iterations(&nonsymmetric, &ilu), 1, "{order}");
-            assert_eq!(
-                iterations(&spd, &with(Method::Cg, Preconditioner::Ic0)),
-                1,
-                "{order}"
-            );
-            assert_eq!(
-                iterations(&spd, &with(Method::Cg, Preconditioner::Ilu0)),
-                1,
-                "{order}"
-            );
+            assert_eq!(iterations(&spd, &with(Method::Cg, Preconditioner::Ic0)), 1, "{order}");
+            assert_eq!(iterations(&spd, &with(Method::Cg, Preconditioner::Ilu0)), 1, "{order}");
             assert_eq!(iterations(&spd.cast::<f32>(), &ilu), 1, "{order} f32");
         }
     }
@@ -134,10 +118,7 @@ fn preconditioners_save_iterations() {
     };
 
     let (none, jacobi) = (with(Preconditioner::None), with(Preconditioner::Jacobi));
-    let (block, ilu) = (
-        with(Preconditioner::BlockJacobi),
-        with(Preconditioner::Ilu0),
-    );
+    let (block, ilu) = (with(Preconditioner::BlockJacobi), with(Preconditioner::Ilu0));
 
     assert!(2 * jacobi < none, "{jacobi} against {none}");
     assert!(block <= jacobi && ilu < jacobi, "{block}, {ilu}, {jacobi}");
@@ -211,10 +192,7 @@ fn a_solver_is_used_again_with_other_values() {
             if method == Method::Lu && engine != Engine::Fused {
                 continue;
             }
-            let options = SolveOptions {
-                engine,
-                ..options(method, preconditioner)
-            };
+            let options = SolveOptions { engine, ..options(method, preconditioner) };
             let batch = |seed| {
                 let one = |k| matrix(&pattern, Kind::Spd, seed + k);
                 uniform(&[one(0), one(1), one(2)])
@@ -230,10 +208,7 @@ fn a_solver_is_used_again_with_other_values() {
                 let other_layout = solver.solve(&interleaved, &b, &mut in_lanes).unwrap();
 
                 let what = format!("{method} {preconditioner} {:?}", options.engine);
-                assert!(
-                    report.all_converged() && other_layout.all_converged(),
-                    "{what}"
-                );
+                assert!(report.all_converged() && other_layout.all_converged(), "{what}");
                 assert_eq!(x, fresh.x, "{what}");
                 assert_eq!(in_lanes, fresh.x, "{what}");
             }

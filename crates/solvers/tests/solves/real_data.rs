@@ -27,10 +27,7 @@ fn check_residuals(batch: &Batch<f64>, b: &[f64], solution: &Solution<f64>) -> f
         let norm = residual_norm(&a, b, x);
         let rounding = 64.0 * f64::EPSILON * crate::support::magnitude(&a, b, x);
         let outcome = &system.outcome;
-        assert!(
-            (norm - outcome.residual_norm).abs() <= rounding,
-            "{item}: {norm} {outcome:?}"
-        );
+        assert!((norm - outcome.residual_norm).abs() <= rounding, "{item}: {norm} {outcome:?}");
         largest = largest.max(outcome.relative_residual());
     }
     largest
@@ -38,14 +35,7 @@ fn check_residuals(batch: &Batch<f64>, b: &[f64], solution: &Solution<f64>) -> f
 
 #[test]
 fn chemistry_converges_with_bicgstab_and_jacobi() {
-    for name in [
-        "lidryer",
-        "drm19",
-        "gri12",
-        "gri30",
-        "dodecane_lu",
-        "isooctane",
-    ] {
+    for name in ["lidryer", "drm19", "gri12", "gri30", "dodecane_lu", "isooctane"] {
         let Some((batch, b)) = read(&format!("matrices/batch/{name}.batch")) else {
             return;
         };
@@ -54,17 +44,9 @@ fn chemistry_converges_with_bicgstab_and_jacobi() {
         let solution = solve(&batch, &b, None, &options).unwrap();
 
         let report = &solution.report;
-        assert!(
-            report.all_converged(),
-            "{name}: {:?}",
-            report.status_counts()
-        );
+        assert!(report.all_converged(), "{name}: {:?}", report.status_counts());
         assert!(check_residuals(&batch, &b, &solution) <= 1e-10, "{name}");
-        assert_eq!(
-            report.rung_counts(),
-            [(Rung::First, batch.nitems())],
-            "{name}"
-        );
+        assert_eq!(report.rung_counts(), [(Rung::First, batch.nitems())], "{name}");
     }
 }
 
@@ -74,21 +56,16 @@ fn nuclear_networks_converge_with_the_ladder_and_a_floor() {
         let Some((batch, b)) = read(&format!("astro/batch_{name}.bin")) else {
             return;
         };
-        for (method, preconditioner) in [
-            (Method::Auto, Preconditioner::Auto),
-            (Method::BiCgStab, Preconditioner::Jacobi),
-        ] {
+        for (method, preconditioner) in
+            [(Method::Auto, Preconditioner::Auto), (Method::BiCgStab, Preconditioner::Jacobi)]
+        {
             let mut options = options(method, preconditioner);
             (options.fallback, options.floor) = (true, Some(4.0));
 
             let solution = solve(&batch, &b, None, &options).unwrap();
 
             let report = &solution.report;
-            assert!(
-                report.all_converged(),
-                "{name} {method}: {:?}",
-                report.status_counts()
-            );
+            assert!(report.all_converged(), "{name} {method}: {:?}", report.status_counts());
             check_residuals(&batch, &b, &solution);
             for system in &report.systems {
                 let outcome = &system.outcome;
@@ -111,10 +88,7 @@ fn the_lu_agrees_with_the_reference_solutions_of_alpha13() {
 
     let solution = solve(&batch, &b, None, &options(Method::Lu, Preconditioner::Auto)).unwrap();
 
-    for (x, expected) in solution
-        .x
-        .chunks(reference.nrows)
-        .zip(reference.x.chunks(reference.nrows))
+    for (x, expected) in solution.x.chunks(reference.nrows).zip(reference.x.chunks(reference.nrows))
     {
         let norm = |v: &[f64]| v.iter().map(|v| v * v).sum::<f64>().sqrt();
         let difference: Vec<f64> = x.iter().zip(expected).map(|(a, b)| a - b).collect();
@@ -124,10 +98,9 @@ fn the_lu_agrees_with_the_reference_solutions_of_alpha13() {
 
 #[test]
 fn radiation_diffusion_converges_with_cg() {
-    for (name, preconditioner) in [
-        ("raddiff1d", Preconditioner::Ic0),
-        ("raddiff2d", Preconditioner::Jacobi),
-    ] {
+    for (name, preconditioner) in
+        [("raddiff1d", Preconditioner::Ic0), ("raddiff2d", Preconditioner::Jacobi)]
+    {
         let Some((batch, b)) = read(&format!("astro/batch_{name}.bin")) else {
             return;
         };
@@ -135,48 +108,28 @@ fn radiation_diffusion_converges_with_cg() {
         let solution = solve(&batch, &b, None, &options(Method::Cg, preconditioner)).unwrap();
 
         let report = &solution.report;
-        assert!(
-            report.all_converged(),
-            "{name}: {:?}",
-            report.status_counts()
-        );
+        assert!(report.all_converged(), "{name}: {:?}", report.status_counts());
         assert!(check_residuals(&batch, &b, &solution) <= 1e-10, "{name}");
         let (_, _, most) = report.iterations();
         // As the data's own study counts them.
-        assert!(
-            most <= if name == "raddiff1d" { 3 } else { 250 },
-            "{name}: {most}"
-        );
+        assert!(most <= if name == "raddiff1d" { 3 } else { 250 }, "{name}: {most}");
     }
 }
 
-const SINGULAR: [&str; 7] = [
-    "GD02_a", "USAir97", "dwt_607", "dwt_918", "dwt_992", "jgl011", "mbeacxc",
-];
+const SINGULAR: [&str; 7] =
+    ["GD02_a", "USAir97", "dwt_607", "dwt_918", "dwt_992", "jgl011", "mbeacxc"];
 
 fn small() -> Option<Loaded> {
-    Some(
-        load(
-            &[shared_dir()?.join("matrices/small")],
-            LoadOptions::default(),
-        )
-        .unwrap(),
-    )
+    Some(load(&[shared_dir()?.join("matrices/small")], LoadOptions::default()).unwrap())
 }
 
 #[test]
 fn of_the_small_matrices_all_but_the_singular_ones_are_solved() {
     let Some(loaded) = small() else { return };
     let b = vec![1.0; loaded.batch.row_offset(loaded.batch.nitems())];
-    let first_options = SolveOptions {
-        rel_tol: Some(1e-8),
-        ..SolveOptions::default()
-    };
+    let first_options = SolveOptions { rel_tol: Some(1e-8), ..SolveOptions::default() };
     let first = solve(&loaded.batch, &b, None, &first_options).unwrap();
-    let options = SolveOptions {
-        fallback: true,
-        ..first_options
-    };
+    let options = SolveOptions { fallback: true, ..first_options };
 
     let solution = solve(&loaded.batch, &b, None, &options).unwrap();
 
@@ -188,10 +141,7 @@ fn of_the_small_matrices_all_but_the_singular_ones_are_solved() {
         let solved = outcome.status == Status::Converged && outcome.relative_residual() <= 1e-8;
         if SINGULAR.iter().any(|singular| name.contains(singular)) {
             singular += 1;
-            assert!(
-                solved || outcome.status == Status::Singular,
-                "{name}: {outcome:?}"
-            );
+            assert!(solved || outcome.status == Status::Singular, "{name}: {outcome:?}");
         } else {
             assert!(solved, "{name}: {outcome:?}");
         }
@@ -223,11 +173,7 @@ fn without_the_ladder_the_small_matrices_are_told_apart_honestly() {
         for system in &solution.report.systems {
             let outcome = &system.outcome;
             let passed = outcome.residual_norm <= 1e-10 * outcome.rhs_norm;
-            assert_eq!(
-                outcome.status == Status::Converged,
-                passed,
-                "{method}: {outcome:?}"
-            );
+            assert_eq!(outcome.status == Status::Converged, passed, "{method}: {outcome:?}");
         }
     }
 }

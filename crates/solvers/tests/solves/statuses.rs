@@ -47,49 +47,13 @@ fn table() -> Vec<Row> {
     let mut table = vec![
         row("spd", SPD, &[1.0, 2.0], (Cg, None), Status::Converged),
         row("spd", SPD, &[1.0, 2.0], (Cg, Ic0), Status::Converged),
-        row(
-            "spd",
-            SPD,
-            &[1.0, 2.0],
-            (BiCgStab, Jacobi),
-            Status::Converged,
-        ),
+        row("spd", SPD, &[1.0, 2.0], (BiCgStab, Jacobi), Status::Converged),
         row("spd", SPD, &[1.0, 2.0], (Lu, Auto), Status::Converged),
-        row(
-            "negative diagonal",
-            &[&[-1.0]],
-            &[1.0],
-            (Cg, Jacobi),
-            Status::BreakdownRho,
-        ),
-        row(
-            "orthogonal residual",
-            RHO,
-            &[1.0, 0.0, 0.0],
-            (BiCgStab, None),
-            Status::BreakdownRho,
-        ),
-        row(
-            "orthogonal A s",
-            OMEGA,
-            &[1.0, 0.0, 0.0],
-            (BiCgStab, None),
-            Status::BreakdownOmega,
-        ),
-        row(
-            "skew",
-            SKEW,
-            &[1.0, 0.0],
-            (BiCgStab, None),
-            Status::BreakdownAlpha,
-        ),
-        row(
-            "zero matrix",
-            &[&[0.0]],
-            &[1.0],
-            (BiCgStab, None),
-            Status::BreakdownAlpha,
-        ),
+        row("negative diagonal", &[&[-1.0]], &[1.0], (Cg, Jacobi), Status::BreakdownRho),
+        row("orthogonal residual", RHO, &[1.0, 0.0, 0.0], (BiCgStab, None), Status::BreakdownRho),
+        row("orthogonal A s", OMEGA, &[1.0, 0.0, 0.0], (BiCgStab, None), Status::BreakdownOmega),
+        row("skew", SKEW, &[1.0, 0.0], (BiCgStab, None), Status::BreakdownAlpha),
+        row("zero matrix", &[&[0.0]], &[1.0], (BiCgStab, None), Status::BreakdownAlpha),
         row(
             "indefinite",
             &[&[1.0, 0.0], &[0.0, -1.0]],
@@ -97,41 +61,11 @@ fn table() -> Vec<Row> {
             (Cg, None),
             Status::Indefinite,
         ),
-        row(
-            "zero matrix",
-            &[&[0.0]],
-            &[1.0],
-            (Cg, None),
-            Status::Indefinite,
-        ),
-        row(
-            "no diagonal",
-            SWAP,
-            &[1.0, 2.0],
-            (Cg, Jacobi),
-            Status::ZeroDiagonal,
-        ),
-        row(
-            "no diagonal",
-            SWAP,
-            &[1.0, 2.0],
-            (BiCgStab, Jacobi),
-            Status::ZeroDiagonal,
-        ),
-        row(
-            "no pivot",
-            SWAP,
-            &[1.0, 2.0],
-            (BiCgStab, Ilu0),
-            Status::SingularPreconditioner,
-        ),
-        row(
-            "no pivot",
-            SWAP,
-            &[1.0, 2.0],
-            (Cg, Ilu0),
-            Status::SingularPreconditioner,
-        ),
+        row("zero matrix", &[&[0.0]], &[1.0], (Cg, None), Status::Indefinite),
+        row("no diagonal", SWAP, &[1.0, 2.0], (Cg, Jacobi), Status::ZeroDiagonal),
+        row("no diagonal", SWAP, &[1.0, 2.0], (BiCgStab, Jacobi), Status::ZeroDiagonal),
+        row("no pivot", SWAP, &[1.0, 2.0], (BiCgStab, Ilu0), Status::SingularPreconditioner),
+        row("no pivot", SWAP, &[1.0, 2.0], (Cg, Ilu0), Status::SingularPreconditioner),
         row(
             "not positive",
             &[&[1.0, 2.0], &[2.0, 1.0]],
@@ -149,10 +83,7 @@ fn table() -> Vec<Row> {
         row("singular", ONES, &[1.0, 2.0], (Lu, Auto), Status::Singular),
     ];
     for entry in &mut table {
-        if matches!(
-            entry.expected,
-            Status::BreakdownRho | Status::BreakdownOmega
-        ) {
+        if matches!(entry.expected, Status::BreakdownRho | Status::BreakdownOmega) {
             // A restart gets over these.
             entry.options.max_restarts = 0;
         }
@@ -180,13 +111,7 @@ fn table() -> Vec<Row> {
             }
         }
         for (name, value) in [("NaN in b", NAN), ("Inf in b", INF)] {
-            table.push(row(
-                name,
-                SPD,
-                &[1.0, value],
-                (method, None),
-                Status::NonFinite,
-            ));
+            table.push(row(name, SPD, &[1.0, value], (method, None), Status::NonFinite));
         }
     }
     table
@@ -220,10 +145,7 @@ fn check<T: CpuScalar>() {
                 assert!(outcome.residual_norm.is_nan(), "{what}");
             } else {
                 let off = (outcome.residual_norm - true_residual).abs();
-                assert!(
-                    off <= 1e-6 * outcome.rhs_norm,
-                    "{what}: {outcome:?}, {true_residual}"
-                );
+                assert!(off <= 1e-6 * outcome.rhs_norm, "{what}: {outcome:?}, {true_residual}");
                 if row.options.method != Method::Lu {
                     let expected = outcome.iterations as usize + 1;
                     assert_eq!(outcome.history.len(), expected, "{what}");
@@ -271,23 +193,12 @@ fn stagnates<T: CpuScalar>(rel_tol: f64) {
             let solution = solve(&Batch::from(a.clone()), &b, None, &options).unwrap();
 
             let outcome = &solution.report.systems[0].outcome;
-            assert_eq!(
-                outcome.status,
-                Status::Stagnated,
-                "{method} {:?}",
-                options.engine
-            );
+            assert_eq!(outcome.status, Status::Stagnated, "{method} {:?}", options.engine);
             assert_eq!(outcome.restarts, 4, "{method}");
             // The answer is as good as the precision allows, and the report does not flatter it.
             let norm = residual_norm(&a, &b, &solution.x);
-            assert!(
-                norm <= 50.0 * T::EPSILON.to_f64() * outcome.rhs_norm,
-                "{method}: {norm}"
-            );
-            assert!(
-                outcome.residual_norm > rel_tol * outcome.rhs_norm,
-                "{method}"
-            );
+            assert!(norm <= 50.0 * T::EPSILON.to_f64() * outcome.rhs_norm, "{method}: {norm}");
+            assert!(outcome.residual_norm > rel_tol * outcome.rhs_norm, "{method}");
         }
     }
 }
@@ -328,13 +239,8 @@ fn breakdowns_of_rho_are_overcome_by_a_restart() {
         let mut options = options(Method::BiCgStab, Preconditioner::None);
         options.engine = engine;
 
-        let solution = solve(
-            &Batch::from(dense::<f64>(RHO)),
-            &[1.0, 0.0, 0.0],
-            None,
-            &options,
-        )
-        .unwrap();
+        let solution =
+            solve(&Batch::from(dense::<f64>(RHO)), &[1.0, 0.0, 0.0], None, &options).unwrap();
 
         let outcome = &solution.report.systems[0].outcome;
         assert_eq!(outcome.status, Status::Converged);

@@ -29,11 +29,7 @@ pub(crate) fn iterative() -> Vec<(Method, Preconditioner)> {
 
 /// Options with a method and a preconditioner.
 pub(crate) fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
-    SolveOptions {
-        method,
-        preconditioner,
-        ..SolveOptions::default()
-    }
+    SolveOptions { method, preconditioner, ..SolveOptions::default() }
 }
 
 /// A matrix from dense rows; zeros are not stored.
@@ -139,11 +135,7 @@ pub(crate) fn pattern(nrows: usize, seed: u64) -> CsrPattern {
         |row: usize, col: usize| row == col || draws[row.min(col) * nrows + row.max(col)] > 0.3;
     let (mut row_ptr, mut col_idx) = (vec![0], Vec::new());
     for row in 0..nrows {
-        col_idx.extend(
-            (0..nrows)
-                .filter(|&col| stored(row, col))
-                .map(|col| col as i32),
-        );
+        col_idx.extend((0..nrows).filter(|&col| stored(row, col)).map(|col| col as i32));
         row_ptr.push(col_idx.len() as i32);
     }
     CsrPattern::try_new(nrows, nrows, row_ptr, col_idx).unwrap()
@@ -270,9 +262,8 @@ pub(crate) fn dense_solve(a: &Csr<f64>, b: &[f64]) -> Vec<f64> {
         })
         .collect();
     for col in 0..n {
-        let pivot = (col..n)
-            .max_by(|&i, &j| rows[i][col].abs().total_cmp(&rows[j][col].abs()))
-            .unwrap();
+        let pivot =
+            (col..n).max_by(|&i, &j| rows[i][col].abs().total_cmp(&rows[j][col].abs())).unwrap();
         rows.swap(col, pivot);
         for row in col + 1..n {
             let factor = rows[row][col] / rows[col][col];
