@@ -23,10 +23,12 @@ fn iterations<T: CpuScalar>(a: &Csr<T>, options: &SolveOptions) -> u32 {
 /// A full first row and column and a diagonal: eliminating row 0 first fills everything.
 fn arrow(nrows: usize) -> Csr<f64> {
     let mut rows = vec![vec![0.0; nrows]; nrows];
-    for i in 0..nrows {
-        rows[0][i] = 1.0 / (i + 1) as f64;
-        rows[i][0] = -0.5 / (i + 2) as f64;
-        rows[i][i] = 2.0 + i as f64;
+    for (i, row) in rows.iter_mut().enumerate() {
+        row[0] = -0.5 / (i + 2) as f64;
+        row[i] = 2.0 + i as f64;
+    }
+    for (i, entry) in rows[0].iter_mut().enumerate().skip(1) {
+        *entry = 1.0 / (i + 1) as f64;
     }
     dense(&rows.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }

@@ -80,12 +80,12 @@ pub(crate) fn residual_norm<T: CpuScalar>(a: &Csr<T>, b: &[T], x: &[T]) -> f64 {
 /// `|| |A||x| + |b| ||_2` in f64: the rounding errors of a residual are a few eps of it.
 pub(crate) fn magnitude<T: CpuScalar>(a: &Csr<T>, b: &[T], x: &[T]) -> f64 {
     let mut sum = 0.0;
-    for row in 0..a.nrows() {
+    for (row, b) in b.iter().enumerate() {
         let products = a.view().pattern().row(row).map(|k| {
             let col = a.view().pattern().col_idx()[k] as usize;
             (a.values()[k].to_f64() * x[col].to_f64()).abs()
         });
-        let size = products.sum::<f64>() + b[row].to_f64().abs();
+        let size = products.sum::<f64>() + b.to_f64().abs();
         sum += size * size;
     }
     sum.sqrt()
@@ -267,8 +267,9 @@ pub(crate) fn dense_solve(a: &Csr<f64>, b: &[f64]) -> Vec<f64> {
         rows.swap(col, pivot);
         for row in col + 1..n {
             let factor = rows[row][col] / rows[col][col];
-            for k in col..=n {
-                rows[row][k] -= factor * rows[col][k];
+            let pivot_row = rows[col].clone();
+            for (entry, pivot) in rows[row].iter_mut().zip(&pivot_row).skip(col) {
+                *entry -= factor * pivot;
             }
         }
     }
