@@ -16,7 +16,7 @@
 //!
 //! assert!(solution.report.all_converged());
 //! assert_eq!(solution.report.systems[1].outcome.status, Status::Converged);
-//! for (x, expected) in solution.x.iter().zip([1.0, 1.0, 1.0, 2.0]) {
+//! for (x, expected) in solution.x.iter().zip([1.0f64, 1.0, 1.0, 2.0]) {
 //!     assert!((x - expected).abs() < 1e-9);
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -42,7 +42,7 @@ pub struct Solution<T> {
 /// let a = Csr::try_new(2, 2, vec![0, 2, 4], vec![0, 1, 0, 1], vec![4.0, 1.0, 1.0, 3.0])?;
 /// let solution = solve(&Batch::from(a), &[1.0, 2.0], None, &SolveOptions::default())?;
 /// assert!(solution.report.all_converged());
-/// assert!((solution.x[0] - 1.0 / 11.0).abs() < 1e-9);
+/// assert!((solution.x[0] - 1.0f64 / 11.0).abs() < 1e-9);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn solve<T: CpuScalar>(

@@ -99,6 +99,9 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'_, T, P> {
                 c.beta = rz.div(c.rho).keep(lanes.active);
                 c.rho = rz;
             }
+            if stopped != 0 {
+                flush(&mut v, &mut c);
+            }
             for l in ones(stopped) {
                 let bit = 1 << l;
                 let stop = if passed & bit != 0 {
@@ -120,7 +123,12 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'_, T, P> {
                 // The direction of a lane that started again is z.
                 c.beta = rz.div(c.rho).keep(lanes.active & !stopped);
                 c.rho = rz;
-                for l in ones(!zero.lt(rz) & lanes.active) {
+                // In the rare case of a breakdown here `x` is brought up to date by itself.
+                let broken = !zero.lt(rz) & lanes.active;
+                if broken != 0 {
+                    flush(&mut v, &mut c);
+                }
+                for l in ones(broken) {
                     let stop = Stop::failed(rz.get(l), Status::BreakdownRho);
                     settle::<T, P, V>(&mut lanes, &self.precond, &m, l, stop, &mut v, &mut c);
                 }
@@ -129,8 +137,16 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'_, T, P> {
     }
 }
 
-/// Judges a stopped lane by its solution, the update still to be made included, and leaves the
-/// lane with no update to make.
+/// Makes the update of `x` that was put off, in all lanes.
+#[inline(always)]
+fn flush<V: Vector>(v: &mut Vectors<V>, c: &mut Scalars<V>) {
+    for (x, &p) in v.x.iter_mut().zip(&v.p) {
+        *x = c.alpha.mul_add(p, *x);
+    }
+    c.alpha = V::zero();
+}
+
+/// Judges a stopped lane, whose `x` is up to date, and leaves it with no update to make.
 #[inline(always)]
 fn settle<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     lanes: &mut Lanes<'_, T>,
@@ -141,14 +157,10 @@ fn settle<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     v: &mut Vectors<V>,
     c: &mut Scalars<V>,
 ) {
-    let alpha = c.alpha.get(l);
-    let solution: Vec<T> =
-        lane(&v.x, l).zip(lane(&v.p, l)).map(|(x, p)| V::scalar_mul_add(alpha, p, x)).collect();
-    let verdict = lanes.settle(l, stop, solution.iter().copied());
+    let verdict = lanes.settle(l, stop, lane(&v.x, l));
     stand_still(l, v, c);
     match verdict {
         Verdict::Restart => {
-            set_lane(&mut v.x, l, solution.into_iter());
             set_lane(&mut v.r, l, lanes.residual(l).iter().copied());
             if P::DIAGONAL {
                 c.rho.set(l, precond.weighted_dot::<V>(m, l, lanes.residual(l)));

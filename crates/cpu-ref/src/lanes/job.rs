@@ -117,27 +117,26 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
             }
         }
         self.active |= loaded;
-        let nrows = self.job.matrix.nrows();
-        let mut sources = Vec::with_capacity(V::LANES);
         let batch = self.job.batch;
+        let mut together = Vec::new();
         for lane in ones(loaded) {
-            let Some(occupant) = &self.occupants[lane] else {
-                continue;
-            };
-            match batch.item_values(occupant.slot.system / self.job.nrhs) {
-                Some(values) => sources.push((lane, values)),
+            let Some(occupant) = &self.occupants[lane] else { continue };
+            let item = occupant.slot.system / self.job.nrhs;
+            match batch.item_values(item) {
+                Some(values) if loaded.is_power_of_two() => {
+                    set_lane(a, lane, values.iter().copied());
+                }
+                Some(values) => together.push((lane, values)),
                 None => {
-                    batch.copy_values(occupant.slot.system / self.job.nrhs, &mut self.values);
+                    batch.copy_values(item, &mut self.values);
                     set_lane(a, lane, self.values.iter().copied());
                 }
             }
             let down = T::from_f64(pow2(-occupant.scale));
             set_lane(x, lane, occupant.slot.x.iter().map(|&v| v * down));
+            set_lane(r, lane, self.residual(lane).iter().copied());
         }
-        set_lanes(a, &sources);
-        sources.clear();
-        sources.extend(ones(loaded).map(|l| (l, &self.residuals[l * nrows..(l + 1) * nrows])));
-        set_lanes(r, &sources);
+        set_lanes(a, &together);
         loaded
     }
 

@@ -194,28 +194,30 @@ impl LanePlan {
         crate::error::check_len("b", rows, b.len())?;
         crate::error::check_len("x", rows, x.len())?;
         let systems = self.nitems * nrhs;
-        let mut outcomes: Vec<Option<Outcome>> = vec![None; only.map_or(systems, <[usize]>::len)];
+        let wanted = only.map_or(systems, <[usize]>::len);
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; wanted];
         let mut slots = slots(batch, nrhs, b, x, &mut outcomes, only);
-        let threads = rayon::current_num_threads();
         let mut jobs = Vec::new();
-        for class in &self.classes {
-            let queue: Vec<Slot<'_, T>> = (class.items.iter())
-                .flat_map(|&item| item as usize * nrhs..(item as usize + 1) * nrhs)
-                .filter_map(|system| slots[system].take())
-                .collect();
-            if queue.is_empty() {
-                continue;
+        match self.classes.as_slice() {
+            [class] => {
+                let queue = slots.into_iter().flatten();
+                spread(class, wanted, queue, |lanes, q| jobs.push((class, lanes, q)));
             }
-            let lanes = if queue.len() == 1 { 1 } else { class.lanes };
-            let chunk = queue.len().div_ceil(threads * 8).max(2 * lanes);
-            let mut queue = queue.into_iter().peekable();
-            while queue.peek().is_some() {
-                let queue = queue.by_ref().take(chunk).collect();
-                let job = Job { batch, nrhs, matrix: &class.matrix, criteria, queue };
-                jobs.push((class, lanes, job));
+            classes => {
+                for class in classes {
+                    let systems = (class.items.iter())
+                        .flat_map(|&item| item as usize * nrhs..(item as usize + 1) * nrhs);
+                    let queue: Vec<_> = systems.filter_map(|system| slots[system].take()).collect();
+                    spread(class, queue.len(), queue.into_iter(), |lanes, q| {
+                        jobs.push((class, lanes, q));
+                    });
+                }
             }
         }
-        jobs.into_par_iter().for_each(|(class, lanes, job)| self.run(class, lanes, job));
+        jobs.into_par_iter().for_each(|(class, lanes, queue)| {
+            let job = Job { batch, nrhs, matrix: &class.matrix, criteria, queue };
+            self.run(class, lanes, job);
+        });
         let settled = outcomes.into_iter();
         Ok(settled.map(|o| o.expect("every system that is queued is settled")).collect())
     }
@@ -284,6 +286,23 @@ impl LanePlan {
     /// For methods with factors.
     fn go_narrow<T: CpuScalar, K: Kernel<T, Output = ()>>(&self, lanes: usize, kernel: K) {
         dispatch_narrow(self.isa, lanes, kernel);
+    }
+}
+
+/// Cuts the systems of a class into queues, several per thread, and hands each to `push` with the
+/// number of lanes.
+fn spread<'a, T: 'a>(
+    class: &Class,
+    systems: usize,
+    mut queue: impl Iterator<Item = Slot<'a, T>>,
+    mut push: impl FnMut(usize, Vec<Slot<'a, T>>),
+) {
+    let lanes = if systems == 1 { 1 } else { class.lanes };
+    let chunk = systems.div_ceil(rayon::current_num_threads() * 8).max(2 * lanes);
+    for start in (0..systems).step_by(chunk) {
+        let mut part = Vec::with_capacity(chunk.min(systems - start));
+        part.extend(queue.by_ref().take(chunk));
+        push(lanes, part);
     }
 }
 

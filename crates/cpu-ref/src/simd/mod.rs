@@ -103,6 +103,9 @@ pub(crate) fn scalars_mut<V: Vector>(vectors: &mut [V]) -> &mut [V::Scalar] {
 pub(crate) fn set_lanes<V: Vector>(vectors: &mut [V], sources: &[(usize, &[V::Scalar])]) {
     // Eight vectors at a time, so that their cache lines are written by all lanes before they go.
     const BLOCK: usize = 8;
+    if sources.is_empty() {
+        return;
+    }
     let len = vectors.len();
     let blocks = scalars_mut(vectors).chunks_mut(BLOCK * V::LANES);
     for (start, block) in (0..len).step_by(BLOCK).zip(blocks) {
