@@ -187,7 +187,7 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
                 } else {
                     Stop::Failed(Status::MaxIterations)
                 };
-                settle(&mut lanes, lane, stop, &mut v, &mut c);
+                settle(&mut lanes, lane, stop, P::DIAGONAL, &mut v, &mut c);
             }
         }
     }
@@ -199,6 +199,7 @@ fn settle<T: CpuScalar, V: Vector<Scalar = T>>(
     lanes: &mut Lanes<'_, T>,
     l: usize,
     stop: Stop,
+    early: bool,
     v: &mut Vectors<V>,
     c: &mut Scalars<V>,
 ) {
@@ -207,6 +208,8 @@ fn settle<T: CpuScalar, V: Vector<Scalar = T>>(
             set_lane(&mut v.r, l, lanes.residual(l).iter().copied());
             start::<T, V>(lanes.residual(l), l, v, c);
         }
+        // The next system overwrites the lane.
+        Verdict::Ended if lanes.refills(early) => {}
         // Zeros stay zeros: an empty lane must not run into slow subnormal numbers.
         Verdict::Ended => {
             for vector in [&mut v.r, &mut v.shadow, &mut v.p, &mut v.v] {
@@ -248,12 +251,12 @@ fn fill<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     for l in ones(loaded) {
         start::<T, V>(lanes.residual(l), l, v, c);
         if let Err(status) = precond.load::<V>(m, l, &v.a) {
-            settle(lanes, l, Stop::Failed(status), v, c);
+            settle(lanes, l, Stop::Failed(status), P::DIAGONAL, v, c);
         }
     }
     if !P::DIAGONAL {
         for l in ones(precond.factor(m, &v.a) & loaded) {
-            settle(lanes, l, Stop::Failed(Status::SingularPreconditioner), v, c);
+            settle(lanes, l, Stop::Failed(Status::SingularPreconditioner), P::DIAGONAL, v, c);
         }
     }
 }

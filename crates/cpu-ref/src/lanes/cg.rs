@@ -157,17 +157,21 @@ fn settle<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     v: &mut Vectors<V>,
     c: &mut Scalars<V>,
 ) {
-    let verdict = lanes.settle(l, stop, lane(&v.x, l));
-    stand_still(l, v, c);
-    match verdict {
+    match lanes.settle(l, stop, lane(&v.x, l)) {
         Verdict::Restart => {
+            stand_still(l, v, c);
             set_lane(&mut v.r, l, lanes.residual(l).iter().copied());
             if P::DIAGONAL {
                 c.rho.set(l, precond.weighted_dot::<V>(m, l, lanes.residual(l)));
             }
         }
+        // The next system overwrites the lane.
+        Verdict::Ended if lanes.refills(P::DIAGONAL) => {}
         // Zeros stay zeros: an empty lane must not run into slow subnormal numbers.
-        Verdict::Ended => set_lane(&mut v.r, l, std::iter::repeat(T::ZERO)),
+        Verdict::Ended => {
+            stand_still(l, v, c);
+            set_lane(&mut v.r, l, std::iter::repeat(T::ZERO));
+        }
     }
 }
 

@@ -92,6 +92,11 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         if (early || self.active == 0) && !self.job.queue.is_empty() { vacant } else { 0 }
     }
 
+    /// Whether an empty lane is filled before the next iteration.
+    pub(crate) fn refills(&self, early: bool) -> bool {
+        early && !self.job.queue.is_empty()
+    }
+
     /// Fills lanes with systems from the queue that need iterations: values into `a`, initial
     /// guesses into `x`, residuals into `r` (and [`Lanes::residual`]), squared thresholds into
     /// `threshold`. Returns the lanes filled, one bit each.
