@@ -16,7 +16,7 @@
 //! ahead of the rows of the product that need it, one pass less, was slower by 10 to 25 %.)
 
 use super::job::{Job, Lanes, Verdict, ones};
-use super::matrix::{Dot, ROWS_PER_BLOCK, RowSink, block, set_block};
+use super::matrix::{Dot, ROWS_PER_BLOCK, RowSink, block, set_block, staggered};
 use super::precond::LanePrecond;
 use crate::outcome::Status;
 use crate::simd::{CpuScalar, Kernel, Vector, lane, set_lane};
@@ -55,14 +55,14 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'_, T, P> {
         let (matrix, n) = (self.job.matrix, self.job.matrix.nrows());
         let mut lanes = Lanes::new(self.job, V::LANES);
         let mut m = self.precond.start::<V>();
-        let vector = || vec![V::zero(); n];
+        let vector = |place| staggered(n, place);
         let mut v = Vectors {
-            a: vec![V::zero(); matrix.nnz()],
-            x: vector(),
-            r: vector(),
-            p: vector(),
-            ap: vector(),
-            z: if P::DIAGONAL { Vec::new() } else { vector() },
+            a: staggered(matrix.nnz(), 0),
+            x: vector(1),
+            r: vector(2),
+            p: vector(3),
+            ap: vector(4),
+            z: if P::DIAGONAL { Vec::new() } else { vector(5) },
         };
         let zero = V::zero();
         let mut c = Scalars { threshold: zero, rho: zero, alpha: zero, beta: zero };

@@ -189,6 +189,15 @@ impl LaneMatrix {
     }
 }
 
+/// A vector of zeros. The vectors of a group are as long as each other, often a power of two: with
+/// more room for each `place` they do not start at the same offset of a page, where loads would
+/// wait for stores to other vectors that share their low address bits.
+pub(crate) fn staggered<V: Vector>(len: usize, place: usize) -> Vec<V> {
+    let mut vector = Vec::with_capacity(len + 13 * place);
+    vector.resize(len, V::zero());
+    vector
+}
+
 /// Four consecutive elements of a vector.
 #[inline(always)]
 pub(crate) fn block<V: Copy>(v: &[V], row: usize) -> [V; ROWS_PER_BLOCK] {
