@@ -117,10 +117,11 @@ pub(crate) fn write(
         note(global, "the right-hand side is not written: this format holds the matrix alone");
     }
     let matrix: Csr<f64> = spmv_run::single(batch);
-    Ok(match ending {
+    match ending {
         Some(Ending::Npz) => write_npz(path, &matrix)?,
         _ => write_matrix_market(path, &matrix)?,
-    })
+    }
+    Ok(())
 }
 
 /// Prints what was written.
