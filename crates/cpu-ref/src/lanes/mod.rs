@@ -380,6 +380,8 @@ fn lanes_for<T: CpuScalar>(isa: Isa, matrix: &LaneMatrix, factors: &Factors) -> 
     const CACHE: usize = 44 << 10;
     match isa {
         Isa::Baseline => 4,
+        // `dispatch_narrow` has no other.
+        _ if factored != 0 => 8,
         Isa::Avx2 | Isa::Avx512 if 16 * bytes <= CACHE => 16,
         Isa::Avx2 if 8 * bytes > CACHE && 4 * bytes <= CACHE => 4,
         Isa::Avx2 | Isa::Avx512 => 8,
