@@ -17,9 +17,9 @@
 //! Cost per iteration: two products, five dot products, two applications of M; vectors `x`, `r`
 //! (and `s`), `r^`, `p`, `v`, `t`, and `p^`, `s^` when there is a preconditioner.
 
-use super::cg::dot;
+use super::dot::{Dot, PARTIAL_SUMS, dot, scalar_dot};
 use super::job::{Job, Lanes, Verdict, ones};
-use super::matrix::{Dot, ROWS_PER_BLOCK, RowSink, block, scalar_dot, set_block};
+use super::matrix::{ProductDot, RowSink};
 use super::precond::LanePrecond;
 use crate::outcome::Status;
 use crate::simd::{CpuScalar, Kernel, Vector, lane, set_lane};
@@ -31,46 +31,22 @@ pub(crate) struct BiCgStab<'a, T, P> {
     pub(crate) precond: P,
 }
 
-/// `v = A p^` and `r^'v`.
-struct FirstProduct<'v, V> {
-    shadow: &'v [V],
-    v: &'v mut [V],
-    dot: Dot<V>,
-}
-
-impl<V: Vector> RowSink<V> for FirstProduct<'_, V> {
-    #[inline(always)]
-    fn block(&mut self, row: usize, values: [V; ROWS_PER_BLOCK]) {
-        set_block(self.v, row, values);
-        self.dot.add_block(values, block(self.shadow, row));
-    }
-    #[inline(always)]
-    fn row(&mut self, row: usize, value: V) {
-        self.v[row] = value;
-        self.dot.add(row % ROWS_PER_BLOCK, value, self.shadow[row]);
-    }
-}
-
 /// `t = A s^`, `t's` and `t't`.
 struct SecondProduct<'v, V> {
-    s: &'v [V],
-    t: &'v mut [V],
-    ts: Dot<V>,
+    ts: ProductDot<'v, V>,
     tt: Dot<V>,
 }
 
 impl<V: Vector> RowSink<V> for SecondProduct<'_, V> {
     #[inline(always)]
-    fn block(&mut self, row: usize, values: [V; ROWS_PER_BLOCK]) {
-        set_block(self.t, row, values);
-        self.ts.add_block(values, block(self.s, row));
-        self.tt.add_block(values, values);
+    fn block(&mut self, row: usize, values: [V; PARTIAL_SUMS]) {
+        self.ts.block(row, values);
+        self.tt.push_block(values, values);
     }
     #[inline(always)]
     fn row(&mut self, row: usize, value: V) {
-        self.t[row] = value;
-        self.ts.add(row % ROWS_PER_BLOCK, value, self.s[row]);
-        self.tt.add(row % ROWS_PER_BLOCK, value, value);
+        self.ts.row(row, value);
+        self.tt.push(value, value);
     }
 }
 
@@ -109,7 +85,7 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
         let vector = || vec![V::zero(); n];
         let hat = || if P::IDENTITY { Vec::new() } else { vector() };
         let mut v = Vectors {
-            a: vec![V::zero(); matrix.nnz()],
+            a: vec![V::zero(); matrix.nvalues()],
             x: vector(),
             r: vector(),
             shadow: vector(),
@@ -140,9 +116,9 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
                 self.precond.apply(&mut m, &v.p, &mut v.p_hat);
             }
             let p_hat = if P::IDENTITY { &v.p } else { &v.p_hat };
-            let mut sink = FirstProduct { shadow: &v.shadow, v: &mut v.v, dot: Dot::new() };
+            let mut sink = ProductDot::new(&mut v.v, &v.shadow);
             matrix.product(&v.a, p_hat, &mut sink);
-            let shadow_v = sink.dot.sum();
+            let shadow_v = sink.dot();
             let bad_alpha = !(zero.lt(shadow_v) | shadow_v.lt(zero)) & lanes.active;
             // Lanes that are empty or break down stand still.
             let alpha = c.rho.div(shadow_v).keep(lanes.active & !bad_alpha);
@@ -153,9 +129,9 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
                 self.precond.apply(&mut m, &v.r, &mut v.s_hat);
             }
             let s_hat = if P::IDENTITY { &v.r } else { &v.s_hat };
-            let mut sink = SecondProduct { s: &v.r, t: &mut v.t, ts: Dot::new(), tt: Dot::new() };
+            let mut sink = SecondProduct { ts: ProductDot::new(&mut v.t, &v.r), tt: Dot::new() };
             matrix.product(&v.a, s_hat, &mut sink);
-            let (ts, tt) = (sink.ts.sum(), sink.tt.sum());
+            let (ts, tt) = (sink.ts.dot(), sink.tt.sum_after(n));
             let bad_omega = !((zero.lt(ts) | ts.lt(zero)) & zero.lt(tt)) & lanes.active & !half;
             c.omega = ts.div(tt).keep(lanes.active & !(half | bad_omega | bad_alpha));
 
@@ -327,15 +303,15 @@ fn full_step<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
 ) -> (V, V) {
     let mut step = FullStep { alpha, omega, rr: Dot::new(), rho: Dot::new() };
     let p_hat = if P::IDENTITY { &v.p } else { &v.p_hat };
-    let (xs, x_rest) = v.x.as_chunks_mut::<ROWS_PER_BLOCK>();
-    let (rs, r_rest) = v.r.as_chunks_mut::<ROWS_PER_BLOCK>();
-    let (ps, p_rest) = p_hat.as_chunks::<ROWS_PER_BLOCK>();
-    let (ss, s_rest) = v.s_hat.as_chunks::<ROWS_PER_BLOCK>();
-    let (ts, t_rest) = v.t.as_chunks::<ROWS_PER_BLOCK>();
-    let (hs, h_rest) = v.shadow.as_chunks::<ROWS_PER_BLOCK>();
+    let (xs, x_rest) = v.x.as_chunks_mut::<PARTIAL_SUMS>();
+    let (rs, r_rest) = v.r.as_chunks_mut::<PARTIAL_SUMS>();
+    let (ps, p_rest) = p_hat.as_chunks::<PARTIAL_SUMS>();
+    let (ss, s_rest) = v.s_hat.as_chunks::<PARTIAL_SUMS>();
+    let (ts, t_rest) = v.t.as_chunks::<PARTIAL_SUMS>();
+    let (hs, h_rest) = v.shadow.as_chunks::<PARTIAL_SUMS>();
     let blocks = xs.iter_mut().zip(rs).zip(ps).zip(ts).zip(hs).enumerate();
     for (i, ((((x, r), p), t), h)) in blocks {
-        for slot in 0..ROWS_PER_BLOCK {
+        for slot in 0..PARTIAL_SUMS {
             let s_hat = if P::IDENTITY { r[slot] } else { ss[i][slot] };
             step.row(slot, &mut x[slot], &mut r[slot], [p[slot], s_hat, t[slot], h[slot]]);
         }

@@ -15,14 +15,16 @@
 //! within the iteration and refilled from the queue; the others do not notice. (Updating `p` just
 //! ahead of the rows of the product that need it, one pass less, was slower by 10 to 25 %.)
 
-use super::job::{Job, Lanes, Verdict, ones};
-use super::matrix::{Dot, ROWS_PER_BLOCK, RowSink, block, set_block, staggered};
+use super::dot::{Dot, PARTIAL_SUMS, dot};
+use super::job::{Job, Lanes, Slot, Verdict, ones};
+use super::matrix::{ProductDot, staggered};
 use super::precond::LanePrecond;
 use crate::outcome::Status;
 use crate::simd::{CpuScalar, Kernel, Vector, lane, set_lane};
 use crate::verdict::Stop;
 
-/// CG on one job.
+/// CG on one job. Returns the systems that are not symmetric, untouched, when the matrix stores
+/// its values once for both triangles.
 pub(crate) struct Cg<'a, T, P> {
     pub(crate) job: Job<'a, T>,
     pub(crate) precond: P,
@@ -47,17 +49,17 @@ struct Scalars<V> {
     beta: V,
 }
 
-impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'_, T, P> {
-    type Output = ();
+impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
+    type Output = Vec<Slot<'a, T>>;
 
     #[inline(always)]
-    fn run<V: Vector<Scalar = T>>(self) {
+    fn run<V: Vector<Scalar = T>>(self) -> Self::Output {
         let (matrix, n) = (self.job.matrix, self.job.matrix.nrows());
         let mut lanes = Lanes::new(self.job, V::LANES);
         let mut m = self.precond.start::<V>();
         let vector = |place| staggered(n, place);
         let mut v = Vectors {
-            a: staggered(matrix.nnz(), 0),
+            a: staggered(matrix.nvalues(), 0),
             x: vector(1),
             r: vector(2),
             p: vector(3),
@@ -75,13 +77,13 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'_, T, P> {
                 vacant = lanes.vacant(P::DIAGONAL);
             }
             if lanes.active == 0 {
-                return;
+                return lanes.unsuited;
             }
 
             direction::<T, P, V>(&m, &self.precond, &mut v, &c);
-            let mut sink = Product { p: &v.p, ap: &mut v.ap, dot: Dot::new() };
+            let mut sink = ProductDot::new(&mut v.ap, &v.p);
             matrix.product(&v.a, &v.p, &mut sink);
-            let curvature = sink.dot.sum();
+            let curvature = sink.dot();
             let bad = !zero.lt(curvature);
             // Lanes that are empty or break down stand still.
             c.alpha = c.rho.div(curvature).keep(lanes.active & !bad);
@@ -159,30 +161,29 @@ fn settle<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
 ) {
     match lanes.settle(l, stop, lane(&v.x, l)) {
         Verdict::Restart => {
-            stand_still(l, v, c);
+            stand_still(l, c);
+            set_lane(&mut v.p, l, std::iter::repeat(T::ZERO));
             set_lane(&mut v.r, l, lanes.residual(l).iter().copied());
             if P::DIAGONAL {
                 c.rho.set(l, precond.weighted_dot::<V>(m, l, lanes.residual(l)));
             }
         }
-        // The next system overwrites the lane.
-        Verdict::Ended if lanes.refills(P::DIAGONAL) => {}
+        // The next system overwrites the lane, and takes nothing over from a direction that is
+        // finite: its beta is 0.
+        Verdict::Ended if stop == Stop::Passed && lanes.refills(P::DIAGONAL) => {}
         // Zeros stay zeros: an empty lane must not run into slow subnormal numbers.
         Verdict::Ended => {
-            stand_still(l, v, c);
-            set_lane(&mut v.r, l, std::iter::repeat(T::ZERO));
+            stand_still(l, c);
+            for vector in [&mut v.p, &mut v.r] {
+                set_lane(vector, l, std::iter::repeat(T::ZERO));
+            }
         }
     }
 }
 
-/// Leaves a lane without a direction and without updates to make.
+/// Leaves a lane without updates to make.
 #[inline(always)]
-fn stand_still<T: CpuScalar, V: Vector<Scalar = T>>(
-    l: usize,
-    v: &mut Vectors<V>,
-    c: &mut Scalars<V>,
-) {
-    set_lane(&mut v.p, l, std::iter::repeat(T::ZERO));
+fn stand_still<T: CpuScalar, V: Vector<Scalar = T>>(l: usize, c: &mut Scalars<V>) {
     c.alpha.set(l, T::ZERO);
     c.beta.set(l, T::ZERO);
 }
@@ -199,7 +200,7 @@ fn fill<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
 ) {
     let loaded = lanes.load(vacant, &mut v.a, &mut v.x, &mut v.r, &mut c.threshold);
     for l in ones(loaded) {
-        stand_still(l, v, c);
+        stand_still(l, c);
     }
     let mut failed = 0;
     if P::DIAGONAL {
@@ -243,26 +244,6 @@ fn direction<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     }
 }
 
-/// `ap = A p` and `p'Ap`.
-struct Product<'v, V> {
-    p: &'v [V],
-    ap: &'v mut [V],
-    dot: Dot<V>,
-}
-
-impl<V: Vector> RowSink<V> for Product<'_, V> {
-    #[inline(always)]
-    fn block(&mut self, row: usize, values: [V; ROWS_PER_BLOCK]) {
-        set_block(self.ap, row, values);
-        self.dot.add_block(values, block(self.p, row));
-    }
-    #[inline(always)]
-    fn row(&mut self, row: usize, value: V) {
-        self.ap[row] = value;
-        self.dot.add(row % ROWS_PER_BLOCK, value, self.p[row]);
-    }
-}
-
 /// One row of [`residual`].
 struct Residual<'m, P, M, V> {
     precond: &'m P,
@@ -297,37 +278,19 @@ fn residual<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     v: &mut Vectors<V>,
 ) -> (V, V) {
     let mut each = Residual { precond, m, alpha, rr: Dot::new(), rz: Dot::new() };
-    let (rs, r_rest) = v.r.as_chunks_mut::<ROWS_PER_BLOCK>();
-    let (aps, ap_rest) = v.ap.as_chunks::<ROWS_PER_BLOCK>();
+    let (rs, r_rest) = v.r.as_chunks_mut::<PARTIAL_SUMS>();
+    let (aps, ap_rest) = v.ap.as_chunks::<PARTIAL_SUMS>();
     let mut i = 0;
     for (r, ap) in rs.iter_mut().zip(aps) {
         each.row(i, 0, &mut r[0], ap[0]);
         each.row(i + 1, 1, &mut r[1], ap[1]);
         each.row(i + 2, 2, &mut r[2], ap[2]);
         each.row(i + 3, 3, &mut r[3], ap[3]);
-        i += ROWS_PER_BLOCK;
+        i += PARTIAL_SUMS;
     }
     for (slot, (r, &ap)) in r_rest.iter_mut().zip(ap_rest).enumerate() {
         each.row(i + slot, slot, r, ap);
     }
     let rr = each.rr.sum();
     (rr, if P::IDENTITY { rr } else { each.rz.sum() })
-}
-
-/// The dot product of two vectors.
-#[inline(always)]
-pub(super) fn dot<V: Vector>(a: &[V], b: &[V]) -> V {
-    let mut sum = Dot::new();
-    let (a, a_rest) = a.as_chunks::<ROWS_PER_BLOCK>();
-    let (b, b_rest) = b.as_chunks::<ROWS_PER_BLOCK>();
-    for (a, b) in a.iter().zip(b) {
-        sum.add(0, a[0], b[0]);
-        sum.add(1, a[1], b[1]);
-        sum.add(2, a[2], b[2]);
-        sum.add(3, a[3], b[3]);
-    }
-    for (slot, (&a, &b)) in a_rest.iter().zip(b_rest).enumerate() {
-        sum.add(slot, a, b);
-    }
-    sum.sum()
 }

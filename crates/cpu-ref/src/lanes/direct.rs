@@ -25,7 +25,7 @@ impl<T: CpuScalar> Kernel<T> for Direct<'_, T> {
         let (matrix, n) = (self.job.matrix, self.job.matrix.nrows());
         let mut lanes = Lanes::new(self.job, V::LANES);
         let mut state = self.lu.start::<V>();
-        let mut a = vec![V::zero(); matrix.nnz()];
+        let mut a = vec![V::zero(); matrix.nvalues()];
         let (mut x, mut r, mut dx) = (vec![V::zero(); n], vec![V::zero(); n], vec![V::zero(); n]);
         // The verdict rests on the true residual alone.
         let mut threshold = V::zero();

@@ -6,6 +6,7 @@ use sparsebatch_formats::Batch;
 use super::matrix::LaneMatrix;
 use crate::outcome::{Criteria, Outcome};
 use crate::residual::pow2;
+use crate::simd::spmv::prefetch_all;
 use crate::simd::{CpuScalar, Vector, set_lane, set_lanes};
 use crate::verdict::{Stop, System};
 
@@ -64,6 +65,8 @@ pub(crate) struct Lanes<'a, T> {
     pub(crate) step: u64,
     /// The first step at which an occupant reaches its iteration limit.
     pub(crate) next_deadline: u64,
+    /// Systems whose values the matrix cannot store.
+    pub(crate) unsuited: Vec<Slot<'a, T>>,
     /// The residuals from which the lanes started, lane after lane.
     residuals: Vec<T>,
     values: Vec<T>,
@@ -78,6 +81,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
             active: 0,
             step: 0,
             next_deadline: u64::MAX,
+            unsuited: Vec::new(),
             residuals: vec![T::ZERO; nrows * lanes],
             values: Vec::new(),
         }
@@ -108,12 +112,31 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         r: &mut [V],
         threshold: &mut V,
     ) -> u32 {
+        let (batch, matrix) = (self.job.batch, self.job.matrix);
         let mut loaded = 0;
+        let mut together = Vec::new();
         for lane in ones(vacant) {
             while let Some(slot) = self.job.queue.pop() {
                 let Some((occupant, square)) = self.admit(lane, slot) else {
                     continue;
                 };
+                let item = occupant.slot.system / self.job.nrhs;
+                match batch.item_values(item) {
+                    Some(values) if matrix.stores_all() && !vacant.is_power_of_two() => {
+                        together.push((lane, values));
+                    }
+                    _ => {
+                        let values = values_of(batch, item, &mut self.values);
+                        if !matrix.store(values, lane, a) {
+                            self.unsuited.push(occupant.slot);
+                            continue;
+                        }
+                    }
+                }
+                let down = T::from_f64(pow2(-occupant.scale));
+                // Adding 0 leaves no -0, whose sign might come to depend on the neighbours.
+                set_lane(x, lane, occupant.slot.x.iter().map(|&v| v * down + T::ZERO));
+                set_lane(r, lane, self.residual(lane).iter().copied());
                 threshold.set(lane, square);
                 self.next_deadline = self.next_deadline.min(occupant.deadline);
                 self.occupants[lane] = Some(occupant);
@@ -121,27 +144,15 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
                 break;
             }
         }
-        self.active |= loaded;
-        let batch = self.job.batch;
-        let mut together = Vec::new();
-        for lane in ones(loaded) {
-            let Some(occupant) = &self.occupants[lane] else { continue };
-            let item = occupant.slot.system / self.job.nrhs;
-            match batch.item_values(item) {
-                Some(values) if loaded.is_power_of_two() => {
-                    set_lane(a, lane, values.iter().copied());
-                }
-                Some(values) => together.push((lane, values)),
-                None => {
-                    batch.copy_values(item, &mut self.values);
-                    set_lane(a, lane, self.values.iter().copied());
-                }
-            }
-            let down = T::from_f64(pow2(-occupant.scale));
-            set_lane(x, lane, occupant.slot.x.iter().map(|&v| v * down));
-            set_lane(r, lane, self.residual(lane).iter().copied());
-        }
         set_lanes(a, &together);
+        self.active |= loaded;
+        if let Some(next) = self.job.queue.last() {
+            if let Some(values) = batch.item_values(next.system / self.job.nrhs) {
+                prefetch_all(values);
+            }
+            prefetch_all(next.b);
+            prefetch_all(next.x);
+        }
         loaded
     }
 
@@ -196,13 +207,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         let item = number / self.job.nrhs;
         let batch = self.job.batch;
         let pattern = batch.pattern(item);
-        let values = match batch.item_values(item) {
-            Some(values) => values,
-            None => {
-                batch.copy_values(item, &mut self.values);
-                &self.values
-            }
-        };
+        let values = values_of(batch, item, &mut self.values);
         let system = System { number, pattern, values, b, criteria: self.job.criteria };
         let nrows = pattern.nrows();
         f(&system, &mut self.residuals[lane * nrows..(lane + 1) * nrows])
@@ -272,6 +277,21 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         self.next_deadline =
             self.occupants.iter().flatten().map(|o| o.deadline).min().unwrap_or(u64::MAX);
         Verdict::Ended
+    }
+}
+
+/// The values of an item, by way of `copy` when they do not lie one after the other.
+fn values_of<'v, T: CpuScalar>(
+    batch: &'v Batch<T>,
+    item: usize,
+    copy: &'v mut Vec<T>,
+) -> &'v [T] {
+    match batch.item_values(item) {
+        Some(values) => values,
+        None => {
+            batch.copy_values(item, copy);
+            copy
+        }
     }
 }
 

@@ -1,109 +1,194 @@
 //! A CSR pattern prepared for products over lanes: [`LaneMatrix`].
+//!
+//! Rows that look like the row before, moved on by one (most rows of a stencil or a band), form a
+//! run whose product needs no index per entry: entry `k` of row `i` multiplies `x[first_k + i]`.
+//! Other rows gather through their column indices.
+//!
+//! For a solver of symmetric systems the values may be stored once for both triangles
+//! ([`LaneMatrix::symmetric`]), which takes a third to a half off what an iteration reads. The
+//! products, their order and so the results are the same.
 
 use sparsebatch_formats::CsrPatternRef;
 
-use crate::simd::{Columns, Vector};
+use super::dot::{Dot, PARTIAL_SUMS};
+use crate::simd::{Columns, Part, Vector, set_lane};
 
-/// Rows are handled four at a time. The results of a block's rows go to four separate sums, so
-/// that the additions of a dot product do not wait for each other; see [`Dot`].
-pub(crate) const ROWS_PER_BLOCK: usize = 4;
-
-/// A dot product in the order that every solver of this crate uses: element `i` is added to the
-/// partial sum `i mod 4`, in ascending order, and the result is `(s0 + s1) + (s2 + s3)`.
-#[derive(Clone, Copy)]
-pub(crate) struct Dot<V>([V; ROWS_PER_BLOCK]);
-
-impl<V: Vector> Dot<V> {
-    #[inline(always)]
-    pub(crate) fn new() -> Self {
-        Self([V::zero(); ROWS_PER_BLOCK])
-    }
-
-    /// Adds `a * b` to the partial sum `slot`, which is a constant after unrolling.
-    #[inline(always)]
-    pub(crate) fn add(&mut self, slot: usize, a: V, b: V) {
-        self.0[slot] = a.mul_add(b, self.0[slot]);
-    }
-
-    /// Adds four products, each to its partial sum.
-    #[inline(always)]
-    pub(crate) fn add_block(&mut self, a: [V; ROWS_PER_BLOCK], b: [V; ROWS_PER_BLOCK]) {
-        self.add(0, a[0], b[0]);
-        self.add(1, a[1], b[1]);
-        self.add(2, a[2], b[2]);
-        self.add(3, a[3], b[3]);
-    }
-
-    #[inline(always)]
-    pub(crate) fn sum(self) -> V {
-        let [a, b, c, d] = self.0;
-        a.add(b).add(c.add(d))
-    }
-}
-
-/// The dot product of two scalar sequences, in the order and with the rounding of [`Dot`].
-#[inline(always)]
-pub(crate) fn scalar_dot<V: Vector>(
-    pairs: impl Iterator<Item = (V::Scalar, V::Scalar)>,
-) -> V::Scalar {
-    let mut sums = [V::zero().get(0); ROWS_PER_BLOCK];
-    for (i, (a, b)) in pairs.enumerate() {
-        let slot = i % ROWS_PER_BLOCK;
-        sums[slot] = V::scalar_mul_add(a, b, sums[slot]);
-    }
-    (sums[0] + sums[1]) + (sums[2] + sums[3])
-}
-
-/// Takes the rows of a product as they are computed.
+/// Takes the rows of a product as they are computed, in ascending order.
 pub(crate) trait RowSink<V> {
-    /// `values` are the rows `row..row + 4` of the product; `row mod 4` is 0.
-    fn block(&mut self, row: usize, values: [V; ROWS_PER_BLOCK]);
+    /// `values` are the rows `row..row + 4` of the product.
+    fn block(&mut self, row: usize, values: [V; PARTIAL_SUMS]);
 
-    /// One of the last rows, fewer than four.
+    /// `value` is one row of the product.
     fn row(&mut self, row: usize, value: V);
 }
 
-/// Consecutive blocks whose rows all have `width` entries, or any lengths when `width` is `None`.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    blocks: (u32, u32),
-    width: Option<u8>,
+/// `y = A x` and the dot product of `y` with another vector.
+pub(crate) struct ProductDot<'v, V> {
+    y: &'v mut [V],
+    with: &'v [V],
+    dot: Dot<V>,
 }
 
-/// The pattern of a square matrix, with columns checked once and rows grouped by length.
+impl<'v, V: Vector> ProductDot<'v, V> {
+    #[inline(always)]
+    pub(crate) fn new(y: &'v mut [V], with: &'v [V]) -> Self {
+        Self { y, with, dot: Dot::new() }
+    }
+
+    /// The dot product, after all rows.
+    #[inline(always)]
+    pub(crate) fn dot(&self) -> V {
+        self.dot.sum_after(self.y.len())
+    }
+}
+
+impl<V: Vector> RowSink<V> for ProductDot<'_, V> {
+    #[inline(always)]
+    fn block(&mut self, row: usize, values: [V; PARTIAL_SUMS]) {
+        set_block(self.y, row, values);
+        self.dot.push_block(values, block(self.with, row));
+    }
+    #[inline(always)]
+    fn row(&mut self, row: usize, value: V) {
+        self.y[row] = value;
+        self.dot.push(value, self.with[row]);
+    }
+}
+
+/// Consecutive rows.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    first: u32,
+    nrows: u32,
+    kind: RunKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RunKind {
+    /// Each row is the one before, moved on by one. `width` entries a row; the columns of the
+    /// first row start at `starts` in [`LaneMatrix::starts`], and where values are shared by both
+    /// triangles the places of its values follow.
+    Shifted { width: u8, starts: u32 },
+    /// Any rows of so many entries.
+    Equal { width: u8 },
+    /// Any rows.
+    Mixed,
+}
+
+/// Where the values of a pattern lie.
+#[derive(Clone, Debug)]
+enum Storage {
+    /// As in CSR.
+    Rows,
+    /// Those on and above the diagonal, one diagonal after the other. `upper` and `lower` are the
+    /// CSR positions of each and of its mirror image.
+    Symmetric { upper: Vec<u32>, lower: Vec<u32> },
+}
+
+/// The pattern of a square matrix, with columns checked once and rows grouped by kind.
 #[derive(Clone, Debug)]
 pub(crate) struct LaneMatrix {
     row_ptr: Vec<u32>,
     cols: Columns,
-    /// Position of each row's diagonal entry, or `u32::MAX`.
+    /// Place of the value of each row's diagonal entry, or `u32::MAX`.
     diag: Vec<u32>,
     runs: Vec<Run>,
+    starts: Vec<u32>,
+    storage: Storage,
 }
 
 /// Rows of up to this many entries have a loop of constant length.
 const MAX_CONST_WIDTH: usize = 9;
 
+/// Shorter runs of shifted rows are not worth their start where rows may be taken as they come.
+const MIN_SHIFTED: u32 = 3;
+
 impl LaneMatrix {
-    /// Prepares a pattern.
+    /// Prepares a pattern, values stored as in CSR.
     pub(crate) fn new(pattern: CsrPatternRef<'_>) -> Self {
-        let row_ptr: Vec<u32> = pattern.row_ptr().iter().map(|&p| p as u32).collect();
-        let cols = Columns::new(pattern.col_idx().iter().map(|&c| c as u32).collect());
+        let mut matrix = Self::without_runs(pattern);
+        let places: Vec<u32> = (0..pattern.nnz() as u32).collect();
+        for shifted in shifted_runs(pattern, &places) {
+            let shifted_width = u8::try_from(shifted.width).ok();
+            let kind = match shifted_width {
+                Some(width) if shifted.nrows >= MIN_SHIFTED && has_const_loop(width) => {
+                    let starts = matrix.starts.len() as u32;
+                    let row = pattern.row(shifted.first as usize);
+                    matrix.starts.extend(pattern.col_idx()[row].iter().map(|&c| c as u32));
+                    RunKind::Shifted { width, starts }
+                }
+                Some(width) if has_const_loop(width) => RunKind::Equal { width },
+                _ => RunKind::Mixed,
+            };
+            match matrix.runs.last_mut() {
+                Some(run) if run.kind == kind => run.nrows += shifted.nrows,
+                _ => matrix.runs.push(Run { kind, ..shifted.run() }),
+            }
+        }
+        matrix
+    }
+
+    /// Prepares a pattern for systems whose values are symmetric, stored once for both triangles.
+    /// `None` when the pattern is not symmetric, or too irregular to gain by it.
+    pub(crate) fn symmetric(pattern: CsrPatternRef<'_>) -> Option<Self> {
+        let n = pattern.nrows();
+        let cols = pattern.col_idx();
+        let mut upper: Vec<(u32, u32, u32, u32)> = Vec::new();
+        for row in 0..n {
+            for k in pattern.row(row) {
+                let col = cols[k] as usize;
+                let mirror = pattern.position(col, row)? as u32;
+                if col >= row {
+                    upper.push(((col - row) as u32, row as u32, k as u32, mirror));
+                }
+            }
+        }
+        // One diagonal after the other: rows that are shifted have shifted values then.
+        upper.sort_unstable();
+        let mut places = vec![0; pattern.nnz()];
+        for (place, &(_, _, k, mirror)) in upper.iter().enumerate() {
+            places[k as usize] = place as u32;
+            places[mirror as usize] = place as u32;
+        }
+        let mut matrix = Self::without_runs(pattern);
+        let runs = shifted_runs(pattern, &places);
+        let regular = runs.len() * MIN_SHIFTED as usize <= n;
+        if !regular || runs.iter().any(|run| run.width > MAX_CONST_WIDTH) {
+            return None;
+        }
+        for run in runs {
+            let width = run.width as u8;
+            if !has_const_loop(width) {
+                return None;
+            }
+            let starts = matrix.starts.len() as u32;
+            let row = pattern.row(run.first as usize);
+            matrix.starts.extend(cols[row.clone()].iter().map(|&c| c as u32));
+            matrix.starts.extend_from_slice(&places[row]);
+            matrix.runs.push(Run { kind: RunKind::Shifted { width, starts }, ..run.run() });
+        }
+        for diag in matrix.diag.iter_mut().filter(|diag| **diag != u32::MAX) {
+            *diag = places[*diag as usize];
+        }
+        matrix.storage = Storage::Symmetric {
+            upper: upper.iter().map(|u| u.2).collect(),
+            lower: upper.iter().map(|u| u.3).collect(),
+        };
+        Some(matrix)
+    }
+
+    fn without_runs(pattern: CsrPatternRef<'_>) -> Self {
         let diag = (0..pattern.nrows())
             .map(|row| pattern.position(row, row).map_or(u32::MAX, |k| k as u32))
             .collect();
-        let mut runs: Vec<Run> = Vec::new();
-        for block in 0..pattern.nrows() / ROWS_PER_BLOCK {
-            let lengths = row_ptr[block * ROWS_PER_BLOCK..=(block + 1) * ROWS_PER_BLOCK].windows(2);
-            let mut lengths = lengths.map(|row| row[1] - row[0]);
-            let first = lengths.next().unwrap_or(0);
-            let equal = first as usize <= MAX_CONST_WIDTH && lengths.all(|l| l == first);
-            let width = equal.then_some(first as u8);
-            match runs.last_mut() {
-                Some(run) if run.width == width => run.blocks.1 = block as u32 + 1,
-                _ => runs.push(Run { blocks: (block as u32, block as u32 + 1), width }),
-            }
+        Self {
+            row_ptr: pattern.row_ptr().iter().map(|&p| p as u32).collect(),
+            cols: Columns::new(pattern.col_idx().iter().map(|&c| c as u32).collect()),
+            diag,
+            runs: Vec::new(),
+            starts: Vec::new(),
+            storage: Storage::Rows,
         }
-        Self { row_ptr, cols, diag, runs }
     }
 
     /// Whether this is the pattern it was made from.
@@ -118,74 +203,251 @@ impl LaneMatrix {
         self.row_ptr.len() - 1
     }
 
-    pub(crate) fn nnz(&self) -> usize {
-        self.cols.as_slice().len()
+    /// Values stored for each system.
+    pub(crate) fn nvalues(&self) -> usize {
+        match &self.storage {
+            Storage::Rows => self.cols.as_slice().len(),
+            Storage::Symmetric { upper, .. } => upper.len(),
+        }
     }
 
-    /// Position of the diagonal entry of `row`, when it is stored.
+    /// Place of the value of the diagonal entry of `row`, when it is stored.
     pub(crate) fn diag(&self, row: usize) -> Option<usize> {
-        let k = self.diag[row];
-        (k != u32::MAX).then_some(k as usize)
+        let place = self.diag[row];
+        (place != u32::MAX).then_some(place as usize)
+    }
+
+    /// Whether [`LaneMatrix::store`] takes all values.
+    pub(crate) fn stores_all(&self) -> bool {
+        matches!(self.storage, Storage::Rows)
+    }
+
+    /// Stores the values of a system (in CSR order) in a lane of `a`. False when they are not
+    /// symmetric and the matrix stores them once for both triangles; the lane is of no use then.
+    #[inline(always)]
+    pub(crate) fn store<V: Vector>(&self, values: &[V::Scalar], lane: usize, a: &mut [V]) -> bool {
+        match &self.storage {
+            Storage::Rows => {
+                set_lane(a, lane, values.iter().copied());
+                true
+            }
+            Storage::Symmetric { upper, lower } => {
+                let mut symmetric = true;
+                let pairs = upper.iter().zip(lower).map(|(&k, &mirror)| {
+                    let value = values[k as usize];
+                    symmetric &= value == values[mirror as usize];
+                    value
+                });
+                set_lane(a, lane, pairs);
+                symmetric
+            }
+        }
     }
 
     /// Computes `A x` row by row; each row's products are added in ascending column order from 0.
     #[inline(always)]
     pub(crate) fn product<V: Vector, S: RowSink<V>>(&self, values: &[V], x: &[V], sink: &mut S) {
-        for run in &self.runs {
-            match run.width {
-                Some(1) => self.blocks_const::<V, S, 1>(run, values, x, sink),
-                Some(2) => self.blocks_const::<V, S, 2>(run, values, x, sink),
-                Some(3) => self.blocks_const::<V, S, 3>(run, values, x, sink),
-                Some(4) => self.blocks_const::<V, S, 4>(run, values, x, sink),
-                Some(5) => self.blocks_const::<V, S, 5>(run, values, x, sink),
-                Some(7) => self.blocks_const::<V, S, 7>(run, values, x, sink),
-                Some(9) => self.blocks_const::<V, S, 9>(run, values, x, sink),
-                _ => {
-                    for block in run.blocks.0 as usize..run.blocks.1 as usize {
-                        let first = block * ROWS_PER_BLOCK;
-                        let mut rows = [V::zero(); ROWS_PER_BLOCK];
-                        for (row, value) in (first..).zip(&mut rows) {
-                            *value = self.row(row, values, x);
-                        }
-                        sink.block(first, rows);
-                    }
-                }
+        V::call(Product { matrix: self, values, x, sink });
+    }
+}
+
+/// The widths that [`LaneMatrix::product`] has a loop for.
+fn has_const_loop(width: u8) -> bool {
+    matches!(width, 1..=7 | 9)
+}
+
+/// Rows of `width` entries, each the row before it moved on by one.
+struct ShiftedRun {
+    first: u32,
+    nrows: u32,
+    width: usize,
+}
+
+impl ShiftedRun {
+    fn run(&self) -> Run {
+        Run { first: self.first, nrows: self.nrows, kind: RunKind::Mixed }
+    }
+}
+
+/// The longest runs of rows whose columns move on by one, and whose values' places do so too (or,
+/// in CSR order, by the width).
+fn shifted_runs(pattern: CsrPatternRef<'_>, places: &[u32]) -> Vec<ShiftedRun> {
+    let cols = pattern.col_idx();
+    let in_csr_order = places.windows(2).all(|pair| pair[0] < pair[1]);
+    let mut runs: Vec<ShiftedRun> = Vec::new();
+    for row in 0..pattern.nrows() {
+        let entries = pattern.row(row);
+        if let Some(run) = runs.last_mut()
+            && run.width == entries.len()
+        {
+            let step = if in_csr_order { run.width as u32 } else { 1 };
+            let before = entries.start - run.width..entries.start;
+            let shifted = before.zip(entries.clone()).all(|(before, k)| {
+                cols[before] + 1 == cols[k] && places[before] + step == places[k]
+            });
+            if shifted {
+                run.nrows += 1;
+                continue;
             }
         }
-        for row in self.nrows() / ROWS_PER_BLOCK * ROWS_PER_BLOCK..self.nrows() {
-            sink.row(row, self.row(row, values, x));
+        runs.push(ShiftedRun { first: row as u32, nrows: 1, width: entries.len() });
+    }
+    runs
+}
+
+/// A product to be computed.
+struct Product<'a, V, S> {
+    matrix: &'a LaneMatrix,
+    values: &'a [V],
+    x: &'a [V],
+    sink: &'a mut S,
+}
+
+impl<V: Vector, S: RowSink<V>> Part for Product<'_, V, S> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(mut self) {
+        for run in &self.matrix.runs {
+            match run.kind {
+                RunKind::Shifted { width: 1, starts } => self.shifted::<1>(run, starts),
+                RunKind::Shifted { width: 2, starts } => self.shifted::<2>(run, starts),
+                RunKind::Shifted { width: 3, starts } => self.shifted::<3>(run, starts),
+                RunKind::Shifted { width: 4, starts } => self.shifted::<4>(run, starts),
+                RunKind::Shifted { width: 5, starts } => self.shifted::<5>(run, starts),
+                RunKind::Shifted { width: 6, starts } => self.shifted::<6>(run, starts),
+                RunKind::Shifted { width: 7, starts } => self.shifted::<7>(run, starts),
+                RunKind::Shifted { width: _, starts } => self.shifted::<9>(run, starts),
+                RunKind::Equal { width: 5 } => self.equal::<5>(run),
+                RunKind::Equal { width: 9 } => self.equal::<9>(run),
+                RunKind::Equal { .. } | RunKind::Mixed => self.mixed(run),
+            }
+        }
+    }
+}
+
+impl<V: Vector, S: RowSink<V>> Product<'_, V, S> {
+    #[inline(always)]
+    fn shifted<const W: usize>(&mut self, run: &Run, starts: u32) {
+        let (first, nrows) = (run.first as usize, run.nrows as usize);
+        let starts = &self.matrix.starts[starts as usize..];
+        let x = windows::<V, W>(self.x, starts, nrows);
+        match &self.matrix.storage {
+            Storage::Rows => {
+                let start = self.matrix.row_ptr[first] as usize;
+                let values = &self.values[start..].as_chunks::<W>().0[..nrows];
+                each_row(first, nrows, &ByRow { values, x }, self.sink);
+            }
+            Storage::Symmetric { .. } => {
+                let values = windows::<V, W>(self.values, &starts[W..], nrows);
+                each_row(first, nrows, &ByDiagonal { values, x }, self.sink);
+            }
         }
     }
 
-    /// One row of any length.
     #[inline(always)]
-    fn row<V: Vector>(&self, row: usize, values: &[V], x: &[V]) -> V {
-        let range = self.row_ptr[row] as usize..self.row_ptr[row + 1] as usize;
-        match range.len() {
-            3 => self.cols.dots::<V, 1, 3>(range.start, values, x)[0],
-            4 => self.cols.dots::<V, 1, 4>(range.start, values, x)[0],
-            5 => self.cols.dots::<V, 1, 5>(range.start, values, x)[0],
-            6 => self.cols.dots::<V, 1, 6>(range.start, values, x)[0],
-            7 => self.cols.dots::<V, 1, 7>(range.start, values, x)[0],
-            _ => self.cols.dot(range, values, x, V::zero()),
+    fn equal<const W: usize>(&mut self, run: &Run) {
+        let first = run.first as usize;
+        let start = self.matrix.row_ptr[first] as usize;
+        let cols = &self.matrix.cols;
+        let blocks = run.nrows as usize / PARTIAL_SUMS;
+        for block in 0..blocks {
+            let row = block * PARTIAL_SUMS;
+            let sums = cols.dots::<V, PARTIAL_SUMS, W>(start + row * W, self.values, self.x);
+            self.sink.block(first + row, sums);
+        }
+        for row in blocks * PARTIAL_SUMS..run.nrows as usize {
+            let [sum] = cols.dots::<V, 1, W>(start + row * W, self.values, self.x);
+            self.sink.row(first + row, sum);
         }
     }
 
     #[inline(always)]
-    fn blocks_const<V: Vector, S: RowSink<V>, const W: usize>(
-        &self,
-        run: &Run,
-        values: &[V],
-        x: &[V],
-        sink: &mut S,
-    ) {
-        let mut row = run.blocks.0 as usize * ROWS_PER_BLOCK;
-        let mut start = self.row_ptr[row] as usize;
-        for _ in run.blocks.0..run.blocks.1 {
-            sink.block(row, self.cols.dots::<V, ROWS_PER_BLOCK, W>(start, values, x));
-            row += ROWS_PER_BLOCK;
-            start += ROWS_PER_BLOCK * W;
+    fn mixed(&mut self, run: &Run) {
+        let rows = &self.matrix.row_ptr[run.first as usize..][..=run.nrows as usize];
+        let cols = &self.matrix.cols;
+        for (row, range) in (run.first as usize..).zip(rows.windows(2)) {
+            let range = range[0] as usize..range[1] as usize;
+            let sum = match range.len() {
+                3 => cols.dots::<V, 1, 3>(range.start, self.values, self.x)[0],
+                4 => cols.dots::<V, 1, 4>(range.start, self.values, self.x)[0],
+                5 => cols.dots::<V, 1, 5>(range.start, self.values, self.x)[0],
+                6 => cols.dots::<V, 1, 6>(range.start, self.values, self.x)[0],
+                7 => cols.dots::<V, 1, 7>(range.start, self.values, self.x)[0],
+                _ => cols.dot(range, self.values, self.x, V::zero()),
+            };
+            self.sink.row(row, sum);
         }
+    }
+}
+
+/// The parts of `v` that start at each of `starts`.
+#[inline(always)]
+fn windows<'v, V, const W: usize>(v: &'v [V], starts: &[u32], len: usize) -> [&'v [V]; W] {
+    let mut windows = [v; W];
+    for (window, &start) in windows.iter_mut().zip(&starts[..W]) {
+        *window = &v[start as usize..][..len];
+    }
+    windows
+}
+
+/// Shifted rows, by their place in the run. (A trait, since closures cannot be told to be inlined.)
+trait ShiftedRows<V> {
+    fn product(&self, i: usize) -> V;
+}
+
+/// Values in CSR order.
+struct ByRow<'v, V, const W: usize> {
+    values: &'v [[V; W]],
+    x: [&'v [V]; W],
+}
+
+impl<V: Vector, const W: usize> ShiftedRows<V> for ByRow<'_, V, W> {
+    #[inline(always)]
+    fn product(&self, i: usize) -> V {
+        let mut sum = V::zero();
+        for (value, x) in self.values[i].iter().zip(&self.x) {
+            sum = value.mul_add(x[i], sum);
+        }
+        sum
+    }
+}
+
+/// Values one diagonal after the other.
+struct ByDiagonal<'v, V, const W: usize> {
+    values: [&'v [V]; W],
+    x: [&'v [V]; W],
+}
+
+impl<V: Vector, const W: usize> ShiftedRows<V> for ByDiagonal<'_, V, W> {
+    #[inline(always)]
+    fn product(&self, i: usize) -> V {
+        let mut sum = V::zero();
+        for (values, x) in self.values.iter().zip(&self.x) {
+            sum = values[i].mul_add(x[i], sum);
+        }
+        sum
+    }
+}
+
+/// Hands the rows `first..first + nrows` to a sink, four at a time as far as they go.
+#[inline(always)]
+fn each_row<V: Vector, S: RowSink<V>>(
+    first: usize,
+    nrows: usize,
+    rows: &impl ShiftedRows<V>,
+    sink: &mut S,
+) {
+    let mut i = 0;
+    while i + PARTIAL_SUMS <= nrows {
+        let block =
+            [rows.product(i), rows.product(i + 1), rows.product(i + 2), rows.product(i + 3)];
+        sink.block(first + i, block);
+        i += PARTIAL_SUMS;
+    }
+    while i < nrows {
+        sink.row(first + i, rows.product(i));
+        i += 1;
     }
 }
 
@@ -200,14 +462,14 @@ pub(crate) fn staggered<V: Vector>(len: usize, place: usize) -> Vec<V> {
 
 /// Four consecutive elements of a vector.
 #[inline(always)]
-pub(crate) fn block<V: Copy>(v: &[V], row: usize) -> [V; ROWS_PER_BLOCK] {
-    let block: &[V; ROWS_PER_BLOCK] =
-        v[row..row + ROWS_PER_BLOCK].try_into().expect("four elements");
+pub(crate) fn block<V: Copy>(v: &[V], row: usize) -> [V; PARTIAL_SUMS] {
+    let block: &[V; PARTIAL_SUMS] =
+        v[row..row + PARTIAL_SUMS].try_into().expect("four elements");
     *block
 }
 
 /// Replaces four consecutive elements of a vector.
 #[inline(always)]
-pub(crate) fn set_block<V: Copy>(v: &mut [V], row: usize, values: [V; ROWS_PER_BLOCK]) {
-    v[row..row + ROWS_PER_BLOCK].copy_from_slice(&values);
+pub(crate) fn set_block<V: Copy>(v: &mut [V], row: usize, values: [V; PARTIAL_SUMS]) {
+    v[row..row + PARTIAL_SUMS].copy_from_slice(&values);
 }

@@ -11,6 +11,7 @@ mod bicgstab;
 mod cg;
 mod classes;
 mod direct;
+mod dot;
 mod factored;
 mod job;
 mod matrix;
@@ -96,6 +97,9 @@ enum Factors {
 struct Class {
     items: Vec<u32>,
     matrix: LaneMatrix,
+    /// The pattern once more, for the symmetric systems among the class, where the method can
+    /// work on values stored once for both triangles.
+    symmetric: Option<LaneMatrix>,
     factors: Factors,
     lanes: usize,
 }
@@ -130,8 +134,15 @@ impl LanePlan {
             let pattern = batch.pattern(items[0] as usize);
             let matrix = LaneMatrix::new(pattern);
             let factors = factors(pattern, method)?;
-            let lanes = options.lanes.unwrap_or_else(|| lanes_for::<T>(isa, &matrix, &factors));
-            Ok(Class { items, matrix, factors, lanes })
+            let symmetric = match (method, &factors) {
+                (LaneMethod::Cg(_), Factors::None | Factors::Jacobi { .. }) => {
+                    LaneMatrix::symmetric(pattern)
+                }
+                _ => None,
+            };
+            let stored = symmetric.as_ref().unwrap_or(&matrix);
+            let lanes = options.lanes.unwrap_or_else(|| lanes_for::<T>(isa, stored, &factors));
+            Ok(Class { items, matrix, symmetric, factors, lanes })
         });
         let classes = classes.collect::<Result<Vec<_>, CpuError>>()?;
         Ok(Self { method, isa, classes, nitems: batch.nitems() })
@@ -215,8 +226,14 @@ impl LanePlan {
             }
         }
         jobs.into_par_iter().for_each(|(class, lanes, queue)| {
-            let job = Job { batch, nrhs, matrix: &class.matrix, criteria, queue };
-            self.run(class, lanes, job);
+            let job = |matrix, queue| Job { batch, nrhs, matrix, criteria, queue };
+            let rest = match &class.symmetric {
+                Some(matrix) => self.run_cg(class, lanes, job(matrix, queue)),
+                None => queue,
+            };
+            if !rest.is_empty() {
+                self.run(class, lanes, job(&class.matrix, rest));
+            }
         });
         let settled = outcomes.into_iter();
         Ok(settled.map(|o| o.expect("every system that is queued is settled")).collect())
@@ -247,24 +264,19 @@ impl LanePlan {
     }
 
     fn run<T: CpuScalar>(&self, class: &Class, lanes: usize, job: Job<'_, T>) {
-        let jacobi = |lenient| precond::Jacobi { matrix: &class.matrix, lenient };
         match (self.method, &class.factors) {
             (LaneMethod::Lu, Factors::Lu(lu)) => self.go_narrow(lanes, direct::Direct { job, lu }),
-            (LaneMethod::Cg(_), factors) => match factors {
-                Factors::None => self.go(lanes, cg::Cg { job, precond: precond::Identity }),
-                Factors::Jacobi { lenient } => {
-                    self.go(lanes, cg::Cg { job, precond: jacobi(*lenient) });
-                }
-                Factors::Lu(lu) => self.go_narrow(lanes, cg::Cg { job, precond: &**lu }),
-                Factors::Ic0(ic0) => self.go_narrow(lanes, cg::Cg { job, precond: &**ic0 }),
-                Factors::Blocks(blocks) => self.go_narrow(lanes, cg::Cg { job, precond: blocks }),
-            },
+            (LaneMethod::Cg(_), _) => {
+                let unsuited = self.run_cg(class, lanes, job);
+                debug_assert!(unsuited.is_empty(), "the whole pattern takes any values");
+            }
             (_, factors) => match factors {
                 Factors::None => {
                     self.go(lanes, bicgstab::BiCgStab { job, precond: precond::Identity });
                 }
                 Factors::Jacobi { lenient } => {
-                    self.go(lanes, bicgstab::BiCgStab { job, precond: jacobi(*lenient) });
+                    let precond = precond::Jacobi { matrix: job.matrix, lenient: *lenient };
+                    self.go(lanes, bicgstab::BiCgStab { job, precond });
                 }
                 Factors::Lu(lu) => {
                     self.go_narrow(lanes, bicgstab::BiCgStab { job, precond: &**lu })
@@ -279,13 +291,32 @@ impl LanePlan {
         }
     }
 
-    fn go<T: CpuScalar, K: Kernel<T, Output = ()>>(&self, lanes: usize, kernel: K) {
-        dispatch(self.isa, lanes, kernel);
+    /// Returns the systems that the job's matrix cannot store.
+    fn run_cg<'a, T: CpuScalar>(
+        &self,
+        class: &Class,
+        lanes: usize,
+        job: Job<'a, T>,
+    ) -> Vec<Slot<'a, T>> {
+        match &class.factors {
+            Factors::None => self.go(lanes, cg::Cg { job, precond: precond::Identity }),
+            Factors::Jacobi { lenient } => {
+                let precond = precond::Jacobi { matrix: job.matrix, lenient: *lenient };
+                self.go(lanes, cg::Cg { job, precond })
+            }
+            Factors::Lu(lu) => self.go_narrow(lanes, cg::Cg { job, precond: &**lu }),
+            Factors::Ic0(ic0) => self.go_narrow(lanes, cg::Cg { job, precond: &**ic0 }),
+            Factors::Blocks(blocks) => self.go_narrow(lanes, cg::Cg { job, precond: blocks }),
+        }
+    }
+
+    fn go<T: CpuScalar, K: Kernel<T>>(&self, lanes: usize, kernel: K) -> K::Output {
+        dispatch(self.isa, lanes, kernel)
     }
 
     /// For methods with factors.
-    fn go_narrow<T: CpuScalar, K: Kernel<T, Output = ()>>(&self, lanes: usize, kernel: K) {
-        dispatch_narrow(self.isa, lanes, kernel);
+    fn go_narrow<T: CpuScalar, K: Kernel<T>>(&self, lanes: usize, kernel: K) -> K::Output {
+        dispatch_narrow(self.isa, lanes, kernel)
     }
 }
 
@@ -374,9 +405,9 @@ fn lanes_for<T: CpuScalar>(isa: Isa, matrix: &LaneMatrix, factors: &Factors) -> 
     let factored = match factors {
         Factors::None | Factors::Jacobi { .. } => 0,
         Factors::Lu(lu) => lu.pattern().nnz(),
-        Factors::Ic0(_) | Factors::Blocks(_) => matrix.nnz(),
+        Factors::Ic0(_) | Factors::Blocks(_) => matrix.nvalues(),
     };
-    let bytes = size_of::<T>() * (matrix.nnz() + factored + 5 * matrix.nrows());
+    let bytes = size_of::<T>() * (matrix.nvalues() + factored + 5 * matrix.nrows());
     const CACHE: usize = 44 << 10;
     match isa {
         Isa::Baseline => 4,

@@ -1,6 +1,7 @@
 //! Preconditioners over lanes: the trait, the identity and Jacobi.
 
-use super::matrix::{LaneMatrix, scalar_dot};
+use super::dot::scalar_dot;
+use super::matrix::LaneMatrix;
 use crate::outcome::Status;
 use crate::simd::{CpuScalar, Vector};
 

@@ -92,5 +92,5 @@ where
 /// The dot product of two vectors in the order of the solvers: element `i` is added to the
 /// partial sum `i mod 4`, and the result is `(s0 + s1) + (s2 + s3)`. Without fused multiply-add.
 pub fn dot<T: Scalar>(a: &[T], b: &[T]) -> T {
-    super::matrix::scalar_dot::<Plain<T, 1>>(a.iter().copied().zip(b.iter().copied()))
+    super::dot::scalar_dot::<Plain<T, 1>>(a.iter().copied().zip(b.iter().copied()))
 }

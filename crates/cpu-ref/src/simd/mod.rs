@@ -55,6 +55,9 @@ pub unsafe trait Vector: Copy + Send + Sync + 'static {
     fn keep(self, lanes: u32) -> Self;
     /// `a * b + c` of one lane, rounded like [`Vector::mul_add`].
     fn scalar_mul_add(a: Self::Scalar, b: Self::Scalar, c: Self::Scalar) -> Self::Scalar;
+    /// Runs a part of a kernel as a function of its own, compiled for the instruction set of the
+    /// vector once for all kernels that have the part.
+    fn call<P: Part>(part: P) -> P::Output;
 
     /// One bit per lane in which `self < other`; clear for NaN.
     #[inline(always)]
@@ -125,6 +128,7 @@ pub(crate) fn set_lane<V: Vector>(
     lane: usize,
     source: impl Iterator<Item = V::Scalar>,
 ) {
+    assert!(lane < V::LANES);
     for (chunk, value) in scalars_mut(vectors).chunks_exact_mut(V::LANES).zip(source) {
         chunk[lane] = value;
     }
@@ -133,6 +137,7 @@ pub(crate) fn set_lane<V: Vector>(
 /// One lane of all vectors, in order.
 #[inline(always)]
 pub(crate) fn lane<V: Vector>(vectors: &[V], lane: usize) -> impl Iterator<Item = V::Scalar> {
+    assert!(lane < V::LANES);
     scalars(vectors).chunks_exact(V::LANES).map(move |chunk| chunk[lane])
 }
 
@@ -238,6 +243,15 @@ impl Columns {
         }
         sums
     }
+}
+
+/// A part of a kernel, for [`Vector::call`]. Implementations are `#[inline(always)]`, and so is all
+/// they call per element.
+pub trait Part {
+    /// What it returns.
+    type Output;
+    /// Runs it.
+    fn run(self) -> Self::Output;
 }
 
 /// An algorithm over lanes.
@@ -500,6 +514,10 @@ unsafe impl<T: Scalar, const N: usize> Vector for Plain<T, N> {
     fn scalar_mul_add(a: T, b: T, c: T) -> T {
         a * b + c
     }
+    #[inline(never)]
+    fn call<P: Part>(part: P) -> P::Output {
+        part.run()
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -552,6 +570,12 @@ unsafe impl<T: Scalar> Vector for Fused<T> {
     fn scalar_mul_add(a: T, b: T, c: T) -> T {
         a.mul_add(b, c)
     }
+    #[inline(always)]
+    fn call<P: Part>(part: P) -> P::Output {
+        // SAFETY: `call_avx2` needs AVX2 and FMA; values of this type are only made under
+        // `avx2`, after detection.
+        unsafe { x86::call_avx2(part) }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -581,5 +605,9 @@ unsafe impl<V: Vector, const N: usize> Vector for Wide<V, N> {
     #[inline(always)]
     fn scalar_mul_add(a: V::Scalar, b: V::Scalar, c: V::Scalar) -> V::Scalar {
         V::scalar_mul_add(a, b, c)
+    }
+    #[inline(always)]
+    fn call<P: Part>(part: P) -> P::Output {
+        V::call(part)
     }
 }

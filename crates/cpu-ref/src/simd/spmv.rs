@@ -82,6 +82,15 @@ pub(crate) fn prefetch<T>(data: &[T], index: usize) {
     let _ = (data, index);
 }
 
+/// Asks for all cache lines of `data`.
+#[inline(always)]
+pub(crate) fn prefetch_all<T>(data: &[T]) {
+    const LINE: usize = 64;
+    for index in (0..data.len()).step_by((LINE / size_of::<T>()).max(1)) {
+        prefetch(data, index);
+    }
+}
+
 /// Bytes below which an array's pages are left as they are.
 const MANY_PAGES: usize = 16 << 20;
 

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{CpuScalar, Kernel, Vector, Wide};
+use super::{CpuScalar, Kernel, Part, Vector, Wide};
 
 /// Compiles a kernel for AVX2 and FMA.
 #[target_feature(enable = "avx2,fma")]
@@ -22,8 +22,22 @@ where
     kernel.run::<V>()
 }
 
+/// A part of a kernel as a function of its own, for AVX2 and FMA.
+#[target_feature(enable = "avx2,fma")]
+#[inline(never)]
+pub(super) fn call_avx2<P: Part>(part: P) -> P::Output {
+    part.run()
+}
+
+/// A part of a kernel as a function of its own, for AVX-512F.
+#[target_feature(enable = "avx512f,avx2,fma")]
+#[inline(never)]
+fn call_avx512<P: Part>(part: P) -> P::Output {
+    part.run()
+}
+
 macro_rules! vector {
-    ($name:ident, $raw:ident, $t:ident, $lanes:literal, $doc:literal,
+    ($name:ident, $raw:ident, $t:ident, $lanes:literal, $call:ident, $doc:literal,
      $set1:ident, $add:ident, $sub:ident, $mul:ident, $div:ident, $sqrt:ident,
      $fmadd:ident, $fnmadd:ident, |$a:ident, $b:ident| $le:expr, |$v:ident, $lanes_bits:ident| $keep:expr) => {
         #[doc = $doc]
@@ -95,6 +109,11 @@ macro_rules! vector {
             fn scalar_mul_add(a: $t, b: $t, c: $t) -> $t {
                 a.mul_add(b, c)
             }
+            #[inline(always)]
+            fn call<P: Part>(part: P) -> P::Output {
+                // SAFETY: (1) and (2) above.
+                unsafe { $call(part) }
+            }
         }
     };
 }
@@ -104,6 +123,7 @@ vector!(
     __m256d,
     f64,
     4,
+    call_avx2,
     "Four f64 in AVX2.",
     _mm256_set1_pd,
     _mm256_add_pd,
@@ -125,6 +145,7 @@ vector!(
     __m256,
     f32,
     8,
+    call_avx2,
     "Eight f32 in AVX2.",
     _mm256_set1_ps,
     _mm256_add_ps,
@@ -146,6 +167,7 @@ vector!(
     __m512d,
     f64,
     8,
+    call_avx512,
     "Eight f64 in AVX-512.",
     _mm512_set1_pd,
     _mm512_add_pd,
@@ -163,6 +185,7 @@ vector!(
     __m512,
     f32,
     16,
+    call_avx512,
     "Sixteen f32 in AVX-512.",
     _mm512_set1_ps,
     _mm512_add_ps,
