@@ -17,9 +17,8 @@
 //! Cost per iteration: two products, five dot products, two applications of M; vectors `x`, `r`
 //! (and `s`), `r^`, `p`, `v`, `t`, and `p^`, `s^` when there is a preconditioner.
 
-use super::dot::{Dot, PARTIAL_SUMS, dot, scalar_dot};
+use super::dot::{Dot, PARTIAL_SUMS, dot, dots, scalar_dot};
 use super::job::{Job, Lanes, Verdict, ones};
-use super::matrix::{ProductDot, RowSink};
 use super::precond::LanePrecond;
 use crate::outcome::Status;
 use crate::simd::{CpuScalar, Kernel, Vector, lane, set_lane};
@@ -29,25 +28,6 @@ use crate::verdict::Stop;
 pub(crate) struct BiCgStab<'a, T, P> {
     pub(crate) job: Job<'a, T>,
     pub(crate) precond: P,
-}
-
-/// `t = A s^`, `t's` and `t't`.
-struct SecondProduct<'v, V> {
-    ts: ProductDot<'v, V>,
-    tt: Dot<V>,
-}
-
-impl<V: Vector> RowSink<V> for SecondProduct<'_, V> {
-    #[inline(always)]
-    fn block(&mut self, row: usize, values: [V; PARTIAL_SUMS]) {
-        self.ts.block(row, values);
-        self.tt.push_block(values, values);
-    }
-    #[inline(always)]
-    fn row(&mut self, row: usize, value: V) {
-        self.ts.row(row, value);
-        self.tt.push(value, value);
-    }
 }
 
 /// The vectors of a group; `r` holds `s` between the products.
@@ -116,9 +96,8 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
                 self.precond.apply(&mut m, &v.p, &mut v.p_hat);
             }
             let p_hat = if P::IDENTITY { &v.p } else { &v.p_hat };
-            let mut sink = ProductDot::new(&mut v.v, &v.shadow);
-            matrix.product(&v.a, p_hat, &mut sink);
-            let shadow_v = sink.dot();
+            matrix.product(&v.a, p_hat, &mut v.v);
+            let shadow_v = dot(&v.v, &v.shadow);
             let bad_alpha = !(zero.lt(shadow_v) | shadow_v.lt(zero)) & lanes.active;
             // Lanes that are empty or break down stand still.
             let alpha = c.rho.div(shadow_v).keep(lanes.active & !bad_alpha);
@@ -129,9 +108,8 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
                 self.precond.apply(&mut m, &v.r, &mut v.s_hat);
             }
             let s_hat = if P::IDENTITY { &v.r } else { &v.s_hat };
-            let mut sink = SecondProduct { ts: ProductDot::new(&mut v.t, &v.r), tt: Dot::new() };
-            matrix.product(&v.a, s_hat, &mut sink);
-            let (ts, tt) = (sink.ts.dot(), sink.tt.sum_after(n));
+            matrix.product(&v.a, s_hat, &mut v.t);
+            let [ts, tt] = dots(&v.t, [&v.r, &v.t]);
             let bad_omega = !((zero.lt(ts) | ts.lt(zero)) & zero.lt(tt)) & lanes.active & !half;
             c.omega = ts.div(tt).keep(lanes.active & !(half | bad_omega | bad_alpha));
 

@@ -17,7 +17,7 @@
 
 use super::dot::{Dot, PARTIAL_SUMS, dot};
 use super::job::{Job, Lanes, Slot, Verdict, ones};
-use super::matrix::{ProductDot, staggered};
+use super::matrix::staggered;
 use super::precond::LanePrecond;
 use crate::outcome::Status;
 use crate::simd::{CpuScalar, Kernel, Vector, lane, set_lane};
@@ -81,9 +81,8 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
             }
 
             direction::<T, P, V>(&m, &self.precond, &mut v, &c);
-            let mut sink = ProductDot::new(&mut v.ap, &v.p);
-            matrix.product(&v.a, &v.p, &mut sink);
-            let curvature = sink.dot();
+            matrix.product(&v.a, &v.p, &mut v.ap);
+            let curvature = dot(&v.ap, &v.p);
             let bad = !zero.lt(curvature);
             // Lanes that are empty or break down stand still.
             c.alpha = c.rho.div(curvature).keep(lanes.active & !bad);

@@ -32,49 +32,46 @@ impl<V: Vector> Dot<V> {
         self.add(3, a[3], b[3]);
     }
 
-    /// Adds the next product. The sums are turned, so that the one after goes to the first again:
-    /// [`Dot::sum_after`] turns them back.
-    #[inline(always)]
-    pub(crate) fn push(&mut self, a: V, b: V) {
-        let [first, second, third, fourth] = self.0;
-        self.0 = [second, third, fourth, a.mul_add(b, first)];
-    }
-
-    /// The result, when nothing was pushed one by one.
+    /// The result.
     #[inline(always)]
     pub(crate) fn sum(self) -> V {
         let [a, b, c, d] = self.0;
         a.add(b).add(c.add(d))
-    }
-
-    /// The result after `len` products were pushed, one by one or in blocks.
-    #[inline(always)]
-    pub(crate) fn sum_after(self, len: usize) -> V {
-        let [a, b, c, d] = self.0;
-        // The sum that is first now is that of the elements `len mod 4`.
-        Self(match len % PARTIAL_SUMS {
-            0 => [a, b, c, d],
-            1 => [d, a, b, c],
-            2 => [c, d, a, b],
-            _ => [b, c, d, a],
-        })
-        .sum()
     }
 }
 
 /// The dot product of two vectors.
 #[inline(always)]
 pub(crate) fn dot<V: Vector>(a: &[V], b: &[V]) -> V {
-    let mut sum = Dot::new();
-    let (a, a_rest) = a.as_chunks::<PARTIAL_SUMS>();
-    let (b, b_rest) = b.as_chunks::<PARTIAL_SUMS>();
-    for (&a, &b) in a.iter().zip(b) {
-        sum.push_block(a, b);
+    let [sum] = dots(a, [b]);
+    sum
+}
+
+/// The dot products of `a` with each of several vectors, in one pass.
+#[inline(always)]
+pub(crate) fn dots<V: Vector, const N: usize>(a: &[V], with: [&[V]; N]) -> [V; N] {
+    let mut sums = [Dot::new(); N];
+    let (blocks, rest) = a.as_chunks::<PARTIAL_SUMS>();
+    let mut with_blocks = [blocks; N];
+    let mut with_rest = [rest; N];
+    for ((with, blocks), rest) in with.iter().zip(&mut with_blocks).zip(&mut with_rest) {
+        (*blocks, *rest) = with[..a.len()].as_chunks();
     }
-    for (slot, (&a, &b)) in a_rest.iter().zip(b_rest).enumerate() {
-        sum.add(slot, a, b);
+    for (i, &block) in blocks.iter().enumerate() {
+        for (sum, with) in sums.iter_mut().zip(&with_blocks) {
+            sum.push_block(block, with[i]);
+        }
     }
-    sum.sum()
+    for (slot, &element) in rest.iter().enumerate() {
+        for (sum, with) in sums.iter_mut().zip(&with_rest) {
+            sum.add(slot, element, with[slot]);
+        }
+    }
+    let mut results = [V::zero(); N];
+    for (result, sum) in results.iter_mut().zip(sums) {
+        *result = sum.sum();
+    }
+    results
 }
 
 /// The dot product of two scalar sequences, in the order and with the rounding of [`Dot`].

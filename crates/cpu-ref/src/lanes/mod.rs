@@ -402,6 +402,7 @@ fn factors(pattern: CsrPatternRef<'_>, method: LaneMethod) -> Result<Factors, Cp
 /// Lanes by working set: as many as keep a group's values and vectors in the first-level cache
 /// (48 KiB, a little left for the rest), else the natural width of the instruction set.
 fn lanes_for<T: CpuScalar>(isa: Isa, matrix: &LaneMatrix, factors: &Factors) -> usize {
+    if let Ok(l) = std::env::var("SPB_LANES") { return l.parse().unwrap(); }
     let factored = match factors {
         Factors::None | Factors::Jacobi { .. } => 0,
         Factors::Lu(lu) => lu.pattern().nnz(),
