@@ -69,13 +69,21 @@ pub fn residual<T: Scalar>(
     r: &mut [T],
 ) -> f64 {
     let cols = pattern.col_idx();
-    for (row, (r, &b)) in r.iter_mut().zip(b).enumerate() {
+    for (row, r) in r.iter_mut().enumerate() {
         let range = pattern.row(row);
         let mut sum = T::ZERO;
         for (&value, &col) in values[range.clone()].iter().zip(&cols[range]) {
             sum += value * x[col as usize];
         }
-        *r = b - sum;
+        *r = sum;
+    }
+    finish_residual(b, r)
+}
+
+/// `r = b - r`, where `r` holds `A x`, and `||r||_2` (NaN when it is not finite).
+pub(crate) fn finish_residual<T: Scalar>(b: &[T], r: &mut [T]) -> f64 {
+    for (r, &b) in r.iter_mut().zip(b) {
+        *r = b - *r;
     }
     let norm = norm2(r);
     if norm.is_finite() { norm } else { f64::NAN }

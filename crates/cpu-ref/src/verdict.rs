@@ -4,7 +4,9 @@
 use sparsebatch_formats::{CsrPatternRef, Scalar};
 
 use crate::outcome::{Criteria, Outcome, Status};
-use crate::residual::{exponent, norm2, residual, residual_magnitude};
+use crate::lanes::LaneMatrix;
+use crate::residual::{exponent, finish_residual, norm2, residual, residual_magnitude};
+use crate::simd::{plain, plain_mut};
 
 /// One system as the rules see it: `A` in CSR, `b`, and the criteria that apply to it.
 #[derive(Clone, Copy)]
@@ -19,6 +21,8 @@ pub struct System<'a, T> {
     pub b: &'a [T],
     /// When the solve ends.
     pub criteria: &'a Criteria,
+    /// The pattern prepared for products, where there is one; it changes the speed alone.
+    pub(crate) prepared: Option<&'a LaneMatrix>,
 }
 
 /// What a system starts from.
@@ -68,7 +72,29 @@ pub struct Check {
     pub floor_passed: bool,
 }
 
-impl<T: Scalar> System<'_, T> {
+impl<'a, T: Scalar> System<'a, T> {
+    /// A system of the fields' meanings.
+    pub fn new(
+        number: usize,
+        pattern: CsrPatternRef<'a>,
+        values: &'a [T],
+        b: &'a [T],
+        criteria: &'a Criteria,
+    ) -> Self {
+        Self { number, pattern, values, b, criteria, prepared: None }
+    }
+
+    /// `r = b - A x`, and its norm as [`residual`] gives it.
+    fn residual(&self, x: &[T], r: &mut [T]) -> f64 {
+        match self.prepared {
+            None => residual(self.pattern, self.values, x, self.b, r),
+            Some(matrix) => {
+                matrix.product(plain(self.values), plain(x), plain_mut(r));
+                finish_residual(self.b, r)
+            }
+        }
+    }
+
     /// Computes `r = b - A x0` (setting `x` to 0 when `b` is 0) and decides whether the system
     /// needs iterations at all.
     pub fn enter(&self, x: &mut [T], r: &mut [T]) -> Entry {
@@ -85,7 +111,7 @@ impl<T: Scalar> System<'_, T> {
         // matrix may hold NaN.
         let from_zero = x.iter().all(|&v| v == T::ZERO);
         if !from_zero || residual_norm <= threshold || !rhs_norm.is_finite() {
-            residual_norm = residual(self.pattern, self.values, x, self.b, r);
+            residual_norm = self.residual(x, r);
         }
         let status = if !residual_norm.is_finite() || !rhs_norm.is_finite() {
             residual_norm = f64::NAN;
@@ -102,7 +128,7 @@ impl<T: Scalar> System<'_, T> {
 
     /// Recomputes `r = b - A x` and holds it against the threshold and the floor.
     pub fn check(&self, threshold: f64, x: &[T], r: &mut [T]) -> Check {
-        let residual_norm = residual(self.pattern, self.values, x, self.b, r);
+        let residual_norm = self.residual(x, r);
         let passed = residual_norm <= threshold;
         let floor_passed = !passed
             && self.criteria.floor.is_some_and(|floor| {
@@ -190,7 +216,7 @@ mod tests {
     fn enter(criteria: &Criteria, number: usize, b: &[f64], x: &mut [f64]) -> (Entry, Vec<f64>) {
         let matrix = matrix();
         let (pattern, values) = (matrix.view().pattern(), matrix.values());
-        let system = System { number, pattern, values, b, criteria };
+        let system = System::new(number, pattern, values, b, criteria);
         let mut r = vec![0.0; 2];
         let entry = system.enter(x, &mut r);
         (entry, r)
@@ -302,13 +328,8 @@ mod tests {
         };
         let check = |floor, x: f64| {
             let criteria = with_floor(floor);
-            let system = System {
-                number: 0,
-                pattern: matrix.view().pattern(),
-                values: matrix.values(),
-                b: &[1.0],
-                criteria: &criteria,
-            };
+            let (pattern, values) = (matrix.view().pattern(), matrix.values());
+            let system = System::new(0, pattern, values, &[1.0], &criteria);
             system.check(0.0, &[x], &mut [0.0])
         };
         let near = 1.0 / 3.0 + f64::EPSILON;

@@ -128,7 +128,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
         };
         let pattern = self.batch.pattern(item);
         let b = &self.b[self.range(number)];
-        f(&System { number, pattern, values, b, criteria: self.criteria })
+        f(&System::new(number, pattern, values, b, self.criteria))
     }
 
     fn iterations_left(&self, system: usize) -> bool {

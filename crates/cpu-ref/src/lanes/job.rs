@@ -26,7 +26,10 @@ pub(crate) struct Slot<'a, T> {
 pub(crate) struct Job<'a, T> {
     pub(crate) batch: &'a Batch<T>,
     pub(crate) nrhs: usize,
+    /// The pattern as the iterations use it.
     pub(crate) matrix: &'a LaneMatrix,
+    /// The pattern with its values as in CSR, for residuals.
+    pub(crate) rows: &'a LaneMatrix,
     pub(crate) criteria: &'a Criteria,
     /// Taken from the back.
     pub(crate) queue: Vec<Slot<'a, T>>,
@@ -208,7 +211,9 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         let batch = self.job.batch;
         let pattern = batch.pattern(item);
         let values = values_of(batch, item, &mut self.values);
-        let system = System { number, pattern, values, b, criteria: self.job.criteria };
+        let prepared = Some(self.job.rows);
+        let criteria = self.job.criteria;
+        let system = System { number, pattern, values, b, criteria, prepared };
         let nrows = pattern.nrows();
         f(&system, &mut self.residuals[lane * nrows..(lane + 1) * nrows])
     }

@@ -26,6 +26,10 @@ enum RunKind {
     /// first row start at `starts` in [`LaneMatrix::starts`], and where values are shared by both
     /// triangles the places of its values follow.
     Shifted { width: u8, starts: u32 },
+    /// As `Shifted`, values shared by both triangles: entries `triple..triple + 3` of a row lie on
+    /// the diagonal and beside it, so that two of their columns and the lower value are those of
+    /// the row before.
+    Banded { width: u8, triple: u8, starts: u32 },
     /// Any rows of so many entries.
     Equal { width: u8 },
     /// Any rows.
@@ -37,8 +41,8 @@ enum RunKind {
 enum Storage {
     /// As in CSR.
     Rows,
-    /// Those on and above the diagonal, one diagonal after the other. `upper` and `lower` are the
-    /// CSR positions of each and of its mirror image.
+    /// Those on and above the diagonal, one diagonal after the other, the main one first. `upper`
+    /// are the CSR positions of all, `lower` those of the mirror images of all but the main one.
     Symmetric { upper: Vec<u32>, lower: Vec<u32> },
 }
 
@@ -121,15 +125,21 @@ impl LaneMatrix {
             let starts = matrix.starts.len() as u32;
             let row = pattern.row(run.first as usize);
             matrix.starts.extend(cols[row.clone()].iter().map(|&c| c as u32));
-            matrix.starts.extend_from_slice(&places[row]);
-            matrix.runs.push(Run { kind: RunKind::Shifted { width, starts }, ..run.run() });
+            matrix.starts.extend_from_slice(&places[row.clone()]);
+            let kind = match triple(&cols[row.clone()], &places[row]) {
+                Some(triple) if has_banded_loop(width, triple) => {
+                    RunKind::Banded { width, triple, starts }
+                }
+                _ => RunKind::Shifted { width, starts },
+            };
+            matrix.runs.push(Run { kind, ..run.run() });
         }
         for diag in matrix.diag.iter_mut().filter(|diag| **diag != u32::MAX) {
             *diag = places[*diag as usize];
         }
         matrix.storage = Storage::Symmetric {
             upper: upper.iter().map(|u| u.2).collect(),
-            lower: upper.iter().map(|u| u.3).collect(),
+            lower: upper.iter().filter(|u| u.0 > 0).map(|u| u.3).collect(),
         };
         Some(matrix)
     }
@@ -189,6 +199,9 @@ impl LaneMatrix {
                 true
             }
             Storage::Symmetric { upper, lower } => {
+                let (diagonal, upper) = upper.split_at(upper.len() - lower.len());
+                let (a_diagonal, a) = a.split_at_mut(diagonal.len());
+                set_lane(a_diagonal, lane, diagonal.iter().map(|&k| values[k as usize]));
                 let mut symmetric = true;
                 let pairs = upper.iter().zip(lower).map(|(&k, &mirror)| {
                     let value = values[k as usize];
@@ -211,6 +224,20 @@ impl LaneMatrix {
 /// The widths that [`LaneMatrix::product`] has a loop for.
 fn has_const_loop(width: u8) -> bool {
     matches!(width, 1..=7 | 9)
+}
+
+/// The (width, triple)s that [`LaneMatrix::product`] has a loop for: those of stencils.
+fn has_banded_loop(width: u8, triple: u8) -> bool {
+    matches!((width, triple), (3, 0) | (4, 0 | 1) | (5, 1) | (6, 1 | 2) | (7, 2))
+}
+
+/// Where three entries of a row begin whose columns follow each other, and the first of whose
+/// values is the third of the row before.
+fn triple(cols: &[i32], places: &[u32]) -> Option<u8> {
+    let found = (0..cols.len().saturating_sub(2)).find(|&k| {
+        cols[k] + 1 == cols[k + 1] && cols[k] + 2 == cols[k + 2] && places[k] + 1 == places[k + 2]
+    });
+    found.and_then(|k| u8::try_from(k).ok())
 }
 
 /// Rows of `width` entries, each the row before it moved on by one.
@@ -276,6 +303,13 @@ impl<V: Vector> Part for Product<'_, V> {
                 RunKind::Shifted { width: 6, starts } => self.shifted::<6>(run, starts),
                 RunKind::Shifted { width: 7, starts } => self.shifted::<7>(run, starts),
                 RunKind::Shifted { width: _, starts } => self.shifted::<9>(run, starts),
+                RunKind::Banded { width: 3, triple: _, starts } => self.banded::<3, 0>(run, starts),
+                RunKind::Banded { width: 4, triple: 0, starts } => self.banded::<4, 0>(run, starts),
+                RunKind::Banded { width: 4, triple: _, starts } => self.banded::<4, 1>(run, starts),
+                RunKind::Banded { width: 5, triple: _, starts } => self.banded::<5, 1>(run, starts),
+                RunKind::Banded { width: 6, triple: 1, starts } => self.banded::<6, 1>(run, starts),
+                RunKind::Banded { width: 6, triple: _, starts } => self.banded::<6, 2>(run, starts),
+                RunKind::Banded { width: _, triple: _, starts } => self.banded::<7, 2>(run, starts),
                 RunKind::Equal { width: 5 } => self.equal::<5>(run),
                 RunKind::Equal { width: 9 } => self.equal::<9>(run),
                 RunKind::Equal { .. } | RunKind::Mixed => self.mixed(run),
@@ -313,6 +347,30 @@ impl<V: Vector> Product<'_, V> {
                     *y = sum;
                 }
             }
+        }
+    }
+
+    #[inline(always)]
+    fn banded<const W: usize, const T: usize>(&mut self, run: &Run, starts: u32) {
+        let (first, nrows) = (run.first as usize, run.nrows as usize);
+        let starts = &self.matrix.starts[starts as usize..];
+        let x = windows::<V, W>(self.x, starts, nrows);
+        let diagonals = windows::<V, W>(self.values, &starts[W..], nrows);
+        let (mut left, mut here, mut lower) = (x[T][0], x[T + 1][0], diagonals[T][0]);
+        for (i, y) in self.y[first..first + nrows].iter_mut().enumerate() {
+            let (right, upper) = (x[T + 2][i], diagonals[T + 2][i]);
+            let mut sum = V::zero();
+            for k in 0..T {
+                sum = diagonals[k][i].mul_add(x[k][i], sum);
+            }
+            sum = lower.mul_add(left, sum);
+            sum = diagonals[T + 1][i].mul_add(here, sum);
+            sum = upper.mul_add(right, sum);
+            for k in T + 3..W {
+                sum = diagonals[k][i].mul_add(x[k][i], sum);
+            }
+            *y = sum;
+            (left, here, lower) = (here, right, upper);
         }
     }
 

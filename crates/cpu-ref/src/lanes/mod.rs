@@ -29,7 +29,7 @@ use crate::simd::{CpuScalar, Isa, Kernel, dispatch, dispatch_narrow};
 use crate::symbolic::{self, DiagonalBlocks, FactorPattern, LowerPattern};
 use factored::{BlockJacobi, Ic0, LuOnPattern};
 use job::{Job, Slot};
-use matrix::LaneMatrix;
+pub(crate) use matrix::LaneMatrix;
 
 /// What runs in the lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,13 +226,14 @@ impl LanePlan {
             }
         }
         jobs.into_par_iter().for_each(|(class, lanes, queue)| {
-            let job = |matrix, queue| Job { batch, nrhs, matrix, criteria, queue };
+            let rows = &class.matrix;
+            let job = |matrix, queue| Job { batch, nrhs, matrix, rows, criteria, queue };
             let rest = match &class.symmetric {
                 Some(matrix) => self.run_cg(class, lanes, job(matrix, queue)),
                 None => queue,
             };
             if !rest.is_empty() {
-                self.run(class, lanes, job(&class.matrix, rest));
+                self.run(class, lanes, job(rows, rest));
             }
         });
         let settled = outcomes.into_iter();
@@ -402,7 +403,6 @@ fn factors(pattern: CsrPatternRef<'_>, method: LaneMethod) -> Result<Factors, Cp
 /// Lanes by working set: as many as keep a group's values and vectors in the first-level cache
 /// (48 KiB, a little left for the rest), else the natural width of the instruction set.
 fn lanes_for<T: CpuScalar>(isa: Isa, matrix: &LaneMatrix, factors: &Factors) -> usize {
-    if let Ok(l) = std::env::var("SPB_LANES") { return l.parse().unwrap(); }
     let factored = match factors {
         Factors::None | Factors::Jacobi { .. } => 0,
         Factors::Lu(lu) => lu.pattern().nnz(),

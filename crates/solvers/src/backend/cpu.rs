@@ -110,7 +110,7 @@ fn pivoting<T: CpuScalar>(
     let pattern = batch.pattern(item);
     let mut values = Vec::new();
     batch.copy_values(item, &mut values);
-    let view = System { number: system, pattern, values: &values, b, criteria };
+    let view = System::new(system, pattern, &values, b, criteria);
     let mut r = vec![T::ZERO; b.len()];
     let entry = view.enter(x, &mut r);
     if let Some(status) = entry.status {
