@@ -3,8 +3,8 @@
 
 use sparsebatch_formats::{CsrPatternRef, Scalar};
 
-use crate::outcome::{Criteria, Outcome, Status};
 use crate::lanes::LaneMatrix;
+use crate::outcome::{Criteria, Outcome, Status};
 use crate::residual::{exponent, finish_residual, norm2, residual, residual_magnitude};
 use crate::simd::{plain, plain_mut};
 

@@ -47,6 +47,8 @@ struct Scalars<V> {
     rho: V,
     alpha: V,
     beta: V,
+    /// Lanes that ended in this step with a finite direction, one bit each.
+    harmless: u32,
 }
 
 impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
@@ -67,7 +69,7 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
             z: if P::DIAGONAL { Vec::new() } else { vector(5) },
         };
         let zero = V::zero();
-        let mut c = Scalars { threshold: zero, rho: zero, alpha: zero, beta: zero };
+        let mut c = Scalars { threshold: zero, rho: zero, alpha: zero, beta: zero, harmless: 0 };
         let largest = V::splat(T::MAX);
         loop {
             // A preconditioner that is factorised for the whole group waits for all its lanes.
@@ -167,9 +169,11 @@ fn settle<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
                 c.rho.set(l, precond.weighted_dot::<V>(m, l, lanes.residual(l)));
             }
         }
-        // The next system overwrites the lane, and takes nothing over from a direction that is
-        // finite: its beta is 0.
-        Verdict::Ended if stop == Stop::Passed && lanes.refills(P::DIAGONAL) => {}
+        // The next system overwrites the lane. Its beta is 0, so that the old direction, which
+        // is finite where the test passed, need not be cleared.
+        Verdict::Ended if stop == Stop::Passed && lanes.refills(P::DIAGONAL) => {
+            c.harmless |= 1 << l;
+        }
         // Zeros stay zeros: an empty lane must not run into slow subnormal numbers.
         Verdict::Ended => {
             stand_still(l, c);
@@ -200,7 +204,11 @@ fn fill<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     let loaded = lanes.load(vacant, &mut v.a, &mut v.x, &mut v.r, &mut c.threshold);
     for l in ones(loaded) {
         stand_still(l, c);
+        if c.harmless >> l & 1 == 0 {
+            set_lane(&mut v.p, l, std::iter::repeat(T::ZERO));
+        }
     }
+    c.harmless = 0;
     let mut failed = 0;
     if P::DIAGONAL {
         for l in ones(loaded) {

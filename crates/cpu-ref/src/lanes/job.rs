@@ -286,11 +286,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
 }
 
 /// The values of an item, by way of `copy` when they do not lie one after the other.
-fn values_of<'v, T: CpuScalar>(
-    batch: &'v Batch<T>,
-    item: usize,
-    copy: &'v mut Vec<T>,
-) -> &'v [T] {
+fn values_of<'v, T: CpuScalar>(batch: &'v Batch<T>, item: usize, copy: &'v mut Vec<T>) -> &'v [T] {
     match batch.item_values(item) {
         Some(values) => values,
         None => {

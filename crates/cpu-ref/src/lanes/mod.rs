@@ -16,6 +16,7 @@ mod factored;
 mod job;
 mod matrix;
 mod precond;
+mod product;
 mod single;
 
 pub use single::{SystemPreconditioner, dot};
