@@ -11,14 +11,7 @@ use crate::GpuError;
 
 /// Turns the result of a driver function into an error that names it.
 pub(super) fn check(call: &'static str, result: CUresult) -> Result<(), GpuError> {
-    if result == CUresult::CUDA_SUCCESS {
-        return Ok(());
-    }
-    let (code, message) = (result as u32, message(result));
-    if loses_context(result) {
-        return Err(GpuError::ContextLost { call, code, message });
-    }
-    Err(GpuError::Driver { call, code, message })
+    if result == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(error_of(call, result)) }
 }
 
 /// As [`check`], for functions of the bindings that return a value.
@@ -26,10 +19,16 @@ pub(super) fn checked<T>(
     call: &'static str,
     result: Result<T, DriverError>,
 ) -> Result<T, GpuError> {
-    result.or_else(|DriverError(code)| match check(call, code) {
-        Err(error) => Err(error),
-        Ok(()) => unreachable!("the bindings return success as `Ok`"),
-    })
+    result.map_err(|DriverError(result)| error_of(call, result))
+}
+
+fn error_of(call: &'static str, result: CUresult) -> GpuError {
+    let (code, message) = (result as u32, message(result));
+    if loses_context(result) {
+        GpuError::ContextLost { call, code, message }
+    } else {
+        GpuError::Driver { call, code, message }
+    }
 }
 
 /// Makes a context current in this thread, which most functions of the driver need.

@@ -31,19 +31,23 @@ pub(super) fn parse(log: &str) -> HashMap<String, Resources> {
     all
 }
 
-/// Takes the numbers out of one line of a kernel: `<number> <unit>`, separated by commas.
+/// Takes the numbers out of one line of a kernel: a number and its unit, separated by commas, the
+/// first of them behind text that differs between `nvcc` and NVRTC.
 fn read_line(line: &str, into: &mut Resources) {
-    let line = line.split_once(" : Used ").map_or(line, |(_, used)| used);
-    for part in line.split(',') {
-        let Some((number, unit)) = part.trim().split_once(' ') else { continue };
-        let Ok(number) = number.parse() else { continue };
-        match unit.trim() {
-            "registers" => into.registers = number,
-            "bytes stack frame" => into.stack_bytes = number,
-            "bytes spill stores" => into.spill_store_bytes = number,
-            "bytes spill loads" => into.spill_load_bytes = number,
-            "bytes smem" => into.shared_bytes = number,
-            _ => {}
+    let units = [
+        ("registers", &mut into.registers),
+        ("bytes stack frame", &mut into.stack_bytes),
+        ("bytes spill stores", &mut into.spill_store_bytes),
+        ("bytes spill loads", &mut into.spill_load_bytes),
+        ("bytes smem", &mut into.shared_bytes),
+    ];
+    for (unit, value) in units {
+        let number = line
+            .split(',')
+            .filter_map(|part| part.trim().strip_suffix(unit))
+            .find_map(|before| before.split_whitespace().last()?.parse().ok());
+        if let Some(number) = number {
+            *value = number;
         }
     }
 }
@@ -56,12 +60,12 @@ mod tests {
 ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function '_Z1aIdEvPT_' for 'sm_90'
 ptxas info    : Function properties for _Z1aIdEvPT_
-    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads
+ptxas         .     8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads
 ptxas info    : Used 255 registers, used 1 barriers, 8 bytes cumulative stack size, 256 bytes smem, 544 bytes cmem[0]
 ptxas info    : Compile time = 4.321 ms
 ptxas info    : Compiling entry function '_Z1bv' for 'sm_90'
 ptxas info    : Function properties for _Z1bv
-    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+    16 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 4 registers, used 0 barriers
 ";
 
@@ -77,7 +81,10 @@ ptxas info    : Used 4 registers, used 0 barriers
             shared_bytes: 256,
         };
         assert_eq!(all["_Z1aIdEvPT_"], expected);
-        assert_eq!(all["_Z1bv"], Resources { registers: 4, ..Resources::default() });
+        assert_eq!(
+            all["_Z1bv"],
+            Resources { registers: 4, stack_bytes: 16, ..Resources::default() }
+        );
         assert_eq!(all.len(), 2);
     }
 
