@@ -1,0 +1,228 @@
+//! Compiled kernels on disk, so that a second run starts without compiling.
+//!
+//! One file per program, named by the hash of all that its code depends on. Files are written
+//! beside their place and renamed, so that another process sees a whole file or none; a checksum
+//! finds what was cut off or changed. Nothing here fails a compilation: without a usable folder or
+//! file the kernel is compiled again.
+
+mod entry;
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use sha2::{Digest, Sha256};
+
+use super::nvrtc::{self, Compiled, Program};
+use crate::{CudaVersion, GpuError};
+
+/// Part of every key: raise it when the format of the files or the meaning of a key changes.
+const FORMAT: u32 = 1;
+
+/// Bytes that the folder may hold before the oldest files are removed.
+const LIMIT_BYTES: u64 = 256 << 20;
+
+/// Age at which a temporary file belongs to no living writer.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+const ENDING: &str = "kernel";
+const TEMPORARY: &str = "tmp";
+
+/// The name of a compiled program: a hash of its source, options, name expressions, architecture,
+/// the version of NVRTC and the format of the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CacheKey([u8; 32]);
+
+impl CacheKey {
+    /// The key of a program compiled by a version of NVRTC.
+    pub fn new(program: &Program<'_>, nvrtc: CudaVersion) -> Self {
+        let mut hash = Sha256::new();
+        // Every text goes in behind its length, and every list behind its count, so that no two
+        // programs give the same bytes.
+        let mut add = |text: &str| {
+            hash.update((text.len() as u64).to_le_bytes());
+            hash.update(text);
+        };
+        add(&format!("{FORMAT} {nvrtc} {}", env!("CARGO_PKG_VERSION")));
+        add(program.source);
+        let options = program.all_options();
+        add(&options.len().to_string());
+        options.iter().for_each(|option| add(option));
+        add(&program.expressions.len().to_string());
+        program.expressions.iter().for_each(|expression| add(expression));
+        Self(hash.finalize().into())
+    }
+
+    fn file_name(self) -> String {
+        let hex: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{hex}.{ENDING}")
+    }
+}
+
+/// A folder of compiled programs, or none.
+#[derive(Clone, Debug)]
+pub struct DiskCache {
+    folder: Result<PathBuf, String>,
+    limit_bytes: u64,
+}
+
+impl DiskCache {
+    /// The folder that the environment asks for: `SPARSEBATCH_CACHE`, else
+    /// `XDG_CACHE_HOME/sparsebatch`, else `~/.cache/sparsebatch`. `SPARSEBATCH_CACHE=off` turns
+    /// the cache off.
+    pub fn from_env() -> Self {
+        Self::from_variables(|name| env::var_os(name))
+    }
+
+    /// A cache in a folder, which is created when it is first written to.
+    pub fn in_folder(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: Ok(folder.into()), limit_bytes: LIMIT_BYTES }
+    }
+
+    /// No cache: nothing is found and nothing is written.
+    pub fn off(reason: impl Into<String>) -> Self {
+        Self { folder: Err(reason.into()), limit_bytes: LIMIT_BYTES }
+    }
+
+    /// The folder, or why there is none.
+    pub fn folder(&self) -> Result<&Path, &str> {
+        self.folder.as_deref().map_err(String::as_str)
+    }
+
+    fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let variable = |name| variable(name).filter(|value| !value.is_empty());
+        if let Some(value) = variable("SPARSEBATCH_CACHE") {
+            if value == "off" {
+                return Self::off("SPARSEBATCH_CACHE is off");
+            }
+            return Self::in_folder(value);
+        }
+        // The convention asks to ignore a relative path.
+        let shared = variable("XDG_CACHE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
+        match shared.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache"))) {
+            Some(shared) => Self::in_folder(shared.join("sparsebatch")),
+            None => Self::off("neither SPARSEBATCH_CACHE, XDG_CACHE_HOME nor HOME is set"),
+        }
+    }
+
+    /// The program from the folder, else compiled and stored there.
+    ///
+    /// # Errors
+    /// Those of [`nvrtc::compile`]; none of its own.
+    pub fn compile(&self, program: &Program<'_>) -> Result<Compiled, GpuError> {
+        let key = CacheKey::new(program, nvrtc::version()?);
+        if let Some(compiled) = self.load(key) {
+            return Ok(compiled);
+        }
+        let compiled = nvrtc::compile(program)?;
+        self.store(key, &compiled);
+        Ok(compiled)
+    }
+
+    /// A stored program. A file that is damaged is removed and counts as absent.
+    pub fn load(&self, key: CacheKey) -> Option<Compiled> {
+        let folder = self.folder.as_ref().ok().filter(|folder| is_trusted(folder))?;
+        let path = folder.join(key.file_name());
+        let found = entry::decode(&fs::read(&path).ok()?, key);
+        if found.is_none() {
+            fs::remove_file(&path).ok();
+        }
+        found
+    }
+
+    /// Stores a program, then removes the oldest ones beyond the size limit. Returns whether it
+    /// was stored.
+    pub fn store(&self, key: CacheKey, compiled: &Compiled) -> bool {
+        let Ok(folder) = &self.folder else { return false };
+        let stored = create_folder(folder).is_ok()
+            && is_trusted(folder)
+            && write_whole(folder, &key.file_name(), &entry::encode(compiled, key)).is_ok();
+        if stored {
+            self.evict(folder);
+        }
+        stored
+    }
+
+    /// Removes temporary files that a process left behind, and the oldest programs while all
+    /// together exceed the limit.
+    fn evict(&self, folder: &Path) {
+        let Ok(files) = folder.read_dir() else { return };
+        let mut programs = Vec::new();
+        for file in files.flatten() {
+            let path = file.path();
+            let Ok(metadata) = file.metadata() else { continue };
+            let Ok(modified) = metadata.modified() else { continue };
+            match path.extension().and_then(|ending| ending.to_str()) {
+                Some(ENDING) => programs.push((modified, metadata.len(), path)),
+                Some(TEMPORARY) if is_abandoned(modified) => {
+                    fs::remove_file(&path).ok();
+                }
+                _ => {}
+            }
+        }
+        let mut bytes: u64 = programs.iter().map(|(_, len, _)| len).sum();
+        programs.sort();
+        for (_, len, path) in programs {
+            if bytes <= self.limit_bytes {
+                break;
+            }
+            // Another process may have been faster; the file is gone either way.
+            fs::remove_file(&path).ok();
+            bytes -= len;
+        }
+    }
+}
+
+fn is_abandoned(modified: SystemTime) -> bool {
+    modified.elapsed().is_ok_and(|age| age > ABANDONED)
+}
+
+/// Creates the folder for its owner alone.
+fn create_folder(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
+
+/// Whether only the owner and the group of the folder can put files there: its files become code
+/// that runs on the GPU.
+fn is_trusted(folder: &Path) -> bool {
+    let Ok(metadata) = fs::metadata(folder) else { return false };
+    #[cfg(unix)]
+    if std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o002 != 0 {
+        return false;
+    }
+    metadata.is_dir()
+}
+
+/// Writes a file for its owner alone, under a name of its own first.
+fn write_whole(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let temporary = folder.join(format!("{name}.{}.{count}.{TEMPORARY}", process::id()));
+    let written = create_private(&temporary)
+        .and_then(|mut file| file.write_all(content))
+        .and_then(|()| fs::rename(&temporary, folder.join(name)));
+    if written.is_err() {
+        fs::remove_file(&temporary).ok();
+    }
+    written
+}
+
+fn create_private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Recorded sequences of launches.
+
+use std::ptr;
+
+use cudarc::driver::sys::{self, CUgraph, CUgraphExec};
+
+use super::Device;
+use super::driver::{bind, check};
+use crate::GpuError;
+
+/// Work that was recorded once and starts again with one call, on the stream it was recorded on.
+pub struct Graph {
+    raw: CUgraphExec,
+    device: Device,
+}
+
+// SAFETY: the handle may be used from any thread to which the context is bound, which every method
+// does first. It is not `Sync`: the driver does not synchronise access to it.
+unsafe impl Send for Graph {}
+
+impl Graph {
+    /// Starts the recorded work. Does not wait for it.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    ///
+    /// # Safety
+    /// What held for the recorded launches holds again: in particular the buffers they use, also
+    /// those inside plans, are alive until the work is done.
+    pub unsafe fn launch(&self) -> Result<(), GpuError> {
+        bind(&self.device.shared.context)?;
+        // SAFETY: (1) the context is current; (2) graph and stream are alive; (3) the memory that
+        // the work uses is alive, by the contract of this function.
+        let result = unsafe { sys::cuGraphLaunch(self.raw, self.device.stream.raw()) };
+        check("cuGraphLaunch", result)
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        if bind(&self.device.shared.context).is_ok() {
+            // SAFETY: the handle was made by `Device::capture` and is destroyed only here.
+            unsafe { sys::cuGraphExecDestroy(self.raw) };
+        }
+    }
+}
+
+impl Device {
+    /// Records what `record` issues to the stream of this device, in place of running it.
+    ///
+    /// Kernels must be [prepared](crate::Executor::prepare) before, and `record` may launch, fill
+    /// with zeros and record events, but neither allocate, free, copy to or from the host, nor wait.
+    ///
+    /// # Errors
+    /// The error of `record`; what the driver reports, also when `record` did what it may not. The
+    /// stream records no longer in either case. The legacy default stream cannot record.
+    pub fn capture(
+        &self,
+        record: impl FnOnce(&Device) -> Result<(), GpuError>,
+    ) -> Result<Graph, GpuError> {
+        let capture = Capture::begin(self)?;
+        let recorded = record(self);
+        let template = capture.end();
+        recorded?;
+        let template = template?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: (1) the context is current; (2) the graph is alive; (3) the pointer is to one
+        // handle.
+        let result = unsafe { sys::cuGraphInstantiateWithFlags(&mut raw, template.0, 0) };
+        check("cuGraphInstantiate", result)?;
+        Ok(Graph { raw, device: self.clone() })
+    }
+}
+
+/// A graph as recorded, destroyed on drop.
+struct Template(CUgraph);
+
+impl Drop for Template {
+    fn drop(&mut self) {
+        // SAFETY: the handle was made by `cuStreamEndCapture` and is destroyed only here.
+        unsafe { sys::cuGraphDestroy(self.0) };
+    }
+}
+
+/// A stream that records. Ends on drop, so that a panic does not leave it so.
+struct Capture<'a> {
+    device: &'a Device,
+    ended: bool,
+}
+
+impl<'a> Capture<'a> {
+    fn begin(device: &'a Device) -> Result<Self, GpuError> {
+        bind(&device.shared.context)?;
+        // Other threads may allocate meanwhile.
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: (1) the context is current; (2) the stream is alive.
+        let result = unsafe { sys::cuStreamBeginCapture_v2(device.stream.raw(), mode) };
+        check("cuStreamBeginCapture", result)?;
+        Ok(Self { device, ended: false })
+    }
+
+    fn end(mut self) -> Result<Template, GpuError> {
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<Template, GpuError> {
+        self.ended = true;
+        bind(&self.device.shared.context)?;
+        let mut graph = ptr::null_mut();
+        // SAFETY: (1) the context is current; (2) the stream is alive and records since `begin`;
+        // (3) the pointer is to one handle.
+        let result = unsafe { sys::cuStreamEndCapture(self.device.stream.raw(), &mut graph) };
+        check("cuStreamEndCapture", result)?;
+        Ok(Template(graph))
+    }
+}
+
+impl Drop for Capture<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.finish().ok();
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Kernels loaded into a context.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::driver::CudaContext;
+use cudarc::driver::sys::{self, CUfunction, CUmodule, CUresult};
+
+use super::cache::DiskCache;
+use super::driver::{bind, check};
+use super::nvrtc::{Compiled, CompiledKernel, Program};
+use super::resources::Resources;
+use crate::executor::Kind;
+use crate::{DeviceInfo, GpuError, KernelKey, LaunchConfig, kernels};
+
+/// Dynamic shared memory that a kernel can have without opting in, in bytes.
+const SHARED_BYTES_WITHOUT_OPT_IN: u32 = 48 << 10;
+
+/// Compiles and loads kernels, each once per context.
+pub(super) struct KernelStore {
+    architecture: String,
+    disk: DiskCache,
+    loaded: Mutex<HashMap<KernelKey, Arc<Kernel>>>,
+}
+
+impl KernelStore {
+    pub(super) fn new(architecture: String, disk: DiskCache) -> Self {
+        Self { architecture, disk, loaded: Mutex::default() }
+    }
+
+    pub(super) fn architecture(&self) -> &str {
+        &self.architecture
+    }
+
+    /// The kernel of a key, compiled and loaded at its first use.
+    pub(super) fn get(
+        &self,
+        context: &Arc<CudaContext>,
+        key: &KernelKey,
+    ) -> Result<Arc<Kernel>, GpuError> {
+        let lock = || self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kernel) = lock().get(key) {
+            return Ok(Arc::clone(kernel));
+        }
+        // Compiled without the lock, so that threads can compile different kernels at once. Where
+        // two compile the same one the first to come back wins.
+        let kernel = Arc::new(self.load(context, key)?);
+        Ok(Arc::clone(lock().entry(key.clone()).or_insert(kernel)))
+    }
+
+    fn load(&self, context: &Arc<CudaContext>, key: &KernelKey) -> Result<Kernel, GpuError> {
+        let source = kernels::program(key.module).ok_or_else(|| GpuError::InvalidArgument {
+            name: "module",
+            expected: format!("one of {}", kernels::modules().collect::<Vec<_>>().join(", ")),
+            found: key.module.to_owned(),
+        })?;
+        let program = Program {
+            name: &format!("{}.cu", key.module),
+            source: &source,
+            expressions: &[&key.expression],
+            architecture: &self.architecture,
+            options: &[],
+        };
+        let compiled = self.disk.compile(&program)?;
+        let kernel = compiled.kernel(&key.expression).ok_or_else(|| GpuError::Compile {
+            kernel: key.to_string(),
+            architecture: self.architecture.clone(),
+            options: String::new(),
+            log: "the compiler gave no symbol for the expression".to_owned(),
+        })?;
+        Kernel::load(context, &compiled, kernel)
+    }
+}
+
+/// A kernel of a module of its own.
+pub(super) struct Kernel {
+    module: CUmodule,
+    function: CUfunction,
+    context: Arc<CudaContext>,
+    /// Sizes of the parameters in bytes; `None` where the driver does not tell.
+    parameters: Option<Vec<usize>>,
+    /// Static shared memory per block, in bytes.
+    shared_bytes: u32,
+    opted_in: AtomicBool,
+    resources: Option<Resources>,
+}
+
+// SAFETY: the handles may be used from any thread to which the context is bound, which every use
+// does first; the driver synchronises access to them.
+unsafe impl Send for Kernel {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Kernel {}
+
+impl Kernel {
+    fn load(
+        context: &Arc<CudaContext>,
+        compiled: &Compiled,
+        kernel: &CompiledKernel,
+    ) -> Result<Self, GpuError> {
+        bind(context)?;
+        let mut loaded = Self {
+            module: ptr::null_mut(),
+            function: ptr::null_mut(),
+            context: Arc::clone(context),
+            parameters: None,
+            shared_bytes: 0,
+            opted_in: AtomicBool::new(false),
+            resources: kernel.resources,
+        };
+        let image = compiled.image.as_ptr().cast();
+        // SAFETY: (1) the context is current; (2) the image is a cubin, or PTX that ends with NUL,
+        // as the compiler gave it, and the driver copies it; (3) the pointer is to one handle.
+        let result = unsafe { sys::cuModuleLoadData(&mut loaded.module, image) };
+        check("cuModuleLoadData", result)?;
+        let symbol = CString::new(kernel.symbol.as_str()).unwrap_or_default();
+        // SAFETY: (1) the module is loaded; (2) the symbol is a C string; (3) the pointer is to one
+        // handle.
+        let result = unsafe {
+            sys::cuModuleGetFunction(&mut loaded.function, loaded.module, symbol.as_ptr())
+        };
+        check("cuModuleGetFunction", result)?;
+        let mut shared = 0;
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
+        // SAFETY: (1) the function belongs to a loaded module; (2) the pointer is to one integer.
+        let result = unsafe { sys::cuFuncGetAttribute(&mut shared, attribute, loaded.function) };
+        check("cuFuncGetAttribute", result)?;
+        loaded.shared_bytes = u32::try_from(shared).unwrap_or(0);
+        loaded.parameters = loaded.parameter_sizes();
+        Ok(loaded)
+    }
+
+    /// Asks for one parameter after the other until the driver says that there is none.
+    fn parameter_sizes(&self) -> Option<Vec<usize>> {
+        let mut sizes = Vec::new();
+        loop {
+            let (mut offset, mut size) = (0, 0);
+            // SAFETY: (1) the function belongs to a loaded module; (2) both pointers are to one
+            // integer.
+            let result = unsafe {
+                sys::cuFuncGetParamInfo(self.function, sizes.len(), &mut offset, &mut size)
+            };
+            match result {
+                CUresult::CUDA_SUCCESS => sizes.push(size),
+                CUresult::CUDA_ERROR_INVALID_VALUE => return Some(sizes),
+                _ => return None,
+            }
+        }
+    }
+
+    /// What the compiler said that the kernel uses.
+    pub(super) fn resources(&self) -> Option<Resources> {
+        self.resources
+    }
+
+    pub(super) fn function(&self) -> CUfunction {
+        self.function
+    }
+
+    /// Checks arguments against the parameters, as far as number and size go.
+    pub(super) fn check_args(&self, kinds: &[Kind]) -> Result<(), GpuError> {
+        let Some(sizes) = &self.parameters else { return Ok(()) };
+        if kinds.iter().map(|kind| kind.bytes()).eq(sizes.iter().copied()) {
+            return Ok(());
+        }
+        Err(GpuError::InvalidArgument {
+            name: "args",
+            expected: format!("parameters of {sizes:?} bytes"),
+            found: format!("{kinds:?}"),
+        })
+    }
+
+    /// Checks the shared memory of a launch, and lets the kernel have as much as a block can, when
+    /// it first needs more than comes without asking.
+    pub(super) fn allow_shared(
+        &self,
+        config: LaunchConfig,
+        info: &DeviceInfo,
+    ) -> Result<(), GpuError> {
+        let dynamic_limit = info.shared_bytes_per_block.saturating_sub(self.shared_bytes);
+        if config.shared_bytes > dynamic_limit {
+            return Err(GpuError::InvalidArgument {
+                name: "shared_bytes",
+                expected: format!("at most {dynamic_limit} beside {} static", self.shared_bytes),
+                found: config.shared_bytes.to_string(),
+            });
+        }
+        let total = config.shared_bytes + self.shared_bytes;
+        if total <= SHARED_BYTES_WITHOUT_OPT_IN || self.opted_in.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        bind(&self.context)?;
+        // SAFETY: (1) the context is current; (2) the function belongs to a loaded module.
+        let result =
+            unsafe { sys::cuFuncSetAttribute(self.function, attribute, dynamic_limit as i32) };
+        check("cuFuncSetAttribute", result)?;
+        self.opted_in.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        if !self.module.is_null() && bind(&self.context).is_ok() {
+            // SAFETY: the module was loaded by `Kernel::load` and is unloaded only here.
+            unsafe { sys::cuModuleUnload(self.module) };
+        }
+    }
+}

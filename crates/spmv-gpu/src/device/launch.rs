@@ -1,0 +1,149 @@
+//! A GPU as an [`Executor`].
+
+use cudarc::driver::sys;
+
+use super::Device;
+use super::buffer::DeviceBuffer;
+use super::driver::{bind, check};
+use super::staging::{STAGED_BYTES, Staging};
+use crate::error::check_len;
+use crate::{Args, DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig, Pod};
+
+impl Executor for Device {
+    type Buffer<T: Pod> = DeviceBuffer<T>;
+
+    fn info(&self) -> &DeviceInfo {
+        &self.shared.info
+    }
+
+    fn free_memory(&self) -> Result<u64, GpuError> {
+        Ok(self.memory()?.free_bytes)
+    }
+
+    fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>, GpuError> {
+        DeviceBuffer::new(self, len)
+    }
+
+    fn fill_zero<T: Pod>(&self, buffer: &mut DeviceBuffer<T>) -> Result<(), GpuError> {
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        bind(&self.shared.context)?;
+        // SAFETY: (1) the context is current; (2) the buffer has that many bytes, and zero bytes
+        // are values of every `Pod`.
+        let result =
+            unsafe { sys::cuMemsetD8Async(buffer.raw(), 0, buffer.bytes(), self.stream.raw()) };
+        check("cuMemsetD8Async", result)
+    }
+
+    fn copy_from_host<T: Pod>(
+        &self,
+        host: &[T],
+        buffer: &mut DeviceBuffer<T>,
+    ) -> Result<(), GpuError> {
+        check_len("host", buffer.len(), host.len())?;
+        if host.is_empty() {
+            return Ok(());
+        }
+        if buffer.bytes() >= STAGED_BYTES {
+            // SAFETY: every `Pod` is bytes without padding; the borrow is that of `host`.
+            let bytes = unsafe { std::slice::from_raw_parts(host.as_ptr().cast(), buffer.bytes()) };
+            return self.staged(|staging| {
+                // SAFETY: the buffer has as many bytes as `host`, checked above.
+                unsafe { staging.upload(self, bytes, buffer.raw()) }
+            });
+        }
+        bind(&self.shared.context)?;
+        let from = host.as_ptr().cast();
+        // SAFETY: (1) the context is current; (2) both have that many bytes, checked above; (3) the
+        // copy is done before `host` can go, since the stream is waited for below.
+        let result = unsafe {
+            sys::cuMemcpyHtoDAsync_v2(buffer.raw(), from, buffer.bytes(), self.stream.raw())
+        };
+        check("cuMemcpyHtoDAsync", result)?;
+        self.wait()
+    }
+
+    fn copy_to_host<T: Pod>(
+        &self,
+        buffer: &DeviceBuffer<T>,
+        host: &mut [T],
+    ) -> Result<(), GpuError> {
+        check_len("host", buffer.len(), host.len())?;
+        if host.is_empty() {
+            return Ok(());
+        }
+        let to = host.as_mut_ptr();
+        if buffer.bytes() >= STAGED_BYTES {
+            // SAFETY: every `Pod` is bytes without padding and takes every bit pattern; the
+            // exclusive borrow is that of `host`.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), buffer.bytes()) };
+            return self.staged(|staging| {
+                // SAFETY: the buffer has as many bytes as `host`, checked above.
+                unsafe { staging.download(self, buffer.raw(), bytes) }
+            });
+        }
+        bind(&self.shared.context)?;
+        // SAFETY: (1) the context is current; (2) both have that many bytes, checked above; (3)
+        // `host` is not read before the copy is done, since the stream is waited for below.
+        let result = unsafe {
+            sys::cuMemcpyDtoHAsync_v2(to.cast(), buffer.raw(), buffer.bytes(), self.stream.raw())
+        };
+        check("cuMemcpyDtoHAsync", result)?;
+        self.wait()
+    }
+
+    fn prepare(&self, keys: &[KernelKey]) -> Result<(), GpuError> {
+        keys.iter().try_for_each(|key| self.kernel(key).map(|_| ()))
+    }
+
+    unsafe fn launch(
+        &self,
+        key: &KernelKey,
+        config: LaunchConfig,
+        args: &mut Args<'_>,
+    ) -> Result<(), GpuError> {
+        config.check(&self.shared.info)?;
+        let kernel = self.kernel(key)?;
+        kernel.check_args(args.kinds())?;
+        kernel.allow_shared(config, &self.shared.info)?;
+        bind(&self.shared.context)?;
+        let [grid_x, grid_y, grid_z] = config.grid;
+        let [block_x, block_y, block_z] = config.block;
+        // SAFETY: (1) the context is current, function and stream are alive; (2) the pointers are
+        // to one value per parameter, of its size, read before the call returns; (3) the rest is
+        // the contract of this function.
+        let result = unsafe {
+            sys::cuLaunchKernel(
+                kernel.function(),
+                grid_x,
+                grid_y,
+                grid_z,
+                block_x,
+                block_y,
+                block_z,
+                config.shared_bytes,
+                self.stream.raw(),
+                args.pointers().as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        check("cuLaunchKernel", result)
+    }
+
+    fn synchronize(&self) -> Result<(), GpuError> {
+        self.wait()
+    }
+}
+
+impl Device {
+    /// Runs a large copy. One at a time: the pinned memory is shared by all clones of the device.
+    fn staged(&self, copy: impl FnOnce(&Staging) -> Result<(), GpuError>) -> Result<(), GpuError> {
+        let mut staging =
+            self.shared.staging.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if staging.is_none() {
+            *staging = Some(Staging::new(self)?);
+        }
+        copy(staging.as_ref().expect("made above"))
+    }
+}

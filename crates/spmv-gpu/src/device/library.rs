@@ -1,0 +1,228 @@
+//! Finds and loads NVRTC.
+//!
+//! The bindings open the library by name and panic when that fails, so nothing may call them before
+//! [`nvrtc`] succeeded. A library that the loader would not find, such as that of a Python wheel,
+//! is opened by its path first; the loader then knows it by name.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use cudarc::nvrtc::sys;
+use libloading::Library;
+
+use crate::{CudaVersion, GpuError};
+
+/// File names of NVRTC, newest first.
+const NAMES: [&str; 2] = ["libnvrtc.so.13", "libnvrtc.so.12"];
+
+/// The NVRTC in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NvrtcInfo {
+    /// Its version.
+    pub version: CudaVersion,
+    /// The file that was loaded; `None` where the system's loader found it by name.
+    pub path: Option<PathBuf>,
+}
+
+/// Finds and loads NVRTC, once per process. Looks, in this order, at the variable
+/// `SPARSEBATCH_NVRTC` (the library or its folder), what the system's loader finds
+/// (`LD_LIBRARY_PATH`), CUDA toolkits (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`), and
+/// Python environments (`VIRTUAL_ENV`, `CONDA_PREFIX`, the user's and the system's packages).
+///
+/// # Errors
+/// [`GpuError::NvrtcMissing`], with what was tried.
+pub fn nvrtc() -> Result<NvrtcInfo, GpuError> {
+    static FOUND: Mutex<Option<NvrtcInfo>> = Mutex::new(None);
+    let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(info) = &*found {
+        return Ok(info.clone());
+    }
+    let path = match env::var_os("SPARSEBATCH_NVRTC").filter(|value| !value.is_empty()) {
+        Some(value) => Some(open_explicit(Path::new(&value))?),
+        None if is_loadable() => None,
+        None => Some(open_first(&candidates(&Surroundings::of_process()))?),
+    };
+    let info = NvrtcInfo { version: version()?, path };
+    *found = Some(info.clone());
+    Ok(info)
+}
+
+fn missing(hint: String) -> GpuError {
+    GpuError::NvrtcMissing { hint }
+}
+
+/// Whether the bindings find the library by one of its names.
+fn is_loadable() -> bool {
+    // SAFETY: opens and closes libraries by NVRTC's names; their initialisers are NVIDIA's and
+    // have no preconditions.
+    unsafe { sys::is_culib_present() }
+}
+
+fn version() -> Result<CudaVersion, GpuError> {
+    if !is_loadable() {
+        return Err(missing("the library opens by its path, but not by its name".to_owned()));
+    }
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: (1) the library can be opened; (2) both pointers are to one integer.
+    let result = unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
+    match (result, u32::try_from(major), u32::try_from(minor)) {
+        (sys::nvrtcResult::NVRTC_SUCCESS, Ok(major @ 12..), Ok(minor)) => {
+            Ok(CudaVersion { major, minor })
+        }
+        _ => Err(missing(format!("found version {major}.{minor}, 12 or newer is needed"))),
+    }
+}
+
+/// Opens what the user named, a file or a folder.
+fn open_explicit(named: &Path) -> Result<PathBuf, GpuError> {
+    let tried = if named.is_dir() {
+        NAMES.iter().map(|name| named.join(name)).collect()
+    } else {
+        vec![named.to_path_buf()]
+    };
+    open_first(&tried).map_err(|error| match error {
+        GpuError::NvrtcMissing { hint } => {
+            missing(format!("SPARSEBATCH_NVRTC is {}: {hint}", named.display()))
+        }
+        other => other,
+    })
+}
+
+/// Opens the first file that exists and can be opened, and keeps it for the life of the process.
+fn open_first(files: &[PathBuf]) -> Result<PathBuf, GpuError> {
+    let mut refused = None;
+    for file in files.iter().filter(|file| file.is_file()) {
+        // NVRTC opens its built-in functions by name when it first compiles, and wheels do not say
+        // where they are.
+        for builtins in builtins_beside(file) {
+            keep(&builtins).ok();
+        }
+        match keep(file) {
+            Ok(()) => return Ok(file.clone()),
+            Err(error) => refused = Some(format!("{}: {error}", file.display())),
+        }
+    }
+    Err(missing(refused.unwrap_or_else(|| match files {
+        [file] => format!("no file {}", file.display()),
+        _ => format!("no {} in any known folder", NAMES[0]),
+    })))
+}
+
+/// Opens a library and never closes it.
+fn keep(file: &Path) -> Result<(), String> {
+    // SAFETY: the file is NVRTC or its built-in functions by its name; their initialisers have no
+    // preconditions.
+    let library = unsafe { Library::new(file) }.map_err(|error| {
+        // One line: the loader's text may end with a newline.
+        error.to_string().lines().collect::<Vec<_>>().join(" ")
+    })?;
+    std::mem::forget(library);
+    Ok(())
+}
+
+/// `libnvrtc-builtins.so.<version>` in the folder of `file`.
+fn builtins_beside(file: &Path) -> Vec<PathBuf> {
+    files_of(file.parent().unwrap_or(Path::new(".")), |name| {
+        name.starts_with("libnvrtc-builtins.so.")
+    })
+}
+
+/// The entries of a folder whose names pass, sorted; none where there is no such folder.
+fn files_of(folder: &Path, pass: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let Ok(entries) = folder.read_dir() else { return Vec::new() };
+    let mut found: Vec<PathBuf> = entries
+        .flatten()
+        .filter(|entry| entry.file_name().to_str().is_some_and(&pass))
+        .map(|entry| entry.path())
+        .collect();
+    found.sort();
+    found
+}
+
+/// The variables and folders that the search depends on.
+#[derive(Default)]
+struct Surroundings {
+    toolkits: Vec<PathBuf>,
+    environments: Vec<PathBuf>,
+}
+
+impl Surroundings {
+    fn of_process() -> Self {
+        let variable = |name| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let mut toolkits: Vec<PathBuf> =
+            ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(variable).collect();
+        toolkits.push("/usr/local/cuda".into());
+        let mut environments: Vec<PathBuf> =
+            ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).collect();
+        environments.extend(variable("HOME").map(|home| home.join(".local")));
+        environments.extend(["/usr/local".into(), "/usr".into()]);
+        Self { toolkits, environments }
+    }
+}
+
+/// Where NVRTC may be, best first.
+fn candidates(surroundings: &Surroundings) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    for toolkit in &surroundings.toolkits {
+        folders.extend([toolkit.join("lib64"), toolkit.join("lib")]);
+    }
+    for environment in &surroundings.environments {
+        folders.push(environment.join("lib"));
+        for python in files_of(&environment.join("lib"), |name| name.starts_with("python3")) {
+            for packages in ["site-packages", "dist-packages"] {
+                let nvidia = python.join(packages).join("nvidia");
+                folders.extend([nvidia.join("cu13/lib"), nvidia.join("cuda_nvrtc/lib")]);
+            }
+        }
+    }
+    folders.iter().flat_map(|folder| NAMES.iter().map(|name| folder.join(name))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn wheels_of_an_environment_are_candidates() {
+        let root = tempfile::tempdir().unwrap();
+        let lib = root.path().join("lib/python3.12/site-packages/nvidia/cu13/lib");
+        fs::create_dir_all(&lib).unwrap();
+        fs::write(lib.join(NAMES[0]), "").unwrap();
+        let surroundings =
+            Surroundings { environments: vec![root.path().into()], ..Surroundings::default() };
+
+        let found: Vec<PathBuf> =
+            candidates(&surroundings).into_iter().filter(|file| file.is_file()).collect();
+
+        assert_eq!(found, [lib.join(NAMES[0])]);
+    }
+
+    #[test]
+    fn builtins_are_found_beside_the_library() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["libnvrtc.so.13", "libnvrtc-builtins.so.13.0", "libnvrtc-builtins.alt.so.13.0"]
+        {
+            fs::write(root.path().join(name), "").unwrap();
+        }
+
+        let found = builtins_beside(&root.path().join("libnvrtc.so.13"));
+
+        assert_eq!(found, [root.path().join("libnvrtc-builtins.so.13.0")]);
+    }
+
+    #[test]
+    fn a_named_file_that_is_no_library_is_an_error_in_one_line() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("libnvrtc.so.13");
+        fs::write(&file, "not a library").unwrap();
+
+        for named in [root.path(), &file, &root.path().join("absent")] {
+            let text = open_explicit(named).unwrap_err().to_string();
+
+            assert!(text.contains("SPARSEBATCH_NVRTC is") && !text.contains('\n'), "{text}");
+        }
+    }
+}

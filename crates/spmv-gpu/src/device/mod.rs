@@ -1,0 +1,206 @@
+//! The GPU: availability, compiler, memory, streams, timing and graphs.
+//!
+//! | start from | for |
+//! | --- | --- |
+//! | [`availability()`] | whether there is a GPU to use, and if not, why |
+//! | [`Device`] | a GPU and a stream; launches and copies by its [`Executor`](crate::Executor) |
+//! | [`DeviceBuffer`] | typed memory |
+//! | [`Event`], [`Graph`] | timing; recorded sequences of launches |
+//! | [`nvrtc`], [`cache`] | compiling without a GPU; compiled kernels on disk |
+//!
+//! This module holds all the unsafe code of the crate but the contract of
+//! [`Executor::launch`](crate::Executor::launch): calls of the driver and of NVRTC, and device
+//! addresses. Every call of the driver binds the context to the calling thread first.
+#![allow(unsafe_code)]
+
+pub mod availability;
+mod bandwidth;
+mod buffer;
+pub mod cache;
+mod driver;
+mod event;
+mod graph;
+mod info;
+mod kernel;
+mod launch;
+pub mod library;
+pub mod nvrtc;
+mod resources;
+mod staging;
+mod stream;
+
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use cudarc::driver::CudaContext;
+
+pub use availability::{DriverInfo, availability};
+pub use bandwidth::{Bandwidth, measure_bandwidth};
+pub use buffer::DeviceBuffer;
+pub use event::Event;
+pub use graph::Graph;
+pub use info::DeviceInfo;
+pub use resources::Resources;
+
+use crate::{GpuError, KernelKey};
+use cache::DiskCache;
+use driver::checked;
+use kernel::{Kernel, KernelStore};
+use staging::Staging;
+use stream::Stream;
+
+/// A GPU and a stream of it. Clones share both; all handles of one GPU share its memory.
+///
+/// Work is ordered along the stream. A device may be used from several threads at once.
+#[derive(Clone)]
+pub struct Device {
+    shared: Arc<Shared>,
+    stream: Arc<Stream>,
+}
+
+/// What does not depend on the stream.
+struct Shared {
+    // Before the context: fields are dropped in order.
+    kernels: KernelStore,
+    staging: Mutex<Option<Staging>>,
+    info: DeviceInfo,
+    context: Arc<CudaContext>,
+}
+
+/// Memory of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Bytes that nobody has allocated.
+    pub free_bytes: u64,
+    /// Bytes in all.
+    pub total_bytes: u64,
+}
+
+impl Device {
+    /// The GPU of a number, counted from 0, with a new stream. Kernels that were compiled before
+    /// come from [`DiskCache::from_env`].
+    ///
+    /// Uses the primary context, as other libraries in the process do, so that memory is shared
+    /// with them.
+    ///
+    /// # Errors
+    /// Those of [`availability()`]; [`GpuError::NoDevice`] when there are fewer GPUs;
+    /// [`GpuError::Driver`] when the driver refuses the context, as in exclusive mode.
+    pub fn new(ordinal: usize) -> Result<Self, GpuError> {
+        Self::with_cache(ordinal, DiskCache::from_env())
+    }
+
+    /// As [`Device::new`], with compiled kernels elsewhere.
+    ///
+    /// # Errors
+    /// As [`Device::new`].
+    pub fn with_cache(ordinal: usize, disk: DiskCache) -> Result<Self, GpuError> {
+        let driver = availability()?;
+        let count = driver.device_count;
+        if ordinal >= count {
+            return Err(GpuError::NoDevice { ordinal, count });
+        }
+        let context = checked("cuDevicePrimaryCtxRetain", CudaContext::new(ordinal))?;
+        // SAFETY: the memory types of the bindings, which the events would order between streams,
+        // are not used here.
+        unsafe { context.disable_event_tracking() };
+        let info = DeviceInfo::of(&context, driver.version)?;
+        let (major, minor) = info.compute_capability;
+        let architecture = architecture_for(10 * major + minor, &nvrtc::architectures()?);
+        let stream = Arc::new(Stream::new(&context)?);
+        let kernels = KernelStore::new(architecture, disk);
+        let shared = Shared { kernels, staging: Mutex::new(None), info, context };
+        Ok(Self { shared: Arc::new(shared), stream })
+    }
+
+    /// The same GPU with a stream of the caller, such as that of another library. Null is the
+    /// legacy default stream. Kernels are shared with `self`.
+    ///
+    /// # Safety
+    /// 1. `stream` is a `CUstream` (or `cudaStream_t`) of the primary context of this GPU.
+    /// 2. It outlives the returned device, its clones and its graphs.
+    pub unsafe fn with_raw_stream(&self, stream: *mut c_void) -> Self {
+        // SAFETY: (1) and (2) are the contract of this function.
+        let stream = unsafe { Stream::borrowed(&self.shared.context, stream) };
+        Self { shared: Arc::clone(&self.shared), stream: Arc::new(stream) }
+    }
+
+    /// The stream, as a `CUstream`. It lives as long as this device and its clones.
+    pub fn raw_stream(&self) -> *mut c_void {
+        self.stream.raw().cast()
+    }
+
+    /// The memory of the GPU now.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn memory(&self) -> Result<MemoryInfo, GpuError> {
+        let (free, total) = checked("cuMemGetInfo", self.shared.context.mem_get_info())?;
+        Ok(MemoryInfo { free_bytes: free as u64, total_bytes: total as u64 })
+    }
+
+    /// The architecture that kernels are compiled for: that of the GPU, or PTX of the newest one
+    /// that the compiler knows.
+    pub fn architecture(&self) -> &str {
+        self.shared.kernels.architecture()
+    }
+
+    /// What a kernel uses; `None` for PTX, which the driver compiles. Compiles and loads it when
+    /// it was not.
+    ///
+    /// # Errors
+    /// As [`Executor::prepare`](crate::Executor::prepare).
+    pub fn resources(&self, key: &KernelKey) -> Result<Option<Resources>, GpuError> {
+        Ok(self.kernel(key)?.resources())
+    }
+
+    fn kernel(&self, key: &KernelKey) -> Result<Arc<Kernel>, GpuError> {
+        self.shared.kernels.get(&self.shared.context, key)
+    }
+
+    fn wait(&self) -> Result<(), GpuError> {
+        self.stream.wait()
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("info", &self.shared.info)
+            .field("stream", &self.stream.raw())
+            .finish()
+    }
+}
+
+/// Code for a GPU of a compute capability such as 90 where the compiler knows it, else PTX for the
+/// newest one that it knows, which drivers compile for later GPUs.
+fn architecture_for(capability: u32, known: &[u32]) -> String {
+    match known.iter().max() {
+        Some(&newest) if capability > newest => format!("compute_{newest}"),
+        _ => format!("sm_{capability}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_newer_gpus_get_ptx() {
+        let known = [75, 80, 90, 120];
+
+        assert_eq!(architecture_for(90, &known), "sm_90");
+        assert_eq!(architecture_for(130, &known), "compute_120");
+        assert_eq!(architecture_for(90, &[]), "sm_90");
+    }
+
+    #[test]
+    fn devices_and_buffers_may_go_to_other_threads() {
+        fn check<T: Send + Sync>() {}
+
+        check::<Device>();
+        check::<DeviceBuffer<f64>>();
+        check::<Event>();
+    }
+}

@@ -1,0 +1,181 @@
+//! Large copies between host and device through pinned memory.
+//!
+//! The GPU reads and writes pinned memory by itself. Two chunks take turns: while one travels, the
+//! host copies the other.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use cudarc::driver::CudaContext;
+use cudarc::driver::sys::{self, CUdeviceptr};
+
+use super::driver::{bind, check};
+use super::{Device, Event};
+use crate::GpuError;
+
+/// Copies below this size, in bytes, go without staging.
+pub(super) const STAGED_BYTES: usize = 4 << 20;
+
+/// Bytes of a chunk.
+const CHUNK_BYTES: usize = 8 << 20;
+
+/// The two chunks of a device.
+pub(super) struct Staging([Chunk; 2]);
+
+impl Staging {
+    pub(super) fn new(device: &Device) -> Result<Self, GpuError> {
+        Ok(Self([Chunk::new(device)?, Chunk::new(device)?]))
+    }
+
+    /// Copies to the device and waits.
+    ///
+    /// # Safety
+    /// `to` is the address of at least `from.len()` bytes of the device.
+    pub(super) unsafe fn upload(
+        &self,
+        device: &Device,
+        from: &[u8],
+        to: CUdeviceptr,
+    ) -> Result<(), GpuError> {
+        let mut outcome = Ok(());
+        for (i, part) in from.chunks(CHUNK_BYTES).enumerate() {
+            let chunk = &self.0[i % 2];
+            let target = to + (i * CHUNK_BYTES) as u64;
+            // SAFETY: (1) `part` is at most a chunk; (2) `target` has at least its length behind
+            // it, by the contract of this function.
+            outcome = unsafe { chunk.send(device, part, target) };
+            if outcome.is_err() {
+                break;
+            }
+        }
+        // Chunks are at rest whenever `self` is not in use.
+        device.wait().and(outcome)
+    }
+
+    /// Copies from the device and waits.
+    ///
+    /// # Safety
+    /// `from` is the address of at least `to.len()` bytes of the device.
+    pub(super) unsafe fn download(
+        &self,
+        device: &Device,
+        from: CUdeviceptr,
+        to: &mut [u8],
+    ) -> Result<(), GpuError> {
+        let mut outcome = Ok(());
+        // The part before the one under way, and the chunk it is in.
+        let mut arriving: Option<(&Chunk, &mut [u8])> = None;
+        for (i, part) in to.chunks_mut(CHUNK_BYTES).enumerate() {
+            let chunk = &self.0[i % 2];
+            // SAFETY: (1) `part` is at most a chunk; (2) `from` has that many bytes behind it, by
+            // the contract of this function; (3) the chunk was emptied two parts ago.
+            outcome = unsafe { chunk.request(device, from + (i * CHUNK_BYTES) as u64, part.len()) };
+            if outcome.is_err() {
+                break;
+            }
+            if let Some((chunk, part)) = arriving.replace((chunk, part)) {
+                outcome = chunk.receive(part);
+                if outcome.is_err() {
+                    break;
+                }
+            }
+        }
+        if let (Ok(()), Some((chunk, part))) = (&outcome, arriving) {
+            outcome = chunk.receive(part);
+        }
+        // Chunks are at rest whenever `self` is not in use.
+        device.wait().and(outcome)
+    }
+}
+
+/// Pinned memory, and the event behind the last copy that used it.
+struct Chunk {
+    memory: NonNull<u8>,
+    done: Event,
+    context: Arc<CudaContext>,
+}
+
+// SAFETY: the memory is the chunk's own and belongs to no thread; the driver's handles may be used
+// from any thread to which the context is bound, which every call here does first.
+unsafe impl Send for Chunk {}
+
+impl Chunk {
+    fn new(device: &Device) -> Result<Self, GpuError> {
+        let done = Event::new(device)?;
+        let mut memory = std::ptr::null_mut();
+        // SAFETY: (1) `Event::new` bound the context; (2) the pointer is to one pointer; (3) 0 asks
+        // for memory without further properties.
+        let result = unsafe { sys::cuMemHostAlloc(&mut memory, CHUNK_BYTES, 0) };
+        check("cuMemHostAlloc", result)?;
+        let memory = NonNull::new(memory.cast()).ok_or_else(|| GpuError::Driver {
+            call: "cuMemHostAlloc",
+            code: 0,
+            message: "null pointer without an error".to_owned(),
+        })?;
+        Ok(Self { memory, done, context: Arc::clone(&device.shared.context) })
+    }
+
+    /// Starts the copy of `part` to the device, after the last copy out of this chunk.
+    ///
+    /// # Safety
+    /// `part` is at most a chunk, and `target` is the address of as many bytes of the device.
+    unsafe fn send(
+        &self,
+        device: &Device,
+        part: &[u8],
+        target: CUdeviceptr,
+    ) -> Result<(), GpuError> {
+        self.done.wait()?;
+        // SAFETY: (1) the chunk is at least as long as `part` and is other memory; (2) the event
+        // has passed, so that no copy reads the chunk.
+        unsafe { self.memory.copy_from_nonoverlapping(NonNull::from(part).cast(), part.len()) };
+        let from = self.memory.as_ptr().cast();
+        // SAFETY: (1) the context is bound by `wait`; (2) source and target have that many bytes;
+        // (3) the chunk stays as it is until `done` has passed.
+        let result =
+            unsafe { sys::cuMemcpyHtoDAsync_v2(target, from, part.len(), device.stream.raw()) };
+        check("cuMemcpyHtoDAsync", result)?;
+        self.done.record(device)
+    }
+
+    /// Starts the copy of `len` bytes of the device into this chunk.
+    ///
+    /// # Safety
+    /// `len` is at most a chunk, `from` is the address of as many bytes of the device, and what the
+    /// chunk held was [received](Chunk::receive).
+    unsafe fn request(
+        &self,
+        device: &Device,
+        from: CUdeviceptr,
+        len: usize,
+    ) -> Result<(), GpuError> {
+        bind(&self.context)?;
+        let to = self.memory.as_ptr().cast();
+        // SAFETY: (1) the context is current; (2) source and target have that many bytes; (3) the
+        // chunk is not read until `done` has passed.
+        let result = unsafe { sys::cuMemcpyDtoHAsync_v2(to, from, len, device.stream.raw()) };
+        check("cuMemcpyDtoHAsync", result)?;
+        self.done.record(device)
+    }
+
+    /// Waits for the copy into this chunk, which was of as many bytes, and takes it over.
+    fn receive(&self, part: &mut [u8]) -> Result<(), GpuError> {
+        self.done.wait()?;
+        let len = part.len();
+        assert!(len <= CHUNK_BYTES);
+        // SAFETY: (1) the chunk is at least as long as `part` and is other memory; (2) the event
+        // has passed, so that no copy writes to the chunk.
+        unsafe { NonNull::from(part).cast().copy_from_nonoverlapping(self.memory, len) };
+        Ok(())
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        if bind(&self.context).is_ok() {
+            // SAFETY: the memory is of `cuMemHostAlloc` and freed only here; no copy is under way,
+            // since copies wait before they return.
+            unsafe { sys::cuMemFreeHost(self.memory.as_ptr().cast()) };
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The seam between host plans and kernels.
+//!
+//! A plan is written once, generic over [`Executor`]: on a [`Device`](crate::Device) it launches
+//! CUDA kernels, in an emulation the same kernel sources run on host memory. Kernels are named by
+//! [`KernelKey`], their arguments are collected in [`Args`].
+
+mod args;
+
+use std::fmt;
+
+pub use args::{Args, Kind, MAX_ARGS, Scalar};
+
+use crate::{DeviceInfo, GpuError};
+
+/// A value that host and kernels share bit for bit. Sealed: `f32`, `f64`, `u8`, `u16`, `u32`,
+/// `i32`, `u64`.
+///
+/// Every bit pattern is a value and there is no padding, which reading from and writing to device
+/// memory relies on.
+pub trait Pod:
+    sealed::Sealed + Copy + Default + fmt::Debug + PartialEq + Send + Sync + 'static
+{
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! pod {
+    ($($t:ty),*) => {$(
+        impl sealed::Sealed for $t {}
+        impl Pod for $t {}
+    )*};
+}
+pod!(f32, f64, u8, u16, u32, i32, u64);
+
+/// Names a kernel instance: a module, which is one CUDA source, and a C++ name expression.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KernelKey {
+    /// The source, as [`kernels::source`](crate::kernels::source) knows it, such as `csr`.
+    pub module: &'static str,
+    /// The instance, such as `csr_vector<double, 8>`.
+    pub expression: String,
+}
+
+impl KernelKey {
+    /// A key from its two parts.
+    pub fn new(module: &'static str, expression: impl Into<String>) -> Self {
+        Self { module, expression: expression.into() }
+    }
+}
+
+impl fmt::Display for KernelKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.cu: {}", self.module, self.expression)
+    }
+}
+
+/// The shape of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchConfig {
+    /// Blocks in x, y and z.
+    pub grid: [u32; 3],
+    /// Threads per block in x, y and z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory per block, in bytes.
+    pub shared_bytes: u32,
+}
+
+impl LaunchConfig {
+    /// A one-dimensional launch without dynamic shared memory.
+    pub fn linear(blocks: u32, threads: u32) -> Self {
+        Self { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes: 0 }
+    }
+
+    /// Checks the shape against the limits of CUDA and of a device.
+    ///
+    /// # Errors
+    /// [`GpuError::InvalidArgument`] when a dimension is 0 or too large, a block has more threads
+    /// than the device takes, or more dynamic shared memory is asked for than a block can have.
+    pub fn check(&self, info: &DeviceInfo) -> Result<(), GpuError> {
+        let refuse = |name, expected: String, found: String| {
+            Err(GpuError::InvalidArgument { name, expected, found })
+        };
+        let [x, y, z] = self.grid;
+        if x == 0 || x > i32::MAX as u32 || y == 0 || z == 0 || y > 65_535 || z > 65_535 {
+            let expected = "1 to 2147483647 by 65535 by 65535 blocks".to_owned();
+            return refuse("grid", expected, format!("{:?}", self.grid));
+        }
+        let threads: u64 = self.block.iter().map(|&n| u64::from(n)).product();
+        if threads == 0 || threads > u64::from(info.max_threads_per_block) || self.block[2] > 64 {
+            let expected = format!("1 to {} threads", info.max_threads_per_block);
+            return refuse("block", expected, format!("{:?}", self.block));
+        }
+        if self.shared_bytes > info.shared_bytes_per_block {
+            let expected = format!("at most {} bytes", info.shared_bytes_per_block);
+            return refuse("shared_bytes", expected, self.shared_bytes.to_string());
+        }
+        Ok(())
+    }
+}
+
+/// Memory of an executor, as kernels see it.
+pub trait KernelBuffer<T: Pod> {
+    /// The address of the first value: a device pointer, or a host address in an emulation.
+    fn raw(&self) -> u64;
+    /// The number of values.
+    fn len(&self) -> usize;
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Where kernels run.
+///
+/// Work is ordered as it is issued. [`launch`](Executor::launch) and
+/// [`fill_zero`](Executor::fill_zero) may return before the work is done; uploads and downloads
+/// wait for their own copy and for all work before it.
+pub trait Executor {
+    /// Memory that kernels read and write.
+    type Buffer<T: Pod>: KernelBuffer<T>;
+
+    /// The limits that choices of kernels and launch shapes depend on.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Bytes that can be allocated now, as far as the executor knows.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn free_memory(&self) -> Result<u64, GpuError>;
+
+    /// Allocates `len` values of unspecified contents, for buffers that a kernel fills.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`].
+    fn alloc<T: Pod>(&self, len: usize) -> Result<Self::Buffer<T>, GpuError>;
+
+    /// Allocates `len` zeros.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`].
+    fn alloc_zeroed<T: Pod>(&self, len: usize) -> Result<Self::Buffer<T>, GpuError> {
+        let mut buffer = self.alloc(len)?;
+        self.fill_zero(&mut buffer)?;
+        Ok(buffer)
+    }
+
+    /// Allocates a copy of `host`.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`].
+    fn upload<T: Pod>(&self, host: &[T]) -> Result<Self::Buffer<T>, GpuError> {
+        let mut buffer = self.alloc(host.len())?;
+        self.copy_from_host(host, &mut buffer)?;
+        Ok(buffer)
+    }
+
+    /// All values of a buffer.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn download<T: Pod>(&self, buffer: &Self::Buffer<T>) -> Result<Vec<T>, GpuError> {
+        let mut host = vec![T::default(); buffer.len()];
+        self.copy_to_host(buffer, &mut host)?;
+        Ok(host)
+    }
+
+    /// Overwrites a buffer with zeros, in the order of launches.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn fill_zero<T: Pod>(&self, buffer: &mut Self::Buffer<T>) -> Result<(), GpuError>;
+
+    /// Overwrites a buffer of the same length. Waits for the copy.
+    ///
+    /// # Errors
+    /// [`GpuError::Length`] when the lengths differ.
+    fn copy_from_host<T: Pod>(
+        &self,
+        host: &[T],
+        buffer: &mut Self::Buffer<T>,
+    ) -> Result<(), GpuError>;
+
+    /// Copies a buffer into a slice of the same length. Waits for the copy.
+    ///
+    /// # Errors
+    /// [`GpuError::Length`] when the lengths differ.
+    fn copy_to_host<T: Pod>(
+        &self,
+        buffer: &Self::Buffer<T>,
+        host: &mut [T],
+    ) -> Result<(), GpuError>;
+
+    /// Makes kernels ready, so that later launches neither compile nor load anything.
+    ///
+    /// # Errors
+    /// [`GpuError::Compile`]; [`GpuError::InvalidArgument`] for a module that does not exist.
+    fn prepare(&self, keys: &[KernelKey]) -> Result<(), GpuError>;
+
+    /// Starts a kernel. Compiles and loads it when it was not [prepared](Executor::prepare).
+    ///
+    /// # Errors
+    /// [`GpuError::InvalidArgument`] when the shape exceeds the limits of the device, or when the
+    /// arguments visibly differ from the kernel's parameters in number or size; else what compiling
+    /// or launching reports. Nothing ran then.
+    ///
+    /// # Safety
+    /// 1. The arguments match the kernel's parameters in number, order and type.
+    /// 2. Every buffer has the length that the kernel's comment asks for, given the scalars and the
+    ///    launch shape, and index values in buffers are in the ranges that it asks for.
+    /// 3. Buffers belong to this executor; those given by raw address are alive until the work is
+    ///    done.
+    /// 4. No buffer that the kernel writes is another argument of it, unless its comment allows so.
+    #[expect(unsafe_code, reason = "a launch cannot be checked against the kernel's own promises")]
+    unsafe fn launch(
+        &self,
+        key: &KernelKey,
+        config: LaunchConfig,
+        args: &mut Args<'_>,
+    ) -> Result<(), GpuError>;
+
+    /// Waits until all work is done.
+    ///
+    /// # Errors
+    /// What a kernel since the last wait met, as [`GpuError::ContextLost`].
+    fn synchronize(&self) -> Result<(), GpuError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info() -> DeviceInfo {
+        DeviceInfo {
+            max_threads_per_block: 1024,
+            shared_bytes_per_block: 232_448,
+            ..DeviceInfo::default()
+        }
+    }
+
+    #[test]
+    fn launch_shapes_within_the_limits_pass() {
+        let wide = LaunchConfig { grid: [1, 65_535, 1], block: [32, 32, 1], shared_bytes: 232_448 };
+
+        assert_eq!(LaunchConfig::linear(i32::MAX as u32, 1024).check(&info()), Ok(()));
+        assert_eq!(wide.check(&info()), Ok(()));
+    }
+
+    #[test]
+    fn launch_shapes_outside_the_limits_are_refused_by_name() {
+        let fine = LaunchConfig::linear(1, 32);
+        let cases = [
+            ("grid", LaunchConfig { grid: [0, 1, 1], ..fine }),
+            ("grid", LaunchConfig { grid: [1, 65_536, 1], ..fine }),
+            ("grid", LaunchConfig { grid: [1 << 31, 1, 1], ..fine }),
+            ("block", LaunchConfig { block: [0, 1, 1], ..fine }),
+            ("block", LaunchConfig { block: [1025, 1, 1], ..fine }),
+            ("block", LaunchConfig { block: [u32::MAX, u32::MAX, 1], ..fine }),
+            ("block", LaunchConfig { block: [1, 1, 65], ..fine }),
+            ("shared_bytes", LaunchConfig { shared_bytes: 232_449, ..fine }),
+        ];
+
+        for (expected, config) in cases {
+            match config.check(&info()) {
+                Err(GpuError::InvalidArgument { name, .. }) => assert_eq!(name, expected),
+                other => panic!("{config:?} gave {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn keys_are_shown_with_their_file() {
+        let key = KernelKey::new("csr", "csr_vector<double, 8>");
+
+        assert_eq!(key.to_string(), "csr.cu: csr_vector<double, 8>");
+    }
+}

@@ -1,0 +1,24 @@
+//! CUDA backend of sparsebatch.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`device`] | the GPU: availability, compiler, cache of compiled kernels, memory, streams, timing, graphs |
+//! | [`executor`] | the seam between host plans and kernels: an [`Executor`] runs kernels on a [`Device`] or in an emulation |
+//! | [`kernels`] | the CUDA sources, embedded |
+//!
+//! Kernels are compiled at run time by NVRTC for the GPU at hand and kept on disk. The crate builds
+//! and its functions return typed errors on machines with neither driver nor CUDA.
+//!
+//! Limitations: NVIDIA GPUs; a driver for CUDA 12.8 or newer; one GPU per [`Device`].
+#![deny(unsafe_code)]
+
+pub mod device;
+mod error;
+pub mod executor;
+pub mod kernels;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use device::{Device, DeviceBuffer, DeviceInfo};
+pub use error::{CudaVersion, GpuError};
+pub use executor::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Pod};

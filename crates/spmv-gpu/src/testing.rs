@@ -1,0 +1,59 @@
+//! What tests need that run only where there is a GPU or its compiler.
+//!
+//! Without one a test prints that it was skipped and passes. `SPARSEBATCH_REQUIRE_GPU=1` and
+//! `SPARSEBATCH_REQUIRE_NVRTC=1` turn that into a failure, so that a run that is meant to have them
+//! cannot pass by doing nothing.
+
+use std::fmt::Display;
+
+use crate::Device;
+use crate::device::library::{self, NvrtcInfo};
+
+/// The first GPU, or `None` after printing why the test is skipped.
+///
+/// # Panics
+/// Without a GPU when `SPARSEBATCH_REQUIRE_GPU` is 1.
+pub fn device_or_skip() -> Option<Device> {
+    or_skip(Device::new(0), "SPARSEBATCH_REQUIRE_GPU")
+}
+
+/// The compiler, or `None` after printing why the test is skipped.
+///
+/// # Panics
+/// Without NVRTC when `SPARSEBATCH_REQUIRE_NVRTC` is 1.
+pub fn nvrtc_or_skip() -> Option<NvrtcInfo> {
+    or_skip(library::nvrtc(), "SPARSEBATCH_REQUIRE_NVRTC")
+}
+
+fn or_skip<T, E: Display>(found: Result<T, E>, variable: &str) -> Option<T> {
+    let required = std::env::var_os(variable).is_some_and(|value| value == "1");
+    or_fail(found, required.then_some(variable))
+}
+
+fn or_fail<T, E: Display>(found: Result<T, E>, required_by: Option<&str>) -> Option<T> {
+    match (found, required_by) {
+        (Ok(found), _) => Some(found),
+        (Err(error), Some(variable)) => panic!("{variable} is 1, but: {error}"),
+        (Err(error), None) => {
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_returned_and_what_is_absent_skipped() {
+        assert_eq!(or_fail(Ok::<_, &str>(1), Some("V")), Some(1));
+        assert_eq!(or_fail(Err::<i32, _>("no"), None), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "V is 1, but: no")]
+    fn what_is_required_and_absent_fails() {
+        or_fail(Err::<i32, _>("no"), Some("V"));
+    }
+}
