@@ -8,7 +8,8 @@
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Every module and its source.
-const SOURCES: [(&str, &str); 1] = [("vector", include_str!("vector.cu"))];
+const SOURCES: [(&str, &str); 2] =
+    [("packed", include_str!("packed.cu")), ("vector", include_str!("vector.cu"))];
 
 /// The names of all modules.
 pub fn modules() -> impl Iterator<Item = &'static str> {

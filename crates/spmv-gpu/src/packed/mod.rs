@@ -1,0 +1,349 @@
+//! The packed product: the default for batches.
+//!
+//! Once per pattern, rows are cut into segments and these sorted into slices, so that threads read
+//! consecutive memory with next to no padding, with 16-bit columns (`layout.rs`); systems are given
+//! to blocks, or, small ones, to warps, largest first (`work.rs`). A product reads x of a system into
+//! shared memory, sums segments there and adds each row's sums in a fixed order.
+
+mod layout;
+mod work;
+
+use std::time::{Duration, Instant};
+
+use rayon::prelude::*;
+use sparsebatch_formats::Batch;
+
+use crate::value::GpuValue;
+use crate::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig};
+use layout::{PADDING, PackedPattern};
+use work::{Launch, Places, SYSTEM_WORDS, Work, block_threads, has_room};
+
+/// What experiments may change; the default is right for everything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackedOptions {
+    /// Right-hand sides per system.
+    pub nrhs: usize,
+    /// Warps per block: 1 to 32.
+    pub warps: usize,
+    /// Loads that a thread has under way at once: 2, 4 or 8.
+    pub unroll: usize,
+}
+
+impl Default for PackedOptions {
+    fn default() -> Self {
+        Self { nrhs: 1, warps: 8, unroll: 4 }
+    }
+}
+
+/// What a plan chose and what it costs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PackedExplain {
+    /// Launches of one product.
+    pub launches: usize,
+    /// Blocks of all launches.
+    pub blocks: usize,
+    /// Stored entries of all systems.
+    pub nnz: u64,
+    /// Slots of all systems, padding included.
+    pub slots: u64,
+    /// Systems some of whose rows are cut.
+    pub systems_cut: usize,
+    /// Bytes on the device.
+    pub device_bytes: u64,
+    /// Bytes that one product moves at least: matrix, indices, x and y once each.
+    pub product_bytes: u64,
+    /// Analysis, packing and upload.
+    pub setup: Duration,
+}
+
+/// A batch prepared for products `y = alpha A x + beta y`, all systems in one call.
+pub struct PackedPlan<E: Executor, T: GpuValue> {
+    executor: E,
+    key: KernelKey,
+    options: PackedOptions,
+    /// One for all items of a uniform batch, else one per item.
+    patterns: Vec<PackedPattern>,
+    nitems: usize,
+    shared_values: bool,
+    launches: Vec<Launch>,
+    x_len: usize,
+    y_len: usize,
+    blocks: E::Buffer<u32>,
+    systems: E::Buffer<u64>,
+    values: E::Buffer<T>,
+    columns: E::Buffer<u16>,
+    index: E::Buffer<u16>,
+    slices: E::Buffer<u32>,
+    explain: PackedExplain,
+}
+
+impl<E: Executor, T: GpuValue> PackedPlan<E, T> {
+    /// Analyses, packs and uploads a batch. Index arrays of a uniform batch, and values that are
+    /// shared, are stored once.
+    ///
+    /// # Errors
+    /// [`GpuError::InvalidArgument`] for options out of range, and for a system too large for the
+    /// shared memory of a block; [`GpuError::OutOfMemory`].
+    pub fn new(executor: E, batch: &Batch<T>, options: PackedOptions) -> Result<Self, GpuError> {
+        let start = Instant::now();
+        check_options(options)?;
+        let key = KernelKey::new("packed", format!("packed_spmv<{}, {}>", T::CPP, options.unroll));
+        executor.prepare(std::slice::from_ref(&key))?;
+        let nitems = batch.nitems();
+        let patterns = patterns(executor.info(), batch)?;
+        let uniform = patterns.len() == 1 && matches!(batch, Batch::Uniform(_));
+        let shared_values = matches!(batch, Batch::Uniform(batch) if batch.is_shared());
+        let pattern_of = |item: usize| &patterns[if uniform { 0 } else { item }];
+
+        let (columns, index, slices) = gathered(&patterns);
+        let work = Work::new(nitems, pattern_of, size_of::<T>(), options.warps, executor.info());
+        let mut systems = Vec::with_capacity(work.order.len() * SYSTEM_WORDS);
+        let places = places(batch, &patterns, uniform, shared_values, options.nrhs);
+        for &item in &work.order {
+            systems.extend(places[item as usize].words(pattern_of(item as usize)));
+        }
+        let packed = packed_values(batch, &patterns, uniform, shared_values);
+
+        let mut explain = PackedExplain {
+            launches: work.launches.len(),
+            blocks: work.blocks.len() / 2,
+            nnz: batch.total_nnz() as u64,
+            slots: (0..nitems).map(|item| pattern_of(item).nslots() as u64).sum(),
+            systems_cut: (0..nitems)
+                .filter(|&item| pattern_of(item).flags & layout::ROWS_ARE_CUT != 0)
+                .count(),
+            device_bytes: (size_of_val(packed.as_slice())
+                + size_of_val(columns.as_slice())
+                + size_of_val(index.as_slice())
+                + size_of_val(slices.as_slice())
+                + size_of_val(systems.as_slice())
+                + size_of_val(work.blocks.as_slice())) as u64,
+            product_bytes: 0,
+            setup: Duration::ZERO,
+        };
+        let x_len = batch.col_offset(nitems) * options.nrhs;
+        let y_len = batch.row_offset(nitems) * options.nrhs;
+        explain.product_bytes =
+            explain.device_bytes + ((x_len + 2 * y_len) * size_of::<T>()) as u64;
+        let mut plan = Self {
+            key,
+            options,
+            nitems,
+            shared_values,
+            launches: work.launches,
+            x_len,
+            y_len,
+            blocks: executor.upload(&work.blocks)?,
+            systems: executor.upload(&systems)?,
+            values: executor.upload(&packed)?,
+            columns: executor.upload(&columns)?,
+            index: executor.upload(&index)?,
+            slices: executor.upload(&slices)?,
+            patterns,
+            executor,
+            explain,
+        };
+        plan.explain.setup = start.elapsed();
+        Ok(plan)
+    }
+
+    /// `y = alpha A x + beta y` for all systems. `x` and `y` are item-major, the right-hand sides
+    /// of an item one after the other. beta == 0 does not read `y`.
+    ///
+    /// Enqueues and returns: allocates nothing and does not wait.
+    ///
+    /// # Errors
+    /// [`GpuError::Length`]; what launching reports.
+    pub fn apply(
+        &self,
+        alpha: T,
+        x: &E::Buffer<T>,
+        beta: T,
+        y: &mut E::Buffer<T>,
+    ) -> Result<(), GpuError> {
+        check_len("x", self.x_len, x.len())?;
+        check_len("y", self.y_len, y.len())?;
+        let threads = block_threads(self.options.warps);
+        for launch in &self.launches {
+            let config = LaunchConfig {
+                grid: [launch.blocks as u32, 1, 1],
+                block: [threads, 1, 1],
+                shared_bytes: (launch.shared_values * size_of::<T>()) as u32,
+            };
+            let mut args = Args::new();
+            args.input_from(&self.blocks, 2 * launch.first_block)?;
+            args.input(&self.systems)
+                .input(&self.values)
+                .input(&self.columns)
+                .input(&self.index)
+                .input(&self.slices)
+                .scalar(self.options.nrhs as u32)
+                .scalar(launch.warp_share as u32)
+                .scalar(alpha)
+                .input(x)
+                .scalar(beta)
+                .output(y);
+            #[expect(unsafe_code, reason = "a launch; see its SAFETY comment")]
+            // SAFETY: (1) these are the parameters of `packed_spmv`; (2) the plan wrote work,
+            // descriptions and arrays for each other: every block of the launch has its entry in
+            // `blocks`, every description lies in the arrays, columns are at most `ncols`, and
+            // `shared_values` covers each system; x and y have the lengths that the descriptions
+            // were made for, checked above; (3) all buffers are of this executor, by the types;
+            // (4) y is borrowed exclusively.
+            unsafe {
+                self.executor.launch(&self.key, config, &mut args)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces the values of all systems, the patterns staying as they are.
+    ///
+    /// # Errors
+    /// [`GpuError::Length`] when the batch is not of the same sizes.
+    pub fn update_values(&mut self, batch: &Batch<T>) -> Result<(), GpuError> {
+        check_len("batch", self.nitems, batch.nitems())?;
+        let shared = matches!(batch, Batch::Uniform(batch) if batch.is_shared());
+        let uniform = self.patterns.len() == 1 && matches!(batch, Batch::Uniform(_));
+        let nnz = self.explain.nnz as usize;
+        check_len("values", nnz, batch.total_nnz())?;
+        if shared != self.shared_values {
+            return Err(GpuError::InvalidArgument {
+                name: "batch",
+                expected: "values shared as in the batch that the plan was made for".to_owned(),
+                found: "values shared otherwise".to_owned(),
+            });
+        }
+        let packed = packed_values(batch, &self.patterns, uniform, shared);
+        self.executor.copy_from_host(&packed, &mut self.values)
+    }
+
+    /// What was chosen and what it costs.
+    pub fn explain(&self) -> &PackedExplain {
+        &self.explain
+    }
+}
+
+fn check_options(options: PackedOptions) -> Result<(), GpuError> {
+    let refuse = |name, expected: &str, found: usize| {
+        Err(GpuError::InvalidArgument {
+            name,
+            expected: expected.to_owned(),
+            found: found.to_string(),
+        })
+    };
+    if options.nrhs == 0 || options.nrhs > u32::MAX as usize {
+        return refuse("nrhs", "1 to 4294967295", options.nrhs);
+    }
+    if !(1..=32).contains(&options.warps) {
+        return refuse("warps", "1 to 32", options.warps);
+    }
+    if ![2, 4, 8].contains(&options.unroll) {
+        return refuse("unroll", "2, 4 or 8", options.unroll);
+    }
+    Ok(())
+}
+
+fn check_len(name: &'static str, expected: usize, found: usize) -> Result<(), GpuError> {
+    if expected == found { Ok(()) } else { Err(GpuError::Length { name, expected, found }) }
+}
+
+/// Packs every pattern: one for a uniform batch.
+fn patterns<T: GpuValue>(
+    info: &crate::DeviceInfo,
+    batch: &Batch<T>,
+) -> Result<Vec<PackedPattern>, GpuError> {
+    let count = match batch {
+        Batch::Uniform(_) => batch.nitems().min(1),
+        Batch::Ragged(_) => batch.nitems(),
+    };
+    let packed = (0..count).into_par_iter().map(|item| {
+        let pattern = batch.pattern(item);
+        let packed = layout::fits(pattern).then(|| PackedPattern::new(pattern, size_of::<T>()));
+        packed.filter(|packed| has_room(packed, size_of::<T>(), info)).ok_or_else(|| {
+            GpuError::InvalidArgument {
+                name: "batch",
+                expected: "systems whose x and row sums fit the shared memory of a block"
+                    .to_owned(),
+                found: format!(
+                    "item {item} with {} rows and {} columns",
+                    pattern.nrows(),
+                    pattern.ncols()
+                ),
+            }
+        })
+    });
+    packed.collect()
+}
+
+/// The index arrays of all patterns, one after the other.
+fn gathered(patterns: &[PackedPattern]) -> (Vec<u16>, Vec<u16>, Vec<u32>) {
+    let columns = patterns.par_iter().flat_map_iter(|p| p.columns.iter().copied()).collect();
+    let index = patterns.par_iter().flat_map_iter(|p| p.index.iter().copied()).collect();
+    let slices = patterns.par_iter().flat_map_iter(|p| p.slices.iter().copied()).collect();
+    (columns, index, slices)
+}
+
+/// Where the parts of each item lie.
+fn places<T: GpuValue>(
+    batch: &Batch<T>,
+    patterns: &[PackedPattern],
+    uniform: bool,
+    shared_values: bool,
+    nrhs: usize,
+) -> Vec<Places> {
+    let mut next = Places::default();
+    (0..batch.nitems())
+        .map(|item| {
+            let pattern = &patterns[if uniform { 0 } else { item }];
+            next.x = (batch.col_offset(item) * nrhs) as u64;
+            next.y = (batch.row_offset(item) * nrhs) as u64;
+            let this = next;
+            if !shared_values {
+                next.values += pattern.nslots() as u64;
+            }
+            if !uniform {
+                next.columns += pattern.columns.len() as u64;
+                next.index += pattern.index.len() as u64;
+                next.slices += pattern.slices.len() as u64;
+            }
+            this
+        })
+        .collect()
+}
+
+/// The values of all items in packed order, padding 0.
+fn packed_values<T: GpuValue>(
+    batch: &Batch<T>,
+    patterns: &[PackedPattern],
+    uniform: bool,
+    shared_values: bool,
+) -> Vec<T> {
+    let items = if shared_values { batch.nitems().min(1) } else { batch.nitems() };
+    let pattern_of = |item: usize| &patterns[if uniform { 0 } else { item }];
+    let mut packed = Vec::new();
+    let total: usize = (0..items).map(|item| pattern_of(item).nslots()).sum();
+    packed.resize(total, T::ZERO);
+    let mut rest = packed.as_mut_slice();
+    let mut parts = Vec::with_capacity(items);
+    for item in 0..items {
+        let (part, after) = rest.split_at_mut(pattern_of(item).nslots());
+        parts.push(part);
+        rest = after;
+    }
+    parts.into_par_iter().enumerate().for_each_init(Vec::new, |copy, (item, part)| {
+        let values = match batch.item_values(item) {
+            Some(values) => values,
+            None => {
+                batch.copy_values(item, copy);
+                copy
+            }
+        };
+        for (slot, &source) in part.iter_mut().zip(&pattern_of(item).source) {
+            if source != PADDING {
+                *slot = values[source as usize];
+            }
+        }
+    });
+    packed
+}
