@@ -27,18 +27,16 @@ pub struct DriverInfo {
 ///
 /// # Errors
 /// [`GpuError::NoDriver`], [`GpuError::DriverTooOld`], [`GpuError::NoDevice`] or
-/// [`GpuError::NvrtcMissing`], in this order; [`GpuError::Driver`] when the driver does not start.
+/// [`GpuError::NvrtcMissing`], in this order; [`GpuError::DriverTooOld`] also when NVRTC is of a
+/// newer major version than the driver, which then does not load what it makes;
+/// [`GpuError::Driver`] when the driver does not start.
 pub fn availability() -> Result<DriverInfo, GpuError> {
     let (version, device_count) = driver()?;
     if device_count == 0 {
         return Err(GpuError::NoDevice { ordinal: 0, count: 0 });
     }
     let nvrtc = library::nvrtc()?;
-    // A driver does not load what the compiler of a newer major version makes.
-    if nvrtc.version.major > version.major {
-        let needed = CudaVersion { major: nvrtc.version.major, minor: 0 };
-        return Err(GpuError::DriverTooOld { found: version, needed });
-    }
+    check_version(version, CudaVersion { major: nvrtc.version.major, minor: 0 })?;
     Ok(DriverInfo { version, device_count, nvrtc })
 }
 
@@ -61,9 +59,7 @@ pub fn driver() -> Result<(CudaVersion, usize), GpuError> {
     }
     check("cuDriverGetVersion", result)?;
     let found = version.ok_or(GpuError::NoDriver)?;
-    if found < NEEDED_DRIVER {
-        return Err(GpuError::DriverTooOld { found, needed: NEEDED_DRIVER });
-    }
+    check_version(found, NEEDED_DRIVER)?;
     // SAFETY: the library is open; 0 is the one value that the flags may have.
     let result = unsafe { sys::cuInit(0) };
     if result == CUresult::CUDA_ERROR_NO_DEVICE {
@@ -77,6 +73,10 @@ pub fn driver() -> Result<(CudaVersion, usize), GpuError> {
     // SAFETY: (1) the driver is initialised; (2) the pointer is to one integer.
     check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&mut count) })?;
     Ok((found, usize::try_from(count).unwrap_or(0)))
+}
+
+fn check_version(found: CudaVersion, needed: CudaVersion) -> Result<(), GpuError> {
+    if found >= needed { Ok(()) } else { Err(GpuError::DriverTooOld { found, needed }) }
 }
 
 /// Whether the driver's library can be opened.
@@ -107,6 +107,15 @@ mod tests {
         assert_eq!(version_of(13_000), Some(CudaVersion { major: 13, minor: 0 }));
         assert_eq!(version_of(0), None);
         assert_eq!(version_of(-1), None);
+    }
+
+    #[test]
+    fn older_drivers_are_refused() {
+        let (found, needed) = (CudaVersion { major: 12, minor: 4 }, NEEDED_DRIVER);
+
+        assert_eq!(check_version(found, needed), Err(GpuError::DriverTooOld { found, needed }));
+        assert_eq!(check_version(needed, needed), Ok(()));
+        assert_eq!(check_version(CudaVersion { major: 13, minor: 0 }, needed), Ok(()));
     }
 
     #[test]
