@@ -53,19 +53,18 @@ pub fn driver() -> Result<(CudaVersion, usize), GpuError> {
     // SAFETY: (1) the library can be opened, and every version of it has this function; (2) the
     // pointer is to one integer.
     let result = unsafe { sys::cuDriverGetVersion(&mut number) };
-    let version = version_of(number);
-    if is_stub(result) || version.is_none() {
-        return Err(GpuError::NoDriver);
-    }
-    check("cuDriverGetVersion", result)?;
-    let found = version.ok_or(GpuError::NoDriver)?;
+    // The stub of a toolkit fails here or, if not, below.
+    let found = match version_of(number) {
+        Some(version) if result == CUresult::CUDA_SUCCESS => version,
+        _ => return Err(GpuError::NoDriver),
+    };
     check_version(found, NEEDED_DRIVER)?;
     // SAFETY: the library is open; 0 is the one value that the flags may have.
     let result = unsafe { sys::cuInit(0) };
     if result == CUresult::CUDA_ERROR_NO_DEVICE {
         return Ok((found, 0));
     }
-    if is_stub(result) {
+    if result == CUresult::CUDA_ERROR_STUB_LIBRARY {
         return Err(GpuError::NoDriver);
     }
     check("cuInit", result)?;
@@ -84,11 +83,6 @@ pub(super) fn driver_is_present() -> bool {
     // SAFETY: opens and closes libraries by the names of the driver; their initialisers are
     // NVIDIA's and have no preconditions.
     unsafe { sys::is_culib_present() }
-}
-
-/// Toolkits hold a library of the driver's name for linking, which does nothing.
-fn is_stub(result: CUresult) -> bool {
-    result == CUresult::CUDA_ERROR_STUB_LIBRARY
 }
 
 /// `1000 * major + 10 * minor`; `None` for 0, which no driver has.

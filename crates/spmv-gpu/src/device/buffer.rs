@@ -17,7 +17,7 @@ use crate::{GpuError, KernelBuffer, Pod};
 /// A buffer owns its memory, shares it with the buffer it is a [range](DeviceBuffer::range) of, or
 /// [stands for memory of someone else](DeviceBuffer::from_raw). Freeing memory waits for work that
 /// may use it. Work on a buffer is ordered along the stream of the [`Device`] that issues it; use
-/// on another stream needs [`Device::synchronize`] between.
+/// on another stream needs [`Executor::synchronize`](crate::Executor::synchronize) between.
 pub struct DeviceBuffer<T: Pod> {
     address: CUdeviceptr,
     len: usize,
