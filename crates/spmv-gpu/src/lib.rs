@@ -21,4 +21,4 @@ pub mod testing;
 
 pub use device::{Device, DeviceBuffer, DeviceInfo};
 pub use error::{CudaVersion, GpuError};
-pub use executor::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Pod};
+pub use executor::{Args, Executor, KernelBuffer, KernelKey, KernelScalar, LaunchConfig, Pod};
