@@ -124,7 +124,9 @@ impl Allocation {
         bind(&context)?;
         let refused =
             |free| GpuError::OutOfMemory { needed: u64::try_from(bytes).unwrap_or(u64::MAX), free };
-        let Ok(size) = usize::try_from(bytes) else {
+        // Sizes that overflow inside the driver end here, too.
+        let total = u128::from(device.shared.info.memory_bytes);
+        let Some(size) = usize::try_from(bytes).ok().filter(|_| bytes <= total) else {
             return Err(refused(device.memory()?.free_bytes));
         };
         let mut address = 0;
