@@ -8,7 +8,7 @@ mod args;
 
 use std::fmt;
 
-pub use args::{Args, Kind, MAX_ARGS, Scalar};
+pub use args::{Args, KernelScalar, Kind, MAX_ARGS};
 
 use crate::{DeviceInfo, GpuError};
 
@@ -20,6 +20,8 @@ use crate::{DeviceInfo, GpuError};
 pub trait Pod:
     sealed::Sealed + Copy + Default + fmt::Debug + PartialEq + Send + Sync + 'static
 {
+    /// The name of the type in kernels, to put name expressions together.
+    const NAME: &'static str;
 }
 
 mod sealed {
@@ -27,19 +29,23 @@ mod sealed {
 }
 
 macro_rules! pod {
-    ($($t:ty),*) => {$(
+    ($($t:ty => $name:literal),*) => {$(
         impl sealed::Sealed for $t {}
-        impl Pod for $t {}
+        impl Pod for $t {
+            const NAME: &'static str = $name;
+        }
     )*};
 }
-pod!(f32, f64, u8, u16, u32, i32, u64);
+pod!(f32 => "float", f64 => "double");
+pod!(u8 => "u8", u16 => "u16", u32 => "u32", i32 => "i32", u64 => "u64");
 
 /// Names a kernel instance: a module, which is one CUDA source, and a C++ name expression.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KernelKey {
     /// The source, as [`kernels::source`](crate::kernels::source) knows it, such as `csr`.
     pub module: &'static str,
-    /// The instance, such as `csr_vector<double, 8>`.
+    /// The instance, such as `csr_vector<double, 8>`: [`Pod::NAME`] gives the types, and one space
+    /// follows each comma, since an emulation knows its instances by this text.
     pub expression: String,
 }
 

@@ -1,19 +1,11 @@
 //! The value types of kernels.
 
-use sparsebatch_formats::Scalar as HostScalar;
+use sparsebatch_formats::Scalar;
 
-use crate::executor::Scalar;
+use crate::KernelScalar;
 
-/// `f32` and `f64`: values of matrices and vectors on the device.
-pub trait GpuValue: HostScalar + Scalar {
-    /// The type's name in kernels.
-    const CPP: &'static str;
-}
+/// `f32` and `f64`: values of matrices and vectors, on the host and on the device.
+pub trait GpuValue: Scalar + KernelScalar {}
 
-impl GpuValue for f64 {
-    const CPP: &'static str = "double";
-}
-
-impl GpuValue for f32 {
-    const CPP: &'static str = "float";
-}
+impl GpuValue for f32 {}
+impl GpuValue for f64 {}

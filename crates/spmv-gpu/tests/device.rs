@@ -235,6 +235,18 @@ fn a_capture_that_fails_leaves_the_stream_usable() {
 }
 
 #[test]
+fn a_capture_that_panics_leaves_the_stream_usable() {
+    let Some(device) = device_or_skip() else { return };
+
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        device.capture(|_| panic!("while recording")).map(|_| ())
+    }));
+
+    assert!(caught.is_err());
+    check_round_trip(&device, &[1.0_f64]);
+}
+
+#[test]
 fn launches_that_cannot_be_right_are_refused() {
     let Some(device) = device_or_skip() else { return };
     let x = device.upload(&[1.0_f64]).unwrap();

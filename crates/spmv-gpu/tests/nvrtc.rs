@@ -1,16 +1,29 @@
 //! Every kernel compiles for every architecture, without a GPU.
 
-use sparsebatch_spmv_gpu::GpuError;
 use sparsebatch_spmv_gpu::device::cache::DiskCache;
 use sparsebatch_spmv_gpu::device::nvrtc::{Compiled, Program, architectures, compile};
 use sparsebatch_spmv_gpu::kernels;
 use sparsebatch_spmv_gpu::testing::nvrtc_or_skip;
+use sparsebatch_spmv_gpu::{GpuError, Pod};
 
 const ARCHITECTURES: [&str; 4] = ["sm_80", "sm_90", "sm_100", "sm_120"];
 
 /// The instances that hosts use, by module, and the registers that each may have.
-const INSTANCES: [(&str, &[&str], u32); 1] =
-    [("vector", &["axpby<double>", "axpby<float>", "copy<ulonglong2>", "read_sum<double>"], 40)];
+const INSTANCES: [(&str, &[&str], u32); 2] = [
+    (
+        "packed",
+        &[
+            "packed_spmv<double, 2>",
+            "packed_spmv<double, 4>",
+            "packed_spmv<double, 8>",
+            "packed_spmv<float, 2>",
+            "packed_spmv<float, 4>",
+            "packed_spmv<float, 8>",
+        ],
+        80,
+    ),
+    ("vector", &["axpby<double>", "axpby<float>", "copy<ulonglong2>", "read_sum<double>"], 40),
+];
 
 fn compile_source(source: &str, architecture: &str) -> Result<Compiled, GpuError> {
     compile(&Program {
@@ -78,6 +91,31 @@ fn static_shared_memory_is_in_the_resources() {
 
     // One double for each of the 32 warps of a block.
     assert_eq!(compiled.kernel("read_sum<double>").unwrap().resources.unwrap().shared_bytes, 256);
+}
+
+#[test]
+fn the_names_of_types_are_known_to_kernels() {
+    if nvrtc_or_skip().is_none() {
+        return;
+    }
+    let names = [f32::NAME, f64::NAME, u8::NAME, u16::NAME, u32::NAME, i32::NAME, u64::NAME];
+    let sizes = [4, 8, 1, 2, 4, 4, 8];
+    let expressions: Vec<String> =
+        names.iter().zip(sizes).map(|(name, size)| format!("f<{name}, {size}>")).collect();
+    let source = format!(
+        "{}template <typename T, int BYTES> __global__ void f(T* y)
+        {{ static_assert(sizeof(T) == BYTES, \"size\"); *y = T(1); }}",
+        kernels::PRELUDE
+    );
+    let program = Program {
+        name: "test.cu",
+        source: &source,
+        expressions: &expressions.iter().map(String::as_str).collect::<Vec<_>>(),
+        architecture: "sm_90",
+        options: &[],
+    };
+
+    assert_eq!(compile(&program).unwrap().kernels.len(), names.len());
 }
 
 #[test]

@@ -27,18 +27,16 @@ pub struct DriverInfo {
 ///
 /// # Errors
 /// [`GpuError::NoDriver`], [`GpuError::DriverTooOld`], [`GpuError::NoDevice`] or
-/// [`GpuError::NvrtcMissing`], in this order; [`GpuError::Driver`] when the driver does not start.
+/// [`GpuError::NvrtcMissing`], in this order; [`GpuError::DriverTooOld`] also when NVRTC is of a
+/// newer major version than the driver, which then does not load what it makes;
+/// [`GpuError::Driver`] when the driver does not start.
 pub fn availability() -> Result<DriverInfo, GpuError> {
     let (version, device_count) = driver()?;
     if device_count == 0 {
         return Err(GpuError::NoDevice { ordinal: 0, count: 0 });
     }
     let nvrtc = library::nvrtc()?;
-    // A driver does not load what the compiler of a newer major version makes.
-    if nvrtc.version.major > version.major {
-        let needed = CudaVersion { major: nvrtc.version.major, minor: 0 };
-        return Err(GpuError::DriverTooOld { found: version, needed });
-    }
+    check_version(version, CudaVersion { major: nvrtc.version.major, minor: 0 })?;
     Ok(DriverInfo { version, device_count, nvrtc })
 }
 
@@ -55,21 +53,18 @@ pub fn driver() -> Result<(CudaVersion, usize), GpuError> {
     // SAFETY: (1) the library can be opened, and every version of it has this function; (2) the
     // pointer is to one integer.
     let result = unsafe { sys::cuDriverGetVersion(&mut number) };
-    let version = version_of(number);
-    if is_stub(result) || version.is_none() {
-        return Err(GpuError::NoDriver);
-    }
-    check("cuDriverGetVersion", result)?;
-    let found = version.ok_or(GpuError::NoDriver)?;
-    if found < NEEDED_DRIVER {
-        return Err(GpuError::DriverTooOld { found, needed: NEEDED_DRIVER });
-    }
+    // The stub of a toolkit fails here or, if not, below.
+    let found = match version_of(number) {
+        Some(version) if result == CUresult::CUDA_SUCCESS => version,
+        _ => return Err(GpuError::NoDriver),
+    };
+    check_version(found, NEEDED_DRIVER)?;
     // SAFETY: the library is open; 0 is the one value that the flags may have.
     let result = unsafe { sys::cuInit(0) };
     if result == CUresult::CUDA_ERROR_NO_DEVICE {
         return Ok((found, 0));
     }
-    if is_stub(result) {
+    if result == CUresult::CUDA_ERROR_STUB_LIBRARY {
         return Err(GpuError::NoDriver);
     }
     check("cuInit", result)?;
@@ -79,16 +74,15 @@ pub fn driver() -> Result<(CudaVersion, usize), GpuError> {
     Ok((found, usize::try_from(count).unwrap_or(0)))
 }
 
+fn check_version(found: CudaVersion, needed: CudaVersion) -> Result<(), GpuError> {
+    if found >= needed { Ok(()) } else { Err(GpuError::DriverTooOld { found, needed }) }
+}
+
 /// Whether the driver's library can be opened.
 pub(super) fn driver_is_present() -> bool {
     // SAFETY: opens and closes libraries by the names of the driver; their initialisers are
     // NVIDIA's and have no preconditions.
     unsafe { sys::is_culib_present() }
-}
-
-/// Toolkits hold a library of the driver's name for linking, which does nothing.
-fn is_stub(result: CUresult) -> bool {
-    result == CUresult::CUDA_ERROR_STUB_LIBRARY
 }
 
 /// `1000 * major + 10 * minor`; `None` for 0, which no driver has.
@@ -107,6 +101,15 @@ mod tests {
         assert_eq!(version_of(13_000), Some(CudaVersion { major: 13, minor: 0 }));
         assert_eq!(version_of(0), None);
         assert_eq!(version_of(-1), None);
+    }
+
+    #[test]
+    fn older_drivers_are_refused() {
+        let (found, needed) = (CudaVersion { major: 12, minor: 4 }, NEEDED_DRIVER);
+
+        assert_eq!(check_version(found, needed), Err(GpuError::DriverTooOld { found, needed }));
+        assert_eq!(check_version(needed, needed), Ok(()));
+        assert_eq!(check_version(CudaVersion { major: 13, minor: 0 }, needed), Ok(()));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::{GpuError, KernelBuffer, Pod};
 /// A buffer owns its memory, shares it with the buffer it is a [range](DeviceBuffer::range) of, or
 /// [stands for memory of someone else](DeviceBuffer::from_raw). Freeing memory waits for work that
 /// may use it. Work on a buffer is ordered along the stream of the [`Device`] that issues it; use
-/// on another stream needs [`Device::synchronize`] between.
+/// on another stream needs [`Executor::synchronize`](crate::Executor::synchronize) between.
 pub struct DeviceBuffer<T: Pod> {
     address: CUdeviceptr,
     len: usize,
@@ -124,7 +124,9 @@ impl Allocation {
         bind(&context)?;
         let refused =
             |free| GpuError::OutOfMemory { needed: u64::try_from(bytes).unwrap_or(u64::MAX), free };
-        let Ok(size) = usize::try_from(bytes) else {
+        // Sizes that overflow inside the driver end here, too.
+        let total = u128::from(device.shared.info.memory_bytes);
+        let Some(size) = usize::try_from(bytes).ok().filter(|_| bytes <= total) else {
             return Err(refused(device.memory()?.free_bytes));
         };
         let mut address = 0;

@@ -122,6 +122,10 @@ impl Kernel {
             sys::cuModuleGetFunction(&mut loaded.function, loaded.module, symbol.as_ptr())
         };
         check("cuModuleGetFunction", result)?;
+        // Without this the driver loads the code at the first launch, which a stream that records
+        // would not allow.
+        // SAFETY: the function belongs to a loaded module.
+        check("cuFuncLoad", unsafe { sys::cuFuncLoad(loaded.function) })?;
         let mut shared = 0;
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
         // SAFETY: (1) the function belongs to a loaded module; (2) the pointer is to one integer.

@@ -30,6 +30,9 @@ pub struct NvrtcInfo {
 /// (`LD_LIBRARY_PATH`), CUDA toolkits (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`), and
 /// Python environments (`VIRTUAL_ENV`, `CONDA_PREFIX`, the user's and the system's packages).
 ///
+/// A library of the unversioned name `libnvrtc.so` that the system's loader finds comes before all
+/// others, since the bindings ask for that name first.
+///
 /// # Errors
 /// [`GpuError::NvrtcMissing`], with what was tried.
 pub fn nvrtc() -> Result<NvrtcInfo, GpuError> {

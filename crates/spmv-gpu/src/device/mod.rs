@@ -52,7 +52,8 @@ use stream::Stream;
 
 /// A GPU and a stream of it. Clones share both; all handles of one GPU share its memory.
 ///
-/// Work is ordered along the stream. A device may be used from several threads at once.
+/// Work is ordered along the stream. A device may be used from several threads at once. Dropping
+/// the last handle waits for all work.
 #[derive(Clone)]
 pub struct Device {
     shared: Arc<Shared>,
@@ -66,6 +67,13 @@ struct Shared {
     staging: Mutex<Option<Staging>>,
     info: DeviceInfo,
     context: Arc<CudaContext>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Kernels are unloaded next, and some may still run. A failure means that none does.
+        self.context.synchronize().ok();
+    }
 }
 
 /// Memory of a GPU.

@@ -1,6 +1,7 @@
 //! The compiler of the kernels, NVRTC. Needs no GPU.
 
 use std::ffi::{CStr, CString, c_char};
+use std::fmt;
 use std::ptr;
 
 use cudarc::nvrtc::sys;
@@ -58,7 +59,7 @@ pub struct CompiledKernel {
 }
 
 /// The outcome of a compilation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Compiled {
     /// A cubin, or PTX that ends with a NUL byte; the driver loads both.
     pub image: Vec<u8>,
@@ -72,6 +73,16 @@ impl Compiled {
     /// The kernel of a name expression.
     pub fn kernel(&self, expression: &str) -> Option<&CompiledKernel> {
         self.kernels.iter().find(|kernel| kernel.expression == expression)
+    }
+}
+
+impl fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compiled")
+            .field("image_bytes", &self.image.len())
+            .field("kernels", &self.kernels)
+            .field("log", &self.log)
+            .finish()
     }
 }
 

@@ -38,7 +38,7 @@ impl Kind {
 }
 
 /// A value that kernels take by value: `u32`, `i32`, `u64`, `f32`, `f64`.
-pub trait Scalar: Pod {
+pub trait KernelScalar: Pod {
     /// Its kind.
     const KIND: Kind;
     /// Its bytes, from the first one on.
@@ -47,7 +47,7 @@ pub trait Scalar: Pod {
 
 macro_rules! scalar {
     ($($t:ty => $kind:ident),*) => {$(
-        impl Scalar for $t {
+        impl KernelScalar for $t {
             const KIND: Kind = Kind::$kind;
             fn slot(self) -> [u8; 8] {
                 let mut slot = [0; 8];
@@ -102,7 +102,7 @@ impl<'a> Args<'a> {
     ///
     /// # Panics
     /// Beyond [`MAX_ARGS`] arguments.
-    pub fn scalar<S: Scalar>(&mut self, value: S) -> &mut Self {
+    pub fn scalar<S: KernelScalar>(&mut self, value: S) -> &mut Self {
         self.push(S::KIND, u64::from_ne_bytes(value.slot()))
     }
 

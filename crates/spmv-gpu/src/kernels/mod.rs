@@ -3,6 +3,9 @@
 //! A source holds templates of kernels, each with a comment that states what it computes, how
 //! threads map to data, its traffic and what it asks of its arguments. Sources include no headers.
 //! [`PRELUDE`] is compiled in front of each.
+//!
+//! To add a module: write `<name>.cu`, list it in `SOURCES`, and list its instances in
+//! `tests/nvrtc.rs`, which compiles them for all architectures and holds their registers.
 
 /// Types and helpers that every source may use.
 pub const PRELUDE: &str = include_str!("prelude.cuh");

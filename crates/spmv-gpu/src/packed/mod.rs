@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use sparsebatch_formats::Batch;
 
 use crate::value::GpuValue;
-use crate::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig};
+use crate::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Pod};
 use layout::{PADDING, PackedPattern};
 use work::{Launch, Places, SYSTEM_WORDS, Work, block_threads, has_room};
 
@@ -87,7 +87,10 @@ impl<E: Executor, T: GpuValue> PackedPlan<E, T> {
     pub fn new(executor: E, batch: &Batch<T>, options: PackedOptions) -> Result<Self, GpuError> {
         let start = Instant::now();
         check_options(options)?;
-        let key = KernelKey::new("packed", format!("packed_spmv<{}, {}>", T::CPP, options.unroll));
+        let key = KernelKey::new(
+            "packed",
+            format!("packed_spmv<{}, {}>", <T as Pod>::NAME, options.unroll),
+        );
         executor.prepare(std::slice::from_ref(&key))?;
         let nitems = batch.nitems();
         let patterns = patterns(executor.info(), batch)?;
