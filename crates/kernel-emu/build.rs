@@ -57,9 +57,10 @@ fn build() -> Result<(), String> {
     kernels.files(modules.iter().map(|m| &m.generated)).file(&registry);
     let mut runtime = compiler()?;
     runtime.warnings(true).extra_warnings(true);
-    runtime.files(["engine", "fiber", "shared", "copies", "checks", "registry"].map(|f| {
-        format!("runtime/{f}.cpp")
-    }));
+    runtime.files(
+        ["engine", "fiber", "shared", "copies", "checks", "registry"]
+            .map(|f| format!("runtime/{f}.cpp")),
+    );
     let objects = kernels.try_compile_intermediates().map_err(|e| e.to_string())?;
     runtime.objects(objects).try_compile("kernel_emu").map_err(|e| e.to_string())
 }

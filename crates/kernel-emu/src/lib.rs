@@ -7,27 +7,25 @@
 //! which do not.
 //!
 //! ```
-//! use kernel_emu::{Order, launch};
-//! use std::ffi::c_void;
+//! use kernel_emu::{Args, Order};
 //!
-//! let (mut n, mut alpha, x) = (3u64, 2.0f64, [1.0, 2.0, 3.0]);
-//! let mut y = [10.0, 20.0, 30.0];
-//! let (mut x_at, mut y_at) = (x.as_ptr(), y.as_mut_ptr());
-//! let mut args: [*mut c_void; 4] = [
-//!     (&raw mut n).cast(),
-//!     (&raw mut alpha).cast(),
-//!     (&raw mut x_at).cast(),
-//!     (&raw mut y_at).cast(),
-//! ];
-//! // SAFETY: the types are those of `demo_axpy<double>(u64, double, const double*, double*)`, and
-//! // both arrays have n elements.
-//! unsafe { launch("demo_axpy<double>", [1, 1, 1], [32, 1, 1], 0, args.as_mut_ptr(), Order::Forward) }
-//!     .unwrap();
-//! assert_eq!(y, [12.0, 24.0, 36.0]);
+//! let (n, alpha, x) = (3u64, 2.0f64, [1.0, 2.0, 3.0]);
+//! for order in Order::ALL {
+//!     let mut y = [10.0, 20.0, 30.0];
+//!     let (x_at, y_at) = (x.as_ptr(), y.as_mut_ptr());
+//!     let args = Args::new().add(&n).add(&alpha).add(&x_at).add(&y_at);
+//!     // SAFETY: demo_axpy<double> takes (u64 n, double alpha, const double* x, double* y), and both
+//!     // arrays have n elements.
+//!     unsafe { args.launch("demo_axpy<double>", [1, 1, 1], [32, 1, 1], 0, order) }.unwrap();
+//!     assert_eq!(y, [12.0, 24.0, 36.0]);
+//! }
 //! ```
 
+mod args;
 mod ffi;
 mod names;
+
+pub use args::Args;
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -156,10 +154,9 @@ impl Registry {
                 let near = names::nearest(&name, known);
                 Err(match near.as_slice() {
                     [] => format!("kernel {name} is not registered; no kernel is"),
-                    near => format!(
-                        "kernel {name} is not registered; near ones: {}",
-                        near.join(", ")
-                    ),
+                    near => {
+                        format!("kernel {name} is not registered; near ones: {}", near.join(", "))
+                    }
                 })
             }
         }

@@ -28,9 +28,8 @@ pub(crate) fn normalise(expression: &str) -> String {
 pub(crate) fn nearest(name: &str, known: impl Iterator<Item = String>) -> Vec<String> {
     let template = |s: &str| s.split('<').next().unwrap_or("").to_owned();
     let wanted = template(name);
-    let mut ranked: Vec<(usize, usize, String)> = known
-        .map(|k| (distance(&wanted, &template(&k)), distance(name, &k), k))
-        .collect();
+    let mut ranked: Vec<(usize, usize, String)> =
+        known.map(|k| (distance(&wanted, &template(&k)), distance(name, &k), k)).collect();
     ranked.sort();
     ranked.into_iter().take(5).map(|(_, _, k)| k).collect()
 }
