@@ -26,10 +26,10 @@ __thread Engine* engine;
 namespace {
 
 // Pauses in a row, by all threads together, after which nothing is expected to change any more.
-constexpr u64 max_idle_pauses = u64{1} << 20;
+constexpr u64 max_idle_pauses = u64{1} << 17;
 
 // Calls of atomics and fences without a switch, after which the thread lets others run.
-constexpr u32 calls_before_pause = 4096;
+constexpr u32 calls_before_pause = 1024;
 
 u32 low_bits(u32 count) { return count >= 32 ? ~0u : (1u << count) - 1; }
 u32 lowest(u32 mask) { return static_cast<u32>(__builtin_ctz(mask)); }

@@ -73,7 +73,7 @@ void Fiber::prepare(void (*entry)()) {
     // From the top: a null return address for `entry`, the address of `entry`, six registers.
     // `entry` starts as after a call: its stack pointer is 8 below a multiple of 16.
     auto top = (reinterpret_cast<uintptr_t>(stack) + stack_bytes) & ~uintptr_t{15};
-    auto* slot = reinterpret_cast<void**>(top - 24);
+    auto* slot = reinterpret_cast<void**>(top - 16);
     slot[1] = nullptr;
     slot[0] = reinterpret_cast<void*>(entry);
     for (int k = 1; k <= 6; k++) *(slot - k) = nullptr;
