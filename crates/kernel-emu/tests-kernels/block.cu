@@ -146,6 +146,7 @@ __global__ void demo_atomics(int* i, u32* u, u64* w, float* f, double* d) {
 // A lock that a thread holds while others spin.
 __global__ void demo_lock(u32* lock, u32* counter) {
     while (atomicCAS(lock, 0u, 1u) != 0) __nanosleep(20);
+    __threadfence();
     const u32 now = *counter;
     __threadfence();
     *counter = now + 1;

@@ -115,3 +115,16 @@ __global__ void faulty_no_atomic(u32* counter) {
     __threadfence();
     *counter = now + 1;
 }
+
+// The barrier at the end of the loop is missing: a fast thread overwrites what a slow one reads.
+__global__ void faulty_reused_tile(u32 rounds, const double* x, double* y) {
+    __shared__ double tile[64];
+    const u32 t = threadIdx.x;
+    double sum = 0;
+    for (u32 k = 0; k < rounds; k++) {
+        tile[t] = x[t] + k;
+        __syncthreads();
+        sum += tile[63 - t];
+    }
+    y[t] = sum;
+}
