@@ -4,7 +4,7 @@
 # then watches. So a kernel that leaves a Vec of a test is caught.
 #
 #   scripts/emu-asan.sh                          AddressSanitizer, tests of kernel-emu
-#   scripts/emu-asan.sh -p other-crate [filter]  the same for another crate's tests
+#   scripts/emu-asan.sh -p other-crate [...]     the same with arguments of cargo test
 #   SANITIZER=thread scripts/emu-asan.sh         ThreadSanitizer: data races between CUDA threads
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -26,6 +26,8 @@ export ASAN_OPTIONS="detect_leaks=0:${ASAN_OPTIONS:-}"
 export TSAN_OPTIONS="halt_on_error=1:suppressions=$PWD/scripts/emu-tsan.supp:${TSAN_OPTIONS:-}"
 [[ $sanitizer != thread ]] || export RUST_TEST_THREADS=1
 
-# Its own folder, so that neither build undoes the other. Documentation tests have no runner.
 [[ $# -gt 0 ]] || set -- -p kernel-emu
-exec cargo test --target-dir "target/emu-$sanitizer" --lib --bins --tests "$@"
+# Documentation tests have no runner.
+[[ " $* " =~ \ --(lib|bin|bins|test|tests)[\ =] ]] || set -- --lib --bins --tests "$@"
+# A folder of its own, so that neither build undoes the other.
+exec cargo test --target-dir "target/emu-$sanitizer" "$@"

@@ -33,8 +33,8 @@ impl Scanner<'_> {
         let first = rest.chars().next().unwrap_or('\0');
         if rest.starts_with("//") {
             self.copy_separate(rest.find('\n').unwrap_or(rest.len()));
-        } else if rest.starts_with("/*") {
-            self.copy_separate(rest[2..].find("*/").map_or(rest.len(), |end| end + 4));
+        } else if let Some(comment) = rest.strip_prefix("/*") {
+            self.copy_separate(comment.find("*/").map_or(rest.len(), |end| end + 4));
         } else if first == '#' && self.at_line_start() {
             let length = directive_length(rest);
             if rest[..length].contains("__shared__") {

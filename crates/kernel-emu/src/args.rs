@@ -21,7 +21,7 @@ impl<'a> Args<'a> {
 
     /// Appends an argument: a number, a raw pointer to an array, or a `#[repr(C)]` struct.
     #[must_use]
-    pub fn add<T: Copy>(mut self, value: &'a T) -> Self {
+    pub fn arg<T: Copy>(mut self, value: &'a T) -> Self {
         self.pointers.push(std::ptr::from_ref(value).cast_mut().cast());
         self.bytes.push(size_of::<T>());
         self

@@ -135,7 +135,7 @@ __global__ void demo_atomics(int* i, u32* u, u64* w, float* f, double* d) {
     atomicAdd(f, 0.5f);
     atomicAdd(d, 0.25);
     // A lock-free maximum from compare-and-swap.
-    u64 old = w[2];
+    u64 old = atomicAdd(w + 2, 0);
     while (old < t) {
         const u64 seen = atomicCAS(w + 2, old, t);
         if (seen == old) break;
