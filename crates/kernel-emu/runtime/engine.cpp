@@ -398,8 +398,11 @@ void Engine::complete(Warp& w, const Meeting& m) {
 // ---- errors ---------------------------------------------------------------------------------
 
 void* Engine::static_shared(const void* tag, size_t bytes, size_t alignment) {
-    const Unseen unseen;
-    void* at = shared_->object(tag, bytes, alignment);
+    void* at = nullptr;
+    {
+        const Unseen unseen;
+        at = shared_->object(tag, bytes, alignment);
+    }
     if (at == nullptr) {
         stop(Site{}, ("the block needs more than " + std::to_string(max_shared_bytes) +
                       " bytes of shared memory: " + std::to_string(shared_->used_bytes()) + " and " +
@@ -434,7 +437,9 @@ std::string Engine::where(const Thread& t) const {
 }
 
 void Engine::report(const Thread* t, Site site, const std::string& text) {
-    error_ = std::string("kernel ") + kernel_->expression + ", block " + format_index(block_index);
+    std::string name = kernel_->expression;
+    if (name.front() == '(' && name.back() == ')') name = name.substr(1, name.size() - 2);
+    error_ = "kernel " + name + ", block " + format_index(block_index);
     if (t != nullptr) error_ += ", " + where(*t);
     if (site.file != nullptr) error_ += ", " + format_site(site);
     error_ += ": " + text;

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 
 /// The arguments of one launch: references to values of the kernel's parameter types.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Args<'a> {
     pointers: Vec<*mut c_void>,
     bytes: Vec<usize>,

@@ -83,8 +83,8 @@ __global__ void faulty_array_bounds(u32 index, double* y) {
 }
 
 __global__ void faulty_misaligned(const double* x, double* y) {
-    const double2 v = *reinterpret_cast<const double2*>(x + threadIdx.x);
-    y[threadIdx.x] = v.x + v.y;
+    const double2* pair = reinterpret_cast<const double2*>(x + threadIdx.x);
+    y[threadIdx.x] = pair->x + pair->y;
 }
 
 __global__ void faulty_division(u32 n, u32* y) { y[0] = 7 / n; }
