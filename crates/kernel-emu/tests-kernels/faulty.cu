@@ -128,3 +128,17 @@ __global__ void faulty_reused_tile(u32 rounds, const double* x, double* y) {
     }
     y[t] = sum;
 }
+
+__global__ void faulty_shift(u32 n, u32* y) { y[0] = 1u << n; }
+
+__global__ void faulty_copy_to_global(const double* x, double* y) {
+    cp_async_16(y, x);
+    cp_async_wait_all();
+}
+
+// Static and dynamic shared memory fit alone, not together.
+__global__ void faulty_too_much_shared(double* y) {
+    __shared__ double values[20000];
+    values[threadIdx.x] = 1;
+    y[threadIdx.x] = values[threadIdx.x];
+}
