@@ -150,20 +150,20 @@ fn measure(device: &Device, case: &Case<'_>, arguments: &Arguments) -> Result<()
     let mut y_device: DeviceBuffer<f64> = device.upload(&y)?;
     let batch = Batch::Ragged(case.batch.clone());
     let sweep: Vec<(usize, usize)> = if arguments.sweep {
-        [4, 8, 16].into_iter().flat_map(|warps| [2, 4, 8].map(|unroll| (warps, unroll))).collect()
+        [2, 4, 8].into_iter().flat_map(|warps| [4, 6, 8].map(|depth| (warps, depth))).collect()
     } else {
         let default = PackedOptions::default();
-        vec![(default.warps, default.unroll)]
+        vec![(default.warps, default.depth)]
     };
-    for (warps, unroll) in sweep {
-        let options = PackedOptions { warps, unroll, ..PackedOptions::default() };
+    for (warps, depth) in sweep {
+        let options = PackedOptions { warps, depth, ..PackedOptions::default() };
         let plan = PackedPlan::new(device.clone(), &batch, options)?;
         device.fill_zero(&mut y_device)?;
         plan.apply(1.0, &x_device, 0.0, &mut y_device)?;
         check(case.batch, &x, &device.download(&y_device)?);
         let explain = plan.explain();
         let padding = explain.slots as f64 / explain.nnz as f64 - 1.0;
-        let configuration = format!("packed w{warps} u{unroll} pad {:.1}%", 100.0 * padding);
+        let configuration = format!("packed w{warps} d{depth} pad {:.1}%", 100.0 * padding);
         let times = timed(device, || plan.apply(1.0, &x_device, 1.0, &mut y_device))?;
         case.report("sparsebatch", &configuration, times)?;
     }

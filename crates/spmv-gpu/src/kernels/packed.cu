@@ -18,49 +18,50 @@ struct PackedSystem {
 constexpr u32 SUMS_ARE_PLACED = 1;
 constexpr u32 ROWS_ARE_CUT = 2;
 
-// The sum of one segment: slots begin + lane, begin + lane + 32, ... before end. UNROLL loads of
-// values and columns are under way at once. Added in the order of the slots.
-template <typename V, u32 UNROLL>
-__device__ __forceinline__ V segment_sum(const V* __restrict__ values,
-                                         const u16* __restrict__ columns, const V* x, u32 begin,
-                                         u32 end, u32 lane) {
-    V sum = V(0);
-    for (u32 at = begin; at < end; at += UNROLL * WARP_THREADS) {
-        V value[UNROLL];
-        u32 column[UNROLL];
-#pragma unroll
-        for (u32 u = 0; u < UNROLL; ++u) {
-            const u32 slot = at + u * WARP_THREADS;
-            if (slot < end) {
-                value[u] = __ldcs(values + slot + lane);
-                column[u] = __ldg(columns + slot + lane);
-            }
-        }
-#pragma unroll
-        for (u32 u = 0; u < UNROLL; ++u) {
-            if (at + u * WARP_THREADS < end) {
-                sum += value[u] * x[column[u]];
-            }
-        }
+// How many of the first n entries of an ascending array are below a bound. Called by whole warps.
+__device__ __forceinline__ u32 count_below(const u32* __restrict__ ascending, u32 n, u32 bound,
+                                           u32 lane) {
+    u32 count = 0;
+    for (u32 at = 0; at < n; at += WARP_THREADS) {
+        const bool below = at + lane < n && __ldg(ascending + at + lane) < bound;
+        count += __popc(__ballot_sync(ALL_LANES, below));
     }
-    return sum;
+    return count;
+}
+
+constexpr u32 NOWHERE = 0xffffffffu;
+
+// Where the sum of a segment goes.
+__device__ __forceinline__ u32 place_of(const u16* __restrict__ index, u32 flags, u32 segment,
+                                        u32 nsegments) {
+    if (segment >= nsegments) {
+        return NOWHERE;
+    }
+    return (flags & SUMS_ARE_PLACED) ? __ldg(index + segment) : segment;
 }
 
 // packed_spmv: y = alpha*A*x + beta*y for every system and right-hand side. A block takes work[2b]
 // and work[2b + 1]: with a count of 0 its warps share the system work[2b], else each of its first
 // `count` warps takes a system, from work[2b] on.
 //
+// A warp walks consecutive slices, about the same number of slots as every other warp of the
+// system; DEPTH loads of values and columns are under way at any time, across the ends of slices.
+//
 // Traffic per system and right-hand side: 8 + 2 bytes per slot (f64), 2 per segment or row where
 // flags ask for them, x and y once; x is read into shared memory first. beta == 0 does not read y.
 // No atomics, sums in a fixed order: bitwise repeatable, whatever the neighbours.
 //
-// Needs: blocks of 32*k threads; dynamic shared memory of (ncols + 1 + nsegments) values for the
+// RESIDENT_THREADS is for how many threads a multiprocessor shall have registers.
+//
+// Needs: blocks of 32*k threads, at most MAX_THREADS; dynamic shared memory of (ncols + 1 + nsegments) values for the
 // system of a shared block, of blockDim.x/32 times warp_share values for one whose warps work
-// alone, each system within warp_share. Columns of padding are ncols (a zero lies there).
-template <typename V, u32 UNROLL>
-__global__ void packed_spmv(const u32* __restrict__ work, const PackedSystem* __restrict__ systems,
-                            const V* __restrict__ values, const u16* __restrict__ columns,
-                            const u16* __restrict__ index, const u32* __restrict__ slices,
+// alone, each system within warp_share. Columns of padding are ncols (a zero lies there); every
+// slice has slots.
+template <typename V, u32 DEPTH, u32 MAX_THREADS, u32 RESIDENT_THREADS>
+__global__ void __launch_bounds__(MAX_THREADS, RESIDENT_THREADS / MAX_THREADS)
+    packed_spmv(const u32* __restrict__ work, const PackedSystem* __restrict__ systems,
+                            const V* __restrict__ all_values, const u16* __restrict__ all_columns,
+                            const u16* __restrict__ all_index, const u32* __restrict__ all_slices,
                             u32 nrhs, u32 warp_share, V alpha, const V* __restrict__ x, V beta,
                             V* y) {
     extern __shared__ u64 packed_shared[];
@@ -68,7 +69,7 @@ __global__ void packed_spmv(const u32* __restrict__ work, const PackedSystem* __
     const u32 lane = threadIdx.x % WARP_THREADS;
     const u32 first = __ldg(work + 2 * u64(blockIdx.x));
     const u32 count = __ldg(work + 2 * u64(blockIdx.x) + 1);
-    // Of the threads that share a system: how many, which one is this, and its warp.
+    // Of the threads that share a system: how many, and which one is this.
     u32 threads = blockDim.x, member = threadIdx.x;
     u64 number = first;
     if (count != 0) {
@@ -81,12 +82,41 @@ __global__ void packed_spmv(const u32* __restrict__ work, const PackedSystem* __
         number += warp;
         shared += warp * warp_share;
     }
-    const PackedSystem system = systems[number];
-    const u32 nrows = system.nrows, ncols = system.ncols, nsegments = system.nsegments;
+    const PackedSystem* system = systems + number;
+    const u32 nrows = system->nrows, ncols = system->ncols, nsegments = system->nsegments;
+    const u32 flags = system->flags;
     const u32 nslices = (nsegments + WARP_THREADS - 1) / WARP_THREADS;
     V* sums = shared + ncols + 1;
+
+    // The slices of this warp: those that start in its part of the slots.
+    const u32* slices = all_slices + system->slices;
+    const u32 nslots = __ldg(slices + nslices);
+    const u32 warps = threads / WARP_THREADS, warp = member / WARP_THREADS;
+    const u32 first_slice =
+        warp == 0 ? 0 : count_below(slices, nslices, u32(u64(nslots) * warp / warps), lane);
+    const u32 last_slice =
+        warp + 1 == warps
+            ? nslices
+            : count_below(slices, nslices, u32(u64(nslots) * (warp + 1) / warps), lane);
+    const u32 begin = __ldg(slices + first_slice), end = __ldg(slices + last_slice);
+    const V* values = all_values + system->values + lane;
+    const u16* columns = all_columns + system->columns + lane;
+    const u16* index = all_index + system->index;
+
     for (u32 rhs = 0; rhs < nrhs; ++rhs) {
-        const V* x_here = x + system.x + u64(rhs) * ncols;
+        // Values and columns on their way while x is.
+        V value[DEPTH];
+        u32 column[DEPTH];
+#pragma unroll
+        for (u32 d = 0; d < DEPTH; ++d) {
+            const u32 slot = begin + d * WARP_THREADS;
+            if (slot < end) {
+                value[d] = __ldcs(values + slot);
+                column[d] = __ldg(columns + slot);
+            }
+        }
+        const V* x_here = x + system->x + u64(rhs) * ncols;
+#pragma unroll 4
         for (u32 c = member; c < ncols; c += threads) {
             shared[c] = __ldg(x_here + c);
         }
@@ -98,18 +128,41 @@ __global__ void packed_spmv(const u32* __restrict__ work, const PackedSystem* __
         } else {
             __syncwarp();
         }
-        for (u32 slice = member / WARP_THREADS; slice < nslices; slice += threads / WARP_THREADS) {
-            const u32 begin = __ldg(slices + system.slices + slice);
-            const u32 end = __ldg(slices + system.slices + slice + 1);
-            const V sum = segment_sum<V, UNROLL>(values + system.values, columns + system.columns,
-                                                 shared, begin, end, lane);
-            const u32 segment = slice * WARP_THREADS + lane;
-            if (segment < nsegments) {
-                u32 place = segment;
-                if (system.flags & SUMS_ARE_PLACED) {
-                    place = __ldg(index + system.index + segment);
+
+        // Ends of 32 slices from `base` on, one per lane; where this lane's sum goes, now and next.
+        u32 slice = first_slice, base = first_slice;
+        u32 ends = __ldg(slices + minimum(base + lane + 1, nslices));
+        u32 place = place_of(index, flags, first_slice * WARP_THREADS + lane, nsegments);
+        u32 next_place = place_of(index, flags, (first_slice + 1) * WARP_THREADS + lane, nsegments);
+        u32 slice_end = __shfl_sync(ALL_LANES, ends, 0);
+        V sum = V(0);
+        for (u32 at = begin; at < end; at += DEPTH * WARP_THREADS) {
+#pragma unroll
+            for (u32 d = 0; d < DEPTH; ++d) {
+                const u32 slot = at + d * WARP_THREADS;
+                if (slot < end) {
+                    sum += value[d] * shared[column[d]];
+                    const u32 ahead = slot + DEPTH * WARP_THREADS;
+                    if (ahead < end) {
+                        value[d] = __ldcs(values + ahead);
+                        column[d] = __ldg(columns + ahead);
+                    }
+                    if (slot + WARP_THREADS == slice_end) {
+                        if (place != NOWHERE) {
+                            sums[place] = sum;
+                        }
+                        sum = V(0);
+                        ++slice;
+                        place = next_place;
+                        next_place =
+                            place_of(index, flags, (slice + 1) * WARP_THREADS + lane, nsegments);
+                        if (slice - base == WARP_THREADS) {
+                            base = slice;
+                            ends = __ldg(slices + minimum(base + lane + 1, nslices));
+                        }
+                        slice_end = __shfl_sync(ALL_LANES, ends, slice - base);
+                    }
                 }
-                sums[place] = sum;
             }
         }
         if (count == 0) {
@@ -117,17 +170,16 @@ __global__ void packed_spmv(const u32* __restrict__ work, const PackedSystem* __
         } else {
             __syncwarp();
         }
-        const u16* row_starts = index + system.index;
-        if (system.flags & SUMS_ARE_PLACED) {
-            row_starts += nsegments;
-        }
-        V* y_here = y + system.y + u64(rhs) * nrows;
+
+        const u16* row_starts = index + ((flags & SUMS_ARE_PLACED) ? nsegments : 0);
+        V* y_here = y + system->y + u64(rhs) * nrows;
+#pragma unroll 2
         for (u32 row = member; row < nrows; row += threads) {
             V sum;
-            if (system.flags & ROWS_ARE_CUT) {
-                const u32 end = __ldg(row_starts + row + 1);
+            if (flags & ROWS_ARE_CUT) {
+                const u32 stop = __ldg(row_starts + row + 1);
                 sum = V(0);
-                for (u32 s = __ldg(row_starts + row); s < end; ++s) {
+                for (u32 s = __ldg(row_starts + row); s < stop; ++s) {
                     sum += sums[s];
                 }
             } else {

@@ -23,15 +23,15 @@ use work::{Launch, Places, SYSTEM_WORDS, Work, block_threads, has_room};
 pub struct PackedOptions {
     /// Right-hand sides per system.
     pub nrhs: usize,
-    /// Warps per block: 1 to 32.
+    /// Warps per block: 2, 4, 8 or 16.
     pub warps: usize,
-    /// Loads that a thread has under way at once: 2, 4 or 8.
-    pub unroll: usize,
+    /// Loads that a thread has under way at once: 2, 4, 6 or 8.
+    pub depth: usize,
 }
 
 impl Default for PackedOptions {
     fn default() -> Self {
-        Self { nrhs: 1, warps: 8, unroll: 4 }
+        Self { nrhs: 1, warps: 4, depth: 4 }
     }
 }
 
@@ -89,7 +89,13 @@ impl<E: Executor, T: GpuValue> PackedPlan<E, T> {
         check_options(options)?;
         let key = KernelKey::new(
             "packed",
-            format!("packed_spmv<{}, {}>", <T as Pod>::NAME, options.unroll),
+            format!(
+                "packed_spmv<{}, {}, {}, {}>",
+                <T as Pod>::NAME,
+                options.depth,
+                block_threads(options.warps),
+                resident_threads(options.depth)
+            ),
         );
         executor.prepare(std::slice::from_ref(&key))?;
         let nitems = batch.nitems();
@@ -227,6 +233,11 @@ impl<E: Executor, T: GpuValue> PackedPlan<E, T> {
     }
 }
 
+/// The threads that a multiprocessor has registers for, at the most depth without spills.
+fn resident_threads(depth: usize) -> u32 {
+    if depth > 6 { 768 } else { 1024 }
+}
+
 fn check_options(options: PackedOptions) -> Result<(), GpuError> {
     let refuse = |name, expected: &str, found: usize| {
         Err(GpuError::InvalidArgument {
@@ -238,11 +249,11 @@ fn check_options(options: PackedOptions) -> Result<(), GpuError> {
     if options.nrhs == 0 || options.nrhs > u32::MAX as usize {
         return refuse("nrhs", "1 to 4294967295", options.nrhs);
     }
-    if !(1..=32).contains(&options.warps) {
-        return refuse("warps", "1 to 32", options.warps);
+    if ![2, 4, 8, 16].contains(&options.warps) {
+        return refuse("warps", "2, 4, 8 or 16", options.warps);
     }
-    if ![2, 4, 8].contains(&options.unroll) {
-        return refuse("unroll", "2, 4 or 8", options.unroll);
+    if ![2, 4, 6, 8].contains(&options.depth) {
+        return refuse("depth", "2, 4, 6 or 8", options.depth);
     }
     Ok(())
 }

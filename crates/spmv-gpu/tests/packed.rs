@@ -1,0 +1,258 @@
+//! The packed product of whole batches against exact sums, in the emulation and, where there is
+//! one, on a GPU.
+
+mod common;
+
+use common::emulator::Emulator;
+use kernel_emu::Order;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use sparsebatch_formats::generate::{Family, Problem};
+use sparsebatch_formats::testing::{
+    assert_spmv_close, csr_integers, integer_vector, random_vector,
+};
+use sparsebatch_formats::{Batch, BatchCsr, Csr, RaggedCsr, Scalar, UniformBatch};
+use sparsebatch_spmv_gpu::testing::device_or_skip;
+use sparsebatch_spmv_gpu::{DeviceInfo, Executor, GpuError, GpuValue, PackedOptions, PackedPlan};
+
+/// `A x` of all systems, y being NaN before.
+fn product<E: Executor + Clone, T: GpuValue>(
+    executor: &E,
+    batch: &Batch<T>,
+    options: PackedOptions,
+    x: &[T],
+) -> Vec<T> {
+    let plan = PackedPlan::new(executor.clone(), batch, options).unwrap();
+    let rows = batch.row_offset(batch.nitems()) * options.nrhs;
+    let x = executor.upload(x).unwrap();
+    let mut y = executor.upload(&vec![T::from_f64(f64::NAN); rows]).unwrap();
+    plan.apply(T::ONE, &x, T::ZERO, &mut y).unwrap();
+    executor.synchronize().unwrap();
+    executor.download(&y).unwrap()
+}
+
+fn check<E: Executor + Clone, T: GpuValue>(
+    executor: &E,
+    batch: &Batch<T>,
+    options: PackedOptions,
+    x: &[T],
+) {
+    let y = product(executor, batch, options, x);
+    for item in 0..batch.nitems() {
+        let mut values = Vec::new();
+        batch.copy_values(item, &mut values);
+        let pattern = batch.pattern(item);
+        let (row_ptr, col_idx) = (pattern.row_ptr().to_vec(), pattern.col_idx().to_vec());
+        let a = Csr::try_new(pattern.nrows(), pattern.ncols(), row_ptr, col_idx, values).unwrap();
+        for rhs in 0..options.nrhs {
+            let x0 = batch.col_offset(item) * options.nrhs + rhs * pattern.ncols();
+            let y0 = batch.row_offset(item) * options.nrhs + rhs * pattern.nrows();
+            let (x, y) = (&x[x0..x0 + pattern.ncols()], &y[y0..y0 + pattern.nrows()]);
+            assert_spmv_close(a.view(), x, y);
+        }
+    }
+}
+
+fn ragged<T: Scalar>(matrices: &[Csr<T>]) -> Batch<T> {
+    let mut batch = RaggedCsr::new();
+    for matrix in matrices {
+        batch.push(matrix.view());
+    }
+    Batch::Ragged(batch)
+}
+
+fn options(nrhs: usize) -> PackedOptions {
+    PackedOptions { nrhs, ..PackedOptions::default() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn batches_of_any_shapes(
+        matrices in proptest::collection::vec(csr_integers::<f64>(60, 50), 0..6),
+        nrhs in 1usize..3,
+        seed in any::<u64>(),
+    ) {
+        let batch = ragged(&matrices);
+        let x = random_vector(batch.col_offset(batch.nitems()) * nrhs, seed);
+        for order in Order::ALL {
+            check(&Emulator::new(order), &batch, options(nrhs), &x);
+        }
+    }
+
+    #[test]
+    fn values_may_be_anything(
+        matrices in proptest::collection::vec(csr_integers::<f32>(40, 30), 1..3),
+        at in any::<prop::sample::Index>(),
+        odd in prop_oneof![Just(f32::NAN), Just(f32::INFINITY), Just(f32::NEG_INFINITY)],
+    ) {
+        let batch = ragged(&matrices);
+        let mut x: Vec<f32> = random_vector(batch.col_offset(batch.nitems()), 5);
+        if !x.is_empty() {
+            let at = at.index(x.len());
+            x[at] = odd;
+        }
+        check(&Emulator::new(Order::Forward), &batch, options(1), &x);
+    }
+}
+
+/// A system with a dense row, empty rows, and short ones.
+fn uneven(nrows: usize, ncols: usize) -> Csr<f64> {
+    let mut row_ptr = vec![0];
+    let mut col_idx: Vec<i32> = Vec::new();
+    for row in 0..nrows {
+        match row % 7 {
+            _ if row == nrows / 2 => col_idx.extend(0..ncols as i32),
+            0 => {}
+            r => {
+                let mut cols: Vec<i32> =
+                    (0..r * r % 13).map(|k| ((row * 31 + k * 17) % ncols) as i32).collect();
+                cols.sort_unstable();
+                cols.dedup();
+                col_idx.extend(cols);
+            }
+        }
+        row_ptr.push(col_idx.len() as i32);
+    }
+    let values = random_vector(col_idx.len(), 11);
+    Csr::try_new(nrows, ncols, row_ptr, col_idx, values).unwrap()
+}
+
+fn shapes() -> Batch<f64> {
+    ragged(&[
+        uneven(900, 700),
+        uneven(1, 2000),
+        uneven(3, 3),
+        uneven(200, 210),
+        uneven(0, 5),
+        Csr::try_new(4, 0, vec![0; 5], vec![], vec![]).unwrap(),
+        uneven(40, 40),
+        uneven(1500, 1),
+    ])
+}
+
+#[test]
+fn large_small_and_degenerate_systems_together() {
+    let batch = shapes();
+    let x: Vec<f64> = random_vector(batch.col_offset(batch.nitems()), 2);
+    for order in [Order::Forward, Order::Reverse, Order::Random(3)] {
+        check(&Emulator::new(order), &batch, options(1), &x);
+    }
+    let Some(device) = device_or_skip() else { return };
+    for warps in [2, 4, 8] {
+        for depth in [4, 6, 8] {
+            check(&device, &batch, PackedOptions { nrhs: 1, warps, depth }, &x);
+        }
+    }
+    let single = batch.cast::<f32>();
+    let x: Vec<f32> = random_vector(x.len(), 2);
+    check(&device, &single, options(1), &x);
+}
+
+#[test]
+fn uniform_batches_store_what_they_share_once() {
+    let problem = Problem::new(Family::Lap2d, 256).unwrap();
+    let batch = problem.batch(9).unwrap().batch;
+    let Batch::Uniform(uniform) = &batch else { panic!("a problem makes uniform batches") };
+    let first = uniform.to_matrix(0);
+    let shared: BatchCsr<f64> = UniformBatch::shared(first, 9);
+    let interleaved = Batch::Uniform(uniform.to_interleaved());
+    let shared = Batch::Uniform(shared);
+    let executor = Emulator::new(Order::Forward);
+    let x: Vec<f64> = random_vector(9 * 256 * 2, 8);
+
+    for batch in [&batch, &interleaved, &shared] {
+        check(&executor, batch, options(2), &x);
+    }
+    let bytes = |batch: &Batch<f64>| {
+        PackedPlan::new(executor.clone(), batch, options(1)).unwrap().explain().device_bytes
+    };
+    let values = 8 * batch.total_nnz() as u64;
+    assert!(bytes(&batch) < values * 3 / 2);
+    assert!(bytes(&shared) < values / 3);
+}
+
+#[test]
+fn alpha_and_beta_scale_and_new_values_replace_old_ones() {
+    let batch = shapes();
+    let executor = Emulator::new(Order::Forward);
+    let (cols, rows) = (batch.col_offset(8), batch.row_offset(8));
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut integers = |len| integer_vector::<f64>(len).new_tree(&mut runner).unwrap().current();
+    let (x, y0) = (integers(cols), integers(rows));
+    let Batch::Ragged(mut ragged) = batch.clone() else { panic!("made ragged") };
+    ragged.values_mut().iter_mut().for_each(|v| *v = v.signum());
+    let signs = Batch::Ragged(ragged);
+    let mut plan = PackedPlan::new(executor.clone(), &batch, options(1)).unwrap();
+
+    plan.update_values(&signs).unwrap();
+    let x_device = executor.upload(&x).unwrap();
+    let mut y = executor.upload(&y0).unwrap();
+    plan.apply(2.0, &x_device, -3.0, &mut y).unwrap();
+
+    // Integers: exact whatever the order.
+    let y = executor.download(&y).unwrap();
+    let plain = product(&executor, &signs, options(1), &x);
+    let expected: Vec<f64> = plain.iter().zip(&y0).map(|(ax, y)| 2.0 * ax - 3.0 * y).collect();
+    assert_eq!(y, expected);
+}
+
+#[test]
+fn results_do_not_depend_on_neighbours_or_place() {
+    let (a, b) = (uneven(300, 310), uneven(900, 700));
+    let executor = Emulator::new(Order::Forward);
+    let x: Vec<f64> = random_vector(310, 4);
+    let alone = product(&executor, &ragged(std::slice::from_ref(&a)), options(1), &x);
+    let others: Vec<f64> = random_vector(700, 5);
+
+    let after = product(&executor, &ragged(&[b, a]), options(1), &[others, x].concat());
+
+    let bits = |v: &[f64]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(&after[900..]), bits(&alone));
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_one_error() {
+    let executor = Emulator::new(Order::Forward);
+    let wide = ragged(&[uneven(2, 3), uneven(10, 40_000)]);
+    let fine = ragged(&[uneven(20, 30)]);
+    let refused = |batch: &Batch<f64>, options| {
+        PackedPlan::new(executor.clone(), batch, options).err().unwrap()
+    };
+
+    let too_wide = refused(&wide, options(1));
+    assert!(too_wide.to_string().contains("item 1 with 10 rows and 40000 columns"), "{too_wide}");
+    for (name, options) in [
+        ("nrhs", PackedOptions { nrhs: 0, ..options(1) }),
+        ("warps", PackedOptions { warps: 3, ..options(1) }),
+        ("depth", PackedOptions { depth: 5, ..options(1) }),
+    ] {
+        let GpuError::InvalidArgument { name: found, .. } = refused(&fine, options) else {
+            panic!("another error");
+        };
+        assert_eq!(found, name);
+    }
+    let mut plan = PackedPlan::new(executor.clone(), &fine, options(1)).unwrap();
+    let (short, mut y) =
+        (executor.upload(&[0.0; 29]).unwrap(), executor.upload(&[0.0; 20]).unwrap());
+    let error = plan.apply(1.0, &short, 0.0, &mut y).unwrap_err();
+    assert_eq!(error, GpuError::Length { name: "x", expected: 30, found: 29 });
+    let error = plan.update_values(&wide).unwrap_err();
+    assert_eq!(error, GpuError::Length { name: "batch", expected: 1, found: 2 });
+}
+
+#[test]
+fn a_block_takes_no_more_shared_memory_than_there_is() {
+    // A device with little of it: the same batch runs, or is refused.
+    let small = DeviceInfo {
+        shared_bytes_per_block: 16 << 10,
+        shared_bytes_per_multiprocessor: 32 << 10,
+        ..Emulator::new(Order::Forward).info().clone()
+    };
+    let executor = Emulator::with_info(small, Order::Forward);
+    let x: Vec<f64> = random_vector(500, 1);
+
+    check(&executor, &ragged(&[uneven(400, 500)]), options(1), &x);
+    let large = ragged(&[uneven(1200, 1200)]);
+    assert!(PackedPlan::new(executor, &large, options(1)).is_err());
+}
