@@ -11,8 +11,9 @@ struct PackedSystem {
     u64 slices;   // first entry in `slices`: where each slice starts, counted from `values`, one more
     u32 nrows;
     u32 ncols;
-    u32 nsegments;
-    u32 flags;    // 1: sums have places of their own; 2: rows have any number of segments
+    u32 nslots;
+    u16 nsegments;
+    u16 flags;    // 1: sums have places of their own; 2: rows have any number of segments
 };
 
 constexpr u32 SUMS_ARE_PLACED = 1;
@@ -90,7 +91,7 @@ __global__ void __launch_bounds__(MAX_THREADS, RESIDENT_THREADS / MAX_THREADS)
 
     // The slices of this warp: those that start in its part of the slots.
     const u32* slices = all_slices + system->slices;
-    const u32 nslots = __ldg(slices + nslices);
+    const u32 nslots = system->nslots;
     const u32 warps = threads / WARP_THREADS, warp = member / WARP_THREADS;
     const u32 first_slice =
         warp == 0 ? 0 : count_below(slices, nslices, u32(u64(nslots) * warp / warps), lane);
@@ -98,7 +99,8 @@ __global__ void __launch_bounds__(MAX_THREADS, RESIDENT_THREADS / MAX_THREADS)
         warp + 1 == warps
             ? nslices
             : count_below(slices, nslices, u32(u64(nslots) * (warp + 1) / warps), lane);
-    const u32 begin = __ldg(slices + first_slice), end = __ldg(slices + last_slice);
+    const u32 begin = first_slice == 0 ? 0 : __ldg(slices + first_slice);
+    const u32 end = last_slice == nslices ? nslots : __ldg(slices + last_slice);
     const V* values = all_values + system->values + lane;
     const u16* columns = all_columns + system->columns + lane;
     const u16* index = all_index + system->index;

@@ -18,7 +18,22 @@ __global__ void axpby(u64 n, V alpha, const V* x, V beta, V* y) {
 // launch shape. Per value: reads x, writes y. x and y do not overlap.
 template <typename V>
 __global__ void copy(u64 n, const V* __restrict__ x, V* __restrict__ y) {
-    for (u64 i = grid_thread(); i < n; i += grid_threads()) {
+    // Four loads of a thread are under way at once.
+    constexpr u32 STREAMS = 4;
+    const u64 stride = grid_threads();
+    u64 i = grid_thread();
+    for (; i + (STREAMS - 1) * stride < n; i += STREAMS * stride) {
+        V loaded[STREAMS];
+#pragma unroll
+        for (u32 s = 0; s < STREAMS; ++s) {
+            loaded[s] = load(x + i + s * stride);
+        }
+#pragma unroll
+        for (u32 s = 0; s < STREAMS; ++s) {
+            y[i + s * stride] = loaded[s];
+        }
+    }
+    for (; i < n; i += stride) {
         y[i] = x[i];
     }
 }
@@ -29,8 +44,8 @@ __global__ void copy(u64 n, const V* __restrict__ x, V* __restrict__ y) {
 template <typename V>
 __global__ void read_sum(u64 n, const V* __restrict__ x, V* __restrict__ partial) {
     __shared__ V sums[WARP_THREADS];
-    // Four sums, so that four loads of a thread are under way at once.
-    constexpr u32 STREAMS = 4;
+    // Eight sums, so that eight loads of a thread are under way at once.
+    constexpr u32 STREAMS = 8;
     V sum[STREAMS] = {};
     const u64 stride = grid_threads();
     u64 i = grid_thread();
@@ -46,7 +61,8 @@ __global__ void read_sum(u64 n, const V* __restrict__ x, V* __restrict__ partial
 
     const u32 lane = threadIdx.x % WARP_THREADS;
     const u32 warp = threadIdx.x / WARP_THREADS;
-    const V warp_total = warp_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    const V warp_total = warp_sum(((sum[0] + sum[1]) + (sum[2] + sum[3])) +
+                                  ((sum[4] + sum[5]) + (sum[6] + sum[7])));
     if (lane == 0) {
         sums[warp] = warp_total;
     }

@@ -57,8 +57,9 @@ impl PackedPattern {
         let lengths: Vec<usize> = (0..pattern.nrows()).map(|row| pattern.row(row).len()).collect();
         let longest = lengths.iter().copied().max().unwrap_or(0).max(1);
         let mean = pattern.nnz().div_ceil(pattern.nrows().max(1)).max(1);
-        let cuts = [longest, mean, mean * 3 / 2, mean * 2, mean * 4, mean * 8];
-        let cut = (cuts.into_iter().filter(|&cut| cut <= longest && cut <= MAX_CUT.max(mean)))
+        let quarters = [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 32].map(|quarters| mean * quarters / 4);
+        let cuts = (1..=8).chain(quarters).chain([longest]);
+        let cut = (cuts.filter(|&cut| cut > 0 && cut <= longest && cut <= MAX_CUT.max(mean)))
             .min_by_key(|&cut| cost(&lengths, cut, value_bytes))
             .unwrap_or(MAX_CUT.min(longest));
         Self::with_cut(pattern, &lengths, cut)
@@ -138,7 +139,10 @@ impl PackedPattern {
 /// Longer segments leave the threads of other slices waiting.
 const MAX_CUT: usize = 256;
 
-/// Bytes that a product reads of the matrix, cut so.
+/// What a sum in shared memory costs, in bytes read.
+const SUM_BYTES: usize = 4;
+
+/// Bytes that a product reads of the matrix, cut so, and what its sums cost besides.
 fn cost(lengths: &[usize], cut: usize, value_bytes: usize) -> usize {
     let mut count = vec![0usize; cut + 1];
     let mut nsegments = 0;
@@ -162,7 +166,9 @@ fn cost(lengths: &[usize], cut: usize, value_bytes: usize) -> usize {
         filled = if left > 0 { left % SLICE } else { filled };
     }
     let rows_are_cut = lengths.iter().any(|&len| len > cut || len == 0);
-    slots * (value_bytes + 2) + 2 * nsegments + if rows_are_cut { 2 * lengths.len() } else { 0 }
+    slots * (value_bytes + 2)
+        + (2 + SUM_BYTES) * nsegments
+        + if rows_are_cut { 2 * lengths.len() } else { 0 }
 }
 
 #[cfg(test)]

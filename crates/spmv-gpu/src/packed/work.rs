@@ -29,7 +29,7 @@ impl Places {
             self.index,
             self.slices,
             pair(pattern.nrows, pattern.ncols as u64),
-            pair(pattern.nsegments, u64::from(pattern.flags)),
+            pair(pattern.nslots(), pattern.nsegments as u64 | u64::from(pattern.flags) << 16),
         ]
     }
 }
