@@ -25,5 +25,5 @@ mod value;
 pub use device::{Device, DeviceBuffer, DeviceInfo};
 pub use error::{CudaVersion, GpuError};
 pub use executor::{Args, Executor, KernelBuffer, KernelKey, KernelScalar, LaunchConfig, Pod};
-pub use packed::{PackedExplain, PackedOptions, PackedPlan};
+pub use packed::{Loads, PackedExplain, PackedOptions, PackedPlan};
 pub use value::GpuValue;

@@ -13,7 +13,9 @@ use sparsebatch_formats::testing::{
 };
 use sparsebatch_formats::{Batch, BatchCsr, Csr, RaggedCsr, Scalar, UniformBatch};
 use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{DeviceInfo, Executor, GpuError, GpuValue, PackedOptions, PackedPlan};
+use sparsebatch_spmv_gpu::{
+    DeviceInfo, Executor, GpuError, GpuValue, Loads, PackedOptions, PackedPlan,
+};
 
 /// `A x` of all systems, y being NaN before.
 fn product<E: Executor + Clone, T: GpuValue>(
@@ -75,8 +77,11 @@ proptest! {
     ) {
         let batch = ragged(&matrices);
         let x = random_vector(batch.col_offset(batch.nitems()) * nrhs, seed);
+        let registers = Some(Loads::Registers { depth: 4 });
         for order in Order::ALL {
             check(&Emulator::new(order), &batch, options(nrhs), &x);
+            let options = PackedOptions { loads: registers, ..options(nrhs) };
+            check(&Emulator::new(order), &batch, options, &x);
         }
     }
 
@@ -140,8 +145,9 @@ fn large_small_and_degenerate_systems_together() {
     }
     let Some(device) = device_or_skip() else { return };
     for warps in [2, 4, 8] {
-        for depth in [4, 6, 8] {
-            check(&device, &batch, PackedOptions { nrhs: 1, warps, depth }, &x);
+        let bulk = |steps, stages| Loads::Bulk { steps, stages };
+        for loads in [Loads::Registers { depth: 6 }, bulk(4, 4), bulk(8, 2), bulk(4, 6)] {
+            check(&device, &batch, PackedOptions { nrhs: 1, warps, loads: Some(loads) }, &x);
         }
     }
     let single = batch.cast::<f32>();
@@ -225,7 +231,8 @@ fn what_does_not_fit_is_refused_with_one_error() {
     for (name, options) in [
         ("nrhs", PackedOptions { nrhs: 0, ..options(1) }),
         ("warps", PackedOptions { warps: 3, ..options(1) }),
-        ("depth", PackedOptions { depth: 5, ..options(1) }),
+        ("loads", PackedOptions { loads: Some(Loads::Registers { depth: 5 }), ..options(1) }),
+        ("loads", PackedOptions { loads: Some(Loads::Bulk { steps: 4, stages: 5 }), ..options(1) }),
     ] {
         let GpuError::InvalidArgument { name: found, .. } = refused(&fine, options) else {
             panic!("another error");
@@ -245,14 +252,14 @@ fn what_does_not_fit_is_refused_with_one_error() {
 fn a_block_takes_no_more_shared_memory_than_there_is() {
     // A device with little of it: the same batch runs, or is refused.
     let small = DeviceInfo {
-        shared_bytes_per_block: 16 << 10,
-        shared_bytes_per_multiprocessor: 32 << 10,
+        shared_bytes_per_block: 40 << 10,
+        shared_bytes_per_multiprocessor: 64 << 10,
         ..Emulator::new(Order::Forward).info().clone()
     };
     let executor = Emulator::with_info(small, Order::Forward);
     let x: Vec<f64> = random_vector(500, 1);
 
     check(&executor, &ragged(&[uneven(400, 500)]), options(1), &x);
-    let large = ragged(&[uneven(1200, 1200)]);
+    let large = ragged(&[uneven(2000, 2000)]);
     assert!(PackedPlan::new(executor, &large, options(1)).is_err());
 }

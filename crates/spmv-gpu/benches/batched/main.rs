@@ -17,7 +17,7 @@ use sparsebatch_formats::generate::{hetero, spmv_operands};
 use sparsebatch_formats::testing::spmv_error;
 use sparsebatch_formats::{Batch, Csr, RaggedCsr, io};
 use sparsebatch_spmv_gpu::device::{Device, Event, measure_bandwidth};
-use sparsebatch_spmv_gpu::{DeviceBuffer, Executor, GpuError, PackedOptions, PackedPlan};
+use sparsebatch_spmv_gpu::{DeviceBuffer, Executor, GpuError, Loads, PackedOptions, PackedPlan};
 
 const ROUNDS: usize = 21;
 
@@ -104,7 +104,7 @@ impl Case<'_> {
         let share = self.useful_bytes / median / 1e6 / self.copy;
         let gflops = 2.0 * self.nnz / median / 1e6;
         println!(
-            "{:<16} {library:<12} {configuration:<28} {median:>9.4} ms  {gflops:>7.1} GFLOP/s  share {share:.3}",
+            "{:<16} {library:<12} {configuration:<52} {median:>9.4} ms  {gflops:>7.1} GFLOP/s  share {share:.3}",
             self.name
         );
         if let Some(path) = self.json {
@@ -149,21 +149,24 @@ fn measure(device: &Device, case: &Case<'_>, arguments: &Arguments) -> Result<()
     let x_device = device.upload(&x)?;
     let mut y_device: DeviceBuffer<f64> = device.upload(&y)?;
     let batch = Batch::Ragged(case.batch.clone());
-    let sweep: Vec<(usize, usize)> = if arguments.sweep {
-        [2, 4, 8].into_iter().flat_map(|warps| [4, 6, 8].map(|depth| (warps, depth))).collect()
+    let bulk = |steps, stages| Loads::Bulk { steps, stages };
+    let registers = |depth| Loads::Registers { depth };
+    let sweep: Vec<(usize, Option<Loads>)> = if arguments.sweep {
+        let loads = [registers(6), bulk(4, 3), bulk(4, 4), bulk(4, 6), bulk(8, 2), bulk(8, 3)];
+        [2, 4, 8].into_iter().flat_map(|warps| loads.map(|l| (warps, Some(l)))).collect()
     } else {
-        let default = PackedOptions::default();
-        vec![(default.warps, default.depth)]
+        vec![(PackedOptions::default().warps, None)]
     };
-    for (warps, depth) in sweep {
-        let options = PackedOptions { warps, depth, ..PackedOptions::default() };
+    for (warps, loads) in sweep {
+        let options = PackedOptions { warps, loads, ..PackedOptions::default() };
         let plan = PackedPlan::new(device.clone(), &batch, options)?;
         device.fill_zero(&mut y_device)?;
         plan.apply(1.0, &x_device, 0.0, &mut y_device)?;
         check(case.batch, &x, &device.download(&y_device)?);
         let explain = plan.explain();
         let padding = explain.slots as f64 / explain.nnz as f64 - 1.0;
-        let configuration = format!("packed w{warps} d{depth} pad {:.1}%", 100.0 * padding);
+        let loads = loads.map_or("default".to_owned(), |loads| format!("{loads:?}"));
+        let configuration = format!("packed w{warps} {loads} pad {:.1}%", 100.0 * padding);
         let times = timed(device, || plan.apply(1.0, &x_device, 1.0, &mut y_device))?;
         case.report("sparsebatch", &configuration, times)?;
     }

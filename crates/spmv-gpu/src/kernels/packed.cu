@@ -41,6 +41,32 @@ __device__ __forceinline__ u32 place_of(const u16* __restrict__ index, u32 flags
     return (flags & SUMS_ARE_PLACED) ? __ldg(index + segment) : segment;
 }
 
+// The rows of a system from the sums of its segments: y = alpha * sum + beta * y.
+template <typename V>
+__device__ __forceinline__ void finish_rows(const V* sums, const u16* __restrict__ index,
+                                            u32 nsegments, u32 flags, u32 nrows, u32 member,
+                                            u32 threads, V alpha, V beta, V* y) {
+    const u16* row_starts = index + ((flags & SUMS_ARE_PLACED) ? nsegments : 0);
+#pragma unroll 2
+    for (u32 row = member; row < nrows; row += threads) {
+        V sum;
+        if (flags & ROWS_ARE_CUT) {
+            const u32 stop = __ldg(row_starts + row + 1);
+            sum = V(0);
+            for (u32 s = __ldg(row_starts + row); s < stop; ++s) {
+                sum += sums[s];
+            }
+        } else {
+            sum = sums[row];
+        }
+        V result = alpha * sum;
+        if (beta != V(0)) {
+            result += beta * y[row];
+        }
+        y[row] = result;
+    }
+}
+
 // packed_spmv: y = alpha*A*x + beta*y for every system and right-hand side. A block takes work[2b]
 // and work[2b + 1]: with a count of 0 its warps share the system work[2b], else each of its first
 // `count` warps takes a system, from work[2b] on.
@@ -173,26 +199,8 @@ __global__ void __launch_bounds__(MAX_THREADS, RESIDENT_THREADS / MAX_THREADS)
             __syncwarp();
         }
 
-        const u16* row_starts = index + ((flags & SUMS_ARE_PLACED) ? nsegments : 0);
-        V* y_here = y + system->y + u64(rhs) * nrows;
-#pragma unroll 2
-        for (u32 row = member; row < nrows; row += threads) {
-            V sum;
-            if (flags & ROWS_ARE_CUT) {
-                const u32 stop = __ldg(row_starts + row + 1);
-                sum = V(0);
-                for (u32 s = __ldg(row_starts + row); s < stop; ++s) {
-                    sum += sums[s];
-                }
-            } else {
-                sum = sums[row];
-            }
-            V result = alpha * sum;
-            if (beta != V(0)) {
-                result += beta * y_here[row];
-            }
-            y_here[row] = result;
-        }
+        finish_rows(sums, index, nsegments, flags, nrows, member, threads, alpha, beta,
+                    y + system->y + u64(rhs) * nrows);
         if (rhs + 1 < nrhs) {
             if (count == 0) {
                 __syncthreads();
@@ -202,3 +210,169 @@ __global__ void __launch_bounds__(MAX_THREADS, RESIDENT_THREADS / MAX_THREADS)
         }
     }
 }
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+// Where the bulk copies of a warp arrive: STAGES parts of STEPS*32 slots each.
+template <typename V, u32 STEPS, u32 STAGES>
+struct Staging {
+    static constexpr u32 SLOTS = STEPS * WARP_THREADS;
+    V values[STAGES][SLOTS];
+    u16 columns[STAGES][SLOTS];
+};
+
+// packed_spmv_staged: as packed_spmv, with values and columns copied into shared memory in bulk,
+// STAGES copies of STEPS*32 slots under way per warp, so that no register waits for memory.
+//
+// Needs sm_90; blocks of WARPS*32 threads; dynamic shared memory of WARPS times Staging, then as
+// packed_spmv.
+template <typename V, u32 STEPS, u32 STAGES, u32 WARPS>
+__global__ void __launch_bounds__(WARPS* WARP_THREADS)
+    packed_spmv_staged(const u32* __restrict__ work, const PackedSystem* __restrict__ systems,
+                       const V* __restrict__ all_values, const u16* __restrict__ all_columns,
+                       const u16* __restrict__ all_index, const u32* __restrict__ all_slices,
+                       u32 nrhs, u32 warp_share, V alpha, const V* __restrict__ x, V beta, V* y) {
+    using Stage = Staging<V, STEPS, STAGES>;
+    extern __shared__ uint4 staged_shared[];
+    __shared__ u64 arrived[WARPS][STAGES];
+    const u32 lane = threadIdx.x % WARP_THREADS;
+    const u32 own_warp = threadIdx.x / WARP_THREADS;
+    Stage* stages = reinterpret_cast<Stage*>(staged_shared);
+    V* shared = reinterpret_cast<V*>(stages + WARPS);
+    Stage& stage = stages[own_warp];
+
+    const u32 first = __ldg(work + 2 * u64(blockIdx.x));
+    const u32 count = __ldg(work + 2 * u64(blockIdx.x) + 1);
+    u32 threads = blockDim.x, member = threadIdx.x;
+    u64 number = first;
+    if (count != 0) {
+        if (own_warp >= count) {
+            return;
+        }
+        threads = WARP_THREADS;
+        member = lane;
+        number += own_warp;
+        shared += own_warp * warp_share;
+    }
+    const PackedSystem* system = systems + number;
+    const u32 nrows = system->nrows, ncols = system->ncols, nsegments = system->nsegments;
+    const u32 flags = system->flags;
+    const u32 nslices = (nsegments + WARP_THREADS - 1) / WARP_THREADS;
+    V* sums = shared + ncols + 1;
+    const u32* slices = all_slices + system->slices;
+    const u32 nslots = system->nslots;
+    const u32 warps = threads / WARP_THREADS, warp = member / WARP_THREADS;
+    const u32 first_slice =
+        warp == 0 ? 0 : count_below(slices, nslices, u32(u64(nslots) * warp / warps), lane);
+    const u32 last_slice =
+        warp + 1 == warps
+            ? nslices
+            : count_below(slices, nslices, u32(u64(nslots) * (warp + 1) / warps), lane);
+    const u32 begin = first_slice == 0 ? 0 : __ldg(slices + first_slice);
+    const u32 end = last_slice == nslices ? nslots : __ldg(slices + last_slice);
+    const V* values = all_values + system->values;
+    const u16* columns = all_columns + system->columns;
+    const u16* index = all_index + system->index;
+
+    if (lane == 0) {
+#pragma unroll
+        for (u32 s = 0; s < STAGES; ++s) {
+            mbarrier_init(&arrived[own_warp][s], 1);
+        }
+        mbarrier_init_fence();
+    }
+    __syncwarp();
+    u32 parities = 0;
+
+    for (u32 rhs = 0; rhs < nrhs; ++rhs) {
+        if (lane == 0) {
+#pragma unroll
+            for (u32 s = 0; s < STAGES; ++s) {
+                const u32 at = begin + s * Stage::SLOTS;
+                if (at < end) {
+                    const u32 n = minimum(end - at, Stage::SLOTS);
+                    u64* barrier = &arrived[own_warp][s];
+                    mbarrier_arrive_expect_tx(barrier, n * u32(sizeof(V) + sizeof(u16)));
+                    bulk_copy(stage.values[s], values + at, n * u32(sizeof(V)), barrier);
+                    bulk_copy(stage.columns[s], columns + at, n * u32(sizeof(u16)), barrier);
+                }
+            }
+        }
+        const V* x_here = x + system->x + u64(rhs) * ncols;
+#pragma unroll 4
+        for (u32 c = member; c < ncols; c += threads) {
+            shared[c] = __ldg(x_here + c);
+        }
+        if (member == 0) {
+            shared[ncols] = V(0);
+        }
+        u32 slice = first_slice, base = first_slice;
+        u32 ends = __ldg(slices + minimum(base + lane + 1, nslices));
+        u32 place = place_of(index, flags, first_slice * WARP_THREADS + lane, nsegments);
+        u32 next_place = place_of(index, flags, (first_slice + 1) * WARP_THREADS + lane, nsegments);
+        if (count == 0) {
+            __syncthreads();
+        } else {
+            __syncwarp();
+        }
+        u32 slice_end = __shfl_sync(ALL_LANES, ends, 0);
+        V sum = V(0);
+        u32 s = 0;
+        for (u32 at = begin; at < end; at += Stage::SLOTS) {
+            mbarrier_wait_parity(&arrived[own_warp][s], (parities >> s) & 1);
+            parities ^= 1u << s;
+            const V* staged_values = stage.values[s] + lane;
+            const u16* staged_columns = stage.columns[s] + lane;
+#pragma unroll
+            for (u32 d = 0; d < STEPS; ++d) {
+                const u32 slot = at + d * WARP_THREADS;
+                if (slot < end) {
+                    sum += staged_values[d * WARP_THREADS] *
+                           shared[staged_columns[d * WARP_THREADS]];
+                    if (slot + WARP_THREADS == slice_end) {
+                        if (place != NOWHERE) {
+                            sums[place] = sum;
+                        }
+                        sum = V(0);
+                        ++slice;
+                        place = next_place;
+                        next_place =
+                            place_of(index, flags, (slice + 1) * WARP_THREADS + lane, nsegments);
+                        if (slice - base == WARP_THREADS) {
+                            base = slice;
+                            ends = __ldg(slices + minimum(base + lane + 1, nslices));
+                        }
+                        slice_end = __shfl_sync(ALL_LANES, ends, slice - base);
+                    }
+                }
+            }
+            // All lanes have read the stage: the next copy may overwrite it.
+            __syncwarp();
+            const u32 next = at + STAGES * Stage::SLOTS;
+            if (lane == 0 && next < end) {
+                const u32 n = minimum(end - next, Stage::SLOTS);
+                u64* barrier = &arrived[own_warp][s];
+                mbarrier_arrive_expect_tx(barrier, n * u32(sizeof(V) + sizeof(u16)));
+                bulk_copy(stage.values[s], values + next, n * u32(sizeof(V)), barrier);
+                bulk_copy(stage.columns[s], columns + next, n * u32(sizeof(u16)), barrier);
+            }
+            s = s + 1 == STAGES ? 0 : s + 1;
+        }
+        if (count == 0) {
+            __syncthreads();
+        } else {
+            __syncwarp();
+        }
+        finish_rows(sums, index, nsegments, flags, nrows, member, threads, alpha, beta,
+                    y + system->y + u64(rhs) * nrows);
+        if (rhs + 1 < nrhs) {
+            if (count == 0) {
+                __syncthreads();
+            } else {
+                __syncwarp();
+            }
+        }
+    }
+}
+
+#endif

@@ -46,3 +46,54 @@ __device__ __forceinline__ u64 grid_thread() {
 __device__ __forceinline__ u64 grid_threads() {
     return u64(gridDim.x) * blockDim.x;
 }
+
+// Bulk copies into shared memory, and the barriers that tell of their arrival (sm_90 and newer).
+// An emulation brings its own.
+#if !defined(SPARSEBATCH_EMU) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+
+__device__ __forceinline__ u32 shared_address(const void* pointer) {
+    return u32(__cvta_generic_to_shared(pointer));
+}
+
+// A barrier whose phases complete after `count` arrivals and all bytes expected.
+__device__ __forceinline__ void mbarrier_init(u64* barrier, u32 count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+                 "r"(count)
+                 : "memory");
+}
+
+// Makes initialised barriers known to copies.
+__device__ __forceinline__ void mbarrier_init_fence() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(u64* barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                     shared_address(barrier)),
+                 "r"(bytes)
+                 : "memory");
+}
+
+// Waits until the phase of this parity is complete.
+__device__ __forceinline__ void mbarrier_wait_parity(u64* barrier, u32 parity) {
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "again:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@!done bra again;\n"
+        "}\n" ::"r"(shared_address(barrier)),
+        "r"(parity)
+        : "memory");
+}
+
+// Copies bytes, a multiple of 16, between addresses that are multiples of 16.
+__device__ __forceinline__ void bulk_copy(void* shared, const void* global, u32 bytes,
+                                          u64* barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+        ::"r"(shared_address(shared)), "l"(global), "r"(bytes), "r"(shared_address(barrier))
+        : "memory");
+}
+
+#endif

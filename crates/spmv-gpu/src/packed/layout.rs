@@ -204,8 +204,9 @@ mod tests {
             packed.index.len(),
             usize::from(placed) * packed.nsegments + usize::from(cut_rows) * (a.nrows() + 1)
         );
-        let read =
-            packed.nslots() * 10 + 2 * packed.nsegments + if cut_rows { 2 * a.nrows() } else { 0 };
+        let read = packed.nslots() * 10
+            + (2 + SUM_BYTES) * packed.nsegments
+            + if cut_rows { 2 * a.nrows() } else { 0 };
         assert_eq!(cost(&lengths, packed.cut, 8), read);
         assert!(packed.slices.windows(2).all(|slice| slice[0] < slice[1]), "an empty slice");
     }

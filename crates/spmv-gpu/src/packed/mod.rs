@@ -14,9 +14,9 @@ use rayon::prelude::*;
 use sparsebatch_formats::Batch;
 
 use crate::value::GpuValue;
-use crate::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Pod};
+use crate::{Args, DeviceInfo, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Pod};
 use layout::{PADDING, PackedPattern};
-use work::{Launch, Places, SYSTEM_WORDS, Work, block_threads, has_room};
+use work::{Launch, Places, Room, SYSTEM_WORDS, Work, block_threads};
 
 /// What experiments may change; the default is right for everything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,13 +25,88 @@ pub struct PackedOptions {
     pub nrhs: usize,
     /// Warps per block: 2, 4, 8 or 16.
     pub warps: usize,
-    /// Loads that a thread has under way at once: 2, 4, 6 or 8.
-    pub depth: usize,
+    /// How the matrix gets to the threads; by the device when absent.
+    pub loads: Option<Loads>,
+}
+
+/// How values and columns get to the threads that use them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loads {
+    /// Into registers, `depth` (4, 6 or 8) under way at once.
+    Registers {
+        /// Loads of a thread under way at once.
+        depth: usize,
+    },
+    /// Into shared memory, by bulk copies of `steps` (4 or 8) times 32 slots, `stages` (2, 3, 4 or
+    /// 6) of them under way per warp. Needs compute capability 9.0.
+    Bulk {
+        /// Slots of each thread per copy.
+        steps: usize,
+        /// Copies of a warp under way at once.
+        stages: usize,
+    },
+}
+
+impl Loads {
+    /// What the default is on a device.
+    fn of(info: &DeviceInfo) -> Self {
+        if info.compute_capability >= (9, 0) {
+            Self::Bulk { steps: 4, stages: 4 }
+        } else {
+            Self::Registers { depth: 4 }
+        }
+    }
+
+    fn check(self, info: &DeviceInfo) -> Result<(), GpuError> {
+        let (expected, fine) = match self {
+            Self::Registers { depth } => {
+                ("4, 6 or 8 loads in registers", [4, 6, 8].contains(&depth))
+            }
+            Self::Bulk { steps, stages } => (
+                "bulk copies of 4 or 8 steps in 2, 3, 4 or 6 stages, on compute capability 9.0",
+                [4, 8].contains(&steps)
+                    && [2, 3, 4, 6].contains(&stages)
+                    && info.compute_capability >= (9, 0),
+            ),
+        };
+        if fine {
+            return Ok(());
+        }
+        Err(GpuError::InvalidArgument {
+            name: "loads",
+            expected: expected.to_owned(),
+            found: format!("{self:?}"),
+        })
+    }
+
+    fn key<T: GpuValue>(self, warps: usize) -> KernelKey {
+        let value = <T as Pod>::NAME;
+        let expression = match self {
+            Self::Registers { depth } => {
+                let resident = resident_threads(depth);
+                format!("packed_spmv<{value}, {depth}, {}, {resident}>", block_threads(warps))
+            }
+            Self::Bulk { steps, stages } => {
+                format!("packed_spmv_staged<{value}, {steps}, {stages}, {warps}>")
+            }
+        };
+        KernelKey::new("packed", expression)
+    }
+
+    /// Shared memory of a warp for what is under way, in bytes.
+    fn staging_bytes<T: GpuValue>(self) -> usize {
+        match self {
+            Self::Registers { .. } => 0,
+            Self::Bulk { steps, stages } => {
+                steps * stages * layout::SLICE * (size_of::<T>() + size_of::<u16>())
+            }
+        }
+    }
 }
 
 impl Default for PackedOptions {
     fn default() -> Self {
-        Self { nrhs: 1, warps: 4, depth: 4 }
+        Self { nrhs: 1, warps: 4, loads: None }
     }
 }
 
@@ -66,6 +141,7 @@ pub struct PackedPlan<E: Executor, T: GpuValue> {
     nitems: usize,
     shared_values: bool,
     launches: Vec<Launch>,
+    staging_bytes: usize,
     x_len: usize,
     y_len: usize,
     blocks: E::Buffer<u32>,
@@ -87,25 +163,23 @@ impl<E: Executor, T: GpuValue> PackedPlan<E, T> {
     pub fn new(executor: E, batch: &Batch<T>, options: PackedOptions) -> Result<Self, GpuError> {
         let start = Instant::now();
         check_options(options)?;
-        let key = KernelKey::new(
-            "packed",
-            format!(
-                "packed_spmv<{}, {}, {}, {}>",
-                <T as Pod>::NAME,
-                options.depth,
-                block_threads(options.warps),
-                resident_threads(options.depth)
-            ),
-        );
+        let loads = options.loads.unwrap_or_else(|| Loads::of(executor.info()));
+        loads.check(executor.info())?;
+        let key = loads.key::<T>(options.warps);
+        let room = Room {
+            info: executor.info(),
+            value_bytes: size_of::<T>(),
+            staging_bytes: options.warps * loads.staging_bytes::<T>(),
+        };
         executor.prepare(std::slice::from_ref(&key))?;
         let nitems = batch.nitems();
-        let patterns = patterns(executor.info(), batch)?;
+        let patterns = patterns(&room, batch)?;
         let uniform = patterns.len() == 1 && matches!(batch, Batch::Uniform(_));
         let shared_values = matches!(batch, Batch::Uniform(batch) if batch.is_shared());
         let pattern_of = |item: usize| &patterns[if uniform { 0 } else { item }];
 
         let (columns, index, slices) = gathered(&patterns);
-        let work = Work::new(nitems, pattern_of, size_of::<T>(), options.warps, executor.info());
+        let work = Work::new(nitems, pattern_of, options.warps, &room);
         let mut systems = Vec::with_capacity(work.order.len() * SYSTEM_WORDS);
         let places = places(batch, &patterns, uniform, shared_values, options.nrhs);
         for &item in &work.order {
@@ -134,8 +208,10 @@ impl<E: Executor, T: GpuValue> PackedPlan<E, T> {
         let y_len = batch.row_offset(nitems) * options.nrhs;
         explain.product_bytes =
             explain.device_bytes + ((x_len + 2 * y_len) * size_of::<T>()) as u64;
+        let staging_bytes = room.staging_bytes;
         let mut plan = Self {
             key,
+            staging_bytes,
             options,
             nitems,
             shared_values,
@@ -177,7 +253,7 @@ impl<E: Executor, T: GpuValue> PackedPlan<E, T> {
             let config = LaunchConfig {
                 grid: [launch.blocks as u32, 1, 1],
                 block: [threads, 1, 1],
-                shared_bytes: (launch.shared_values * size_of::<T>()) as u32,
+                shared_bytes: (self.staging_bytes + launch.shared_values * size_of::<T>()) as u32,
             };
             let mut args = Args::new();
             args.input_from(&self.blocks, 2 * launch.first_block)?;
@@ -252,9 +328,6 @@ fn check_options(options: PackedOptions) -> Result<(), GpuError> {
     if ![2, 4, 8, 16].contains(&options.warps) {
         return refuse("warps", "2, 4, 8 or 16", options.warps);
     }
-    if ![2, 4, 6, 8].contains(&options.depth) {
-        return refuse("depth", "2, 4, 6 or 8", options.depth);
-    }
     Ok(())
 }
 
@@ -264,7 +337,7 @@ fn check_len(name: &'static str, expected: usize, found: usize) -> Result<(), Gp
 
 /// Packs every pattern: one for a uniform batch.
 fn patterns<T: GpuValue>(
-    info: &crate::DeviceInfo,
+    room: &Room<'_>,
     batch: &Batch<T>,
 ) -> Result<Vec<PackedPattern>, GpuError> {
     let count = match batch {
@@ -274,17 +347,14 @@ fn patterns<T: GpuValue>(
     let packed = (0..count).into_par_iter().map(|item| {
         let pattern = batch.pattern(item);
         let packed = layout::fits(pattern).then(|| PackedPattern::new(pattern, size_of::<T>()));
-        packed.filter(|packed| has_room(packed, size_of::<T>(), info)).ok_or_else(|| {
-            GpuError::InvalidArgument {
-                name: "batch",
-                expected: "systems whose x and row sums fit the shared memory of a block"
-                    .to_owned(),
-                found: format!(
-                    "item {item} with {} rows and {} columns",
-                    pattern.nrows(),
-                    pattern.ncols()
-                ),
-            }
+        packed.filter(|packed| room.holds(packed)).ok_or_else(|| GpuError::InvalidArgument {
+            name: "batch",
+            expected: "systems whose x and row sums fit the shared memory of a block".to_owned(),
+            found: format!(
+                "item {item} with {} rows and {} columns",
+                pattern.nrows(),
+                pattern.ncols()
+            ),
         })
     });
     packed.collect()

@@ -60,22 +60,24 @@ pub(super) struct Work {
 const WARP_SLOTS: usize = 1536;
 
 /// Blocks per multiprocessor that a class of systems leaves room for, from small to large ones.
-const RESIDENT_BLOCKS: [u32; 4] = [8, 4, 2, 1];
+const RESIDENT_BLOCKS: [u32; 3] = [5, 2, 1];
 
 /// Shared memory that the system takes of each block, in bytes.
 const RESERVED_BYTES: u32 = 1024;
 
+/// At most this much is declared in the kernels themselves.
+const STATIC_BYTES: u32 = 1024;
+
 impl Work {
-    /// Shares systems out. `pattern(i)` is that of system i, for which a block [has room](has_room); systems without
+    /// Shares systems out. `pattern(i)` is that of system i, for which a block [has room](Room::holds); systems without
     /// rows get no work.
     pub(super) fn new<'p>(
         nsystems: usize,
         pattern: impl Fn(usize) -> &'p PackedPattern,
-        value_bytes: usize,
         warps: usize,
-        info: &DeviceInfo,
+        room: &Room<'_>,
     ) -> Self {
-        let limits = limits(info, value_bytes);
+        let limits = room.limits();
         let class = |i: usize| {
             let pattern = pattern(i);
             let class = limits.iter().position(|&limit| pattern.shared_values() <= limit);
@@ -127,18 +129,30 @@ impl Work {
     }
 }
 
-/// The values that a block of each class may hold.
-fn limits(info: &DeviceInfo, value_bytes: usize) -> [usize; 4] {
-    RESIDENT_BLOCKS.map(|blocks| {
-        let share = (info.shared_bytes_per_multiprocessor / blocks).saturating_sub(RESERVED_BYTES);
-        share.min(info.shared_bytes_per_block) as usize / value_bytes
-    })
+/// The shared memory of a block.
+pub(super) struct Room<'a> {
+    pub(super) info: &'a DeviceInfo,
+    pub(super) value_bytes: usize,
+    /// What is set aside for copies under way.
+    pub(super) staging_bytes: usize,
 }
 
-/// Whether a block has room for a system of these sizes, however its rows are cut.
-pub(super) fn has_room(pattern: &PackedPattern, value_bytes: usize, info: &DeviceInfo) -> bool {
-    let largest = limits(info, value_bytes)[RESIDENT_BLOCKS.len() - 1];
-    pattern.shared_values() <= largest && pattern.nsegments < usize::from(u16::MAX)
+impl Room<'_> {
+    /// The values that a block of each class may hold.
+    fn limits(&self) -> [usize; RESIDENT_BLOCKS.len()] {
+        RESIDENT_BLOCKS.map(|blocks| {
+            let of_multiprocessor = self.info.shared_bytes_per_multiprocessor / blocks;
+            let share = of_multiprocessor.saturating_sub(RESERVED_BYTES);
+            let share = share.min(self.info.shared_bytes_per_block.saturating_sub(STATIC_BYTES));
+            (share as usize).saturating_sub(self.staging_bytes) / self.value_bytes
+        })
+    }
+
+    /// Whether a block has room for a system.
+    pub(super) fn holds(&self, pattern: &PackedPattern) -> bool {
+        let largest = self.limits()[RESIDENT_BLOCKS.len() - 1];
+        pattern.shared_values() <= largest && pattern.nsegments < usize::from(u16::MAX)
+    }
 }
 
 /// Threads of a block with so many warps.
