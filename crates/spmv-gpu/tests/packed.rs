@@ -77,11 +77,13 @@ proptest! {
     ) {
         let batch = ragged(&matrices);
         let x = random_vector(batch.col_offset(batch.nitems()) * nrhs, seed);
-        let registers = Some(Loads::Registers { depth: 4 });
+        let others = [Loads::Registers { depth: 4 }, Loads::Bulk { steps: 4, stages: 4 }];
         for order in Order::ALL {
             check(&Emulator::new(order), &batch, options(nrhs), &x);
-            let options = PackedOptions { loads: registers, ..options(nrhs) };
-            check(&Emulator::new(order), &batch, options, &x);
+            for loads in others.map(Some) {
+                let options = PackedOptions { loads, ..options(nrhs) };
+                check(&Emulator::new(order), &batch, options, &x);
+            }
         }
     }
 

@@ -41,29 +41,56 @@ __device__ __forceinline__ u32 place_of(const u16* __restrict__ index, u32 flags
     return (flags & SUMS_ARE_PLACED) ? __ldg(index + segment) : segment;
 }
 
-// The rows of a system from the sums of its segments: y = alpha * sum + beta * y.
+// beta * y of all rows of a system, for the sums to be added to; 0, y unread, when beta is 0.
 template <typename V>
-__device__ __forceinline__ void finish_rows(const V* sums, const u16* __restrict__ index,
-                                            u32 nsegments, u32 flags, u32 nrows, u32 member,
-                                            u32 threads, V alpha, V beta, V* y) {
+__device__ __forceinline__ void start_rows(V* rows, u32 nrows, u32 member, u32 threads, V beta,
+                                           const V* y) {
+    if (beta != V(0)) {
+#pragma unroll 4
+        for (u32 row = member; row < nrows; row += threads) {
+            rows[row] = beta * y[row];
+        }
+    } else {
+        for (u32 row = member; row < nrows; row += threads) {
+            rows[row] = V(0);
+        }
+    }
+}
+
+// The sum of a segment: the row's, or, where rows are cut, one of several.
+template <typename V>
+__device__ __forceinline__ void finish_segment(V* rows, V* sums, u32 flags, u32 place, V alpha,
+                                               V sum) {
+    if (place == NOWHERE) {
+        return;
+    }
+    if (flags & ROWS_ARE_CUT) {
+        sums[place] = sum;
+    } else {
+        rows[place] += alpha * sum;
+    }
+}
+
+// Writes y, after adding the sums of its segments to each row where rows are cut.
+template <typename V>
+__device__ __forceinline__ void finish_rows(const V* rows, const V* sums,
+                                            const u16* __restrict__ index, u32 nsegments, u32 flags,
+                                            u32 nrows, u32 member, u32 threads, V alpha, V* y) {
+    if (!(flags & ROWS_ARE_CUT)) {
+        for (u32 row = member; row < nrows; row += threads) {
+            y[row] = rows[row];
+        }
+        return;
+    }
     const u16* row_starts = index + ((flags & SUMS_ARE_PLACED) ? nsegments : 0);
-#pragma unroll 2
+#pragma unroll 4
     for (u32 row = member; row < nrows; row += threads) {
-        V sum;
-        if (flags & ROWS_ARE_CUT) {
-            const u32 stop = __ldg(row_starts + row + 1);
-            sum = V(0);
-            for (u32 s = __ldg(row_starts + row); s < stop; ++s) {
-                sum += sums[s];
-            }
-        } else {
-            sum = sums[row];
+        const u32 start = __ldg(row_starts + row), stop = __ldg(row_starts + row + 1);
+        V sum = V(0);
+        for (u32 s = start; s < stop; ++s) {
+            sum += sums[s];
         }
-        V result = alpha * sum;
-        if (beta != V(0)) {
-            result += beta * y[row];
-        }
-        y[row] = result;
+        y[row] = alpha * sum + rows[row];
     }
 }
 
@@ -80,8 +107,8 @@ __device__ __forceinline__ void finish_rows(const V* sums, const u16* __restrict
 //
 // RESIDENT_THREADS is for how many threads a multiprocessor shall have registers.
 //
-// Needs: blocks of 32*k threads, at most MAX_THREADS; dynamic shared memory of (ncols + 1 + nsegments) values for the
-// system of a shared block, of blockDim.x/32 times warp_share values for one whose warps work
+// Needs: blocks of 32*k threads, at most MAX_THREADS; dynamic shared memory of ncols + 1 + nrows values, and
+// nsegments more where rows are cut, for the system of a shared block, of blockDim.x/32 times warp_share values for one whose warps work
 // alone, each system within warp_share. Columns of padding are ncols (a zero lies there); every
 // slice has slots.
 template <typename V, u32 DEPTH, u32 MAX_THREADS, u32 RESIDENT_THREADS>
@@ -113,7 +140,8 @@ __global__ void __launch_bounds__(MAX_THREADS, RESIDENT_THREADS / MAX_THREADS)
     const u32 nrows = system->nrows, ncols = system->ncols, nsegments = system->nsegments;
     const u32 flags = system->flags;
     const u32 nslices = (nsegments + WARP_THREADS - 1) / WARP_THREADS;
-    V* sums = shared + ncols + 1;
+    V* rows = shared + ncols + 1;
+    V* sums = rows + nrows;
 
     // The slices of this warp: those that start in its part of the slots.
     const u32* slices = all_slices + system->slices;
@@ -151,6 +179,8 @@ __global__ void __launch_bounds__(MAX_THREADS, RESIDENT_THREADS / MAX_THREADS)
         if (member == 0) {
             shared[ncols] = V(0);
         }
+        V* y_here = y + system->y + u64(rhs) * nrows;
+        start_rows(rows, nrows, member, threads, beta, y_here);
         if (count == 0) {
             __syncthreads();
         } else {
@@ -176,9 +206,7 @@ __global__ void __launch_bounds__(MAX_THREADS, RESIDENT_THREADS / MAX_THREADS)
                         column[d] = __ldg(columns + ahead);
                     }
                     if (slot + WARP_THREADS == slice_end) {
-                        if (place != NOWHERE) {
-                            sums[place] = sum;
-                        }
+                        finish_segment(rows, sums, flags, place, alpha, sum);
                         sum = V(0);
                         ++slice;
                         place = next_place;
@@ -199,8 +227,7 @@ __global__ void __launch_bounds__(MAX_THREADS, RESIDENT_THREADS / MAX_THREADS)
             __syncwarp();
         }
 
-        finish_rows(sums, index, nsegments, flags, nrows, member, threads, alpha, beta,
-                    y + system->y + u64(rhs) * nrows);
+        finish_rows(rows, sums, index, nsegments, flags, nrows, member, threads, alpha, y_here);
         if (rhs + 1 < nrhs) {
             if (count == 0) {
                 __syncthreads();
@@ -258,7 +285,8 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     const u32 nrows = system->nrows, ncols = system->ncols, nsegments = system->nsegments;
     const u32 flags = system->flags;
     const u32 nslices = (nsegments + WARP_THREADS - 1) / WARP_THREADS;
-    V* sums = shared + ncols + 1;
+    V* rows = shared + ncols + 1;
+    V* sums = rows + nrows;
     const u32* slices = all_slices + system->slices;
     const u32 nslots = system->nslots;
     const u32 warps = threads / WARP_THREADS, warp = member / WARP_THREADS;
@@ -306,6 +334,8 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
         if (member == 0) {
             shared[ncols] = V(0);
         }
+        V* y_here = y + system->y + u64(rhs) * nrows;
+        start_rows(rows, nrows, member, threads, beta, y_here);
         u32 slice = first_slice, base = first_slice;
         u32 ends = __ldg(slices + minimum(base + lane + 1, nslices));
         u32 place = place_of(index, flags, first_slice * WARP_THREADS + lane, nsegments);
@@ -330,9 +360,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
                     sum += staged_values[d * WARP_THREADS] *
                            shared[staged_columns[d * WARP_THREADS]];
                     if (slot + WARP_THREADS == slice_end) {
-                        if (place != NOWHERE) {
-                            sums[place] = sum;
-                        }
+                        finish_segment(rows, sums, flags, place, alpha, sum);
                         sum = V(0);
                         ++slice;
                         place = next_place;
@@ -363,8 +391,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
         } else {
             __syncwarp();
         }
-        finish_rows(sums, index, nsegments, flags, nrows, member, threads, alpha, beta,
-                    y + system->y + u64(rhs) * nrows);
+        finish_rows(rows, sums, index, nsegments, flags, nrows, member, threads, alpha, y_here);
         if (rhs + 1 < nrhs) {
             if (count == 0) {
                 __syncthreads();

@@ -130,9 +130,11 @@ impl PackedPattern {
         self.source.len()
     }
 
-    /// Values that a product holds in shared memory: x, a zero, and the sums.
+    /// Values that a product holds in shared memory: x, a zero, the rows, and the sums of
+    /// segments where rows have several.
     pub(super) fn shared_values(&self) -> usize {
-        self.ncols + 1 + self.nsegments
+        let sums = if self.flags & ROWS_ARE_CUT != 0 { self.nsegments } else { 0 };
+        self.ncols + 1 + self.nrows + sums
     }
 }
 
