@@ -148,7 +148,7 @@ fn large_small_and_degenerate_systems_together() {
     let Some(device) = device_or_skip() else { return };
     for warps in [2, 4, 8] {
         let bulk = |steps, stages| Loads::Bulk { steps, stages };
-        for loads in [Loads::Registers { depth: 6 }, bulk(4, 4), bulk(8, 2), bulk(4, 6)] {
+        for loads in [Loads::Registers { depth: 6 }, bulk(4, 4), bulk(8, 3), bulk(4, 3)] {
             check(&device, &batch, PackedOptions { nrhs: 1, warps, loads: Some(loads) }, &x);
         }
     }

@@ -152,7 +152,7 @@ fn measure(device: &Device, case: &Case<'_>, arguments: &Arguments) -> Result<()
     let bulk = |steps, stages| Loads::Bulk { steps, stages };
     let registers = |depth| Loads::Registers { depth };
     let sweep: Vec<(usize, Option<Loads>)> = if arguments.sweep {
-        let loads = [registers(4), registers(6), bulk(4, 3), bulk(4, 4), bulk(8, 2)];
+        let loads = [registers(4), registers(6), bulk(4, 3), bulk(4, 4), bulk(8, 3)];
         [4, 8].into_iter().flat_map(|warps| loads.map(|l| (warps, Some(l)))).collect()
     } else {
         vec![(PackedOptions::default().warps, None)]

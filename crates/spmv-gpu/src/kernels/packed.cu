@@ -41,7 +41,8 @@ __device__ __forceinline__ u32 place_of(const u16* __restrict__ index, u32 flags
     return (flags & SUMS_ARE_PLACED) ? __ldg(index + segment) : segment;
 }
 
-// beta * y of all rows of a system, for the sums to be added to; 0, y unread, when beta is 0.
+// beta * y of all rows of a system, for the sums to be added to; 0, y unread, when beta is 0. Not
+// where rows are cut: sums then take the place.
 template <typename V>
 __device__ __forceinline__ void start_rows(V* rows, u32 nrows, u32 member, u32 threads, V beta,
                                            const V* y) {
@@ -59,38 +60,38 @@ __device__ __forceinline__ void start_rows(V* rows, u32 nrows, u32 member, u32 t
 
 // The sum of a segment: the row's, or, where rows are cut, one of several.
 template <typename V>
-__device__ __forceinline__ void finish_segment(V* rows, V* sums, u32 flags, u32 place, V alpha,
-                                               V sum) {
+__device__ __forceinline__ void finish_segment(V* sums, u32 flags, u32 place, V alpha, V sum) {
     if (place == NOWHERE) {
         return;
     }
     if (flags & ROWS_ARE_CUT) {
         sums[place] = sum;
     } else {
-        rows[place] += alpha * sum;
+        sums[place] += alpha * sum;
     }
 }
 
 // Writes y, after adding the sums of its segments to each row where rows are cut.
 template <typename V>
-__device__ __forceinline__ void finish_rows(const V* rows, const V* sums,
-                                            const u16* __restrict__ index, u32 nsegments, u32 flags,
-                                            u32 nrows, u32 member, u32 threads, V alpha, V* y) {
+__device__ __forceinline__ void finish_rows(const V* sums, const u16* __restrict__ index,
+                                            u32 nsegments, u32 flags, u32 nrows, u32 member,
+                                            u32 threads, V alpha, V beta, V* y) {
     if (!(flags & ROWS_ARE_CUT)) {
         for (u32 row = member; row < nrows; row += threads) {
-            y[row] = rows[row];
+            y[row] = sums[row];
         }
         return;
     }
     const u16* row_starts = index + ((flags & SUMS_ARE_PLACED) ? nsegments : 0);
-#pragma unroll 4
+#pragma unroll 2
     for (u32 row = member; row < nrows; row += threads) {
         const u32 start = __ldg(row_starts + row), stop = __ldg(row_starts + row + 1);
+        V result = beta != V(0) ? beta * y[row] : V(0);
         V sum = V(0);
         for (u32 s = start; s < stop; ++s) {
             sum += sums[s];
         }
-        y[row] = alpha * sum + rows[row];
+        y[row] = result + alpha * sum;
     }
 }
 
@@ -107,8 +108,8 @@ __device__ __forceinline__ void finish_rows(const V* rows, const V* sums,
 //
 // RESIDENT_THREADS is for how many threads a multiprocessor shall have registers.
 //
-// Needs: blocks of 32*k threads, at most MAX_THREADS; dynamic shared memory of ncols + 1 + nrows values, and
-// nsegments more where rows are cut, for the system of a shared block, of blockDim.x/32 times warp_share values for one whose warps work
+// Needs: blocks of 32*k threads, at most MAX_THREADS; dynamic shared memory of ncols + 1 + nsegments values
+// for the system of a shared block, of blockDim.x/32 times warp_share values for one whose warps work
 // alone, each system within warp_share. Columns of padding are ncols (a zero lies there); every
 // slice has slots.
 template <typename V, u32 DEPTH, u32 MAX_THREADS, u32 RESIDENT_THREADS>
@@ -140,8 +141,7 @@ __global__ void __launch_bounds__(MAX_THREADS, RESIDENT_THREADS / MAX_THREADS)
     const u32 nrows = system->nrows, ncols = system->ncols, nsegments = system->nsegments;
     const u32 flags = system->flags;
     const u32 nslices = (nsegments + WARP_THREADS - 1) / WARP_THREADS;
-    V* rows = shared + ncols + 1;
-    V* sums = rows + nrows;
+    V* sums = shared + ncols + 1;
 
     // The slices of this warp: those that start in its part of the slots.
     const u32* slices = all_slices + system->slices;
@@ -180,7 +180,9 @@ __global__ void __launch_bounds__(MAX_THREADS, RESIDENT_THREADS / MAX_THREADS)
             shared[ncols] = V(0);
         }
         V* y_here = y + system->y + u64(rhs) * nrows;
-        start_rows(rows, nrows, member, threads, beta, y_here);
+        if (!(flags & ROWS_ARE_CUT)) {
+            start_rows(sums, nrows, member, threads, beta, y_here);
+        }
         if (count == 0) {
             __syncthreads();
         } else {
@@ -206,7 +208,7 @@ __global__ void __launch_bounds__(MAX_THREADS, RESIDENT_THREADS / MAX_THREADS)
                         column[d] = __ldg(columns + ahead);
                     }
                     if (slot + WARP_THREADS == slice_end) {
-                        finish_segment(rows, sums, flags, place, alpha, sum);
+                        finish_segment(sums, flags, place, alpha, sum);
                         sum = V(0);
                         ++slice;
                         place = next_place;
@@ -227,7 +229,7 @@ __global__ void __launch_bounds__(MAX_THREADS, RESIDENT_THREADS / MAX_THREADS)
             __syncwarp();
         }
 
-        finish_rows(rows, sums, index, nsegments, flags, nrows, member, threads, alpha, y_here);
+        finish_rows(sums, index, nsegments, flags, nrows, member, threads, alpha, beta, y_here);
         if (rhs + 1 < nrhs) {
             if (count == 0) {
                 __syncthreads();
@@ -285,8 +287,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     const u32 nrows = system->nrows, ncols = system->ncols, nsegments = system->nsegments;
     const u32 flags = system->flags;
     const u32 nslices = (nsegments + WARP_THREADS - 1) / WARP_THREADS;
-    V* rows = shared + ncols + 1;
-    V* sums = rows + nrows;
+    V* sums = shared + ncols + 1;
     const u32* slices = all_slices + system->slices;
     const u32 nslots = system->nslots;
     const u32 warps = threads / WARP_THREADS, warp = member / WARP_THREADS;
@@ -335,7 +336,9 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
             shared[ncols] = V(0);
         }
         V* y_here = y + system->y + u64(rhs) * nrows;
-        start_rows(rows, nrows, member, threads, beta, y_here);
+        if (!(flags & ROWS_ARE_CUT)) {
+            start_rows(sums, nrows, member, threads, beta, y_here);
+        }
         u32 slice = first_slice, base = first_slice;
         u32 ends = __ldg(slices + minimum(base + lane + 1, nslices));
         u32 place = place_of(index, flags, first_slice * WARP_THREADS + lane, nsegments);
@@ -360,7 +363,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
                     sum += staged_values[d * WARP_THREADS] *
                            shared[staged_columns[d * WARP_THREADS]];
                     if (slot + WARP_THREADS == slice_end) {
-                        finish_segment(rows, sums, flags, place, alpha, sum);
+                        finish_segment(sums, flags, place, alpha, sum);
                         sum = V(0);
                         ++slice;
                         place = next_place;
@@ -391,7 +394,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
         } else {
             __syncwarp();
         }
-        finish_rows(rows, sums, index, nsegments, flags, nrows, member, threads, alpha, y_here);
+        finish_rows(sums, index, nsegments, flags, nrows, member, threads, alpha, beta, y_here);
         if (rhs + 1 < nrhs) {
             if (count == 0) {
                 __syncthreads();

@@ -130,11 +130,9 @@ impl PackedPattern {
         self.source.len()
     }
 
-    /// Values that a product holds in shared memory: x, a zero, the rows, and the sums of
-    /// segments where rows have several.
+    /// Values that a product holds in shared memory: x, a zero, and the sums.
     pub(super) fn shared_values(&self) -> usize {
-        let sums = if self.flags & ROWS_ARE_CUT != 0 { self.nsegments } else { 0 };
-        self.ncols + 1 + self.nrows + sums
+        self.ncols + 1 + self.nsegments
     }
 }
 

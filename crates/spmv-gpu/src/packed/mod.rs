@@ -40,8 +40,8 @@ pub enum Loads {
         /// Loads of a thread under way at once.
         depth: usize,
     },
-    /// Into shared memory, by bulk copies of `steps` (4 or 8) times 32 slots, `stages` (2, 3, 4 or
-    /// 6) of them under way per warp. Needs compute capability 9.0.
+    /// Into shared memory, by bulk copies of `steps` (4 or 8) times 32 slots, `stages` (3 or 4)
+    /// of them under way per warp. Needs compute capability 9.0.
     Bulk {
         /// Slots of each thread per copy.
         steps: usize,
@@ -68,9 +68,9 @@ impl Loads {
                 ("4, 6 or 8 loads in registers", [4, 6, 8].contains(&depth))
             }
             Self::Bulk { steps, stages } => (
-                "bulk copies of 4 or 8 steps in 2, 3, 4 or 6 stages, on compute capability 9.0",
+                "bulk copies of 4 or 8 steps in 3 or 4 stages, on compute capability 9.0",
                 [4, 8].contains(&steps)
-                    && [2, 3, 4, 6].contains(&stages)
+                    && [3, 4].contains(&stages)
                     && info.compute_capability >= (9, 0),
             ),
         };
