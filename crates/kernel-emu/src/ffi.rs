@@ -1,0 +1,90 @@
+//! The C interface of `runtime/registry.cpp`.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+/// Same fields and order as `EmuKernel` in `include/emu/registry.h`.
+#[repr(C)]
+struct Record {
+    expression: *const c_char,
+    module: *const c_char,
+    entry: *const c_void,
+    parameter_bytes: *const c_uint,
+    parameter_count: c_uint,
+}
+
+/// Same fields and order as `LaunchShape` in `runtime/engine.h`.
+#[repr(C)]
+pub(crate) struct LaunchShape {
+    pub(crate) grid: [c_uint; 3],
+    pub(crate) block: [c_uint; 3],
+    pub(crate) shared_bytes: c_uint,
+    pub(crate) order: c_uint,
+    pub(crate) seed: u64,
+}
+
+unsafe extern "C" {
+    fn emu_kernel_count() -> c_uint;
+    fn emu_kernel(k: c_uint) -> *const Record;
+    fn emu_launch(
+        k: c_uint,
+        shape: *const LaunchShape,
+        arguments: *mut *mut c_void,
+        reason: *mut c_char,
+        capacity: usize,
+    ) -> c_int;
+}
+
+/// A registered kernel.
+pub(crate) struct Kernel {
+    pub(crate) expression: String,
+    pub(crate) module: String,
+    pub(crate) parameter_bytes: Vec<usize>,
+}
+
+/// All registered kernels, in the order of their numbers.
+pub(crate) fn kernels() -> Vec<Kernel> {
+    // SAFETY: the function takes nothing and fills the table once, under a lock.
+    let count = unsafe { emu_kernel_count() };
+    (0..count)
+        .map(|k| {
+            // SAFETY: k is below the count, so the pointer is to a record. The table does not change
+            // after it is filled. Strings and sizes are static data of the C++ side: strings end
+            // with a zero, `parameter_bytes` has `parameter_count` elements.
+            unsafe {
+                let record = &*emu_kernel(k);
+                let text = |at| CStr::from_ptr(at).to_string_lossy().into_owned();
+                let sizes = std::slice::from_raw_parts(
+                    record.parameter_bytes,
+                    record.parameter_count as usize,
+                );
+                Kernel {
+                    expression: text(record.expression),
+                    module: text(record.module),
+                    parameter_bytes: sizes.iter().map(|&bytes| bytes as usize).collect(),
+                }
+            }
+        })
+        .collect()
+}
+
+/// Runs kernel number `k`.
+///
+/// # Safety
+///
+/// As for [`crate::launch`].
+pub(crate) unsafe fn launch(
+    k: u32,
+    shape: &LaunchShape,
+    arguments: *mut *mut c_void,
+) -> Result<(), String> {
+    let mut reason = vec![0u8; 2048];
+    // SAFETY: `shape` and `reason` live through the call and `reason` has the length that is
+    // passed; the caller vouches for `arguments`. The runtime keeps none of the pointers.
+    let status =
+        unsafe { emu_launch(k, shape, arguments, reason.as_mut_ptr().cast(), reason.len()) };
+    if status == 0 {
+        return Ok(());
+    }
+    let length = reason.iter().position(|&byte| byte == 0).unwrap_or(reason.len());
+    Err(String::from_utf8_lossy(&reason[..length]).into_owned())
+}

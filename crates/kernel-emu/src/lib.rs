@@ -1,0 +1,207 @@
+//! Runs the CUDA C++ kernels of the project on the CPU, so that plain `cargo test` compares each of
+//! them with an oracle.
+//!
+//! The kernel source is compiled by the C++ compiler of the machine. Every CUDA thread is a fiber;
+//! the blocks of a grid run one after the other, the threads of a block in a chosen [`Order`]. A
+//! kernel that is right gives the same answer in every order. README.md says which faults show, and
+//! which do not.
+//!
+//! ```
+//! use kernel_emu::{Args, Order};
+//!
+//! let (n, alpha, x) = (3u64, 2.0f64, [1.0, 2.0, 3.0]);
+//! for order in Order::ALL {
+//!     let mut y = [10.0, 20.0, 30.0];
+//!     let (x_at, y_at) = (x.as_ptr(), y.as_mut_ptr());
+//!     let args = Args::new().add(&n).add(&alpha).add(&x_at).add(&y_at);
+//!     // SAFETY: demo_axpy<double> takes (u64 n, double alpha, const double* x, double* y), and both
+//!     // arrays have n elements.
+//!     unsafe { args.launch("demo_axpy<double>", [1, 1, 1], [32, 1, 1], 0, order) }.unwrap();
+//!     assert_eq!(y, [12.0, 24.0, 36.0]);
+//! }
+//! ```
+
+mod args;
+mod ffi;
+mod names;
+
+pub use args::Args;
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::OnceLock;
+
+/// Shared memory that one block may have: 227 KiB, as on sm_90.
+pub const MAX_SHARED_BYTES: u32 = 232_448;
+
+/// The order in which blocks, and the threads of a block, run as far as nothing makes them wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// From the first to the last.
+    Forward,
+    /// From the last to the first.
+    Reverse,
+    /// At random, from this seed. Threads also stop at atomics and fences to let others run.
+    Random(u64),
+}
+
+impl Order {
+    /// The orders that a test of a kernel goes through.
+    pub const ALL: [Self; 4] =
+        [Self::Forward, Self::Reverse, Self::Random(1), Self::Random(0x5eed)];
+}
+
+/// Runs a kernel and returns when all its blocks have ended.
+///
+/// `expression` is the C++ name expression under which the instance is registered, such as
+/// `csr_vector<double, 8>`; spaces do not matter. Where two modules register the same expression,
+/// put the module before it: `module:expression`. `grid` and `block` count blocks and threads,
+/// `shared_bytes` is the dynamic shared memory of a block. `args` points to one pointer per
+/// parameter of the kernel, each to a value of the parameter's type, as for `cuLaunchKernel`; it
+/// may be null for a kernel without parameters.
+///
+/// Launches from several threads run in parallel, each in its own thread.
+///
+/// # Errors
+///
+/// A sentence that names the kernel, and where there is one the block, the thread and the source
+/// line: unknown or ambiguous expression (with near ones), impossible shape, or a fault of the
+/// kernel. After a fault, what the kernel has written so far stays written.
+///
+/// # Safety
+///
+/// 1. `args` points to as many pointers as the kernel has parameters ([`parameter_bytes`]), each to
+///    a readable, aligned value of that parameter's type.
+/// 2. Every access of the kernel through its pointer arguments is inside memory that is valid for
+///    it, and nothing else accesses what it writes during the call.
+pub unsafe fn launch(
+    expression: &str,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    args: *mut *mut c_void,
+    order: Order,
+) -> Result<(), String> {
+    let k = registry().find(expression)?;
+    check_shape(grid, block, shared_bytes).map_err(|e| format!("kernel {expression}: {e}"))?;
+    if args.is_null() && !registry().kernels[k].parameter_bytes.is_empty() {
+        return Err(format!("kernel {expression}: no arguments were given"));
+    }
+    let (order, seed) = match order {
+        Order::Forward => (0, 0),
+        Order::Reverse => (1, 0),
+        Order::Random(seed) => (2, seed),
+    };
+    let shape = ffi::LaunchShape { grid, block, shared_bytes, order, seed };
+    let number = u32::try_from(k).map_err(|e| e.to_string())?;
+    // SAFETY: `number` is that of a registered kernel; the rest is the caller's promise.
+    unsafe { ffi::launch(number, &shape, args) }
+}
+
+/// The sizes in bytes of a kernel's parameters, to check an argument list against.
+///
+/// # Errors
+///
+/// If the expression is unknown or ambiguous, as for [`launch`].
+pub fn parameter_bytes(expression: &str) -> Result<&'static [usize], String> {
+    let registry = registry();
+    Ok(&registry.kernels[registry.find(expression)?].parameter_bytes)
+}
+
+/// All registered expressions as `module:expression`, sorted.
+#[must_use]
+pub fn registered() -> Vec<String> {
+    let mut all: Vec<String> = registry().kernels.iter().map(qualified).collect();
+    all.sort();
+    all
+}
+
+fn qualified(kernel: &ffi::Kernel) -> String {
+    format!("{}:{}", kernel.module, names::normalise(&kernel.expression))
+}
+
+struct Registry {
+    kernels: Vec<ffi::Kernel>,
+    /// From the normalised expression, with and without its module, to the kernels of that name.
+    by_name: HashMap<String, Vec<usize>>,
+}
+
+fn registry() -> &'static Registry {
+    static REGISTRY: OnceLock<Registry> = OnceLock::new();
+    REGISTRY.get_or_init(|| {
+        let kernels = ffi::kernels();
+        let mut by_name: HashMap<String, Vec<usize>> = HashMap::new();
+        for (k, kernel) in kernels.iter().enumerate() {
+            by_name.entry(names::normalise(&kernel.expression)).or_default().push(k);
+            by_name.entry(qualified(kernel)).or_default().push(k);
+        }
+        Registry { kernels, by_name }
+    })
+}
+
+impl Registry {
+    fn find(&self, expression: &str) -> Result<usize, String> {
+        let name = names::normalise(expression);
+        match self.by_name.get(&name).map(Vec::as_slice) {
+            Some(&[k]) => Ok(k),
+            Some(several) => {
+                let all: Vec<String> =
+                    several.iter().map(|&k| qualified(&self.kernels[k])).collect();
+                Err(format!("kernel {name} is registered more than once: {}", all.join(", ")))
+            }
+            None => {
+                let known = self.kernels.iter().map(|k| names::normalise(&k.expression));
+                let near = names::nearest(&name, known);
+                Err(match near.as_slice() {
+                    [] => format!("kernel {name} is not registered; no kernel is"),
+                    near => {
+                        format!("kernel {name} is not registered; near ones: {}", near.join(", "))
+                    }
+                })
+            }
+        }
+    }
+}
+
+/// The limits of the device.
+fn check_shape(grid: [u32; 3], block: [u32; 3], shared_bytes: u32) -> Result<(), String> {
+    let grid_limits = [i32::MAX.unsigned_abs(), 65_535, 65_535];
+    if (0..3).any(|axis| grid[axis] == 0 || grid[axis] > grid_limits[axis]) {
+        return Err(format!("a grid of {grid:?} blocks; each is 1 to {grid_limits:?}"));
+    }
+    let threads: u64 = block.iter().map(|&b| u64::from(b)).fold(1, u64::saturating_mul);
+    if threads == 0 || threads > 1024 || block[2] > 64 {
+        return Err(format!("a block of {block:?} threads; it has 1 to 1024, at most 64 in z"));
+    }
+    if shared_bytes > MAX_SHARED_BYTES {
+        return Err(format!(
+            "{shared_bytes} bytes of dynamic shared memory; at most {MAX_SHARED_BYTES}"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_beyond_the_device_are_refused() {
+        let one = [1, 1, 1];
+
+        assert!(check_shape([0, 1, 1], one, 0).is_err());
+        assert!(check_shape([1, 65_536, 1], one, 0).is_err());
+        assert!(check_shape(one, [33, 32, 1], 0).is_err());
+        assert!(check_shape(one, [u32::MAX, u32::MAX, u32::MAX], 0).is_err());
+        assert!(check_shape(one, [1, 1, 65], 0).is_err());
+        assert!(check_shape(one, one, MAX_SHARED_BYTES + 1).is_err());
+        assert!(check_shape([i32::MAX.unsigned_abs(), 65_535, 65_535], [1024, 1, 1], 0).is_ok());
+    }
+
+    #[test]
+    fn every_expression_is_registered_once() {
+        let repeated: Vec<_> = registry().by_name.iter().filter(|(_, k)| k.len() > 1).collect();
+
+        assert!(repeated.is_empty(), "{repeated:?}");
+    }
+}
