@@ -18,7 +18,7 @@ use sparsebatch_spmv_gpu::{
 
 /// Runs kernels on the CPU. Clones share limits and order.
 #[derive(Clone)]
-pub struct Emulator {
+pub(crate) struct Emulator {
     info: Arc<DeviceInfo>,
     order: Order,
     launched: Arc<Mutex<BTreeSet<String>>>,
@@ -27,7 +27,7 @@ pub struct Emulator {
 impl Emulator {
     /// Looks like a small GPU, so that plans cut small matrices into several parts. Threads run in
     /// the given order.
-    pub fn new(order: Order) -> Self {
+    pub(crate) fn new(order: Order) -> Self {
         Self::with_info(
             DeviceInfo {
                 name: "emulation".to_owned(),
@@ -47,12 +47,12 @@ impl Emulator {
     }
 
     /// Looks like the GPU described.
-    pub fn with_info(info: DeviceInfo, order: Order) -> Self {
+    pub(crate) fn with_info(info: DeviceInfo, order: Order) -> Self {
         Self { info: Arc::new(info), order, launched: Arc::default() }
     }
 
     /// The kernels launched so far, as `module.cu: expression`, sorted.
-    pub fn launched(&self) -> Vec<String> {
+    pub(crate) fn launched(&self) -> Vec<String> {
         self.launched.lock().unwrap().iter().cloned().collect()
     }
 }
@@ -64,7 +64,7 @@ const UNSET: u8 = 0xff;
 const GUARD: u8 = 0xa5;
 
 /// Host memory with a guard on either side.
-pub struct HostBuffer<T> {
+pub(crate) struct HostBuffer<T> {
     memory: NonNull<u8>,
     len: usize,
     values: PhantomData<T>,
@@ -85,11 +85,6 @@ impl<T: Pod> HostBuffer<T> {
         Self { memory, len, values: PhantomData }
     }
 
-    fn layout(len: usize) -> Layout {
-        let bytes = len * size_of::<T>() + 2 * ALIGNMENT;
-        Layout::from_size_align(bytes, ALIGNMENT).expect("tests use little memory")
-    }
-
     fn address(&self) -> *mut T {
         // SAFETY: the guard is part of the memory.
         unsafe { self.memory.add(ALIGNMENT).as_ptr().cast() }
@@ -105,35 +100,33 @@ impl<T: Pod> HostBuffer<T> {
         // SAFETY: as in `values`, and the buffer is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.address(), self.len) }
     }
+}
 
-    fn guards_are_whole(&self) -> bool {
-        let bytes = self.len * size_of::<T>();
-        let guard = |first| {
+impl<T> HostBuffer<T> {
+    fn layout(len: usize) -> Layout {
+        let bytes = len * size_of::<T>() + 2 * ALIGNMENT;
+        Layout::from_size_align(bytes, ALIGNMENT).expect("tests use little memory")
+    }
+
+    fn assert_guards(&self) {
+        let end = Self::layout(self.len).size() - ALIGNMENT;
+        for first in [0, end] {
             // SAFETY: both guards are part of the memory and were written in `new`.
-            let guard = unsafe {
-                std::slice::from_raw_parts(self.memory.add(first).as_ptr(), ALIGNMENT)
-            };
-            guard.iter().all(|&byte| byte == GUARD)
-        };
-        guard(0) && guard(ALIGNMENT + bytes)
+            let guard =
+                unsafe { std::slice::from_raw_parts(self.memory.add(first).as_ptr(), ALIGNMENT) };
+            let whole = guard.iter().all(|&byte| byte == GUARD);
+            assert!(whole, "a kernel wrote beside a buffer of {} values", self.len);
+        }
     }
 }
 
 impl<T> Drop for HostBuffer<T> {
     fn drop(&mut self) {
-        let bytes = self.len * size_of::<T>() + 2 * ALIGNMENT;
-        let layout = Layout::from_size_align(bytes, ALIGNMENT).expect("it was allocated so");
-        // SAFETY: the memory was allocated with this layout; both guards are part of it.
-        let whole = unsafe {
-            let all = std::slice::from_raw_parts(self.memory.as_ptr(), bytes);
-            let whole = all[..ALIGNMENT].iter().all(|&byte| byte == GUARD)
-                && all[bytes - ALIGNMENT..].iter().all(|&byte| byte == GUARD);
-            dealloc(self.memory.as_ptr(), layout);
-            whole
-        };
         if !std::thread::panicking() {
-            assert!(whole, "a kernel wrote beside a buffer of {} values", self.len);
+            self.assert_guards();
         }
+        // SAFETY: the memory was allocated with this layout.
+        unsafe { dealloc(self.memory.as_ptr(), Self::layout(self.len)) };
     }
 }
 
@@ -184,13 +177,9 @@ impl Executor for Emulator {
         Ok(())
     }
 
-    fn copy_to_host<T: Pod>(
-        &self,
-        buffer: &HostBuffer<T>,
-        host: &mut [T],
-    ) -> Result<(), GpuError> {
+    fn copy_to_host<T: Pod>(&self, buffer: &HostBuffer<T>, host: &mut [T]) -> Result<(), GpuError> {
         check_len("host", buffer.len, host.len())?;
-        assert!(buffer.guards_are_whole(), "a kernel wrote beside a buffer of {}", buffer.len);
+        buffer.assert_guards();
         host.copy_from_slice(buffer.values());
         Ok(())
     }
