@@ -5,6 +5,7 @@
 //! | [`device`] | the GPU: availability, compiler, cache of compiled kernels, memory, streams, timing, graphs |
 //! | [`executor`] | the seam between host plans and kernels: an [`Executor`] runs kernels on a [`Device`] or in an emulation |
 //! | [`kernels`] | the CUDA sources, embedded |
+//! | [`single`] | products with one matrix: a plan for each format and kernel |
 //!
 //! Kernels are compiled at run time by NVRTC for the GPU at hand and kept on disk. The crate builds
 //! and its functions return typed errors on machines with neither driver nor CUDA.
@@ -16,9 +17,13 @@ pub mod device;
 mod error;
 pub mod executor;
 pub mod kernels;
+pub mod single;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod value;
 
 pub use device::{Device, DeviceBuffer, DeviceInfo};
 pub use error::{CudaVersion, GpuError};
 pub use executor::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Pod};
+pub use single::{BalancedRows, SingleExplain, SingleKernel, SingleOptions, SinglePlan};
+pub use value::Value;

@@ -8,7 +8,15 @@
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Every module and its source.
-const SOURCES: [(&str, &str); 1] = [("vector", include_str!("vector.cu"))];
+const SOURCES: [(&str, &str); 7] = [
+    ("vector", include_str!("vector.cu")),
+    ("csr", include_str!("csr.cu")),
+    ("csr_balanced", include_str!("csr_balanced.cu")),
+    ("coo", include_str!("coo.cu")),
+    ("ell", include_str!("ell.cu")),
+    ("dia", include_str!("dia.cu")),
+    ("sellp", include_str!("sellp.cu")),
+];
 
 /// The names of all modules.
 pub fn modules() -> impl Iterator<Item = &'static str> {
