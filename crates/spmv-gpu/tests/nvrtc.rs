@@ -9,8 +9,56 @@ use sparsebatch_spmv_gpu::testing::nvrtc_or_skip;
 const ARCHITECTURES: [&str; 4] = ["sm_80", "sm_90", "sm_100", "sm_120"];
 
 /// The instances that hosts use, by module, and the registers that each may have.
-const INSTANCES: [(&str, &[&str], u32); 1] =
-    [("vector", &["axpby<double>", "axpby<float>", "copy<ulonglong2>", "read_sum<double>"], 40)];
+const INSTANCES: [(&str, &[&str], u32); 7] = [
+    ("vector", &["axpby<double>", "axpby<float>", "copy<ulonglong2>", "read_sum<double>"], 40),
+    (
+        "csr",
+        &[
+            "csr_scalar<double>",
+            "csr_scalar_unrolled<double>",
+            "csr_vector<double, 2>",
+            "csr_vector<double, 4>",
+            "csr_vector<double, 8>",
+            "csr_vector<double, 16>",
+            "csr_vector<double, 32>",
+            "csr_tile<double>",
+            "csr_scalar<float>",
+            "csr_scalar_unrolled<float>",
+            "csr_vector<float, 2>",
+            "csr_vector<float, 4>",
+            "csr_vector<float, 8>",
+            "csr_vector<float, 16>",
+            "csr_vector<float, 32>",
+            "csr_tile<float>",
+        ],
+        64,
+    ),
+    (
+        "csr_balanced",
+        &[
+            "balanced_parts<double>",
+            "balanced_carries<double>",
+            "balanced_parts<float>",
+            "balanced_carries<float>",
+        ],
+        64,
+    ),
+    (
+        "coo",
+        &[
+            "coo_scale<double>",
+            "coo_parts<double>",
+            "coo_carries<double>",
+            "coo_scale<float>",
+            "coo_parts<float>",
+            "coo_carries<float>",
+        ],
+        64,
+    ),
+    ("ell", &["ell<double>", "ell<float>"], 64),
+    ("dia", &["dia<double>", "dia<float>"], 64),
+    ("sellp", &["sellp<double>", "sellp<float>"], 64),
+];
 
 fn compile_source(source: &str, architecture: &str) -> Result<Compiled, GpuError> {
     compile(&Program {

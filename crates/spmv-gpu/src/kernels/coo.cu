@@ -18,6 +18,8 @@
 //   the grid.
 
 constexpr u32 BLOCK_THREADS = 256;
+// Blocks of the first step that a multiprocessor shall hold: leaves 40 registers per thread.
+constexpr u32 RESIDENT_BLOCKS = 6;
 
 // coo_scale: y = alpha*0 + beta*y over nrows rows, what a row without entries gets. A thread per
 // row. Reads y unless beta is 0, writes y. Needs blocks of at most BLOCK_THREADS threads and a
@@ -45,7 +47,7 @@ __device__ __forceinline__ i32 row_before(u32 part, u32 nparts, u32 nnz, const i
 // Per entry: reads a row, a column and a value and gathers from x. Per row that has entries: reads
 // and writes y. Per interval: at most two sums.
 template <typename V>
-__global__ void __launch_bounds__(BLOCK_THREADS)
+__global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     coo_parts(u32 nnz, const i32* __restrict__ row_idx, const i32* __restrict__ col_idx,
               const V* __restrict__ values, u32 nparts, V alpha, const V* __restrict__ x,
               V* __restrict__ y, V* __restrict__ head, V* __restrict__ tail) {

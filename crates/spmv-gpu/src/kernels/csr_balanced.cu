@@ -18,6 +18,8 @@
 //   grid.
 
 constexpr u32 BLOCK_THREADS = 256;
+// Blocks of the first step that a multiprocessor shall hold: leaves 40 registers per thread.
+constexpr u32 RESIDENT_BLOCKS = 6;
 
 __device__ __forceinline__ u32 part_start(u32 part, u32 nparts, u32 nnz) {
     return u32(u64(part) * nnz / nparts);
@@ -62,7 +64,7 @@ struct PartRows {
 // Per entry: reads a column and a value and gathers from x. Per row: reads row_ptr, several times
 // from cache, and, unless beta is 0, y; writes y. Per part: a start row and at most two sums.
 template <typename V>
-__global__ void __launch_bounds__(BLOCK_THREADS)
+__global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     balanced_parts(u32 nrows, u32 nnz, const i32* __restrict__ row_ptr,
                    const i32* __restrict__ col_idx, const V* __restrict__ values, u32 nparts,
                    const i32* __restrict__ start_rows, V alpha, const V* __restrict__ x, V beta,

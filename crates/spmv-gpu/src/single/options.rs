@@ -16,7 +16,7 @@ pub struct SingleOptions {
     /// Lanes per row of `csr-vector`: 2, 4, 8, 16 or 32, the default.
     pub lanes: Option<u32>,
     /// Parts of `csr-balanced`, `coo` and the COO part of `hyb`, at least 1 and at most one per
-    /// entry. By default as many as the device holds warps, and at most one per 128 entries. The
+    /// entry. By default as many as the device holds warps of these kernels, and at most one per 128 entries. The
     /// order of the sums of rows that straddle parts depends on it.
     pub parts: Option<u32>,
     /// Stored slots per entry above which a format is refused.
@@ -46,6 +46,10 @@ impl Default for SingleOptions {
         }
     }
 }
+
+/// Warps of the kernels that cut entries into parts which a multiprocessor holds at once: as
+/// `RESIDENT_BLOCKS` blocks of the kernels. One part for each is a single wave.
+const RESIDENT_WARPS: usize = 48;
 
 /// Fewer entries than these are not worth a part of their own: four steps of a warp.
 const MIN_PART_ENTRIES: usize = 128;
@@ -121,7 +125,7 @@ fn smart_lanes(nrows: usize, nnz: usize) -> u32 {
 }
 
 fn default_parts(nnz: usize, info: &DeviceInfo) -> usize {
-    let warps = info.multiprocessors as usize * (info.max_threads_per_multiprocessor / 32) as usize;
+    let warps = info.multiprocessors as usize * RESIDENT_WARPS;
     warps.min(nnz.div_ceil(MIN_PART_ENTRIES)).max(1)
 }
 
@@ -149,17 +153,13 @@ mod tests {
 
     #[test]
     fn parts_fill_the_device_but_stay_worth_a_warp() {
-        let info = DeviceInfo {
-            multiprocessors: 100,
-            max_threads_per_multiprocessor: 2048,
-            ..DeviceInfo::default()
-        };
+        let info = DeviceInfo { multiprocessors: 100, ..DeviceInfo::default() };
         let parts = |parts, nnz| SingleOptions { parts, ..Default::default() }.parts(nnz, &info);
 
         assert_eq!(parts(None, 0), Ok(0));
         assert_eq!(parts(None, 1), Ok(1));
         assert_eq!(parts(None, 1281), Ok(11));
-        assert_eq!(parts(None, 100_000_000), Ok(6400));
+        assert_eq!(parts(None, 100_000_000), Ok(4800));
         assert_eq!(parts(Some(7), 1000), Ok(7));
         assert_eq!(parts(Some(7), 5), Ok(5));
         assert!(matches!(parts(Some(0), 5), Err(GpuError::InvalidArgument { name: "parts", .. })));
