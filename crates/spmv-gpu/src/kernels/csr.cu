@@ -10,11 +10,13 @@
 //   and, unless beta is 0, y; writes y.
 
 constexpr u32 BLOCK_THREADS = 256;
+// Blocks that a multiprocessor shall hold: leaves 40 registers per thread.
+constexpr u32 RESIDENT_BLOCKS = 6;
 
 // csr_scalar: a thread per row, entry by entry. Threads of a warp read from 32 rows at once, so
 // accesses coalesce for short rows only. Bell & Garland 2009, CSR scalar.
 template <typename V>
-__global__ void __launch_bounds__(BLOCK_THREADS)
+__global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     csr_scalar(u32 nrows, const i32* __restrict__ row_ptr, const i32* __restrict__ col_idx,
                const V* __restrict__ values, V alpha, const V* __restrict__ x, V beta,
                V* __restrict__ y) {
@@ -34,7 +36,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS)
 // csr_scalar_unrolled: a thread per row, four entries at a time through the read-only cache, with a
 // sum for each of the four. Mazzucchi 2025.
 template <typename V>
-__global__ void __launch_bounds__(BLOCK_THREADS)
+__global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     csr_scalar_unrolled(u32 nrows, const i32* __restrict__ row_ptr,
                         const i32* __restrict__ col_idx, const V* __restrict__ values, V alpha,
                         const V* __restrict__ x, V beta, V* __restrict__ y) {
@@ -65,7 +67,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS)
 // least the mean row length is CSR smart of Anzt et al. 2017. Needs WIDTH threads per row in whole
 // warps.
 template <typename V, u32 WIDTH>
-__global__ void __launch_bounds__(BLOCK_THREADS)
+__global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     csr_vector(u32 nrows, const i32* __restrict__ row_ptr, const i32* __restrict__ col_idx,
                const V* __restrict__ values, V alpha, const V* __restrict__ x, V beta,
                V* __restrict__ y) {

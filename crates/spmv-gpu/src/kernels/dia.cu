@@ -1,6 +1,8 @@
 // y = alpha*A*x + beta*y for one matrix in DIA.
 
 constexpr u32 BLOCK_THREADS = 256;
+// Blocks that a multiprocessor shall hold: leaves 40 registers per thread.
+constexpr u32 RESIDENT_BLOCKS = 6;
 
 // dia: a thread per row; the slot of row r on diagonal d is at d*nrows + r and stands for column
 // r + diag_offsets[d]. Slots outside the matrix are skipped, neither read nor multiplied; the fill
@@ -11,7 +13,7 @@ constexpr u32 BLOCK_THREADS = 256;
 // overlaps nothing else. One-dimensional blocks of at most BLOCK_THREADS threads, a thread per row
 // in the grid. No atomics: bitwise repeatable.
 template <typename V>
-__global__ void __launch_bounds__(BLOCK_THREADS)
+__global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     dia(u32 nrows, u32 ncols, u32 ndiags, const i32* __restrict__ diag_offsets,
         const V* __restrict__ values, V alpha, const V* __restrict__ x, V beta,
         V* __restrict__ y) {

@@ -1,6 +1,8 @@
 // y = alpha*A*x + beta*y for one matrix in ELL.
 
 constexpr u32 BLOCK_THREADS = 256;
+// Blocks that a multiprocessor shall hold: leaves 40 registers per thread.
+constexpr u32 RESIDENT_BLOCKS = 6;
 
 // ell: a thread per row; slot s of row r is at s*nrows + r, so that accesses coalesce. Four slots
 // at a time, with a sum for each of the four. A slot with a negative column is padding, is not
@@ -11,7 +13,7 @@ constexpr u32 BLOCK_THREADS = 256;
 // each row; x: ncols; y: nrows, overlaps nothing else. One-dimensional blocks of at most
 // BLOCK_THREADS threads, a thread per row in the grid. No atomics: bitwise repeatable.
 template <typename V>
-__global__ void __launch_bounds__(BLOCK_THREADS)
+__global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     ell(u32 nrows, u32 width, const i32* __restrict__ col_idx, const V* __restrict__ values,
         V alpha, const V* __restrict__ x, V beta, V* __restrict__ y) {
     constexpr u32 UNROLL = 4;

@@ -42,6 +42,9 @@ use crate::{Executor, GpuError, KernelBuffer, Value};
 use launch::Product;
 use method::{Built, Method, in_slots};
 
+/// The modules of [`kernels`](crate::kernels) that plans of this one launch.
+pub const MODULES: [&str; 6] = ["csr", "csr_balanced", "coo", "ell", "dia", "sellp"];
+
 /// A matrix on a device, ready to be multiplied.
 ///
 /// Holds the matrix in the format of its kernel. The kernels are compiled when the plan is made.
