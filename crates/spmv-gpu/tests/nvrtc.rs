@@ -31,7 +31,7 @@ const INSTANCES: [(&str, &[&str], u32); 7] = [
             "csr_vector<float, 32>",
             "csr_tile<float>",
         ],
-        64,
+        48,
     ),
     (
         "csr_balanced",
@@ -41,7 +41,7 @@ const INSTANCES: [(&str, &[&str], u32); 7] = [
             "balanced_parts<float>",
             "balanced_carries<float>",
         ],
-        64,
+        40,
     ),
     (
         "coo",
@@ -53,11 +53,11 @@ const INSTANCES: [(&str, &[&str], u32); 7] = [
             "coo_parts<float>",
             "coo_carries<float>",
         ],
-        64,
+        40,
     ),
-    ("ell", &["ell<double>", "ell<float>"], 64),
-    ("dia", &["dia<double>", "dia<float>"], 64),
-    ("sellp", &["sellp<double>", "sellp<float>"], 64),
+    ("ell", &["ell<double>", "ell<float>"], 40),
+    ("dia", &["dia<double>", "dia<float>"], 40),
+    ("sellp", &["sellp<double>", "sellp<float>"], 40),
 ];
 
 fn compile_source(source: &str, architecture: &str) -> Result<Compiled, GpuError> {

@@ -1,18 +1,15 @@
 //! A matrix on the device together with the kernels that multiply it.
 
-use std::sync::Arc;
-
 use sparsebatch_formats::convert::{FromCsr, SlotMap};
 use sparsebatch_formats::{
-    CooPattern, CsrPattern, CsrPatternRef, DiaPattern, EllPattern, HybPattern, Pattern,
-    SellPPattern, View,
+    CooPattern, CsrPattern, DiaPattern, EllPattern, HybPattern, Pattern, SellPPattern, View,
 };
 
 use super::launch::{
     BalancedKernel, DeviceCoo, DeviceCsr, DeviceDia, DeviceEll, DeviceSellP, Product, RowKernel,
 };
 use super::{BalancedRows, SingleKernel, SingleOptions};
-use crate::{Executor, GpuError, KernelKey, Value};
+use crate::{Executor, GpuError, KernelBuffer, KernelKey, Value};
 
 /// The format and kernel of a plan.
 pub(super) enum Method<E: Executor, T: Value> {
@@ -40,10 +37,10 @@ pub(super) struct Built<E: Executor, T: Value> {
 fn convert<P: FromCsr, T: Value>(
     matrix: View<'_, CsrPattern, T>,
     options: &P::Options,
-) -> Result<(Arc<P>, Vec<T>, SlotMap), GpuError> {
+) -> Result<(P, Vec<T>, SlotMap), GpuError> {
     let (pattern, map) = P::from_csr(matrix.pattern(), options)?;
     let values = in_slots(&map, pattern.stored_len(), matrix.values());
-    Ok((Arc::new(pattern), values, map))
+    Ok((pattern, values, map))
 }
 
 /// Values in CSR order brought to their slots; other slots hold 0.
@@ -66,19 +63,19 @@ impl<E: Executor, T: Value> Built<E, T> {
             SingleKernel::Ell => {
                 let (pattern, values, map) = convert::<EllPattern, T>(matrix, &options.ell())?;
                 let method = Method::Ell(DeviceEll::upload(executor, &pattern, &values)?);
-                Ok(Self::of(&*pattern, method, map))
+                Ok(Self::of(&pattern, method, map))
             }
             SingleKernel::Dia => {
                 let (pattern, values, map) = convert::<DiaPattern, T>(matrix, &options.dia())?;
                 let method = Method::Dia(DeviceDia::upload(executor, &pattern, &values)?);
-                Ok(Self::of(&*pattern, method, map))
+                Ok(Self::of(&pattern, method, map))
             }
             SingleKernel::Hyb => Self::hyb(executor, matrix, options),
             SingleKernel::SellP => {
                 let sellp = options.sellp()?;
                 let (pattern, values, map) = convert::<SellPPattern, T>(matrix, &sellp)?;
                 let method = Method::SellP(DeviceSellP::upload(executor, &pattern, &values)?);
-                Ok(Self::of(&*pattern, method, map))
+                Ok(Self::of(&pattern, method, map))
             }
             _ => Self::csr(executor, matrix, options, rows),
         }
@@ -101,7 +98,7 @@ impl<E: Executor, T: Value> Built<E, T> {
         options: &SingleOptions,
         rows: Option<&BalancedRows>,
     ) -> Result<Self, GpuError> {
-        let pattern: CsrPatternRef<'_> = matrix.pattern();
+        let pattern = matrix.pattern();
         let (kernel, lanes) = match options.kernel {
             SingleKernel::CsrScalar => (Some(RowKernel::scalar::<T>()), 1),
             SingleKernel::CsrUnrolled => (Some(RowKernel::unrolled::<T>()), 1),
@@ -114,9 +111,9 @@ impl<E: Executor, T: Value> Built<E, T> {
         };
         let csr = DeviceCsr::upload(executor, pattern, matrix.values())?;
         let mut index_bytes = 4 * (pattern.row_ptr().len() + pattern.nnz());
-        let (method, parts) = match (kernel, rows) {
-            (Some(kernel), _) => (Method::Rows(csr, kernel), 0),
-            (None, rows) => {
+        let (method, parts) = match kernel {
+            Some(kernel) => (Method::Rows(csr, kernel), 0),
+            None => {
                 let rows = rows.expect("the plan makes them for csr-balanced");
                 index_bytes += 4 * rows.start_rows().len();
                 let kernel = BalancedKernel::upload(executor, rows)?;
@@ -152,7 +149,7 @@ impl<E: Executor, T: Value> Built<E, T> {
             DeviceEll::upload(executor, ell, ell_values)?,
             DeviceCoo::upload(executor, coo, coo_values, parts)?,
         );
-        Ok(Self { parts, ..Self::of(&*pattern, method, map) })
+        Ok(Self { parts, ..Self::of(&pattern, method, map) })
     }
 }
 
@@ -197,7 +194,6 @@ impl<E: Executor, T: Value> Method<E, T> {
             Self::Dia(dia) => &mut dia.values,
             Self::SellP(sellp) => &mut sellp.values,
             Self::Hyb(ell, coo) => {
-                use crate::KernelBuffer;
                 let (ell_slots, coo_slots) = slots.split_at(ell.values.len());
                 executor.copy_from_host(ell_slots, &mut ell.values)?;
                 return executor.copy_from_host(coo_slots, &mut coo.values);
