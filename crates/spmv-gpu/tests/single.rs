@@ -387,3 +387,20 @@ fn all_kernels_agree_with_the_oracle_on_a_gpu() {
         }
     }
 }
+
+#[test]
+fn vectors_that_share_memory_are_refused_on_a_gpu() {
+    let Some(device) = device_or_skip() else {
+        return;
+    };
+    let a = mixed::<f64>(4, 4, None);
+    let mut plan = SinglePlan::new(&device, a.view(), &SingleOptions::default()).unwrap();
+    let both = device.upload(&[0.0; 8]).unwrap();
+    let x = both.range(0..4).unwrap();
+    let (mut apart, mut shared) = (both.range(4..8).unwrap(), both.range(3..7).unwrap());
+
+    assert_eq!(plan.apply(1.0, &x, 0.0, &mut apart), Ok(()));
+    let refused = plan.apply(1.0, &x, 0.0, &mut shared);
+
+    assert!(matches!(refused, Err(GpuError::InvalidArgument { name: "y", .. })));
+}

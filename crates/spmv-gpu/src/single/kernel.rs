@@ -16,8 +16,8 @@ pub enum SingleKernel {
     /// `csr-vector`: CSR, a fixed number of lanes per row, a warp unless
     /// [`SingleOptions::lanes`](crate::SingleOptions::lanes) says otherwise. For long rows.
     CsrVector,
-    /// `csr-smart`: as `csr-vector`, with the smallest power of two of lanes that is at least the
-    /// mean row length. For rows of like length.
+    /// `csr-smart`: as `csr-vector`, with the smallest power of two of lanes, from 2 to 32, that is
+    /// at least the mean row length. For rows of like length.
     #[default]
     CsrSmart,
     /// `csr-tile`: CSR, a warp per row, with the span of x that the row touches in shared memory

@@ -49,6 +49,21 @@ pub const MODULES: [&str; 6] = ["csr", "csr_balanced", "coo", "ell", "dia", "sel
 ///
 /// Holds the matrix in the format of its kernel. The kernels are compiled when the plan is made.
 /// Vectors are buffers of the plan's executor.
+///
+/// # Examples
+/// ```no_run
+/// use sparsebatch_formats::Csr;
+/// use sparsebatch_spmv_gpu::{Device, Executor, SingleOptions, SinglePlan};
+/// // [2 0; 1 3] * [1, 10]
+/// let a = Csr::try_new(2, 2, vec![0, 1, 3], vec![0, 0, 1], vec![2.0, 1.0, 3.0])?;
+/// let device = Device::new(0)?;
+/// let mut plan = SinglePlan::new(&device, a.view(), &SingleOptions::default())?;
+/// let x = device.upload(&[1.0, 10.0])?;
+/// let mut y = device.alloc(2)?;
+/// plan.apply(1.0, &x, 0.0, &mut y)?;
+/// assert_eq!(device.download(&y)?, [2.0, 31.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct SinglePlan<E: Executor, T: Value> {
     executor: E,
     method: Method<E, T>,
