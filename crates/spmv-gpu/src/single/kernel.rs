@@ -14,7 +14,7 @@ pub enum SingleKernel {
     /// `csr-unrolled`: CSR, a thread per row, four entries at a time.
     CsrUnrolled,
     /// `csr-vector`: CSR, a fixed number of lanes per row, a warp unless
-    /// [`SingleOptions::lanes`](crate::SingleOptions::lanes) says otherwise. For long rows.
+    /// [`SingleOptions::lanes`](field@crate::SingleOptions::lanes) says otherwise. For long rows.
     CsrVector,
     /// `csr-smart`: as `csr-vector`, with the smallest power of two of lanes, from 2 to 32, that is
     /// at least the mean row length. For rows of like length.
