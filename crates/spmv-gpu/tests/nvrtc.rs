@@ -32,7 +32,7 @@ const INSTANCES: [(&str, &[&str], u32); 7] = [
             "csr_tile<float>",
         ],
         // csr_tile; its shared memory allows fewer warps than that.
-        56,
+        64,
     ),
     (
         "csr_balanced",
