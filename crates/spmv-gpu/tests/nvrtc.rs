@@ -58,7 +58,7 @@ const INSTANCES: [(&str, &[&str], u32); 7] = [
     ),
     ("ell", &["ell<double>", "ell<float>"], 40),
     ("dia", &["dia<double>", "dia<float>"], 40),
-    ("sellp", &["sellp<double>", "sellp<float>"], 40),
+    ("sellp", &["sellp<double>", "sellp<float>"], 48),
 ];
 
 fn compile_source(source: &str, architecture: &str) -> Result<Compiled, GpuError> {
