@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use sparsebatch_formats::FormatError;
+
 /// A version of CUDA, of a driver or of NVRTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CudaVersion {
@@ -121,6 +123,18 @@ pub enum GpuError {
         /// Its value.
         found: String,
     },
+    /// A matrix could not be brought into the format asked for.
+    #[error("{reason}")]
+    Format {
+        /// Why, as `sparsebatch-formats` says it.
+        reason: String,
+    },
+}
+
+impl From<FormatError> for GpuError {
+    fn from(error: FormatError) -> Self {
+        Self::Format { reason: error.to_string() }
+    }
 }
 
 /// Checks the length of an array.
@@ -162,6 +176,7 @@ mod tests {
                 expected: "1 to 1024 threads".to_owned(),
                 found: "2048".to_owned(),
             },
+            FormatError::TooLarge { what: "nnz", found: 1 << 31, limit: (1 << 31) - 1 }.into(),
         ]
     }
 
@@ -195,6 +210,13 @@ mod tests {
             "kernel csr.cu: csr_vector<double, 8> does not compile for sm_90 (-DA=1): \
              csr.cu(7): error: expected a \";\""
         );
+    }
+
+    #[test]
+    fn refusals_of_a_format_keep_their_text() {
+        let text = all().last().unwrap().to_string();
+
+        assert_eq!(text, "nnz is 2147483648, the largest supported is 2147483647");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! | [`executor`] | the seam between host plans and kernels: an [`Executor`] runs kernels on a [`Device`] or in an emulation |
 //! | [`kernels`] | the CUDA sources, embedded |
 //! | [`packed`] | [`PackedPlan`]: products of whole batches, the default |
+//! | [`single`] | products with one matrix: a plan for each format and kernel |
 //!
 //! Kernels are compiled at run time by NVRTC for the GPU at hand and kept on disk. The crate builds
 //! and its functions return typed errors on machines with neither driver nor CUDA.
@@ -18,6 +19,7 @@ mod error;
 pub mod executor;
 pub mod kernels;
 pub mod packed;
+pub mod single;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod value;
@@ -26,4 +28,5 @@ pub use device::{Device, DeviceBuffer, DeviceInfo};
 pub use error::{CudaVersion, GpuError};
 pub use executor::{Args, Executor, KernelBuffer, KernelKey, KernelScalar, LaunchConfig, Pod};
 pub use packed::{Loads, PackedExplain, PackedOptions, PackedPlan};
-pub use value::GpuValue;
+pub use single::{BalancedRows, SingleExplain, SingleKernel, SingleOptions, SinglePlan};
+pub use value::Value;

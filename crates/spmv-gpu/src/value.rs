@@ -1,11 +1,19 @@
-//! The value types of kernels.
+//! The value types of matrices and vectors.
 
 use sparsebatch_formats::Scalar;
 
 use crate::KernelScalar;
 
-/// `f32` and `f64`: values of matrices and vectors, on the host and on the device.
-pub trait GpuValue: Scalar + KernelScalar {}
+/// A value type that host formats and kernels share: `f64` or `f32`.
+pub trait Value: Scalar + KernelScalar {
+    /// The type's name in kernels.
+    const CPP: &'static str;
+}
 
-impl GpuValue for f32 {}
-impl GpuValue for f64 {}
+impl Value for f64 {
+    const CPP: &'static str = "double";
+}
+
+impl Value for f32 {
+    const CPP: &'static str = "float";
+}

@@ -10,21 +10,17 @@ const ARCHITECTURES: [&str; 4] = ["sm_80", "sm_90", "sm_100", "sm_120"];
 
 /// The instances that hosts use, by module, the oldest architecture that has them, and the
 /// registers that each may have.
-const INSTANCES: [(&str, &str, &[&str], u32); 3] = [
+const INSTANCES: [(&str, &str, &[&str], u32); 9] = [
     (
         "packed",
         "sm_80",
         &[
-            "packed_spmv<double, 4, 64, 1024>",
             "packed_spmv<double, 4, 128, 1024>",
             "packed_spmv<double, 4, 256, 1024>",
-            "packed_spmv<double, 8, 64, 768>",
             "packed_spmv<double, 8, 128, 768>",
             "packed_spmv<double, 8, 256, 768>",
-            "packed_spmv<float, 4, 64, 1024>",
             "packed_spmv<float, 4, 128, 1024>",
             "packed_spmv<float, 4, 256, 1024>",
-            "packed_spmv<float, 8, 64, 768>",
             "packed_spmv<float, 8, 128, 768>",
             "packed_spmv<float, 8, 256, 768>",
         ],
@@ -34,10 +30,9 @@ const INSTANCES: [(&str, &str, &[&str], u32); 3] = [
         "packed",
         "sm_90",
         &[
-            "packed_spmv<double, 6, 64, 1024>",
-            "packed_spmv<double, 6, 128, 1024>",
-            "packed_spmv<double, 6, 256, 1024>",
-            "packed_spmv<float, 6, 128, 1024>",
+            "packed_spmv<double, 6, 128, 896>",
+            "packed_spmv<double, 6, 256, 896>",
+            "packed_spmv<float, 6, 128, 896>",
             "packed_spmv_staged<double, 4, 3, 4>",
             "packed_spmv_staged<double, 4, 3, 8>",
             "packed_spmv_staged<double, 4, 4, 4>",
@@ -63,6 +58,57 @@ const INSTANCES: [(&str, &str, &[&str], u32); 3] = [
         &["axpby<double>", "axpby<float>", "copy<ulonglong2>", "read_sum<double>"],
         40,
     ),
+    (
+        "csr",
+        "sm_80",
+        &[
+            "csr_scalar<double>",
+            "csr_scalar_unrolled<double>",
+            "csr_vector<double, 2>",
+            "csr_vector<double, 4>",
+            "csr_vector<double, 8>",
+            "csr_vector<double, 16>",
+            "csr_vector<double, 32>",
+            "csr_tile<double>",
+            "csr_scalar<float>",
+            "csr_scalar_unrolled<float>",
+            "csr_vector<float, 2>",
+            "csr_vector<float, 4>",
+            "csr_vector<float, 8>",
+            "csr_vector<float, 16>",
+            "csr_vector<float, 32>",
+            "csr_tile<float>",
+        ],
+        // csr_tile; its shared memory allows fewer warps than that.
+        64,
+    ),
+    (
+        "csr_balanced",
+        "sm_80",
+        &[
+            "balanced_parts<double>",
+            "balanced_carries<double>",
+            "balanced_parts<float>",
+            "balanced_carries<float>",
+        ],
+        40,
+    ),
+    (
+        "coo",
+        "sm_80",
+        &[
+            "coo_scale<double>",
+            "coo_parts<double>",
+            "coo_carries<double>",
+            "coo_scale<float>",
+            "coo_parts<float>",
+            "coo_carries<float>",
+        ],
+        40,
+    ),
+    ("ell", "sm_80", &["ell<double>", "ell<float>"], 40),
+    ("dia", "sm_80", &["dia<double>", "dia<float>"], 40),
+    ("sellp", "sm_80", &["sellp<double>", "sellp<float>"], 48),
 ];
 
 fn compile_source(source: &str, architecture: &str) -> Result<Compiled, GpuError> {

@@ -14,11 +14,11 @@ use sparsebatch_formats::testing::{
 use sparsebatch_formats::{Batch, BatchCsr, Csr, RaggedCsr, Scalar, UniformBatch};
 use sparsebatch_spmv_gpu::testing::device_or_skip;
 use sparsebatch_spmv_gpu::{
-    DeviceInfo, Executor, GpuError, GpuValue, Loads, PackedOptions, PackedPlan,
+    DeviceInfo, Executor, GpuError, Loads, PackedOptions, PackedPlan, Value,
 };
 
 /// `A x` of all systems, y being NaN before.
-fn product<E: Executor + Clone, T: GpuValue>(
+fn product<E: Executor + Clone, T: Value>(
     executor: &E,
     batch: &Batch<T>,
     options: PackedOptions,
@@ -33,7 +33,7 @@ fn product<E: Executor + Clone, T: GpuValue>(
     executor.download(&y).unwrap()
 }
 
-fn check<E: Executor + Clone, T: GpuValue>(
+fn check<E: Executor + Clone, T: Value>(
     executor: &E,
     batch: &Batch<T>,
     options: PackedOptions,
@@ -146,7 +146,7 @@ fn large_small_and_degenerate_systems_together() {
         check(&Emulator::new(order), &batch, options(1), &x);
     }
     let Some(device) = device_or_skip() else { return };
-    for warps in [2, 4, 8] {
+    for warps in [4, 8] {
         let bulk = |steps, stages| Loads::Bulk { steps, stages };
         for loads in [Loads::Registers { depth: 6 }, bulk(4, 4), bulk(8, 3), bulk(4, 3)] {
             check(&device, &batch, PackedOptions { nrhs: 1, warps, loads: Some(loads) }, &x);

@@ -11,8 +11,16 @@
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Every module and its source.
-const SOURCES: [(&str, &str); 2] =
-    [("packed", include_str!("packed.cu")), ("vector", include_str!("vector.cu"))];
+const SOURCES: [(&str, &str); 8] = [
+    ("packed", include_str!("packed.cu")),
+    ("vector", include_str!("vector.cu")),
+    ("csr", include_str!("csr.cu")),
+    ("csr_balanced", include_str!("csr_balanced.cu")),
+    ("coo", include_str!("coo.cu")),
+    ("ell", include_str!("ell.cu")),
+    ("dia", include_str!("dia.cu")),
+    ("sellp", include_str!("sellp.cu")),
+];
 
 /// The names of all modules.
 pub fn modules() -> impl Iterator<Item = &'static str> {

@@ -47,6 +47,28 @@ __device__ __forceinline__ u64 grid_threads() {
     return u64(gridDim.x) * blockDim.x;
 }
 
+// alpha*sum + beta*y for one row. beta == 0 does not read y.
+template <typename V>
+__device__ __forceinline__ V scaled_row(V alpha, V sum, V beta, const V* y) {
+    return beta == V(0) ? alpha * sum : alpha * sum + beta * *y;
+}
+
+// The inclusive sums over runs of equal keys; keys do not decrease over the lanes. A lane only adds
+// values of its own key, in an order that depends on the keys alone. All 32 lanes must take part.
+template <typename V>
+__device__ __forceinline__ V segmented_scan(i32 key, V value) {
+    const u32 lane = threadIdx.x % WARP_THREADS;
+#pragma unroll
+    for (u32 offset = 1; offset < WARP_THREADS; offset *= 2) {
+        const V other = __shfl_up_sync(ALL_LANES, value, offset);
+        const i32 other_key = __shfl_up_sync(ALL_LANES, key, offset);
+        if (lane >= offset && other_key == key) {
+            value += other;
+        }
+    }
+    return value;
+}
+
 // Bulk copies into shared memory, and the barriers that tell of their arrival (sm_90 and newer).
 // An emulation brings its own.
 #if !defined(SPARSEBATCH_EMU) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

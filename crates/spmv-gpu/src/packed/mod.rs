@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 use sparsebatch_formats::Batch;
 
-use crate::value::GpuValue;
-use crate::{Args, DeviceInfo, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Pod};
+use crate::value::Value;
+use crate::{Args, DeviceInfo, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig};
 use layout::{PADDING, PackedPattern};
 use work::{Launch, Places, Room, SYSTEM_WORDS, Work, block_threads};
 
@@ -23,7 +23,7 @@ use work::{Launch, Places, Room, SYSTEM_WORDS, Work, block_threads};
 pub struct PackedOptions {
     /// Right-hand sides per system.
     pub nrhs: usize,
-    /// Warps per block: 2, 4 or 8.
+    /// Warps per block: 4 or 8.
     pub warps: usize,
     /// How the matrix gets to the threads; by the device when absent.
     pub loads: Option<Loads>,
@@ -84,8 +84,8 @@ impl Loads {
         })
     }
 
-    fn key<T: GpuValue>(self, warps: usize) -> KernelKey {
-        let value = <T as Pod>::NAME;
+    fn key<T: Value>(self, warps: usize) -> KernelKey {
+        let value = T::CPP;
         let expression = match self {
             Self::Registers { depth } => {
                 let resident = resident_threads(depth);
@@ -99,7 +99,7 @@ impl Loads {
     }
 
     /// Shared memory of a warp for what is under way, in bytes.
-    fn staging_bytes<T: GpuValue>(self) -> usize {
+    fn staging_bytes<T: Value>(self) -> usize {
         match self {
             Self::Registers { .. } => 0,
             Self::Bulk { steps, stages } => {
@@ -137,7 +137,7 @@ pub struct PackedExplain {
 }
 
 /// A batch prepared for products `y = alpha A x + beta y`, all systems in one call.
-pub struct PackedPlan<E: Executor, T: GpuValue> {
+pub struct PackedPlan<E: Executor, T: Value> {
     executor: E,
     key: KernelKey,
     options: PackedOptions,
@@ -158,7 +158,7 @@ pub struct PackedPlan<E: Executor, T: GpuValue> {
     explain: PackedExplain,
 }
 
-impl<E: Executor, T: GpuValue> PackedPlan<E, T> {
+impl<E: Executor, T: Value> PackedPlan<E, T> {
     /// Analyses, packs and uploads a batch. Index arrays of a uniform batch, and values that are
     /// shared, are stored once.
     ///
@@ -317,7 +317,11 @@ impl<E: Executor, T: GpuValue> PackedPlan<E, T> {
 
 /// The threads that a multiprocessor has registers for, at the most depth without spills.
 fn resident_threads(depth: usize) -> u32 {
-    if depth > 6 { 768 } else { 1024 }
+    match depth {
+        ..=4 => 1024,
+        5..=6 => 896,
+        _ => 768,
+    }
 }
 
 fn check_options(options: PackedOptions) -> Result<(), GpuError> {
@@ -331,8 +335,8 @@ fn check_options(options: PackedOptions) -> Result<(), GpuError> {
     if options.nrhs == 0 || options.nrhs > u32::MAX as usize {
         return refuse("nrhs", "1 to 4294967295", options.nrhs);
     }
-    if ![2, 4, 8].contains(&options.warps) {
-        return refuse("warps", "2, 4 or 8", options.warps);
+    if ![4, 8].contains(&options.warps) {
+        return refuse("warps", "4 or 8", options.warps);
     }
     Ok(())
 }
@@ -342,10 +346,7 @@ fn check_len(name: &'static str, expected: usize, found: usize) -> Result<(), Gp
 }
 
 /// Packs every pattern: one for a uniform batch.
-fn patterns<T: GpuValue>(
-    room: &Room<'_>,
-    batch: &Batch<T>,
-) -> Result<Vec<PackedPattern>, GpuError> {
+fn patterns<T: Value>(room: &Room<'_>, batch: &Batch<T>) -> Result<Vec<PackedPattern>, GpuError> {
     let count = match batch {
         Batch::Uniform(_) => batch.nitems().min(1),
         Batch::Ragged(_) => batch.nitems(),
@@ -375,7 +376,7 @@ fn gathered(patterns: &[PackedPattern]) -> (Vec<u16>, Vec<u16>, Vec<u32>) {
 }
 
 /// Where the parts of each item lie.
-fn places<T: GpuValue>(
+fn places<T: Value>(
     batch: &Batch<T>,
     patterns: &[PackedPattern],
     uniform: bool,
@@ -403,7 +404,7 @@ fn places<T: GpuValue>(
 }
 
 /// The values of all items in packed order, padding 0.
-fn packed_values<T: GpuValue>(
+fn packed_values<T: Value>(
     batch: &Batch<T>,
     patterns: &[PackedPattern],
     uniform: bool,

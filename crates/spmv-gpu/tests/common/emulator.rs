@@ -57,8 +57,11 @@ impl Emulator {
     }
 }
 
-/// Alignment and guard of a buffer, as `cudaMalloc` aligns.
+/// Alignment of a buffer, as `cudaMalloc` aligns.
 const ALIGNMENT: usize = 256;
+/// Bytes of a guard. A sanitizer watches the edges of an allocation better than a guard does, reads
+/// included.
+const GUARD_BYTES: usize = if option_env!("KERNEL_EMU_SANITIZE").is_some() { 0 } else { ALIGNMENT };
 /// Memory that was not set, and the guards.
 const UNSET: u8 = 0xff;
 const GUARD: u8 = 0xa5;
@@ -73,21 +76,21 @@ pub(crate) struct HostBuffer<T> {
 impl<T: Pod> HostBuffer<T> {
     fn new(len: usize) -> Self {
         let layout = Self::layout(len);
-        // SAFETY: the layout is not empty, it holds two guards.
+        // SAFETY: the layout is not empty.
         let memory = NonNull::new(unsafe { alloc(layout) });
         let memory = memory.unwrap_or_else(|| handle_alloc_error(layout));
         let bytes = len * size_of::<T>();
-        // SAFETY: the memory holds a guard, the values and the rest of the layout.
+        // SAFETY: the memory holds a guard, the values and another guard.
         unsafe {
             memory.write_bytes(GUARD, layout.size());
-            memory.add(ALIGNMENT).write_bytes(UNSET, bytes);
+            memory.add(GUARD_BYTES).write_bytes(UNSET, bytes);
         }
         Self { memory, len, values: PhantomData }
     }
 
     fn address(&self) -> *mut T {
         // SAFETY: the guard is part of the memory.
-        unsafe { self.memory.add(ALIGNMENT).as_ptr().cast() }
+        unsafe { self.memory.add(GUARD_BYTES).as_ptr().cast() }
     }
 
     fn values(&self) -> &[T] {
@@ -104,16 +107,16 @@ impl<T: Pod> HostBuffer<T> {
 
 impl<T> HostBuffer<T> {
     fn layout(len: usize) -> Layout {
-        let bytes = len * size_of::<T>() + 2 * ALIGNMENT;
+        let bytes = (len * size_of::<T>() + 2 * GUARD_BYTES).max(1);
         Layout::from_size_align(bytes, ALIGNMENT).expect("tests use little memory")
     }
 
     fn assert_guards(&self) {
-        let end = Self::layout(self.len).size() - ALIGNMENT;
+        let end = GUARD_BYTES + self.len * size_of::<T>();
         for first in [0, end] {
             // SAFETY: both guards are part of the memory and were written in `new`.
             let guard =
-                unsafe { std::slice::from_raw_parts(self.memory.add(first).as_ptr(), ALIGNMENT) };
+                unsafe { std::slice::from_raw_parts(self.memory.add(first).as_ptr(), GUARD_BYTES) };
             let whole = guard.iter().all(|&byte| byte == GUARD);
             assert!(whole, "a kernel wrote beside a buffer of {} values", self.len);
         }

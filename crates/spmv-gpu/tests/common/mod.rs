@@ -1,3 +1,4 @@
 //! What the tests of this crate share.
 
 pub(crate) mod emulator;
+pub(crate) mod matrices;

@@ -1,0 +1,114 @@
+//! The kernels by name.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::GpuError;
+
+/// A way to multiply one matrix on the device. The kernels' sources say what each asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SingleKernel {
+    /// `csr-scalar`: CSR, a thread per row. For rows of very few entries.
+    CsrScalar,
+    /// `csr-unrolled`: CSR, a thread per row, four entries at a time.
+    CsrUnrolled,
+    /// `csr-vector`: CSR, a fixed number of lanes per row, a warp unless
+    /// [`SingleOptions::lanes`](field@crate::SingleOptions::lanes) says otherwise. For long rows.
+    CsrVector,
+    /// `csr-smart`: as `csr-vector`, with the smallest power of two of lanes, from 2 to 32, that is
+    /// at least the mean row length. For rows of like length.
+    #[default]
+    CsrSmart,
+    /// `csr-tile`: CSR, a warp per row, with the span of x that the row touches in shared memory
+    /// when it is short.
+    CsrTile,
+    /// `csr-balanced`: CSR-I, a warp for each of many equal parts of the entries. For rows of very
+    /// different length.
+    CsrBalanced,
+    /// `coo`: coordinates, segmented reduction over equal parts of the entries.
+    Coo,
+    /// `ell`: ELLPACK, a thread per row. For rows of equal length.
+    Ell,
+    /// `dia`: diagonals, a thread per row. The fill of the diagonals multiplies: NaN or Inf in x
+    /// reaches rows that do not store the column.
+    Dia,
+    /// `hyb`: ELLPACK for the usual part of the rows, coordinates for the rest.
+    Hyb,
+    /// `sell-p`: slices of rows, each padded to its own width, several threads per row.
+    SellP,
+}
+
+impl SingleKernel {
+    /// All kernels.
+    pub const ALL: [Self; 11] = [
+        Self::CsrScalar,
+        Self::CsrUnrolled,
+        Self::CsrVector,
+        Self::CsrSmart,
+        Self::CsrTile,
+        Self::CsrBalanced,
+        Self::Coo,
+        Self::Ell,
+        Self::Dia,
+        Self::Hyb,
+        Self::SellP,
+    ];
+
+    /// The name on command lines and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CsrScalar => "csr-scalar",
+            Self::CsrUnrolled => "csr-unrolled",
+            Self::CsrVector => "csr-vector",
+            Self::CsrSmart => "csr-smart",
+            Self::CsrTile => "csr-tile",
+            Self::CsrBalanced => "csr-balanced",
+            Self::Coo => "coo",
+            Self::Ell => "ell",
+            Self::Dia => "dia",
+            Self::Hyb => "hyb",
+            Self::SellP => "sell-p",
+        }
+    }
+}
+
+impl fmt::Display for SingleKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for SingleKernel {
+    type Err = GpuError;
+
+    fn from_str(text: &str) -> Result<Self, GpuError> {
+        Self::ALL.into_iter().find(|kernel| kernel.name() == text).ok_or_else(|| {
+            let names: Vec<&str> = Self::ALL.iter().map(|kernel| kernel.name()).collect();
+            GpuError::InvalidArgument {
+                name: "kernel",
+                expected: format!("one of {}", names.join(", ")),
+                found: text.to_owned(),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for kernel in SingleKernel::ALL {
+            assert_eq!(kernel.to_string().parse(), Ok(kernel));
+        }
+    }
+
+    #[test]
+    fn unknown_names_are_refused_with_the_known_ones() {
+        let error = "csr".parse::<SingleKernel>().unwrap_err().to_string();
+
+        assert!(error.starts_with("kernel is csr, expected one of csr-scalar, "), "{error}");
+    }
+}

@@ -1,0 +1,61 @@
+//! Matrices in device memory and the launches of their kernels: all the unsafe of products with one
+//! matrix.
+//!
+//! The fields of each type stay together: they are uploaded from one validated pattern, which is
+//! what the launches rely on, and only values can be replaced.
+
+mod coo;
+mod csr;
+mod padded;
+
+pub(super) use coo::DeviceCoo;
+pub(super) use csr::{BalancedKernel, DeviceCsr, RowKernel};
+pub(super) use padded::{DeviceDia, DeviceEll, DeviceSellP};
+
+use crate::{Executor, GpuError, KernelKey, LaunchConfig, Value};
+
+/// As `BLOCK_THREADS` of the kernels.
+const BLOCK_THREADS: u32 = 256;
+const WARP_THREADS: u32 = 32;
+
+/// The vectors and factors of `y = alpha*A*x + beta*y`.
+///
+/// Whoever makes one has checked that `x` has a value for each column, `y` one for each row, and
+/// that they do not overlap.
+pub(super) struct Product<'a, E: Executor, T: Value> {
+    pub(super) executor: &'a E,
+    pub(super) alpha: T,
+    pub(super) x: &'a E::Buffer<T>,
+    pub(super) beta: T,
+    pub(super) y: &'a mut E::Buffer<T>,
+}
+
+/// At least this many threads in blocks of `block`; `None` for no threads at all.
+fn linear(threads: u64, block: u32) -> Option<LaunchConfig> {
+    // At most 2^31 rows of 32 threads in blocks of at least 128.
+    let blocks = u32::try_from(threads.div_ceil(block.into())).expect("rows fit i32");
+    (blocks > 0).then(|| LaunchConfig::linear(blocks, block))
+}
+
+fn instance<T: Value>(module: &'static str, kernel: &str) -> KernelKey {
+    KernelKey::new(module, format!("{kernel}<{}>", T::CPP))
+}
+
+/// What the kernels that cut entries into parts need.
+struct Parts<E: Executor, T: Value> {
+    nparts: u32,
+    head: E::Buffer<T>,
+    tail: E::Buffer<T>,
+}
+
+impl<E: Executor, T: Value> Parts<E, T> {
+    fn new(executor: &E, nparts: u32) -> Result<Self, GpuError> {
+        let len = nparts as usize;
+        Ok(Self { nparts, head: executor.alloc(len)?, tail: executor.alloc(len)? })
+    }
+
+    /// A warp per part.
+    fn config(&self) -> Option<LaunchConfig> {
+        linear(u64::from(self.nparts) * u64::from(WARP_THREADS), BLOCK_THREADS)
+    }
+}

@@ -1,0 +1,151 @@
+//! The formats with padding: ELL, DIA and SELL-P.
+#![expect(unsafe_code, reason = "launches kernels")]
+
+use sparsebatch_formats::{DiaPattern, EllPattern, Pattern, SellPPattern};
+
+use super::{BLOCK_THREADS, Product, instance, linear};
+use crate::{Args, Executor, GpuError, KernelKey, LaunchConfig, Value};
+
+/// A matrix in ELL.
+pub(in crate::single) struct DeviceEll<E: Executor, T: Value> {
+    key: KernelKey,
+    nrows: u32,
+    width: u32,
+    col_idx: E::Buffer<i32>,
+    pub(in crate::single) values: E::Buffer<T>,
+}
+
+impl<E: Executor, T: Value> DeviceEll<E, T> {
+    pub(in crate::single) fn upload(
+        executor: &E,
+        pattern: &EllPattern,
+        values: &[T],
+    ) -> Result<Self, GpuError> {
+        assert_eq!(values.len(), pattern.stored_len());
+        Ok(Self {
+            key: instance::<T>("ell", "ell"),
+            nrows: pattern.nrows() as u32,
+            // Of a matrix without rows a width may be anything.
+            width: if pattern.nrows() == 0 { 0 } else { pattern.width() as u32 },
+            col_idx: executor.upload(pattern.col_idx())?,
+            values: executor.upload(values)?,
+        })
+    }
+
+    pub(in crate::single) fn keys(&self) -> Vec<KernelKey> {
+        vec![self.key.clone()]
+    }
+
+    pub(in crate::single) fn multiply(&self, product: Product<'_, E, T>) -> Result<(), GpuError> {
+        let Some(config) = linear(self.nrows.into(), BLOCK_THREADS) else {
+            return Ok(());
+        };
+        let mut args = Args::new();
+        args.scalar(self.nrows).scalar(self.width).input(&self.col_idx).input(&self.values);
+        args.scalar(product.alpha).input(product.x).scalar(product.beta).output(product.y);
+        // SAFETY: 1. the parameters of ell. 2. The arrays are those of a validated ELL pattern, the
+        // vectors fit it, and there is a thread per row. 3. The arrays were uploaded by the
+        // executor of the plan and `args` borrows them. 4. Only y is written, and it overlaps
+        // nothing else.
+        unsafe { product.executor.launch(&self.key, config, &mut args) }
+    }
+}
+
+/// A matrix in DIA.
+pub(in crate::single) struct DeviceDia<E: Executor, T: Value> {
+    key: KernelKey,
+    nrows: u32,
+    ncols: u32,
+    ndiags: u32,
+    diag_offsets: E::Buffer<i32>,
+    pub(in crate::single) values: E::Buffer<T>,
+}
+
+impl<E: Executor, T: Value> DeviceDia<E, T> {
+    pub(in crate::single) fn upload(
+        executor: &E,
+        pattern: &DiaPattern,
+        values: &[T],
+    ) -> Result<Self, GpuError> {
+        assert_eq!(values.len(), pattern.stored_len());
+        Ok(Self {
+            key: instance::<T>("dia", "dia"),
+            nrows: pattern.nrows() as u32,
+            ncols: pattern.ncols() as u32,
+            ndiags: pattern.diag_offsets().len() as u32,
+            diag_offsets: executor.upload(pattern.diag_offsets())?,
+            values: executor.upload(values)?,
+        })
+    }
+
+    pub(in crate::single) fn keys(&self) -> Vec<KernelKey> {
+        vec![self.key.clone()]
+    }
+
+    pub(in crate::single) fn multiply(&self, product: Product<'_, E, T>) -> Result<(), GpuError> {
+        let Some(config) = linear(self.nrows.into(), BLOCK_THREADS) else {
+            return Ok(());
+        };
+        let mut args = Args::new();
+        args.scalar(self.nrows).scalar(self.ncols).scalar(self.ndiags).input(&self.diag_offsets);
+        args.input(&self.values).scalar(product.alpha).input(product.x).scalar(product.beta);
+        args.output(product.y);
+        // SAFETY: 1. the parameters of dia. 2. The arrays are those of a validated DIA pattern, the
+        // vectors fit it, and there is a thread per row. 3. The arrays were uploaded by the
+        // executor of the plan and `args` borrows them. 4. Only y is written, and it overlaps
+        // nothing else.
+        unsafe { product.executor.launch(&self.key, config, &mut args) }
+    }
+}
+
+/// A matrix in SELL-P.
+pub(in crate::single) struct DeviceSellP<E: Executor, T: Value> {
+    key: KernelKey,
+    nrows: u32,
+    config: Option<LaunchConfig>,
+    slice_ptr: E::Buffer<i32>,
+    row_perm: E::Buffer<i32>,
+    col_idx: E::Buffer<i32>,
+    pub(in crate::single) values: E::Buffer<T>,
+}
+
+impl<E: Executor, T: Value> DeviceSellP<E, T> {
+    pub(in crate::single) fn upload(
+        executor: &E,
+        pattern: &SellPPattern,
+        values: &[T],
+    ) -> Result<Self, GpuError> {
+        assert_eq!(values.len(), pattern.stored_len());
+        let block = [pattern.slice_size() as u32, pattern.threads_per_row() as u32, 1];
+        let shared_bytes = block[0] * block[1] * size_of::<T>() as u32;
+        let grid = [pattern.nslices() as u32, 1, 1];
+        Ok(Self {
+            key: instance::<T>("sellp", "sellp"),
+            nrows: pattern.nrows() as u32,
+            config: (grid[0] > 0).then_some(LaunchConfig { grid, block, shared_bytes }),
+            slice_ptr: executor.upload(pattern.slice_ptr())?,
+            row_perm: executor.upload(pattern.row_perm())?,
+            col_idx: executor.upload(pattern.col_idx())?,
+            values: executor.upload(values)?,
+        })
+    }
+
+    pub(in crate::single) fn keys(&self) -> Vec<KernelKey> {
+        vec![self.key.clone()]
+    }
+
+    pub(in crate::single) fn multiply(&self, product: Product<'_, E, T>) -> Result<(), GpuError> {
+        let Some(config) = self.config else {
+            return Ok(());
+        };
+        let mut args = Args::new();
+        args.scalar(self.nrows).input(&self.slice_ptr).input(&self.row_perm).input(&self.col_idx);
+        args.input(&self.values).scalar(product.alpha).input(product.x).scalar(product.beta);
+        args.output(product.y);
+        // SAFETY: 1. the parameters of sellp. 2. The arrays are those of a validated SELL-P
+        // pattern, the vectors fit it, and the launch has a block per slice, a thread per row and
+        // slot and a value of shared memory per thread. 3. The arrays were uploaded by the executor
+        // of the plan and `args` borrows them. 4. Only y is written, and it overlaps nothing else.
+        unsafe { product.executor.launch(&self.key, config, &mut args) }
+    }
+}

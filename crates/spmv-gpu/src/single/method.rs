@@ -1,0 +1,204 @@
+//! A matrix on the device together with the kernels that multiply it.
+
+use sparsebatch_formats::convert::{FromCsr, SlotMap};
+use sparsebatch_formats::{
+    CooPattern, CsrPattern, DiaPattern, EllPattern, HybPattern, Pattern, SellPPattern, View,
+};
+
+use super::launch::{
+    BalancedKernel, DeviceCoo, DeviceCsr, DeviceDia, DeviceEll, DeviceSellP, Product, RowKernel,
+};
+use super::{BalancedRows, SingleKernel, SingleOptions};
+use crate::{Executor, GpuError, KernelBuffer, KernelKey, Value};
+
+/// The format and kernel of a plan.
+pub(super) enum Method<E: Executor, T: Value> {
+    Rows(DeviceCsr<E, T>, RowKernel),
+    Balanced(DeviceCsr<E, T>, BalancedKernel<E, T>),
+    Coo(DeviceCoo<E, T>),
+    Ell(DeviceEll<E, T>),
+    Dia(DeviceDia<E, T>),
+    Hyb(DeviceEll<E, T>, DeviceCoo<E, T>),
+    SellP(DeviceSellP<E, T>),
+}
+
+/// A method and what its plan keeps and reports.
+pub(super) struct Built<E: Executor, T: Value> {
+    pub(super) method: Method<E, T>,
+    /// The slot of each CSR entry, and the number of slots.
+    pub(super) map: SlotMap,
+    pub(super) stored_len: usize,
+    pub(super) index_bytes: usize,
+    pub(super) parts: u32,
+    pub(super) lanes: u32,
+}
+
+/// A pattern in another format and the matrix's values in its slots.
+fn convert<P: FromCsr, T: Value>(
+    matrix: View<'_, CsrPattern, T>,
+    options: &P::Options,
+) -> Result<(P, Vec<T>, SlotMap), GpuError> {
+    let (pattern, map) = P::from_csr(matrix.pattern(), options)?;
+    let values = in_slots(&map, pattern.stored_len(), matrix.values());
+    Ok((pattern, values, map))
+}
+
+/// Values in CSR order brought to their slots; other slots hold 0.
+pub(super) fn in_slots<T: Value>(map: &SlotMap, stored_len: usize, values: &[T]) -> Vec<T> {
+    let mut slots = vec![T::ZERO; stored_len];
+    map.scatter(values, 1, &mut slots);
+    slots
+}
+
+impl<E: Executor, T: Value> Built<E, T> {
+    /// Converts and uploads. `rows` is for `csr-balanced` and has been checked.
+    pub(super) fn new(
+        executor: &E,
+        matrix: View<'_, CsrPattern, T>,
+        options: &SingleOptions,
+        rows: Option<&BalancedRows>,
+    ) -> Result<Self, GpuError> {
+        match options.kernel {
+            SingleKernel::Coo => Self::coo(executor, matrix, options),
+            SingleKernel::Ell => {
+                let (pattern, values, map) = convert::<EllPattern, T>(matrix, &options.ell())?;
+                let method = Method::Ell(DeviceEll::upload(executor, &pattern, &values)?);
+                Ok(Self::of(&pattern, method, map))
+            }
+            SingleKernel::Dia => {
+                let (pattern, values, map) = convert::<DiaPattern, T>(matrix, &options.dia())?;
+                let method = Method::Dia(DeviceDia::upload(executor, &pattern, &values)?);
+                Ok(Self::of(&pattern, method, map))
+            }
+            SingleKernel::Hyb => Self::hyb(executor, matrix, options),
+            SingleKernel::SellP => {
+                let sellp = options.sellp()?;
+                let (pattern, values, map) = convert::<SellPPattern, T>(matrix, &sellp)?;
+                let method = Method::SellP(DeviceSellP::upload(executor, &pattern, &values)?);
+                Ok(Self::of(&pattern, method, map))
+            }
+            _ => Self::csr(executor, matrix, options, rows),
+        }
+    }
+
+    fn of<P: Pattern>(pattern: &P, method: Method<E, T>, map: SlotMap) -> Self {
+        Self {
+            method,
+            map,
+            stored_len: pattern.stored_len(),
+            index_bytes: pattern.index_bytes(),
+            parts: 0,
+            lanes: 0,
+        }
+    }
+
+    fn csr(
+        executor: &E,
+        matrix: View<'_, CsrPattern, T>,
+        options: &SingleOptions,
+        rows: Option<&BalancedRows>,
+    ) -> Result<Self, GpuError> {
+        let pattern = matrix.pattern();
+        let (kernel, lanes) = match options.kernel {
+            SingleKernel::CsrScalar => (Some(RowKernel::scalar::<T>()), 1),
+            SingleKernel::CsrUnrolled => (Some(RowKernel::unrolled::<T>()), 1),
+            SingleKernel::CsrTile => (Some(RowKernel::tile::<T>()), 32),
+            SingleKernel::CsrBalanced => (None, 32),
+            _ => {
+                let lanes = options.lanes(pattern)?;
+                (Some(RowKernel::vector::<T>(lanes)), lanes)
+            }
+        };
+        let csr = DeviceCsr::upload(executor, pattern, matrix.values())?;
+        let mut index_bytes = 4 * (pattern.row_ptr().len() + pattern.nnz());
+        let (method, parts) = match kernel {
+            Some(kernel) => (Method::Rows(csr, kernel), 0),
+            None => {
+                let rows = rows.expect("the plan makes them for csr-balanced");
+                index_bytes += 4 * rows.start_rows().len();
+                let kernel = BalancedKernel::upload(executor, rows)?;
+                (Method::Balanced(csr, kernel), rows.nparts() as u32)
+            }
+        };
+        let (map, stored_len) = (SlotMap::Identity, pattern.nnz());
+        Ok(Self { method, map, stored_len, index_bytes, parts, lanes })
+    }
+
+    fn coo(
+        executor: &E,
+        matrix: View<'_, CsrPattern, T>,
+        options: &SingleOptions,
+    ) -> Result<Self, GpuError> {
+        let (pattern, map) = CooPattern::from_csr(matrix.pattern(), &Default::default())?;
+        let values = in_slots(&map, pattern.stored_len(), matrix.values());
+        let parts = options.parts(pattern.nnz(), executor.info())?;
+        let coo = DeviceCoo::upload(executor, &pattern, &values, parts)?;
+        Ok(Self { parts, ..Self::of(&pattern, Method::Coo(coo), map) })
+    }
+
+    fn hyb(
+        executor: &E,
+        matrix: View<'_, CsrPattern, T>,
+        options: &SingleOptions,
+    ) -> Result<Self, GpuError> {
+        let (pattern, values, map) = convert::<HybPattern, T>(matrix, &options.hyb())?;
+        let (ell, coo) = (pattern.ell(), pattern.coo());
+        let (ell_values, coo_values) = values.split_at(ell.stored_len());
+        let parts = options.parts(coo.nnz(), executor.info())?;
+        let method = Method::Hyb(
+            DeviceEll::upload(executor, ell, ell_values)?,
+            DeviceCoo::upload(executor, coo, coo_values, parts)?,
+        );
+        Ok(Self { parts, ..Self::of(&pattern, method, map) })
+    }
+}
+
+impl<E: Executor, T: Value> Method<E, T> {
+    /// The kernels that a product may launch.
+    pub(super) fn keys(&self) -> Vec<KernelKey> {
+        match self {
+            Self::Rows(_, kernel) => kernel.keys(),
+            Self::Balanced(_, kernel) => kernel.keys(),
+            Self::Coo(coo) => coo.keys(),
+            Self::Ell(ell) => ell.keys(),
+            Self::Dia(dia) => dia.keys(),
+            Self::Hyb(ell, coo) if coo.nparts() == 0 => ell.keys(),
+            // The ELL part has scaled y.
+            Self::Hyb(ell, coo) => [ell.keys(), coo.keys()[1..].to_vec()].concat(),
+            Self::SellP(sellp) => sellp.keys(),
+        }
+    }
+
+    pub(super) fn multiply(&mut self, product: Product<'_, E, T>) -> Result<(), GpuError> {
+        match self {
+            Self::Rows(csr, kernel) => kernel.multiply(csr, product),
+            Self::Balanced(csr, kernel) => kernel.multiply(csr, product),
+            Self::Coo(coo) => coo.multiply(product),
+            Self::Ell(ell) => ell.multiply(product),
+            Self::Dia(dia) => dia.multiply(product),
+            Self::Hyb(ell, coo) => {
+                let Product { executor, alpha, x, beta, y } = product;
+                ell.multiply(Product { executor, alpha, x, beta, y: &mut *y })?;
+                coo.add(Product { executor, alpha, x, beta: T::ONE, y })
+            }
+            Self::SellP(sellp) => sellp.multiply(product),
+        }
+    }
+
+    /// Replaces the values; `slots` has one for each slot.
+    pub(super) fn set_values(&mut self, executor: &E, slots: &[T]) -> Result<(), GpuError> {
+        let values = match self {
+            Self::Rows(csr, _) | Self::Balanced(csr, _) => &mut csr.values,
+            Self::Coo(coo) => &mut coo.values,
+            Self::Ell(ell) => &mut ell.values,
+            Self::Dia(dia) => &mut dia.values,
+            Self::SellP(sellp) => &mut sellp.values,
+            Self::Hyb(ell, coo) => {
+                let (ell_slots, coo_slots) = slots.split_at(ell.values.len());
+                executor.copy_from_host(ell_slots, &mut ell.values)?;
+                return executor.copy_from_host(coo_slots, &mut coo.values);
+            }
+        };
+        executor.copy_from_host(slots, values)
+    }
+}
