@@ -52,10 +52,10 @@ fn build() -> Result<(), String> {
 
     // In one archive: the linker takes the runtime because Rust calls it, and the modules because
     // the runtime calls each by name.
-    let mut kernels = compiler()?;
+    let mut kernels = compiler(true)?;
     kernels.include("include").flag(CHECKS).flag("-fno-sanitize-recover=undefined");
     kernels.files(modules.iter().map(|m| &m.generated)).file(&registry);
-    let mut runtime = compiler()?;
+    let mut runtime = compiler(false)?;
     runtime.warnings(true).extra_warnings(true);
     runtime.files(
         ["engine", "fiber", "shared", "copies", "checks", "registry"]
@@ -66,7 +66,7 @@ fn build() -> Result<(), String> {
 }
 
 /// The options that runtime and kernels share.
-fn compiler() -> Result<cc::Build, String> {
+fn compiler(for_kernels: bool) -> Result<cc::Build, String> {
     let mut build = cc::Build::new();
     build.cpp(true).std("c++17").opt_level(1).debug(true).warnings(false);
     // Kernels look at the same bytes of shared memory through several types. A contraction to FMA
@@ -81,7 +81,11 @@ fn compiler() -> Result<cc::Build, String> {
             println!("cargo:rustc-link-search=native={}", library_folder(&build, "libasan.so")?);
         }
         Ok("thread") => {
-            build.flag("-fsanitize=thread");
+            // The scheduler shares its own memory between fibers as one thread does.
+            build.define("EMU_TSAN", "1");
+            if for_kernels {
+                build.flag("-fsanitize=thread");
+            }
             println!("cargo:rustc-link-lib=dylib=tsan");
             println!("cargo:rustc-link-search=native={}", library_folder(&build, "libtsan.so")?);
         }

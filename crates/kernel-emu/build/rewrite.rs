@@ -6,7 +6,8 @@
 
 /// Returns the rewritten source, or `line: reason` for a declaration that is not understood.
 pub(crate) fn rewrite(source: &str) -> Result<String, String> {
-    let mut scanner = Scanner { rest: source, out: String::new(), statement: 0 };
+    let mut scanner =
+        Scanner { rest: source, out: String::new(), statement: 0, braces: Vec::new() };
     while !scanner.rest.is_empty() {
         if let Err(reason) = scanner.step() {
             let read = &source[..source.len() - scanner.rest.len()];
@@ -21,6 +22,8 @@ struct Scanner<'a> {
     out: String,
     /// Where in `out` the statement that is being read begins.
     statement: usize,
+    /// The open braces; true for those of functions and types, false for those of namespaces.
+    braces: Vec<bool>,
 }
 
 impl Scanner<'_> {
@@ -30,8 +33,8 @@ impl Scanner<'_> {
         let first = rest.chars().next().unwrap_or('\0');
         if rest.starts_with("//") {
             self.copy_separate(rest.find('\n').unwrap_or(rest.len()));
-        } else if rest.starts_with("/*") {
-            self.copy_separate(rest[2..].find("*/").map_or(rest.len(), |end| end + 4));
+        } else if let Some(comment) = rest.strip_prefix("/*") {
+            self.copy_separate(comment.find("*/").map_or(rest.len(), |end| end + 4));
         } else if first == '#' && self.at_line_start() {
             let length = directive_length(rest);
             if rest[..length].contains("__shared__") {
@@ -40,7 +43,17 @@ impl Scanner<'_> {
             self.copy_separate(length);
         } else if first == '"' || first == '\'' && !self.after_word() {
             self.copy(literal_length(rest, first));
-        } else if matches!(first, ';' | '{' | '}') {
+        } else if first == '{' {
+            let before = self.out[self.statement..].trim();
+            let namespace = before.starts_with("namespace")
+                || before.starts_with("inline namespace")
+                || before == "extern \"C\"";
+            self.braces.push(!namespace);
+            self.copy_separate(1);
+        } else if first == '}' {
+            self.braces.pop();
+            self.copy_separate(1);
+        } else if first == ';' {
             self.copy_separate(1);
         } else if is_word(first) {
             let length = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
@@ -78,6 +91,9 @@ impl Scanner<'_> {
 
     /// Rewrites from the start of the statement to its semicolon; `rest` is after `__shared__`.
     fn declaration(&mut self) -> Result<(), String> {
+        if !self.braces.contains(&true) {
+            return Err("__shared__ outside of a function: declare it in the kernel".to_owned());
+        }
         let end = self.rest.find(';').ok_or("no ; after __shared__")?;
         let (after, rest) = self.rest.split_at(end);
         let before = self.out.split_off(self.statement);
@@ -142,7 +158,7 @@ impl Declaration {
         let first = pieces.next().unwrap_or_default();
         let (head, name, dims) = split_declarator(&first)?;
         let base = head.trim_end_matches(|c: char| c == '*' || c.is_whitespace());
-        let stars = head[base.len()..].to_owned();
+        let stars = head[base.len()..].trim().to_owned();
         if base.trim().is_empty() {
             return Err(format!("no type in the declaration of shared memory `{}`", text.trim()));
         }
@@ -161,8 +177,7 @@ impl Declaration {
             let unsized_array = dims.chars().filter(|c| !c.is_whitespace()).eq("[]".chars());
             match (is_extern, unsized_array) {
                 (true, true) => out.push(format!(
-                    "static thread_local {base}{stars}* const {name} = \
-                     ::emu::dynamic_shared<{base}{stars}>();"
+                    "{base}{stars}* const {name} = ::emu::dynamic_shared<{base}{stars}>();"
                 )),
                 (true, false) => {
                     return Err(format!("extern __shared__ {name} is not an array without size"));

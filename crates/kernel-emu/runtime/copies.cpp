@@ -1,6 +1,7 @@
 // Asynchronous copies: queued when issued, performed when waited for.
 
 #include "engine.h"
+#include "races.h"
 
 #include <cstring>
 
@@ -77,6 +78,8 @@ bool complete_phase(void* at, Barrier& b, Site site) {
     b.pending = b.count;
     b.expected_bytes = 0;
     b.store(at);
+    // The copied bytes are there for all that wait for this phase.
+    release(at);
     engine->progress();
     return true;
 }
@@ -86,10 +89,12 @@ bool complete_phase(void* at, Barrier& b, Site site) {
 void copy_async(void* shared, const void* global, u32 bytes, u32 source_bytes, Site site) {
     const Copy copy{shared, global, bytes, source_bytes, nullptr, site};
     engine->check_copy(copy, bytes);
+    const Unseen unseen;
     engine->thread().copies.push_back(copy);
 }
 
 void copy_commit() {
+    const Unseen unseen;
     Thread& t = engine->thread();
     t.group_ends.push_back(t.copies.size());
 }
@@ -100,6 +105,7 @@ void copy_wait(u32 groups_left_pending) {
     const size_t groups = t.group_ends.size() - groups_left_pending;
     const size_t end = t.group_ends[groups - 1];
     for (size_t k = 0; k < end; k++) perform(t.copies[k]);
+    const Unseen unseen;
     t.copies.erase(t.copies.begin(), t.copies.begin() + static_cast<std::ptrdiff_t>(end));
     t.group_ends.erase(t.group_ends.begin(),
                        t.group_ends.begin() + static_cast<std::ptrdiff_t>(groups));
@@ -117,6 +123,7 @@ void mbarrier_init(void* mbarrier, u32 count, Site site) {
 void mbarrier_arrive(void* mbarrier, u32 expected_bytes, Site site) {
     maybe_preempt();
     Barrier b = Barrier::load(mbarrier, site);
+    release(mbarrier);
     if (b.pending == 0 && !complete_phase(mbarrier, b, site)) {
         fail(site, "more arrivals than the %u of the mbarrier's phase", b.count);
     }
@@ -133,8 +140,9 @@ void mbarrier_arrive(void* mbarrier, u32 expected_bytes, Site site) {
 
 bool mbarrier_phase_done(void* mbarrier, u32 parity, Site site) {
     Barrier b = Barrier::load(mbarrier, site);
-    if (b.phase != (parity & 1)) return true;
-    return complete_phase(mbarrier, b, site);
+    const bool done = b.phase != (parity & 1) || complete_phase(mbarrier, b, site);
+    if (done) acquire(mbarrier);
+    return done;
 }
 
 void mbarrier_wait(void* mbarrier, u32 parity, Site site) {
@@ -146,6 +154,7 @@ void bulk_copy(void* shared, const void* global, u32 bytes, void* mbarrier, Site
     Barrier::load(mbarrier, site);
     const Copy copy{shared, global, bytes, bytes, mbarrier, site};
     engine->check_copy(copy, 16);
+    const Unseen unseen;
     engine->bulk_copies().push_back(copy);
 }
 

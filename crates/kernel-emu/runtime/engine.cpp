@@ -1,18 +1,11 @@
 #include "engine.h"
 
+#include "races.h"
+
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
-
-#ifdef EMU_TSAN
-#include <sanitizer/tsan_interface.h>
-#define EMU_RELEASE(address) __tsan_release(address)
-#define EMU_ACQUIRE(address) __tsan_acquire(address)
-#else
-#define EMU_RELEASE(address) (void)(address)
-#define EMU_ACQUIRE(address) (void)(address)
-#endif
 
 namespace emu {
 
@@ -127,11 +120,11 @@ void Engine::run_block(Index3 block) {
         make_ready(threads_[id]);
     }
     rewind();
-    EMU_RELEASE(this);
+    release(this);
     resume(pick(true));
     // Back here: every thread has exited, one has failed, or none can go on.
     current_ = nullptr;
-    EMU_ACQUIRE(this);
+    acquire(&main_);
     if (!error_.empty()) return;
     if (exited_ != count_) {
         report_deadlock();
@@ -145,9 +138,8 @@ void Engine::run_block(Index3 block) {
 void Engine::thread_main() {
     fiber_started(engine->main_);
     for (;;) {
-        EMU_ACQUIRE(engine);
+        acquire(engine);
         engine->kernel_->entry(engine->arguments_);
-        EMU_RELEASE(engine);
         engine->leave();
     }
 }
@@ -215,6 +207,7 @@ void Engine::resume(Thread* next) {
     ticks_++;
     Thread* from = current_;
     if (next == from) return;
+    if (from != nullptr) release(&main_);
     current_ = next;
     if (next != nullptr) {
         thread_index = next->index;
@@ -264,10 +257,12 @@ int Engine::meet_block(BarrierOp op, int predicate, Site site) {
     barrier_votes_ += predicate != 0;
     t.state = State::at_block;
     t.site = site;
-    EMU_RELEASE(&at_block_);
+    // Two addresses: a thread that is late to leave this barrier learns nothing from the next one.
+    char* const meeting_point = &barrier_parity_[barriers_ % 2];
+    release(meeting_point);
     if (++at_block_ == count_) release_block();
     give_way(true);
-    EMU_ACQUIRE(&at_block_);
+    acquire(meeting_point);
     // Nobody can complete the next barrier before this thread has read the result of this one.
     return barrier_result_;
 }
@@ -281,6 +276,7 @@ void Engine::release_block() {
     case BarrierOp::all: barrier_result_ = votes == count_; break;
     }
     at_block_ = 0;
+    barriers_++;
     progress();
     for (u32 id = 0; id < count_; id++) make_ready(threads_[id]);
     rewind();
@@ -318,14 +314,14 @@ u64 Engine::meet_warp(u32 mask, WarpOp op, u64 value, u32 source, Site site) {
     t.mask = mask;
     t.value = value;
     t.source = source;
-    EMU_RELEASE(&w);
+    release(&t.value);
     if (m.arrived == mask) {
         complete(w, m);
         m = w.meeting[--w.meetings];
         progress();
     }
     give_way(false);
-    EMU_ACQUIRE(&w);
+    acquire(&t.result);
     return t.result;
 }
 
@@ -340,6 +336,8 @@ void Engine::complete(Warp& w, const Meeting& m) {
         each([&](Thread& t) { all = join(all, t.value); });
         each([&](Thread& t) { t.result = all; });
     };
+    each([&](Thread& t) { acquire(&t.value); });
+    each([&](Thread& t) { release(&t.result); });
     const u64 first = lanes[lowest(m.mask)].value;
     const auto as_signed = [](u64 v) { return static_cast<int>(static_cast<u32>(v)); };
     switch (m.op) {
@@ -400,7 +398,11 @@ void Engine::complete(Warp& w, const Meeting& m) {
 // ---- errors ---------------------------------------------------------------------------------
 
 void* Engine::static_shared(const void* tag, size_t bytes, size_t alignment) {
-    void* at = shared_->object(tag, bytes, alignment);
+    void* at = nullptr;
+    {
+        const Unseen unseen;
+        at = shared_->object(tag, bytes, alignment);
+    }
     if (at == nullptr) {
         stop(Site{}, ("the block needs more than " + std::to_string(max_shared_bytes) +
                       " bytes of shared memory: " + std::to_string(shared_->used_bytes()) + " and " +
@@ -435,7 +437,9 @@ std::string Engine::where(const Thread& t) const {
 }
 
 void Engine::report(const Thread* t, Site site, const std::string& text) {
-    error_ = std::string("kernel ") + kernel_->expression + ", block " + format_index(block_index);
+    std::string name = kernel_->expression;
+    if (name.front() == '(' && name.back() == ')') name = name.substr(1, name.size() - 2);
+    error_ = "kernel " + name + ", block " + format_index(block_index);
     if (t != nullptr) error_ += ", " + where(*t);
     if (site.file != nullptr) error_ += ", " + format_site(site);
     error_ += ": " + text;
@@ -492,6 +496,12 @@ int block_meet(BarrierOp op, int predicate, Site site) {
 }
 void pause(Site site) { engine->pause(site); }
 void maybe_preempt() { engine->maybe_preempt(); }
+void fence() {
+    engine->maybe_preempt();
+    // Stricter readers of the memory model would ask for an atomic between two fences.
+    acquire(&engine);
+    release(&engine);
+}
 u64 ticks() { return engine->ticks(); }
 u32 live_lanes() { return engine->live_lanes(); }
 void* dynamic_shared_base() { return SharedMemory::of_this_thread().dynamic_base(); }

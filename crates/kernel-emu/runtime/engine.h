@@ -117,6 +117,8 @@ class Engine {
     Site barrier_site_{};
     BarrierOp barrier_op_ = BarrierOp::sync;
     u32 barrier_votes_ = 0;
+    u64 barriers_ = 0;
+    char barrier_parity_[2] = {};
     int barrier_result_ = 0;
     u64 ticks_ = 0, idle_ = 0;
     u32 calls_ = 0;

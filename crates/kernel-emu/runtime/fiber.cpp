@@ -45,11 +45,6 @@ namespace {
 
 constexpr size_t page_bytes = 4096;
 
-#ifdef EMU_UCONTEXT
-void (*first_entry)() = nullptr; // all fibers share one entry
-void call_entry() { first_entry(); }
-#endif
-
 } // namespace
 
 void Fiber::prepare(void (*entry)()) {
@@ -63,12 +58,11 @@ void Fiber::prepare(void (*entry)()) {
     sanitizer = __tsan_create_fiber(0);
 #endif
 #ifdef EMU_UCONTEXT
-    first_entry = entry;
     getcontext(&context);
     context.uc_stack.ss_sp = stack;
     context.uc_stack.ss_size = stack_bytes;
     context.uc_link = nullptr;
-    makecontext(&context, call_entry, 0);
+    makecontext(&context, entry, 0);
 #else
     // From the top: a null return address for `entry`, the address of `entry`, six registers.
     // `entry` starts as after a call: its stack pointer is 8 below a multiple of 16.

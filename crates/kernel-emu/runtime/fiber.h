@@ -10,13 +10,8 @@
 #define EMU_ASAN 1
 #endif
 #endif
-#if defined(__SANITIZE_THREAD__)
-#define EMU_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define EMU_TSAN 1
-#endif
-#endif
+// EMU_TSAN is defined by the build when the kernels, not the runtime, are compiled with
+// ThreadSanitizer.
 
 #if !defined(__x86_64__) || defined(EMU_FORCE_UCONTEXT)
 #define EMU_UCONTEXT 1

@@ -10,8 +10,7 @@ namespace emu {
 // 227 KiB: what one block may have on sm_90.
 constexpr size_t max_shared_bytes = 232448;
 
-// One per operating-system thread, at a fixed address for the thread's life: the kernels keep
-// the address of dynamic shared memory in thread-local pointers.
+// One per operating-system thread.
 class SharedMemory {
   public:
     static SharedMemory& of_this_thread();

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 
 /// The arguments of one launch: references to values of the kernel's parameter types.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Args<'a> {
     pointers: Vec<*mut c_void>,
     bytes: Vec<usize>,
@@ -21,7 +21,7 @@ impl<'a> Args<'a> {
 
     /// Appends an argument: a number, a raw pointer to an array, or a `#[repr(C)]` struct.
     #[must_use]
-    pub fn add<T: Copy>(mut self, value: &'a T) -> Self {
+    pub fn arg<T: Copy>(mut self, value: &'a T) -> Self {
         self.pointers.push(std::ptr::from_ref(value).cast_mut().cast());
         self.bytes.push(size_of::<T>());
         self

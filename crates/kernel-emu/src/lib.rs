@@ -13,7 +13,7 @@
 //! for order in Order::ALL {
 //!     let mut y = [10.0, 20.0, 30.0];
 //!     let (x_at, y_at) = (x.as_ptr(), y.as_mut_ptr());
-//!     let args = Args::new().add(&n).add(&alpha).add(&x_at).add(&y_at);
+//!     let args = Args::new().arg(&n).arg(&alpha).arg(&x_at).arg(&y_at);
 //!     // SAFETY: demo_axpy<double> takes (u64 n, double alpha, const double* x, double* y), and both
 //!     // arrays have n elements.
 //!     unsafe { args.launch("demo_axpy<double>", [1, 1, 1], [32, 1, 1], 0, order) }.unwrap();

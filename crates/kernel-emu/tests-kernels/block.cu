@@ -135,7 +135,7 @@ __global__ void demo_atomics(int* i, u32* u, u64* w, float* f, double* d) {
     atomicAdd(f, 0.5f);
     atomicAdd(d, 0.25);
     // A lock-free maximum from compare-and-swap.
-    u64 old = w[2];
+    u64 old = atomicAdd(w + 2, 0);
     while (old < t) {
         const u64 seen = atomicCAS(w + 2, old, t);
         if (seen == old) break;
@@ -146,6 +146,7 @@ __global__ void demo_atomics(int* i, u32* u, u64* w, float* f, double* d) {
 // A lock that a thread holds while others spin.
 __global__ void demo_lock(u32* lock, u32* counter) {
     while (atomicCAS(lock, 0u, 1u) != 0) __nanosleep(20);
+    __threadfence();
     const u32 now = *counter;
     __threadfence();
     *counter = now + 1;

@@ -83,8 +83,8 @@ __global__ void faulty_array_bounds(u32 index, double* y) {
 }
 
 __global__ void faulty_misaligned(const double* x, double* y) {
-    const double2 v = *reinterpret_cast<const double2*>(x + threadIdx.x);
-    y[threadIdx.x] = v.x + v.y;
+    const double2* pair = reinterpret_cast<const double2*>(x + threadIdx.x);
+    y[threadIdx.x] = pair->x + pair->y;
 }
 
 __global__ void faulty_division(u32 n, u32* y) { y[0] = 7 / n; }
@@ -114,4 +114,31 @@ __global__ void faulty_no_atomic(u32* counter) {
     const u32 now = *counter;
     __threadfence();
     *counter = now + 1;
+}
+
+// The barrier at the end of the loop is missing: a fast thread overwrites what a slow one reads.
+__global__ void faulty_reused_tile(u32 rounds, const double* x, double* y) {
+    __shared__ double tile[64];
+    const u32 t = threadIdx.x;
+    double sum = 0;
+    for (u32 k = 0; k < rounds; k++) {
+        tile[t] = x[t] + k;
+        __syncthreads();
+        sum += tile[63 - t];
+    }
+    y[t] = sum;
+}
+
+__global__ void faulty_shift(u32 n, u32* y) { y[0] = 1u << n; }
+
+__global__ void faulty_copy_to_global(const double* x, double* y) {
+    cp_async_16(y, x);
+    cp_async_wait_all();
+}
+
+// Static and dynamic shared memory fit alone, not together.
+__global__ void faulty_too_much_shared(double* y) {
+    __shared__ double values[20000];
+    values[threadIdx.x] = 1;
+    y[threadIdx.x] = values[threadIdx.x];
 }

@@ -137,7 +137,7 @@ fn structs_travel_by_value_and_indices_have_three_axes() {
     for order in Order::ALL {
         let mut out = vec![f64::NAN; 12 * 30];
         let out_at = out.as_mut_ptr();
-        let args = Args::new().add(&plan).add(&out_at);
+        let args = Args::new().arg(&plan).arg(&out_at);
         // SAFETY: `Plan` has the C++ layout; out has one element per thread.
         unsafe { args.launch("demo_by_value", [2, 3, 2], [5, 3, 2], 0, order) }.unwrap();
         for (k, value) in out.iter().enumerate() {

@@ -66,6 +66,9 @@ void pause(Site site);
 // In random order, sometimes lets other threads run; else nothing.
 void maybe_preempt();
 
+// A memory fence: matters to ThreadSanitizer, and may let other threads run.
+void fence();
+
 // Counts the switches between threads; stands for a clock.
 u64 ticks();
 

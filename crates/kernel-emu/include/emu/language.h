@@ -17,6 +17,10 @@
 #define __restrict__ __restrict
 #endif
 
+#ifndef __clang__
+#define __builtin_assume(condition) ((void)0)
+#endif
+
 #define threadIdx (::emu::thread_index)
 #define blockIdx (::emu::block_index)
 #define blockDim (::emu::block_dim)

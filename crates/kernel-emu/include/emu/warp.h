@@ -119,9 +119,9 @@ EMU_REDUCE(__reduce_xor_sync, unsigned, bit_xor)
 #undef EMU_REDUCE
 
 // Memory is always coherent here: a fence is only a point where other threads may run.
-inline void __threadfence() { emu::maybe_preempt(); }
-inline void __threadfence_block() { emu::maybe_preempt(); }
-inline void __threadfence_system() { emu::maybe_preempt(); }
+inline void __threadfence() { emu::fence(); }
+inline void __threadfence_block() { emu::fence(); }
+inline void __threadfence_system() { emu::fence(); }
 inline void __nanosleep(unsigned, EMU_SITE) { emu::pause(EMU_HERE); }
 inline long long clock64() { return static_cast<long long>(emu::ticks()); }
 inline int clock() { return static_cast<int>(emu::ticks()); }

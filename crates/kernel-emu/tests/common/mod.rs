@@ -4,7 +4,7 @@
 macro_rules! run {
     ($expression:expr, $grid:expr, $block:expr, $shared:expr, $order:expr; $($value:expr),* $(,)?) => {
         kernel_emu::Args::new()
-            $(.add(&$value))*
+            $(.arg(&$value))*
             .launch($expression, [$grid, 1, 1], [$block, 1, 1], $shared, $order)
     };
 }

@@ -1,0 +1,86 @@
+//! Faults that a sanitizer reports. It ends the process, so each runs in a child process.
+//!
+//! These tests do their work under `scripts/emu-asan.sh`; elsewhere they say that they are skipped.
+
+mod common;
+
+use common::run;
+use kernel_emu::Order;
+use std::process::Command;
+
+/// The sanitizer that the kernels were compiled with.
+const SANITIZER: Option<&str> = option_env!("KERNEL_EMU_SANITIZE");
+
+/// Tells the child process which fault to commit.
+const FAULT: &str = "KERNEL_EMU_FAULT";
+
+/// Runs this test program again, for one fault alone; returns what it wrote to its error stream.
+fn report_of(fault: &str) -> String {
+    let program = std::env::current_exe().expect("a test program has a path");
+    let output = Command::new(program)
+        .args(["--exact", "commit_the_fault", "--nocapture"])
+        .env(FAULT, fault)
+        .output()
+        .expect("the test program runs again");
+    assert!(!output.status.success(), "{fault}: the sanitizer has not seen the fault");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn commit_the_fault() {
+    let Ok(fault) = std::env::var(FAULT) else { return };
+    let order = Order::Forward;
+    let x = vec![1.0f64; 64];
+    let mut y = vec![0.0f64; 64];
+    let mut counter = 0u32;
+    // SAFETY: none; the sanitizer is there to stop these launches.
+    let result = unsafe {
+        match fault.as_str() {
+            "dynamic" => run!("faulty_dynamic_bounds", 1, 1, 32, order; 4u32),
+            "static" => run!("faulty_static_bounds", 1, 1, 32, order; 6u32),
+            "global" => run!("faulty_global_bounds", 1, 1, 0, order; 64u32, y.as_mut_ptr()),
+            "barrier" => {
+                run!("faulty_missing_barrier", 1, 64, 0, order; x.as_ptr(), y.as_mut_ptr())
+            }
+            "syncwarp" => {
+                run!("faulty_missing_syncwarp", 1, 32, 0, order; x.as_ptr(), y.as_mut_ptr())
+            }
+            "atomic" => run!("faulty_no_atomic", 1, 64, 0, order; &raw mut counter),
+            "read after write" => {
+                run!("faulty_reused_tile", 1, 64, 0, order; 3u32, x.as_ptr(), y.as_mut_ptr())
+            }
+            other => panic!("no such fault: {other}"),
+        }
+    };
+    result.unwrap();
+}
+
+#[test]
+fn address_sanitizer_sees_accesses_out_of_bounds() {
+    if SANITIZER != Some("address") {
+        eprintln!("skipped: the kernels are not compiled with AddressSanitizer");
+        return;
+    }
+    for (fault, kind) in [
+        ("dynamic", "use-after-poison"),
+        ("static", "use-after-poison"),
+        ("global", "heap-buffer-overflow"),
+    ] {
+        let report = report_of(fault);
+        assert!(report.contains("AddressSanitizer") && report.contains(kind), "{fault}: {report}");
+        assert!(report.contains("tests-kernels/faulty.cu"), "{fault}: {report}");
+    }
+}
+
+#[test]
+fn thread_sanitizer_sees_races_between_cuda_threads() {
+    if SANITIZER != Some("thread") {
+        eprintln!("skipped: the kernels are not compiled with ThreadSanitizer");
+        return;
+    }
+    for fault in ["barrier", "syncwarp", "atomic", "read after write"] {
+        let report = report_of(fault);
+        assert!(report.contains("ThreadSanitizer: data race"), "{fault}: {report}");
+        assert!(report.contains("tests-kernels/faulty.cu"), "{fault}: {report}");
+    }
+}
