@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`device`] | the GPU: availability, compiler, cache of compiled kernels, memory, streams, timing, graphs |
 //! | [`executor`] | the seam between host plans and kernels: an [`Executor`] runs kernels on a [`Device`] or in an emulation |
+//! | [`flexible`] | products of a whole batch in one launch, systems of any sizes and patterns |
 //! | [`kernels`] | the CUDA sources, embedded |
 //!
 //! Kernels are compiled at run time by NVRTC for the GPU at hand and kept on disk. The crate builds
@@ -15,6 +16,7 @@
 pub mod device;
 mod error;
 pub mod executor;
+pub mod flexible;
 pub mod kernels;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

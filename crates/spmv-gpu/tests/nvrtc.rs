@@ -9,8 +9,73 @@ use sparsebatch_spmv_gpu::testing::nvrtc_or_skip;
 const ARCHITECTURES: [&str; 4] = ["sm_80", "sm_90", "sm_100", "sm_120"];
 
 /// The instances that hosts use, by module, and the registers that each may have.
-const INSTANCES: [(&str, &[&str], u32); 1] =
-    [("vector", &["axpby<double>", "axpby<float>", "copy<ulonglong2>", "read_sum<double>"], 40)];
+const INSTANCES: [(&str, &[&str], u32); 5] = [
+    ("vector", &["axpby<double>", "axpby<float>", "copy<ulonglong2>", "read_sum<double>"], 40),
+    (
+        "batch_csr",
+        &[
+            "batch_csr<double, u16, 0>",
+            "batch_csr<double, u16, 1>",
+            "batch_csr<double, u16, 32>",
+            "batch_csr<double, u32, 0>",
+            "batch_csr<double, u32, 1>",
+            "batch_csr<double, u32, 32>",
+            "batch_csr<float, u16, 0>",
+            "batch_csr<float, u16, 1>",
+            "batch_csr<float, u16, 32>",
+            "batch_csr<float, u32, 0>",
+            "batch_csr<float, u32, 1>",
+            "batch_csr<float, u32, 32>",
+            "batch_csr_i<double, u16>",
+            "batch_csr_i<double, u32>",
+            "batch_csr_i<float, u16>",
+            "batch_csr_i<float, u32>",
+        ],
+        64,
+    ),
+    (
+        "batch_coo",
+        &[
+            "batch_coo<double, u16>",
+            "batch_coo<double, u32>",
+            "batch_coo<float, u16>",
+            "batch_coo<float, u32>",
+        ],
+        64,
+    ),
+    (
+        "batch_ell",
+        &[
+            "batch_ell<double, u16>",
+            "batch_ell<double, u32>",
+            "batch_ell<float, u16>",
+            "batch_ell<float, u32>",
+        ],
+        64,
+    ),
+    (
+        "batch_sellp",
+        &[
+            "batch_sellp<double, u16, 1>",
+            "batch_sellp<double, u16, 2>",
+            "batch_sellp<double, u16, 4>",
+            "batch_sellp<double, u16, 8>",
+            "batch_sellp<double, u32, 1>",
+            "batch_sellp<double, u32, 2>",
+            "batch_sellp<double, u32, 4>",
+            "batch_sellp<double, u32, 8>",
+            "batch_sellp<float, u16, 1>",
+            "batch_sellp<float, u16, 2>",
+            "batch_sellp<float, u16, 4>",
+            "batch_sellp<float, u16, 8>",
+            "batch_sellp<float, u32, 1>",
+            "batch_sellp<float, u32, 2>",
+            "batch_sellp<float, u32, 4>",
+            "batch_sellp<float, u32, 8>",
+        ],
+        64,
+    ),
+];
 
 fn compile_source(source: &str, architecture: &str) -> Result<Compiled, GpuError> {
     compile(&Program {

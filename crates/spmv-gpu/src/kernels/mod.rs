@@ -8,7 +8,13 @@
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Every module and its source.
-const SOURCES: [(&str, &str); 1] = [("vector", include_str!("vector.cu"))];
+const SOURCES: [(&str, &str); 5] = [
+    ("vector", include_str!("vector.cu")),
+    ("batch_csr", include_str!("batch_csr.cu")),
+    ("batch_coo", include_str!("batch_coo.cu")),
+    ("batch_ell", include_str!("batch_ell.cu")),
+    ("batch_sellp", include_str!("batch_sellp.cu")),
+];
 
 /// The names of all modules.
 pub fn modules() -> impl Iterator<Item = &'static str> {
