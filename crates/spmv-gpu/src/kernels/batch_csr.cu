@@ -15,20 +15,17 @@
 //   y written, and read unless beta is 0; per column 8 (4) B x; per problem 64 B. With several
 //   right-hand sides a matrix is read again for each, mostly from cache.
 
-// batch_csr: WIDTH lanes a row, or as many as the problem's width says where WIDTH is 0
-// (CSR-scalar: 1, CSR-vector: 32, CSR-smart: 0, a power of two up to 32 for each problem). The
-// lanes of a row stride over its entries. No atomics; the order of the sums depends on the lanes
-// alone: bitwise repeatable.
+// The product of one problem by a block, for batch_csr.
 template <typename V, typename I, u32 WIDTH>
-__global__ void __launch_bounds__(1024)
-    batch_csr(u64 nproblems, const u64* __restrict__ problems, const V* __restrict__ scale,
-              u32 nrhs, const u32* __restrict__ row_ptr, const I* __restrict__ col_idx,
-              const V* __restrict__ values, V alpha, const V* __restrict__ x, V beta,
-              V* __restrict__ y) {
+struct CsrRows {
     static_assert(WIDTH <= 32 && (WIDTH & (WIDTH - 1)) == 0, "0 or a power of two");
-    extern __shared__ __align__(16) u8 dynamic_shared[];
+    const u32* row_ptr;
+    const I* col_idx;
+    const V* values;
+    V beta;
 
-    auto product = [&](const Problem& a, auto operand, V factor, V* out) {
+    template <typename X>
+    __device__ __forceinline__ void operator()(const Problem& a, X operand, V factor, V* out) const {
         const u32* const pointers = row_ptr + a.pointers;
         const I* const columns = col_idx + a.indices;
         const V* const entries = values + a.values;
@@ -52,47 +49,50 @@ __global__ void __launch_bounds__(1024)
                 update(factor, sum, beta, out + row);
             }
         }
-    };
+    }
+};
+
+// batch_csr: WIDTH lanes a row, or as many as the problem's width says where WIDTH is 0
+// (CSR-scalar: 1, CSR-vector: 32, CSR-smart: 0, a power of two up to 32 for each problem). The
+// lanes of a row stride over its entries. No atomics; the order of the sums depends on the lanes
+// alone: bitwise repeatable.
+template <typename V, typename I, u32 WIDTH>
+__global__ void __launch_bounds__(1024, 1)
+    batch_csr(u64 nproblems, const u64* __restrict__ problems, const V* __restrict__ scale,
+              u32 nrhs, const u32* __restrict__ row_ptr, const I* __restrict__ col_idx,
+              const V* __restrict__ values, V alpha, const V* __restrict__ x, V beta,
+              V* __restrict__ y) {
+    extern __shared__ __align__(16) u8 dynamic_shared[];
+
+    const CsrRows<V, I, WIDTH> product{row_ptr, col_idx, values, beta};
     for_each_product(nproblems, problems, scale, nrhs, alpha, x, y,
                      reinterpret_cast<V*>(dynamic_shared), product);
 }
 
-// batch_csr_i: the entries 0..stored of a problem are cut into equal parts
-// [w*stored/warps, (w + 1)*stored/warps), one a warp of the block; `starts` holds, from the
-// problem's start on, the row in which each warp's part begins. A warp walks its part 32 entries at
-// a time, each lane advancing its row while the entry's index has passed the row's end. Balanced
-// whatever the rows are like. CSR-I: Flegar and Quintana-Orti 2017.
-//
-// The source adds the partial sums of rows to y atomically. Here a row is written once: rows that
-// begin and end in a part by that warp, rows that span parts after a barrier, from partial sums
-// added in the order of the parts. No atomics; the order of the sums depends on the entries' places
-// and the number of warps: bitwise repeatable.
-//
-// Needs besides the above: a start row for each warp of the block, for each distinct pattern.
+// The product of one problem by a block, for batch_csr_i.
 template <typename V, typename I>
-__global__ void __launch_bounds__(1024)
-    batch_csr_i(u64 nproblems, const u64* __restrict__ problems, const V* __restrict__ scale,
-                u32 nrhs, const u32* __restrict__ row_ptr, const I* __restrict__ col_idx,
-                const V* __restrict__ values, const u32* __restrict__ starts, V alpha,
-                const V* __restrict__ x, V beta, V* __restrict__ y) {
-    constexpr u32 NO_ROW = 0xffffffffu;
-    constexpr u32 MAX_WARPS = 32;
-    extern __shared__ __align__(16) u8 dynamic_shared[];
-    // What a warp has of the row that an earlier part began and its own part ends, and of the last
-    // row of its part.
-    __shared__ V head[MAX_WARPS];
-    __shared__ V tail[MAX_WARPS];
-    __shared__ u32 head_row[MAX_WARPS];
-    __shared__ u32 tail_row[MAX_WARPS];
+struct CsrParts {
+    static constexpr u32 NO_ROW = 0xffffffffu;
+    const u32* row_ptr;
+    const I* col_idx;
+    const V* values;
+    const u32* starts;
+    V beta;
+    // In shared memory, one for each warp: what it has of the row that an earlier part began and
+    // its own part ends, and of the last row of its part; NO_ROW where there is none.
+    V* head;
+    V* tail;
+    u32* head_row;
+    u32* tail_row;
 
-    const u32 lane = threadIdx.x % WARP_THREADS;
-    const u32 warp = threadIdx.x / WARP_THREADS;
-    const u32 warps = blockDim.x / WARP_THREADS;
-
-    auto product = [&](const Problem& a, auto operand, V factor, V* out) {
+    template <typename X>
+    __device__ __forceinline__ void operator()(const Problem& a, X operand, V factor, V* out) const {
         const u32* const pointers = row_ptr + a.pointers;
         const I* const columns = col_idx + a.indices;
         const V* const entries = values + a.values;
+        const u32 lane = threadIdx.x % WARP_THREADS;
+        const u32 warp = threadIdx.x / WARP_THREADS;
+        const u32 warps = blockDim.x / WARP_THREADS;
         const u32 begin = u32(u64(a.stored) * warp / warps);
         const u32 end = u32(u64(a.stored) * (warp + 1) / warps);
 
@@ -172,7 +172,36 @@ __global__ void __launch_bounds__(1024)
             }
         }
         __syncthreads(); // before the next product writes its partial sums
-    };
+    }
+};
+
+// batch_csr_i: the entries 0..stored of a problem are cut into equal parts
+// [w*stored/warps, (w + 1)*stored/warps), one a warp of the block; `starts` holds, from the
+// problem's start on, the row in which each warp's part begins. A warp walks its part 32 entries at
+// a time, each lane advancing its row while the entry's index has passed the row's end. Balanced
+// whatever the rows are like. CSR-I: Flegar and Quintana-Orti 2017.
+//
+// The source adds the partial sums of rows to y atomically. Here a row is written once: rows that
+// begin and end in a part by that warp, rows that span parts after a barrier, from partial sums
+// added in the order of the parts. No atomics; the order of the sums depends on the entries' places
+// and the number of warps: bitwise repeatable.
+//
+// Needs besides the above: a start row for each warp of the block, for each distinct pattern.
+template <typename V, typename I>
+__global__ void __launch_bounds__(1024, 1)
+    batch_csr_i(u64 nproblems, const u64* __restrict__ problems, const V* __restrict__ scale,
+                u32 nrhs, const u32* __restrict__ row_ptr, const I* __restrict__ col_idx,
+                const V* __restrict__ values, const u32* __restrict__ starts, V alpha,
+                const V* __restrict__ x, V beta, V* __restrict__ y) {
+    constexpr u32 MAX_WARPS = 32;
+    extern __shared__ __align__(16) u8 dynamic_shared[];
+    __shared__ V head[MAX_WARPS];
+    __shared__ V tail[MAX_WARPS];
+    __shared__ u32 head_row[MAX_WARPS];
+    __shared__ u32 tail_row[MAX_WARPS];
+
+    const CsrParts<V, I> product{row_ptr, col_idx, values, starts, beta,
+                                 head,    tail,    head_row, tail_row};
     for_each_product(nproblems, problems, scale, nrhs, alpha, x, y,
                      reinterpret_cast<V*>(dynamic_shared), product);
 }
