@@ -27,6 +27,7 @@
 mod batch;
 mod explain;
 mod kernel;
+mod launch;
 mod plan;
 mod slots;
 mod tuning;
