@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`device`] | the GPU: availability, compiler, cache of compiled kernels, memory, streams, timing, graphs |
 //! | [`executor`] | the seam between host plans and kernels: an [`Executor`] runs kernels on a [`Device`] or in an emulation |
+//! | [`flexible`] | products of a whole batch in one launch, systems of any sizes and patterns |
 //! | [`kernels`] | the CUDA sources, embedded |
 //! | [`packed`] | [`PackedPlan`]: products of whole batches, the default |
 //! | [`single`] | products with one matrix: a plan for each format and kernel |
@@ -17,6 +18,7 @@
 pub mod device;
 mod error;
 pub mod executor;
+pub mod flexible;
 pub mod kernels;
 pub mod packed;
 pub mod single;
@@ -27,6 +29,7 @@ mod value;
 pub use device::{Device, DeviceBuffer, DeviceInfo};
 pub use error::{CudaVersion, GpuError};
 pub use executor::{Args, Executor, KernelBuffer, KernelKey, KernelScalar, LaunchConfig, Pod};
+pub use flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};
 pub use packed::{Loads, PackedExplain, PackedOptions, PackedPlan};
 pub use single::{BalancedRows, SingleExplain, SingleKernel, SingleOptions, SinglePlan};
 pub use value::Value;

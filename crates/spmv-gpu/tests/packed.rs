@@ -262,6 +262,6 @@ fn a_block_takes_no_more_shared_memory_than_there_is() {
     let x: Vec<f64> = random_vector(500, 1);
 
     check(&executor, &ragged(&[uneven(400, 500)]), options(1), &x);
-    let large = ragged(&[uneven(2000, 2000)]);
+    let large = ragged(&[uneven(4000, 4000)]);
     assert!(PackedPlan::new(executor, &large, options(1)).is_err());
 }

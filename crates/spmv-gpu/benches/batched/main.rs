@@ -49,13 +49,15 @@ fn arguments() -> Result<Arguments, Box<dyn Error>> {
     Ok(parsed)
 }
 
-fn matrices(folder: &Path) -> Result<Vec<(String, Csr<f64>)>, Box<dyn Error>> {
+type Failure = Box<dyn Error>;
+
+fn matrices(folder: &Path) -> Result<Vec<(String, Csr<f64>)>, Failure> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)?
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<Result<_, _>>()?;
     files.retain(|file| file.extension().is_some_and(|e| e == "mtx"));
     files.sort();
-    let load = |file: &PathBuf| -> Result<_, Box<dyn Error>> {
+    let load = |file: &PathBuf| -> Result<_, Failure> {
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         Ok((name, io::read_matrix_market(file)?))
     };

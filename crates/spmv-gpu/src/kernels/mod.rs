@@ -11,7 +11,7 @@
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Every module and its source.
-const SOURCES: [(&str, &str); 8] = [
+const SOURCES: [(&str, &str); 12] = [
     ("packed", include_str!("packed.cu")),
     ("vector", include_str!("vector.cu")),
     ("csr", include_str!("csr.cu")),
@@ -20,6 +20,10 @@ const SOURCES: [(&str, &str); 8] = [
     ("ell", include_str!("ell.cu")),
     ("dia", include_str!("dia.cu")),
     ("sellp", include_str!("sellp.cu")),
+    ("batch_csr", include_str!("batch_csr.cu")),
+    ("batch_coo", include_str!("batch_coo.cu")),
+    ("batch_ell", include_str!("batch_ell.cu")),
+    ("batch_sellp", include_str!("batch_sellp.cu")),
 ];
 
 /// The names of all modules.

@@ -55,18 +55,111 @@ __device__ __forceinline__ V scaled_row(V alpha, V sum, V beta, const V* y) {
 
 // The inclusive sums over runs of equal keys; keys do not decrease over the lanes. A lane only adds
 // values of its own key, in an order that depends on the keys alone. All 32 lanes must take part.
-template <typename V>
-__device__ __forceinline__ V segmented_scan(i32 key, V value) {
+template <typename V, typename K>
+__device__ __forceinline__ V segmented_scan(K key, V value) {
     const u32 lane = threadIdx.x % WARP_THREADS;
 #pragma unroll
     for (u32 offset = 1; offset < WARP_THREADS; offset *= 2) {
         const V other = __shfl_up_sync(ALL_LANES, value, offset);
-        const i32 other_key = __shfl_up_sync(ALL_LANES, key, offset);
+        const K other_key = __shfl_up_sync(ALL_LANES, key, offset);
         if (lane >= offset && other_key == key) {
             value += other;
         }
     }
     return value;
+}
+
+// Whether this lane is the last of its run of equal keys. All 32 lanes must take part.
+__device__ __forceinline__ bool ends_segment(u32 key) {
+    const u32 next = __shfl_down_sync(ALL_LANES, key, 1);
+    return threadIdx.x % WARP_THREADS == WARP_THREADS - 1 || next != key;
+}
+
+// y = alpha*sum + beta*y, where beta == 0 does not read y.
+template <typename V>
+__device__ __forceinline__ void update(V alpha, V sum, V beta, V* y) {
+    *y = scaled_row(alpha, sum, beta, y);
+}
+
+// One problem of a batch: where its arrays begin and how large it is. Eight words of 64 bits:
+//   0 first row pointer (CSR) or slice pointer (SELL-P)
+//   1 first index          2 first value
+//   3 first column, of all columns of the batch: x begins there, times the right-hand sides
+//   4 first row, of all rows: y likewise
+//   5 rows | columns << 32
+//   6 stored entries | width << 32 (lanes a row in CSR-smart, slots a row in ELL)
+//   7 bit 0: x is read into shared memory; above it: first start row (CSR-I)
+// Problems that share a pattern, or values, have equal words 0 and 1, or 2.
+struct Problem {
+    u64 pointers, indices, values, x, y, starts;
+    u32 nrows, ncols, stored, width;
+    bool x_in_shared;
+};
+
+constexpr u32 PROBLEM_WORDS = 8;
+
+__device__ __forceinline__ Problem read_problem(const u64* problems, u64 number) {
+    const u64* word = problems + number * PROBLEM_WORDS;
+    Problem a;
+    a.pointers = load(word);
+    a.indices = load(word + 1);
+    a.values = load(word + 2);
+    a.x = load(word + 3);
+    a.y = load(word + 4);
+    const u64 shape = load(word + 5);
+    a.nrows = u32(shape);
+    a.ncols = u32(shape >> 32);
+    const u64 size = load(word + 6);
+    a.stored = u32(size);
+    a.width = u32(size >> 32);
+    const u64 rest = load(word + 7);
+    a.x_in_shared = (rest & 1) != 0;
+    a.starts = rest >> 1;
+    return a;
+}
+
+// An operand in shared memory, and one in global memory: two types, so that each has loads of its
+// own kind.
+template <typename V>
+struct SharedX {
+    const V* x;
+    __device__ __forceinline__ V operator()(u32 column) const { return x[column]; }
+};
+
+template <typename V>
+struct GlobalX {
+    const V* x;
+    __device__ __forceinline__ V operator()(u32 column) const { return load(x + column); }
+};
+
+// Calls product(problem, x, alpha, y) for every problem of the batch and each right-hand side, by
+// whole blocks, a block a problem at a time; blocks stride over the problems. alpha includes the
+// problem's own factor where `scale` is not null. x is SharedX where the problem's flag says so:
+// the block has copied it to `staged` then; else GlobalX. Starts with a barrier where x is staged.
+template <typename V, typename Product>
+__device__ __forceinline__ void for_each_product(u64 nproblems, const u64* problems,
+                                                 const V* scale, u32 nrhs, V alpha, const V* x,
+                                                 V* y, V* staged, Product product) {
+    for (u64 number = blockIdx.x; number < nproblems; number += gridDim.x) {
+        const Problem a = read_problem(problems, number);
+        const V factor = scale == nullptr ? alpha : alpha * load(scale + number);
+        const V* x_now = x + a.x * nrhs;
+        V* y_now = y + a.y * nrhs;
+        for (u32 rhs = 0; rhs < nrhs; ++rhs) {
+            if (a.x_in_shared) {
+                __syncthreads(); // the product before has read its operand
+                for (u32 column = threadIdx.x; column < a.ncols; column += blockDim.x) {
+                    staged[column] = load(x_now + column);
+                }
+                __syncthreads();
+                product(a, SharedX<V>{staged}, factor, y_now);
+            } else {
+                product(a, GlobalX<V>{x_now}, factor, y_now);
+            }
+            x_now += a.ncols;
+            y_now += a.nrows;
+        }
+    }
 }
 
 // Bulk copies into shared memory, and the barriers that tell of their arrival (sm_90 and newer).

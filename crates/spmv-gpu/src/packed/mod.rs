@@ -68,9 +68,8 @@ impl Loads {
                 ("4, 6 or 8 loads in registers", [4, 6, 8].contains(&depth))
             }
             Self::Bulk { steps, stages } => (
-                "bulk copies of 4 or 8 steps in 3 or 4 stages, on compute capability 9.0",
-                [4, 8].contains(&steps)
-                    && [3, 4].contains(&stages)
+                "bulk copies of 4 steps in 3 or 4 stages or 8 in 3, on compute capability 9.0",
+                [(4, 3), (4, 4), (8, 3)].contains(&(steps, stages))
                     && info.compute_capability >= (9, 0),
             ),
         };

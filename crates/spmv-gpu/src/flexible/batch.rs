@@ -1,0 +1,311 @@
+//! A batch in the memory of an executor.
+
+use sparsebatch_formats::{Batch, CsrPatternRef, Layout};
+
+use super::kernel::Storage;
+use super::slots::{PADDING, measure, push_slice_ptr, push_slots};
+use crate::Value;
+use crate::error::check_len;
+use crate::{Executor, GpuError, KernelBuffer};
+
+/// Indices of 16 bits where those of all problems fit, else of 32.
+pub(super) enum Indices<E: Executor> {
+    U16(E::Buffer<u16>),
+    U32(E::Buffer<u32>),
+}
+
+impl<E: Executor> Indices<E> {
+    fn upload(executor: &E, indices: &[u32], compact: bool) -> Result<Self, GpuError> {
+        if compact {
+            let short: Vec<u16> = indices.iter().map(|&index| index as u16).collect();
+            executor.upload(&short).map(Self::U16)
+        } else {
+            executor.upload(indices).map(Self::U32)
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::U16(buffer) => 2 * buffer.len() as u64,
+            Self::U32(buffer) => 4 * buffer.len() as u64,
+        }
+    }
+}
+
+/// The size of a distinct pattern, and where its arrays begin.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) nrows: u32,
+    pub(super) ncols: u32,
+    pub(super) nnz: u32,
+    /// Slots, with padding.
+    pub(super) stored: u32,
+    /// Slots a row in ELL, else 0.
+    pub(super) width: u32,
+    /// First of its row pointers on the host.
+    pub(super) row_ptr: usize,
+    /// First of its row or slice pointers.
+    pub(super) pointers: u64,
+    /// First of its indices.
+    pub(super) indices: u64,
+}
+
+/// A batch of matrices in the memory of an executor, in one of the storages that the kernels read.
+///
+/// A uniform batch has its pattern once, one with shared values also its values. Offsets are
+/// 64-bit; indices have 16 bits where those of all problems fit. Row pointers are kept on the host
+/// too.
+pub struct DeviceBatch<E: Executor, T: Value> {
+    storage: Storage,
+    compact: bool,
+    nitems: usize,
+    /// One, or one an item.
+    shapes: Vec<Shape>,
+    shared_values: bool,
+    row_ptr: Vec<i32>,
+    /// Row pointers of CSR, slice pointers of SELL-P.
+    pub(super) pointers: Option<E::Buffer<u32>>,
+    /// Rows of COO.
+    pub(super) row_idx: Option<Indices<E>>,
+    pub(super) col_idx: Indices<E>,
+    pub(super) values: E::Buffer<T>,
+}
+
+impl<E: Executor, T: Value> DeviceBatch<E, T> {
+    /// Converts a batch to a storage and uploads it. Waits for the copies.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`] before anything is converted when the arrays would not fit,
+    /// [`GpuError::InvalidArgument`] when a system has more than `i32::MAX` slots or SELL-P is
+    /// asked for a number of threads that there is no kernel for.
+    pub fn upload(executor: &E, batch: &Batch<T>, storage: Storage) -> Result<Self, GpuError> {
+        storage.check()?;
+        let npatterns = match batch {
+            Batch::Uniform(batch) => usize::from(batch.nitems() > 0),
+            Batch::Ragged(batch) => batch.nitems(),
+        };
+        let mut shapes = Vec::with_capacity(npatterns);
+        let (mut row_ptr, mut pointers, mut indices) = (0, 0, 0);
+        for item in 0..npatterns {
+            let pattern = batch.pattern(item);
+            let (width, stored) = measure(storage, pattern)?;
+            shapes.push(Shape {
+                nrows: pattern.nrows() as u32,
+                ncols: pattern.ncols() as u32,
+                nnz: pattern.nnz() as u32,
+                stored,
+                width,
+                row_ptr,
+                pointers,
+                indices,
+            });
+            row_ptr += pattern.nrows() + 1;
+            pointers += match storage {
+                Storage::Csr => pattern.nrows() as u64 + 1,
+                Storage::SellP { threads_per_row: t } => {
+                    (pattern.nrows() as u64).div_ceil(32 / u64::from(t)) + 1
+                }
+                Storage::Coo | Storage::Ell => 0,
+            };
+            indices += u64::from(stored);
+        }
+        let compact = shapes.iter().all(|s| storage.is_compact(s.nrows as usize, s.ncols as usize));
+        let shared_values = matches!(batch, Batch::Uniform(batch) if batch.is_shared());
+        let value_sets = match batch {
+            Batch::Uniform(batch) if !shared_values => batch.nitems() as u64,
+            _ => 1,
+        };
+        let index_bytes = if compact { 2 } else { 4 };
+        let index_arrays = if storage == Storage::Coo { 2 } else { 1 };
+        let needed = indices * index_bytes * index_arrays
+            + indices.saturating_mul(value_sets).saturating_mul(size_of::<T>() as u64)
+            + 4 * pointers;
+        let free = executor.free_memory()?;
+        if needed > free {
+            return Err(GpuError::OutOfMemory { needed, free });
+        }
+
+        let mut host = HostArrays::default();
+        for item in 0..npatterns {
+            host.push(storage, batch.pattern(item));
+        }
+        let row_idx = match storage {
+            Storage::Coo => Some(Indices::upload(executor, &host.row_idx, compact)?),
+            _ => None,
+        };
+        let pointers = match storage {
+            Storage::Csr | Storage::SellP { .. } => Some(executor.upload(&host.pointers)?),
+            Storage::Coo | Storage::Ell => None,
+        };
+        let mut uploaded = Self {
+            storage,
+            compact,
+            nitems: batch.nitems(),
+            shapes,
+            shared_values,
+            pointers,
+            row_idx,
+            col_idx: Indices::upload(executor, &host.col_idx, compact)?,
+            row_ptr: host.row_ptr,
+            values: executor.alloc((indices * value_sets) as usize)?,
+        };
+        match batch {
+            Batch::Uniform(batch) if batch.layout() == Layout::Interleaved => {
+                let item_major = batch.to_item_major();
+                uploaded.update_values(executor, slice_of(item_major.values()))?;
+            }
+            Batch::Uniform(batch) => {
+                uploaded.update_values(executor, slice_of(batch.values()))?;
+            }
+            Batch::Ragged(batch) => uploaded.update_values(executor, batch.values())?,
+        }
+        Ok(uploaded)
+    }
+
+    /// Overwrites the values. `values` are in CSR order, item after item; one set where they are
+    /// shared. Waits for the copy; padded storages make a padded copy on the host first.
+    ///
+    /// # Errors
+    /// [`GpuError::Length`] when there are not as many as the batch has.
+    pub fn update_values(&mut self, executor: &E, values: &[T]) -> Result<(), GpuError> {
+        check_len("values", self.nvalues(), values.len())?;
+        if matches!(self.storage, Storage::Csr | Storage::Coo) {
+            return executor.copy_from_host(values, &mut self.values);
+        }
+        let mut padded = Vec::with_capacity(self.values.len());
+        let mut rest = values;
+        let sets = if self.shared_values { self.shapes.len() } else { self.nitems };
+        for item in 0..sets {
+            let shape = self.shape(item);
+            let (entries, after) = rest.split_at(shape.nnz as usize);
+            push_slots(self.storage, self.row_ptr(shape), entries, T::ZERO, &mut padded);
+            rest = after;
+        }
+        executor.copy_from_host(&padded, &mut self.values)
+    }
+
+    /// How the batch is stored.
+    pub fn storage(&self) -> Storage {
+        self.storage
+    }
+
+    /// Systems in the batch.
+    pub fn nitems(&self) -> usize {
+        self.nitems
+    }
+
+    /// Rows of all items.
+    pub fn total_rows(&self) -> usize {
+        self.total(|shape| shape.nrows)
+    }
+
+    /// Columns of all items.
+    pub fn total_cols(&self) -> usize {
+        self.total(|shape| shape.ncols)
+    }
+
+    /// Entries of all items, shared ones counted once an item.
+    pub fn total_nnz(&self) -> usize {
+        self.total(|shape| shape.nnz)
+    }
+
+    /// Slots of all items, with padding, shared ones counted once an item.
+    pub fn total_stored(&self) -> usize {
+        self.total(|shape| shape.stored)
+    }
+
+    /// Values of all items, without padding, shared ones counted once: what
+    /// [`update_values`](Self::update_values) takes.
+    pub fn nvalues(&self) -> usize {
+        if self.shared_values {
+            self.shapes.iter().map(|shape| shape.nnz as usize).sum()
+        } else {
+            self.total_nnz()
+        }
+    }
+
+    /// Whether indices have 16 bits.
+    pub fn is_compact(&self) -> bool {
+        self.compact
+    }
+
+    /// Bytes of the arrays on the device.
+    pub fn bytes(&self) -> u64 {
+        let pointers = self.pointers.as_ref().map_or(0, |buffer| 4 * buffer.len() as u64);
+        let row_idx = self.row_idx.as_ref().map_or(0, Indices::bytes);
+        let values = (self.values.len() * size_of::<T>()) as u64;
+        pointers + row_idx + self.col_idx.bytes() + values
+    }
+
+    pub(super) fn shape(&self, item: usize) -> &Shape {
+        &self.shapes[if self.shapes.len() == 1 { 0 } else { item }]
+    }
+
+    /// The distinct patterns: one for each item, or one for all.
+    pub(super) fn shapes(&self) -> &[Shape] {
+        &self.shapes
+    }
+
+    pub(super) fn row_ptr(&self, shape: &Shape) -> &[i32] {
+        &self.row_ptr[shape.row_ptr..=shape.row_ptr + shape.nrows as usize]
+    }
+
+    /// Where the values of an item begin.
+    pub(super) fn first_value(&self, item: usize) -> u64 {
+        let shape = self.shape(item);
+        match self.shapes.len() {
+            _ if self.shared_values => 0,
+            1 => item as u64 * u64::from(shape.stored),
+            _ => shape.indices,
+        }
+    }
+
+    fn total(&self, count: impl Fn(&Shape) -> u32) -> usize {
+        match self.shapes.as_slice() {
+            [one] => self.nitems * count(one) as usize,
+            all => all.iter().map(|shape| count(shape) as usize).sum(),
+        }
+    }
+}
+
+/// Concatenated arrays of all distinct patterns.
+#[derive(Default)]
+struct HostArrays {
+    row_ptr: Vec<i32>,
+    pointers: Vec<u32>,
+    row_idx: Vec<u32>,
+    col_idx: Vec<u32>,
+}
+
+impl HostArrays {
+    fn push(&mut self, storage: Storage, pattern: CsrPatternRef<'_>) {
+        let row_ptr = pattern.row_ptr();
+        self.row_ptr.extend_from_slice(row_ptr);
+        match storage {
+            Storage::Csr => self.pointers.extend(row_ptr.iter().map(|&k| k as u32)),
+            Storage::SellP { threads_per_row } => {
+                push_slice_ptr(row_ptr, threads_per_row, &mut self.pointers);
+            }
+            Storage::Coo => {
+                for row in 0..pattern.nrows() {
+                    let len = pattern.row(row).len();
+                    self.row_idx.extend(std::iter::repeat_n(row as u32, len));
+                }
+            }
+            Storage::Ell => {}
+        }
+        if matches!(storage, Storage::Csr | Storage::Coo) {
+            self.col_idx.extend(pattern.col_idx().iter().map(|&column| column as u32));
+        } else {
+            let columns: Vec<u32> = pattern.col_idx().iter().map(|&c| c as u32).collect();
+            push_slots(storage, row_ptr, &columns, PADDING, &mut self.col_idx);
+        }
+    }
+}
+
+fn slice_of<T>(values: &sparsebatch_formats::BatchValues<T>) -> &[T] {
+    use sparsebatch_formats::BatchValues::{Interleaved, ItemMajor, Shared};
+    match values {
+        ItemMajor(values) | Interleaved(values) | Shared(values) => values,
+    }
+}

@@ -1,0 +1,75 @@
+//! What a plan reports.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::kernel::FlexibleKernel;
+
+/// What a plan runs, what one product moves, and what the plan has cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// The kernel.
+    pub kernel: FlexibleKernel,
+    /// Its instance, as compiled.
+    pub expression: String,
+    /// Systems in the batch.
+    pub systems: usize,
+    /// Right-hand sides per system.
+    pub nrhs: usize,
+    /// Threads per problem, which is a block.
+    pub threads: u32,
+    /// Blocks; 0 when no system has rows.
+    pub blocks: u32,
+    /// Dynamic shared memory per block, in bytes.
+    pub shared_bytes: u32,
+    /// Systems whose x is read into shared memory; those of the others with rows is read from
+    /// global memory.
+    pub operands_in_shared: usize,
+    /// Entries that a product multiplies, for one right-hand side.
+    pub nnz: u64,
+    /// Slots without an entry, besides those.
+    pub padding: u64,
+    /// Bytes of the matrices on the device, padding included, what is shared once.
+    pub matrix_bytes: u64,
+    /// Bytes that a product reads at least: matrices, padding included, descriptors and x, each
+    /// once, whatever the right-hand sides. Without y, which is read when beta is not 0.
+    pub bytes_read: u64,
+    /// Bytes that a product writes: y. As many are read when beta is not 0.
+    pub bytes_written: u64,
+    /// Conversion, upload, start rows and descriptors.
+    pub preprocessing: Duration,
+    /// Compiling and loading the kernel, which a second plan of the kind does not need.
+    pub compilation: Duration,
+}
+
+impl Explanation {
+    /// Floating point operations of a product: two for each entry and right-hand side.
+    pub fn flops(&self) -> u64 {
+        2 * self.nnz * self.nrhs as u64
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} ({}): {} systems, {} right-hand sides each, {} blocks of {} threads, {} bytes of \
+             shared memory, x of {} systems there; {} entries and {} of padding; reads {} bytes \
+             (and y unless beta is 0), writes {}; preprocessing {:.3} ms, compilation {:.3} ms",
+            self.kernel,
+            self.expression,
+            self.systems,
+            self.nrhs,
+            self.blocks,
+            self.threads,
+            self.shared_bytes,
+            self.operands_in_shared,
+            self.nnz,
+            self.padding,
+            self.bytes_read,
+            self.bytes_written,
+            self.preprocessing.as_secs_f64() * 1e3,
+            self.compilation.as_secs_f64() * 1e3,
+        )
+    }
+}
