@@ -145,7 +145,13 @@ fn large_small_and_degenerate_systems_together() {
     for order in [Order::Forward, Order::Reverse, Order::Random(3)] {
         check(&Emulator::new(order), &batch, options(1), &x);
     }
+}
+
+#[test]
+fn every_way_of_loading_agrees_with_exact_sums_on_a_gpu() {
     let Some(device) = device_or_skip() else { return };
+    let batch = shapes();
+    let x: Vec<f64> = random_vector(batch.col_offset(batch.nitems()), 2);
     for warps in [4, 8] {
         let bulk = |steps, stages| Loads::Bulk { steps, stages };
         for loads in [Loads::Registers { depth: 6 }, bulk(4, 4), bulk(8, 3), bulk(4, 3)] {
