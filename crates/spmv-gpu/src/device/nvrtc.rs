@@ -25,6 +25,10 @@ pub struct Program<'a> {
     pub options: &'a [&'a str],
 }
 
+/// From here on NVRTC keeps programs on disk where there is a driver, and what comes from there has
+/// no log, so no resources. [`cache`](super::cache) keeps both.
+const OWN_CACHE: CudaVersion = CudaVersion { major: 12, minor: 9 };
+
 impl Program<'_> {
     /// All options that the compiler is given, those that every kernel shares first.
     pub(super) fn all_options(&self) -> Vec<String> {
@@ -117,7 +121,7 @@ pub fn architectures() -> Result<Vec<u32>, GpuError> {
 /// [`GpuError::NvrtcMissing`] without the compiler, [`GpuError::Compile`] with its log when it
 /// refuses the source, an option or a name expression.
 pub fn compile(program: &Program<'_>) -> Result<Compiled, GpuError> {
-    library::nvrtc()?;
+    let version = library::nvrtc()?.version;
     let handle = Handle::new(program)?;
     let expressions = program
         .expressions
@@ -129,11 +133,12 @@ pub fn compile(program: &Program<'_>) -> Result<Compiled, GpuError> {
         let result = unsafe { sys::nvrtcAddNameExpression(handle.0, expression.as_ptr()) };
         handle.check(program, result)?;
     }
-    let options = program
-        .all_options()
-        .iter()
-        .map(|option| c_string(program, option))
-        .collect::<Result<Vec<_>, _>>()?;
+    let mut options = program.all_options();
+    if version >= OWN_CACHE {
+        options.push("--no-cache".to_owned());
+    }
+    let options =
+        options.iter().map(|option| c_string(program, option)).collect::<Result<Vec<_>, _>>()?;
     let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
     // SAFETY: (1) the program is alive; (2) `pointers` holds as many C strings as its length says,
     // which live to the end of this function.
