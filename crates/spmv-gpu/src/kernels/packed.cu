@@ -30,6 +30,32 @@ __device__ __forceinline__ u32 count_below(const u32* __restrict__ ascending, u3
     return count;
 }
 
+// The first slice of part `part` of `parts` of a system: the first that starts at or after its share
+// of the slots. Called by whole warps.
+__device__ __forceinline__ u32 slice_of_part(const u32* __restrict__ slices, u32 nslices,
+                                             u32 nslots, u32 part, u32 parts, u32 lane) {
+    if (part == 0) {
+        return 0;
+    }
+    return part == parts ? nslices
+                         : count_below(slices, nslices, u32(u64(nslots) * part / parts), lane);
+}
+
+// The slot at which a slice starts, or all end; the first and the last are known without a load.
+__device__ __forceinline__ u32 slice_start(const u32* __restrict__ slices, u32 nslices, u32 nslots,
+                                           u32 slice) {
+    return slice == 0 ? 0 : slice == nslices ? nslots : __ldg(slices + slice);
+}
+
+// Waits for the threads that share a system: the block, or, where warps work alone, the warp.
+__device__ __forceinline__ void wait_for_group(u32 count) {
+    if (count == 0) {
+        __syncthreads();
+    } else {
+        __syncwarp();
+    }
+}
+
 constexpr u32 NOWHERE = 0xffffffffu;
 
 // Where the sum of a segment goes.
@@ -40,6 +66,39 @@ __device__ __forceinline__ u32 place_of(const u16* __restrict__ index, u32 flags
     }
     return (flags & SUMS_ARE_PLACED) ? __ldg(index + segment) : segment;
 }
+
+// The slice that a warp is in: where it ends, and where this lane's sum goes. What the next one
+// needs is loaded ahead.
+struct SliceCursor {
+    u32 end;
+    u32 place;
+    u32 slice, base;  // ends are those of 32 slices from base on, one per lane
+    u32 ends;
+    u32 next_place;
+
+    __device__ __forceinline__ SliceCursor(const u32* __restrict__ slices, u32 nslices,
+                                           const u16* __restrict__ index, u32 flags, u32 nsegments,
+                                           u32 first, u32 lane)
+        : slice(first), base(first) {
+        ends = __ldg(slices + minimum(base + lane + 1, nslices));
+        place = place_of(index, flags, first * WARP_THREADS + lane, nsegments);
+        next_place = place_of(index, flags, (first + 1) * WARP_THREADS + lane, nsegments);
+        end = __shfl_sync(ALL_LANES, ends, 0);
+    }
+
+    __device__ __forceinline__ void advance(const u32* __restrict__ slices, u32 nslices,
+                                            const u16* __restrict__ index, u32 flags,
+                                            u32 nsegments, u32 lane) {
+        ++slice;
+        place = next_place;
+        next_place = place_of(index, flags, (slice + 1) * WARP_THREADS + lane, nsegments);
+        if (slice - base == WARP_THREADS) {
+            base = slice;
+            ends = __ldg(slices + minimum(base + lane + 1, nslices));
+        }
+        end = __shfl_sync(ALL_LANES, ends, slice - base);
+    }
+};
 
 // beta * y of all rows of a system, for the sums to be added to; 0, y unread, when beta is 0. Not
 // where rows are cut: sums then take the place.
@@ -55,6 +114,23 @@ __device__ __forceinline__ void start_rows(V* rows, u32 nrows, u32 member, u32 t
         for (u32 row = member; row < nrows; row += threads) {
             rows[row] = V(0);
         }
+    }
+}
+
+// x of a system with the zero that padding multiplies, and what the sums start from.
+template <typename V>
+__device__ __forceinline__ void start_system(V* shared_x, const V* __restrict__ x, u32 ncols,
+                                             V* sums, u32 nrows, u32 flags, u32 member, u32 threads,
+                                             V beta, const V* y) {
+#pragma unroll 4
+    for (u32 c = member; c < ncols; c += threads) {
+        shared_x[c] = __ldg(x + c);
+    }
+    if (member == 0) {
+        shared_x[ncols] = V(0);
+    }
+    if (!(flags & ROWS_ARE_CUT)) {
+        start_rows(sums, nrows, member, threads, beta, y);
     }
 }
 
@@ -108,10 +184,10 @@ __device__ __forceinline__ void finish_rows(const V* sums, const u16* __restrict
 //
 // RESIDENT_THREADS is for how many threads a multiprocessor shall have registers.
 //
-// Needs: blocks of 32*k threads, at most MAX_THREADS; dynamic shared memory of ncols + 1 + nsegments values
-// for the system of a shared block, of blockDim.x/32 times warp_share values for one whose warps work
-// alone, each system within warp_share. Columns of padding are ncols (a zero lies there); every
-// slice has slots.
+// Needs: blocks of 32*k threads, at most MAX_THREADS; dynamic shared memory of ncols + 1 +
+// nsegments values for the system of a shared block, of blockDim.x/32 times warp_share values for
+// one whose warps work alone, each system within warp_share. Columns of padding are ncols (a zero
+// lies there); every slice has slots.
 template <typename V, u32 DEPTH, u32 MAX_THREADS, u32 RESIDENT_THREADS>
 __global__ void __launch_bounds__(MAX_THREADS, RESIDENT_THREADS / MAX_THREADS)
     packed_spmv(const u32* __restrict__ work, const PackedSystem* __restrict__ systems,
@@ -147,14 +223,10 @@ __global__ void __launch_bounds__(MAX_THREADS, RESIDENT_THREADS / MAX_THREADS)
     const u32* slices = all_slices + system->slices;
     const u32 nslots = system->nslots;
     const u32 warps = threads / WARP_THREADS, warp = member / WARP_THREADS;
-    const u32 first_slice =
-        warp == 0 ? 0 : count_below(slices, nslices, u32(u64(nslots) * warp / warps), lane);
-    const u32 last_slice =
-        warp + 1 == warps
-            ? nslices
-            : count_below(slices, nslices, u32(u64(nslots) * (warp + 1) / warps), lane);
-    const u32 begin = first_slice == 0 ? 0 : __ldg(slices + first_slice);
-    const u32 end = last_slice == nslices ? nslots : __ldg(slices + last_slice);
+    const u32 first_slice = slice_of_part(slices, nslices, nslots, warp, warps, lane);
+    const u32 last_slice = slice_of_part(slices, nslices, nslots, warp + 1, warps, lane);
+    const u32 begin = slice_start(slices, nslices, nslots, first_slice);
+    const u32 end = slice_start(slices, nslices, nslots, last_slice);
     const V* values = all_values + system->values + lane;
     const u16* columns = all_columns + system->columns + lane;
     const u16* index = all_index + system->index;
@@ -171,30 +243,12 @@ __global__ void __launch_bounds__(MAX_THREADS, RESIDENT_THREADS / MAX_THREADS)
                 column[d] = __ldg(columns + slot);
             }
         }
-        const V* x_here = x + system->x + u64(rhs) * ncols;
-#pragma unroll 4
-        for (u32 c = member; c < ncols; c += threads) {
-            shared[c] = __ldg(x_here + c);
-        }
-        if (member == 0) {
-            shared[ncols] = V(0);
-        }
         V* y_here = y + system->y + u64(rhs) * nrows;
-        if (!(flags & ROWS_ARE_CUT)) {
-            start_rows(sums, nrows, member, threads, beta, y_here);
-        }
-        if (count == 0) {
-            __syncthreads();
-        } else {
-            __syncwarp();
-        }
+        start_system(shared, x + system->x + u64(rhs) * ncols, ncols, sums, nrows, flags, member,
+                     threads, beta, y_here);
+        wait_for_group(count);
 
-        // Ends of 32 slices from `base` on, one per lane; where this lane's sum goes, now and next.
-        u32 slice = first_slice, base = first_slice;
-        u32 ends = __ldg(slices + minimum(base + lane + 1, nslices));
-        u32 place = place_of(index, flags, first_slice * WARP_THREADS + lane, nsegments);
-        u32 next_place = place_of(index, flags, (first_slice + 1) * WARP_THREADS + lane, nsegments);
-        u32 slice_end = __shfl_sync(ALL_LANES, ends, 0);
+        SliceCursor cursor(slices, nslices, index, flags, nsegments, first_slice, lane);
         V sum = V(0);
         for (u32 at = begin; at < end; at += DEPTH * WARP_THREADS) {
 #pragma unroll
@@ -207,35 +261,19 @@ __global__ void __launch_bounds__(MAX_THREADS, RESIDENT_THREADS / MAX_THREADS)
                         value[d] = __ldcs(values + ahead);
                         column[d] = __ldg(columns + ahead);
                     }
-                    if (slot + WARP_THREADS == slice_end) {
-                        finish_segment(sums, flags, place, alpha, sum);
+                    if (slot + WARP_THREADS == cursor.end) {
+                        finish_segment(sums, flags, cursor.place, alpha, sum);
                         sum = V(0);
-                        ++slice;
-                        place = next_place;
-                        next_place =
-                            place_of(index, flags, (slice + 1) * WARP_THREADS + lane, nsegments);
-                        if (slice - base == WARP_THREADS) {
-                            base = slice;
-                            ends = __ldg(slices + minimum(base + lane + 1, nslices));
-                        }
-                        slice_end = __shfl_sync(ALL_LANES, ends, slice - base);
+                        cursor.advance(slices, nslices, index, flags, nsegments, lane);
                     }
                 }
             }
         }
-        if (count == 0) {
-            __syncthreads();
-        } else {
-            __syncwarp();
-        }
+        wait_for_group(count);
 
         finish_rows(sums, index, nsegments, flags, nrows, member, threads, alpha, beta, y_here);
         if (rhs + 1 < nrhs) {
-            if (count == 0) {
-                __syncthreads();
-            } else {
-                __syncwarp();
-            }
+            wait_for_group(count);
         }
     }
 }
@@ -248,6 +286,15 @@ struct Staging {
     static constexpr u32 SLOTS = STEPS * WARP_THREADS;
     V values[STAGES][SLOTS];
     u16 columns[STAGES][SLOTS];
+
+    // Starts the copy of the slots from `at` on into part s. One thread calls it.
+    __device__ __forceinline__ void fetch(u32 s, const V* all_values, const u16* all_columns,
+                                          u32 at, u32 end, u64* arrived) {
+        const u32 n = minimum(end - at, SLOTS);
+        mbarrier_arrive_expect_tx(arrived, n * u32(sizeof(V) + sizeof(u16)));
+        bulk_copy(values[s], all_values + at, n * u32(sizeof(V)), arrived);
+        bulk_copy(columns[s], all_columns + at, n * u32(sizeof(u16)), arrived);
+    }
 };
 
 // packed_spmv_staged: as packed_spmv, with values and columns copied into shared memory in bulk,
@@ -291,14 +338,10 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     const u32* slices = all_slices + system->slices;
     const u32 nslots = system->nslots;
     const u32 warps = threads / WARP_THREADS, warp = member / WARP_THREADS;
-    const u32 first_slice =
-        warp == 0 ? 0 : count_below(slices, nslices, u32(u64(nslots) * warp / warps), lane);
-    const u32 last_slice =
-        warp + 1 == warps
-            ? nslices
-            : count_below(slices, nslices, u32(u64(nslots) * (warp + 1) / warps), lane);
-    const u32 begin = first_slice == 0 ? 0 : __ldg(slices + first_slice);
-    const u32 end = last_slice == nslices ? nslots : __ldg(slices + last_slice);
+    const u32 first_slice = slice_of_part(slices, nslices, nslots, warp, warps, lane);
+    const u32 last_slice = slice_of_part(slices, nslices, nslots, warp + 1, warps, lane);
+    const u32 begin = slice_start(slices, nslices, nslots, first_slice);
+    const u32 end = slice_start(slices, nslices, nslots, last_slice);
     const V* values = all_values + system->values;
     const u16* columns = all_columns + system->columns;
     const u16* index = all_index + system->index;
@@ -319,36 +362,15 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
             for (u32 s = 0; s < STAGES; ++s) {
                 const u32 at = begin + s * Stage::SLOTS;
                 if (at < end) {
-                    const u32 n = minimum(end - at, Stage::SLOTS);
-                    u64* barrier = &arrived[own_warp][s];
-                    mbarrier_arrive_expect_tx(barrier, n * u32(sizeof(V) + sizeof(u16)));
-                    bulk_copy(stage.values[s], values + at, n * u32(sizeof(V)), barrier);
-                    bulk_copy(stage.columns[s], columns + at, n * u32(sizeof(u16)), barrier);
+                    stage.fetch(s, values, columns, at, end, &arrived[own_warp][s]);
                 }
             }
         }
-        const V* x_here = x + system->x + u64(rhs) * ncols;
-#pragma unroll 4
-        for (u32 c = member; c < ncols; c += threads) {
-            shared[c] = __ldg(x_here + c);
-        }
-        if (member == 0) {
-            shared[ncols] = V(0);
-        }
         V* y_here = y + system->y + u64(rhs) * nrows;
-        if (!(flags & ROWS_ARE_CUT)) {
-            start_rows(sums, nrows, member, threads, beta, y_here);
-        }
-        u32 slice = first_slice, base = first_slice;
-        u32 ends = __ldg(slices + minimum(base + lane + 1, nslices));
-        u32 place = place_of(index, flags, first_slice * WARP_THREADS + lane, nsegments);
-        u32 next_place = place_of(index, flags, (first_slice + 1) * WARP_THREADS + lane, nsegments);
-        if (count == 0) {
-            __syncthreads();
-        } else {
-            __syncwarp();
-        }
-        u32 slice_end = __shfl_sync(ALL_LANES, ends, 0);
+        start_system(shared, x + system->x + u64(rhs) * ncols, ncols, sums, nrows, flags, member,
+                     threads, beta, y_here);
+        SliceCursor cursor(slices, nslices, index, flags, nsegments, first_slice, lane);
+        wait_for_group(count);
         V sum = V(0);
         u32 s = 0;
         for (u32 at = begin; at < end; at += Stage::SLOTS) {
@@ -362,18 +384,10 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
                 if (slot < end) {
                     sum += staged_values[d * WARP_THREADS] *
                            shared[staged_columns[d * WARP_THREADS]];
-                    if (slot + WARP_THREADS == slice_end) {
-                        finish_segment(sums, flags, place, alpha, sum);
+                    if (slot + WARP_THREADS == cursor.end) {
+                        finish_segment(sums, flags, cursor.place, alpha, sum);
                         sum = V(0);
-                        ++slice;
-                        place = next_place;
-                        next_place =
-                            place_of(index, flags, (slice + 1) * WARP_THREADS + lane, nsegments);
-                        if (slice - base == WARP_THREADS) {
-                            base = slice;
-                            ends = __ldg(slices + minimum(base + lane + 1, nslices));
-                        }
-                        slice_end = __shfl_sync(ALL_LANES, ends, slice - base);
+                        cursor.advance(slices, nslices, index, flags, nsegments, lane);
                     }
                 }
             }
@@ -381,26 +395,14 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
             __syncwarp();
             const u32 next = at + STAGES * Stage::SLOTS;
             if (lane == 0 && next < end) {
-                const u32 n = minimum(end - next, Stage::SLOTS);
-                u64* barrier = &arrived[own_warp][s];
-                mbarrier_arrive_expect_tx(barrier, n * u32(sizeof(V) + sizeof(u16)));
-                bulk_copy(stage.values[s], values + next, n * u32(sizeof(V)), barrier);
-                bulk_copy(stage.columns[s], columns + next, n * u32(sizeof(u16)), barrier);
+                stage.fetch(s, values, columns, next, end, &arrived[own_warp][s]);
             }
             s = s + 1 == STAGES ? 0 : s + 1;
         }
-        if (count == 0) {
-            __syncthreads();
-        } else {
-            __syncwarp();
-        }
+        wait_for_group(count);
         finish_rows(sums, index, nsegments, flags, nrows, member, threads, alpha, beta, y_here);
         if (rhs + 1 < nrhs) {
-            if (count == 0) {
-                __syncthreads();
-            } else {
-                __syncwarp();
-            }
+            wait_for_group(count);
         }
     }
 }

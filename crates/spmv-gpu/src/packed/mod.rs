@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 use sparsebatch_formats::Batch;
 
+use crate::error::check_len;
 use crate::value::Value;
 use crate::{Args, DeviceInfo, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig};
 use layout::{PADDING, PackedPattern};
@@ -338,10 +339,6 @@ fn check_options(options: PackedOptions) -> Result<(), GpuError> {
         return refuse("warps", "4 or 8", options.warps);
     }
     Ok(())
-}
-
-fn check_len(name: &'static str, expected: usize, found: usize) -> Result<(), GpuError> {
-    if expected == found { Ok(()) } else { Err(GpuError::Length { name, expected, found }) }
 }
 
 /// Packs every pattern: one for a uniform batch.
