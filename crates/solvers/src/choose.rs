@@ -99,14 +99,7 @@ fn looks_positive<T: Scalar>(batch: &Batch<T>) -> bool {
     use rayon::prelude::*;
     (0..batch.nitems()).into_par_iter().all(|item| {
         let pattern = batch.pattern(item);
-        match batch.item_values(item) {
-            Some(values) => is_symmetric_positive(pattern, values),
-            None => {
-                let mut values = Vec::new();
-                batch.copy_values(item, &mut values);
-                is_symmetric_positive(pattern, &values)
-            }
-        }
+        is_symmetric_positive(pattern, batch.values_in(item, &mut Vec::new()))
     })
 }
 

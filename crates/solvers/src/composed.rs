@@ -118,14 +118,8 @@ impl<'a, T: Scalar> Composed<'a, T> {
 
     fn with_system<R>(&self, number: usize, f: impl FnOnce(&System<'_, T>) -> R) -> R {
         let item = number / self.nrhs;
-        let mut values = Vec::new();
-        let values = match self.batch.item_values(item) {
-            Some(values) => values,
-            None => {
-                self.batch.copy_values(item, &mut values);
-                &values
-            }
-        };
+        let mut copy = Vec::new();
+        let values = self.batch.values_in(item, &mut copy);
         let pattern = self.batch.pattern(item);
         let b = &self.b[self.range(number)];
         f(&System::new(number, pattern, values, b, self.criteria))

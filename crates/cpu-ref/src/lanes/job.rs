@@ -129,7 +129,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
                         together.push((lane, values));
                     }
                     _ => {
-                        let values = values_of(batch, item, &mut self.values);
+                        let values = batch.values_in(item, &mut self.values);
                         if !matrix.store(values, lane, a) {
                             self.unsuited.push(occupant.slot);
                             continue;
@@ -210,7 +210,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         let item = number / self.job.nrhs;
         let batch = self.job.batch;
         let pattern = batch.pattern(item);
-        let values = values_of(batch, item, &mut self.values);
+        let values = batch.values_in(item, &mut self.values);
         let prepared = Some(self.job.rows);
         let criteria = self.job.criteria;
         let system = System { number, pattern, values, b, criteria, prepared };
@@ -282,17 +282,6 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         self.next_deadline =
             self.occupants.iter().flatten().map(|o| o.deadline).min().unwrap_or(u64::MAX);
         Verdict::Ended
-    }
-}
-
-/// The values of an item, by way of `copy` when they do not lie one after the other.
-fn values_of<'v, T: CpuScalar>(batch: &'v Batch<T>, item: usize, copy: &'v mut Vec<T>) -> &'v [T] {
-    match batch.item_values(item) {
-        Some(values) => values,
-        None => {
-            batch.copy_values(item, copy);
-            copy
-        }
     }
 }
 

@@ -58,9 +58,6 @@ pub(crate) struct LaneMatrix {
     pub(super) storage: Storage,
 }
 
-/// Rows of up to this many entries have a loop of constant length.
-const MAX_CONST_WIDTH: usize = 9;
-
 /// Shorter runs of shifted rows are not worth their start where rows may be taken as they come.
 const MIN_SHIFTED: u32 = 3;
 
@@ -113,15 +110,11 @@ impl LaneMatrix {
         }
         let mut matrix = Self::without_runs(pattern);
         let runs = shifted_runs(pattern, &places);
-        let regular = runs.len() * 2 <= n;
-        if !regular || runs.iter().any(|run| run.width > MAX_CONST_WIDTH) {
+        if runs.len() * 2 > n {
             return None;
         }
         for run in runs {
-            let width = run.width as u8;
-            if !has_const_loop(width) {
-                return None;
-            }
+            let width = u8::try_from(run.width).ok().filter(|&width| has_const_loop(width))?;
             let starts = matrix.starts.len() as u32;
             let row = pattern.row(run.first as usize);
             matrix.starts.extend(cols[row.clone()].iter().map(|&c| c as u32));

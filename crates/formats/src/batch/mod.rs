@@ -100,6 +100,20 @@ impl<T: Scalar> Batch<T> {
         }
     }
 
+    /// The values of one item, in CSR order, by way of `copy` where they are not contiguous.
+    ///
+    /// # Panics
+    /// When `item >= nitems()`.
+    pub fn values_in<'a>(&'a self, item: usize, copy: &'a mut Vec<T>) -> &'a [T] {
+        match self.item_values(item) {
+            Some(values) => values,
+            None => {
+                self.copy_values(item, copy);
+                copy
+            }
+        }
+    }
+
     /// Rows of all items before `item`; with `item == nitems()`, of all items. This is where the
     /// item's part of an item-major result or right-hand side starts.
     pub fn row_offset(&self, item: usize) -> usize {

@@ -419,13 +419,7 @@ fn packed_values<T: Value>(
         rest = after;
     }
     parts.into_par_iter().enumerate().for_each_init(Vec::new, |copy, (item, part)| {
-        let values = match batch.item_values(item) {
-            Some(values) => values,
-            None => {
-                batch.copy_values(item, copy);
-                copy
-            }
-        };
+        let values = batch.values_in(item, copy);
         for (slot, &source) in part.iter_mut().zip(&pattern_of(item).source) {
             if source != PADDING {
                 *slot = values[source as usize];
