@@ -30,6 +30,6 @@ pub use device::{Device, DeviceBuffer, DeviceInfo};
 pub use error::{CudaVersion, GpuError};
 pub use executor::{Args, Executor, KernelBuffer, KernelKey, KernelScalar, LaunchConfig, Pod};
 pub use flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};
-pub use packed::{Loads, PackedExplain, PackedOptions, PackedPlan};
+pub use packed::{PackedExplain, PackedKernel, PackedOptions, PackedPlan};
 pub use single::{BalancedRows, SingleExplain, SingleKernel, SingleOptions, SinglePlan};
 pub use value::Value;

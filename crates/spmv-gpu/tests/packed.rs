@@ -14,7 +14,7 @@ use sparsebatch_formats::testing::{
 use sparsebatch_formats::{Batch, BatchCsr, Csr, RaggedCsr, Scalar, UniformBatch};
 use sparsebatch_spmv_gpu::testing::device_or_skip;
 use sparsebatch_spmv_gpu::{
-    DeviceInfo, Executor, GpuError, Loads, PackedOptions, PackedPlan, Value,
+    DeviceInfo, Executor, GpuError, PackedKernel, PackedOptions, PackedPlan, Value,
 };
 
 /// `A x` of all systems, y being NaN before.
@@ -77,12 +77,14 @@ proptest! {
     ) {
         let batch = ragged(&matrices);
         let x = random_vector(batch.col_offset(batch.nitems()) * nrhs, seed);
-        let others = [Loads::Registers { depth: 4 }, Loads::Bulk { steps: 4, stages: 4 }];
+        let registers = Some(PackedKernel::Registers { depth: 4 });
         for order in Order::ALL {
-            check(&Emulator::new(order), &batch, options(nrhs), &x);
-            for loads in others.map(Some) {
-                let options = PackedOptions { loads, ..options(nrhs) };
-                check(&Emulator::new(order), &batch, options, &x);
+            // One block, a block a piece, and systems by themselves.
+            for (share, group_entries) in [(1, Some(300)), (1000, None), (1, Some(0))] {
+                for kernel in [None, registers] {
+                    let options = PackedOptions { nrhs, kernel, group_entries, share };
+                    check(&Emulator::new(order), &batch, options, &x);
+                }
             }
         }
     }
@@ -148,14 +150,18 @@ fn large_small_and_degenerate_systems_together() {
 }
 
 #[test]
-fn every_way_of_loading_agrees_with_exact_sums_on_a_gpu() {
+fn every_kernel_agrees_with_exact_sums_on_a_gpu() {
     let Some(device) = device_or_skip() else { return };
     let batch = shapes();
     let x: Vec<f64> = random_vector(batch.col_offset(batch.nitems()), 2);
-    for warps in [4, 8] {
-        let bulk = |steps, stages| Loads::Bulk { steps, stages };
-        for loads in [Loads::Registers { depth: 6 }, bulk(4, 4), bulk(8, 3), bulk(4, 3)] {
-            check(&device, &batch, PackedOptions { nrhs: 1, warps, loads: Some(loads) }, &x);
+    let stream = |steps, stages| PackedKernel::Stream { steps, stages };
+    let registers = |depth| PackedKernel::Registers { depth };
+    for kernel in
+        [registers(4), registers(6), stream(4, 2), stream(4, 3), stream(4, 4), stream(8, 3)]
+    {
+        for share in [1, 1000] {
+            let options = PackedOptions { kernel: Some(kernel), share, ..options(1) };
+            check(&device, &batch, options, &x);
         }
     }
     let single = batch.cast::<f32>();
@@ -236,11 +242,12 @@ fn what_does_not_fit_is_refused_with_one_error() {
 
     let too_wide = refused(&wide, options(1));
     assert!(too_wide.to_string().contains("item 1 with 10 rows and 40000 columns"), "{too_wide}");
+    let kernel = |kernel| PackedOptions { kernel: Some(kernel), ..options(1) };
     for (name, options) in [
         ("nrhs", PackedOptions { nrhs: 0, ..options(1) }),
-        ("warps", PackedOptions { warps: 3, ..options(1) }),
-        ("loads", PackedOptions { loads: Some(Loads::Registers { depth: 5 }), ..options(1) }),
-        ("loads", PackedOptions { loads: Some(Loads::Bulk { steps: 4, stages: 5 }), ..options(1) }),
+        ("share", PackedOptions { share: 0, ..options(1) }),
+        ("kernel", kernel(PackedKernel::Registers { depth: 5 })),
+        ("kernel", kernel(PackedKernel::Stream { steps: 4, stages: 5 })),
     ] {
         let GpuError::InvalidArgument { name: found, .. } = refused(&fine, options) else {
             panic!("another error");
@@ -260,8 +267,8 @@ fn what_does_not_fit_is_refused_with_one_error() {
 fn a_block_takes_no_more_shared_memory_than_there_is() {
     // A device with little of it: the same batch runs, or is refused.
     let small = DeviceInfo {
-        shared_bytes_per_block: 40 << 10,
-        shared_bytes_per_multiprocessor: 64 << 10,
+        shared_bytes_per_block: 64 << 10,
+        shared_bytes_per_multiprocessor: 96 << 10,
         ..Emulator::new(Order::Forward).info().clone()
     };
     let executor = Emulator::with_info(small, Order::Forward);

@@ -17,7 +17,9 @@ use sparsebatch_formats::generate::{hetero, spmv_operands};
 use sparsebatch_formats::testing::spmv_error;
 use sparsebatch_formats::{Batch, Csr, RaggedCsr, io};
 use sparsebatch_spmv_gpu::device::{Device, Event, measure_bandwidth};
-use sparsebatch_spmv_gpu::{DeviceBuffer, Executor, GpuError, Loads, PackedOptions, PackedPlan};
+use sparsebatch_spmv_gpu::{
+    DeviceBuffer, Executor, GpuError, PackedKernel, PackedOptions, PackedPlan,
+};
 
 const ROUNDS: usize = 21;
 
@@ -151,24 +153,31 @@ fn measure(device: &Device, case: &Case<'_>, arguments: &Arguments) -> Result<()
     let x_device = device.upload(&x)?;
     let mut y_device: DeviceBuffer<f64> = device.upload(&y)?;
     let batch = Batch::Ragged(case.batch.clone());
-    let bulk = |steps, stages| Loads::Bulk { steps, stages };
-    let registers = |depth| Loads::Registers { depth };
-    let sweep: Vec<(usize, Option<Loads>)> = if arguments.sweep {
-        let loads = [registers(4), registers(6), bulk(4, 3), bulk(4, 4), bulk(8, 3)];
-        [4, 8].into_iter().flat_map(|warps| loads.map(|l| (warps, Some(l)))).collect()
+    let default = PackedOptions::default();
+    let sweep: Vec<PackedOptions> = if arguments.sweep {
+        let kernel = |kernel| PackedOptions { kernel: Some(kernel), ..default };
+        let stream = |steps, stages| kernel(PackedKernel::Stream { steps, stages });
+        let mut sweep = vec![default];
+        sweep.extend([(4, 2), (4, 3), (8, 2), (8, 3)].map(|(steps, stages)| stream(steps, stages)));
+        sweep.extend([4, 6].map(|depth| kernel(PackedKernel::Registers { depth })));
+        sweep.extend([1, 2, 6, 1000].map(|share| PackedOptions { share, ..default }));
+        let entries = [0, 512, 1024, 2048, 8192].map(Some);
+        sweep.extend(entries.map(|group_entries| PackedOptions { group_entries, ..default }));
+        sweep
     } else {
-        vec![(PackedOptions::default().warps, None)]
+        vec![default]
     };
-    for (warps, loads) in sweep {
-        let options = PackedOptions { warps, loads, ..PackedOptions::default() };
+    for options in sweep {
         let plan = PackedPlan::new(device.clone(), &batch, options)?;
         device.fill_zero(&mut y_device)?;
         plan.apply(1.0, &x_device, 0.0, &mut y_device)?;
         check(case.batch, &x, &device.download(&y_device)?);
         let explain = plan.explain();
         let padding = explain.slots as f64 / explain.nnz as f64 - 1.0;
-        let loads = loads.map_or("default".to_owned(), |loads| format!("{loads:?}"));
-        let configuration = format!("packed w{warps} {loads} pad {:.1}%", 100.0 * padding);
+        let kernel = options.kernel.map_or("default".to_owned(), |kernel| format!("{kernel:?}"));
+        let entries = options.group_entries.map_or(String::new(), |n| format!(" group {n}"));
+        let configuration =
+            format!("packed {kernel} share {}{entries} pad {:.1}%", options.share, 100.0 * padding);
         let times = timed(device, || plan.apply(1.0, &x_device, 1.0, &mut y_device))?;
         case.report("sparsebatch", &configuration, times)?;
     }

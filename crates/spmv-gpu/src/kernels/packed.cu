@@ -1,279 +1,183 @@
-// The product of a ragged batch whose systems are packed: rows cut into segments, segments of
-// falling length in slices of 32, one thread a segment.
+// Products of whole batches whose systems are packed: rows cut into segments, segments of falling
+// length in slices of 32, one thread a segment.
+//
+// A piece is what a block multiplies at a time: one system, several small ones side by side, or some
+// rows of a large one. A block takes a run of pieces.
 
-// What the kernel knows of a system; 64 bytes, as `System` in packed/work.rs writes it.
-struct PackedSystem {
-    u64 values;   // first value
-    u64 columns;  // first column
-    u64 x;        // first element of the operand of right-hand side 0
-    u64 y;        // first element of the result of right-hand side 0
-    u64 index;    // first entry in `index`: [place of each segment's sum][first sum of each row, one more]
-    u64 slices;   // first entry in `slices`: where each slice starts, counted from `values`, one more
+// What the kernels know of a piece; 128 bytes, as packed/work.rs writes it.
+struct __align__(16) PackedPiece {
+    u64 values;     // first value
+    u64 columns;    // first column
+    u64 index;      // first of its entries in the index
+    u64 x;          // first element of the operand of right-hand side 0
+    u64 y;          // first element of the result of right-hand side 0
     u32 nrows;
     u32 ncols;
-    u32 nslots;
-    u16 nsegments;
-    u16 flags;    // 1: sums have places of their own; 2: rows have any number of segments
+    u32 nsegments;
+    u32 flags;      // 1: sums have places of their own; 2: rows have any number of segments
+    u32 index_len;  // entries in the index, a multiple of 8
+    u32 begins[17]; // first slot of each warp of the block, one more
 };
+
+// The index of a piece, 16 bits an entry:
+//   [where each slice ends, in steps of 32 slots]
+//   [place of each segment's sum]           where sums are placed
+//   [first sum of each row, one more]       where rows are cut
 
 constexpr u32 SUMS_ARE_PLACED = 1;
 constexpr u32 ROWS_ARE_CUT = 2;
 
-// How many of the first n entries of an ascending array are below a bound. Called by whole warps.
-__device__ __forceinline__ u32 count_below(const u32* __restrict__ ascending, u32 n, u32 bound,
-                                           u32 lane) {
-    u32 count = 0;
-    for (u32 at = 0; at < n; at += WARP_THREADS) {
-        const bool below = at + lane < n && __ldg(ascending + at + lane) < bound;
-        count += __popc(__ballot_sync(ALL_LANES, below));
-    }
-    return count;
+__device__ __forceinline__ u32 slices_of(u32 nsegments) {
+    return (nsegments + WARP_THREADS - 1) / WARP_THREADS;
 }
 
-// The first slice of part `part` of `parts` of a system: the first that starts at or after its share
-// of the slots. Called by whole warps.
-__device__ __forceinline__ u32 slice_of_part(const u32* __restrict__ slices, u32 nslices,
-                                             u32 nslots, u32 part, u32 parts, u32 lane) {
-    if (part == 0) {
-        return 0;
-    }
-    return part == parts ? nslices
-                         : count_below(slices, nslices, u32(u64(nslots) * part / parts), lane);
-}
-
-// The slot at which a slice starts, or all end; the first and the last are known without a load.
-__device__ __forceinline__ u32 slice_start(const u32* __restrict__ slices, u32 nslices, u32 nslots,
-                                           u32 slice) {
-    return slice == 0 ? 0 : slice == nslices ? nslots : __ldg(slices + slice);
-}
-
-// Waits for the threads that share a system: the block, or, where warps work alone, the warp.
-__device__ __forceinline__ void wait_for_group(u32 count) {
-    if (count == 0) {
-        __syncthreads();
-    } else {
-        __syncwarp();
-    }
-}
-
-constexpr u32 NOWHERE = 0xffffffffu;
-
-// Where the sum of a segment goes.
-__device__ __forceinline__ u32 place_of(const u16* __restrict__ index, u32 flags, u32 segment,
-                                        u32 nsegments) {
-    if (segment >= nsegments) {
-        return NOWHERE;
-    }
-    return (flags & SUMS_ARE_PLACED) ? __ldg(index + segment) : segment;
-}
-
-// The slice that a warp is in: where it ends, and where this lane's sum goes. What the next one
-// needs is loaded ahead.
+// The slice that a warp is in: where it ends, in slots. Loads through a plain pointer, so that an
+// index in shared and one in global memory both do.
 struct SliceCursor {
+    const u16* ends;
+    const u16* places; // of all segments; null where they are their own
+    u32 nsegments;
+    u32 slice;
     u32 end;
-    u32 place;
-    u32 slice, base;  // ends are those of 32 slices from base on, one per lane
-    u32 ends;
-    u32 next_place;
 
-    __device__ __forceinline__ SliceCursor(const u32* __restrict__ slices, u32 nslices,
-                                           const u16* __restrict__ index, u32 flags, u32 nsegments,
-                                           u32 first, u32 lane)
-        : slice(first), base(first) {
-        ends = __ldg(slices + minimum(base + lane + 1, nslices));
-        place = place_of(index, flags, first * WARP_THREADS + lane, nsegments);
-        next_place = place_of(index, flags, (first + 1) * WARP_THREADS + lane, nsegments);
-        end = __shfl_sync(ALL_LANES, ends, 0);
+    // The slice that starts at slot `begin`. Called by whole warps.
+    __device__ __forceinline__ SliceCursor(const u16* index, u32 all_segments, u32 flags, u32 begin,
+                                           u32 lane)
+        : ends(index), nsegments(all_segments), slice(0) {
+        const u32 nslices = slices_of(nsegments);
+        places = (flags & SUMS_ARE_PLACED) ? index + nslices : nullptr;
+        for (u32 at = 0; at < nslices; at += WARP_THREADS) {
+            const bool before =
+                at + lane < nslices && ends[at + lane] <= begin / WARP_THREADS;
+            const u32 passed = __popc(__ballot_sync(ALL_LANES, before));
+            slice += passed;
+            if (passed < WARP_THREADS) {
+                break;
+            }
+        }
+        find_end();
     }
 
-    __device__ __forceinline__ void advance(const u32* __restrict__ slices, u32 nslices,
-                                            const u16* __restrict__ index, u32 flags,
-                                            u32 nsegments, u32 lane) {
-        ++slice;
-        place = next_place;
-        next_place = place_of(index, flags, (slice + 1) * WARP_THREADS + lane, nsegments);
-        if (slice - base == WARP_THREADS) {
-            base = slice;
-            ends = __ldg(slices + minimum(base + lane + 1, nslices));
+    __device__ __forceinline__ void find_end() {
+        end = slice < slices_of(nsegments) ? ends[slice] * WARP_THREADS : 0xffffffffu;
+    }
+
+    // Leaves the sum of this lane's segment and goes on to the next slice.
+    template <typename V>
+    __device__ __forceinline__ void finish(V* sums, V sum, u32 lane) {
+        const u32 segment = slice * WARP_THREADS + lane;
+        if (segment < nsegments) {
+            sums[places != nullptr ? places[segment] : segment] = sum;
         }
-        end = __shfl_sync(ALL_LANES, ends, slice - base);
+        ++slice;
+        find_end();
     }
 };
 
-// beta * y of all rows of a system, for the sums to be added to; 0, y unread, when beta is 0. Not
-// where rows are cut: sums then take the place.
+// Writes y: the sum of each row, or, where rows are cut, of its segments. beta == 0 does not read
+// old_y, which may be y.
 template <typename V>
-__device__ __forceinline__ void start_rows(V* rows, u32 nrows, u32 member, u32 threads, V beta,
-                                           const V* y) {
-    if (beta != V(0)) {
-#pragma unroll 4
-        for (u32 row = member; row < nrows; row += threads) {
-            rows[row] = beta * y[row];
-        }
-    } else {
-        for (u32 row = member; row < nrows; row += threads) {
-            rows[row] = V(0);
-        }
-    }
-}
-
-// x of a system with the zero that padding multiplies, and what the sums start from.
-template <typename V>
-__device__ __forceinline__ void start_system(V* shared_x, const V* __restrict__ x, u32 ncols,
-                                             V* sums, u32 nrows, u32 flags, u32 member, u32 threads,
-                                             V beta, const V* y) {
-#pragma unroll 4
-    for (u32 c = member; c < ncols; c += threads) {
-        shared_x[c] = __ldg(x + c);
-    }
-    if (member == 0) {
-        shared_x[ncols] = V(0);
-    }
+__device__ __forceinline__ void finish_rows(const V* sums, const u16* index, u32 nsegments,
+                                            u32 flags, u32 nrows, V alpha, V beta, const V* old_y,
+                                            V* y) {
     if (!(flags & ROWS_ARE_CUT)) {
-        start_rows(sums, nrows, member, threads, beta, y);
-    }
-}
-
-// The sum of a segment: the row's, or, where rows are cut, one of several.
-template <typename V>
-__device__ __forceinline__ void finish_segment(V* sums, u32 flags, u32 place, V alpha, V sum) {
-    if (place == NOWHERE) {
-        return;
-    }
-    if (flags & ROWS_ARE_CUT) {
-        sums[place] = sum;
-    } else {
-        sums[place] += alpha * sum;
-    }
-}
-
-// Writes y, after adding the sums of its segments to each row where rows are cut.
-template <typename V>
-__device__ __forceinline__ void finish_rows(const V* sums, const u16* __restrict__ index,
-                                            u32 nsegments, u32 flags, u32 nrows, u32 member,
-                                            u32 threads, V alpha, V beta, V* y) {
-    if (!(flags & ROWS_ARE_CUT)) {
-        for (u32 row = member; row < nrows; row += threads) {
-            y[row] = sums[row];
+#pragma unroll 4
+        for (u32 row = threadIdx.x; row < nrows; row += blockDim.x) {
+            y[row] = scaled_row(alpha, sums[row], beta, old_y + row);
         }
         return;
     }
-    const u16* row_starts = index + ((flags & SUMS_ARE_PLACED) ? nsegments : 0);
+    const u16* row_starts =
+        index + slices_of(nsegments) + ((flags & SUMS_ARE_PLACED) ? nsegments : 0);
 #pragma unroll 2
-    for (u32 row = member; row < nrows; row += threads) {
-        const u32 start = __ldg(row_starts + row), stop = __ldg(row_starts + row + 1);
-        V result = beta != V(0) ? beta * y[row] : V(0);
+    for (u32 row = threadIdx.x; row < nrows; row += blockDim.x) {
+        const u32 start = row_starts[row], stop = row_starts[row + 1];
         V sum = V(0);
         for (u32 s = start; s < stop; ++s) {
             sum += sums[s];
         }
-        y[row] = result + alpha * sum;
+        y[row] = scaled_row(alpha, sum, beta, old_y + row);
     }
 }
 
-// packed_spmv: y = alpha*A*x + beta*y for every system and right-hand side. A block takes work[2b]
-// and work[2b + 1]: with a count of 0 its warps share the system work[2b], else each of its first
-// `count` warps takes a system, from work[2b] on.
+// packed_spmv: y = alpha*A*x + beta*y for all systems of a batch.
 //
-// A warp walks consecutive slices, about the same number of slots as every other warp of the
-// system; DEPTH loads of values and columns are under way at any time, across the ends of slices.
+// Block b takes the pieces chunks[b] .. chunks[b + 1], one after the other, each warp consecutive
+// slices, about the same number of slots as every other; DEPTH loads of values and columns are under
+// way at any time, across the ends of slices.
 //
-// Traffic per system and right-hand side: 8 + 2 bytes per slot (f64), 2 per segment or row where
-// flags ask for them, x and y once; x is read into shared memory first. beta == 0 does not read y.
-// No atomics, sums in a fixed order: bitwise repeatable, whatever the neighbours.
+// Traffic per piece and right-hand side: 8 + 2 bytes per slot (f64), 2 per segment or row where flags
+// ask for them, x and y once; x is read into shared memory first. beta == 0 does not read y. No
+// atomics, sums in a fixed order: bitwise repeatable, whatever the neighbours.
 //
-// RESIDENT_THREADS is for how many threads a multiprocessor shall have registers.
-//
-// Needs: blocks of 32*k threads, at most MAX_THREADS; dynamic shared memory of ncols + 1 +
-// nsegments values for the system of a shared block, of blockDim.x/32 times warp_share values for
-// one whose warps work alone, each system within warp_share. Columns of padding are ncols (a zero
-// lies there); every slice has slots.
-template <typename V, u32 DEPTH, u32 MAX_THREADS, u32 RESIDENT_THREADS>
-__global__ void __launch_bounds__(MAX_THREADS, RESIDENT_THREADS / MAX_THREADS)
-    packed_spmv(const u32* __restrict__ work, const PackedSystem* __restrict__ systems,
-                            const V* __restrict__ all_values, const u16* __restrict__ all_columns,
-                            const u16* __restrict__ all_index, const u32* __restrict__ all_slices,
-                            u32 nrhs, u32 warp_share, V alpha, const V* __restrict__ x, V beta,
-                            V* y) {
+// Needs: blocks of WARPS*32 threads; dynamic shared memory of ncols + 1 + nsegments values for every
+// piece, x_room of them for x. Columns of padding are ncols (a zero lies there); every slice has
+// slots; every piece has segments or cut rows.
+template <typename V, u32 DEPTH, u32 WARPS>
+__global__ void __launch_bounds__(WARPS* WARP_THREADS)
+    packed_spmv(const u32* __restrict__ chunks, const PackedPiece* __restrict__ pieces,
+                const V* __restrict__ all_values, const u16* __restrict__ all_columns,
+                const u16* __restrict__ all_index, u32 nrhs, u32 x_room, V alpha,
+                const V* __restrict__ x, V beta, V* y) {
     extern __shared__ u64 packed_shared[];
-    V* shared = reinterpret_cast<V*>(packed_shared);
-    const u32 lane = threadIdx.x % WARP_THREADS;
-    const u32 first = __ldg(work + 2 * u64(blockIdx.x));
-    const u32 count = __ldg(work + 2 * u64(blockIdx.x) + 1);
-    // Of the threads that share a system: how many, and which one is this.
-    u32 threads = blockDim.x, member = threadIdx.x;
-    u64 number = first;
-    if (count != 0) {
-        const u32 warp = threadIdx.x / WARP_THREADS;
-        if (warp >= count) {
-            return;
-        }
-        threads = WARP_THREADS;
-        member = lane;
-        number += warp;
-        shared += warp * warp_share;
-    }
-    const PackedSystem* system = systems + number;
-    const u32 nrows = system->nrows, ncols = system->ncols, nsegments = system->nsegments;
-    const u32 flags = system->flags;
-    const u32 nslices = (nsegments + WARP_THREADS - 1) / WARP_THREADS;
-    V* sums = shared + ncols + 1;
-
-    // The slices of this warp: those that start in its part of the slots.
-    const u32* slices = all_slices + system->slices;
-    const u32 nslots = system->nslots;
-    const u32 warps = threads / WARP_THREADS, warp = member / WARP_THREADS;
-    const u32 first_slice = slice_of_part(slices, nslices, nslots, warp, warps, lane);
-    const u32 last_slice = slice_of_part(slices, nslices, nslots, warp + 1, warps, lane);
-    const u32 begin = slice_start(slices, nslices, nslots, first_slice);
-    const u32 end = slice_start(slices, nslices, nslots, last_slice);
-    const V* values = all_values + system->values + lane;
-    const u16* columns = all_columns + system->columns + lane;
-    const u16* index = all_index + system->index;
-
-    for (u32 rhs = 0; rhs < nrhs; ++rhs) {
-        // Values and columns on their way while x is.
-        V value[DEPTH];
-        u32 column[DEPTH];
-#pragma unroll
-        for (u32 d = 0; d < DEPTH; ++d) {
-            const u32 slot = begin + d * WARP_THREADS;
-            if (slot < end) {
-                value[d] = __ldcs(values + slot);
-                column[d] = __ldg(columns + slot);
-            }
-        }
-        V* y_here = y + system->y + u64(rhs) * nrows;
-        start_system(shared, x + system->x + u64(rhs) * ncols, ncols, sums, nrows, flags, member,
-                     threads, beta, y_here);
-        wait_for_group(count);
-
-        SliceCursor cursor(slices, nslices, index, flags, nsegments, first_slice, lane);
-        V sum = V(0);
-        for (u32 at = begin; at < end; at += DEPTH * WARP_THREADS) {
+    V* staged_x = reinterpret_cast<V*>(packed_shared);
+    V* sums = staged_x + x_room;
+    const u32 lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS;
+    const u32 last = load(chunks + blockIdx.x + 1);
+    for (u32 number = load(chunks + blockIdx.x); number < last; ++number) {
+        const PackedPiece* piece = pieces + number;
+        const u32 nrows = piece->nrows, ncols = piece->ncols, nsegments = piece->nsegments;
+        const u32 flags = piece->flags;
+        const u32 begin = piece->begins[warp], end = piece->begins[warp + 1];
+        const V* values = all_values + piece->values + lane;
+        const u16* columns = all_columns + piece->columns + lane;
+        const u16* index = all_index + piece->index;
+        for (u32 rhs = 0; rhs < nrhs; ++rhs) {
+            // Values and columns on their way while x is.
+            V value[DEPTH];
+            u32 column[DEPTH];
 #pragma unroll
             for (u32 d = 0; d < DEPTH; ++d) {
-                const u32 slot = at + d * WARP_THREADS;
+                const u32 slot = begin + d * WARP_THREADS;
                 if (slot < end) {
-                    sum += value[d] * shared[column[d]];
-                    const u32 ahead = slot + DEPTH * WARP_THREADS;
-                    if (ahead < end) {
-                        value[d] = __ldcs(values + ahead);
-                        column[d] = __ldg(columns + ahead);
-                    }
-                    if (slot + WARP_THREADS == cursor.end) {
-                        finish_segment(sums, flags, cursor.place, alpha, sum);
-                        sum = V(0);
-                        cursor.advance(slices, nslices, index, flags, nsegments, lane);
+                    value[d] = __ldcs(values + slot);
+                    column[d] = load(columns + slot);
+                }
+            }
+            const V* x_here = x + piece->x + u64(rhs) * ncols;
+#pragma unroll 4
+            for (u32 c = threadIdx.x; c < ncols; c += blockDim.x) {
+                staged_x[c] = load(x_here + c);
+            }
+            if (threadIdx.x == 0) {
+                staged_x[ncols] = V(0);
+            }
+            SliceCursor cursor(index, nsegments, flags, begin, lane);
+            __syncthreads();
+            V sum = V(0);
+            for (u32 at = begin; at < end; at += DEPTH * WARP_THREADS) {
+#pragma unroll
+                for (u32 d = 0; d < DEPTH; ++d) {
+                    const u32 slot = at + d * WARP_THREADS;
+                    if (slot < end) {
+                        sum += value[d] * staged_x[column[d]];
+                        const u32 ahead = slot + DEPTH * WARP_THREADS;
+                        if (ahead < end) {
+                            value[d] = __ldcs(values + ahead);
+                            column[d] = load(columns + ahead);
+                        }
+                        if (slot + WARP_THREADS == cursor.end) {
+                            cursor.finish(sums, sum, lane);
+                            sum = V(0);
+                        }
                     }
                 }
             }
-        }
-        wait_for_group(count);
-
-        finish_rows(sums, index, nsegments, flags, nrows, member, threads, alpha, beta, y_here);
-        if (rhs + 1 < nrhs) {
-            wait_for_group(count);
+            __syncthreads();
+            V* y_here = y + piece->y + u64(rhs) * nrows;
+            finish_rows(sums, index, nsegments, flags, nrows, alpha, beta, y_here, y_here);
+            // x and the sums may be overwritten.
+            __syncthreads();
         }
     }
 }
@@ -286,124 +190,203 @@ struct Staging {
     static constexpr u32 SLOTS = STEPS * WARP_THREADS;
     V values[STAGES][SLOTS];
     u16 columns[STAGES][SLOTS];
+};
 
-    // Starts the copy of the slots from `at` on into part s. One thread calls it.
-    __device__ __forceinline__ void fetch(u32 s, const V* all_values, const u16* all_columns,
-                                          u32 at, u32 end, u64* arrived) {
-        const u32 n = minimum(end - at, SLOTS);
-        mbarrier_arrive_expect_tx(arrived, n * u32(sizeof(V) + sizeof(u16)));
-        bulk_copy(values[s], all_values + at, n * u32(sizeof(V)), arrived);
-        bulk_copy(columns[s], all_columns + at, n * u32(sizeof(u16)), arrived);
+// The side of a warp's staging that starts copies, of its slots of one piece after the other; one
+// lane calls it. It is at most one piece ahead of the warp.
+template <typename V, u32 STEPS, u32 STAGES>
+struct Producer {
+    using Stage = Staging<V, STEPS, STAGES>;
+    Stage* stage;
+    u64* arrived;
+    const V* values;
+    const u16* columns;
+    u32 unit;     // whose slots are copied
+    u32 at, end;  // those that are left of it
+    u32 vacant;   // parts that wait for a copy
+    u32 next;     // the first of them
+
+    // Starts copies until all parts are taken or the slots of all units before `stop` are on their
+    // way. enter(unit) sets values, columns, at and end.
+    template <typename Enter>
+    __device__ __forceinline__ void fill(u32 stop, Enter enter) {
+        while (vacant > 0) {
+            while (at >= end) {
+                if (unit + 1 >= stop) {
+                    return;
+                }
+                ++unit;
+                enter(*this);
+            }
+            const u32 n = minimum(end - at, Stage::SLOTS);
+            mbarrier_arrive_expect_tx(arrived + next, n * u32(sizeof(V) + sizeof(u16)));
+            bulk_copy(stage->values[next], values + at, n * u32(sizeof(V)), arrived + next);
+            bulk_copy(stage->columns[next], columns + at, n * u32(sizeof(u16)), arrived + next);
+            at += n;
+            --vacant;
+            next = next + 1 == STAGES ? 0 : next + 1;
+        }
     }
 };
 
-// packed_spmv_staged: as packed_spmv, with values and columns copied into shared memory in bulk,
-// STAGES copies of STEPS*32 slots under way per warp, so that no register waits for memory.
+// packed_stream: as packed_spmv, but everything a piece needs is on its way into shared memory while
+// the piece before is multiplied: values and columns in bulk copies, STAGES of STEPS*32 slots under
+// way per warp, and also x, y and the index. No thread waits at the start of a piece.
 //
-// Needs sm_90; blocks of WARPS*32 threads; dynamic shared memory of WARPS times Staging, then as
-// packed_spmv.
+// Needs sm_90; blocks of WARPS*32 threads; dynamic shared memory of WARPS times Staging, then 2*x_room
+// + sums_room + y_room values and 2*index_room entries of 16 bits. For every piece: ncols + 1 <=
+// x_room, nsegments <= sums_room, index_len <= index_room, nrows <= y_room unless beta is 0. Rooms
+// take multiples of 16 bytes; values + slots, columns + slots and the index of a piece begin at
+// multiples of 16 bytes.
 template <typename V, u32 STEPS, u32 STAGES, u32 WARPS>
 __global__ void __launch_bounds__(WARPS* WARP_THREADS)
-    packed_spmv_staged(const u32* __restrict__ work, const PackedSystem* __restrict__ systems,
-                       const V* __restrict__ all_values, const u16* __restrict__ all_columns,
-                       const u16* __restrict__ all_index, const u32* __restrict__ all_slices,
-                       u32 nrhs, u32 warp_share, V alpha, const V* __restrict__ x, V beta, V* y) {
+    packed_stream(const u32* __restrict__ chunks, const PackedPiece* __restrict__ pieces,
+                  const V* __restrict__ all_values, const u16* __restrict__ all_columns,
+                  const u16* __restrict__ all_index, u32 nrhs, u32 x_room, u32 sums_room, u32 y_room,
+                  u32 index_room, V alpha, const V* __restrict__ x, V beta, V* y) {
     using Stage = Staging<V, STEPS, STAGES>;
-    extern __shared__ uint4 staged_shared[];
+    constexpr u32 DESCRIBED = 3;
+    constexpr u32 DESCRIPTION_PARTS = sizeof(PackedPiece) / 16;
+    extern __shared__ uint4 stream_shared[];
+    __shared__ PackedPiece described[DESCRIBED];
     __shared__ u64 arrived[WARPS][STAGES];
-    const u32 lane = threadIdx.x % WARP_THREADS;
-    const u32 own_warp = threadIdx.x / WARP_THREADS;
-    Stage* stages = reinterpret_cast<Stage*>(staged_shared);
-    V* shared = reinterpret_cast<V*>(stages + WARPS);
-    Stage& stage = stages[own_warp];
+    __shared__ u64 indexed[2];
+    const u32 lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS;
+    Stage* stages = reinterpret_cast<Stage*>(stream_shared);
+    V* staged_x = reinterpret_cast<V*>(stages + WARPS);
+    V* sums = staged_x + 2 * x_room;
+    V* old_y = sums + sums_room;
+    u16* staged_index = reinterpret_cast<u16*>(old_y + y_room);
 
-    const u32 first = __ldg(work + 2 * u64(blockIdx.x));
-    const u32 count = __ldg(work + 2 * u64(blockIdx.x) + 1);
-    u32 threads = blockDim.x, member = threadIdx.x;
-    u64 number = first;
-    if (count != 0) {
-        if (own_warp >= count) {
+    const u32 first = load(chunks + blockIdx.x);
+    // A unit is a piece with one right-hand side.
+    const u32 nunits = (load(chunks + blockIdx.x + 1) - first) * nrhs;
+
+    const auto piece_of = [&](u32 unit) -> const PackedPiece& {
+        return described[unit % DESCRIBED];
+    };
+    const auto fetch_description = [&](u32 unit) {
+        if (unit < nunits && threadIdx.x < DESCRIPTION_PARTS) {
+            cp_async_16(reinterpret_cast<uint4*>(&described[unit % DESCRIBED]) + threadIdx.x,
+                        reinterpret_cast<const uint4*>(pieces + first + unit / nrhs) +
+                            threadIdx.x);
+        }
+    };
+    // x and the index of a unit that is described already.
+    const auto fetch_operands = [&](u32 unit) {
+        if (unit >= nunits) {
             return;
         }
-        threads = WARP_THREADS;
-        member = lane;
-        number += own_warp;
-        shared += own_warp * warp_share;
-    }
-    const PackedSystem* system = systems + number;
-    const u32 nrows = system->nrows, ncols = system->ncols, nsegments = system->nsegments;
-    const u32 flags = system->flags;
-    const u32 nslices = (nsegments + WARP_THREADS - 1) / WARP_THREADS;
-    V* sums = shared + ncols + 1;
-    const u32* slices = all_slices + system->slices;
-    const u32 nslots = system->nslots;
-    const u32 warps = threads / WARP_THREADS, warp = member / WARP_THREADS;
-    const u32 first_slice = slice_of_part(slices, nslices, nslots, warp, warps, lane);
-    const u32 last_slice = slice_of_part(slices, nslices, nslots, warp + 1, warps, lane);
-    const u32 begin = slice_start(slices, nslices, nslots, first_slice);
-    const u32 end = slice_start(slices, nslices, nslots, last_slice);
-    const V* values = all_values + system->values;
-    const u16* columns = all_columns + system->columns;
-    const u16* index = all_index + system->index;
+        const PackedPiece& piece = piece_of(unit);
+        const u32 ncols = piece.ncols;
+        V* to = staged_x + (unit % 2) * x_room;
+        const V* from = x + piece.x + u64(unit % nrhs) * ncols;
+        for (u32 c = threadIdx.x; c < ncols; c += WARPS * WARP_THREADS) {
+            cp_async_value(to + c, from + c);
+        }
+        if (threadIdx.x == 0) {
+            to[ncols] = V(0);
+            mbarrier_arrive_expect_tx(&indexed[unit % 2], piece.index_len * u32(sizeof(u16)));
+            bulk_copy(staged_index + (unit % 2) * index_room, all_index + piece.index,
+                      piece.index_len * u32(sizeof(u16)), &indexed[unit % 2]);
+        }
+    };
+    const auto enter = [&](Producer<V, STEPS, STAGES>& producer) {
+        const PackedPiece& piece = piece_of(producer.unit);
+        producer.values = all_values + piece.values;
+        producer.columns = all_columns + piece.columns;
+        producer.at = piece.begins[warp];
+        producer.end = piece.begins[warp + 1];
+    };
 
     if (lane == 0) {
 #pragma unroll
         for (u32 s = 0; s < STAGES; ++s) {
-            mbarrier_init(&arrived[own_warp][s], 1);
+            mbarrier_init(&arrived[warp][s], 1);
         }
+    }
+    if (threadIdx.x == 0) {
+        mbarrier_init(&indexed[0], 1);
+        mbarrier_init(&indexed[1], 1);
+    }
+    if (lane == 0) {
         mbarrier_init_fence();
     }
-    __syncwarp();
-    u32 parities = 0;
+    fetch_description(0);
+    fetch_description(1);
+    cp_async_wait_all();
+    __syncthreads();
+    Producer<V, STEPS, STAGES> producer{&stages[warp], arrived[warp], nullptr, nullptr,
+                                        0xffffffffu,   0,             0,       STAGES,  0};
+    if (lane == 0) {
+        producer.fill(minimum(nunits, 1u), enter);
+    }
+    fetch_operands(0);
 
-    for (u32 rhs = 0; rhs < nrhs; ++rhs) {
-        if (lane == 0) {
-#pragma unroll
-            for (u32 s = 0; s < STAGES; ++s) {
-                const u32 at = begin + s * Stage::SLOTS;
-                if (at < end) {
-                    stage.fetch(s, values, columns, at, end, &arrived[own_warp][s]);
-                }
+    u32 parities = 0;
+    u32 s = 0;
+    for (u32 unit = 0; unit < nunits; ++unit) {
+        // The operands of this unit are there; those of the one before are not needed any more.
+        cp_async_wait_all();
+        __syncthreads();
+        const PackedPiece& piece = piece_of(unit);
+        const u32 nrows = piece.nrows;
+        V* y_here = y + piece.y + u64(unit % nrhs) * nrows;
+        if (beta != V(0)) {
+            for (u32 row = threadIdx.x; row < nrows; row += WARPS * WARP_THREADS) {
+                cp_async_value(old_y + row, y_here + row);
             }
         }
-        V* y_here = y + system->y + u64(rhs) * nrows;
-        start_system(shared, x + system->x + u64(rhs) * ncols, ncols, sums, nrows, flags, member,
-                     threads, beta, y_here);
-        SliceCursor cursor(slices, nslices, index, flags, nsegments, first_slice, lane);
-        wait_for_group(count);
+        cp_async_commit();
+        fetch_description(unit + 2);
+        fetch_operands(unit + 1);
+        cp_async_commit();
+        if (lane == 0) {
+            producer.fill(minimum(nunits, unit + 2), enter);
+        }
+
+        const u32 flags = piece.flags, nsegments = piece.nsegments, padding = piece.ncols;
+        const u32 begin = piece.begins[warp], end = piece.begins[warp + 1];
+        const V* x_here = staged_x + (unit % 2) * x_room;
+        const u16* index = staged_index + (unit % 2) * index_room;
+        mbarrier_wait_parity(&indexed[unit % 2], (unit / 2) & 1);
+        SliceCursor cursor(index, nsegments, flags, begin, lane);
         V sum = V(0);
-        u32 s = 0;
         for (u32 at = begin; at < end; at += Stage::SLOTS) {
-            mbarrier_wait_parity(&arrived[own_warp][s], (parities >> s) & 1);
+            mbarrier_wait_parity(&arrived[warp][s], (parities >> s) & 1);
             parities ^= 1u << s;
-            const V* staged_values = stage.values[s] + lane;
-            const u16* staged_columns = stage.columns[s] + lane;
+            const V* values = stages[warp].values[s] + lane;
+            const u16* columns = stages[warp].columns[s] + lane;
+            V value[STEPS], operand[STEPS];
+#pragma unroll
+            for (u32 d = 0; d < STEPS; ++d) {
+                const bool filled = at + d * WARP_THREADS < end;
+                value[d] = values[d * WARP_THREADS];
+                operand[d] = x_here[filled ? columns[d * WARP_THREADS] : padding];
+            }
+            // All lanes have read the part: the next copy may overwrite it.
+            __syncwarp();
+            if (lane == 0) {
+                ++producer.vacant;
+                producer.fill(minimum(nunits, unit + 2), enter);
+            }
+            s = s + 1 == STAGES ? 0 : s + 1;
 #pragma unroll
             for (u32 d = 0; d < STEPS; ++d) {
                 const u32 slot = at + d * WARP_THREADS;
                 if (slot < end) {
-                    sum += staged_values[d * WARP_THREADS] *
-                           shared[staged_columns[d * WARP_THREADS]];
+                    sum += value[d] * operand[d];
                     if (slot + WARP_THREADS == cursor.end) {
-                        finish_segment(sums, flags, cursor.place, alpha, sum);
+                        cursor.finish(sums, sum, lane);
                         sum = V(0);
-                        cursor.advance(slices, nslices, index, flags, nsegments, lane);
                     }
                 }
             }
-            // All lanes have read the stage: the next copy may overwrite it.
-            __syncwarp();
-            const u32 next = at + STAGES * Stage::SLOTS;
-            if (lane == 0 && next < end) {
-                stage.fetch(s, values, columns, next, end, &arrived[own_warp][s]);
-            }
-            s = s + 1 == STAGES ? 0 : s + 1;
         }
-        wait_for_group(count);
-        finish_rows(sums, index, nsegments, flags, nrows, member, threads, alpha, beta, y_here);
-        if (rhs + 1 < nrhs) {
-            wait_for_group(count);
-        }
+        // y has arrived and all sums are there.
+        cp_async_wait<1>();
+        __syncthreads();
+        finish_rows(sums, index, nsegments, flags, nrows, alpha, beta, old_y, y_here);
     }
 }
 

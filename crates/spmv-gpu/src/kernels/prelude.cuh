@@ -162,6 +162,56 @@ __device__ __forceinline__ void for_each_product(u64 nproblems, const u64* probl
     }
 }
 
+// Asynchronous copies into shared memory (sm_80 and newer). An emulation brings its own.
+#if !defined(SPARSEBATCH_EMU)
+
+__device__ __forceinline__ void cp_async_4(void* shared, const void* global) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
+                     u32(__cvta_generic_to_shared(shared))),
+                 "l"(global)
+                 : "memory");
+}
+
+__device__ __forceinline__ void cp_async_8(void* shared, const void* global) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(
+                     u32(__cvta_generic_to_shared(shared))),
+                 "l"(global)
+                 : "memory");
+}
+
+__device__ __forceinline__ void cp_async_16(void* shared, const void* global) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                     u32(__cvta_generic_to_shared(shared))),
+                 "l"(global)
+                 : "memory");
+}
+
+// Ends a group of this thread's copies.
+__device__ __forceinline__ void cp_async_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Waits until at most N of this thread's groups are under way.
+template <int N>
+__device__ __forceinline__ void cp_async_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// Waits for all copies of this thread.
+__device__ __forceinline__ void cp_async_wait_all() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+#endif
+
+__device__ __forceinline__ void cp_async_value(double* shared, const double* global) {
+    cp_async_8(shared, global);
+}
+
+__device__ __forceinline__ void cp_async_value(float* shared, const float* global) {
+    cp_async_4(shared, global);
+}
+
 // Bulk copies into shared memory, and the barriers that tell of their arrival (sm_90 and newer).
 // An emulation brings its own.
 #if !defined(SPARSEBATCH_EMU) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

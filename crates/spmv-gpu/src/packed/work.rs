@@ -1,161 +1,198 @@
-//! Which block does which systems.
+//! Which block multiplies what.
+
+use std::ops::Range;
 
 use super::layout::{PackedPattern, SLICE};
 use crate::DeviceInfo;
 
-/// 64-bit words of a system's description, as `PackedSystem` in `packed.cu` reads it.
-pub(super) const SYSTEM_WORDS: usize = 8;
+/// 64-bit words of a piece's description, as `PackedPiece` in `packed.cu` reads it.
+pub(super) const PIECE_WORDS: usize = 16;
 
-/// Where the parts of a system lie in the arrays of a plan, in entries.
+/// Most warps of a block that the description of a piece has room for.
+const MAX_WARPS: usize = 16;
+
+/// Where the parts of a piece lie in the arrays of a plan, in entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Places {
     pub(super) values: u64,
     pub(super) columns: u64,
     pub(super) index: u64,
-    pub(super) slices: u64,
     pub(super) x: u64,
     pub(super) y: u64,
 }
 
 impl Places {
-    /// The description of a system.
-    pub(super) fn words(&self, pattern: &PackedPattern) -> [u64; SYSTEM_WORDS] {
-        let pair = |low: usize, high: u64| low as u64 | high << 32;
-        [
-            self.values,
-            self.columns,
-            self.x,
-            self.y,
-            self.index,
-            self.slices,
-            pair(pattern.nrows, pattern.ncols as u64),
-            pair(pattern.nslots(), pattern.nsegments as u64 | u64::from(pattern.flags) << 16),
-        ]
+    /// The description of a piece for blocks of so many warps.
+    pub(super) fn words(&self, pattern: &PackedPattern, warps: usize) -> [u64; PIECE_WORDS] {
+        let mut shorts = [0; 22];
+        shorts[0] = pattern.nrows as u32;
+        shorts[1] = pattern.ncols as u32;
+        shorts[2] = pattern.nsegments as u32;
+        shorts[3] = pattern.flags;
+        shorts[4] = pattern.index.len() as u32;
+        shorts[5..].copy_from_slice(&begins(pattern, warps));
+        let mut words = [0; PIECE_WORDS];
+        words[..5].copy_from_slice(&[self.values, self.columns, self.index, self.x, self.y]);
+        for (word, pair) in words[5..].iter_mut().zip(shorts.chunks(2)) {
+            *word = u64::from(pair[0]) | u64::from(pair[1]) << 32;
+        }
+        words
     }
 }
 
-/// One launch: blocks that need about the same shared memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Launch {
-    pub(super) first_block: usize,
-    pub(super) blocks: usize,
-    /// Dynamic shared memory of a block, in values.
-    pub(super) shared_values: usize,
-    /// The part of it that a warp has which takes a system by itself.
-    pub(super) warp_share: usize,
+/// The first slot of each warp: those of the slices that start in its share. All further ones are
+/// the number of slots.
+fn begins(pattern: &PackedPattern, warps: usize) -> [u32; MAX_WARPS + 1] {
+    let mut begins = [pattern.nslots() as u32; MAX_WARPS + 1];
+    begins[0] = 0;
+    let ends = pattern.ends();
+    for (warp, begin) in begins.iter_mut().enumerate().take(warps).skip(1) {
+        let share = pattern.nslots() * warp / warps;
+        let before = ends.partition_point(|&end| usize::from(end) * SLICE < share);
+        *begin = ends.get(before).map_or(*begin, |&end| u32::from(end) * SLICE as u32);
+    }
+    begins
 }
 
-/// The order of the systems and the work of every block.
+/// One launch: pieces that need about the same shared memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Launch {
+    /// Its blocks, among those of all launches.
+    pub(super) blocks: Range<usize>,
+    pub(super) warps: usize,
+    pub(super) rooms: Rooms,
+}
+
+/// What a block keeps in shared memory for any piece of its launch: values of x, of sums and of y,
+/// and entries of the index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rooms {
+    pub(super) x: usize,
+    pub(super) sums: usize,
+    pub(super) y: usize,
+    pub(super) index: usize,
+}
+
+impl Rooms {
+    fn of(pattern: &PackedPattern) -> Self {
+        Self {
+            x: (pattern.ncols + 1).next_multiple_of(4),
+            sums: pattern.nsegments.next_multiple_of(4),
+            y: pattern.nrows.next_multiple_of(4),
+            index: pattern.index.len(),
+        }
+    }
+
+    fn with(self, other: Self) -> Self {
+        Self {
+            x: self.x.max(other.x),
+            sums: self.sums.max(other.sums),
+            y: self.y.max(other.y),
+            index: self.index.max(other.index),
+        }
+    }
+}
+
+/// The order of the pieces and the work of every block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
-    /// The systems in the order of their descriptions.
+    /// The pieces in the order of their descriptions, and the warps that each is for.
     pub(super) order: Vec<u32>,
-    /// Per block: its first system in that order, and how many its warps take by themselves, or 0
-    /// when they share one.
-    pub(super) blocks: Vec<u32>,
+    /// The first piece of each block in that order, and the number of pieces.
+    pub(super) chunks: Vec<u32>,
     pub(super) launches: Vec<Launch>,
 }
 
-/// Systems of up to this many slots are left to a warp.
-const WARP_SLOTS: usize = 1536;
+/// How a kernel uses a multiprocessor: the classes of blocks that it comes in, from those for small
+/// pieces to those for large ones.
+pub(super) struct Classes<'a> {
+    pub(super) info: &'a DeviceInfo,
+    pub(super) classes: &'a [Class],
+    /// Shared memory of a block of so many warps with such rooms, in bytes.
+    pub(super) shared_bytes: &'a (dyn Fn(usize, Rooms) -> usize + Sync),
+}
 
-/// Blocks per multiprocessor that a class of systems leaves room for, from small to large ones.
-const RESIDENT_BLOCKS: [u32; 3] = [5, 2, 1];
+/// Blocks of so many warps, of which so many shall find room on a multiprocessor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Class {
+    pub(super) warps: usize,
+    pub(super) resident: usize,
+}
 
 /// Shared memory that the system takes of each block, in bytes.
-const RESERVED_BYTES: u32 = 1024;
+const RESERVED_BYTES: usize = 1024;
 
 /// At most this much is declared in the kernels themselves.
-const STATIC_BYTES: u32 = 1024;
+const STATIC_BYTES: usize = 1536;
 
-impl Work {
-    /// Shares systems out. `pattern(i)` is that of system i, for which a block [has room](Room::holds); systems without
-    /// rows get no work.
-    pub(super) fn new<'p>(
-        nsystems: usize,
-        pattern: impl Fn(usize) -> &'p PackedPattern,
-        warps: usize,
-        room: &Room<'_>,
-    ) -> Self {
-        let limits = room.limits();
-        let class = |i: usize| {
-            let pattern = pattern(i);
-            let class = limits.iter().position(|&limit| pattern.shared_values() <= limit);
-            let class = class.expect("the system fits a block");
-            let alone = class == 0
-                && pattern.nslots() <= WARP_SLOTS
-                && pattern.shared_values() <= limits[0] / warps;
-            (class, alone)
-        };
-        let mut order: Vec<u32> =
-            (0..nsystems as u32).filter(|&i| pattern(i as usize).nrows > 0).collect();
-        // Large systems first, so that small ones fill the end.
-        order.sort_by_cached_key(|&i| {
-            let (class, alone) = class(i as usize);
-            (std::cmp::Reverse(class), alone, std::cmp::Reverse(pattern(i as usize).nslots()), i)
-        });
-        let mut work = Self { order, blocks: Vec::new(), launches: Vec::new() };
-        let mut start = 0;
-        while start < work.order.len() {
-            let of = |at: usize| class(work.order[at] as usize);
-            let shared = |at: usize| pattern(work.order[at] as usize).shared_values();
-            let this = of(start);
-            let same = (start..work.order.len()).take_while(|&at| of(at).0 == this.0);
-            let end = start + same.count();
-            let first_block = work.blocks.len() / 2;
-            let (mut shared_values, mut warp_share) = (0, 0);
-            let mut at = start;
-            while at < end {
-                if of(at).1 {
-                    let count = warps.min(end - at);
-                    work.blocks.extend([at as u32, count as u32]);
-                    warp_share = (at..at + count).map(shared).fold(warp_share, usize::max);
-                    at += count;
-                } else {
-                    work.blocks.extend([at as u32, 0]);
-                    shared_values = shared_values.max(shared(at));
-                    at += 1;
-                }
-            }
-            work.launches.push(Launch {
-                first_block,
-                blocks: work.blocks.len() / 2 - first_block,
-                shared_values: shared_values.max(warp_share * warps),
-                warp_share,
-            });
-            start = end;
-        }
-        work
-    }
-}
+/// Blocks that a multiprocessor can have at once, whatever they need.
+const MAX_RESIDENT: usize = 16;
 
-/// The shared memory of a block.
-pub(super) struct Room<'a> {
-    pub(super) info: &'a DeviceInfo,
-    pub(super) value_bytes: usize,
-    /// What is set aside for copies under way.
-    pub(super) staging_bytes: usize,
-}
-
-impl Room<'_> {
-    /// The values that a block of each class may hold.
-    fn limits(&self) -> [usize; RESIDENT_BLOCKS.len()] {
-        RESIDENT_BLOCKS.map(|blocks| {
-            let of_multiprocessor = self.info.shared_bytes_per_multiprocessor / blocks;
-            let share = of_multiprocessor.saturating_sub(RESERVED_BYTES);
-            let share = share.min(self.info.shared_bytes_per_block.saturating_sub(STATIC_BYTES));
-            (share as usize).saturating_sub(self.staging_bytes) / self.value_bytes
+impl Classes<'_> {
+    /// The class of a piece: the first whose blocks have room for it.
+    pub(super) fn of(&self, pattern: &PackedPattern) -> Option<usize> {
+        let rooms = Rooms::of(pattern);
+        self.classes.iter().position(|class| {
+            self.resident(class.warps, rooms).is_some_and(|blocks| blocks >= class.resident)
         })
     }
 
-    /// Whether a block has room for a system.
-    pub(super) fn holds(&self, pattern: &PackedPattern) -> bool {
-        let largest = self.limits()[RESIDENT_BLOCKS.len() - 1];
-        pattern.shared_values() <= largest && pattern.nsegments < usize::from(u16::MAX)
+    /// How many blocks of so many warps with such rooms a multiprocessor holds at once.
+    fn resident(&self, warps: usize, rooms: Rooms) -> Option<usize> {
+        let bytes = (self.shared_bytes)(warps, rooms) + STATIC_BYTES;
+        if bytes > self.info.shared_bytes_per_block as usize {
+            return None;
+        }
+        let by_memory =
+            self.info.shared_bytes_per_multiprocessor as usize / (bytes + RESERVED_BYTES);
+        let by_threads = self.info.max_threads_per_multiprocessor as usize / (warps * SLICE);
+        Some(by_memory.min(by_threads).clamp(1, MAX_RESIDENT))
     }
-}
 
-/// Threads of a block with so many warps.
-pub(super) fn block_threads(warps: usize) -> u32 {
-    (warps * SLICE) as u32
+    /// Shares pieces out, `share` being the part of the work left that a block takes at once: one in
+    /// `share` of what each resident block would get. `pattern(i)` is that of piece i, of which
+    /// [`of`](Self::of) knows the class; pieces without rows get no work.
+    pub(super) fn work<'p>(
+        &self,
+        npieces: usize,
+        pattern: impl Fn(usize) -> &'p PackedPattern,
+        share: usize,
+    ) -> Work {
+        let class = |i: u32| self.of(pattern(i as usize)).expect("a block has room for the piece");
+        let slots = |i: u32| pattern(i as usize).nslots();
+        let mut work = Work {
+            order: (0..npieces as u32).filter(|&i| pattern(i as usize).nrows > 0).collect(),
+            ..Work::default()
+        };
+        // Large pieces first, so that small ones fill the end.
+        work.order
+            .sort_by_cached_key(|&i| (std::cmp::Reverse(class(i)), std::cmp::Reverse(slots(i)), i));
+        let mut at = 0;
+        while at < work.order.len() {
+            let this = class(work.order[at]);
+            let pieces = &work.order[at..];
+            let count = pieces.iter().take_while(|&&i| class(i) == this).count();
+            let pieces = &pieces[..count];
+            let rooms = pieces.iter().map(|&i| Rooms::of(pattern(i as usize)));
+            let rooms = rooms.fold(Rooms::default(), Rooms::with);
+            let warps = self.classes[this].warps;
+            let resident = self.resident(warps, rooms).unwrap_or(1);
+            let blocks = (self.info.multiprocessors as usize * resident).max(1);
+            let first_block = work.chunks.len();
+            let mut left: usize = pieces.iter().map(|&i| slots(i)).sum();
+            let (mut taken, mut wanted) = (0, 0);
+            for (k, &i) in pieces.iter().enumerate() {
+                if k == 0 || taken >= wanted {
+                    left -= taken;
+                    (taken, wanted) = (0, left / (blocks * share));
+                    work.chunks.push((at + k) as u32);
+                }
+                taken += slots(i);
+            }
+            work.launches.push(Launch { blocks: first_block..work.chunks.len(), warps, rooms });
+            at += count;
+        }
+        work.chunks.push(at as u32);
+        work
+    }
 }
