@@ -154,11 +154,16 @@ fn every_kernel_agrees_with_exact_sums_on_a_gpu() {
     let Some(device) = device_or_skip() else { return };
     let batch = shapes();
     let x: Vec<f64> = random_vector(batch.col_offset(batch.nitems()), 2);
-    let stream = |steps, stages| PackedKernel::Stream { steps, stages };
+    let stream = |steps, stages, warps| PackedKernel::Stream { steps, stages, warps };
     let registers = |depth| PackedKernel::Registers { depth };
-    for kernel in
-        [registers(4), registers(6), stream(4, 2), stream(4, 3), stream(4, 4), stream(8, 3)]
-    {
+    for kernel in [
+        registers(4),
+        registers(6),
+        stream(4, 3, 2),
+        stream(4, 3, 1),
+        stream(4, 4, 4),
+        stream(8, 3, 4),
+    ] {
         for share in [1, 1000] {
             let options = PackedOptions { kernel: Some(kernel), share, ..options(1) };
             check(&device, &batch, options, &x);
@@ -247,7 +252,7 @@ fn what_does_not_fit_is_refused_with_one_error() {
         ("nrhs", PackedOptions { nrhs: 0, ..options(1) }),
         ("share", PackedOptions { share: 0, ..options(1) }),
         ("kernel", kernel(PackedKernel::Registers { depth: 5 })),
-        ("kernel", kernel(PackedKernel::Stream { steps: 4, stages: 5 })),
+        ("kernel", kernel(PackedKernel::Stream { steps: 4, stages: 5, warps: 4 })),
     ] {
         let GpuError::InvalidArgument { name: found, .. } = refused(&fine, options) else {
             panic!("another error");

@@ -156,13 +156,16 @@ fn measure(device: &Device, case: &Case<'_>, arguments: &Arguments) -> Result<()
     let default = PackedOptions::default();
     let sweep: Vec<PackedOptions> = if arguments.sweep {
         let kernel = |kernel| PackedOptions { kernel: Some(kernel), ..default };
-        let stream = |steps, stages| kernel(PackedKernel::Stream { steps, stages });
+        let stream = |steps, stages, warps| kernel(PackedKernel::Stream { steps, stages, warps });
         let mut sweep = vec![default];
-        sweep.extend([(4, 2), (4, 3), (8, 2), (8, 3)].map(|(steps, stages)| stream(steps, stages)));
-        sweep.extend([4, 6].map(|depth| kernel(PackedKernel::Registers { depth })));
-        sweep.extend([1, 2, 6, 1000].map(|share| PackedOptions { share, ..default }));
-        let entries = [0, 512, 1024, 2048, 8192].map(Some);
+        for warps in [2, 4] {
+            let sizes = [(4, 3), (4, 4), (8, 2), (8, 3), (8, 4)];
+            sweep.extend(sizes.map(|(steps, stages)| stream(steps, stages, warps)));
+        }
+        sweep.extend([1, 2, 6].map(|share| PackedOptions { share, ..default }));
+        let entries = [Some(0), Some(512), Some(1024), Some(2048)];
         sweep.extend(entries.map(|group_entries| PackedOptions { group_entries, ..default }));
+
         sweep
     } else {
         vec![default]

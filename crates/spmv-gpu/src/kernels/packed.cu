@@ -74,29 +74,40 @@ struct SliceCursor {
     }
 };
 
-// Writes y: the sum of each row, or, where rows are cut, of its segments. beta == 0 does not read
-// old_y, which may be y.
+// The sums of rows: of each segment, or, where rows are cut, of a row's segments in their order.
 template <typename V>
-__device__ __forceinline__ void finish_rows(const V* sums, const u16* index, u32 nsegments,
-                                            u32 flags, u32 nrows, V alpha, V beta, const V* old_y,
-                                            V* y) {
-    if (!(flags & ROWS_ARE_CUT)) {
-#pragma unroll 4
-        for (u32 row = threadIdx.x; row < nrows; row += blockDim.x) {
-            y[row] = scaled_row(alpha, sums[row], beta, old_y + row);
+struct RowSums {
+    const V* sums;
+    const u16* starts; // null where rows are not cut
+
+    __device__ __forceinline__ RowSums(const V* of_segments, const u16* index, u32 nsegments,
+                                       u32 flags)
+        : sums(of_segments), starts(nullptr) {
+        if (flags & ROWS_ARE_CUT) {
+            starts = index + slices_of(nsegments) + ((flags & SUMS_ARE_PLACED) ? nsegments : 0);
         }
-        return;
     }
-    const u16* row_starts =
-        index + slices_of(nsegments) + ((flags & SUMS_ARE_PLACED) ? nsegments : 0);
-#pragma unroll 2
-    for (u32 row = threadIdx.x; row < nrows; row += blockDim.x) {
-        const u32 start = row_starts[row], stop = row_starts[row + 1];
+
+    __device__ __forceinline__ V operator()(u32 row) const {
+        if (starts == nullptr) {
+            return sums[row];
+        }
+        const u32 stop = starts[row + 1];
         V sum = V(0);
-        for (u32 s = start; s < stop; ++s) {
+        for (u32 s = starts[row]; s < stop; ++s) {
             sum += sums[s];
         }
-        y[row] = scaled_row(alpha, sum, beta, old_y + row);
+        return sum;
+    }
+};
+
+// Writes y of this thread's rows from the k-th on. beta == 0 does not read it.
+template <typename V>
+__device__ __forceinline__ void finish_rows(const RowSums<V>& row_sums, u32 k, u32 nrows, V alpha,
+                                            V beta, V* y) {
+#pragma unroll 2
+    for (u32 row = k * blockDim.x + threadIdx.x; row < nrows; row += blockDim.x) {
+        update(alpha, row_sums(row), beta, y + row);
     }
 }
 
@@ -110,18 +121,17 @@ __device__ __forceinline__ void finish_rows(const V* sums, const u16* index, u32
 // ask for them, x and y once; x is read into shared memory first. beta == 0 does not read y. No
 // atomics, sums in a fixed order: bitwise repeatable, whatever the neighbours.
 //
-// Needs: blocks of WARPS*32 threads; dynamic shared memory of ncols + 1 + nsegments values for every
-// piece, x_room of them for x. Columns of padding are ncols (a zero lies there); every slice has
-// slots; every piece has segments or cut rows.
+// Needs: blocks of WARPS*32 threads; dynamic shared memory of room_bytes, at least UnitRoom::bytes for
+// every piece. Columns of padding are ncols (a zero lies there); every slice has slots; every piece
+// has segments or cut rows.
 template <typename V, u32 DEPTH, u32 WARPS>
 __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     packed_spmv(const u32* __restrict__ chunks, const PackedPiece* __restrict__ pieces,
                 const V* __restrict__ all_values, const u16* __restrict__ all_columns,
-                const u16* __restrict__ all_index, u32 nrhs, u32 x_room, V alpha,
+                const u16* __restrict__ all_index, u32 nrhs, u32 room_bytes, V alpha,
                 const V* __restrict__ x, V beta, V* y) {
     extern __shared__ u64 packed_shared[];
-    V* staged_x = reinterpret_cast<V*>(packed_shared);
-    V* sums = staged_x + x_room;
+    V* sums = reinterpret_cast<V*>(packed_shared);
     const u32 lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS;
     const u32 last = load(chunks + blockIdx.x + 1);
     for (u32 number = load(chunks + blockIdx.x); number < last; ++number) {
@@ -132,6 +142,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
         const V* values = all_values + piece->values + lane;
         const u16* columns = all_columns + piece->columns + lane;
         const u16* index = all_index + piece->index;
+        V* staged_x = sums + nsegments;
         for (u32 rhs = 0; rhs < nrhs; ++rhs) {
             // Values and columns on their way while x is.
             V value[DEPTH];
@@ -175,7 +186,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
             }
             __syncthreads();
             V* y_here = y + piece->y + u64(rhs) * nrows;
-            finish_rows(sums, index, nsegments, flags, nrows, alpha, beta, y_here, y_here);
+            finish_rows(RowSums<V>(sums, index, nsegments, flags), 0, nrows, alpha, beta, y_here);
             // x and the sums may be overwritten.
             __syncthreads();
         }
@@ -229,66 +240,85 @@ struct Producer {
     }
 };
 
-// packed_stream: as packed_spmv, but everything a piece needs is on its way into shared memory while
-// the piece before is multiplied: values and columns in bulk copies, STAGES of STEPS*32 slots under
-// way per warp, and also x, y and the index. No thread waits at the start of a piece.
+// Shared memory of a unit of work, a piece with one right-hand side: [sums][x, 0][index]. Units lie
+// at the two ends of the room in turn, so that small ones are there before their turn.
+struct UnitRoom {
+    u32 sums_bytes, x_bytes, bytes;
+
+    template <typename V>
+    static __device__ __forceinline__ UnitRoom of(const PackedPiece& piece) {
+        const auto rounded = [](u32 bytes) { return (bytes + 15) / 16 * 16; };
+        UnitRoom room;
+        room.sums_bytes = rounded(piece.nsegments * u32(sizeof(V)));
+        room.x_bytes = rounded((piece.ncols + 1) * u32(sizeof(V)));
+        room.bytes = room.sums_bytes + room.x_bytes + piece.index_len * u32(sizeof(u16));
+        return room;
+    }
+
+    __device__ __forceinline__ u8* begin(u8* room, u32 room_bytes, u32 unit) const {
+        return room + (unit % 2 == 0 ? 0 : room_bytes - bytes);
+    }
+};
+
+// packed_stream: as packed_spmv, but what a piece needs is on its way into shared memory while the
+// piece before is multiplied: values and columns in bulk copies, STAGES of STEPS*32 slots under way
+// per warp, also across pieces; x and the index where the room holds both pieces, else when the piece
+// before is done. y comes into registers meanwhile, OLD_ROWS of each thread.
 //
-// Needs sm_90; blocks of WARPS*32 threads; dynamic shared memory of WARPS times Staging, then 2*x_room
-// + sums_room + y_room values and 2*index_room entries of 16 bits. For every piece: ncols + 1 <=
-// x_room, nsegments <= sums_room, index_len <= index_room, nrows <= y_room unless beta is 0. Rooms
-// take multiples of 16 bytes; values + slots, columns + slots and the index of a piece begin at
-// multiples of 16 bytes.
+// Needs sm_90; blocks of WARPS*32 threads; dynamic shared memory of WARPS times Staging and
+// room_bytes, a multiple of 16 of at least UnitRoom::bytes for every piece; values + slots, columns +
+// slots and the index of a piece begin at multiples of 16 bytes.
 template <typename V, u32 STEPS, u32 STAGES, u32 WARPS>
 __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     packed_stream(const u32* __restrict__ chunks, const PackedPiece* __restrict__ pieces,
                   const V* __restrict__ all_values, const u16* __restrict__ all_columns,
-                  const u16* __restrict__ all_index, u32 nrhs, u32 x_room, u32 sums_room, u32 y_room,
-                  u32 index_room, V alpha, const V* __restrict__ x, V beta, V* y) {
+                  const u16* __restrict__ all_index, u32 nrhs, u32 room_bytes, V alpha,
+                  const V* __restrict__ x, V beta, V* y) {
     using Stage = Staging<V, STEPS, STAGES>;
     constexpr u32 DESCRIBED = 3;
     constexpr u32 DESCRIPTION_PARTS = sizeof(PackedPiece) / 16;
+    constexpr u32 OLD_ROWS = 8;
+    constexpr u32 THREADS = WARPS * WARP_THREADS;
     extern __shared__ uint4 stream_shared[];
     __shared__ PackedPiece described[DESCRIBED];
     __shared__ u64 arrived[WARPS][STAGES];
     __shared__ u64 indexed[2];
     const u32 lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS;
     Stage* stages = reinterpret_cast<Stage*>(stream_shared);
-    V* staged_x = reinterpret_cast<V*>(stages + WARPS);
-    V* sums = staged_x + 2 * x_room;
-    V* old_y = sums + sums_room;
-    u16* staged_index = reinterpret_cast<u16*>(old_y + y_room);
+    u8* room = reinterpret_cast<u8*>(stages + WARPS);
 
     const u32 first = load(chunks + blockIdx.x);
-    // A unit is a piece with one right-hand side.
     const u32 nunits = (load(chunks + blockIdx.x + 1) - first) * nrhs;
 
     const auto piece_of = [&](u32 unit) -> const PackedPiece& {
         return described[unit % DESCRIBED];
     };
     const auto fetch_description = [&](u32 unit) {
-        if (unit < nunits && threadIdx.x < DESCRIPTION_PARTS) {
-            cp_async_16(reinterpret_cast<uint4*>(&described[unit % DESCRIBED]) + threadIdx.x,
-                        reinterpret_cast<const uint4*>(pieces + first + unit / nrhs) +
-                            threadIdx.x);
+        if (unit < nunits) {
+            for (u32 part = threadIdx.x; part < DESCRIPTION_PARTS; part += THREADS) {
+                cp_async_16(reinterpret_cast<uint4*>(&described[unit % DESCRIBED]) + part,
+                            reinterpret_cast<const uint4*>(pieces + first + unit / nrhs) + part);
+            }
         }
     };
     // x and the index of a unit that is described already.
     const auto fetch_operands = [&](u32 unit) {
-        if (unit >= nunits) {
-            return;
-        }
         const PackedPiece& piece = piece_of(unit);
+        const UnitRoom own = UnitRoom::of<V>(piece);
+        u8* begin = own.begin(room, room_bytes, unit);
         const u32 ncols = piece.ncols;
-        V* to = staged_x + (unit % 2) * x_room;
+        V* to = reinterpret_cast<V*>(begin + own.sums_bytes);
         const V* from = x + piece.x + u64(unit % nrhs) * ncols;
-        for (u32 c = threadIdx.x; c < ncols; c += WARPS * WARP_THREADS) {
+#pragma unroll 4
+        for (u32 c = threadIdx.x; c < ncols; c += THREADS) {
             cp_async_value(to + c, from + c);
         }
         if (threadIdx.x == 0) {
             to[ncols] = V(0);
-            mbarrier_arrive_expect_tx(&indexed[unit % 2], piece.index_len * u32(sizeof(u16)));
-            bulk_copy(staged_index + (unit % 2) * index_room, all_index + piece.index,
-                      piece.index_len * u32(sizeof(u16)), &indexed[unit % 2]);
+            const u32 bytes = piece.index_len * u32(sizeof(u16));
+            mbarrier_arrive_expect_tx(&indexed[unit % 2], bytes);
+            bulk_copy(begin + own.sums_bytes + own.x_bytes, all_index + piece.index, bytes,
+                      &indexed[unit % 2]);
         }
     };
     const auto enter = [&](Producer<V, STEPS, STAGES>& producer) {
@@ -321,34 +351,46 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     if (lane == 0) {
         producer.fill(minimum(nunits, 1u), enter);
     }
-    fetch_operands(0);
+    if (nunits > 0) {
+        fetch_operands(0);
+    }
 
     u32 parities = 0;
     u32 s = 0;
     for (u32 unit = 0; unit < nunits; ++unit) {
-        // The operands of this unit are there; those of the one before are not needed any more.
+        // x of this unit is there, and the description of the next.
         cp_async_wait_all();
         __syncthreads();
         const PackedPiece& piece = piece_of(unit);
+        const UnitRoom own = UnitRoom::of<V>(piece);
         const u32 nrows = piece.nrows;
         V* y_here = y + piece.y + u64(unit % nrhs) * nrows;
+        V old_y[OLD_ROWS];
         if (beta != V(0)) {
-            for (u32 row = threadIdx.x; row < nrows; row += WARPS * WARP_THREADS) {
-                cp_async_value(old_y + row, y_here + row);
+#pragma unroll
+            for (u32 k = 0; k < OLD_ROWS; ++k) {
+                const u32 row = k * THREADS + threadIdx.x;
+                old_y[k] = row < nrows ? y_here[row] : V(0);
             }
         }
-        cp_async_commit();
+        const bool has_next = unit + 1 < nunits;
+        const bool next_fits =
+            has_next && own.bytes + UnitRoom::of<V>(piece_of(unit + 1)).bytes <= room_bytes;
         fetch_description(unit + 2);
-        fetch_operands(unit + 1);
-        cp_async_commit();
+        if (next_fits) {
+            fetch_operands(unit + 1);
+        }
         if (lane == 0) {
             producer.fill(minimum(nunits, unit + 2), enter);
         }
 
         const u32 flags = piece.flags, nsegments = piece.nsegments, padding = piece.ncols;
         const u32 begin = piece.begins[warp], end = piece.begins[warp + 1];
-        const V* x_here = staged_x + (unit % 2) * x_room;
-        const u16* index = staged_index + (unit % 2) * index_room;
+        u8* begin_of_unit = own.begin(room, room_bytes, unit);
+        V* sums = reinterpret_cast<V*>(begin_of_unit);
+        const V* x_here = reinterpret_cast<const V*>(begin_of_unit + own.sums_bytes);
+        const u16* index =
+            reinterpret_cast<const u16*>(begin_of_unit + own.sums_bytes + own.x_bytes);
         mbarrier_wait_parity(&indexed[unit % 2], (unit / 2) & 1);
         SliceCursor cursor(index, nsegments, flags, begin, lane);
         V sum = V(0);
@@ -357,12 +399,22 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
             parities ^= 1u << s;
             const V* values = stages[warp].values[s] + lane;
             const u16* columns = stages[warp].columns[s] + lane;
+            // Whole parts within a slice are the common case.
+            const bool within = at + Stage::SLOTS <= cursor.end;
+            const u32 steps = within ? STEPS : minimum(end - at, Stage::SLOTS) / WARP_THREADS;
             V value[STEPS], operand[STEPS];
+            if (within) {
 #pragma unroll
-            for (u32 d = 0; d < STEPS; ++d) {
-                const bool filled = at + d * WARP_THREADS < end;
-                value[d] = values[d * WARP_THREADS];
-                operand[d] = x_here[filled ? columns[d * WARP_THREADS] : padding];
+                for (u32 d = 0; d < STEPS; ++d) {
+                    value[d] = values[d * WARP_THREADS];
+                    operand[d] = x_here[columns[d * WARP_THREADS]];
+                }
+            } else {
+#pragma unroll
+                for (u32 d = 0; d < STEPS; ++d) {
+                    value[d] = values[d * WARP_THREADS];
+                    operand[d] = x_here[d < steps ? columns[d * WARP_THREADS] : padding];
+                }
             }
             // All lanes have read the part: the next copy may overwrite it.
             __syncwarp();
@@ -371,22 +423,42 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
                 producer.fill(minimum(nunits, unit + 2), enter);
             }
             s = s + 1 == STAGES ? 0 : s + 1;
+            if (within) {
 #pragma unroll
-            for (u32 d = 0; d < STEPS; ++d) {
-                const u32 slot = at + d * WARP_THREADS;
-                if (slot < end) {
+                for (u32 d = 0; d < STEPS; ++d) {
                     sum += value[d] * operand[d];
-                    if (slot + WARP_THREADS == cursor.end) {
-                        cursor.finish(sums, sum, lane);
-                        sum = V(0);
+                }
+                if (at + Stage::SLOTS == cursor.end) {
+                    cursor.finish(sums, sum, lane);
+                    sum = V(0);
+                }
+            } else {
+#pragma unroll
+                for (u32 d = 0; d < STEPS; ++d) {
+                    if (d < steps) {
+                        sum += value[d] * operand[d];
+                        if (at + (d + 1) * WARP_THREADS == cursor.end) {
+                            cursor.finish(sums, sum, lane);
+                            sum = V(0);
+                        }
                     }
                 }
             }
         }
-        // y has arrived and all sums are there.
-        cp_async_wait<1>();
         __syncthreads();
-        finish_rows(sums, index, nsegments, flags, nrows, alpha, beta, old_y, y_here);
+        const RowSums<V> row_sums(sums, index, nsegments, flags);
+#pragma unroll
+        for (u32 k = 0; k < OLD_ROWS; ++k) {
+            const u32 row = k * THREADS + threadIdx.x;
+            if (row < nrows) {
+                y_here[row] = scaled_row(alpha, row_sums(row), beta, &old_y[k]);
+            }
+        }
+        finish_rows(row_sums, OLD_ROWS, nrows, alpha, beta, y_here);
+        if (has_next && !next_fits) {
+            __syncthreads();
+            fetch_operands(unit + 1);
+        }
     }
 }
 

@@ -76,7 +76,9 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         let classes = Classes {
             info: executor.info(),
             classes: kernel.classes(),
-            shared_bytes: &|warps, rooms| kernel.shared_bytes::<T>(warps, rooms),
+            value_bytes: size_of::<T>(),
+            staging_bytes: &|warps| kernel.staging_bytes::<T>(warps),
+            copies_ahead: kernel.copies_ahead(),
         };
         let pieces = Pieces::new(batch, &options, &classes, size_of::<T>())?;
         let work = classes.work(pieces.len(), |i| pieces.pattern(i), options.share);
@@ -152,11 +154,11 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         check_len("x", self.x_len, x.len())?;
         check_len("y", self.y_len, y.len())?;
         for launch in &self.launches {
-            let rooms = launch.rooms;
             let config = LaunchConfig {
                 grid: [launch.blocks.len() as u32, 1, 1],
                 block: [(launch.warps * layout::SLICE) as u32, 1, 1],
-                shared_bytes: self.kernel.shared_bytes::<T>(launch.warps, rooms) as u32,
+                shared_bytes: (self.kernel.staging_bytes::<T>(launch.warps) + launch.room_bytes)
+                    as u32,
             };
             let mut args = Args::new();
             args.input_from(&self.chunks, launch.blocks.start)?;
@@ -165,17 +167,16 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
                 .input(&self.columns)
                 .input(&self.index)
                 .scalar(self.options.nrhs as u32)
-                .scalar(rooms.x as u32);
-            if let PackedKernel::Stream { .. } = self.kernel {
-                let others = [rooms.sums, rooms.y, rooms.index];
-                others.into_iter().for_each(|room| _ = args.scalar(room as u32));
-            }
-            args.scalar(alpha).input(x).scalar(beta).output(y);
+                .scalar(launch.room_bytes as u32)
+                .scalar(alpha)
+                .input(x)
+                .scalar(beta)
+                .output(y);
             #[expect(unsafe_code, reason = "a launch; see its SAFETY comment")]
             // SAFETY: (1) these are the parameters of `packed_spmv` and `packed_stream`; (2) the
             // plan wrote chunks, descriptions and arrays for each other: every block of the launch
             // has its pieces, every description lies in the arrays, columns are at most `ncols`, and
-            // the rooms cover each piece; x and y have the lengths that the descriptions were made
+            // the room covers each piece; x and y have the lengths that the descriptions were made
             // for, checked above; (3) all buffers are of this executor, by the types; (4) y is
             // borrowed exclusively.
             unsafe {

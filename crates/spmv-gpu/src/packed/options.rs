@@ -1,7 +1,7 @@
 //! How a plan may be made, and the kernels it may use.
 
 use super::layout::SLICE;
-use super::work::{Class, Rooms};
+use super::work::Class;
 use crate::value::Value;
 use crate::{DeviceInfo, GpuError, KernelKey};
 
@@ -36,6 +36,8 @@ pub enum PackedKernel {
         steps: usize,
         /// Copies of a warp under way at once.
         stages: usize,
+        /// Warps of the blocks for small pieces: 1, 2 or 4.
+        warps: usize,
     },
     /// `packed_spmv`: values and columns through registers, `depth` (4 or 6) loads of a thread under
     /// way at once.
@@ -48,7 +50,7 @@ pub enum PackedKernel {
 impl PackedKernel {
     pub(super) fn of(info: &DeviceInfo) -> Self {
         if info.compute_capability >= (9, 0) {
-            Self::Stream { steps: 4, stages: 4 }
+            Self::Stream { steps: 8, stages: 3, warps: 4 }
         } else {
             Self::Registers { depth: 4 }
         }
@@ -57,9 +59,10 @@ impl PackedKernel {
     fn check(self, info: &DeviceInfo) -> Result<(), GpuError> {
         let (expected, fine) = match self {
             Self::Registers { depth } => ("4 or 6 loads in registers", [4, 6].contains(&depth)),
-            Self::Stream { steps, stages } => (
-                "copies of 4 steps in 2 to 4 stages or 8 in 2 or 3, on compute capability 9.0",
-                [(4, 2), (4, 3), (4, 4), (8, 2), (8, 3)].contains(&(steps, stages))
+            Self::Stream { steps, stages, warps } => (
+                "copies of 4 steps in 3 or 4 stages or 8 in 2 to 4, on compute capability 9.0",
+                [(4, 3), (4, 4), (8, 2), (8, 3), (8, 4)].contains(&(steps, stages))
+                    && [1, 2, 4].contains(&warps)
                     && info.compute_capability >= (9, 0),
             ),
         };
@@ -69,12 +72,19 @@ impl PackedKernel {
     /// Blocks for small pieces, larger ones, those that fill a multiprocessor, and those that leave
     /// least to copies under way.
     pub(super) fn classes(self) -> &'static [Class] {
-        &[
+        const CLASSES: [Class; 6] = [
+            Class { warps: 1, resident: 4 },
+            Class { warps: 2, resident: 4 },
             Class { warps: 4, resident: 3 },
-            Class { warps: 8, resident: 2 },
+            Class { warps: 8, resident: 1 },
             Class { warps: 16, resident: 1 },
             Class { warps: 4, resident: 1 },
-        ]
+        ];
+        match self {
+            Self::Stream { warps: 1, .. } => &CLASSES,
+            Self::Stream { warps: 2, .. } => &CLASSES[1..],
+            _ => &CLASSES[2..],
+        }
     }
 
     /// The instance for blocks of so many warps.
@@ -82,25 +92,26 @@ impl PackedKernel {
         let value = T::CPP;
         let expression = match self {
             Self::Registers { depth } => format!("packed_spmv<{value}, {depth}, {warps}>"),
-            Self::Stream { steps, stages } => {
+            Self::Stream { steps, stages, .. } => {
                 format!("packed_stream<{value}, {steps}, {stages}, {warps}>")
             }
         };
         KernelKey::new("packed", expression)
     }
 
-    /// Dynamic shared memory of a block, in bytes.
-    pub(super) fn shared_bytes<T: Value>(self, warps: usize, rooms: Rooms) -> usize {
-        let Rooms { x, sums, y, index } = rooms;
+    /// Shared memory of a block of so many warps for what is under way, in bytes.
+    pub(super) fn staging_bytes<T: Value>(self, warps: usize) -> usize {
         match self {
-            Self::Registers { .. } => (x + sums) * size_of::<T>(),
-            Self::Stream { steps, stages } => {
-                let slots = warps * stages * steps * SLICE;
-                slots * (size_of::<T>() + size_of::<u16>())
-                    + (2 * x + sums + y) * size_of::<T>()
-                    + 2 * index * size_of::<u16>()
+            Self::Registers { .. } => 0,
+            Self::Stream { steps, stages, .. } => {
+                warps * stages * steps * SLICE * (size_of::<T>() + size_of::<u16>())
             }
         }
+    }
+
+    /// Whether the next piece is copied into shared memory beside the one that is multiplied.
+    pub(super) fn copies_ahead(self) -> bool {
+        matches!(self, Self::Stream { .. })
     }
 }
 

@@ -20,7 +20,7 @@ const MAX_GROUP_ROWS: usize = 1024;
 const GROUP_SHARED_BYTES: u32 = 96 << 10;
 
 /// Groups that each multiprocessor shall get at least.
-const GROUPS_PER_MULTIPROCESSOR: usize = 4;
+const GROUPS_PER_MULTIPROCESSOR: usize = 8;
 
 /// The pieces of a batch: each a run of items.
 pub(super) struct Pieces {

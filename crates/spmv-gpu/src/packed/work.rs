@@ -40,7 +40,7 @@ impl Places {
     }
 }
 
-/// The first slot of each warp: those of the slices that start in its share. All further ones are
+/// The first slot of each warp: of the slice that starts nearest to its share. All further ones are
 /// the number of slots.
 fn begins(pattern: &PackedPattern, warps: usize) -> [u32; MAX_WARPS + 1] {
     let mut begins = [pattern.nslots() as u32; MAX_WARPS + 1];
@@ -48,8 +48,13 @@ fn begins(pattern: &PackedPattern, warps: usize) -> [u32; MAX_WARPS + 1] {
     let ends = pattern.ends();
     for (warp, begin) in begins.iter_mut().enumerate().take(warps).skip(1) {
         let share = pattern.nslots() * warp / warps;
-        let before = ends.partition_point(|&end| usize::from(end) * SLICE < share);
-        *begin = ends.get(before).map_or(*begin, |&end| u32::from(end) * SLICE as u32);
+        let below = ends.partition_point(|&end| usize::from(end) * SLICE < share);
+        let start = |slice: usize| match slice {
+            0 => 0,
+            _ => ends.get(slice - 1).map_or(pattern.nslots(), |&end| usize::from(end) * SLICE),
+        };
+        let (before, after) = (start(below), start(below + 1));
+        *begin = if share - before.min(share) < after - share { before } else { after } as u32;
     }
     begins
 }
@@ -60,37 +65,15 @@ pub(super) struct Launch {
     /// Its blocks, among those of all launches.
     pub(super) blocks: Range<usize>,
     pub(super) warps: usize,
-    pub(super) rooms: Rooms,
+    /// Shared memory of a block for pieces.
+    pub(super) room_bytes: usize,
 }
 
-/// What a block keeps in shared memory for any piece of its launch: values of x, of sums and of y,
-/// and entries of the index.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Rooms {
-    pub(super) x: usize,
-    pub(super) sums: usize,
-    pub(super) y: usize,
-    pub(super) index: usize,
-}
-
-impl Rooms {
-    fn of(pattern: &PackedPattern) -> Self {
-        Self {
-            x: (pattern.ncols + 1).next_multiple_of(4),
-            sums: pattern.nsegments.next_multiple_of(4),
-            y: pattern.nrows.next_multiple_of(4),
-            index: pattern.index.len(),
-        }
-    }
-
-    fn with(self, other: Self) -> Self {
-        Self {
-            x: self.x.max(other.x),
-            sums: self.sums.max(other.sums),
-            y: self.y.max(other.y),
-            index: self.index.max(other.index),
-        }
-    }
+/// Shared memory that a block needs for a piece: its sums, x and a zero, and its index, each in
+/// multiples of 16 bytes.
+fn piece_bytes(pattern: &PackedPattern, value_bytes: usize) -> usize {
+    let values = |n: usize| (n * value_bytes).next_multiple_of(16);
+    values(pattern.nsegments) + values(pattern.ncols + 1) + size_of_val(pattern.index.as_slice())
 }
 
 /// The order of the pieces and the work of every block.
@@ -108,8 +91,11 @@ pub(super) struct Work {
 pub(super) struct Classes<'a> {
     pub(super) info: &'a DeviceInfo,
     pub(super) classes: &'a [Class],
-    /// Shared memory of a block of so many warps with such rooms, in bytes.
-    pub(super) shared_bytes: &'a (dyn Fn(usize, Rooms) -> usize + Sync),
+    pub(super) value_bytes: usize,
+    /// Shared memory of a block of so many warps beside that of its pieces.
+    pub(super) staging_bytes: &'a (dyn Fn(usize) -> usize + Sync),
+    /// Whether two pieces find room at once, where that costs no resident block.
+    pub(super) copies_ahead: bool,
 }
 
 /// Blocks of so many warps, of which so many shall find room on a multiprocessor.
@@ -126,20 +112,20 @@ const RESERVED_BYTES: usize = 1024;
 const STATIC_BYTES: usize = 1536;
 
 /// Blocks that a multiprocessor can have at once, whatever they need.
-const MAX_RESIDENT: usize = 16;
+const MAX_RESIDENT: usize = 32;
 
 impl Classes<'_> {
     /// The class of a piece: the first whose blocks have room for it.
     pub(super) fn of(&self, pattern: &PackedPattern) -> Option<usize> {
-        let rooms = Rooms::of(pattern);
+        let bytes = piece_bytes(pattern, self.value_bytes);
         self.classes.iter().position(|class| {
-            self.resident(class.warps, rooms).is_some_and(|blocks| blocks >= class.resident)
+            self.resident(class.warps, bytes).is_some_and(|blocks| blocks >= class.resident)
         })
     }
 
-    /// How many blocks of so many warps with such rooms a multiprocessor holds at once.
-    fn resident(&self, warps: usize, rooms: Rooms) -> Option<usize> {
-        let bytes = (self.shared_bytes)(warps, rooms) + STATIC_BYTES;
+    /// How many blocks of so many warps and bytes for pieces a multiprocessor holds at once.
+    fn resident(&self, warps: usize, room_bytes: usize) -> Option<usize> {
+        let bytes = (self.staging_bytes)(warps) + room_bytes + STATIC_BYTES;
         if bytes > self.info.shared_bytes_per_block as usize {
             return None;
         }
@@ -147,6 +133,21 @@ impl Classes<'_> {
             self.info.shared_bytes_per_multiprocessor as usize / (bytes + RESERVED_BYTES);
         let by_threads = self.info.max_threads_per_multiprocessor as usize / (warps * SLICE);
         Some(by_memory.min(by_threads).clamp(1, MAX_RESIDENT))
+    }
+
+    /// The room of a launch whose largest piece needs `most`: twice as much where the class still
+    /// has its blocks, else what leaves as many blocks as `most` does.
+    fn room_bytes(&self, class: &Class, most: usize) -> usize {
+        if !self.copies_ahead {
+            return most;
+        }
+        let resident = self.resident(class.warps, most).unwrap_or(1);
+        let wanted = resident.min(class.resident + 1);
+        let of_multiprocessor = self.info.shared_bytes_per_multiprocessor as usize / wanted;
+        let of_block = (of_multiprocessor - RESERVED_BYTES)
+            .min(self.info.shared_bytes_per_block as usize)
+            .saturating_sub(STATIC_BYTES + (self.staging_bytes)(class.warps));
+        (2 * most).min(of_block).max(most) / 16 * 16
     }
 
     /// Shares pieces out, `share` being the part of the work left that a block takes at once: one in
@@ -173,10 +174,11 @@ impl Classes<'_> {
             let pieces = &work.order[at..];
             let count = pieces.iter().take_while(|&&i| class(i) == this).count();
             let pieces = &pieces[..count];
-            let rooms = pieces.iter().map(|&i| Rooms::of(pattern(i as usize)));
-            let rooms = rooms.fold(Rooms::default(), Rooms::with);
-            let warps = self.classes[this].warps;
-            let resident = self.resident(warps, rooms).unwrap_or(1);
+            let bytes = |&i: &u32| piece_bytes(pattern(i as usize), self.value_bytes);
+            let class = &self.classes[this];
+            let room_bytes = self.room_bytes(class, pieces.iter().map(bytes).max().unwrap_or(0));
+            let warps = class.warps;
+            let resident = self.resident(warps, room_bytes).unwrap_or(1);
             let blocks = (self.info.multiprocessors as usize * resident).max(1);
             let first_block = work.chunks.len();
             let mut left: usize = pieces.iter().map(|&i| slots(i)).sum();
@@ -189,7 +191,11 @@ impl Classes<'_> {
                 }
                 taken += slots(i);
             }
-            work.launches.push(Launch { blocks: first_block..work.chunks.len(), warps, rooms });
+            work.launches.push(Launch {
+                blocks: first_block..work.chunks.len(),
+                warps,
+                room_bytes,
+            });
             at += count;
         }
         work.chunks.push(at as u32);
