@@ -82,7 +82,7 @@ fn kernels_are_listed_with_commas_and_explained() {
 
     assert_eq!(run.code, 0, "{run:?}");
     for kernel in ["rows", "csr-i"] {
-        let line = format!("csr {kernel}: asked for by name: csr by {kernel}");
+        let line = format!("csr by {kernel}: asked for by name; ");
         assert!(run.stdout.lines().any(|found| found.starts_with(&line)), "{line}: {run:?}");
     }
     let refused = |list: &str, output: &[&str], parts: &[&str]| {

@@ -263,7 +263,10 @@ fn auto_takes_the_gpu_unless_only_the_cpu_has_the_kernel() {
     assert_eq!((&auto["backend"], &rows["backend"]), (&"gpu".into(), &"cpu".into()));
     assert!(rows["backend_reason"].as_str().unwrap().contains("no kernel rows"));
     assert!(text.stdout.contains("gpu (there is a GPU)"), "{text:?}");
-    assert!(text.stdout.contains("packed packed: the packed product is the default"), "{text:?}");
+    assert!(
+        text.stdout.contains("packed by packed: the packed product is the default"),
+        "{text:?}"
+    );
 }
 
 #[test]

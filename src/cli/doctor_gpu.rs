@@ -82,12 +82,12 @@ impl Report {
                 let release = self.driver.release.as_deref().unwrap_or("of unknown version");
                 format!("{release}, CUDA {cuda}, {}", counted(self.driver.gpus, "GPU"))
             }
-            (None, problem) => none(problem),
+            (None, problem) => self.none(problem),
         };
         let nvrtc = match (&self.nvrtc.version, &self.nvrtc.path) {
             (Some(version), Some(path)) => format!("{version}, {}", path.display()),
             (Some(version), None) => format!("{version}, where the system's loader found it"),
-            (None, _) => none(&self.nvrtc.problem),
+            (None, _) => self.none(&self.nvrtc.problem),
         };
         vec![
             ("gpu", self.gpu.clone()),
@@ -96,10 +96,14 @@ impl Report {
             ("cache", format!("{} (compiled kernels)", self.cache)),
         ]
     }
-}
 
-fn none(problem: &Option<String>) -> String {
-    format!("none: {}", problem.as_deref().unwrap_or("not told"))
+    /// Why something is missing, unless the line of the GPU has said so.
+    fn none(&self, problem: &Option<String>) -> String {
+        match problem {
+            Some(problem) if !self.gpu.ends_with(problem) => format!("none: {problem}"),
+            _ => "none".to_owned(),
+        }
+    }
 }
 
 fn described(device: &Device) -> String {

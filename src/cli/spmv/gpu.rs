@@ -167,10 +167,12 @@ impl<'a, T: Value> Gpu<'a, T> {
                 (choice, explain.to_string(), of_flexible::<T>(&explain, layout))
             }
         };
+        let label @ Label { format, kernel } = Self::label(choice);
+        let account: Vec<&str> = explain.lines().collect();
         Facts {
-            label: Self::label(choice),
+            label,
+            explain: format!("{format} by {kernel}: {why}; {}", account.join("; ")),
             why,
-            explain: explain.lines().collect::<Vec<_>>().join("; "),
             repeatable: choice.is_repeatable(),
             figures,
             cost,
