@@ -35,19 +35,22 @@
 //! | make test problems | [`generate`] |
 //! | multiply once | [`cpu::seq`] (the reference), [`cpu::par`] (all cores) |
 //! | multiply often | [`cpu::SpmvPlan`] |
+//! | multiply on a GPU | [`spmv_gpu::device::availability()`], [`spmv_gpu::SinglePlan`], [`spmv_gpu::PackedPlan`] for batches |
 //! | solve a batch | [`solve`], or [`BatchSolver`] to solve again with the analysis kept |
 //! | choose how | [`SolveOptions`]: [`Method`], [`Preconditioner`], [`Order`], tolerances, fallback |
 //! | see how it went | [`BatchReport`]: a [`Status`], iterations, the true residual of every system |
 //!
 //! # Limits
 //!
-//! Values are real, `f64` or `f32`; local indices are 32-bit. Everything runs on the CPU: this
-//! version has no GPU backend. Threads are those of the current rayon pool.
+//! Values are real, `f64` or `f32`; local indices are 32-bit. Solvers run on the CPU, products on the
+//! CPU or on an NVIDIA GPU; machines without one need nothing of CUDA. Threads are those of the
+//! current rayon pool.
 #![forbid(unsafe_code)]
 
 pub use sparsebatch_cpu_ref as cpu;
 pub use sparsebatch_formats::*;
 pub use sparsebatch_solvers::*;
+pub use sparsebatch_spmv_gpu as spmv_gpu;
 
 /// The README's program is compiled and run with the documentation tests.
 #[cfg(doctest)]

@@ -191,9 +191,8 @@ fn numbers_out_of_range_are_refused() {
 }
 
 #[test]
-fn a_gpu_is_refused_in_one_line() {
+fn a_gpu_is_refused_by_solve_in_one_line() {
     run(&["solve", ALPHA13, "--backend", "gpu"]).assert_bad_input(&["no GPU backend yet"]);
-    run(&["spmv", ALPHA13, "--backend", "gpu"]).assert_bad_input(&["no GPU backend yet"]);
 }
 
 #[test]

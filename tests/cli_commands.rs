@@ -24,11 +24,16 @@ fn every_kernel_multiplies_a_matrix_correctly() {
     let folder = Folder::new();
     folder.run(&["generate", "laplace", "--stencil", "5", "--grid", "40x30", "l.mtx"]);
     for precision in ["f64", "f32"] {
-        let run =
-            folder.run(&["spmv", "l.mtx", "--kernel", "all", "--json", "--precision", precision]);
+        let args = ["spmv", "l.mtx", "--backend", "cpu", "--kernel", "all", "--json"];
+        let run = folder.run(&[&args[..], &["--precision", precision]].concat());
 
         assert_eq!(run.code, 0, "{run:?}");
         let json = run.json();
+        assert_eq!(
+            (&json["backend"], &json["backend_reason"]),
+            (&"cpu".into(), &"asked for".into())
+        );
+        assert!(json["baseline_ms"].as_f64().unwrap() > 0.0);
         assert_eq!(json["nnz"], 5860);
         assert!(json["copy_gb_s"].as_f64().unwrap() > 0.0);
         let kernels = json["kernels"].as_array().unwrap();
@@ -36,11 +41,21 @@ fn every_kernel_multiplies_a_matrix_correctly() {
         for kernel in kernels {
             assert_eq!(kernel["correct"], true, "{kernel}");
             assert!(kernel["worst_error"].as_f64().unwrap() <= 1.0, "{kernel}");
-            for figure in ["median_ms", "min_ms", "gflops", "gb_s", "share_of_copy", "bytes_moved"]
-            {
+            for figure in [
+                "median_ms",
+                "min_ms",
+                "gflops",
+                "gb_s",
+                "share_of_copy",
+                "bytes_moved",
+                "plan_bytes",
+                "plan_ms",
+            ] {
                 assert!(kernel[figure].as_f64().unwrap() > 0.0, "{figure}: {kernel}");
             }
             assert!(kernel["useful_bytes"].as_u64() <= kernel["bytes_moved"].as_u64(), "{kernel}");
+            assert!(kernel["padding"].is_u64() && kernel["compile_ms"].is_null(), "{kernel}");
+            assert!(!kernel["explain"].as_str().unwrap().is_empty(), "{kernel}");
         }
     }
 }
@@ -58,13 +73,54 @@ fn products_of_a_batch_are_written() {
 }
 
 #[test]
+fn kernels_are_listed_with_commas_and_explained() {
+    let folder = Folder::new();
+    folder.file("a.mtx", SPD);
+    let args = ["spmv", "a.mtx", "--backend", "cpu", "--kernel", "rows,csr-i", "--format", "csr"];
+
+    let run = folder.run(&[&args[..], &["--explain"]].concat());
+
+    assert_eq!(run.code, 0, "{run:?}");
+    for kernel in ["rows", "csr-i"] {
+        let line = format!("csr by {kernel}: asked for by name; ");
+        assert!(run.stdout.lines().any(|found| found.starts_with(&line)), "{line}: {run:?}");
+    }
+    let refused = |list: &str, output: &[&str], parts: &[&str]| {
+        let args = [&["spmv", "a.mtx", "--kernel", list][..], output].concat();
+        folder.run(&args).assert_bad_input(parts);
+    };
+    refused("rows,all", &[], &["rows,all", "all by itself"]);
+    refused("rows,csr-i", &["--output", "y.npz"], &["one kernel", "rows,csr-i"]);
+    refused("all", &["--output", "y.npz"], &["one kernel"]);
+    refused("rows,magic", &[], &["magic", "csr-smart", "packed", "batch-csr-i"]);
+    refused("csr-i", &["--format", "ell"], &["csr-i", "ELL"]);
+}
+
+#[test]
+fn copies_of_a_matrix_are_a_batch() {
+    let folder = Folder::new();
+    folder.file("a.mtx", SPD);
+    let args = ["spmv", "a.mtx", "--x", "ones", "--replicate", "3", "--output", "y.npz", "--json"];
+
+    let run = folder.run(&args);
+
+    assert_eq!(run.code, 0, "{run:?}");
+    let json = run.json();
+    assert_eq!((&json["systems"], &json["nnz"]), (&3.into(), &21.into()));
+    let y = read_npz_array(folder.path().join("y.npz"), "y").unwrap();
+    assert_eq!(y, [3.0, 2.0, 3.0].repeat(3));
+}
+
+#[test]
 fn a_format_that_blows_up_is_refused_by_name_and_skipped_among_all() {
     let folder = Folder::new();
     let args = ["generate", "pareto", "--rows", "20000", "--min-len", "2", "p.npz", "-q"];
     assert_eq!(folder.run(&args).code, 0);
 
-    folder.run(&["spmv", "p.npz", "--format", "dia"]).assert_bad_input(&["dia", "limit"]);
-    let all = folder.run(&["spmv", "p.npz", "--kernel", "all", "--json"]);
+    let spmv = ["spmv", "p.npz", "--backend", "cpu"];
+    let dia = folder.run(&[&spmv[..], &["--format", "dia"]].concat());
+    dia.assert_bad_input(&["dia", "limit"]);
+    let all = folder.run(&[&spmv[..], &["--kernel", "all", "--json"]].concat());
 
     assert_eq!(all.code, 0, "{all:?}");
     let json = all.json();
@@ -212,9 +268,10 @@ fn the_doctor_finds_this_build_healthy() {
 
     assert_eq!(run.code, 0, "{run:?}");
     let json = run.json();
-    assert!(json["gpu"].as_str().unwrap().starts_with("none"));
     let tests = json["tests"].as_array().unwrap();
-    assert_eq!(tests.len(), 3);
+    let none = json["gpu"].as_str().unwrap().starts_with("none: ");
+    assert_eq!(tests.len(), if none { 3 } else { 5 });
+    assert_eq!(json["gpu_device"].is_null(), none);
     assert!(tests.iter().all(|test| test["passed"] == true), "{tests:?}");
 }
 

@@ -79,7 +79,8 @@ fn json_fields_are_documented() {
         let serde_json::Value::Object(object) = output.json() else {
             panic!("an object: {output:?}")
         };
-        let inner = ["times_ms", "product_cost", "choice"].map(|key| object.get(key).cloned());
+        let inner = ["times_ms", "product_cost", "choice", "gpu_device", "driver", "nvrtc"]
+            .map(|key| object.get(key).cloned());
         let first = ["items", "kernels", "tests"].map(|key| object.get(key)?.get(0).cloned());
         let objects = inner.into_iter().chain(first).flatten();
         let nested = objects.filter_map(|value| value.as_object().cloned());

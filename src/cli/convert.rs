@@ -13,7 +13,7 @@ use super::options::Items;
 use super::output::{self, SCHEMA, note};
 use super::progress::Progress;
 use super::save::Ending;
-use super::{Exit, Global, spmv_run};
+use super::{Exit, Global};
 
 /// Options of `convert`.
 #[derive(Args)]
@@ -116,7 +116,7 @@ pub(crate) fn write(
     if rhs.is_some() {
         note(global, "the right-hand side is not written: this format holds the matrix alone");
     }
-    let matrix: Csr<f64> = spmv_run::single(batch);
+    let matrix: Csr<f64> = input::only_matrix(batch);
     match ending {
         Some(Ending::Npz) => write_npz(path, &matrix)?,
         _ => write_matrix_market(path, &matrix)?,

@@ -6,12 +6,12 @@ use serde::Serialize;
 use sparsebatch::cpu::{FormatChoice, KernelChoice, SpmvOptions, SpmvPlan};
 use sparsebatch::generate::{Family, Problem, Stencil, laplace};
 use sparsebatch::io::{LoadOptions, load, write_batch};
-use sparsebatch::{Method, SolveOptions, solve};
+use sparsebatch::{Csr, Method, SolveOptions, solve};
 
 use super::error::CliError;
 use super::output::{self, SCHEMA, bytes};
 use super::replicate::available_memory;
-use super::{Exit, Global};
+use super::{Exit, Global, doctor_gpu};
 
 #[derive(Serialize)]
 struct Report {
@@ -24,8 +24,8 @@ struct Report {
     cores: usize,
     threads: usize,
     memory_available: Option<usize>,
-    gpu: &'static str,
-    cache: &'static str,
+    #[serde(flatten)]
+    gpu: doctor_gpu::Report,
     tests: Vec<Test>,
 }
 
@@ -41,25 +41,31 @@ struct Test {
 /// # Errors
 /// As an internal failure, when a self-test fails.
 pub(crate) fn run(global: Global) -> Result<Exit, CliError> {
+    let (gpu, device) = doctor_gpu::examine();
+    let mut tests = vec![("product", product()), ("solve", solving()), ("files", files())];
+    if let Some(device) = device {
+        tests.push(("gpu", doctor_gpu::one_matrix(&device)));
+        tests.push(("gpu-batch", doctor_gpu::batch(&device)));
+    }
     let report = Report {
         schema: SCHEMA,
         command: "doctor",
         version: env!("CARGO_PKG_VERSION"),
-        cpu: cpu_model().unwrap_or_else(|| "not told by this system".to_owned()),
+        cpu: cpu_model(),
         architecture: std::env::consts::ARCH,
         instruction_sets: instruction_sets(),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         threads: rayon::current_num_threads(),
         memory_available: available_memory(),
-        gpu: "none: this build has no GPU backend yet",
-        cache: "none: nothing is compiled at run time",
-        tests: [("product", product()), ("solve", solving()), ("files", files())]
+        gpu,
+        tests: tests
+            .into_iter()
             .map(|(name, result)| Test {
                 name,
                 passed: result.is_ok(),
                 detail: result.unwrap_or_else(|failure| failure),
             })
-            .into(),
+            .collect(),
     };
     output::result(global, &report, || report.text())?;
     match report.tests.iter().find(|test| !test.passed) {
@@ -71,7 +77,7 @@ pub(crate) fn run(global: Global) -> Result<Exit, CliError> {
 impl Report {
     fn text(&self) -> String {
         let sets = self.instruction_sets.join(" ");
-        let lines = [
+        let mut lines = vec![
             ("version", format!("sparsebatch {}", self.version)),
             ("cpu", format!("{} ({}, {} cores)", self.cpu, self.architecture, self.cores)),
             ("instructions", if sets.is_empty() { "baseline".to_owned() } else { sets }),
@@ -82,26 +88,29 @@ impl Report {
                     format!("{} available", bytes(m))
                 }),
             ),
-            ("gpu", self.gpu.to_owned()),
-            ("cache", self.cache.to_owned()),
         ];
+        lines.extend(self.gpu.lines());
         let mut text = String::new();
         for (key, value) in lines {
             writeln!(text, "{key:<13} {value}").expect("writing to a string cannot fail");
         }
         for test in &self.tests {
             let verdict = if test.passed { "passed" } else { "FAILED" };
-            writeln!(text, "test {:<8} {verdict}: {}", test.name, test.detail)
+            writeln!(text, "test {:<10} {verdict}: {}", test.name, test.detail)
                 .expect("writing to a string cannot fail");
         }
         text
     }
 }
 
-fn cpu_model() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("model name"))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
+/// The processor, as the system calls it.
+pub(super) fn cpu_model() -> String {
+    let model = || {
+        let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+        let line = text.lines().find(|line| line.starts_with("model name"))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    model().unwrap_or_else(|| "not told by this system".to_owned())
 }
 
 /// The instruction sets that kernels can use, of those that this processor has.
@@ -125,8 +134,7 @@ fn instruction_sets() -> Vec<&'static str> {
 /// exact in any order.
 fn product() -> Result<String, String> {
     let a = laplace(Stencil::Point7, &[9, 8, 7]).map_err(|e| e.to_string())?;
-    let sums: Vec<f64> =
-        (0..a.nrows()).map(|row| a.values()[a.view().pattern().row(row)].iter().sum()).collect();
+    let sums = row_sums(&a);
     let x = vec![1.0; a.ncols()];
     let formats = [
         FormatChoice::Csr,
@@ -146,6 +154,12 @@ fn product() -> Result<String, String> {
         }
     }
     Ok(format!("all {} formats agree on {} rows", formats.len(), a.nrows()))
+}
+
+/// The products with ones.
+pub(super) fn row_sums(a: &Csr<f64>) -> Vec<f64> {
+    let pattern = a.view().pattern();
+    (0..a.nrows()).map(|row| a.values()[pattern.row(row)].iter().sum()).collect()
 }
 
 /// CG and BiCGStab solve the systems of a benchmark family.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use sparsebatch::cpu::CpuError;
+use sparsebatch::spmv_gpu::GpuError;
 use sparsebatch::{FormatError, SolveError};
 
 /// Why a command was given up.
@@ -44,5 +45,21 @@ impl From<SolveError> for CliError {
 impl From<CpuError> for CliError {
     fn from(error: CpuError) -> Self {
         Self::Input(error.to_string())
+    }
+}
+
+impl From<GpuError> for CliError {
+    /// What another input or machine would change is bad input, the rest a fault.
+    fn from(error: GpuError) -> Self {
+        match error {
+            GpuError::NoDriver
+            | GpuError::NoDevice { .. }
+            | GpuError::DriverTooOld { .. }
+            | GpuError::NvrtcMissing { .. }
+            | GpuError::OutOfMemory { .. }
+            | GpuError::InvalidArgument { .. }
+            | GpuError::Format { .. } => Self::Input(error.to_string()),
+            _ => Self::Internal(error.to_string()),
+        }
     }
 }

@@ -9,9 +9,9 @@ use sparsebatch::cpu::{SpmvOptions, SpmvPlan};
 use sparsebatch::{Batch, BatchOf, Csr, stats::MatrixStats};
 
 use super::error::CliError;
-use super::input::{InputArgs, Systems};
+use super::input::{InputArgs, Systems, only_matrix};
 use super::output::{self, SCHEMA, Skipped, Table, bytes, ms};
-use super::{Exit, Global, plot, spmv_run};
+use super::{Exit, Global, plot};
 
 /// Systems listed without `--verbose`.
 const LISTED: usize = 20;
@@ -143,7 +143,7 @@ fn statistics(systems: &Systems) -> Vec<MatrixStats> {
 fn choice(batch: &Batch<f64>) -> Result<Choice, CliError> {
     let options = SpmvOptions::default();
     let plan = if batch.nitems() == 1 {
-        let matrix: Csr<f64> = spmv_run::single(batch);
+        let matrix: Csr<f64> = only_matrix(batch);
         SpmvPlan::new(&matrix, &options)?
     } else {
         SpmvPlan::new(batch, &options)?

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use sparsebatch::io::{LoadOptions, load};
-use sparsebatch::{Batch, Pattern};
+use sparsebatch::{Batch, Csr, Pattern, Scalar};
 
 use super::Global;
 use super::error::CliError;
@@ -123,5 +123,13 @@ impl Systems {
                 )
             }
         }
+    }
+}
+
+/// The only matrix of a batch of one.
+pub(crate) fn only_matrix<T: Scalar>(batch: &Batch<T>) -> Csr<T> {
+    match batch {
+        Batch::Uniform(batch) => batch.to_matrix(0),
+        Batch::Ragged(batch) => batch.item(0).to_csr(),
     }
 }

@@ -4,8 +4,10 @@
 
 mod convert;
 mod doctor;
+mod doctor_gpu;
 mod error;
 mod generate;
+mod gpu;
 mod info;
 mod input;
 mod options;
@@ -17,7 +19,6 @@ mod report;
 mod save;
 mod solve;
 mod spmv;
-mod spmv_run;
 mod vectors;
 
 use std::ffi::OsString;
@@ -64,7 +65,7 @@ enum Command {
     /// Solve A x = b for every system of the inputs
     Solve(Box<solve::SolveArgs>),
     /// Multiply y = A x, check the result and time it
-    Spmv(spmv::SpmvArgs),
+    Spmv(Box<spmv::SpmvArgs>),
     /// Describe matrices: sizes, rows, symmetry, bytes in each format
     Info(info::InfoArgs),
     /// Convert a matrix or batch to another file format

@@ -78,9 +78,9 @@ pub(crate) const BACKENDS: &[(&str, Backend)] =
 /// Options on where and how wide the work runs.
 #[derive(Args)]
 pub(crate) struct MachineArgs {
-    /// Where to compute; `auto` takes the CPU, since this build has no GPU backend
+    /// Where to compute; `auto` takes a GPU if there is one and the command can use it
     #[arg(long, value_name = "BACKEND", value_parser = named(BACKENDS), default_value = "auto")]
-    backend: Backend,
+    pub(crate) backend: Backend,
     /// Threads [default: all cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -90,17 +90,17 @@ pub(crate) struct MachineArgs {
 }
 
 impl MachineArgs {
-    /// Why the CPU computes.
+    /// Why the CPU solves.
     ///
     /// # Errors
     /// When a GPU was asked for.
-    pub(crate) fn backend_reason(&self) -> Result<&'static str, CliError> {
+    pub(crate) fn cpu_solves(&self) -> Result<&'static str, CliError> {
         match self.backend {
             Backend::Gpu => Err(CliError::input(
-                "--backend gpu: this build has no GPU backend yet, expected auto or cpu",
+                "--backend gpu: solves have no GPU backend yet, expected auto or cpu",
             )),
             Backend::Cpu => Ok("asked for"),
-            Backend::Auto => Ok("this build has no GPU backend"),
+            Backend::Auto => Ok("solves have no GPU backend yet"),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Copies of the input systems, with small perturbations.
 
+use clap::Args;
 use sparsebatch::generate::{replicate as copies_of, rng};
 use sparsebatch::{Batch, BatchValues, CsrPatternRef, RaggedCsr, UniformBatch};
 
@@ -8,13 +9,36 @@ use super::input::Systems;
 use super::options::Perturbation;
 use super::output::bytes;
 
+/// Copies of the inputs.
+#[derive(Args)]
+pub(crate) struct CopyArgs {
+    /// Take N copies of the systems
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    replicate: Option<u64>,
+    /// Multiply the values of the copies by 1 + EPS u, u uniform in [0, 1)
+    #[arg(long, value_name = "EPS:SEED")]
+    perturb: Option<Perturbation>,
+}
+
+impl CopyArgs {
+    /// The copies asked for of systems and their vectors.
+    ///
+    /// # Errors
+    /// When they need more memory than there is.
+    pub(crate) fn apply(
+        &self,
+        systems: &mut Systems,
+        vectors: &mut [&mut Vec<f64>],
+    ) -> Result<(), CliError> {
+        let copies = usize::try_from(self.replicate.unwrap_or(1)).unwrap_or(usize::MAX);
+        replicate(systems, vectors, copies, self.perturb)
+    }
+}
+
 /// The whole list of systems `copies` times: system i of copy c has number `c * nitems + i`, and
 /// with a perturbation its values are `v_k (1 + epsilon u)`, u of `epsilon`'s seed, the system's
 /// number and k. A single matrix without perturbation is stored once.
-///
-/// # Errors
-/// When the copies need more memory than there is.
-pub(crate) fn replicate(
+fn replicate(
     systems: &mut Systems,
     vectors: &mut [&mut Vec<f64>],
     copies: usize,

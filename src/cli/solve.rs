@@ -11,12 +11,11 @@ use sparsebatch::{
 
 use super::error::CliError;
 use super::input::{InputArgs, Systems};
-use super::options::{
-    FORMATS, MachineArgs, Perturbation, Precision, VectorSource, name_of, named, not_negative,
-};
+use super::options::{FORMATS, MachineArgs, Precision, VectorSource, name_of, named, not_negative};
 use super::progress::Progress;
+use super::replicate::CopyArgs;
 use super::report::{self, Context};
-use super::{Exit, Global, output, replicate, save, vectors};
+use super::{Exit, Global, output, save, vectors};
 
 /// Options of `solve`.
 #[derive(Args)]
@@ -55,12 +54,8 @@ pub(crate) struct SolveArgs {
     /// Initial guesses: a Matrix Market vector or an .npz written by --output [default: 0]
     #[arg(long, value_name = "FILE")]
     x0: Option<PathBuf>,
-    /// Solve N copies of the systems
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    replicate: Option<u64>,
-    /// Multiply the values of the copies by 1 + EPS u, u uniform in [0, 1)
-    #[arg(long, value_name = "EPS:SEED")]
-    perturb: Option<Perturbation>,
+    #[command(flatten)]
+    copies: CopyArgs,
     /// Format of the products; other than auto: products of a plan instead of fused solves
     #[arg(long, value_parser = named(FORMATS), default_value = "auto")]
     format: FormatChoice,
@@ -111,7 +106,7 @@ struct Solved {
 /// Bad usage and input, before anything is solved or written.
 pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     let start = Instant::now();
-    let backend_reason = args.machine.backend_reason()?;
+    let backend_reason = args.machine.cpu_solves()?;
     let options = args.options()?;
     save::check_endings(args.output.as_deref())?;
     for path in args.output.iter().chain(&args.history) {
@@ -124,8 +119,7 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     let mut x0 = args.x0.as_deref().map(|path| vectors::x0(path, &systems)).transpose()?;
     let mut repeated = vec![&mut b];
     repeated.extend(x0.as_mut());
-    let copies = usize::try_from(args.replicate.unwrap_or(1)).unwrap_or(usize::MAX);
-    replicate::replicate(&mut systems, &mut repeated, copies, args.perturb)?;
+    args.copies.apply(&mut systems, &mut repeated)?;
     save::check_single(args.output.as_deref(), systems.batch.nitems())?;
 
     let pool = args.machine.pool()?;

@@ -48,6 +48,17 @@ pub(crate) fn run_in<S: AsRef<std::ffi::OsStr>>(folder: &Path, args: &[S]) -> Ru
     finished(output)
 }
 
+/// Runs the program in the repository root with these variables.
+pub(crate) fn run_with(variables: &[(&str, &Path)], args: &[&str]) -> Run {
+    let output = Command::new(env!("CARGO_BIN_EXE_sparsebatch"))
+        .args(args)
+        .envs(variables.iter().copied())
+        .current_dir(root())
+        .output()
+        .expect("the program starts");
+    finished(output)
+}
+
 /// Runs the program in the repository root.
 pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Run {
     run_in(root(), args)

@@ -20,6 +20,8 @@ pub struct Bandwidth {
     pub copy_gb_per_s: f64,
     /// Of reading a vector.
     pub read_gb_per_s: f64,
+    /// Bytes of a vector.
+    pub vector_bytes: u64,
 }
 
 /// Measures the bandwidth of the device's memory. Takes some tenths of a second, and up to half of
@@ -67,6 +69,7 @@ pub fn measure_bandwidth(device: &Device) -> Result<Bandwidth, GpuError> {
     Ok(Bandwidth {
         copy_gb_per_s: gb_per_s(32 * pairs, copy_ms.min(driver_ms)),
         read_gb_per_s: gb_per_s(16 * pairs, read_ms),
+        vector_bytes: 16 * pairs,
     })
 }
 

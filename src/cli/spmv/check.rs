@@ -1,0 +1,90 @@
+//! The oracle: every row of a product against the sequential one.
+
+use sparsebatch::{Batch, Scalar};
+
+/// The constant of the error bound: see [`Expected`].
+const ERROR_FACTOR: f64 = 4.0;
+
+/// One row of a product in f64, and the scale of its error.
+pub(super) struct Expected {
+    value: f64,
+    bound: f64,
+    finite: bool,
+}
+
+/// The sequential products, row by row, in f64, with `c * nnz_row * eps * (|A| |x|)_row`, the
+/// bound of two sums of the same terms in different orders and precisions.
+pub(super) fn reference<T: Scalar>(batch: &Batch<T>, x: &[T]) -> Vec<Expected> {
+    let mut copy = Vec::new();
+    let mut rows = Vec::with_capacity(batch.row_offset(batch.nitems()));
+    for item in 0..batch.nitems() {
+        let pattern = batch.pattern(item);
+        let values = batch.values_in(item, &mut copy);
+        let x = &x[batch.col_offset(item)..batch.col_offset(item + 1)];
+        for row in 0..pattern.nrows() {
+            let entries = pattern.row(row);
+            let terms = entries
+                .clone()
+                .map(|k| values[k].to_f64() * x[pattern.col_idx()[k] as usize].to_f64());
+            let (value, scale) = terms.fold((0.0, 0.0), |(sum, abs), t| (sum + t, abs + t.abs()));
+            let rounded = T::from_f64(value).to_f64();
+            rows.push(Expected {
+                value,
+                bound: ERROR_FACTOR * entries.len() as f64 * T::EPSILON.to_f64() * scale,
+                finite: rounded.is_finite() && scale.is_finite(),
+            });
+        }
+    }
+    rows
+}
+
+/// The largest error over its bound, and the first row beyond it. Rows whose terms or sum are not
+/// finite are left out: DIA spreads NaN and infinities over its fill.
+pub(super) fn check<T: Scalar>(y: &[T], reference: &[Expected]) -> (f64, Option<String>) {
+    let (mut worst, mut wrong) = (0.0f64, None);
+    for (row, (found, expected)) in y.iter().zip(reference).enumerate() {
+        if !expected.finite {
+            continue;
+        }
+        let found = found.to_f64();
+        let error = (found - expected.value).abs();
+        if error <= expected.bound {
+            if error > 0.0 {
+                worst = worst.max(error / expected.bound);
+            }
+        } else {
+            worst = f64::INFINITY;
+            wrong.get_or_insert_with(|| {
+                let Expected { value, bound, .. } = expected;
+                format!("row {row} is {found:e}, expected {value:e} within {bound:e}")
+            });
+        }
+    }
+    (worst, wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use sparsebatch::Csr;
+
+    use super::*;
+
+    fn expected() -> Vec<Expected> {
+        let a = Csr::try_new(2, 2, vec![0, 1, 3], vec![0, 0, 1], vec![2.0, 1.0, 3.0]).unwrap();
+        reference(&Batch::from(a), &[1.0, 10.0])
+    }
+
+    #[test]
+    fn a_wrong_row_is_found() {
+        let (worst, wrong) = check(&[2.0, 31.5], &expected());
+
+        assert_eq!(worst, f64::INFINITY);
+        assert!(wrong.unwrap().starts_with("row 1 is 3.15e1, expected 3.1e1"));
+    }
+
+    #[test]
+    fn a_nan_in_the_product_is_wrong() {
+        assert!(check(&[f64::NAN, 31.0], &expected()).1.is_some());
+        assert!(check(&[2.0, 31.0], &expected()).1.is_none());
+    }
+}

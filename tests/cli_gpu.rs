@@ -1,0 +1,287 @@
+//! Products on a GPU, and what is said where there is none.
+#![cfg(feature = "cli")]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{ALPHA13, Folder, SPD, diagonal_batch, run, run_with};
+use serde_json::Value;
+use sparsebatch::io::{read_npz_array, read_vector};
+use sparsebatch::spmv_gpu::testing::device_or_skip;
+
+/// A driver that gives these answers, in a folder of its own.
+struct FakeDriver {
+    folder: Folder,
+}
+
+impl FakeDriver {
+    /// `None`, after saying so, without a C compiler.
+    fn new(version: u32, init: u32, gpus: u32) -> Option<Self> {
+        let folder = Folder::new();
+        let source = folder.file(
+            "driver.c",
+            format!(
+                "int cuDriverGetVersion(int *version) {{ *version = {version}; return 0; }}\n\
+                 int cuInit(unsigned flags) {{ return {init}; }}\n\
+                 int cuDeviceGetCount(int *count) {{ *count = {gpus}; return 0; }}\n\
+                 int cuGetErrorName(int e, const char **s) {{ *s = \"FAKE\"; return 0; }}\n\
+                 int cuGetErrorString(int e, const char **s) {{ *s = \"fake\"; return 0; }}\n"
+            ),
+        );
+        let library = folder.path().join("libcuda.so.1");
+        let compiler = Command::new("cc")
+            .args(["-shared", "-fPIC", "-w", "-o"])
+            .args([&library, &source])
+            .status();
+        if !compiler.is_ok_and(|status| status.success()) {
+            println!("skipped: no C compiler");
+            return None;
+        }
+        std::fs::copy(&library, folder.path().join("libcuda.so")).unwrap();
+        Some(Self { folder })
+    }
+
+    fn run(&self, args: &[&str]) -> common::Run {
+        let variables = [
+            ("LD_LIBRARY_PATH", self.folder.path()),
+            ("SPARSEBATCH_NVRTC", Path::new("/no/libnvrtc.so")),
+        ];
+        run_with(&variables, args)
+    }
+
+    /// What `spmv` and `doctor` say.
+    fn assert_reason(&self, parts: &[&str]) {
+        self.run(&["spmv", ALPHA13, "--backend", "gpu"])
+            .assert_bad_input(&[&["--backend gpu: "], parts].concat());
+        let auto = self.run(&["spmv", ALPHA13, "--json"]);
+        assert_eq!(auto.code, 0, "{auto:?}");
+        assert_eq!(auto.json()["backend"], "cpu");
+        let doctor = self.run(&["doctor", "--json"]);
+        assert_eq!(doctor.code, 0, "{doctor:?}");
+        for part in parts {
+            let holds = |value: &Value| value.as_str().unwrap().contains(part);
+            assert!(holds(&auto.json()["backend_reason"]), "{part}: {auto:?}");
+            assert!(holds(&doctor.json()["gpu"]), "{part}: {doctor:?}");
+        }
+    }
+}
+
+#[test]
+fn an_old_driver_is_named_with_what_is_needed() {
+    let Some(driver) = FakeDriver::new(12_040, 0, 1) else { return };
+
+    driver.assert_reason(&["supports CUDA 12.4, needed is 12.8", "update the driver"]);
+}
+
+#[test]
+fn a_driver_without_a_gpu_is_told_from_none() {
+    let Some(driver) = FakeDriver::new(13_000, 100, 0) else { return };
+
+    driver.assert_reason(&["no GPU number 0", "CUDA_VISIBLE_DEVICES"]);
+}
+
+#[test]
+fn a_missing_compiler_comes_with_what_to_install() {
+    let Some(driver) = FakeDriver::new(13_000, 0, 1) else { return };
+
+    driver.assert_reason(&["NVRTC", "/no/libnvrtc.so", "pip install nvidia-cuda-nvrtc"]);
+    let json = driver.run(&["doctor", "--json"]).json();
+    assert_eq!((&json["driver"]["cuda"], &json["driver"]["gpus"]), (&"13.0".into(), &1.into()));
+    assert!(json["nvrtc"]["version"].is_null());
+    assert!(json["nvrtc"]["problem"].as_str().unwrap().contains("pip install"));
+}
+
+#[test]
+fn a_driver_that_fails_is_a_fault_when_a_gpu_was_asked_for() {
+    let Some(driver) = FakeDriver::new(13_000, 999, 1) else { return };
+
+    let asked = driver.run(&["spmv", ALPHA13, "--backend", "gpu"]);
+    let auto = driver.run(&["spmv", ALPHA13, "--json"]);
+
+    assert_eq!((asked.code, asked.stdout.as_str()), (1, ""), "{asked:?}");
+    assert!(asked.stderr.contains("cuInit failed with code 999"), "{asked:?}");
+    assert_eq!(auto.code, 0, "{auto:?}");
+    assert!(auto.json()["backend_reason"].as_str().unwrap().contains("cuInit"), "{auto:?}");
+}
+
+#[test]
+fn without_a_gpu_its_kernels_are_refused_with_the_reason() {
+    let Some(driver) = FakeDriver::new(13_000, 100, 0) else { return };
+
+    for kernel in ["batch-csr-i", "packed,batch-ell"] {
+        driver.run(&["spmv", ALPHA13, "--kernel", kernel]).assert_bad_input(&[
+            kernel,
+            "runs on a GPU only",
+            "no GPU number 0",
+        ]);
+    }
+    run(&["spmv", ALPHA13, "--kernel", "packed", "--backend", "cpu"]).assert_bad_input(&[
+        "packed",
+        "GPU only",
+        "asked for",
+    ]);
+    run(&["spmv", ALPHA13, "--kernel", "csr-smart", "--backend", "cpu"])
+        .assert_bad_input(&["no kernel csr-smart", "rows"]);
+}
+
+#[test]
+fn the_doctor_says_where_compiled_kernels_are_kept() {
+    let kept = run_with(&[("SPARSEBATCH_CACHE", Path::new("/tmp/kernels"))], &["doctor", "--json"]);
+    let off = run_with(&[("SPARSEBATCH_CACHE", Path::new("off"))], &["doctor", "--json"]);
+
+    assert_eq!(kept.json()["cache"], "/tmp/kernels");
+    assert_eq!(off.json()["cache"], "none: SPARSEBATCH_CACHE is off");
+}
+
+/// The rows of a run on the GPU, all of them correct or refused.
+fn rows(folder: &Folder, args: &[&str]) -> Vec<Value> {
+    let run = folder.run(&[&["spmv", "--backend", "gpu", "--json"], args].concat());
+    assert_eq!(run.code, 0, "{run:?}");
+    let json = run.json();
+    assert_eq!(json["backend"], "gpu");
+    assert!(json["copy_gb_s"].as_f64().unwrap() > 0.0 && json["copy_bytes"].as_u64() > Some(0));
+    let rows = json["kernels"].as_array().unwrap().clone();
+    for row in rows.iter().filter(|row| row["refused"].is_null()) {
+        assert_eq!(row["correct"], true, "{row}");
+        for figure in [
+            "median_ms",
+            "min_ms",
+            "max_ms",
+            "gflops",
+            "gb_s",
+            "share_of_copy",
+            "bytes_moved",
+            "plan_ms",
+            "plan_bytes",
+            "plan_products",
+        ] {
+            assert!(row[figure].as_f64().unwrap() > 0.0, "{figure}: {row}");
+        }
+        assert!(row["compile_ms"].is_number() && row["padding"].is_u64(), "{row}");
+        assert!(row["useful_bytes"].as_u64() <= row["bytes_moved"].as_u64(), "{row}");
+        assert!(!row["explain"].as_str().unwrap().contains('\n'), "{row}");
+    }
+    rows
+}
+
+fn row<'a>(rows: &'a [Value], kernel: &str) -> &'a Value {
+    rows.iter().find(|row| row["kernel"] == kernel).unwrap_or_else(|| panic!("{kernel}: {rows:?}"))
+}
+
+fn generated(folder: &Folder, words: &str) {
+    let args: Vec<&str> = ["generate", "-q"].into_iter().chain(words.split(' ')).collect();
+    assert_eq!(folder.run(&args).code, 0, "{words}");
+}
+
+#[test]
+fn every_kernel_of_one_matrix_is_checked_and_timed() {
+    let Some(_) = device_or_skip() else { return };
+    let folder = Folder::new();
+    generated(&folder, "laplace --stencil 5 --grid 300x200 l.mtx");
+    for precision in ["f64", "f32"] {
+        let rows = rows(&folder, &["l.mtx", "--kernel", "all", "--precision", precision]);
+
+        assert_eq!(rows.len(), 11);
+        assert!(rows.iter().all(|row| row["refused"].is_null() && row["repeatable"] == true));
+        assert!(row(&rows, "dia")["padding"].as_u64() > Some(0));
+        assert_eq!(row(&rows, "csr-scalar")["padding"], 0);
+    }
+    let chosen = rows(&folder, &["l.mtx"]);
+    assert_eq!(chosen.len(), 1);
+    assert!(!chosen[0]["why"].as_str().unwrap().is_empty());
+    assert_eq!(rows(&folder, &["l.mtx", "--format", "hyb"])[0]["kernel"], "hyb");
+    assert_eq!(rows(&folder, &["l.mtx", "--kernel", "csr-vector,packed"]).len(), 2);
+}
+
+#[test]
+fn every_kernel_of_a_batch_is_checked_and_timed() {
+    let Some(_) = device_or_skip() else { return };
+    let folder = Folder::new();
+    generated(&folder, "mix --batch 300 m.batch");
+    generated(&folder, "rand9 --n 54 --batch 200 u.batch");
+    folder.file("a.mtx", SPD);
+    for input in [&["m.batch"][..], &["u.batch"], &["a.mtx", "--replicate", "50"]] {
+        let rows = rows(&folder, &[input, &["--kernel", "all"]].concat());
+
+        assert_eq!(rows.len(), 8);
+        assert!(rows.iter().all(|row| row["refused"].is_null()), "{rows:?}");
+        assert_eq!(row(&rows, "batch-coo")["repeatable"], false);
+        assert_eq!(row(&rows, "packed")["repeatable"], true);
+    }
+    assert_eq!(rows(&folder, &["m.batch"])[0]["kernel"], "packed");
+    let refused = folder.run(&["spmv", "m.batch", "--backend", "gpu", "--kernel", "csr-smart"]);
+    refused.assert_bad_input(&["csr-smart multiplies one matrix", "packed"]);
+}
+
+#[test]
+fn what_does_not_suit_the_gpu_is_a_row_among_all_and_an_error_by_name() {
+    let Some(_) = device_or_skip() else { return };
+    let folder = Folder::new();
+    generated(&folder, "pareto --rows 20000 --min-len 2 p.npz");
+    generated(&folder, "tri --n 70000 --batch 2 t.batch");
+    let gpu = |args: &[&str]| folder.run(&[&["spmv", "--backend", "gpu"], args].concat());
+
+    let scattered = rows(&folder, &["p.npz", "--kernel", "all"]);
+    let large = rows(&folder, &["t.batch", "--kernel", "all"]);
+    let chosen = rows(&folder, &["t.batch"]);
+
+    assert!(row(&scattered, "dia")["refused"].as_str().unwrap().contains("limit"));
+    assert!(row(&scattered, "csr-balanced")["refused"].is_null());
+    assert!(row(&large, "packed")["refused"].as_str().unwrap().contains("shared memory"));
+    assert!(row(&large, "batch-csr-i")["refused"].is_null());
+    assert_eq!(chosen[0]["kernel"], "batch-csr-i");
+    assert!(chosen[0]["why"].as_str().unwrap().contains("refused"), "{chosen:?}");
+    gpu(&["p.npz", "--kernel", "dia"]).assert_bad_input(&["--kernel dia", "limit"]);
+    gpu(&["t.batch", "--kernel", "packed"]).assert_bad_input(&["--kernel packed"]);
+}
+
+#[test]
+fn products_of_the_gpu_are_written() {
+    let Some(_) = device_or_skip() else { return };
+    let folder = Folder::new();
+    folder.file("a.mtx", SPD);
+    folder.file("p.batch", diagonal_batch(&[([2.0, 4.0], [0.0; 2]), ([5.0, 1.0], [0.0; 2])]));
+    let path = |name: &str| -> PathBuf { folder.path().join(name) };
+
+    rows(&folder, &["a.mtx", "--x", "ones", "--output", "y.mtx"]);
+    rows(&folder, &["p.batch", "--x", "ones", "--output", "y.npz", "--precision", "f32"]);
+
+    assert_eq!(read_vector(path("y.mtx")).unwrap(), [3.0, 2.0, 3.0]);
+    assert_eq!(read_npz_array(path("y.npz"), "y").unwrap(), [2.0, 4.0, 5.0, 1.0]);
+}
+
+#[test]
+fn auto_takes_the_gpu_unless_only_the_cpu_has_the_kernel() {
+    let Some(_) = device_or_skip() else { return };
+
+    let auto = run(&["spmv", ALPHA13, "--json"]).json();
+    let rows = run(&["spmv", ALPHA13, "--kernel", "rows", "--json"]).json();
+    let text = run(&["spmv", ALPHA13, "--explain"]);
+
+    assert_eq!((&auto["backend"], &rows["backend"]), (&"gpu".into(), &"cpu".into()));
+    assert!(rows["backend_reason"].as_str().unwrap().contains("no kernel rows"));
+    assert!(text.stdout.contains("gpu (there is a GPU)"), "{text:?}");
+    assert!(
+        text.stdout.contains("packed by packed: the packed product is the default"),
+        "{text:?}"
+    );
+}
+
+#[test]
+fn the_doctor_tests_the_gpu() {
+    let Some(_) = device_or_skip() else { return };
+
+    let run = run(&["doctor", "--json"]);
+
+    assert_eq!(run.code, 0, "{run:?}");
+    let json = run.json();
+    for name in ["gpu", "gpu-batch"] {
+        let tests = json["tests"].as_array().unwrap();
+        let test = tests.iter().find(|test| test["name"] == name).unwrap();
+        assert_eq!(test["passed"], true, "{test}");
+    }
+    assert!(json["gpu_device"]["memory_bytes"].as_u64() > Some(0), "{json}");
+    assert!(json["nvrtc"]["version"].is_string() && json["nvrtc"]["path"].is_string(), "{json}");
+}
