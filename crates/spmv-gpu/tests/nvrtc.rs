@@ -14,7 +14,7 @@ const PACKED_SPILL_BYTES: u32 = 64;
 
 /// The instances that hosts use, by module, the oldest architecture that has them, and the
 /// registers that each may have.
-const INSTANCES: [(&str, &str, &[&str], u32); 13] = [
+const INSTANCES: [(&str, &str, &[&str], u32); 14] = [
     (
         "packed",
         "sm_80",
@@ -58,6 +58,7 @@ const INSTANCES: [(&str, &str, &[&str], u32); 13] = [
         &["axpby<double>", "axpby<float>", "copy<ulonglong2>", "read_sum<double>"],
         40,
     ),
+    ("check", "sm_80", &["csr_check"], 40),
     (
         "csr",
         "sm_80",
