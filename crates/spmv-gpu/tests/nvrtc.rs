@@ -201,6 +201,19 @@ fn every_module_has_instances() {
     assert_eq!(listed, kernels::modules().collect::<Vec<_>>());
 }
 
+/// So that no kernel of the device goes without a test against the oracle. The instances of the
+/// packed products differ in how much is under way at once, of which some are enough.
+#[test]
+fn every_instance_runs_in_the_emulation() {
+    let registered = kernel_emu::registered();
+    for (module, _, expressions, _) in INSTANCES.iter().filter(|(module, ..)| *module != "packed") {
+        for expression in *expressions {
+            let name = format!("{module}:{}", expression.replace(", ", ","));
+            assert!(registered.contains(&name), "{name}");
+        }
+    }
+}
+
 #[test]
 fn every_instance_compiles_within_its_limits() {
     if nvrtc_or_skip().is_none() {
