@@ -215,6 +215,7 @@ fn check_refusals<E: Executor + Clone>(executor: &E) {
     assert_eq!(refused((2, 3), &[0, 2, 2], &[0, 1, 2]), pointers);
     assert_eq!(refused((3, 3), &[0, 1, -1, 3], &[0, 1, 2]), pointers);
     assert_eq!(refused((3, 3), &[0, 2, 1, 3], &[0, 1, 2]), pointers);
+    assert_eq!(refused((2, 3), &[0, 5, 3], &[0, 1, 2]).replace("row 0", "row 1"), pointers);
     assert_eq!(refused((2, 3), &[1, 2, 3], &[0, 1, 2]).replace("row 0", "row 1"), pointers);
     assert_eq!(refused((2, 3), &[0, 1, 3], &[0, 2, 1]), columns);
     assert_eq!(refused((2, 3), &[0, 1, 3], &[0, 1, 1]), columns);

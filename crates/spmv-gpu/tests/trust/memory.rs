@@ -50,7 +50,7 @@ fn a_plan_goes_on_after_memory_ran_out() {
     let batch = batch_of(&systems::<f64>(40));
     let (columns, rows) = (batch.col_offset(batch.nitems()), batch.row_offset(batch.nitems()));
     let (x, zeros) = (random_vector::<f64>(columns, 1), vec![0.0; rows]);
-    let executor = Emulator::new(Order::Forward);
+    let executor = Emulator::with_memory(16 << 20);
     let x = executor.upload(&x).unwrap();
     let mut y = executor.upload(&zeros).unwrap();
     for kernel in FlexibleKernel::ALL {
