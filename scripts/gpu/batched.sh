@@ -3,7 +3,8 @@
 #
 # usage: scripts/gpu/batched.sh BINARIES MATRICES RESULTS
 #   BINARIES   folder with the test and bench programs of sparsebatch-spmv-gpu (device,
-#              context_lost, packed, single, flexible, batched), built with --release elsewhere
+#              context_lost, packed, single, flexible, interop, trust, out_of_memory, batched), built
+#              with --release elsewhere
 #   MATRICES   folder with the small matrices
 #   RESULTS    folder for logs and JSON lines
 # BENCH_COMMIT names the commit in the rows. CUDA's libraries must be on LD_LIBRARY_PATH.
@@ -13,7 +14,7 @@ mkdir -p "$results"
 export SPARSEBATCH_REQUIRE_GPU=1
 export BENCH_DATE=$(date -u +%FT%TZ)
 nvidia-smi >"$results/nvidia-smi.txt" 2>&1
-for test in device context_lost packed single flexible; do
+for test in device context_lost packed single flexible interop trust out_of_memory; do
     "$binaries/$test" >"$results/test-$test.txt" 2>&1
     echo "$test: exit $?"
     grep -E 'test result|FAILED|panicked' "$results/test-$test.txt"

@@ -62,7 +62,8 @@ std::string Engine::launch(const EmuKernel& kernel, const LaunchShape& shape, vo
     block_dim = shape.block;
     grid_dim = shape.grid;
 
-    const u64 blocks = u64{shape.grid.x} * shape.grid.y * shape.grid.z;
+    const u64 blocks = shape.only != nullptr ? shape.only_count
+                                             : u64{shape.grid.x} * shape.grid.y * shape.grid.z;
     std::vector<u64> order;
     if (shape.order == Order::random) {
         order.resize(blocks);
@@ -73,7 +74,7 @@ std::string Engine::launch(const EmuKernel& kernel, const LaunchShape& shape, vo
         const u64 which = shape.order == Order::forward   ? k
                           : shape.order == Order::reverse ? blocks - 1 - k
                                                           : order[k];
-        run_block(block_at(which));
+        run_block(block_at(shape.only != nullptr ? shape.only[which] : which));
     }
     shared_->end_launch();
     return error_;

@@ -61,6 +61,8 @@ struct LaunchShape {
     u32 shared_bytes;
     Order order;
     u64 seed;
+    const u64* only; // numbers of the blocks that run; null: all
+    u64 only_count;
 };
 
 class Engine {

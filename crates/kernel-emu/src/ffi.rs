@@ -20,6 +20,9 @@ pub(crate) struct LaunchShape {
     pub(crate) shared_bytes: c_uint,
     pub(crate) order: c_uint,
     pub(crate) seed: u64,
+    /// Null, or as many numbers of blocks as `only_count` says.
+    pub(crate) only: *const u64,
+    pub(crate) only_count: u64,
 }
 
 unsafe extern "C" {
@@ -71,7 +74,7 @@ pub(crate) fn kernels() -> Vec<Kernel> {
 ///
 /// # Safety
 ///
-/// As for [`crate::launch`].
+/// As for [`crate::launch`]; `shape.only` is as its field says.
 pub(crate) unsafe fn launch(
     k: u32,
     shape: &LaunchShape,

@@ -82,8 +82,53 @@ pub unsafe fn launch(
     args: *mut *mut c_void,
     order: Order,
 ) -> Result<(), String> {
+    // SAFETY: the caller's promise.
+    unsafe { run(expression, grid, block, shared_bytes, args, order, None) }
+}
+
+/// As [`launch`], but of the grid only the given blocks run, numbered with x fastest.
+///
+/// A launch whose other blocks would need memory or time that a test does not have can so be
+/// tested in part, with the grid that a device would get.
+///
+/// # Errors
+///
+/// Those of [`launch`], and a block that the grid does not have.
+///
+/// # Safety
+///
+/// As for [`launch`], of the blocks that run.
+pub unsafe fn launch_blocks(
+    expression: &str,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    args: *mut *mut c_void,
+    order: Order,
+    blocks: &[u64],
+) -> Result<(), String> {
+    // SAFETY: the caller's promise.
+    unsafe { run(expression, grid, block, shared_bytes, args, order, Some(blocks)) }
+}
+
+/// # Safety
+///
+/// As for [`launch`], of the blocks that run.
+unsafe fn run(
+    expression: &str,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    args: *mut *mut c_void,
+    order: Order,
+    only: Option<&[u64]>,
+) -> Result<(), String> {
     let k = registry().find(expression)?;
     check_shape(grid, block, shared_bytes).map_err(|e| format!("kernel {expression}: {e}"))?;
+    let count: u128 = grid.iter().map(|&n| u128::from(n)).product();
+    if let Some(beyond) = only.into_iter().flatten().find(|&&b| u128::from(b) >= count) {
+        return Err(format!("kernel {expression}: no block {beyond} in a grid of {count}"));
+    }
     if args.is_null() && !registry().kernels[k].parameter_bytes.is_empty() {
         return Err(format!("kernel {expression}: no arguments were given"));
     }
@@ -92,9 +137,12 @@ pub unsafe fn launch(
         Order::Reverse => (1, 0),
         Order::Random(seed) => (2, seed),
     };
-    let shape = ffi::LaunchShape { grid, block, shared_bytes, order, seed };
+    let (only, only_count) =
+        only.map_or((std::ptr::null(), 0), |only| (only.as_ptr(), only.len() as u64));
+    let shape = ffi::LaunchShape { grid, block, shared_bytes, order, seed, only, only_count };
     let number = u32::try_from(k).map_err(|e| e.to_string())?;
-    // SAFETY: `number` is that of a registered kernel; the rest is the caller's promise.
+    // SAFETY: `number` is that of a registered kernel; `only` is borrowed through the call; the rest
+    // is the caller's promise.
     unsafe { ffi::launch(number, &shape, args) }
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::run;
-use kernel_emu::{Args, MAX_SHARED_BYTES, Order};
+use kernel_emu::{Args, MAX_SHARED_BYTES, Order, launch_blocks};
 
 /// A small linear congruential generator: tests need no more.
 struct Random(u64);
@@ -322,4 +322,39 @@ fn launches_of_several_threads_run_in_parallel() {
             });
         }
     });
+}
+
+#[test]
+fn only_the_chosen_blocks_run_in_the_grid_of_all() {
+    let (n, factor) = (70_u64, 1.0_f64);
+    let x: Vec<f64> = (0..n).map(|k| k as f64).collect();
+    for order in Order::ALL {
+        let mut y = vec![-1.0; n as usize];
+        let (x_at, mut y_at) = (x.as_ptr(), y.as_mut_ptr());
+        let mut run = |blocks: &[u64]| {
+            let (n, factor, x_at, y_at) = (&n, &factor, &x_at, &mut y_at);
+            let mut args = [
+                std::ptr::from_ref(n).cast_mut().cast(),
+                std::ptr::from_ref(factor).cast_mut().cast(),
+                std::ptr::from_ref(x_at).cast_mut().cast(),
+                std::ptr::from_mut(y_at).cast(),
+            ];
+            let (grid, block) = ([7, 1, 1], [10, 1, 1]);
+            // SAFETY: demo_axpy<double> takes these arguments; both arrays have n elements.
+            unsafe {
+                let args = args.as_mut_ptr();
+                launch_blocks("demo_axpy<double>", grid, block, 0, args, order, blocks)
+            }
+        };
+
+        run(&[6, 2]).unwrap();
+        run(&[]).unwrap();
+        let beyond = run(&[0, 7]).unwrap_err();
+
+        let ran = |k: usize| (20..30).contains(&k) || k >= 60;
+        for (k, &y) in y.iter().enumerate() {
+            assert_eq!(y, if ran(k) { k as f64 - 1.0 } else { -1.0 }, "{k}");
+        }
+        assert_eq!(beyond, "kernel demo_axpy<double>: no block 7 in a grid of 7");
+    }
 }

@@ -118,6 +118,22 @@ pub trait KernelBuffer<T: Pod> {
     }
 }
 
+/// Checks that a product reads no x from memory that it writes y to.
+pub(crate) fn check_apart<T: Pod>(
+    x: &impl KernelBuffer<T>,
+    y: &impl KernelBuffer<T>,
+) -> Result<(), GpuError> {
+    let end = |raw: u64, len: usize| raw + (len * size_of::<T>()) as u64;
+    if x.raw() < end(y.raw(), y.len()) && y.raw() < end(x.raw(), x.len()) {
+        return Err(GpuError::InvalidArgument {
+            name: "y",
+            expected: "memory apart from x".to_owned(),
+            found: "memory shared with x".to_owned(),
+        });
+    }
+    Ok(())
+}
+
 /// Where kernels run.
 ///
 /// Work is ordered as it is issued. [`launch`](Executor::launch) and

@@ -15,6 +15,7 @@
 //! Limitations: NVIDIA GPUs; a driver for CUDA 12.8 or newer; one GPU per [`Device`].
 #![deny(unsafe_code)]
 
+mod csr_arrays;
 pub mod device;
 mod error;
 pub mod executor;
@@ -26,7 +27,8 @@ pub mod single;
 pub mod testing;
 mod value;
 
-pub use device::{Device, DeviceBuffer, DeviceInfo};
+pub use csr_arrays::{CsrArrays, CsrSize};
+pub use device::{Device, DeviceBuffer, DeviceInfo, PinnedBuffer};
 pub use error::{CudaVersion, GpuError};
 pub use executor::{Args, Executor, KernelBuffer, KernelKey, KernelScalar, LaunchConfig, Pod};
 pub use flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};

@@ -14,7 +14,7 @@ const PACKED_SPILL_BYTES: u32 = 64;
 
 /// The instances that hosts use, by module, the oldest architecture that has them, and the
 /// registers that each may have.
-const INSTANCES: [(&str, &str, &[&str], u32); 13] = [
+const INSTANCES: [(&str, &str, &[&str], u32); 14] = [
     (
         "packed",
         "sm_80",
@@ -77,6 +77,7 @@ const INSTANCES: [(&str, &str, &[&str], u32); 13] = [
         &["axpby<double>", "axpby<float>", "copy<ulonglong2>", "read_sum<double>"],
         40,
     ),
+    ("check", "sm_80", &["csr_check"], 40),
     (
         "csr",
         "sm_80",
@@ -217,6 +218,19 @@ fn every_module_has_instances() {
     listed.dedup();
 
     assert_eq!(listed, kernels::modules().collect::<Vec<_>>());
+}
+
+/// So that no kernel of the device goes without a test against the oracle. The instances of the
+/// packed products differ in how much is under way at once, of which some are enough.
+#[test]
+fn every_instance_runs_in_the_emulation() {
+    let registered = kernel_emu::registered();
+    for (module, _, expressions, _) in INSTANCES.iter().filter(|(module, ..)| *module != "packed") {
+        for expression in *expressions {
+            let name = format!("{module}:{}", expression.replace(", ", ","));
+            assert!(registered.contains(&name), "{name}");
+        }
+    }
 }
 
 #[test]

@@ -47,6 +47,19 @@ impl Event {
         check("cuEventRecord", unsafe { sys::cuEventRecord(self.raw, device.stream.raw()) })
     }
 
+    /// Makes all later work on the stream of `device` wait for the event. The host does not wait.
+    ///
+    /// # Errors
+    /// What the driver reports, also while the stream records and the event is not of what it
+    /// records.
+    pub fn hold(&self, device: &Device) -> Result<(), GpuError> {
+        bind(&self.context)?;
+        // SAFETY: (1) the context is current; (2) event and stream are alive; (3) 0 is the one flag
+        // for streams that do not record.
+        let result = unsafe { sys::cuStreamWaitEvent(device.stream.raw(), self.raw, 0) };
+        check("cuStreamWaitEvent", result)
+    }
+
     /// Waits until the event has passed.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`availability()`] | whether there is a GPU to use, and if not, why |
 //! | [`Device`] | a GPU and a stream; launches and copies by its [`Executor`](crate::Executor) |
-//! | [`DeviceBuffer`] | typed memory |
+//! | [`DeviceBuffer`], [`PinnedBuffer`] | typed memory of the GPU; of the host, for copies that nobody waits for |
 //! | [`Event`], [`Graph`] | timing; recorded sequences of launches |
 //! | [`nvrtc`], [`cache`] | compiling without a GPU; compiled kernels on disk |
 //!
@@ -25,6 +25,7 @@ mod kernel;
 mod launch;
 pub mod library;
 pub mod nvrtc;
+mod pinned;
 mod resources;
 mod staging;
 mod stream;
@@ -41,6 +42,7 @@ pub use buffer::DeviceBuffer;
 pub use event::Event;
 pub use graph::Graph;
 pub use info::DeviceInfo;
+pub use pinned::PinnedBuffer;
 pub use resources::Resources;
 
 use crate::{GpuError, KernelKey};
@@ -210,5 +212,12 @@ mod tests {
         check::<Device>();
         check::<DeviceBuffer<f64>>();
         check::<Event>();
+    }
+
+    #[test]
+    fn pinned_memory_may_go_to_another_thread() {
+        fn check<T: Send>() {}
+
+        check::<PinnedBuffer<f64>>();
     }
 }

@@ -4,12 +4,11 @@
 //! host copies the other.
 
 use std::ptr::NonNull;
-use std::sync::Arc;
 
-use cudarc::driver::CudaContext;
 use cudarc::driver::sys::{self, CUdeviceptr};
 
 use super::driver::{bind, check};
+use super::pinned::PinnedMemory;
 use super::{Device, Event};
 use crate::GpuError;
 
@@ -90,29 +89,13 @@ impl Staging {
 
 /// Pinned memory, and the event behind the last copy that used it.
 struct Chunk {
-    memory: NonNull<u8>,
+    memory: PinnedMemory,
     done: Event,
-    context: Arc<CudaContext>,
 }
-
-// SAFETY: the memory is the chunk's own and belongs to no thread; the driver's handles may be used
-// from any thread to which the context is bound, which every call here does first.
-unsafe impl Send for Chunk {}
 
 impl Chunk {
     fn new(device: &Device) -> Result<Self, GpuError> {
-        let done = Event::new(device)?;
-        let mut memory = std::ptr::null_mut();
-        // SAFETY: (1) `Event::new` bound the context; (2) the pointer is to one pointer; (3) 0 asks
-        // for memory without further properties.
-        let result = unsafe { sys::cuMemHostAlloc(&mut memory, CHUNK_BYTES, 0) };
-        check("cuMemHostAlloc", result)?;
-        let memory = NonNull::new(memory.cast()).ok_or_else(|| GpuError::Driver {
-            call: "cuMemHostAlloc",
-            code: 0,
-            message: "null pointer without an error".to_owned(),
-        })?;
-        Ok(Self { memory, done, context: Arc::clone(&device.shared.context) })
+        Ok(Self { memory: PinnedMemory::new(device, CHUNK_BYTES)?, done: Event::new(device)? })
     }
 
     /// Starts the copy of `part` to the device, after the last copy out of this chunk.
@@ -128,8 +111,10 @@ impl Chunk {
         self.done.wait()?;
         // SAFETY: (1) the chunk is at least as long as `part` and is other memory; (2) the event
         // has passed, so that no copy reads the chunk.
-        unsafe { self.memory.copy_from_nonoverlapping(NonNull::from(part).cast(), part.len()) };
-        let from = self.memory.as_ptr().cast();
+        unsafe {
+            self.memory.start().copy_from_nonoverlapping(NonNull::from(part).cast(), part.len())
+        };
+        let from = self.memory.start().as_ptr().cast();
         // SAFETY: (1) the context is bound by `wait`; (2) source and target have that many bytes;
         // (3) the chunk stays as it is until `done` has passed.
         let result =
@@ -149,8 +134,8 @@ impl Chunk {
         from: CUdeviceptr,
         len: usize,
     ) -> Result<(), GpuError> {
-        bind(&self.context)?;
-        let to = self.memory.as_ptr().cast();
+        bind(&device.shared.context)?;
+        let to = self.memory.start().as_ptr().cast();
         // SAFETY: (1) the context is current; (2) source and target have that many bytes; (3) the
         // chunk is not read until `done` has passed.
         let result = unsafe { sys::cuMemcpyDtoHAsync_v2(to, from, len, device.stream.raw()) };
@@ -165,17 +150,7 @@ impl Chunk {
         assert!(len <= CHUNK_BYTES);
         // SAFETY: (1) the chunk is at least as long as `part` and is other memory; (2) the event
         // has passed, so that no copy writes to the chunk.
-        unsafe { NonNull::from(part).cast().copy_from_nonoverlapping(self.memory, len) };
+        unsafe { NonNull::from(part).cast().copy_from_nonoverlapping(self.memory.start(), len) };
         Ok(())
-    }
-}
-
-impl Drop for Chunk {
-    fn drop(&mut self) {
-        if bind(&self.context).is_ok() {
-            // SAFETY: the memory is of `cuMemHostAlloc` and freed only here; no copy is under way,
-            // since copies wait before they return.
-            unsafe { sys::cuMemFreeHost(self.memory.as_ptr().cast()) };
-        }
     }
 }

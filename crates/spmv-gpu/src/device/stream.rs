@@ -45,6 +45,18 @@ impl Stream {
         self.raw
     }
 
+    /// Whether the stream records a graph.
+    pub(super) fn records(&self) -> Result<bool, GpuError> {
+        bind(&self.context)?;
+        let none = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        let mut status = none;
+        // SAFETY: (1) the context is current; (2) the stream is alive; (3) the pointer is to one
+        // status.
+        let result = unsafe { sys::cuStreamIsCapturing(self.raw, &mut status) };
+        check("cuStreamIsCapturing", result)?;
+        Ok(status != none)
+    }
+
     pub(super) fn wait(&self) -> Result<(), GpuError> {
         bind(&self.context)?;
         // SAFETY: (1) the context is current; (2) the stream is alive.

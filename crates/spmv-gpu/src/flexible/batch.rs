@@ -2,34 +2,28 @@
 
 use sparsebatch_formats::{Batch, CsrPatternRef, Layout};
 
+use super::indices::Indices;
 use super::kernel::Storage;
 use super::slots::{PADDING, measure, push_slice_ptr, push_slots};
-use crate::Value;
+use crate::csr_arrays::check_csr;
 use crate::error::check_len;
-use crate::{Executor, GpuError, KernelBuffer};
+use crate::{CsrArrays, CsrSize, Executor, GpuError, KernelBuffer, Value};
 
-/// Indices of 16 bits where those of all problems fit, else of 32.
-pub(super) enum Indices<E: Executor> {
-    U16(E::Buffer<u16>),
-    U32(E::Buffer<u32>),
-}
-
-impl<E: Executor> Indices<E> {
-    fn upload(executor: &E, indices: &[u32], compact: bool) -> Result<Self, GpuError> {
-        if compact {
-            let short: Vec<u16> = indices.iter().map(|&index| index as u16).collect();
-            executor.upload(&short).map(Self::U16)
-        } else {
-            executor.upload(indices).map(Self::U32)
-        }
-    }
-
-    fn bytes(&self) -> u64 {
-        match self {
-            Self::U16(buffer) => 2 * buffer.len() as u64,
-            Self::U32(buffer) => 4 * buffer.len() as u64,
-        }
-    }
+/// What the items of a batch in device memory are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchSizes<'a> {
+    /// `nitems` systems of one pattern. Values are item-major, or one set for all items where
+    /// `shared_values`.
+    Uniform {
+        /// The size of each.
+        item: CsrSize,
+        /// How many.
+        nitems: usize,
+        /// Whether there is one set of values.
+        shared_values: bool,
+    },
+    /// Systems of these sizes. Arrays are concatenated; the row pointers of each begin at 0.
+    Ragged(&'a [CsrSize]),
 }
 
 /// The size of a distinct pattern, and where its arrays begin.
@@ -62,9 +56,10 @@ pub struct DeviceBatch<E: Executor, T: Value> {
     /// One, or one an item.
     shapes: Vec<Shape>,
     shared_values: bool,
+    /// Empty for arrays from elsewhere, until a plan needs them.
     row_ptr: Vec<i32>,
     /// Row pointers of CSR, slice pointers of SELL-P.
-    pub(super) pointers: Option<E::Buffer<u32>>,
+    pub(super) pointers: Option<Indices<E>>,
     /// Rows of COO.
     pub(super) row_idx: Option<Indices<E>>,
     pub(super) col_idx: Indices<E>,
@@ -134,7 +129,9 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
             _ => None,
         };
         let pointers = match storage {
-            Storage::Csr | Storage::SellP { .. } => Some(executor.upload(&host.pointers)?),
+            Storage::Csr | Storage::SellP { .. } => {
+                Some(Indices::U32(executor.upload(&host.pointers)?))
+            }
             Storage::Coo | Storage::Ell => None,
         };
         let mut uploaded = Self {
@@ -160,6 +157,77 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
             Batch::Ragged(batch) => uploaded.update_values(executor, batch.values())?,
         }
         Ok(uploaded)
+    }
+
+    /// A batch over CSR arrays that lie in the memory of the executor. No value or column is copied;
+    /// a kernel checks the arrays, for which the call waits. Indices are read with 32 bits.
+    ///
+    /// The batch keeps the arrays. Values may be changed in place, in the order of the stream, and
+    /// the next product uses them.
+    ///
+    /// # Errors
+    /// [`GpuError::Length`] when the arrays are not those of the sizes;
+    /// [`GpuError::InvalidArgument`] for sizes above `i32::MAX` and arrays that are no CSR
+    /// matrices, naming the first item and row that is wrong; [`GpuError::OutOfMemory`]; what
+    /// compiling and running the check reports.
+    ///
+    /// # Safety
+    /// 1. Nobody writes to `row_ptr` and `col_idx` between this call and the end of the work of the
+    ///    last product: the kernels follow them without further checks.
+    ///
+    /// What a [buffer from an address](crate::DeviceBuffer::from_raw) asks for comes on top.
+    #[expect(unsafe_code, reason = "what others do to the arrays later cannot be checked")]
+    pub unsafe fn from_arrays(
+        executor: &E,
+        sizes: BatchSizes<'_>,
+        arrays: CsrArrays<E, T>,
+    ) -> Result<Self, GpuError> {
+        let (nitems, patterns, value_sets) = match &sizes {
+            BatchSizes::Uniform { nitems: 0, .. } => (0, &[][..], 0),
+            BatchSizes::Uniform { item, nitems, shared_values } => {
+                (*nitems, std::slice::from_ref(item), if *shared_values { 1 } else { *nitems })
+            }
+            BatchSizes::Ragged(items) => (items.len(), *items, 1),
+        };
+        check_csr(executor, patterns, &arrays.row_ptr, &arrays.col_idx)?;
+        let nvalues = arrays.col_idx.len().saturating_mul(value_sets);
+        check_len("values", nvalues, arrays.values.len())?;
+        let mut shapes = Vec::with_capacity(patterns.len());
+        let (mut row_ptr, mut indices) = (0, 0);
+        for size in patterns {
+            shapes.push(Shape {
+                nrows: size.nrows as u32,
+                ncols: size.ncols as u32,
+                nnz: size.nnz as u32,
+                stored: size.nnz as u32,
+                width: 0,
+                row_ptr,
+                pointers: row_ptr as u64,
+                indices,
+            });
+            row_ptr += size.nrows + 1;
+            indices += size.nnz as u64;
+        }
+        Ok(Self {
+            storage: Storage::Csr,
+            compact: false,
+            nitems,
+            shapes,
+            shared_values: matches!(sizes, BatchSizes::Uniform { shared_values: true, .. }),
+            row_ptr: Vec::new(),
+            pointers: Some(Indices::I32(arrays.row_ptr)),
+            row_idx: None,
+            col_idx: Indices::I32(arrays.col_idx),
+            values: arrays.values,
+        })
+    }
+
+    /// Copies the row pointers to the host where they are not there.
+    pub(super) fn fetch_row_ptr(&mut self, executor: &E) -> Result<(), GpuError> {
+        if let (Some(Indices::I32(pointers)), true) = (&self.pointers, self.row_ptr.is_empty()) {
+            self.row_ptr = executor.download(pointers)?;
+        }
+        Ok(())
     }
 
     /// Overwrites the values. `values` are in CSR order, item after item; one set where they are
@@ -231,7 +299,7 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
 
     /// Bytes of the arrays on the device.
     pub fn bytes(&self) -> u64 {
-        let pointers = self.pointers.as_ref().map_or(0, |buffer| 4 * buffer.len() as u64);
+        let pointers = self.pointers.as_ref().map_or(0, Indices::bytes);
         let row_idx = self.row_idx.as_ref().map_or(0, Indices::bytes);
         let values = (self.values.len() * size_of::<T>()) as u64;
         pointers + row_idx + self.col_idx.bytes() + values

@@ -26,13 +26,14 @@
 
 mod batch;
 mod explain;
+mod indices;
 mod kernel;
 mod launch;
 mod plan;
 mod slots;
 mod tuning;
 
-pub use batch::DeviceBatch;
+pub use batch::{BatchSizes, DeviceBatch};
 pub use explain::Explanation;
 pub use kernel::{FlexibleKernel, Storage};
 pub use plan::{FlexibleOptions, FlexiblePlan};

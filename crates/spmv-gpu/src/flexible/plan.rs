@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use sparsebatch_formats::Batch;
 
-use super::batch::{DeviceBatch, Indices};
+use super::batch::DeviceBatch;
 use super::explain::Explanation;
 use super::kernel::FlexibleKernel;
 use super::launch::{Launch, describe, start_rows};
 use super::tuning::RESERVED_SHARED_BYTES;
 use crate::Value;
 use crate::error::check_len;
+use crate::executor::check_apart;
 use crate::{Args, DeviceInfo, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig};
 
 /// What a plan shall do. All but the kernel has defaults.
@@ -93,7 +94,7 @@ impl<E: Executor + Clone, T: Value> FlexiblePlan<E, T> {
     /// is outside its range; [`GpuError::OutOfMemory`]; [`GpuError::Compile`].
     pub fn with_batch(
         executor: &E,
-        batch: DeviceBatch<E, T>,
+        mut batch: DeviceBatch<E, T>,
         options: FlexibleOptions,
     ) -> Result<Self, GpuError> {
         let begin = Instant::now();
@@ -115,7 +116,10 @@ impl<E: Executor + Clone, T: Value> FlexiblePlan<E, T> {
         }
         let launch = Launch::choose(executor.info(), &batch, &options, order.len());
         let starts = match options.kernel {
-            FlexibleKernel::CsrI => Some(executor.upload(&start_rows(&batch, launch.warps()))?),
+            FlexibleKernel::CsrI => {
+                batch.fetch_row_ptr(executor)?;
+                Some(executor.upload(&start_rows(&batch, launch.warps()))?)
+            }
             _ => None,
         };
         let (words, operands_in_shared) = describe(&batch, &options, &launch, &order);
@@ -150,8 +154,8 @@ impl<E: Executor + Clone, T: Value> FlexiblePlan<E, T> {
     /// the system and, for [`FlexibleKernel::CsrI`], of the threads per problem.
     ///
     /// # Errors
-    /// [`GpuError::Length`] when `x` or `y` does not fit, and what the launch reports; `y` is
-    /// untouched then.
+    /// [`GpuError::Length`] when `x` or `y` does not fit, [`GpuError::InvalidArgument`] for vectors
+    /// that overlap, and what the launch reports; `y` is untouched then.
     #[expect(unsafe_code, reason = "the one launch")]
     pub fn apply(
         &self,
@@ -162,6 +166,7 @@ impl<E: Executor + Clone, T: Value> FlexiblePlan<E, T> {
     ) -> Result<(), GpuError> {
         check_len("x", self.batch.total_cols() * self.options.nrhs, x.len())?;
         check_len("y", self.batch.total_rows() * self.options.nrhs, y.len())?;
+        check_apart(x, y)?;
         if self.order.is_empty() {
             return Ok(());
         }
@@ -173,14 +178,8 @@ impl<E: Executor + Clone, T: Value> FlexiblePlan<E, T> {
             None => args.raw(0),
         };
         args.scalar(self.options.nrhs as u32);
-        if let Some(pointers) = &batch.pointers {
-            args.input(pointers);
-        }
-        for indices in batch.row_idx.iter().chain([&batch.col_idx]) {
-            match indices {
-                Indices::U16(buffer) => args.input(buffer),
-                Indices::U32(buffer) => args.input(buffer),
-            };
+        for indices in batch.pointers.iter().chain(&batch.row_idx).chain([&batch.col_idx]) {
+            indices.add_to(&mut args);
         }
         args.input(&batch.values);
         if let Some(starts) = &self.starts {
@@ -191,7 +190,7 @@ impl<E: Executor + Clone, T: Value> FlexiblePlan<E, T> {
         // right-hand sides; then the arrays that the kernel's storage has, with_batch having
         // checked that it is the batch's, indices of the width that the key names, start rows for
         // CSR-I alone; then alpha, x, beta, y in the value type that the key names. (2) Descriptors
-        // were made from validated matrices: offsets and counts end at the arrays' lengths, indices
+        // were made from validated matrices, or arrays that a kernel has checked and nobody changes: offsets and counts end at the arrays' lengths, indices
         // are below rows and columns of their system; x and y have the lengths checked above; the
         // launch has the threads that the start rows were made for, a multiple of 32, and shared
         // memory for the largest operand that is flagged. (3) All buffers are of the executor's

@@ -24,13 +24,18 @@ impl BalancedRows {
     /// Cuts the entries into `nparts` parts, fewer if there are fewer entries, and finds their
     /// rows. Cost: a binary search in `row_ptr` per part.
     pub fn new(pattern: CsrPatternRef<'_>, nparts: u32) -> Self {
+        Self::of_row_ptr(pattern.row_ptr(), nparts)
+    }
+
+    /// As [`BalancedRows::new`], from the row pointers of a valid pattern.
+    pub(super) fn of_row_ptr(row_ptr: &[i32], nparts: u32) -> Self {
         let clock = Instant::now();
-        let nnz = pattern.nnz();
+        let nnz = row_ptr.last().map_or(0, |&end| end as usize);
         let nparts = (nparts as usize).min(nnz);
         let row_before = |part: usize| match first_entry(part, nparts, nnz) {
             0 => -1,
             // The last row that begins at or before the entry before the part.
-            first => pattern.row_ptr().partition_point(|&start| start < first as i32) as i32 - 1,
+            first => row_ptr.partition_point(|&start| start < first as i32) as i32 - 1,
         };
         let start_rows =
             if nparts == 0 { Vec::new() } else { (0..=nparts).map(row_before).collect() };

@@ -55,6 +55,19 @@ impl SingleKernel {
         Self::SellP,
     ];
 
+    /// Whether the kernel reads CSR arrays as they are.
+    pub fn reads_csr(self) -> bool {
+        matches!(
+            self,
+            Self::CsrScalar
+                | Self::CsrUnrolled
+                | Self::CsrVector
+                | Self::CsrSmart
+                | Self::CsrTile
+                | Self::CsrBalanced
+        )
+    }
+
     /// The name on command lines and in reports.
     pub fn name(self) -> &'static str {
         match self {

@@ -77,7 +77,11 @@ impl<E: Executor, T: Value> Built<E, T> {
                 let method = Method::SellP(DeviceSellP::upload(executor, &pattern, &values)?);
                 Ok(Self::of(&pattern, method, map))
             }
-            _ => Self::csr(executor, matrix, options, rows),
+            _ => {
+                let pattern = matrix.pattern();
+                let csr = DeviceCsr::upload(executor, pattern, matrix.values())?;
+                Self::csr(executor, csr, (pattern.nrows(), pattern.nnz()), options, rows)
+            }
         }
     }
 
@@ -92,25 +96,25 @@ impl<E: Executor, T: Value> Built<E, T> {
         }
     }
 
-    fn csr(
+    /// CSR arrays that have been checked, of so many rows and entries.
+    pub(super) fn csr(
         executor: &E,
-        matrix: View<'_, CsrPattern, T>,
+        csr: DeviceCsr<E, T>,
+        (nrows, nnz): (usize, usize),
         options: &SingleOptions,
         rows: Option<&BalancedRows>,
     ) -> Result<Self, GpuError> {
-        let pattern = matrix.pattern();
         let (kernel, lanes) = match options.kernel {
             SingleKernel::CsrScalar => (Some(RowKernel::scalar::<T>()), 1),
             SingleKernel::CsrUnrolled => (Some(RowKernel::unrolled::<T>()), 1),
             SingleKernel::CsrTile => (Some(RowKernel::tile::<T>()), 32),
             SingleKernel::CsrBalanced => (None, 32),
             _ => {
-                let lanes = options.lanes(pattern)?;
+                let lanes = options.lanes(nrows, nnz)?;
                 (Some(RowKernel::vector::<T>(lanes)), lanes)
             }
         };
-        let csr = DeviceCsr::upload(executor, pattern, matrix.values())?;
-        let mut index_bytes = 4 * (pattern.row_ptr().len() + pattern.nnz());
+        let mut index_bytes = 4 * (nrows + 1 + nnz);
         let (method, parts) = match kernel {
             Some(kernel) => (Method::Rows(csr, kernel), 0),
             None => {
@@ -120,7 +124,7 @@ impl<E: Executor, T: Value> Built<E, T> {
                 (Method::Balanced(csr, kernel), rows.nparts() as u32)
             }
         };
-        let (map, stored_len) = (SlotMap::Identity, pattern.nnz());
+        let (map, stored_len) = (SlotMap::Identity, nnz);
         Ok(Self { method, map, stored_len, index_bytes, parts, lanes })
     }
 

@@ -37,9 +37,11 @@ pub use explain::SingleExplain;
 pub use kernel::SingleKernel;
 pub use options::SingleOptions;
 
+use crate::csr_arrays::check_csr;
 use crate::error::check_len;
-use crate::{Executor, GpuError, KernelBuffer, Value};
-use launch::Product;
+use crate::executor::check_apart;
+use crate::{CsrArrays, CsrSize, Executor, GpuError, KernelBuffer, Value};
+use launch::{DeviceCsr, Product};
 use method::{Built, Method, in_slots};
 
 /// The modules of [`kernels`](crate::kernels) that plans of this one launch.
@@ -114,6 +116,55 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         Self::build(executor, matrix, options, Some(rows))
     }
 
+    /// A plan over CSR arrays that lie in the memory of the executor, for the kernels that
+    /// [read CSR](SingleKernel::reads_csr). No value or column is copied; a kernel checks the
+    /// arrays, for which the call waits. `csr-balanced` copies the row pointers to the host once.
+    ///
+    /// The plan keeps the arrays. Values may be changed in place, in the order of the stream, and
+    /// the next product uses them.
+    ///
+    /// # Errors
+    /// [`GpuError::InvalidArgument`] for a kernel of another format, an option outside its range,
+    /// sizes above `i32::MAX` and arrays that are no CSR matrix, naming the first row that is
+    /// wrong; [`GpuError::Length`]; [`GpuError::OutOfMemory`]; what compiling the kernels reports.
+    ///
+    /// # Safety
+    /// 1. Nobody writes to `row_ptr` and `col_idx` between this call and the end of the work of the
+    ///    last product: the kernels follow them without further checks.
+    ///
+    /// What a [buffer from an address](crate::DeviceBuffer::from_raw) asks for comes on top.
+    #[expect(unsafe_code, reason = "what others do to the arrays later cannot be checked")]
+    pub unsafe fn from_arrays(
+        executor: &E,
+        nrows: usize,
+        ncols: usize,
+        arrays: CsrArrays<E, T>,
+        options: &SingleOptions,
+    ) -> Result<Self, GpuError> {
+        let clock = Instant::now();
+        if !options.kernel.reads_csr() {
+            return Err(GpuError::InvalidArgument {
+                name: "kernel",
+                expected: "one that reads CSR".to_owned(),
+                found: options.kernel.to_string(),
+            });
+        }
+        let size = CsrSize { nrows, ncols, nnz: arrays.col_idx.len() };
+        check_len("values", size.nnz, arrays.values.len())?;
+        check_csr(executor, &[size], &arrays.row_ptr, &arrays.col_idx)?;
+        let rows = match options.kernel {
+            SingleKernel::CsrBalanced => {
+                let parts = options.parts(size.nnz, executor.info())?;
+                let row_ptr = executor.download(&arrays.row_ptr)?;
+                Some(BalancedRows::of_row_ptr(&row_ptr, parts))
+            }
+            _ => None,
+        };
+        let csr = DeviceCsr::of(nrows, arrays);
+        let built = Built::csr(executor, csr, (nrows, size.nnz), options, rows.as_ref())?;
+        Self::finish(executor, built, size, options, rows.as_ref(), clock)
+    }
+
     fn build(
         executor: &E,
         matrix: View<'_, CsrPattern, T>,
@@ -122,7 +173,19 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
     ) -> Result<Self, GpuError> {
         let clock = Instant::now();
         let pattern = matrix.pattern();
+        let size = CsrSize { nrows: pattern.nrows(), ncols: pattern.ncols(), nnz: pattern.nnz() };
         let built = Built::new(executor, matrix, options, rows)?;
+        Self::finish(executor, built, size, options, rows, clock)
+    }
+
+    fn finish(
+        executor: &E,
+        built: Built<E, T>,
+        size: CsrSize,
+        options: &SingleOptions,
+        rows: Option<&BalancedRows>,
+        clock: Instant,
+    ) -> Result<Self, GpuError> {
         let instances = built.method.keys();
         executor.prepare(&instances)?;
         let explain = SingleExplain {
@@ -130,9 +193,9 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
             instances,
             lanes: built.lanes,
             parts: built.parts,
-            nrows: pattern.nrows(),
-            ncols: pattern.ncols(),
-            nnz: pattern.nnz(),
+            nrows: size.nrows,
+            ncols: size.ncols,
+            nnz: size.nnz,
             stored_len: built.stored_len,
             value_bytes: size_of::<T>(),
             index_bytes: built.index_bytes,
@@ -163,17 +226,7 @@ impl<E: Executor, T: Value> SinglePlan<E, T> {
     ) -> Result<(), GpuError> {
         check_len("x", self.explain.ncols, x.len())?;
         check_len("y", self.explain.nrows, y.len())?;
-        let bytes = |buffer: &E::Buffer<T>| {
-            buffer.raw()..buffer.raw() + (buffer.len() * size_of::<T>()) as u64
-        };
-        let (of_x, of_y) = (bytes(x), bytes(y));
-        if of_x.start < of_y.end && of_y.start < of_x.end {
-            return Err(GpuError::InvalidArgument {
-                name: "y",
-                expected: "memory apart from x".to_owned(),
-                found: "memory shared with x".to_owned(),
-            });
-        }
+        check_apart(x, y)?;
         self.method.multiply(Product { executor: &self.executor, alpha, x, beta, y })
     }
 

@@ -1,6 +1,5 @@
 //! What a user may ask of a plan.
 
-use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_formats::convert::{
     DEFAULT_MAX_FILL, DiaOptions, EllOptions, HybOptions, HybWidth, SellPOptions,
 };
@@ -61,9 +60,9 @@ impl SingleOptions {
     }
 
     /// Lanes per row of the kernels that share rows among lanes.
-    pub(super) fn lanes(&self, pattern: CsrPatternRef<'_>) -> Result<u32, GpuError> {
+    pub(super) fn lanes(&self, nrows: usize, nnz: usize) -> Result<u32, GpuError> {
         if self.kernel == SingleKernel::CsrSmart {
-            return Ok(smart_lanes(pattern.nrows(), pattern.nnz()));
+            return Ok(smart_lanes(nrows, nnz));
         }
         let lanes = self.lanes.unwrap_or(32);
         if !(2..=32).contains(&lanes) || !lanes.is_power_of_two() {

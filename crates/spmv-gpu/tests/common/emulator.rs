@@ -5,23 +5,23 @@
 #![allow(unsafe_code, reason = "hands host memory to kernels")]
 #![allow(dead_code, reason = "each test file uses a part of this one")]
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::collections::BTreeSet;
-use std::marker::PhantomData;
-use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use kernel_emu::Order;
-use sparsebatch_spmv_gpu::{
-    Args, DeviceInfo, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Pod,
-};
+use sparsebatch_spmv_gpu::{Args, DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig, Pod};
 
-/// Runs kernels on the CPU. Clones share limits and order.
+pub(crate) use super::host_buffer::HostBuffer;
+
+/// Runs kernels on the CPU. Clones share limits, order and memory.
 #[derive(Clone)]
 pub(crate) struct Emulator {
     info: Arc<DeviceInfo>,
     order: Order,
     launched: Arc<Mutex<BTreeSet<String>>>,
+    in_use: Arc<AtomicU64>,
+    only: Option<fn(u64) -> Vec<u64>>,
 }
 
 impl Emulator {
@@ -48,97 +48,40 @@ impl Emulator {
 
     /// Looks like the GPU described.
     pub(crate) fn with_info(info: DeviceInfo, order: Order) -> Self {
-        Self { info: Arc::new(info), order, launched: Arc::default() }
+        let info = Arc::new(info);
+        Self { info, order, launched: Arc::default(), in_use: Arc::default(), only: None }
+    }
+
+    /// A device with so many bytes of memory.
+    pub(crate) fn with_memory(bytes: u64) -> Self {
+        let info = DeviceInfo { memory_bytes: bytes, ..Self::new(Order::Forward).info().clone() };
+        Self::with_info(info, Order::Forward)
+    }
+
+    /// Of every launch only those blocks run that `only` chooses, given how many there are.
+    pub(crate) fn with_blocks(mut self, only: fn(u64) -> Vec<u64>) -> Self {
+        self.only = Some(only);
+        self
+    }
+
+    /// `len` zeros, more than there is memory for: only pages that are written take some. `None`
+    /// after printing why the test is skipped.
+    pub(crate) fn sparse<T: Pod>(&self, len: usize) -> Option<HostBuffer<T>> {
+        let buffer = HostBuffer::sparse(len);
+        if buffer.is_none() {
+            println!("skipped: the system reserves memory for {len} values that are not used");
+        }
+        buffer
+    }
+
+    /// Bytes allocated and not freed.
+    pub(crate) fn bytes_in_use(&self) -> u64 {
+        self.in_use.load(Ordering::Relaxed)
     }
 
     /// The kernels launched so far, as `module.cu: expression`, sorted.
     pub(crate) fn launched(&self) -> Vec<String> {
         self.launched.lock().unwrap().iter().cloned().collect()
-    }
-}
-
-/// Alignment of a buffer, as `cudaMalloc` aligns.
-const ALIGNMENT: usize = 256;
-/// Bytes of a guard. A sanitizer watches the edges of an allocation better than a guard does, reads
-/// included.
-const GUARD_BYTES: usize = if option_env!("KERNEL_EMU_SANITIZE").is_some() { 0 } else { ALIGNMENT };
-/// Memory that was not set, and the guards.
-const UNSET: u8 = 0xff;
-const GUARD: u8 = 0xa5;
-
-/// Host memory with a guard on either side.
-pub(crate) struct HostBuffer<T> {
-    memory: NonNull<u8>,
-    len: usize,
-    values: PhantomData<T>,
-}
-
-impl<T: Pod> HostBuffer<T> {
-    fn new(len: usize) -> Self {
-        let layout = Self::layout(len);
-        // SAFETY: the layout is not empty.
-        let memory = NonNull::new(unsafe { alloc(layout) });
-        let memory = memory.unwrap_or_else(|| handle_alloc_error(layout));
-        let bytes = len * size_of::<T>();
-        // SAFETY: the memory holds a guard, the values and another guard.
-        unsafe {
-            memory.write_bytes(GUARD, layout.size());
-            memory.add(GUARD_BYTES).write_bytes(UNSET, bytes);
-        }
-        Self { memory, len, values: PhantomData }
-    }
-
-    fn address(&self) -> *mut T {
-        // SAFETY: the guard is part of the memory.
-        unsafe { self.memory.add(GUARD_BYTES).as_ptr().cast() }
-    }
-
-    fn values(&self) -> &[T] {
-        // SAFETY: `len` values follow the guard; every bit pattern is a value; kernels write only
-        // during a launch, which borrows the buffer or runs between calls of this function.
-        unsafe { std::slice::from_raw_parts(self.address(), self.len) }
-    }
-
-    fn values_mut(&mut self) -> &mut [T] {
-        // SAFETY: as in `values`, and the buffer is borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(self.address(), self.len) }
-    }
-}
-
-impl<T> HostBuffer<T> {
-    fn layout(len: usize) -> Layout {
-        let bytes = (len * size_of::<T>() + 2 * GUARD_BYTES).max(1);
-        Layout::from_size_align(bytes, ALIGNMENT).expect("tests use little memory")
-    }
-
-    fn assert_guards(&self) {
-        let end = GUARD_BYTES + self.len * size_of::<T>();
-        for first in [0, end] {
-            // SAFETY: both guards are part of the memory and were written in `new`.
-            let guard =
-                unsafe { std::slice::from_raw_parts(self.memory.add(first).as_ptr(), GUARD_BYTES) };
-            let whole = guard.iter().all(|&byte| byte == GUARD);
-            assert!(whole, "a kernel wrote beside a buffer of {} values", self.len);
-        }
-    }
-}
-
-impl<T> Drop for HostBuffer<T> {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.assert_guards();
-        }
-        // SAFETY: the memory was allocated with this layout.
-        unsafe { dealloc(self.memory.as_ptr(), Self::layout(self.len)) };
-    }
-}
-
-impl<T: Pod> KernelBuffer<T> for HostBuffer<T> {
-    fn raw(&self) -> u64 {
-        self.address() as u64
-    }
-    fn len(&self) -> usize {
-        self.len
     }
 }
 
@@ -154,15 +97,15 @@ impl Executor for Emulator {
     }
 
     fn free_memory(&self) -> Result<u64, GpuError> {
-        Ok(self.info.memory_bytes)
+        Ok(self.info.memory_bytes - self.bytes_in_use())
     }
 
     fn alloc<T: Pod>(&self, len: usize) -> Result<HostBuffer<T>, GpuError> {
-        let (needed, free) = ((len * size_of::<T>()) as u64, self.info.memory_bytes);
+        let (needed, free) = ((len * size_of::<T>()) as u64, self.free_memory()?);
         if needed > free {
             return Err(GpuError::OutOfMemory { needed, free });
         }
-        Ok(HostBuffer::new(len))
+        Ok(HostBuffer::new(len, &self.in_use))
     }
 
     fn fill_zero<T: Pod>(&self, buffer: &mut HostBuffer<T>) -> Result<(), GpuError> {
@@ -175,13 +118,13 @@ impl Executor for Emulator {
         host: &[T],
         buffer: &mut HostBuffer<T>,
     ) -> Result<(), GpuError> {
-        check_len("host", buffer.len, host.len())?;
+        check_len("host", buffer.values().len(), host.len())?;
         buffer.values_mut().copy_from_slice(host);
         Ok(())
     }
 
     fn copy_to_host<T: Pod>(&self, buffer: &HostBuffer<T>, host: &mut [T]) -> Result<(), GpuError> {
-        check_len("host", buffer.len, host.len())?;
+        check_len("host", buffer.values().len(), host.len())?;
         buffer.assert_guards();
         host.copy_from_slice(buffer.values());
         Ok(())
@@ -210,10 +153,28 @@ impl Executor for Emulator {
         self.launched.lock().unwrap().insert(key.to_string());
         let LaunchConfig { grid, block, shared_bytes } = config;
         let pointers = args.pointers().as_mut_ptr();
+        let name = name(key);
         // SAFETY: number and sizes of the parameters were compared; the rest is the caller's
         // promise.
-        unsafe { kernel_emu::launch(&name(key), grid, block, shared_bytes, pointers, self.order) }
-            .unwrap_or_else(|fault| panic!("{key}: {fault}"));
+        let outcome = unsafe {
+            match &self.only {
+                None => kernel_emu::launch(&name, grid, block, shared_bytes, pointers, self.order),
+                Some(only) => {
+                    let only = only(grid.iter().map(|&blocks| u64::from(blocks)).product());
+                    let order = self.order;
+                    kernel_emu::launch_blocks(
+                        &name,
+                        grid,
+                        block,
+                        shared_bytes,
+                        pointers,
+                        order,
+                        &only,
+                    )
+                }
+            }
+        };
+        outcome.unwrap_or_else(|fault| panic!("{key}: {fault}"));
         Ok(())
     }
 

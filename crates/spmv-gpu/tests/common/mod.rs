@@ -1,4 +1,5 @@
 //! What the tests of this crate share.
 
 pub(crate) mod emulator;
+mod host_buffer;
 pub(crate) mod matrices;

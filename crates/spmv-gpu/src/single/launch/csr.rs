@@ -5,7 +5,7 @@ use sparsebatch_formats::CsrPatternRef;
 
 use super::{BLOCK_THREADS, Parts, Product, WARP_THREADS, instance, linear};
 use crate::single::BalancedRows;
-use crate::{Args, Executor, GpuError, KernelKey, Value};
+use crate::{Args, CsrArrays, Executor, GpuError, KernelBuffer, KernelKey, Value};
 
 /// CSR arrays.
 pub(in crate::single) struct DeviceCsr<E: Executor, T: Value> {
@@ -31,6 +31,14 @@ impl<E: Executor, T: Value> DeviceCsr<E, T> {
             col_idx: executor.upload(pattern.col_idx())?,
             values: executor.upload(values)?,
         })
+    }
+}
+
+impl<E: Executor, T: Value> DeviceCsr<E, T> {
+    /// Arrays that are on the device and have been checked.
+    pub(in crate::single) fn of(nrows: usize, arrays: CsrArrays<E, T>) -> Self {
+        let CsrArrays { row_ptr, col_idx, values } = arrays;
+        Self { nrows: nrows as u32, nnz: col_idx.len() as u32, row_ptr, col_idx, values }
     }
 }
 
