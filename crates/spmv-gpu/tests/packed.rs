@@ -12,9 +12,11 @@ use sparsebatch_formats::testing::{
     assert_spmv_close, csr_integers, integer_vector, random_vector,
 };
 use sparsebatch_formats::{Batch, BatchCsr, Csr, RaggedCsr, Scalar, UniformBatch};
+use sparsebatch_spmv_gpu::flexible::BatchSizes;
 use sparsebatch_spmv_gpu::testing::device_or_skip;
 use sparsebatch_spmv_gpu::{
-    DeviceInfo, Executor, GpuError, PackedKernel, PackedOptions, PackedPlan, Value,
+    CsrArrays, CsrSize, DeviceInfo, Executor, GpuError, PackedKernel, PackedOptions, PackedPlan,
+    Value,
 };
 
 /// `A x` of all systems, y being NaN before.
@@ -239,14 +241,10 @@ fn results_do_not_depend_on_neighbours_or_place() {
 #[test]
 fn what_does_not_fit_is_refused_with_one_error() {
     let executor = Emulator::new(Order::Forward);
-    let wide = ragged(&[uneven(2, 3), uneven(10, 40_000)]);
     let fine = ragged(&[uneven(20, 30)]);
     let refused = |batch: &Batch<f64>, options| {
         PackedPlan::new(executor.clone(), batch, options).err().unwrap()
     };
-
-    let too_wide = refused(&wide, options(1));
-    assert!(too_wide.to_string().contains("item 1 with 10 rows and 40000 columns"), "{too_wide}");
     let kernel = |kernel| PackedOptions { kernel: Some(kernel), ..options(1) };
     for (name, options) in [
         ("nrhs", PackedOptions { nrhs: 0, ..options(1) }),
@@ -264,8 +262,126 @@ fn what_does_not_fit_is_refused_with_one_error() {
         (executor.upload(&[0.0; 29]).unwrap(), executor.upload(&[0.0; 20]).unwrap());
     let error = plan.apply(1.0, &short, 0.0, &mut y).unwrap_err();
     assert_eq!(error, GpuError::Length { name: "x", expected: 30, found: 29 });
-    let error = plan.update_values(&wide).unwrap_err();
+    let error = plan.update_values(&ragged(&[uneven(2, 3), uneven(2, 3)])).unwrap_err();
     assert_eq!(error, GpuError::Length { name: "batch", expected: 1, found: 2 });
+    let Batch::Ragged(one) = &fine else { panic!("made ragged") };
+    let nnz = one.total_nnz();
+    // As many entries, other rows.
+    let other =
+        Csr::try_new(1, nnz, vec![0, nnz as i32], (0..nnz as i32).collect(), vec![1.0; nnz]);
+    let error = plan.update_values(&ragged(&[other.unwrap()])).unwrap_err();
+    assert!(matches!(error, GpuError::InvalidArgument { name: "batch", .. }), "{error}");
+    let short = executor.upload(&vec![0.0; nnz - 1]).unwrap();
+    let error = plan.update_from(&short).unwrap_err();
+    assert_eq!(error, GpuError::Length { name: "values", expected: nnz, found: nnz - 1 });
+}
+
+/// Rows that use few columns, far apart from those of other rows, or many from all over.
+fn spread(nrows: usize, ncols: usize, far: bool) -> Csr<f64> {
+    let mut row_ptr = vec![0];
+    let mut col_idx: Vec<i32> = Vec::new();
+    for row in 0..nrows {
+        let first = row * ncols / nrows;
+        let stride = if far { 7919 } else { 1 };
+        let mut cols: Vec<i32> =
+            (0..row % 6).map(|k| ((first + k * stride) % ncols) as i32).collect();
+        cols.sort_unstable();
+        cols.dedup();
+        col_idx.extend(cols);
+        row_ptr.push(col_idx.len() as i32);
+    }
+    let values = random_vector(col_idx.len(), 12);
+    Csr::try_new(nrows, ncols, row_ptr, col_idx, values).unwrap()
+}
+
+/// Systems of more than one piece, of columns that 16 bits do not count, beside small ones.
+fn large() -> Batch<f64> {
+    ragged(&[
+        uneven(10, 40_000),
+        spread(5000, 5000, false),
+        uneven(40, 40),
+        spread(3000, 200_000, true),
+        spread(2500, 30_000, true),
+        spread(70_000, 70_000, false),
+        uneven(30, 20),
+    ])
+}
+
+#[test]
+fn systems_of_any_size_together() {
+    let batch = large();
+    let registers = Some(PackedKernel::Registers { depth: 4 });
+    for (nrhs, kernel) in [(1, None), (2, None), (1, registers)] {
+        let x: Vec<f64> = random_vector(batch.col_offset(batch.nitems()) * nrhs, 2);
+        let options = PackedOptions { kernel, ..options(nrhs) };
+        check(&Emulator::new(Order::Forward), &batch, options, &x);
+    }
+    if let Some(device) = device_or_skip() {
+        let x: Vec<f64> = random_vector(batch.col_offset(batch.nitems()), 2);
+        check(&device, &batch, options(1), &x);
+    }
+}
+
+#[test]
+fn uniform_batches_of_large_systems_share_their_pieces() {
+    let first = spread(3000, 200_000, true);
+    let shared = Batch::Uniform(UniformBatch::shared(first, 3));
+    let executor = Emulator::new(Order::Forward);
+    let x: Vec<f64> = random_vector(shared.col_offset(3), 2);
+
+    check(&executor, &shared, options(1), &x);
+}
+
+#[test]
+fn arrays_on_the_device_make_the_same_plan() {
+    let batch = large();
+    let Batch::Ragged(host) = &batch else { panic!("made ragged") };
+    let executor = Emulator::new(Order::Forward);
+    let sizes: Vec<CsrSize> = (0..host.nitems())
+        .map(|item| {
+            let pattern = batch.pattern(item);
+            CsrSize { nrows: pattern.nrows(), ncols: pattern.ncols(), nnz: pattern.nnz() }
+        })
+        .collect();
+    let mut arrays = CsrArrays {
+        row_ptr: executor.upload(host.row_ptr()).unwrap(),
+        col_idx: executor.upload(host.col_idx()).unwrap(),
+        values: executor.upload(host.values()).unwrap(),
+    };
+    let x: Vec<f64> = random_vector(host.col_offsets()[host.nitems()], 9);
+    let operand = executor.upload(&x).unwrap();
+    let expected = product(&executor, &batch, options(1), &x);
+    let sizes = BatchSizes::Ragged(&sizes);
+
+    let mut plan = PackedPlan::from_arrays(executor.clone(), sizes, &arrays, options(1)).unwrap();
+
+    let mut y = executor.alloc(expected.len()).unwrap();
+    plan.apply(1.0, &operand, 0.0, &mut y).unwrap();
+    assert_eq!(executor.download(&y).unwrap(), expected);
+    // The plan has its own.
+    let doubled: Vec<f64> = host.values().iter().map(|v| 2.0 * v).collect();
+    executor.copy_from_host(&doubled, &mut arrays.values).unwrap();
+    executor.fill_zero(&mut arrays.row_ptr).unwrap();
+    plan.apply(1.0, &operand, 0.0, &mut y).unwrap();
+    assert_eq!(executor.download(&y).unwrap(), expected);
+    plan.update_from(&arrays.values).unwrap();
+    plan.apply(0.5, &operand, 0.0, &mut y).unwrap();
+    assert_eq!(executor.download(&y).unwrap(), expected);
+    let broken = PackedPlan::from_arrays(executor.clone(), sizes, &arrays, options(1));
+    let error = broken.err().unwrap();
+    assert!(matches!(error, GpuError::InvalidArgument { name: "row_ptr", .. }), "{error}");
+}
+
+#[test]
+fn vectors_that_overlap_are_refused() {
+    let Some(device) = device_or_skip() else { return };
+    let plan = PackedPlan::new(device.clone(), &ragged(&[uneven(20, 20)]), options(1)).unwrap();
+    let all = device.alloc_zeroed::<f64>(30).unwrap();
+    let (x, mut y) = (all.range(0..20).unwrap(), all.range(10..30).unwrap());
+
+    let error = plan.apply(1.0, &x, 0.0, &mut y).unwrap_err();
+
+    assert!(matches!(error, GpuError::InvalidArgument { name: "y", .. }), "{error}");
 }
 
 #[test]
@@ -280,6 +396,9 @@ fn a_block_takes_no_more_shared_memory_than_there_is() {
     let x: Vec<f64> = random_vector(500, 1);
 
     check(&executor, &ragged(&[uneven(400, 500)]), options(1), &x);
-    let large = ragged(&[uneven(4000, 4000)]);
-    assert!(PackedPlan::new(executor, &large, options(1)).is_err());
+    check(&executor, &ragged(&[uneven(4000, 4000)]), options(1), &random_vector(4000, 1));
+    let tiny = DeviceInfo { shared_bytes_per_block: 8 << 10, ..executor.info().clone() };
+    let executor = Emulator::with_info(tiny, Order::Forward);
+    let error = PackedPlan::new(executor, &ragged(&[uneven(400, 500)]), options(1)).err().unwrap();
+    assert!(error.to_string().contains("item 0 with 400 rows"), "{error}");
 }

@@ -11,10 +11,11 @@
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Every module and its source.
-const SOURCES: [(&str, &str); 13] = [
+const SOURCES: [(&str, &str); 14] = [
+    ("pack", include_str!("pack.cu")),
+    ("check", include_str!("check.cu")),
     ("packed", include_str!("packed.cu")),
     ("vector", include_str!("vector.cu")),
-    ("check", include_str!("check.cu")),
     ("csr", include_str!("csr.cu")),
     ("csr_balanced", include_str!("csr_balanced.cu")),
     ("coo", include_str!("coo.cu")),

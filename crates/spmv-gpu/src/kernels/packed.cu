@@ -4,19 +4,21 @@
 // A piece is what a block multiplies at a time: one system, several small ones side by side, or some
 // rows of a large one. A block takes a run of pieces.
 
-// What the kernels know of a piece; 128 bytes, as packed/work.rs writes it.
+// What the kernels know of a piece; 144 bytes, as packed/work.rs writes it.
 struct __align__(16) PackedPiece {
-    u64 values;     // first value
-    u64 columns;    // first column
+    u64 values;     // bytes before its first value
+    u64 columns;    // bytes before its first column
     u64 index;      // first of its entries in the index
     u64 x;          // first element of the operand of right-hand side 0
     u64 y;          // first element of the result of right-hand side 0
+    u64 x_stride;   // from a right-hand side to the next
+    u64 y_stride;
     u32 nrows;
     u32 ncols;
     u32 nsegments;
     u32 flags;      // 1: sums have places of their own; 2: rows have any number of segments
     u32 index_len;  // entries in the index, a multiple of 8
-    u32 begins[17]; // first slot of each warp of the block, one more
+    u32 begins[17]; // first step of each warp of the block, one more
 };
 
 // The index of a piece, 16 bits an entry:
@@ -27,11 +29,46 @@ struct __align__(16) PackedPiece {
 constexpr u32 SUMS_ARE_PLACED = 1;
 constexpr u32 ROWS_ARE_CUT = 2;
 
+// How a piece is stored and read; MODE is a sum of these.
+//
+// A step is 32 slots, one for each lane: 32 values and 32 columns. They lie in two arrays, or, joint,
+// values and columns of a step together. Columns count from the first column of the piece; wide ones
+// have 32 bits. x is copied into shared memory, a zero behind it, or gathered from where it is.
+constexpr u32 JOINT = 1;
+constexpr u32 GATHERED = 2;
+constexpr u32 WIDE = 4;
+
+template <typename V, u32 MODE>
+struct Steps {
+    using Column = typename Select<(MODE & WIDE) != 0, u32, u16>::Type;
+    static constexpr u32 VALUES = WARP_THREADS * sizeof(V);
+    static constexpr u32 COLUMNS = WARP_THREADS * sizeof(Column);
+    static constexpr u32 VALUE_STRIDE = (MODE & JOINT) ? VALUES + COLUMNS : VALUES;
+    static constexpr u32 COLUMN_STRIDE = (MODE & JOINT) ? VALUES + COLUMNS : COLUMNS;
+
+    static __device__ __forceinline__ const V* value(const u8* values, u64 step, u32 lane) {
+        return reinterpret_cast<const V*>(values + step * VALUE_STRIDE) + lane;
+    }
+
+    static __device__ __forceinline__ const Column* column(const u8* columns, u64 step, u32 lane) {
+        return reinterpret_cast<const Column*>(columns + step * COLUMN_STRIDE) + lane;
+    }
+
+    // What a column is multiplied by; 0 for that of padding, which is the number of columns.
+    static __device__ __forceinline__ V operand(const V* x, u32 column, u32 padding) {
+        if constexpr ((MODE & GATHERED) != 0) {
+            return column < padding ? load(x + column) : V(0);
+        } else {
+            return x[column];
+        }
+    }
+};
+
 __device__ __forceinline__ u32 slices_of(u32 nsegments) {
     return (nsegments + WARP_THREADS - 1) / WARP_THREADS;
 }
 
-// The slice that a warp is in: where it ends, in slots. Loads through a plain pointer, so that an
+// The slice that a warp is in: where it ends, in steps. Loads through a plain pointer, so that an
 // index in shared and one in global memory both do.
 struct SliceCursor {
     const u16* ends;
@@ -40,7 +77,7 @@ struct SliceCursor {
     u32 slice;
     u32 end;
 
-    // The slice that starts at slot `begin`. Called by whole warps.
+    // The slice that starts at step `begin`. Called by whole warps.
     __device__ __forceinline__ SliceCursor(const u16* index, u32 all_segments, u32 flags, u32 begin,
                                            u32 lane)
         : ends(index), nsegments(all_segments), slice(0) {
@@ -48,7 +85,7 @@ struct SliceCursor {
         places = (flags & SUMS_ARE_PLACED) ? index + nslices : nullptr;
         for (u32 at = 0; at < nslices; at += WARP_THREADS) {
             const bool before =
-                at + lane < nslices && ends[at + lane] <= begin / WARP_THREADS;
+                at + lane < nslices && ends[at + lane] <= begin;
             const u32 passed = __popc(__ballot_sync(ALL_LANES, before));
             slice += passed;
             if (passed < WARP_THREADS) {
@@ -59,7 +96,7 @@ struct SliceCursor {
     }
 
     __device__ __forceinline__ void find_end() {
-        end = slice < slices_of(nsegments) ? ends[slice] * WARP_THREADS : 0xffffffffu;
+        end = slice < slices_of(nsegments) ? ends[slice] : 0xffffffffu;
     }
 
     // Leaves the sum of this lane's segment and goes on to the next slice.
@@ -124,12 +161,13 @@ __device__ __forceinline__ void finish_rows(const RowSums<V>& row_sums, u32 k, u
 // Needs: blocks of WARPS*32 threads; dynamic shared memory of room_bytes, at least UnitRoom::bytes for
 // every piece. Columns of padding are ncols (a zero lies there); every slice has slots; every piece
 // has segments or cut rows.
-template <typename V, u32 DEPTH, u32 WARPS>
+template <typename V, u32 DEPTH, u32 WARPS, u32 MODE>
 __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     packed_spmv(const u32* __restrict__ chunks, const PackedPiece* __restrict__ pieces,
-                const V* __restrict__ all_values, const u16* __restrict__ all_columns,
+                const u8* __restrict__ all_values, const u8* __restrict__ all_columns,
                 const u16* __restrict__ all_index, u32 nrhs, u32 room_bytes, V alpha,
                 const V* __restrict__ x, V beta, V* y) {
+    using Step = Steps<V, MODE>;
     extern __shared__ u64 packed_shared[];
     V* sums = reinterpret_cast<V*>(packed_shared);
     const u32 lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS;
@@ -139,8 +177,8 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
         const u32 nrows = piece->nrows, ncols = piece->ncols, nsegments = piece->nsegments;
         const u32 flags = piece->flags;
         const u32 begin = piece->begins[warp], end = piece->begins[warp + 1];
-        const V* values = all_values + piece->values + lane;
-        const u16* columns = all_columns + piece->columns + lane;
+        const u8* values = all_values + piece->values;
+        const u8* columns = all_columns + piece->columns;
         const u16* index = all_index + piece->index;
         V* staged_x = sums + nsegments;
         for (u32 rhs = 0; rhs < nrhs; ++rhs) {
@@ -149,35 +187,37 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
             u32 column[DEPTH];
 #pragma unroll
             for (u32 d = 0; d < DEPTH; ++d) {
-                const u32 slot = begin + d * WARP_THREADS;
-                if (slot < end) {
-                    value[d] = __ldcs(values + slot);
-                    column[d] = load(columns + slot);
+                if (begin + d < end) {
+                    value[d] = __ldcs(Step::value(values, begin + d, lane));
+                    column[d] = load(Step::column(columns, begin + d, lane));
                 }
             }
-            const V* x_here = x + piece->x + u64(rhs) * ncols;
+            const V* x_here = x + piece->x + u64(rhs) * piece->x_stride;
+            const V* operand = x_here;
+            if constexpr ((MODE & GATHERED) == 0) {
 #pragma unroll 4
-            for (u32 c = threadIdx.x; c < ncols; c += blockDim.x) {
-                staged_x[c] = load(x_here + c);
-            }
-            if (threadIdx.x == 0) {
-                staged_x[ncols] = V(0);
+                for (u32 c = threadIdx.x; c < ncols; c += blockDim.x) {
+                    staged_x[c] = load(x_here + c);
+                }
+                if (threadIdx.x == 0) {
+                    staged_x[ncols] = V(0);
+                }
+                operand = staged_x;
             }
             SliceCursor cursor(index, nsegments, flags, begin, lane);
             __syncthreads();
             V sum = V(0);
-            for (u32 at = begin; at < end; at += DEPTH * WARP_THREADS) {
+            for (u32 at = begin; at < end; at += DEPTH) {
 #pragma unroll
                 for (u32 d = 0; d < DEPTH; ++d) {
-                    const u32 slot = at + d * WARP_THREADS;
-                    if (slot < end) {
-                        sum += value[d] * staged_x[column[d]];
-                        const u32 ahead = slot + DEPTH * WARP_THREADS;
-                        if (ahead < end) {
-                            value[d] = __ldcs(values + ahead);
-                            column[d] = load(columns + ahead);
+                    const u32 step = at + d;
+                    if (step < end) {
+                        sum += value[d] * Step::operand(operand, column[d], ncols);
+                        if (step + DEPTH < end) {
+                            value[d] = __ldcs(Step::value(values, step + DEPTH, lane));
+                            column[d] = load(Step::column(columns, step + DEPTH, lane));
                         }
-                        if (slot + WARP_THREADS == cursor.end) {
+                        if (step + 1 == cursor.end) {
                             cursor.finish(sums, sum, lane);
                             sum = V(0);
                         }
@@ -185,7 +225,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
                 }
             }
             __syncthreads();
-            V* y_here = y + piece->y + u64(rhs) * nrows;
+            V* y_here = y + piece->y + u64(rhs) * piece->y_stride;
             finish_rows(RowSums<V>(sums, index, nsegments, flags), 0, nrows, alpha, beta, y_here);
             // x and the sums may be overwritten.
             __syncthreads();
@@ -195,30 +235,35 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-// Where the bulk copies of a warp arrive: STAGES parts of STEPS*32 slots each.
-template <typename V, u32 STEPS, u32 STAGES>
-struct Staging {
-    static constexpr u32 SLOTS = STEPS * WARP_THREADS;
-    V values[STAGES][SLOTS];
-    u16 columns[STAGES][SLOTS];
+// Where the bulk copies of a warp arrive: STAGES parts of STEPS steps each.
+template <typename V, u32 MODE, u32 STEPS, u32 STAGES>
+struct __align__(16) Staging {
+    using Step = Steps<V, MODE>;
+    static constexpr u32 PART = STEPS * (Step::VALUES + Step::COLUMNS);
+    u8 parts[STAGES][PART];
+
+    __device__ __forceinline__ u8* values(u32 s) { return parts[s]; }
+    __device__ __forceinline__ u8* columns(u32 s) {
+        return parts[s] + ((MODE & JOINT) ? Step::VALUES : STEPS * Step::VALUES);
+    }
 };
 
-// The side of a warp's staging that starts copies, of its slots of one piece after the other; one
+// The side of a warp's staging that starts copies, of its steps of one piece after the other; one
 // lane calls it. It is at most one piece ahead of the warp.
-template <typename V, u32 STEPS, u32 STAGES>
+template <typename V, u32 MODE, u32 STEPS, u32 STAGES>
 struct Producer {
-    using Stage = Staging<V, STEPS, STAGES>;
-    Stage* stage;
+    using Step = Steps<V, MODE>;
+    Staging<V, MODE, STEPS, STAGES>* stage;
     u64* arrived;
-    const V* values;
-    const u16* columns;
-    u32 unit;     // whose slots are copied
+    const u8* values;
+    const u8* columns;
+    u32 unit;     // whose steps are copied
     u32 at, end;  // those that are left of it
     u32 vacant;   // parts that wait for a copy
     u32 next;     // the first of them
 
-    // Starts copies until all parts are taken or the slots of all units before `stop` are on their
-    // way. enter(unit) sets values, columns, at and end.
+    // Starts copies until all parts are taken or the steps of all units before `stop` are on their
+    // way. enter(producer) sets values, columns, at and end.
     template <typename Enter>
     __device__ __forceinline__ void fill(u32 stop, Enter enter) {
         while (vacant > 0) {
@@ -229,10 +274,14 @@ struct Producer {
                 ++unit;
                 enter(*this);
             }
-            const u32 n = minimum(end - at, Stage::SLOTS);
-            mbarrier_arrive_expect_tx(arrived + next, n * u32(sizeof(V) + sizeof(u16)));
-            bulk_copy(stage->values[next], values + at, n * u32(sizeof(V)), arrived + next);
-            bulk_copy(stage->columns[next], columns + at, n * u32(sizeof(u16)), arrived + next);
+            const u32 n = minimum(end - at, STEPS);
+            mbarrier_arrive_expect_tx(arrived + next, n * (Step::VALUES + Step::COLUMNS));
+            bulk_copy(stage->values(next), values + u64(at) * Step::VALUE_STRIDE,
+                      n * Step::VALUE_STRIDE, arrived + next);
+            if constexpr ((MODE & JOINT) == 0) {
+                bulk_copy(stage->columns(next), columns + u64(at) * Step::COLUMN_STRIDE,
+                          n * Step::COLUMN_STRIDE, arrived + next);
+            }
             at += n;
             --vacant;
             next = next + 1 == STAGES ? 0 : next + 1;
@@ -240,17 +289,18 @@ struct Producer {
     }
 };
 
-// Shared memory of a unit of work, a piece with one right-hand side: [sums][x, 0][index]. Units lie
-// at the two ends of the room in turn, so that small ones are there before their turn.
+// Shared memory of a unit of work, a piece with one right-hand side: [sums][x, 0][index], without x
+// where it is gathered. Units lie at the two ends of the room in turn, so that small ones are there
+// before their turn.
 struct UnitRoom {
     u32 sums_bytes, x_bytes, bytes;
 
-    template <typename V>
+    template <typename V, u32 MODE>
     static __device__ __forceinline__ UnitRoom of(const PackedPiece& piece) {
         const auto rounded = [](u32 bytes) { return (bytes + 15) / 16 * 16; };
         UnitRoom room;
         room.sums_bytes = rounded(piece.nsegments * u32(sizeof(V)));
-        room.x_bytes = rounded((piece.ncols + 1) * u32(sizeof(V)));
+        room.x_bytes = (MODE & GATHERED) ? 0 : rounded((piece.ncols + 1) * u32(sizeof(V)));
         room.bytes = room.sums_bytes + room.x_bytes + piece.index_len * u32(sizeof(u16));
         return room;
     }
@@ -261,20 +311,22 @@ struct UnitRoom {
 };
 
 // packed_stream: as packed_spmv, but what a piece needs is on its way into shared memory while the
-// piece before is multiplied: values and columns in bulk copies, STAGES of STEPS*32 slots under way
+// piece before is multiplied: values and columns in bulk copies, STAGES of STEPS steps under way
 // per warp, also across pieces; x and the index where the room holds both pieces, else when the piece
 // before is done. y comes into registers meanwhile, OLD_ROWS of each thread.
 //
 // Needs sm_90; blocks of WARPS*32 threads; dynamic shared memory of WARPS times Staging and
-// room_bytes, a multiple of 16 of at least UnitRoom::bytes for every piece; values + slots, columns +
-// slots and the index of a piece begin at multiples of 16 bytes.
-template <typename V, u32 STEPS, u32 STAGES, u32 WARPS>
+// room_bytes, a multiple of 16 of at least UnitRoom::bytes for every piece; the values, columns
+// and index of a piece begin at multiples of 16 bytes.
+template <typename V, u32 STEPS, u32 STAGES, u32 WARPS, u32 MODE>
 __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     packed_stream(const u32* __restrict__ chunks, const PackedPiece* __restrict__ pieces,
-                  const V* __restrict__ all_values, const u16* __restrict__ all_columns,
+                  const u8* __restrict__ all_values, const u8* __restrict__ all_columns,
                   const u16* __restrict__ all_index, u32 nrhs, u32 room_bytes, V alpha,
                   const V* __restrict__ x, V beta, V* y) {
-    using Stage = Staging<V, STEPS, STAGES>;
+    using Step = Steps<V, MODE>;
+    using Stage = Staging<V, MODE, STEPS, STAGES>;
+    using Produce = Producer<V, MODE, STEPS, STAGES>;
     constexpr u32 DESCRIBED = 3;
     constexpr u32 DESCRIPTION_PARTS = sizeof(PackedPiece) / 16;
     constexpr u32 OLD_ROWS = 8;
@@ -304,24 +356,28 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     // x and the index of a unit that is described already.
     const auto fetch_operands = [&](u32 unit) {
         const PackedPiece& piece = piece_of(unit);
-        const UnitRoom own = UnitRoom::of<V>(piece);
+        const UnitRoom own = UnitRoom::of<V, MODE>(piece);
         u8* begin = own.begin(room, room_bytes, unit);
-        const u32 ncols = piece.ncols;
-        V* to = reinterpret_cast<V*>(begin + own.sums_bytes);
-        const V* from = x + piece.x + u64(unit % nrhs) * ncols;
+        if constexpr ((MODE & GATHERED) == 0) {
+            const u32 ncols = piece.ncols;
+            V* to = reinterpret_cast<V*>(begin + own.sums_bytes);
+            const V* from = x + piece.x + u64(unit % nrhs) * piece.x_stride;
 #pragma unroll 4
-        for (u32 c = threadIdx.x; c < ncols; c += THREADS) {
-            cp_async_value(to + c, from + c);
+            for (u32 c = threadIdx.x; c < ncols; c += THREADS) {
+                cp_async_value(to + c, from + c);
+            }
+            if (threadIdx.x == 0) {
+                to[ncols] = V(0);
+            }
         }
         if (threadIdx.x == 0) {
-            to[ncols] = V(0);
             const u32 bytes = piece.index_len * u32(sizeof(u16));
             mbarrier_arrive_expect_tx(&indexed[unit % 2], bytes);
             bulk_copy(begin + own.sums_bytes + own.x_bytes, all_index + piece.index, bytes,
                       &indexed[unit % 2]);
         }
     };
-    const auto enter = [&](Producer<V, STEPS, STAGES>& producer) {
+    const auto enter = [&](Produce& producer) {
         const PackedPiece& piece = piece_of(producer.unit);
         producer.values = all_values + piece.values;
         producer.columns = all_columns + piece.columns;
@@ -346,7 +402,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     fetch_description(1);
     cp_async_wait_all();
     __syncthreads();
-    Producer<V, STEPS, STAGES> producer{&stages[warp], arrived[warp], nullptr, nullptr,
+    Produce producer{&stages[warp], arrived[warp], nullptr, nullptr,
                                         0xffffffffu,   0,             0,       STAGES,  0};
     if (lane == 0) {
         producer.fill(minimum(nunits, 1u), enter);
@@ -362,9 +418,9 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
         cp_async_wait_all();
         __syncthreads();
         const PackedPiece& piece = piece_of(unit);
-        const UnitRoom own = UnitRoom::of<V>(piece);
+        const UnitRoom own = UnitRoom::of<V, MODE>(piece);
         const u32 nrows = piece.nrows;
-        V* y_here = y + piece.y + u64(unit % nrhs) * nrows;
+        V* y_here = y + piece.y + u64(unit % nrhs) * piece.y_stride;
         V old_y[OLD_ROWS];
         if (beta != V(0)) {
 #pragma unroll
@@ -375,7 +431,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
         }
         const bool has_next = unit + 1 < nunits;
         const bool next_fits =
-            has_next && own.bytes + UnitRoom::of<V>(piece_of(unit + 1)).bytes <= room_bytes;
+            has_next && own.bytes + UnitRoom::of<V, MODE>(piece_of(unit + 1)).bytes <= room_bytes;
         fetch_description(unit + 2);
         if (next_fits) {
             fetch_operands(unit + 1);
@@ -388,32 +444,35 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
         const u32 begin = piece.begins[warp], end = piece.begins[warp + 1];
         u8* begin_of_unit = own.begin(room, room_bytes, unit);
         V* sums = reinterpret_cast<V*>(begin_of_unit);
-        const V* x_here = reinterpret_cast<const V*>(begin_of_unit + own.sums_bytes);
+        const V* x_here = (MODE & GATHERED)
+                              ? x + piece.x + u64(unit % nrhs) * piece.x_stride
+                              : reinterpret_cast<const V*>(begin_of_unit + own.sums_bytes);
         const u16* index =
             reinterpret_cast<const u16*>(begin_of_unit + own.sums_bytes + own.x_bytes);
         mbarrier_wait_parity(&indexed[unit % 2], (unit / 2) & 1);
         SliceCursor cursor(index, nsegments, flags, begin, lane);
         V sum = V(0);
-        for (u32 at = begin; at < end; at += Stage::SLOTS) {
+        for (u32 at = begin; at < end; at += STEPS) {
             mbarrier_wait_parity(&arrived[warp][s], (parities >> s) & 1);
             parities ^= 1u << s;
-            const V* values = stages[warp].values[s] + lane;
-            const u16* columns = stages[warp].columns[s] + lane;
+            const u8* values = stages[warp].values(s);
+            const u8* columns = stages[warp].columns(s);
             // Whole parts within a slice are the common case.
-            const bool within = at + Stage::SLOTS <= cursor.end;
-            const u32 steps = within ? STEPS : minimum(end - at, Stage::SLOTS) / WARP_THREADS;
+            const bool within = at + STEPS <= cursor.end;
+            const u32 steps = within ? STEPS : minimum(end - at, STEPS);
             V value[STEPS], operand[STEPS];
             if (within) {
 #pragma unroll
                 for (u32 d = 0; d < STEPS; ++d) {
-                    value[d] = values[d * WARP_THREADS];
-                    operand[d] = x_here[columns[d * WARP_THREADS]];
+                    value[d] = *Step::value(values, d, lane);
+                    operand[d] = Step::operand(x_here, *Step::column(columns, d, lane), padding);
                 }
             } else {
 #pragma unroll
                 for (u32 d = 0; d < STEPS; ++d) {
-                    value[d] = values[d * WARP_THREADS];
-                    operand[d] = x_here[d < steps ? columns[d * WARP_THREADS] : padding];
+                    value[d] = *Step::value(values, d, lane);
+                    const u32 column = d < steps ? *Step::column(columns, d, lane) : padding;
+                    operand[d] = Step::operand(x_here, column, padding);
                 }
             }
             // All lanes have read the part: the next copy may overwrite it.
@@ -428,7 +487,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
                 for (u32 d = 0; d < STEPS; ++d) {
                     sum += value[d] * operand[d];
                 }
-                if (at + Stage::SLOTS == cursor.end) {
+                if (at + STEPS == cursor.end) {
                     cursor.finish(sums, sum, lane);
                     sum = V(0);
                 }
@@ -437,7 +496,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
                 for (u32 d = 0; d < STEPS; ++d) {
                     if (d < steps) {
                         sum += value[d] * operand[d];
-                        if (at + (d + 1) * WARP_THREADS == cursor.end) {
+                        if (at + d + 1 == cursor.end) {
                             cursor.finish(sums, sum, lane);
                             sum = V(0);
                         }

@@ -10,6 +10,17 @@ typedef unsigned long long u64;
 constexpr u32 WARP_THREADS = 32;
 constexpr u32 ALL_LANES = 0xffffffffu;
 
+// One of two types.
+template <bool FIRST, typename A, typename B>
+struct Select {
+    using Type = A;
+};
+
+template <typename A, typename B>
+struct Select<false, A, B> {
+    using Type = B;
+};
+
 // A value that no thread writes while the kernel runs, through the read-only cache.
 template <typename T>
 __device__ __forceinline__ T load(const T* address) {

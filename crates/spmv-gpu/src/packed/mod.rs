@@ -1,26 +1,36 @@
 //! The packed product: the default for batches.
 //!
-//! Once per pattern, rows are cut into segments and these sorted into slices, so that threads read
-//! consecutive memory with next to no padding, with 16-bit columns (`layout.rs`). What a block
-//! multiplies at a time is a piece: a system, or several small ones that follow each other
-//! (`pieces.rs`). Blocks take runs of pieces, largest first (`work.rs`). A product has x of a piece in
-//! shared memory, sums segments there and adds each row's sums in a fixed order.
+//! What a block multiplies at a time is a piece: a system, several small ones that follow each other,
+//! or some rows of a large one (`pieces.rs`). Once per pattern, kernels cut the rows of a piece into
+//! segments and sort these into slices, so that threads read consecutive memory with next to no
+//! padding, columns of 16 bits where they do (`pack.rs`). Blocks take runs of pieces, largest first
+//! (`work.rs`). A product has x of a piece in shared memory, sums segments there and adds each row's
+//! sums in a fixed order.
+//!
+//! Values and columns of ragged batches lie together; a uniform batch has its columns once.
 
-mod layout;
 mod options;
+mod pack;
 mod pieces;
+mod source;
 mod work;
 
 use std::time::{Duration, Instant};
 
 use sparsebatch_formats::Batch;
 
+use crate::csr_arrays::check_csr;
 use crate::error::check_len;
+use crate::executor::check_apart;
+use crate::flexible::BatchSizes;
 use crate::value::Value;
-use crate::{Args, Executor, GpuError, KernelBuffer, LaunchConfig};
+use crate::{Args, CsrArrays, Executor, GpuError, KernelBuffer, LaunchConfig};
+use options::Mode;
 pub use options::{PackedKernel, PackedOptions};
+use pack::{Filled, Job, Jobs, Rows};
 use pieces::Pieces;
-use work::{Classes, Launch, PIECE_WORDS};
+use source::Shape;
+use work::{Classes, Launch, Measured, PIECE_WORDS, Places};
 
 /// What a plan chose and what it costs.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,7 +51,10 @@ pub struct PackedExplain {
     pub device_bytes: u64,
     /// Bytes that one product moves at least: matrix, indices, x and y once each.
     pub product_bytes: u64,
-    /// Analysis, packing and upload.
+    /// From arrays on the device to a plan: analysis, packing, and the description of the work.
+    /// Without compiling kernels.
+    pub packing: Duration,
+    /// All of making the plan: compiling, upload and packing.
     pub setup: Duration,
 }
 
@@ -50,100 +63,179 @@ pub struct PackedPlan<E: Executor, T: Value> {
     executor: E,
     options: PackedOptions,
     kernel: PackedKernel,
-    pieces: Pieces,
+    shape: Shape,
     launches: Vec<Launch>,
-    x_len: usize,
-    y_len: usize,
     chunks: E::Buffer<u32>,
     described: E::Buffer<u64>,
-    values: E::Buffer<T>,
-    columns: E::Buffer<u16>,
+    /// Values, with the columns where they are joint.
+    values: E::Buffer<u64>,
+    columns: E::Buffer<u64>,
     index: E::Buffer<u16>,
+    rows: Rows<E>,
+    /// What new values take.
+    value_jobs: Jobs<E>,
     explain: PackedExplain,
+    values_type: std::marker::PhantomData<T>,
 }
 
 impl<E: Executor, T: Value> PackedPlan<E, T> {
-    /// Analyses, packs and uploads a batch. Index arrays of a uniform batch, and values that are
-    /// shared, are stored once.
+    /// Uploads a batch and packs it on the device, which holds both for a while. Index arrays of a
+    /// uniform batch, and values that are shared, are stored once.
     ///
     /// # Errors
-    /// [`GpuError::InvalidArgument`] for options out of range, and for a system too large for the
-    /// shared memory of a block; [`GpuError::OutOfMemory`].
+    /// [`GpuError::InvalidArgument`] for options out of range, and for a system that cannot be cut
+    /// into pieces that fit the shared memory of a block; [`GpuError::OutOfMemory`].
     pub fn new(executor: E, batch: &Batch<T>, options: PackedOptions) -> Result<Self, GpuError> {
         let start = Instant::now();
         options.check(executor.info())?;
+        let arrays = source::upload(&executor, batch)?;
+        let mut plan = Self::build(executor, Shape::of(batch), &arrays, options)?;
+        plan.explain.setup = start.elapsed();
+        Ok(plan)
+    }
+
+    /// Packs a batch whose arrays are on the device already. A kernel checks them first; the plan
+    /// has copies of all it needs, and the arrays may be changed when the call returns. Waits.
+    ///
+    /// # Errors
+    /// [`GpuError::Length`] when the arrays are not those of the sizes;
+    /// [`GpuError::InvalidArgument`] for arrays that are no CSR matrices, naming the first item and
+    /// row that is wrong; else as [`new`](Self::new).
+    pub fn from_arrays(
+        executor: E,
+        sizes: BatchSizes<'_>,
+        arrays: &CsrArrays<E, T>,
+        options: PackedOptions,
+    ) -> Result<Self, GpuError> {
+        let start = Instant::now();
+        options.check(executor.info())?;
+        let shape = Shape::new(sizes);
+        check_csr(&executor, shape.sizes(), &arrays.row_ptr, &arrays.col_idx)?;
+        check_len("values", shape.nvalues(), arrays.values.len())?;
+        let mut plan = Self::build(executor, shape, arrays, options)?;
+        plan.explain.setup = start.elapsed();
+        Ok(plan)
+    }
+
+    /// Of options and arrays that were checked.
+    fn build(
+        executor: E,
+        shape: Shape,
+        arrays: &CsrArrays<E, T>,
+        options: PackedOptions,
+    ) -> Result<Self, GpuError> {
+        executor.prepare(&pack::keys::<T>())?;
+        executor.synchronize()?;
+        let clock = Instant::now();
         let kernel = options.kernel.unwrap_or_else(|| PackedKernel::of(executor.info()));
+        let pieces = Pieces::new(&shape, &options, executor.info());
+        let rows = Rows::new::<T>(&executor, &pieces, &arrays.row_ptr)?;
+        let measured = rows.measure::<T>(&executor, &pieces, &arrays.col_idx)?;
         let classes = Classes {
             info: executor.info(),
             classes: kernel.classes(),
             value_bytes: size_of::<T>(),
-            staging_bytes: &|warps| kernel.staging_bytes::<T>(warps),
+            staging_bytes: &|warps, mode| kernel.staging_bytes::<T>(warps, mode),
             copies_ahead: kernel.copies_ahead(),
         };
-        let pieces = Pieces::new(batch, &options, &classes, size_of::<T>())?;
-        let work = classes.work(pieces.len(), |i| pieces.pattern(i), options.share);
-        for launch in &work.launches {
-            executor.prepare(&[kernel.key::<T>(launch.warps)])?;
-        }
-        let (columns, index) = pieces.indices();
-        let places = pieces.places(batch, options.nrhs);
+        let kinds = kinds(&shape, &pieces, &measured, &classes)?;
+        let kind = |i: usize| {
+            let pattern = pieces.pieces[i].pattern;
+            let (mode, class) = kinds[pattern];
+            (&measured[pattern], mode, class)
+        };
+        let npieces = pieces.pieces.len();
+        let work = classes.work(npieces, kind, options.share);
+        let layout = Layout::new::<T>(&shape, &pieces, &measured, &kinds, options.nrhs);
         let mut described = Vec::with_capacity(work.order.len() * PIECE_WORDS);
         for launch in &work.launches {
             let first = work.chunks[launch.blocks.start] as usize;
             let last = work.chunks[launch.blocks.end] as usize;
             for &piece in &work.order[first..last] {
-                let pattern = pieces.pattern(piece as usize);
-                described.extend(places[piece as usize].words(pattern, launch.warps));
+                let places = &layout.places[piece as usize];
+                described.extend(places.words(kind(piece as usize).0, launch.warps));
             }
         }
-        let packed = pieces.packed_values(batch);
-
-        let nitems = batch.nitems();
-        let x_len = batch.col_offset(nitems) * options.nrhs;
-        let y_len = batch.row_offset(nitems) * options.nrhs;
-        let mut explain = PackedExplain {
-            launches: work.launches.len(),
-            blocks: work.chunks.len() - 1,
-            nnz: batch.total_nnz() as u64,
-            slots: (0..pieces.len()).map(|i| pieces.pattern(i).nslots() as u64).sum(),
-            pieces: pieces.len(),
-            pieces_cut: (0..pieces.len()).filter(|&i| pieces.pattern(i).is_cut()).count(),
-            device_bytes: (size_of_val(packed.as_slice())
-                + size_of_val(columns.as_slice())
-                + size_of_val(index.as_slice())
-                + size_of_val(described.as_slice())
-                + size_of_val(work.chunks.as_slice())) as u64,
-            product_bytes: 0,
-            setup: Duration::ZERO,
-        };
-        explain.product_bytes =
-            explain.device_bytes + ((x_len + 2 * y_len) * size_of::<T>()) as u64;
+        let compiling = Instant::now();
+        for launch in &work.launches {
+            executor.prepare(&[kernel.key::<T>(launch.warps, launch.mode)])?;
+        }
+        let compiling = compiling.elapsed();
+        let jobs = Jobs::new(&executor, &layout.jobs)?;
         let mut plan = Self {
             options,
             kernel,
-            launches: work.launches,
-            x_len,
-            y_len,
             chunks: executor.upload(&work.chunks)?,
             described: executor.upload(&described)?,
-            values: executor.upload(&packed)?,
-            columns: executor.upload(&columns)?,
-            index: executor.upload(&index)?,
-            pieces,
+            values: executor.alloc((layout.value_bytes / 8) as usize)?,
+            columns: executor.alloc((layout.column_bytes / 8) as usize)?,
+            index: executor.alloc(layout.index_len as usize)?,
+            value_jobs: Jobs::new(&executor, &layout.value_jobs())?,
+            explain: PackedExplain {
+                launches: work.launches.len(),
+                blocks: work.chunks.len() - 1,
+                nnz: shape.before(shape.nitems())[2] as u64,
+                slots: (0..npieces).map(|i| (kind(i).0.nsteps * work::WARP) as u64).sum(),
+                pieces: npieces,
+                pieces_cut: (0..npieces).filter(|&i| kind(i).0.is_cut()).count(),
+                device_bytes: 0,
+                product_bytes: 0,
+                packing: Duration::ZERO,
+                setup: Duration::ZERO,
+            },
+            launches: work.launches,
+            rows,
+            shape,
             executor,
-            explain,
+            values_type: std::marker::PhantomData,
         };
-        plan.explain.setup = start.elapsed();
+        plan.fill(&jobs, Some(&arrays.col_idx), &arrays.values)?;
+        plan.executor.synchronize()?;
+        let read = (8 * (plan.values.len() + plan.columns.len() + plan.described.len())
+            + 2 * plan.index.len()
+            + 4 * plan.chunks.len()) as u64;
+        let vectors = (plan.x_len() + 2 * plan.y_len()) * size_of::<T>();
+        plan.explain.device_bytes = read + plan.rows.bytes() + plan.value_jobs.bytes();
+        plan.explain.product_bytes = read + vectors as u64;
+        plan.explain.packing = clock.elapsed().saturating_sub(compiling);
         Ok(plan)
     }
 
+    fn fill(
+        &mut self,
+        jobs: &Jobs<E>,
+        col_idx: Option<&E::Buffer<i32>>,
+        values: &E::Buffer<T>,
+    ) -> Result<(), GpuError> {
+        let joint_columns = self.values.raw() + (work::WARP * size_of::<T>()) as u64;
+        let split = !self.columns.is_empty();
+        let arrays = Filled {
+            col_idx,
+            values,
+            to_values: &mut self.values,
+            to_columns: split.then_some(&mut self.columns),
+            joint_columns,
+            to_index: &mut self.index,
+        };
+        self.rows.fill(&self.executor, jobs, arrays)
+    }
+
+    fn x_len(&self) -> usize {
+        self.shape.before(self.shape.nitems())[1] * self.options.nrhs
+    }
+
+    fn y_len(&self) -> usize {
+        self.shape.before(self.shape.nitems())[0] * self.options.nrhs
+    }
+
     /// `y = alpha A x + beta y` for all systems. `x` and `y` are item-major, the right-hand sides
-    /// of an item one after the other. beta == 0 does not read `y`.
+    /// of an item one after the other, and do not overlap. beta == 0 does not read `y`.
     ///
     /// Enqueues and returns: allocates nothing and does not wait.
     ///
     /// # Errors
-    /// [`GpuError::Length`]; what launching reports.
+    /// [`GpuError::Length`]; [`GpuError::InvalidArgument`] for vectors that overlap; what launching
+    /// reports.
     pub fn apply(
         &self,
         alpha: T,
@@ -151,53 +243,203 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         beta: T,
         y: &mut E::Buffer<T>,
     ) -> Result<(), GpuError> {
-        check_len("x", self.x_len, x.len())?;
-        check_len("y", self.y_len, y.len())?;
+        check_len("x", self.x_len(), x.len())?;
+        check_len("y", self.y_len(), y.len())?;
+        check_apart(x, y)?;
         for launch in &self.launches {
+            let Launch { mode, warps, room_bytes, .. } = *launch;
+            let staging_bytes = self.kernel.staging_bytes::<T>(warps, mode);
             let config = LaunchConfig {
                 grid: [launch.blocks.len() as u32, 1, 1],
-                block: [(launch.warps * layout::SLICE) as u32, 1, 1],
-                shared_bytes: (self.kernel.staging_bytes::<T>(launch.warps) + launch.room_bytes)
-                    as u32,
+                block: [(warps * work::WARP) as u32, 1, 1],
+                shared_bytes: (staging_bytes + room_bytes) as u32,
             };
             let mut args = Args::new();
             args.input_from(&self.chunks, launch.blocks.start)?;
-            args.input(&self.described)
-                .input(&self.values)
-                .input(&self.columns)
-                .input(&self.index)
+            args.input(&self.described).input(&self.values);
+            if mode.joint {
+                args.raw(self.values.raw() + (work::WARP * size_of::<T>()) as u64);
+            } else {
+                args.input(&self.columns);
+            }
+            args.input(&self.index)
                 .scalar(self.options.nrhs as u32)
-                .scalar(launch.room_bytes as u32)
+                .scalar(room_bytes as u32)
                 .scalar(alpha)
                 .input(x)
                 .scalar(beta)
                 .output(y);
             #[expect(unsafe_code, reason = "a launch; see its SAFETY comment")]
             // SAFETY: (1) these are the parameters of `packed_spmv` and `packed_stream`; (2) the
-            // plan wrote chunks, descriptions and arrays for each other: every block of the launch
-            // has its pieces, every description lies in the arrays, columns are at most `ncols`, and
-            // the room covers each piece; x and y have the lengths that the descriptions were made
-            // for, checked above; (3) all buffers are of this executor, by the types; (4) y is
-            // borrowed exclusively.
+            // plan laid out chunks, descriptions and arrays for each other: every block of the
+            // launch has its pieces, every description lies in the arrays, columns are at most
+            // `ncols`, and the room covers each piece; x and y have the lengths that the
+            // descriptions were made for, checked above; (3) all buffers are of this executor, by
+            // the types; (4) y is borrowed exclusively, and apart from x.
             unsafe {
-                self.executor.launch(&self.kernel.key::<T>(launch.warps), config, &mut args)?;
+                self.executor.launch(&self.kernel.key::<T>(warps, mode), config, &mut args)?;
             }
         }
         Ok(())
     }
 
-    /// Replaces the values of all systems, the patterns staying as they are.
+    /// Replaces the values of all systems, the patterns staying as they are. Uploads them.
     ///
     /// # Errors
-    /// [`GpuError::Length`] when the batch is not of the same sizes.
+    /// [`GpuError::Length`] when the batch is not of the same sizes,
+    /// [`GpuError::InvalidArgument`] when it shares otherwise; [`GpuError::OutOfMemory`].
     pub fn update_values(&mut self, batch: &Batch<T>) -> Result<(), GpuError> {
-        self.pieces.check(batch)?;
-        let packed = self.pieces.packed_values(batch);
-        self.executor.copy_from_host(&packed, &mut self.values)
+        let shape = Shape::of(batch);
+        check_len("batch", self.shape.nitems(), shape.nitems())?;
+        check_len("values", self.shape.nvalues(), shape.nvalues())?;
+        if shape != self.shape {
+            return Err(GpuError::InvalidArgument {
+                name: "batch",
+                expected: "systems of the sizes that the plan was made for, sharing as they did"
+                    .to_owned(),
+                found: "others".to_owned(),
+            });
+        }
+        let values = source::upload_values(&self.executor, batch)?;
+        self.update_from(&values)?;
+        self.executor.synchronize()
+    }
+
+    /// Replaces the values of all systems by those on the device: item after item in CSR order, one
+    /// set where they are shared. Enqueues and returns.
+    ///
+    /// # Errors
+    /// [`GpuError::Length`]; what launching reports.
+    pub fn update_from(&mut self, values: &E::Buffer<T>) -> Result<(), GpuError> {
+        check_len("values", self.shape.nvalues(), values.len())?;
+        let none = Jobs::new(&self.executor, &[])?;
+        let jobs = std::mem::replace(&mut self.value_jobs, none);
+        let filled = self.fill(&jobs, None, values);
+        self.value_jobs = jobs;
+        filled
     }
 
     /// What was chosen and what it costs.
     pub fn explain(&self) -> &PackedExplain {
         &self.explain
+    }
+}
+
+/// How each pattern is read, and by which class of blocks.
+fn kinds(
+    shape: &Shape,
+    pieces: &Pieces,
+    measured: &[Measured],
+    classes: &Classes<'_>,
+) -> Result<Vec<(Mode, usize)>, GpuError> {
+    let kind = |(pattern, measured): (usize, &Measured)| {
+        classes.of(measured, !shape.uniform).ok_or_else(|| {
+            let piece = pieces.pieces.iter().find(|piece| piece.pattern == pattern);
+            let item = piece.map_or(0, |piece| piece.item);
+            let size = shape.size(item);
+            GpuError::InvalidArgument {
+                name: "batch",
+                expected: "systems whose rows fit the shared memory of a block, some at a time"
+                    .to_owned(),
+                found: format!("item {item} with {} rows, {} entries", size.nrows, size.nnz),
+            }
+        })
+    };
+    measured.iter().enumerate().map(kind).collect()
+}
+
+/// Where everything lies in the arrays of a plan, and the jobs that write it, each with its rows.
+struct Layout {
+    places: Vec<Places>,
+    jobs: Vec<(Job, u32)>,
+    value_bytes: u64,
+    column_bytes: u64,
+    index_len: u64,
+}
+
+impl Layout {
+    fn new<T: Value>(
+        shape: &Shape,
+        pieces: &Pieces,
+        measured: &[Measured],
+        kinds: &[(Mode, usize)],
+        nrhs: usize,
+    ) -> Self {
+        let mut layout = Self {
+            places: Vec::new(),
+            jobs: Vec::new(),
+            value_bytes: 0,
+            column_bytes: 0,
+            index_len: 0,
+        };
+        // Columns and index of a uniform batch once for each pattern, and its values where shared.
+        let mut of_patterns = Vec::with_capacity(measured.len());
+        for ((pattern, measured), &(mode, _)) in pieces.patterns.iter().zip(measured).zip(kinds) {
+            let (value_bytes, column_bytes) = mode.bytes::<T>(measured.nsteps);
+            let mut job = Job {
+                first_part: pattern.parts.start,
+                nparts: if pattern.repeated > 0 { pattern.repeated } else { pattern.parts.len() },
+                repeated: pattern.repeated > 0,
+                set_values: if shape.shared_values || !shape.uniform { 0 } else { pattern.nnz },
+                to_columns: layout.column_bytes,
+                to_index: layout.index_len,
+                nsegments: measured.nsegments as u32,
+                first_column: measured.columns.start as u32,
+                padding: measured.columns.len() as u32,
+                flags: measured.flags,
+                what: pack::WRITE_INDICES
+                    | if mode.wide { pack::WIDE_COLUMNS } else { 0 }
+                    | if mode.joint { pack::JOINT_STEPS } else { 0 },
+                ..Job::default()
+            };
+            layout.column_bytes += column_bytes;
+            layout.index_len += measured.index_len() as u64;
+            if !shape.uniform || shape.shared_values {
+                job.to_values = layout.value_bytes;
+                job.what |= pack::WRITE_VALUES;
+                layout.value_bytes += value_bytes;
+            }
+            if mode.joint {
+                job.to_columns = job.to_values;
+            }
+            if measured.nrows > 0 {
+                layout.jobs.push((job, measured.nrows as u32));
+            }
+            of_patterns.push(job);
+        }
+        for piece in &pieces.pieces {
+            let mut job = of_patterns[piece.pattern];
+            let measured = &measured[piece.pattern];
+            let [rows, cols, nnz] = shape.before(piece.item);
+            let size = shape.size(piece.item);
+            if job.what & pack::WRITE_VALUES == 0 {
+                job.to_values = layout.value_bytes;
+                job.values = nnz;
+                job.what ^= pack::WRITE_VALUES | pack::WRITE_INDICES;
+                layout.value_bytes += kinds[piece.pattern].0.bytes::<T>(measured.nsteps).0;
+                if measured.nrows > 0 {
+                    layout.jobs.push((job, measured.nrows as u32));
+                }
+            }
+            layout.places.push(Places {
+                values: job.to_values,
+                columns: job.to_columns,
+                index: job.to_index,
+                x: (cols * nrhs + measured.columns.start) as u64,
+                y: (rows * nrhs + piece.row) as u64,
+                x_stride: size.ncols as u64,
+                y_stride: size.nrows as u64,
+            });
+        }
+        layout
+    }
+
+    /// The jobs that write values, without what else they write.
+    fn value_jobs(&self) -> Vec<(Job, u32)> {
+        let writes_values = self.jobs.iter().filter(|(job, _)| job.what & pack::WRITE_VALUES != 0);
+        let only = |&(job, nrows): &(Job, u32)| {
+            (Job { what: job.what & !pack::WRITE_INDICES, ..job }, nrows)
+        };
+        writes_values.map(only).collect()
     }
 }

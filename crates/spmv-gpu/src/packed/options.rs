@@ -1,7 +1,6 @@
 //! How a plan may be made, and the kernels it may use.
 
-use super::layout::SLICE;
-use super::work::Class;
+use super::work::WARP;
 use crate::value::Value;
 use crate::{DeviceInfo, GpuError, KernelKey};
 
@@ -88,30 +87,68 @@ impl PackedKernel {
     }
 
     /// The instance for blocks of so many warps.
-    pub(super) fn key<T: Value>(self, warps: usize) -> KernelKey {
-        let value = T::CPP;
+    pub(super) fn key<T: Value>(self, warps: usize, mode: Mode) -> KernelKey {
+        let (value, mode) = (T::CPP, mode.number());
         let expression = match self {
-            Self::Registers { depth } => format!("packed_spmv<{value}, {depth}, {warps}>"),
+            Self::Registers { depth } => format!("packed_spmv<{value}, {depth}, {warps}, {mode}>"),
             Self::Stream { steps, stages, .. } => {
-                format!("packed_stream<{value}, {steps}, {stages}, {warps}>")
+                format!("packed_stream<{value}, {steps}, {stages}, {warps}, {mode}>")
             }
         };
         KernelKey::new("packed", expression)
     }
 
     /// Shared memory of a block of so many warps for what is under way, in bytes.
-    pub(super) fn staging_bytes<T: Value>(self, warps: usize) -> usize {
+    pub(super) fn staging_bytes<T: Value>(self, warps: usize, mode: Mode) -> usize {
         match self {
             Self::Registers { .. } => 0,
-            Self::Stream { steps, stages, .. } => {
-                warps * stages * steps * SLICE * (size_of::<T>() + size_of::<u16>())
-            }
+            Self::Stream { steps, stages, .. } => warps * stages * steps * mode.step_bytes::<T>(),
         }
     }
 
     /// Whether the next piece is copied into shared memory beside the one that is multiplied.
     pub(super) fn copies_ahead(self) -> bool {
         matches!(self, Self::Stream { .. })
+    }
+}
+
+/// Blocks of so many warps, of which so many shall find room on a multiprocessor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Class {
+    pub(super) warps: usize,
+    pub(super) resident: usize,
+}
+
+/// How a piece is stored and read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mode {
+    /// Values and columns of a step lie together.
+    pub(super) joint: bool,
+    /// x is read from where it is, not copied into shared memory.
+    pub(super) gathered: bool,
+    /// Columns have 32 bits.
+    pub(super) wide: bool,
+}
+
+impl Mode {
+    /// As the kernels number it.
+    pub(super) fn number(self) -> u32 {
+        u32::from(self.joint) + 2 * u32::from(self.gathered) + 4 * u32::from(self.wide)
+    }
+
+    fn column_bytes(self) -> usize {
+        if self.wide { size_of::<u32>() } else { size_of::<u16>() }
+    }
+
+    fn step_bytes<T: Value>(self) -> usize {
+        WARP * (size_of::<T>() + self.column_bytes())
+    }
+
+    /// Bytes of so many steps in the array of values and in that of columns.
+    pub(super) fn bytes<T: Value>(self, nsteps: usize) -> (u64, u64) {
+        let all = (nsteps * self.step_bytes::<T>()) as u64;
+        let columns = (nsteps * WARP * self.column_bytes()) as u64;
+        if self.joint { (all, 0) } else { (all - columns, columns) }
     }
 }
 

@@ -1,206 +1,199 @@
-//! What a block multiplies at a time.
+//! What a block multiplies at a time: a system, several small ones that follow each other, or some
+//! rows of a large one. A function of the sizes alone.
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-use sparsebatch_formats::Batch;
-
 use super::PackedOptions;
-use super::layout::{PADDING, PackedPattern};
-use super::work::{Classes, Places};
-use crate::GpuError;
-use crate::error::check_len;
-use crate::value::Value;
+use super::source::Shape;
+use crate::{CsrSize, DeviceInfo};
 
 /// The most entries, rows and columns of systems that are grouped.
-const MAX_GROUP_ENTRIES: usize = 4096;
+const MAX_GROUP_ENTRIES: usize = 2048;
 const MAX_GROUP_ROWS: usize = 1024;
 
 /// Shared memory of a block that has room for any group.
 const GROUP_SHARED_BYTES: u32 = 96 << 10;
 
 /// Groups that each multiprocessor shall get at least.
-const GROUPS_PER_MULTIPROCESSOR: usize = 8;
+const GROUPS_PER_MULTIPROCESSOR: usize = 4;
 
-/// The pieces of a batch: each a run of items.
-pub(super) struct Pieces {
-    pieces: Vec<Piece>,
-    /// One per piece; of a uniform batch one for all pieces of as many items.
-    patterns: Vec<PackedPattern>,
-    nitems: usize,
-    total_nnz: usize,
-    uniform: bool,
-    shared_values: bool,
+/// Larger systems are cut into pieces of some rows, of about [`PIECE_ENTRIES`].
+const MAX_PIECE_ENTRIES: usize = 65_536;
+const MAX_PIECE_ROWS: usize = 2048;
+const PIECE_ENTRIES: usize = 8192;
+
+/// Of systems with more columns it is asked which ones a piece uses.
+const MAX_WHOLE_COLUMNS: usize = 2048;
+
+/// Rows of one matrix, as the kernels know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// First row pointer, and what precedes the matrix among all: entries, rows, columns.
+    pub(super) row_ptr: usize,
+    pub(super) entries: usize,
+    pub(super) first_row: usize,
+    pub(super) first_col: usize,
+    pub(super) nrows: usize,
+    pub(super) ncols: usize,
 }
 
-struct Piece {
-    items: Range<usize>,
-    pattern: usize,
+pub(super) const PART_WORDS: usize = 5;
+
+impl Part {
+    pub(super) fn words(&self) -> [u64; PART_WORDS] {
+        [
+            self.row_ptr as u64,
+            self.entries as u64,
+            self.first_row as u64,
+            self.first_col as u64,
+            self.nrows as u64 | (self.ncols as u64) << 32,
+        ]
+    }
+}
+
+/// What is packed once: parts that follow each other, or one part several times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pattern {
+    pub(super) parts: Range<usize>,
+    /// Not 0: the first part so many times.
+    pub(super) repeated: usize,
+    /// Columns of the matrices side by side.
+    pub(super) ncols: usize,
+    /// Entries of a matrix, at least those of the part.
+    pub(super) nnz: usize,
+    /// Whether the columns that are used shall be found.
+    pub(super) windowed: bool,
+}
+
+/// A piece of the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) pattern: usize,
+    /// The first item.
+    pub(super) item: usize,
+    /// The first row in it.
+    pub(super) row: usize,
+}
+
+/// How a batch is divided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pieces {
+    pub(super) parts: Vec<Part>,
+    pub(super) patterns: Vec<Pattern>,
+    pub(super) pieces: Vec<Piece>,
 }
 
 impl Pieces {
-    /// Groups the items of a batch and packs them.
-    pub(super) fn new<T: Value>(
-        batch: &Batch<T>,
-        options: &PackedOptions,
-        classes: &Classes<'_>,
-        value_bytes: usize,
-    ) -> Result<Self, GpuError> {
-        let nitems = batch.nitems();
+    pub(super) fn new(shape: &Shape, options: &PackedOptions, info: &DeviceInfo) -> Self {
         let entries = options.group_entries.unwrap_or_else(|| {
-            let groups = classes.info.multiprocessors as usize * GROUPS_PER_MULTIPROCESSOR;
-            (batch.total_nnz() / groups.max(1)).min(MAX_GROUP_ENTRIES)
+            let groups = info.multiprocessors as usize * GROUPS_PER_MULTIPROCESSOR;
+            (shape.before(shape.nitems())[2] / groups.max(1)).min(MAX_GROUP_ENTRIES)
         });
-        let has_room = classes.info.shared_bytes_per_block >= GROUP_SHARED_BYTES;
+        let has_room = info.shared_bytes_per_block >= GROUP_SHARED_BYTES;
         let entries = if options.nrhs == 1 && has_room { entries } else { 0 };
-        let mut pieces: Vec<Piece> = Vec::new();
-        let (mut nnz, mut nrows, mut ncols) = (0, 0, 0);
-        for item in 0..nitems {
-            let pattern = batch.pattern(item);
-            nnz += pattern.nnz();
-            nrows += pattern.nrows();
-            ncols += pattern.ncols();
-            match pieces.last_mut() {
-                Some(piece) if nnz <= entries && nrows.max(ncols) <= MAX_GROUP_ROWS => {
-                    piece.items.end = item + 1;
+        let mut pieces = Self::default();
+        let mut patterns_of = Vec::with_capacity(shape.sizes().len());
+        for (number, &size) in shape.sizes().iter().enumerate() {
+            let first = pieces.parts.len();
+            pieces.add_parts(shape, number, size);
+            patterns_of.push(first..pieces.parts.len());
+        }
+        if shape.uniform {
+            pieces.divide_uniform(shape, entries);
+        } else {
+            pieces.divide_ragged(shape, entries, &patterns_of);
+        }
+        pieces
+    }
+
+    /// The parts of a distinct matrix: one, or several of equal numbers of rows.
+    fn add_parts(&mut self, shape: &Shape, number: usize, size: CsrSize) {
+        let [rows, cols, nnz] = shape.before_pattern(number);
+        let CsrSize { nrows, ncols, .. } = size;
+        let rows_of_part = if nrows <= MAX_PIECE_ROWS && size.nnz <= MAX_PIECE_ENTRIES {
+            nrows.max(1)
+        } else {
+            let mean = size.nnz.div_ceil(nrows).max(1);
+            (PIECE_ENTRIES / mean).next_multiple_of(32).clamp(32, MAX_PIECE_ROWS)
+        };
+        for first in (0..nrows.max(1)).step_by(rows_of_part) {
+            self.parts.push(Part {
+                row_ptr: rows + number + first,
+                entries: nnz,
+                first_row: rows + first,
+                first_col: cols,
+                nrows: rows_of_part.min(nrows - first),
+                ncols,
+            });
+        }
+    }
+
+    fn pattern(parts: Range<usize>, repeated: usize, size: CsrSize) -> Pattern {
+        let windowed = parts.len() == 1 && repeated <= 1 && size.ncols > MAX_WHOLE_COLUMNS;
+        Pattern { parts, repeated, ncols: size.ncols, nnz: size.nnz, windowed }
+    }
+
+    fn divide_uniform(&mut self, shape: &Shape, entries: usize) {
+        let nitems = shape.nitems();
+        if nitems == 0 {
+            return;
+        }
+        let size = shape.size(0);
+        if self.parts.len() > 1 {
+            let parts = self.parts.len();
+            self.patterns = (0..parts).map(|p| Self::pattern(p..p + 1, 1, size)).collect();
+            for item in 0..nitems {
+                let piece =
+                    |(pattern, part): (usize, &Part)| Piece { pattern, item, row: part.first_row };
+                self.pieces.extend(self.parts.iter().enumerate().map(piece));
+            }
+            return;
+        }
+        let rows = size.nrows.max(size.ncols).max(1);
+        let count = (entries / size.nnz.max(1)).min(MAX_GROUP_ROWS / rows).clamp(1, nitems);
+        let group = |count: usize| {
+            let ncols = size.ncols * count;
+            Pattern { ncols, ..Self::pattern(0..1, count, size) }
+        };
+        self.patterns.push(group(count));
+        if nitems % count != 0 {
+            self.patterns.push(group(nitems % count));
+        }
+        for item in (0..nitems).step_by(count) {
+            let pattern = usize::from(item + count > nitems);
+            self.pieces.push(Piece { pattern, item, row: 0 });
+        }
+    }
+
+    fn divide_ragged(&mut self, shape: &Shape, entries: usize, parts_of: &[Range<usize>]) {
+        let mut group = CsrSize { nrows: 0, ncols: 0, nnz: 0 };
+        // Whether the last pattern may take another item.
+        let mut open = false;
+        for (item, parts) in parts_of.iter().enumerate() {
+            let size = shape.size(item);
+            let with = CsrSize {
+                nrows: group.nrows + size.nrows,
+                ncols: group.ncols + size.ncols,
+                nnz: group.nnz + size.nnz,
+            };
+            let fits = with.nnz <= entries && with.nrows.max(with.ncols) <= MAX_GROUP_ROWS;
+            match self.patterns.last_mut() {
+                Some(last) if open && fits && parts.len() == 1 => {
+                    last.parts.end = parts.end;
+                    last.ncols = with.ncols;
+                    last.nnz = with.nnz;
+                    group = with;
                 }
                 _ => {
-                    pieces.push(Piece { items: item..item + 1, pattern: pieces.len() });
-                    (nnz, nrows, ncols) = (pattern.nnz(), pattern.nrows(), pattern.ncols());
+                    for part in parts.clone() {
+                        let row = self.parts[part].first_row - shape.before(item)[0];
+                        self.pieces.push(Piece { pattern: self.patterns.len(), item, row });
+                        self.patterns.push(Self::pattern(part..part + 1, 0, size));
+                    }
+                    group = size;
+                    open = parts.len() == 1;
                 }
             }
         }
-        let uniform = matches!(batch, Batch::Uniform(_));
-        let mut distinct: Vec<Range<usize>> = pieces.iter().map(|p| p.items.clone()).collect();
-        if uniform {
-            // All pieces but the last have the same number of items.
-            distinct.dedup_by_key(|items| items.len());
-            let first = distinct.first().map_or(0, Range::len);
-            pieces.iter_mut().for_each(|p| p.pattern = usize::from(p.items.len() != first));
-        }
-        let packed = distinct.into_par_iter().map(|items| {
-            let patterns: Vec<_> = items.clone().map(|item| batch.pattern(item)).collect();
-            let packed = PackedPattern::new(&patterns, value_bytes);
-            packed.filter(|packed| classes.of(packed).is_some()).ok_or_else(|| {
-                GpuError::InvalidArgument {
-                    name: "batch",
-                    expected: "systems whose x and row sums fit the shared memory of a block"
-                        .to_owned(),
-                    found: format!(
-                        "item {} with {} rows and {} columns",
-                        items.start,
-                        patterns[0].nrows(),
-                        patterns[0].ncols()
-                    ),
-                }
-            })
-        });
-        Ok(Self {
-            patterns: packed.collect::<Result<_, _>>()?,
-            pieces,
-            nitems,
-            total_nnz: batch.total_nnz(),
-            uniform,
-            shared_values: matches!(batch, Batch::Uniform(batch) if batch.is_shared()),
-        })
-    }
-
-    /// Their number.
-    pub(super) fn len(&self) -> usize {
-        self.pieces.len()
-    }
-
-    /// How piece i is packed.
-    pub(super) fn pattern(&self, i: usize) -> &PackedPattern {
-        &self.patterns[self.pieces[i].pattern]
-    }
-
-    /// The columns and the index of all patterns, one after the other.
-    pub(super) fn indices(&self) -> (Vec<u16>, Vec<u16>) {
-        let patterns = &self.patterns;
-        let columns = patterns.par_iter().flat_map_iter(|p| p.columns.iter().copied()).collect();
-        let index = patterns.par_iter().flat_map_iter(|p| p.index.iter().copied()).collect();
-        (columns, index)
-    }
-
-    /// Where the parts of each piece lie.
-    pub(super) fn places<T: Value>(&self, batch: &Batch<T>, nrhs: usize) -> Vec<Places> {
-        let mut of_pattern = vec![Places::default(); self.patterns.len()];
-        for i in 1..self.patterns.len() {
-            let (before, pattern) = (of_pattern[i - 1], &self.patterns[i - 1]);
-            of_pattern[i].columns = before.columns + pattern.columns.len() as u64;
-            of_pattern[i].index = before.index + pattern.index.len() as u64;
-            if self.shared_values {
-                of_pattern[i].values = before.values + pattern.nslots() as u64;
-            }
-        }
-        let mut values = 0;
-        (self.pieces.iter())
-            .map(|piece| {
-                let mut places = of_pattern[piece.pattern];
-                places.x = (batch.col_offset(piece.items.start) * nrhs) as u64;
-                places.y = (batch.row_offset(piece.items.start) * nrhs) as u64;
-                if !self.shared_values {
-                    places.values = values;
-                    values += self.patterns[piece.pattern].nslots() as u64;
-                }
-                places
-            })
-            .collect()
-    }
-
-    /// The values of all pieces in packed order, padding 0; those that are shared once a pattern.
-    pub(super) fn packed_values<T: Value>(&self, batch: &Batch<T>) -> Vec<T> {
-        let sources: Vec<(Range<usize>, &PackedPattern)> = if self.shared_values {
-            self.patterns
-                .iter()
-                .map(|pattern| (0..pattern.nnz / self.item_nnz(), pattern))
-                .collect()
-        } else {
-            let source = |p: &Piece| (p.items.clone(), &self.patterns[p.pattern]);
-            self.pieces.iter().map(source).collect()
-        };
-        let total: usize = sources.iter().map(|(_, pattern)| pattern.nslots()).sum();
-        let mut packed = vec![T::ZERO; total];
-        let mut rest = packed.as_mut_slice();
-        let mut parts = Vec::with_capacity(sources.len());
-        for (items, pattern) in sources {
-            let (part, after) = rest.split_at_mut(pattern.nslots());
-            parts.push((items, pattern, part));
-            rest = after;
-        }
-        parts.into_par_iter().for_each_init(Vec::new, |copy, (items, pattern, part)| {
-            let mut values = Vec::new();
-            for item in items {
-                values.extend_from_slice(batch.values_in(item, copy));
-            }
-            for (slot, &source) in part.iter_mut().zip(&pattern.source) {
-                if source != PADDING {
-                    *slot = values[source as usize];
-                }
-            }
-        });
-        packed
-    }
-
-    /// Entries of an item of a uniform batch, at least 1.
-    fn item_nnz(&self) -> usize {
-        (self.total_nnz / self.nitems.max(1)).max(1)
-    }
-
-    /// Whether a batch is of the sizes that the pieces were made for.
-    pub(super) fn check<T: Value>(&self, batch: &Batch<T>) -> Result<(), GpuError> {
-        check_len("batch", self.nitems, batch.nitems())?;
-        check_len("values", self.total_nnz, batch.total_nnz())?;
-        let is_shared = matches!(batch, Batch::Uniform(batch) if batch.is_shared());
-        if (is_shared, matches!(batch, Batch::Uniform(_))) == (self.shared_values, self.uniform) {
-            return Ok(());
-        }
-        Err(GpuError::InvalidArgument {
-            name: "batch",
-            expected: "a batch that shares patterns and values as the one the plan was made for"
-                .to_owned(),
-            found: "one that shares otherwise".to_owned(),
-        })
     }
 }

@@ -1,17 +1,83 @@
-//! Which block multiplies what.
+//! Which block multiplies what, and how pieces lie in memory.
 
 use std::ops::Range;
 
-use super::layout::{PackedPattern, SLICE};
+use super::options::{Class, Mode};
 use crate::DeviceInfo;
 
 /// 64-bit words of a piece's description, as `PackedPiece` in `packed.cu` reads it.
-pub(super) const PIECE_WORDS: usize = 16;
+pub(super) const PIECE_WORDS: usize = 18;
 
-/// Most warps of a block that the description of a piece has room for.
-const MAX_WARPS: usize = 16;
+/// Parts of a piece that blocks of any number of warps are made of.
+pub(super) const SHARES: usize = 16;
 
-/// Where the parts of a piece lie in the arrays of a plan, in entries.
+/// Slots of a step, segments of a slice: the threads of a warp.
+pub(super) const WARP: usize = 32;
+
+/// Entries of an index are padded to a multiple of so many: 16 bytes.
+const INDEX_ALIGNMENT: usize = 8;
+
+/// The sums of segments have places other than their order.
+const SUMS_ARE_PLACED: u32 = 1;
+/// Rows have any number of segments, not one each.
+const ROWS_ARE_CUT: u32 = 2;
+
+/// What a packed pattern takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Measured {
+    pub(super) nrows: usize,
+    /// Those that are used, in which columns are counted.
+    pub(super) columns: Range<usize>,
+    pub(super) nsegments: usize,
+    /// Steps of [`WARP`] slots.
+    pub(super) nsteps: usize,
+    pub(super) flags: u32,
+    /// First step of each share.
+    begins: [u32; SHARES],
+}
+
+impl Measured {
+    /// As `pack_measure` writes it.
+    pub(super) fn new(words: &[u32], columns: Range<usize>) -> Self {
+        let mut begins = [0; SHARES];
+        begins.copy_from_slice(&words[4..4 + SHARES]);
+        Self {
+            nrows: words[3] as usize,
+            columns,
+            nsegments: words[0] as usize,
+            nsteps: words[1] as usize,
+            flags: words[2],
+            begins,
+        }
+    }
+
+    /// Whether 16 bits count the segments and the steps.
+    pub(super) fn is_countable(&self) -> bool {
+        self.nsegments.max(self.nsteps).max(self.nrows) < usize::from(u16::MAX)
+    }
+
+    pub(super) fn is_cut(&self) -> bool {
+        self.flags & ROWS_ARE_CUT != 0
+    }
+
+    /// Entries of the index, padding included.
+    pub(super) fn index_len(&self) -> usize {
+        let placed = if self.flags & SUMS_ARE_PLACED != 0 { self.nsegments } else { 0 };
+        let starts = if self.is_cut() { self.nrows + 1 } else { 0 };
+        (self.nsegments.div_ceil(WARP) + placed + starts).next_multiple_of(INDEX_ALIGNMENT)
+    }
+
+    /// Shared memory that a block needs: sums, x and a zero unless it is gathered, and the index,
+    /// each in multiples of 16 bytes.
+    fn shared_bytes(&self, mode: Mode, value_bytes: usize) -> usize {
+        let values = |n: usize| (n * value_bytes).next_multiple_of(16);
+        let x = if mode.gathered { 0 } else { values(self.columns.len() + 1) };
+        values(self.nsegments) + x + size_of::<u16>() * self.index_len()
+    }
+}
+
+/// Where the parts of a piece lie in the arrays of a plan: bytes before values and columns, entries
+/// before the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Places {
     pub(super) values: u64,
@@ -19,67 +85,47 @@ pub(super) struct Places {
     pub(super) index: u64,
     pub(super) x: u64,
     pub(super) y: u64,
+    pub(super) x_stride: u64,
+    pub(super) y_stride: u64,
 }
 
 impl Places {
     /// The description of a piece for blocks of so many warps.
-    pub(super) fn words(&self, pattern: &PackedPattern, warps: usize) -> [u64; PIECE_WORDS] {
-        let mut shorts = [0; 22];
-        shorts[0] = pattern.nrows as u32;
-        shorts[1] = pattern.ncols as u32;
-        shorts[2] = pattern.nsegments as u32;
-        shorts[3] = pattern.flags;
-        shorts[4] = pattern.index.len() as u32;
-        shorts[5..].copy_from_slice(&begins(pattern, warps));
+    pub(super) fn words(&self, measured: &Measured, warps: usize) -> [u64; PIECE_WORDS] {
+        let mut shorts = [measured.nsteps as u32; 22];
+        shorts[0] = measured.nrows as u32;
+        shorts[1] = measured.columns.len() as u32;
+        shorts[2] = measured.nsegments as u32;
+        shorts[3] = measured.flags;
+        shorts[4] = measured.index_len() as u32;
+        for (warp, begin) in shorts[5..5 + warps].iter_mut().enumerate() {
+            *begin = measured.begins[warp * SHARES / warps];
+        }
+        let Self { values, columns, index, x, y, x_stride, y_stride } = *self;
         let mut words = [0; PIECE_WORDS];
-        words[..5].copy_from_slice(&[self.values, self.columns, self.index, self.x, self.y]);
-        for (word, pair) in words[5..].iter_mut().zip(shorts.chunks(2)) {
+        words[..7].copy_from_slice(&[values, columns, index, x, y, x_stride, y_stride]);
+        for (word, pair) in words[7..].iter_mut().zip(shorts.chunks(2)) {
             *word = u64::from(pair[0]) | u64::from(pair[1]) << 32;
         }
         words
     }
 }
 
-/// The first slot of each warp: of the slice that starts nearest to its share. All further ones are
-/// the number of slots.
-fn begins(pattern: &PackedPattern, warps: usize) -> [u32; MAX_WARPS + 1] {
-    let mut begins = [pattern.nslots() as u32; MAX_WARPS + 1];
-    begins[0] = 0;
-    let ends = pattern.ends();
-    for (warp, begin) in begins.iter_mut().enumerate().take(warps).skip(1) {
-        let share = pattern.nslots() * warp / warps;
-        let below = ends.partition_point(|&end| usize::from(end) * SLICE < share);
-        let start = |slice: usize| match slice {
-            0 => 0,
-            _ => ends.get(slice - 1).map_or(pattern.nslots(), |&end| usize::from(end) * SLICE),
-        };
-        let (before, after) = (start(below), start(below + 1));
-        *begin = if share - before.min(share) < after - share { before } else { after } as u32;
-    }
-    begins
-}
-
-/// One launch: pieces that need about the same shared memory.
+/// One launch: pieces that are read alike and need about the same shared memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Launch {
     /// Its blocks, among those of all launches.
     pub(super) blocks: Range<usize>,
+    pub(super) mode: Mode,
     pub(super) warps: usize,
     /// Shared memory of a block for pieces.
     pub(super) room_bytes: usize,
 }
 
-/// Shared memory that a block needs for a piece: its sums, x and a zero, and its index, each in
-/// multiples of 16 bytes.
-fn piece_bytes(pattern: &PackedPattern, value_bytes: usize) -> usize {
-    let values = |n: usize| (n * value_bytes).next_multiple_of(16);
-    values(pattern.nsegments) + values(pattern.ncols + 1) + size_of_val(pattern.index.as_slice())
-}
-
 /// The order of the pieces and the work of every block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
-    /// The pieces in the order of their descriptions, and the warps that each is for.
+    /// The pieces in the order of their descriptions.
     pub(super) order: Vec<u32>,
     /// The first piece of each block in that order, and the number of pieces.
     pub(super) chunks: Vec<u32>,
@@ -93,16 +139,9 @@ pub(super) struct Classes<'a> {
     pub(super) classes: &'a [Class],
     pub(super) value_bytes: usize,
     /// Shared memory of a block of so many warps beside that of its pieces.
-    pub(super) staging_bytes: &'a (dyn Fn(usize) -> usize + Sync),
+    pub(super) staging_bytes: &'a dyn Fn(usize, Mode) -> usize,
     /// Whether two pieces find room at once, where that costs no resident block.
     pub(super) copies_ahead: bool,
-}
-
-/// Blocks of so many warps, of which so many shall find room on a multiprocessor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Class {
-    pub(super) warps: usize,
-    pub(super) resident: usize,
 }
 
 /// Shared memory that the system takes of each block, in bytes.
@@ -114,74 +153,99 @@ const STATIC_BYTES: usize = 1536;
 /// Blocks that a multiprocessor can have at once, whatever they need.
 const MAX_RESIDENT: usize = 32;
 
+/// x is gathered when so many times more columns than slots would be copied.
+const COPIED_PER_SLOT: usize = 2;
+
 impl Classes<'_> {
-    /// The class of a piece: the first whose blocks have room for it.
-    pub(super) fn of(&self, pattern: &PackedPattern) -> Option<usize> {
-        let bytes = piece_bytes(pattern, self.value_bytes);
-        self.classes.iter().position(|class| {
-            self.resident(class.warps, bytes).is_some_and(|blocks| blocks >= class.resident)
-        })
+    /// The class of a pattern and how it is read: x copied into shared memory where the first class
+    /// that has room for it does not have far fewer blocks than without x, and where its columns are
+    /// not many for the entries. `None` when there is no room.
+    pub(super) fn of(&self, measured: &Measured, joint: bool) -> Option<(Mode, usize)> {
+        let ncols = measured.columns.len();
+        let gathered = Mode { joint, gathered: true, wide: ncols >= usize::from(u16::MAX) };
+        let copied = Mode { joint, gathered: false, wide: false };
+        let class = |mode: Mode| {
+            let bytes = measured.shared_bytes(mode, self.value_bytes);
+            self.classes.iter().position(|class| {
+                let blocks = self.resident(class.warps, mode, bytes);
+                blocks.is_some_and(|blocks| blocks >= class.resident)
+            })
+        };
+        if !measured.is_countable() {
+            return None;
+        }
+        let few = ncols <= COPIED_PER_SLOT * measured.nsteps * WARP;
+        let fits = !gathered.wide && few;
+        (fits.then(|| class(copied)).flatten().map(|class| (copied, class)))
+            .or_else(|| class(gathered).map(|class| (gathered, class)))
+            .or_else(|| (!gathered.wide).then(|| class(copied)).flatten().map(|c| (copied, c)))
     }
 
     /// How many blocks of so many warps and bytes for pieces a multiprocessor holds at once.
-    fn resident(&self, warps: usize, room_bytes: usize) -> Option<usize> {
-        let bytes = (self.staging_bytes)(warps) + room_bytes + STATIC_BYTES;
+    fn resident(&self, warps: usize, mode: Mode, room_bytes: usize) -> Option<usize> {
+        let bytes = (self.staging_bytes)(warps, mode) + room_bytes + STATIC_BYTES;
         if bytes > self.info.shared_bytes_per_block as usize {
             return None;
         }
         let by_memory =
             self.info.shared_bytes_per_multiprocessor as usize / (bytes + RESERVED_BYTES);
-        let by_threads = self.info.max_threads_per_multiprocessor as usize / (warps * SLICE);
+        let by_threads = self.info.max_threads_per_multiprocessor as usize / (warps * WARP);
         Some(by_memory.min(by_threads).clamp(1, MAX_RESIDENT))
     }
 
     /// The room of a launch whose largest piece needs `most`: twice as much where the class still
     /// has its blocks, else what leaves as many blocks as `most` does.
-    fn room_bytes(&self, class: &Class, most: usize) -> usize {
+    fn room_bytes(&self, class: &Class, mode: Mode, most: usize) -> usize {
         if !self.copies_ahead {
             return most;
         }
-        let resident = self.resident(class.warps, most).unwrap_or(1);
+        let resident = self.resident(class.warps, mode, most).unwrap_or(1);
         let wanted = resident.min(class.resident + 1);
         let of_multiprocessor = self.info.shared_bytes_per_multiprocessor as usize / wanted;
         let of_block = (of_multiprocessor - RESERVED_BYTES)
             .min(self.info.shared_bytes_per_block as usize)
-            .saturating_sub(STATIC_BYTES + (self.staging_bytes)(class.warps));
+            .saturating_sub(STATIC_BYTES + (self.staging_bytes)(class.warps, mode));
         (2 * most).min(of_block).max(most) / 16 * 16
     }
 
     /// Shares pieces out, `share` being the part of the work left that a block takes at once: one in
-    /// `share` of what each resident block would get. `pattern(i)` is that of piece i, of which
-    /// [`of`](Self::of) knows the class; pieces without rows get no work.
+    /// `share` of what each resident block would get. `piece(i)` is what piece i takes, and what
+    /// [`of`](Self::of) says of it; pieces without rows get no work.
     pub(super) fn work<'p>(
         &self,
         npieces: usize,
-        pattern: impl Fn(usize) -> &'p PackedPattern,
+        piece: impl Fn(usize) -> (&'p Measured, Mode, usize),
         share: usize,
     ) -> Work {
-        let class = |i: u32| self.of(pattern(i as usize)).expect("a block has room for the piece");
-        let slots = |i: u32| pattern(i as usize).nslots();
+        let measured = |i: u32| piece(i as usize).0;
+        let kind = |i: u32| {
+            let (_, mode, class) = piece(i as usize);
+            (mode, class)
+        };
         let mut work = Work {
-            order: (0..npieces as u32).filter(|&i| pattern(i as usize).nrows > 0).collect(),
+            order: (0..npieces as u32).filter(|&i| measured(i).nrows > 0).collect(),
             ..Work::default()
         };
         // Large pieces first, so that small ones fill the end.
-        work.order
-            .sort_by_cached_key(|&i| (std::cmp::Reverse(class(i)), std::cmp::Reverse(slots(i)), i));
+        work.order.sort_by_cached_key(|&i| {
+            let (mode, class) = kind(i);
+            (mode.number(), std::cmp::Reverse((class, measured(i).nsteps)), i)
+        });
         let mut at = 0;
         while at < work.order.len() {
-            let this = class(work.order[at]);
+            let (mode, class) = kind(work.order[at]);
             let pieces = &work.order[at..];
-            let count = pieces.iter().take_while(|&&i| class(i) == this).count();
+            let count = pieces.iter().take_while(|&&i| kind(i) == (mode, class)).count();
             let pieces = &pieces[..count];
-            let bytes = |&i: &u32| piece_bytes(pattern(i as usize), self.value_bytes);
-            let class = &self.classes[this];
-            let room_bytes = self.room_bytes(class, pieces.iter().map(bytes).max().unwrap_or(0));
+            let bytes = |&i: &u32| measured(i).shared_bytes(mode, self.value_bytes);
+            let class = &self.classes[class];
+            let most = pieces.iter().map(bytes).max().unwrap_or(0);
+            let room_bytes = self.room_bytes(class, mode, most);
             let warps = class.warps;
-            let resident = self.resident(warps, room_bytes).unwrap_or(1);
+            let resident = self.resident(warps, mode, room_bytes).unwrap_or(1);
             let blocks = (self.info.multiprocessors as usize * resident).max(1);
             let first_block = work.chunks.len();
-            let mut left: usize = pieces.iter().map(|&i| slots(i)).sum();
+            let mut left: usize = pieces.iter().map(|&i| measured(i).nsteps).sum();
             let (mut taken, mut wanted) = (0, 0);
             for (k, &i) in pieces.iter().enumerate() {
                 if k == 0 || taken >= wanted {
@@ -189,13 +253,10 @@ impl Classes<'_> {
                     (taken, wanted) = (0, left / (blocks * share));
                     work.chunks.push((at + k) as u32);
                 }
-                taken += slots(i);
+                taken += measured(i).nsteps;
             }
-            work.launches.push(Launch {
-                blocks: first_block..work.chunks.len(),
-                warps,
-                room_bytes,
-            });
+            let blocks = first_block..work.chunks.len();
+            work.launches.push(Launch { blocks, mode, warps, room_bytes });
             at += count;
         }
         work.chunks.push(at as u32);

@@ -1,0 +1,125 @@
+//! A batch in CSR, from the host or in the memory of an executor.
+
+use sparsebatch_formats::{Batch, BatchValues, Layout};
+
+use crate::flexible::BatchSizes;
+use crate::value::Value;
+use crate::{CsrArrays, CsrSize, Executor, GpuError};
+
+/// The sizes of a batch, and where its items begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    nitems: usize,
+    /// One for each item, or one for all.
+    sizes: Vec<CsrSize>,
+    /// Rows, columns and entries before each size, and their sums.
+    offsets: Vec<[usize; 3]>,
+    pub(super) uniform: bool,
+    pub(super) shared_values: bool,
+}
+
+impl Shape {
+    pub(super) fn new(sizes: BatchSizes<'_>) -> Self {
+        let (nitems, sizes, uniform, shared_values) = match sizes {
+            BatchSizes::Uniform { item, nitems, shared_values } => {
+                (nitems, if nitems == 0 { vec![] } else { vec![item] }, true, shared_values)
+            }
+            BatchSizes::Ragged(sizes) => (sizes.len(), sizes.to_vec(), false, false),
+        };
+        let mut offsets = vec![[0; 3]];
+        for size in &sizes {
+            let [rows, cols, nnz] = offsets[offsets.len() - 1];
+            offsets.push([rows + size.nrows, cols + size.ncols, nnz + size.nnz]);
+        }
+        Self { nitems, sizes, offsets, uniform, shared_values }
+    }
+
+    pub(super) fn of<T: Value>(batch: &Batch<T>) -> Self {
+        let size = |item| {
+            let pattern = batch.pattern(item);
+            CsrSize { nrows: pattern.nrows(), ncols: pattern.ncols(), nnz: pattern.nnz() }
+        };
+        match batch {
+            Batch::Uniform(uniform) => {
+                let (nitems, shared_values) = (uniform.nitems(), uniform.is_shared());
+                let none = CsrSize { nrows: 0, ncols: 0, nnz: 0 };
+                let item = if nitems == 0 { none } else { size(0) };
+                Self::new(BatchSizes::Uniform { item, nitems, shared_values })
+            }
+            Batch::Ragged(ragged) => {
+                let sizes: Vec<CsrSize> = (0..ragged.nitems()).map(size).collect();
+                Self::new(BatchSizes::Ragged(&sizes))
+            }
+        }
+    }
+
+    pub(super) fn nitems(&self) -> usize {
+        self.nitems
+    }
+
+    pub(super) fn size(&self, item: usize) -> CsrSize {
+        self.sizes[if self.uniform { 0 } else { item }]
+    }
+
+    /// The distinct patterns.
+    pub(super) fn sizes(&self) -> &[CsrSize] {
+        &self.sizes
+    }
+
+    /// Rows, columns and entries before an item, or of all.
+    pub(super) fn before(&self, item: usize) -> [usize; 3] {
+        if self.uniform {
+            self.offsets[self.sizes.len()].map(|n| n * item)
+        } else {
+            self.offsets[item]
+        }
+    }
+
+    /// Rows, columns and entries before a distinct pattern.
+    pub(super) fn before_pattern(&self, pattern: usize) -> [usize; 3] {
+        self.offsets[pattern]
+    }
+
+    /// Values that are stored.
+    pub(super) fn nvalues(&self) -> usize {
+        let sets = if self.shared_values { self.nitems.min(1) } else { self.nitems };
+        self.before(sets)[2]
+    }
+}
+
+/// The arrays of a batch, uploaded as they are.
+pub(super) fn upload<E: Executor, T: Value>(
+    executor: &E,
+    batch: &Batch<T>,
+) -> Result<CsrArrays<E, T>, GpuError> {
+    let (row_ptr, col_idx): (&[i32], &[i32]) = match batch {
+        Batch::Uniform(uniform) if uniform.nitems() == 0 => (&[], &[]),
+        Batch::Uniform(uniform) => (uniform.pattern().row_ptr(), uniform.pattern().col_idx()),
+        Batch::Ragged(ragged) => (ragged.row_ptr(), ragged.col_idx()),
+    };
+    Ok(CsrArrays {
+        row_ptr: executor.upload(row_ptr)?,
+        col_idx: executor.upload(col_idx)?,
+        values: upload_values(executor, batch)?,
+    })
+}
+
+/// The values of a batch, item after item; one set where they are shared.
+pub(super) fn upload_values<E: Executor, T: Value>(
+    executor: &E,
+    batch: &Batch<T>,
+) -> Result<E::Buffer<T>, GpuError> {
+    let flat = |values: &BatchValues<T>| match values {
+        BatchValues::ItemMajor(values)
+        | BatchValues::Interleaved(values)
+        | BatchValues::Shared(values) => executor.upload(values),
+    };
+    match batch {
+        Batch::Uniform(batch) if batch.nitems() == 0 => executor.upload(&[]),
+        Batch::Uniform(batch) if batch.layout() == Layout::Interleaved => {
+            flat(batch.to_item_major().values())
+        }
+        Batch::Uniform(batch) => flat(batch.values()),
+        Batch::Ragged(batch) => executor.upload(batch.values()),
+    }
+}
