@@ -3,9 +3,14 @@
 # included, is compiled with it, and its library is loaded before the test program, whose memory it
 # then watches. So a kernel that leaves a Vec of a test is caught.
 #
-#   scripts/emu-asan.sh                          AddressSanitizer, tests of kernel-emu
-#   scripts/emu-asan.sh -p other-crate [...]     the same with arguments of cargo test
+#   scripts/emu-asan.sh                          AddressSanitizer, all tests that run kernels
+#   scripts/emu-asan.sh -p some-crate [...]      the same with arguments of cargo test
 #   SANITIZER=thread scripts/emu-asan.sh         ThreadSanitizer: data races between CUDA threads
+#   EMU_TARGET_DIR=target scripts/emu-asan.sh    in the folder of other builds: what does not depend
+#                                                on kernel-emu is not built again, but kernel-emu is,
+#                                                now and when it is next used without
+#
+# Needs g++ and its libasan or libtsan, which come with it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,6 +20,8 @@ case $sanitizer in
     thread) library=libtsan.so ;;
     *) echo "SANITIZER is address or thread, not $sanitizer" >&2; exit 2 ;;
 esac
+# clang has other libraries.
+[[ -n ${CXX:-} ]] || ! command -v g++ >/dev/null || export CXX=g++
 library=$("${CXX:-c++}" -print-file-name="$library")
 [[ -e $library ]] || { echo "the C++ compiler has no $library" >&2; exit 2; }
 
@@ -26,8 +33,14 @@ export ASAN_OPTIONS="detect_leaks=0:${ASAN_OPTIONS:-}"
 export TSAN_OPTIONS="halt_on_error=1:suppressions=$PWD/scripts/emu-tsan.supp:${TSAN_OPTIONS:-}"
 [[ $sanitizer != thread ]] || export RUST_TEST_THREADS=1
 
-[[ $# -gt 0 ]] || set -- -p kernel-emu
+if [[ $# -eq 0 ]]; then
+    # The whole workspace, so that its crates are built with the features that they have there.
+    set -- --workspace --release
+    for test in faults kernels sanitizer vector single flexible packed interop trust; do
+        set -- "$@" --test "$test"
+    done
+fi
 # Documentation tests have no runner.
 [[ " $* " =~ \ --(lib|bin|bins|test|tests)[\ =] ]] || set -- --lib --bins --tests "$@"
-# A folder of its own, so that neither build undoes the other.
-exec cargo test --target-dir "target/emu-$sanitizer" "$@"
+# By default a folder of its own, so that neither build undoes the other.
+exec cargo test --target-dir "${EMU_TARGET_DIR:-target/emu-$sanitizer}" "$@"

@@ -190,12 +190,13 @@ impl<E: Executor + Clone, T: Value> FlexiblePlan<E, T> {
         // right-hand sides; then the arrays that the kernel's storage has, with_batch having
         // checked that it is the batch's, indices of the width that the key names, start rows for
         // CSR-I alone; then alpha, x, beta, y in the value type that the key names. (2) Descriptors
-        // were made from validated matrices, or arrays that a kernel has checked and nobody changes: offsets and counts end at the arrays' lengths, indices
-        // are below rows and columns of their system; x and y have the lengths checked above; the
-        // launch has the threads that the start rows were made for, a multiple of 32, and shared
-        // memory for the largest operand that is flagged. (3) All buffers are of the executor's
-        // types; the plan keeps its own alive, the executor orders the work before their release.
-        // (4) y is borrowed exclusively: no other argument is it.
+        // were made from validated matrices, or arrays that a kernel has checked and nobody
+        // changes: offsets and counts end at the arrays' lengths, indices are below rows and
+        // columns of their system; x and y have the lengths checked above; the launch has the
+        // threads that the start rows were made for, a multiple of 32, and shared memory for the
+        // largest operand that is flagged. (3) All buffers are of the executor's types; the plan
+        // keeps its own alive, the executor orders the work before their release. (4) y is borrowed
+        // exclusively: no other argument is it.
         unsafe { self.executor.launch(&self.key, self.config, &mut args) }
     }
 
