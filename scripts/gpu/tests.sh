@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
-# Tests of the device layer and the batched products on a machine with a GPU and no cargo.
+# Tests of the device layer and the products, plain and under the sanitizers, on a machine with a
+# GPU and no cargo.
 #
-# usage: scripts/gpu/batched.sh BINARIES MATRICES RESULTS
-#   BINARIES   folder with the test and bench programs of sparsebatch-spmv-gpu (device,
-#              context_lost, packed, single, flexible, batched), built with --release elsewhere
-#   MATRICES   folder with the small matrices
-#   RESULTS    folder for logs and JSON lines
-# BENCH_COMMIT names the commit in the rows. CUDA's libraries must be on LD_LIBRARY_PATH.
+# usage: scripts/gpu/tests.sh BINARIES RESULTS
+#   BINARIES   folder with the test programs of sparsebatch-spmv-gpu (device, context_lost, packed,
+#              single, flexible), built with --release elsewhere
+#   RESULTS    folder for logs
+# CUDA's libraries must be on LD_LIBRARY_PATH.
 set -u
-binaries=$1 matrices=$2 results=$3
+binaries=$1 results=$2
 mkdir -p "$results"
 export SPARSEBATCH_REQUIRE_GPU=1
-export BENCH_DATE=$(date -u +%FT%TZ)
 nvidia-smi >"$results/nvidia-smi.txt" 2>&1
 for test in device context_lost packed single flexible; do
     "$binaries/$test" >"$results/test-$test.txt" 2>&1
@@ -30,9 +29,3 @@ if command -v compute-sanitizer >/dev/null; then
     done | tee "$results/sanitizers.txt"
     rm -f "$results"/*check-*.txt
 fi
-if command -v ncu >/dev/null; then
-    timeout 120 ncu --clock-control none --set full -k regex:packed_spmv --launch-skip 2 -c 1 \
-        "$binaries/batched" "$matrices" --case hetero_all --no-peer >"$results/ncu-hetero_all.txt" 2>&1
-fi
-timeout 300 "$binaries/batched" "$matrices" --json "$results/batched.jsonl" 2>&1 |
-    tee "$results/batched.txt"

@@ -1,0 +1,173 @@
+//! Host arrays in the formats of cuSPARSE, with 32-bit indices.
+
+use sparsebatch_formats::{CsrPatternRef, RaggedCsr};
+use sparsebatch_spmv_gpu::GpuError;
+
+/// Rows of a slice.
+pub(crate) const SLICE: usize = 32;
+
+/// Slots per entry above which slices are no comparison.
+const MAX_FILL: usize = 8;
+
+/// A matrix in CSR.
+pub(crate) struct HostCsr<'a> {
+    pub(super) row_ptr: Vec<i32>,
+    pub(super) cols: Vec<i32>,
+    pub(super) values: &'a [f64],
+    pub(super) ncols: usize,
+}
+
+/// A matrix in slices of [`SLICE`] rows, each stored column by column; padding has column -1.
+pub(super) struct HostSell {
+    pub(super) slice_ptr: Vec<i32>,
+    pub(super) cols: Vec<i32>,
+    pub(super) values: Vec<f64>,
+}
+
+fn too_large(what: &'static str, found: usize) -> GpuError {
+    GpuError::InvalidArgument {
+        name: what,
+        expected: format!("at most {}, what 32-bit indices count", i32::MAX),
+        found: found.to_string(),
+    }
+}
+
+impl<'a> HostCsr<'a> {
+    pub(super) fn single(pattern: CsrPatternRef<'_>, values: &'a [f64]) -> Self {
+        Self {
+            row_ptr: pattern.row_ptr().to_vec(),
+            cols: pattern.col_idx().to_vec(),
+            values,
+            ncols: pattern.ncols(),
+        }
+    }
+
+    pub(super) fn block_diagonal(batch: &'a RaggedCsr<f64>) -> Result<Self, GpuError> {
+        let nitems = batch.nitems();
+        let (nrows, ncols) = (batch.row_offsets()[nitems], batch.col_offsets()[nitems]);
+        for (what, found) in [("rows", nrows), ("columns", ncols), ("entries", batch.total_nnz())] {
+            if found > i32::MAX as usize {
+                return Err(too_large(what, found));
+            }
+        }
+        let mut row_ptr = Vec::with_capacity(nrows + 1);
+        let mut cols = Vec::with_capacity(batch.total_nnz());
+        row_ptr.push(0);
+        for item in 0..nitems {
+            let view = batch.item(item);
+            let pattern = view.pattern();
+            let (first_entry, first_col) = (cols.len() as i32, batch.col_offsets()[item] as i32);
+            row_ptr.extend(pattern.row_ptr()[1..].iter().map(|&end| first_entry + end));
+            cols.extend(pattern.col_idx().iter().map(|&col| first_col + col));
+        }
+        Ok(Self { row_ptr, cols, values: batch.values(), ncols })
+    }
+
+    pub(super) fn nrows(&self) -> usize {
+        self.row_ptr.len() - 1
+    }
+
+    pub(super) fn nnz(&self) -> usize {
+        self.values.len()
+    }
+
+    fn row(&self, row: usize) -> std::ops::Range<usize> {
+        self.row_ptr[row] as usize..self.row_ptr[row + 1] as usize
+    }
+
+    /// The row of each entry.
+    pub(super) fn row_idx(&self) -> Vec<i32> {
+        let mut rows = Vec::with_capacity(self.nnz());
+        for row in 0..self.nrows() {
+            rows.extend(self.row(row).map(|_| row as i32));
+        }
+        rows
+    }
+
+    /// The matrix in slices, the last one filled up with empty rows.
+    ///
+    /// # Errors
+    /// [`GpuError::InvalidArgument`] for too much padding, before anything is allocated.
+    pub(super) fn sell(&self) -> Result<HostSell, GpuError> {
+        let nslices = self.nrows().div_ceil(SLICE);
+        let rows_of = |slice: usize| slice * SLICE..((slice + 1) * SLICE).min(self.nrows());
+        let width = |slice| rows_of(slice).map(|row| self.row(row).len()).max().unwrap_or(0);
+        let slots: usize = (0..nslices).map(|slice| width(slice) * SLICE).sum();
+        if slots > i32::MAX as usize {
+            return Err(too_large("slots of slices", slots));
+        }
+        if slots > MAX_FILL * self.nnz() + SLICE {
+            return Err(GpuError::InvalidArgument {
+                name: "slots of slices",
+                expected: format!("at most {MAX_FILL} for each of {} entries", self.nnz()),
+                found: slots.to_string(),
+            });
+        }
+        let mut slice_ptr = Vec::with_capacity(nslices + 1);
+        let (mut cols, mut values) = (vec![-1; slots], vec![0.0; slots]);
+        let mut first = 0;
+        slice_ptr.push(0);
+        for slice in 0..nslices {
+            for (lane, row) in rows_of(slice).enumerate() {
+                for (k, entry) in self.row(row).enumerate() {
+                    cols[first + k * SLICE + lane] = self.cols[entry];
+                    values[first + k * SLICE + lane] = self.values[entry];
+                }
+            }
+            first += width(slice) * SLICE;
+            slice_ptr.push(first as i32);
+        }
+        Ok(HostSell { slice_ptr, cols, values })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sparsebatch_formats::Csr;
+
+    /// [1 2; 0 3] and [4].
+    fn batch() -> RaggedCsr<f64> {
+        let a = Csr::try_new(2, 2, vec![0, 2, 3], vec![0, 1, 1], vec![1.0, 2.0, 3.0]).unwrap();
+        let b = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![4.0]).unwrap();
+        let mut batch = RaggedCsr::new();
+        batch.push(a.view());
+        batch.push(b.view());
+        batch
+    }
+
+    #[test]
+    fn blocks_follow_each_other_on_the_diagonal() {
+        let batch = batch();
+        let matrix = HostCsr::block_diagonal(&batch).unwrap();
+
+        assert_eq!(matrix.row_ptr, [0, 2, 3, 4]);
+        assert_eq!(matrix.cols, [0, 1, 1, 2]);
+        assert_eq!(matrix.row_idx(), [0, 0, 1, 2]);
+        assert_eq!((matrix.ncols, matrix.values), (3, [1.0, 2.0, 3.0, 4.0].as_slice()));
+    }
+
+    #[test]
+    fn one_long_row_is_no_matter_for_slices() {
+        let starts = std::iter::once(0).chain([32; 32]).collect();
+        let long = Csr::try_new(32, 32, starts, (0..32).collect(), vec![1.0; 32]).unwrap();
+        let view = long.view();
+
+        let refused = HostCsr::single(view.pattern(), view.values()).sell().map(|_| ());
+
+        let text = refused.unwrap_err().to_string();
+        assert!(text.ends_with("1024, expected at most 8 for each of 32 entries"), "{text}");
+    }
+
+    #[test]
+    fn slices_are_filled_up_with_column_minus_one() {
+        let eye =
+            Csr::try_new(33, 33, (0..34).collect(), (0..33).collect(), vec![1.0; 33]).unwrap();
+        let view = eye.view();
+        let sell = HostCsr::single(view.pattern(), view.values()).sell().unwrap();
+
+        assert_eq!(sell.slice_ptr, [0, 32, 64]);
+        assert_eq!(sell.cols[30..34], [30, 31, 32, -1]);
+        assert_eq!((sell.values[32], sell.values[33], sell.values.len()), (1.0, 0.0, 64));
+    }
+}
