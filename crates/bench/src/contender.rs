@@ -82,12 +82,12 @@ pub(crate) struct Contender<'a, P> {
 }
 
 impl<'a, P: Multiply> Contender<'a, P> {
-    /// Makes as many plans as there are vectors.
+    /// Makes as many plans as there are vectors, counted from 0.
     pub(crate) fn new(
         operands: &'a mut Operands,
-        mut plan: impl FnMut() -> Result<P, GpuError>,
+        plan: impl FnMut(usize) -> Result<P, GpuError>,
     ) -> Result<Self, GpuError> {
-        let plans = (0..operands.copies()).map(|_| plan()).collect::<Result<_, GpuError>>()?;
+        let plans = (0..operands.copies()).map(plan).collect::<Result<_, GpuError>>()?;
         Ok(Self { plans, operands })
     }
 

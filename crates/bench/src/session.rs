@@ -7,7 +7,7 @@ use sparsebatch_spmv_gpu::device::{availability, measure_bandwidth};
 use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
 
 use crate::contender::{Contender, Multiply, Operands, Timed};
-use crate::cusparse::Library;
+use crate::cusparse::{Format, HostCsr, Library, Matrix};
 use crate::recorder::{Gap, Recorder};
 use crate::row::{Machine, Row, Run, SCHEMA};
 use crate::summary::OURS;
@@ -169,6 +169,32 @@ impl<'a> Session<'a> {
             is_fault,
         })?;
         Ok(None)
+    }
+
+    /// Measures every format and algorithm of cuSPARSE on one matrix, if the library is here.
+    ///
+    /// # Errors
+    /// As [`Session::measure`].
+    pub(crate) fn measure_formats(
+        &mut self,
+        problem: &Problem<'_>,
+        prefix: &str,
+        matrix: &HostCsr<'_>,
+        operands: &mut Operands,
+    ) -> Result<(), BenchError> {
+        let Some(library) = self.library.clone() else { return Ok(()) };
+        let pace = self.pace(problem);
+        for format in Format::ALL {
+            let uploaded = library.upload(matrix, format, operands.copies());
+            for &algorithm in format.algorithms() {
+                let contender = uploaded.as_ref().map_err(GpuError::clone).and_then(|uploaded| {
+                    Contender::new(operands, |copy| library.matrix(&uploaded[copy], algorithm))
+                });
+                let label = Label::peer(format!("{prefix}{}", algorithm.name()));
+                self.measure(problem, &label, pace, contender, Matrix::bytes_moved)?;
+            }
+        }
+        Ok(())
     }
 
     fn row(

@@ -1,5 +1,9 @@
 //! Host arrays in the formats of cuSPARSE, with 32-bit indices.
 
+use std::iter::repeat_n;
+use std::ops::Range;
+
+use rayon::prelude::*;
 use sparsebatch_formats::{CsrPatternRef, RaggedCsr};
 use sparsebatch_spmv_gpu::GpuError;
 
@@ -50,16 +54,17 @@ impl<'a> HostCsr<'a> {
                 return Err(too_large(what, found));
             }
         }
-        let mut row_ptr = Vec::with_capacity(nrows + 1);
-        let mut cols = Vec::with_capacity(batch.total_nnz());
-        row_ptr.push(0);
-        for item in 0..nitems {
-            let view = batch.item(item);
-            let pattern = view.pattern();
-            let (first_entry, first_col) = (cols.len() as i32, batch.col_offsets()[item] as i32);
-            row_ptr.extend(pattern.row_ptr()[1..].iter().map(|&end| first_entry + end));
-            cols.extend(pattern.col_idx().iter().map(|&col| first_col + col));
-        }
+        let items = (0..nitems).into_par_iter();
+        let ends = items.clone().flat_map_iter(|item| {
+            let first = batch.nnz_offsets()[item] as i32;
+            batch.item(item).pattern().row_ptr()[1..].iter().map(move |&end| first + end)
+        });
+        let row_ptr = rayon::iter::once(0).chain(ends).collect();
+        let cols = items.flat_map_iter(|item| {
+            let first = batch.col_offsets()[item] as i32;
+            batch.item(item).pattern().col_idx().iter().map(move |&col| first + col)
+        });
+        let cols = cols.collect();
         Ok(Self { row_ptr, cols, values: batch.values(), ncols })
     }
 
@@ -71,17 +76,14 @@ impl<'a> HostCsr<'a> {
         self.values.len()
     }
 
-    fn row(&self, row: usize) -> std::ops::Range<usize> {
+    fn row(&self, row: usize) -> Range<usize> {
         self.row_ptr[row] as usize..self.row_ptr[row + 1] as usize
     }
 
     /// The row of each entry.
     pub(super) fn row_idx(&self) -> Vec<i32> {
-        let mut rows = Vec::with_capacity(self.nnz());
-        for row in 0..self.nrows() {
-            rows.extend(self.row(row).map(|_| row as i32));
-        }
-        rows
+        let rows = (0..self.nrows()).into_par_iter();
+        rows.flat_map_iter(|row| repeat_n(row as i32, self.row(row).len())).collect()
     }
 
     /// The matrix in slices, the last one filled up with empty rows.
@@ -90,9 +92,9 @@ impl<'a> HostCsr<'a> {
     /// [`GpuError::InvalidArgument`] for too much padding, before anything is allocated.
     pub(super) fn sell(&self) -> Result<HostSell, GpuError> {
         let nslices = self.nrows().div_ceil(SLICE);
-        let rows_of = |slice: usize| slice * SLICE..((slice + 1) * SLICE).min(self.nrows());
-        let width = |slice| rows_of(slice).map(|row| self.row(row).len()).max().unwrap_or(0);
-        let slots: usize = (0..nslices).map(|slice| width(slice) * SLICE).sum();
+        let width = |slice| self.rows_of(slice).map(|row| self.row(row).len()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..nslices).into_par_iter().map(width).collect();
+        let slots = SLICE * widths.iter().sum::<usize>();
         if slots > i32::MAX as usize {
             return Err(too_large("slots of slices", slots));
         }
@@ -104,20 +106,48 @@ impl<'a> HostCsr<'a> {
             });
         }
         let mut slice_ptr = Vec::with_capacity(nslices + 1);
-        let (mut cols, mut values) = (vec![-1; slots], vec![0.0; slots]);
-        let mut first = 0;
+        let mut end = 0;
         slice_ptr.push(0);
-        for slice in 0..nslices {
-            for (lane, row) in rows_of(slice).enumerate() {
-                for (k, entry) in self.row(row).enumerate() {
-                    cols[first + k * SLICE + lane] = self.cols[entry];
-                    values[first + k * SLICE + lane] = self.values[entry];
+        slice_ptr.extend(widths.iter().map(|width| {
+            end += (width * SLICE) as i32;
+            end
+        }));
+        let (mut cols, mut values) = (vec![0; slots], vec![0.0; slots]);
+        self.fill(0, &widths, &mut cols, &mut values);
+        Ok(HostSell { slice_ptr, cols, values })
+    }
+
+    fn rows_of(&self, slice: usize) -> Range<usize> {
+        slice * SLICE..((slice + 1) * SLICE).min(self.nrows())
+    }
+
+    /// Writes slices from `first` on, halves of them at the same time.
+    fn fill(&self, first: usize, widths: &[usize], cols: &mut [i32], values: &mut [f64]) {
+        if widths.len() > 256 {
+            let (left, right) = widths.split_at(widths.len() / 2);
+            let middle = SLICE * left.iter().sum::<usize>();
+            let (left_cols, right_cols) = cols.split_at_mut(middle);
+            let (left_values, right_values) = values.split_at_mut(middle);
+            rayon::join(
+                || self.fill(first, left, left_cols, left_values),
+                || self.fill(first + left.len(), right, right_cols, right_values),
+            );
+            return;
+        }
+        let mut slots = cols.iter_mut().zip(values);
+        for (slice, &width) in (first..).zip(widths) {
+            let rows = self.rows_of(slice);
+            for k in 0..width {
+                for row in rows.start..rows.start + SLICE {
+                    let entries = if row < rows.end { self.row(row) } else { 0..0 };
+                    let Some((col, value)) = slots.next() else { return };
+                    (*col, *value) = match entries.len() > k {
+                        true => (self.cols[entries.start + k], self.values[entries.start + k]),
+                        false => (-1, 0.0),
+                    };
                 }
             }
-            first += width(slice) * SLICE;
-            slice_ptr.push(first as i32);
         }
-        Ok(HostSell { slice_ptr, cols, values })
     }
 }
 

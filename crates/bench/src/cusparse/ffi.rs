@@ -95,6 +95,26 @@ impl Layout {
         [address(starts), address(cols), address(values)]
     }
 
+    /// The same arrays once more.
+    pub(super) fn share(&self) -> Result<Self, GpuError> {
+        fn whole<T: Pod>(buffer: &DeviceBuffer<T>) -> Result<DeviceBuffer<T>, GpuError> {
+            buffer.range(0..buffer.len())
+        }
+        Ok(match self {
+            Self::Csr { row_ptr, cols, values } => {
+                Self::Csr { row_ptr: whole(row_ptr)?, cols: whole(cols)?, values: whole(values)? }
+            }
+            Self::Coo { rows, cols, values } => {
+                Self::Coo { rows: whole(rows)?, cols: whole(cols)?, values: whole(values)? }
+            }
+            Self::Sell { slice_ptr, cols, values } => Self::Sell {
+                slice_ptr: whole(slice_ptr)?,
+                cols: whole(cols)?,
+                values: whole(values)?,
+            },
+        })
+    }
+
     /// Bytes of all arrays.
     pub(super) fn bytes(&self) -> u64 {
         let (Self::Csr { row_ptr: starts, cols, values }
@@ -287,7 +307,8 @@ impl Product {
                 address(&product.workspace),
             )
         };
-        if status != Status::CUSPARSE_STATUS_NOT_SUPPORTED {
+        // The analysis is there for some formats only; products do without it.
+        if algorithm != Alg::CUSPARSE_SPMV_SELL_ALG1 {
             checked("cusparseSpMV_preprocess", status)?;
         }
         Ok(product)

@@ -25,7 +25,18 @@ pub(crate) struct Library {
     handle: Rc<Handle>,
 }
 
-/// A format and an algorithm.
+/// How a matrix is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Compressed rows.
+    Csr,
+    /// Coordinates.
+    Coo,
+    /// Slices of [`SLICE`] rows.
+    Sell,
+}
+
+/// An algorithm of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Algorithm {
     /// CSR, the default algorithm.
@@ -36,14 +47,25 @@ pub(crate) enum Algorithm {
     Coo1,
     /// Coordinates, repeatable.
     Coo2,
-    /// Slices of [`SLICE`] rows.
+    /// Slices.
     Sell,
 }
 
-impl Algorithm {
+impl Format {
     /// All of them.
-    pub(crate) const ALL: [Self; 5] = [Self::Csr1, Self::Csr2, Self::Coo1, Self::Coo2, Self::Sell];
+    pub(crate) const ALL: [Self; 3] = [Self::Csr, Self::Coo, Self::Sell];
 
+    /// The algorithms that read it.
+    pub(crate) fn algorithms(self) -> &'static [Algorithm] {
+        match self {
+            Self::Csr => &[Algorithm::Csr1, Algorithm::Csr2],
+            Self::Coo => &[Algorithm::Coo1, Algorithm::Coo2],
+            Self::Sell => &[Algorithm::Sell],
+        }
+    }
+}
+
+impl Algorithm {
     /// The name in rows.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -74,45 +96,76 @@ impl Library {
         self.handle.version()
     }
 
-    /// Uploads a matrix for an algorithm and has it analysed.
+    /// Brings a matrix into a format, once, and uploads it, as often as there are `copies`.
     ///
     /// # Errors
-    /// What the library or the driver refuses; [`GpuError::InvalidArgument`] when slices would have
-    /// more padding than is worth a comparison.
-    pub(crate) fn matrix(
+    /// [`GpuError::OutOfMemory`]; [`GpuError::InvalidArgument`] when slices would have more padding
+    /// than is worth a comparison.
+    pub(crate) fn upload(
         &self,
         matrix: &HostCsr<'_>,
+        format: Format,
+        copies: usize,
+    ) -> Result<Vec<Uploaded>, GpuError> {
+        let device = &self.device;
+        let sizes = [matrix.nrows(), matrix.ncols, matrix.nnz()];
+        let all = |layout: &dyn Fn() -> Result<Layout, GpuError>| {
+            (0..copies).map(|_| Ok(Uploaded { layout: layout()?, sizes })).collect()
+        };
+        match format {
+            Format::Csr => all(&|| {
+                Ok(Layout::Csr {
+                    row_ptr: device.upload(&matrix.row_ptr)?,
+                    cols: device.upload(&matrix.cols)?,
+                    values: device.upload(matrix.values)?,
+                })
+            }),
+            Format::Coo => {
+                let rows = matrix.row_idx();
+                all(&|| {
+                    Ok(Layout::Coo {
+                        rows: device.upload(&rows)?,
+                        cols: device.upload(&matrix.cols)?,
+                        values: device.upload(matrix.values)?,
+                    })
+                })
+            }
+            Format::Sell => {
+                let sell = matrix.sell()?;
+                all(&|| {
+                    Ok(Layout::Sell {
+                        slice_ptr: device.upload(&sell.slice_ptr)?,
+                        cols: device.upload(&sell.cols)?,
+                        values: device.upload(&sell.values)?,
+                    })
+                })
+            }
+        }
+    }
+
+    /// A matrix with an algorithm of its format, analysed.
+    ///
+    /// # Errors
+    /// What the library or the driver refuses.
+    pub(crate) fn matrix(
+        &self,
+        uploaded: &Uploaded,
         algorithm: Algorithm,
     ) -> Result<Matrix, GpuError> {
-        let device = &self.device;
-        let (nrows, ncols, nnz) = (matrix.nrows(), matrix.ncols, matrix.nnz());
-        let layout = match algorithm {
-            Algorithm::Csr1 | Algorithm::Csr2 => Layout::Csr {
-                row_ptr: device.upload(&matrix.row_ptr)?,
-                cols: device.upload(&matrix.cols)?,
-                values: device.upload(matrix.values)?,
-            },
-            Algorithm::Coo1 | Algorithm::Coo2 => Layout::Coo {
-                rows: device.upload(&matrix.row_idx())?,
-                cols: device.upload(&matrix.cols)?,
-                values: device.upload(matrix.values)?,
-            },
-            Algorithm::Sell => {
-                let sell = matrix.sell()?;
-                Layout::Sell {
-                    slice_ptr: device.upload(&sell.slice_ptr)?,
-                    cols: device.upload(&sell.cols)?,
-                    values: device.upload(&sell.values)?,
-                }
-            }
-        };
+        let Uploaded { layout, sizes } = uploaded;
+        let [nrows, ncols, _] = *sizes;
         let bytes = layout.bytes() + 8 * (ncols + 2 * nrows) as u64;
-        let scratch = Scratch::new(device, nrows, ncols)?;
-        let handle = Rc::clone(&self.handle);
-        let sizes = [nrows, ncols, nnz];
-        let product = Product::new(device, handle, layout, sizes, algorithm, &scratch)?;
+        let scratch = Scratch::new(&self.device, nrows, ncols)?;
+        let (handle, layout) = (Rc::clone(&self.handle), layout.share()?);
+        let product = Product::new(&self.device, handle, layout, *sizes, algorithm, &scratch)?;
         Ok(Matrix { product, bytes })
     }
+}
+
+/// A matrix on the device, in a format.
+pub(crate) struct Uploaded {
+    layout: Layout,
+    sizes: [usize; 3],
 }
 
 /// A matrix on the device, ready to be multiplied.

@@ -18,7 +18,7 @@ pub use super::cases::Experiment;
 use super::cases::{Case, cases, default_items};
 use super::{check_names, read_all, wanted};
 use crate::contender::{Contender, Operands};
-use crate::cusparse::{Algorithm, Loop, block_diagonal};
+use crate::cusparse::{Loop, block_diagonal};
 use crate::session::{Label, Problem, Session};
 use crate::timing::Pace;
 use crate::{BenchError, Outcome};
@@ -218,7 +218,7 @@ fn ours(
     for (name, options) in packed {
         let automatic = options == PackedOptions::default();
         let contender =
-            Contender::new(operands, || PackedPlan::new(device.clone(), batch, options));
+            Contender::new(operands, |_| PackedPlan::new(device.clone(), batch, options));
         let bytes = |plan: &PackedPlan<_, _>| plan.explain().product_bytes;
         session.measure(problem, &Label::ours(name, automatic), pace, contender, bytes)?;
     }
@@ -233,7 +233,7 @@ fn ours(
         if left.first().is_some_and(|batch| batch.storage() != storage) {
             left.clear();
         }
-        let contender = Contender::new(operands, || match left.pop() {
+        let contender = Contender::new(operands, |_| match left.pop() {
             Some(batch) => FlexiblePlan::with_batch(&device, batch, options.clone()),
             None => FlexiblePlan::new(&device, batch, options.clone()),
         });
@@ -255,20 +255,13 @@ fn blocks(
     batch: &RaggedCsr<f64>,
     operands: &mut Operands,
 ) -> Result<(), BenchError> {
-    let Some(library) = session.library.clone() else { return Ok(()) };
-    let pace = session.pace(problem);
-    let matrix = match block_diagonal(batch) {
-        Ok(matrix) => matrix,
-        Err(error) => {
-            return session.note(&format!("{:<22} no block-diagonal: {error}", problem.case));
-        }
-    };
-    for algorithm in Algorithm::ALL {
-        let contender = Contender::new(operands, || library.matrix(&matrix, algorithm));
-        let label = Label::peer(format!("block-diagonal {}", algorithm.name()));
-        session.measure(problem, &label, pace, contender, |matrix| matrix.bytes_moved())?;
+    if session.library.is_none() {
+        return Ok(());
     }
-    Ok(())
+    match block_diagonal(batch) {
+        Ok(matrix) => session.measure_formats(problem, "block-diagonal ", &matrix, operands),
+        Err(error) => session.note(&format!("{:<22} no block-diagonal: {error}", problem.case)),
+    }
 }
 
 /// cuSPARSE, one call for each system, issued one by one and recorded. What calls cost hides the

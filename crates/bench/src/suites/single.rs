@@ -15,7 +15,7 @@ pub use super::Size;
 use super::matrices::{Source, generated};
 use super::{check_names, files, wanted};
 use crate::contender::Contender;
-use crate::cusparse::{self, Algorithm};
+use crate::cusparse;
 use crate::session::{Label, Problem, Session};
 use crate::{BenchError, Outcome};
 
@@ -148,17 +148,11 @@ fn measure(
     let device = session.device.clone();
     for &configuration in kernels {
         let options = configuration.options();
-        let contender = Contender::new(&mut operands, || SinglePlan::new(&device, view, &options));
+        let contender = Contender::new(&mut operands, |_| SinglePlan::new(&device, view, &options));
         let label = Label::ours(configuration.to_string(), configuration.is_automatic());
         let bytes = |plan: &SinglePlan<_, _>| plan.explain().bytes_moved(false) as u64;
         session.measure(&problem, &label, pace, contender, bytes)?;
     }
-    let Some(library) = session.library.clone() else { return Ok(()) };
     let host = cusparse::single(view.pattern(), view.values());
-    for algorithm in Algorithm::ALL {
-        let contender = Contender::new(&mut operands, || library.matrix(&host, algorithm));
-        let label = Label::peer(algorithm.name());
-        session.measure(&problem, &label, pace, contender, |matrix| matrix.bytes_moved())?;
-    }
-    Ok(())
+    session.measure_formats(&problem, "", &host, &mut operands)
 }
