@@ -142,16 +142,27 @@ struct Report<'a> {
 /// as internal failures, after the rows were written.
 pub(crate) fn run(args: &BenchArgs, global: Global) -> Result<Exit, CliError> {
     match &args.suite {
+        Suite::FlexibleBatch(args) => {
+            measured(global, &args.common, |report| flexible_batch(&args.options()?, report))
+        }
+        Suite::Single(args) => {
+            measured(global, &args.common, |report| single(&args.options()?, report))
+        }
         Suite::Table { files } => {
             output::print(&table(files)?)?;
-            return Ok(Exit::Done);
+            Ok(Exit::Done)
         }
-        Suite::FlexibleBatch(FlexibleArgs { common, .. })
-        | Suite::Single(SingleArgs { common, .. }) => {
-            if let Some(output) = &common.output {
-                check_writable(output)?;
-            }
-        }
+    }
+}
+
+/// Runs a suite and prints what it found.
+fn measured(
+    global: Global,
+    common: &Common,
+    suite: impl FnOnce(&mut dyn Write) -> Result<Outcome, BenchError>,
+) -> Result<Exit, CliError> {
+    if let Some(output) = &common.output {
+        check_writable(output)?;
     }
     // With --json stdout is for the object.
     let mut report: Box<dyn Write> = match global {
@@ -159,7 +170,7 @@ pub(crate) fn run(args: &BenchArgs, global: Global) -> Result<Exit, CliError> {
         Global { json: true, .. } => Box::new(std::io::stderr()),
         _ => Box::new(std::io::stdout()),
     };
-    let outcome = args.suite.measure(&mut report)?;
+    let outcome = suite(&mut report)?;
     if global.json {
         let Outcome { run, rows, gaps } = &outcome;
         let version = env!("CARGO_PKG_VERSION");
@@ -175,42 +186,34 @@ pub(crate) fn run(args: &BenchArgs, global: Global) -> Result<Exit, CliError> {
     }
 }
 
-impl Suite {
-    fn measure(&self, report: &mut dyn Write) -> Result<Outcome, BenchError> {
-        match self {
-            Self::FlexibleBatch(FlexibleArgs {
-                common,
-                experiment,
-                kernels: names,
-                items,
-                matrices,
-            }) => {
-                let options = FlexibleBatch {
-                    cases: common.cases.clone(),
-                    kernels: kernels(names, Kernel::all)?,
-                    size: common.size.into(),
-                    experiment: *experiment,
-                    items: items.map(|items| items as usize),
-                    matrices: matrices.clone(),
-                    no_peer: common.no_peer,
-                    output: common.output.clone(),
-                };
-                flexible_batch(&options, report)
-            }
-            Self::Single(SingleArgs { common, kernels: names, matrices, no_generated }) => {
-                let options = Single {
-                    cases: common.cases.clone(),
-                    kernels: kernels(names, Configuration::all)?,
-                    size: common.size.into(),
-                    matrices: matrices.clone(),
-                    no_generated: *no_generated,
-                    no_peer: common.no_peer,
-                    output: common.output.clone(),
-                };
-                single(&options, report)
-            }
-            Self::Table { .. } => unreachable!("tables are not measured"),
-        }
+impl FlexibleArgs {
+    fn options(&self) -> Result<FlexibleBatch, BenchError> {
+        let Common { size, cases, no_peer, output } = &self.common;
+        Ok(FlexibleBatch {
+            cases: cases.clone(),
+            kernels: kernels(&self.kernels, Kernel::all)?,
+            size: (*size).into(),
+            experiment: self.experiment,
+            items: self.items.map(|items| items as usize),
+            matrices: self.matrices.clone(),
+            no_peer: *no_peer,
+            output: output.clone(),
+        })
+    }
+}
+
+impl SingleArgs {
+    fn options(&self) -> Result<Single, BenchError> {
+        let Common { size, cases, no_peer, output } = &self.common;
+        Ok(Single {
+            cases: cases.clone(),
+            kernels: kernels(&self.kernels, Configuration::all)?,
+            size: (*size).into(),
+            matrices: self.matrices.clone(),
+            no_generated: self.no_generated,
+            no_peer: *no_peer,
+            output: output.clone(),
+        })
     }
 }
 

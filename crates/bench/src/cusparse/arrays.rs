@@ -11,7 +11,7 @@ use sparsebatch_spmv_gpu::GpuError;
 pub(crate) const SLICE: usize = 32;
 
 /// Slots per entry above which slices are no comparison.
-const MAX_FILL: usize = 8;
+const MAX_FILL: usize = 4;
 
 /// A matrix in CSR.
 pub(crate) struct HostCsr<'a> {
@@ -186,7 +186,7 @@ mod tests {
         let refused = HostCsr::single(view.pattern(), view.values()).sell().map(|_| ());
 
         let text = refused.unwrap_err().to_string();
-        assert!(text.ends_with("1024, expected at most 8 for each of 32 entries"), "{text}");
+        assert!(text.ends_with("1024, expected at most 4 for each of 32 entries"), "{text}");
     }
 
     #[test]
