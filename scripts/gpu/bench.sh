@@ -5,7 +5,7 @@
 #   BINARY     the program sparsebatch, built with --release elsewhere
 #   MATRICES   folder with the folders small and large of matrices; large may be missing
 #   RESULTS    folder for reports and JSON lines
-#   PART       smoke, batch, kernels, single, full, fig3, fig4, fig5, fig6, fig7, profile
+#   PART       smoke, batch, kernels, single, single-small, full, fig3, fig4, fig5, fig6, fig7, profile
 #              [default: smoke batch single]
 # CUDA's libraries must be on LD_LIBRARY_PATH. A part that takes longer than PART_SECONDS (default
 # 570) is ended; its rows so far stay in RESULTS/PART.jsonl.part. BENCH_COMMIT overrides the commit
@@ -16,10 +16,8 @@ shift 3
 [[ $# -gt 0 ]] || set -- smoke batch single
 mkdir -p "$results"
 nvidia-smi >"$results/nvidia-smi.txt" 2>&1
-folders=()
-for folder in "$matrices/small" "$matrices/large"; do
-    [[ -d $folder ]] && folders+=(--matrices "$folder")
-done
+large=()
+[[ -d $matrices/large ]] && large=(--matrices "$matrices/large")
 small=(--matrices "$matrices/small")
 failed=0
 
@@ -44,7 +42,8 @@ for name in "$@"; do
             ;;
         batch) part batch flexible-batch "${small[@]}" ;;
         kernels) part kernels flexible-batch "${small[@]}" --kernel all --no-peer ;;
-        single) part single single "${folders[@]}" ;;
+        single) part single single "${large[@]}" ;;
+        single-small) part single-small single --no-generated "${small[@]}" ;;
         full)
             part full single --size full --case "laplace 7-point 200x200x200" \
                 --case "laplace 27-point 150x150x150" --case "laplace 7-point 300x300x300" \

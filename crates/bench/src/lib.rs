@@ -2,10 +2,10 @@
 //!
 //! | start from | for |
 //! | --- | --- |
-//! | [`flexible_batch`] | the suite `flexible-batch`: products of batches in which nothing is shared |
-//! | [`single`] | the suite `single`: products with one matrix |
+//! | [`flexible_batch()`] | the suite `flexible-batch`: products of batches in which nothing is shared |
+//! | [`single()`] | the suite `single`: products with one matrix |
 //! | [`Row`] | what a measurement holds |
-//! | [`table`] | Markdown tables of JSON lines |
+//! | [`table()`] | Markdown tables of JSON lines |
 //!
 //! Every answer is checked against the sequential sums of the host before it is timed. Peers are
 //! loaded at run time; where one is missing the report says so.

@@ -146,7 +146,11 @@ impl<'a> Session<'a> {
         });
         let (reason, is_fault) = match measured {
             Ok(Ok((timing, copies, bytes, contender))) => {
-                let row = self.row(problem, label, timing, copies, bytes);
+                if let Some(reason) = &timing.refused {
+                    let name = &label.configuration;
+                    self.note(&format!("{:<22} {name} is not recorded: {reason}", problem.case))?;
+                }
+                let row = self.row(problem, label, &timing, copies, bytes);
                 self.recorder.row(row)?;
                 return Ok(Some(contender.into_plans()));
             }
@@ -202,7 +206,7 @@ impl<'a> Session<'a> {
         &self,
         problem: &Problem<'_>,
         label: &Label,
-        timing: Timing,
+        timing: &Timing,
         copies: usize,
         bytes_moved: u64,
     ) -> Row {

@@ -25,7 +25,7 @@ pub fn read(path: &Path) -> Result<Vec<Row>, BenchError> {
 }
 
 /// The tables of some files: one for each suite and experiment, each case from its newest run on a
-/// machine.
+/// machine that has a peer.
 ///
 /// # Errors
 /// As [`read`].
@@ -53,9 +53,10 @@ fn same_case(a: &Row, b: &Row) -> bool {
 pub fn render(rows: &[Row]) -> String {
     let cases = compare(rows);
     let newest = |case: &&Comparison<'_>| {
-        let outdated = |other: &Comparison<'_>| {
-            same_case(other.first, case.first) && other.first.date > case.first.date
-        };
+        // A run beside peers tells more than one without.
+        let rank = |case: &Comparison<'_>| (case.peer.is_some(), case.first.date.clone());
+        let outdated =
+            |other: &Comparison<'_>| same_case(other.first, case.first) && rank(other) > rank(case);
         !cases.iter().any(outdated)
     };
     let newest: Vec<Comparison<'_>> = cases.iter().filter(newest).cloned().collect();

@@ -40,7 +40,7 @@ impl Pace {
 }
 
 /// Milliseconds of a product.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Timing {
     pub(crate) median_ms: f64,
     pub(crate) min_ms: f64,
@@ -48,6 +48,8 @@ pub(crate) struct Timing {
     pub(crate) rounds: usize,
     pub(crate) products: usize,
     pub(crate) recorded: bool,
+    /// Why products that should have been recorded were not.
+    pub(crate) refused: Option<String>,
 }
 
 /// Copies that are needed for the data of one product to be gone from the cache when its turn comes
@@ -101,13 +103,19 @@ fn warm_up(device: &Device, contender: &mut dyn Timed) -> Result<f64, GpuError> 
 pub(crate) fn time(contender: &mut dyn Timed, pace: Pace) -> Result<Timing, GpuError> {
     let device = contender.device();
     let estimate = warm_up(&device, contender)?;
-    let (rounds, products) = rounds(pace, estimate);
-    let graph = match pace {
-        Pace::Issued => None,
-        Pace::Recorded(_) => {
-            Some(device.capture(|_| (0..products).try_for_each(|copy| contender.product(copy)))?)
+    let (mut count, mut products) = rounds(pace, estimate);
+    let (mut graph, mut refused) = (None, None);
+    if pace != Pace::Issued {
+        let record = |_: &Device| (0..products).try_for_each(|copy| contender.product(copy));
+        match device.capture(record) {
+            Ok(recorded) => graph = Some(recorded),
+            Err(error @ GpuError::ContextLost { .. }) => return Err(error),
+            Err(error) => {
+                refused = Some(error.to_string());
+                (count, products) = rounds(Pace::Issued, estimate);
+            }
         }
-    };
+    }
     let leads = estimate * products as f64 <= 5.0;
     let (start, end) = (Event::new(&device)?, Event::new(&device)?);
     let mut turn = 0;
@@ -120,8 +128,8 @@ pub(crate) fn time(contender: &mut dyn Timed, pace: Pace) -> Result<Timing, GpuE
     };
     issue(contender)?;
     device.synchronize()?;
-    let mut times = Vec::with_capacity(rounds);
-    for _ in 0..rounds {
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
         if leads {
             issue(contender)?;
         }
@@ -136,9 +144,10 @@ pub(crate) fn time(contender: &mut dyn Timed, pace: Pace) -> Result<Timing, GpuE
         median_ms: median(&times).unwrap_or(f64::NAN),
         min_ms: times.iter().copied().fold(f64::INFINITY, f64::min),
         max_ms: times.iter().copied().fold(0.0, f64::max),
-        rounds,
+        rounds: count,
         products,
         recorded: graph.is_some(),
+        refused,
     })
 }
 
