@@ -141,7 +141,7 @@ pub fn totals(cases: &[Comparison<'_>]) -> Totals {
 }
 
 /// A number, or a dash.
-fn cell(value: Option<f64>, digits: usize) -> String {
+pub(crate) fn cell(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
 }
 

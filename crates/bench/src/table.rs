@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::BenchError;
 use crate::row::Row;
-use crate::summary::{Comparison, compare, totals, totals_text};
+use crate::summary::{Comparison, cell, compare, totals, totals_text};
 
 /// Reads the rows of a file of JSON lines. Empty lines are passed over.
 ///
@@ -119,14 +119,14 @@ fn one(cases: &[Comparison<'_>]) -> String {
     for case in cases {
         let mut cells = vec![case.name()];
         cells.extend(named(case.best, false));
-        cells.push(figure(case.best.and_then(|row| row.share_of_copy), 3));
+        cells.push(cell(case.best.and_then(|row| row.share_of_copy), 3));
         if automatic {
             cells.extend(named(case.automatic, false));
         }
         cells.extend(named(case.peer, true));
-        cells.push(figure(case.automatic_ratio().or(case.best_ratio()), 2));
+        cells.push(cell(case.automatic_ratio().or(case.best_ratio()), 2));
         if looped {
-            cells.push(figure(case.looped_ratio(), 1));
+            cells.push(cell(case.looped_ratio(), 1));
         }
         line(&mut text, cells.into_iter());
     }
@@ -152,10 +152,6 @@ fn milliseconds(ms: f64) -> String {
         _ => 2,
     };
     format!("{ms:.digits$}")
-}
-
-fn figure(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
 }
 
 fn line(text: &mut String, cells: impl Iterator<Item = String>) {
