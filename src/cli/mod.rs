@@ -2,6 +2,7 @@
 //!
 //! Results go to stdout, everything else to stderr. Exit codes are those of [`Exit`].
 
+mod bench;
 mod convert;
 mod doctor;
 mod doctor_gpu;
@@ -72,6 +73,8 @@ enum Command {
     Convert(convert::ConvertArgs),
     /// Write a test problem to a file
     Generate(generate::GenerateArgs),
+    /// Measure on the GPU, beside other libraries
+    Bench(bench::BenchArgs),
     /// Tell what this machine and build offer, and test them
     Doctor,
 }
@@ -120,6 +123,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Command::Info(args) => info::run(&args, global),
         Command::Convert(args) => convert::run(&args, global),
         Command::Generate(args) => generate::run(&args, global),
+        Command::Bench(args) => bench::run(&args, global),
         Command::Doctor => doctor::run(global),
     }
 }

@@ -1,0 +1,355 @@
+//! The calls of cuSPARSE. All the unsafe code of the peer is here.
+//!
+//! The bindings panic where the library is missing, so [`is_present`] comes first.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_void};
+use std::ptr;
+use std::rc::Rc;
+
+use cudarc::cusparse::sys::{self, cusparseSpMVAlg_t as Alg, cusparseStatus_t as Status};
+use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError, Pod};
+
+use super::{Algorithm, SLICE};
+
+const REAL: sys::cudaDataType = sys::cudaDataType::CUDA_R_64F;
+const INDEX: sys::cusparseIndexType_t = sys::cusparseIndexType_t::CUSPARSE_INDEX_32I;
+const BASE: sys::cusparseIndexBase_t = sys::cusparseIndexBase_t::CUSPARSE_INDEX_BASE_ZERO;
+const PLAIN: sys::cusparseOperation_t = sys::cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE;
+
+/// Whether the library is here.
+pub(super) fn is_present() -> bool {
+    // SAFETY: looks for the library and loads it; its initialisers have no preconditions.
+    unsafe { sys::is_culib_present() }
+}
+
+fn checked(call: &'static str, status: Status) -> Result<(), GpuError> {
+    if status == Status::CUSPARSE_STATUS_SUCCESS {
+        return Ok(());
+    }
+    // SAFETY: the library is loaded, since it gave the status; the text is static and ends in 0.
+    let message = unsafe {
+        let text = sys::cusparseGetErrorString(status);
+        if text.is_null() { "unknown".into() } else { CStr::from_ptr(text).to_string_lossy() }
+    };
+    Err(GpuError::Driver { call, code: status as u32, message: message.into_owned() })
+}
+
+fn address<T: Pod>(buffer: &DeviceBuffer<T>) -> *mut c_void {
+    buffer.raw() as *mut c_void
+}
+
+/// The library's state for a device.
+pub(super) struct Handle {
+    raw: sys::cusparseHandle_t,
+    // The stream is the device's.
+    _device: Device,
+}
+
+impl Handle {
+    /// The library has been found.
+    pub(super) fn new(device: &Device) -> Result<Self, GpuError> {
+        // Binds the context to this thread, which the library then takes.
+        device.synchronize()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: (1) the library is present; (2) the pointer is to one handle.
+        checked("cusparseCreate", unsafe { sys::cusparseCreate(&mut raw) })?;
+        let handle = Self { raw, _device: device.clone() };
+        // SAFETY: (1) the handle is alive; (2) the stream is of the current context and lives as
+        // long as the device that the handle keeps.
+        let status = unsafe { sys::cusparseSetStream(raw, device.raw_stream().cast()) };
+        checked("cusparseSetStream", status)?;
+        Ok(handle)
+    }
+
+    pub(super) fn version(&self) -> String {
+        let mut number = 0;
+        // SAFETY: (1) the handle is alive; (2) the pointer is to one integer.
+        let status = unsafe { sys::cusparseGetVersion(self.raw, &mut number) };
+        if status != Status::CUSPARSE_STATUS_SUCCESS {
+            return "unknown".to_owned();
+        }
+        format!("{}.{}.{}", number / 1000, number / 100 % 10, number % 100)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, destroyed once; what uses it holds it by `Rc`.
+        unsafe { sys::cusparseDestroy(self.raw) };
+    }
+}
+
+/// The arrays of a matrix.
+pub(super) enum Layout {
+    Csr { row_ptr: DeviceBuffer<i32>, cols: DeviceBuffer<i32>, values: DeviceBuffer<f64> },
+    Coo { rows: DeviceBuffer<i32>, cols: DeviceBuffer<i32>, values: DeviceBuffer<f64> },
+    Sell { slice_ptr: DeviceBuffer<i32>, cols: DeviceBuffer<i32>, values: DeviceBuffer<f64> },
+}
+
+impl Layout {
+    fn arrays(&self) -> [*mut c_void; 3] {
+        let (Self::Csr { row_ptr: starts, cols, values }
+        | Self::Coo { rows: starts, cols, values }
+        | Self::Sell { slice_ptr: starts, cols, values }) = self;
+        [address(starts), address(cols), address(values)]
+    }
+
+    /// The same arrays once more.
+    pub(super) fn share(&self) -> Result<Self, GpuError> {
+        fn whole<T: Pod>(buffer: &DeviceBuffer<T>) -> Result<DeviceBuffer<T>, GpuError> {
+            buffer.range(0..buffer.len())
+        }
+        Ok(match self {
+            Self::Csr { row_ptr, cols, values } => {
+                Self::Csr { row_ptr: whole(row_ptr)?, cols: whole(cols)?, values: whole(values)? }
+            }
+            Self::Coo { rows, cols, values } => {
+                Self::Coo { rows: whole(rows)?, cols: whole(cols)?, values: whole(values)? }
+            }
+            Self::Sell { slice_ptr, cols, values } => Self::Sell {
+                slice_ptr: whole(slice_ptr)?,
+                cols: whole(cols)?,
+                values: whole(values)?,
+            },
+        })
+    }
+
+    /// Bytes of all arrays.
+    pub(super) fn bytes(&self) -> u64 {
+        let (Self::Csr { row_ptr: starts, cols, values }
+        | Self::Coo { rows: starts, cols, values }
+        | Self::Sell { slice_ptr: starts, cols, values }) = self;
+        (starts.bytes() + cols.bytes() + values.bytes()) as u64
+    }
+}
+
+/// A descriptor of a matrix. Its arrays are alive as long as it is.
+struct Descriptor {
+    raw: sys::cusparseSpMatDescr_t,
+    _layout: Layout,
+}
+
+impl Descriptor {
+    fn new(layout: Layout, [nrows, ncols, nnz]: [usize; 3]) -> Result<Self, GpuError> {
+        let mut raw = ptr::null_mut();
+        let [starts, cols, values] = layout.arrays();
+        let (nrows, ncols, nnz) = (nrows as i64, ncols as i64, nnz as i64);
+        // SAFETY: (1) the pointer is to one descriptor; (2) the arrays are in device memory, of the
+        // types named, with the lengths that the sizes ask for, and outlive the descriptor.
+        let (call, status) = unsafe {
+            match &layout {
+                Layout::Csr { .. } => (
+                    "cusparseCreateCsr",
+                    sys::cusparseCreateCsr(
+                        &mut raw, nrows, ncols, nnz, starts, cols, values, INDEX, INDEX, BASE, REAL,
+                    ),
+                ),
+                Layout::Coo { .. } => (
+                    "cusparseCreateCoo",
+                    sys::cusparseCreateCoo(
+                        &mut raw, nrows, ncols, nnz, starts, cols, values, INDEX, BASE, REAL,
+                    ),
+                ),
+                Layout::Sell { values: slots, .. } => (
+                    "cusparseCreateSlicedEll",
+                    sys::cusparseCreateSlicedEll(
+                        &mut raw,
+                        nrows,
+                        ncols,
+                        nnz,
+                        slots.len() as i64,
+                        SLICE as i64,
+                        starts,
+                        cols,
+                        values,
+                        INDEX,
+                        INDEX,
+                        BASE,
+                        REAL,
+                    ),
+                ),
+            }
+        };
+        checked(call, status)?;
+        Ok(Self { raw, _layout: layout })
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, destroyed once.
+        unsafe { sys::cusparseDestroySpMat(self.raw.cast_const()) };
+    }
+}
+
+/// A descriptor of a vector whose address is set before each use.
+struct Vector {
+    raw: sys::cusparseDnVecDescr_t,
+    len: usize,
+}
+
+impl Vector {
+    /// `at` is the address of a buffer with `len` values.
+    fn new(len: usize, at: *mut c_void) -> Result<Self, GpuError> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: (1) the pointer is to one descriptor; (2) nothing is read through the address
+        // before `set` replaces it, but by the analysis in `Product::new`, where the scratch lives.
+        let status = unsafe { sys::cusparseCreateDnVec(&mut raw, len as i64, at, REAL) };
+        checked("cusparseCreateDnVec", status)?;
+        Ok(Self { raw, len })
+    }
+
+    fn set(&self, at: *mut c_void) -> Result<(), GpuError> {
+        // SAFETY: the descriptor is alive; the address is only used by the products that follow.
+        checked("cusparseDnVecSetValues", unsafe { sys::cusparseDnVecSetValues(self.raw, at) })
+    }
+}
+
+impl Drop for Vector {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, destroyed once.
+        unsafe { sys::cusparseDestroyDnVec(self.raw.cast_const()) };
+    }
+}
+
+/// Stands in for the vectors while a matrix is analysed.
+pub(super) struct Scratch {
+    x: DeviceBuffer<f64>,
+    y: DeviceBuffer<f64>,
+}
+
+impl Scratch {
+    /// For matrices of up to so many rows and columns.
+    pub(super) fn new(device: &Device, nrows: usize, ncols: usize) -> Result<Self, GpuError> {
+        Ok(Self { x: device.alloc(ncols)?, y: device.alloc(nrows)? })
+    }
+
+    fn check(&self, [nrows, ncols, _]: [usize; 3]) -> Result<(), GpuError> {
+        for (name, expected, found) in [("x", ncols, self.x.len()), ("y", nrows, self.y.len())] {
+            if expected > found {
+                return Err(GpuError::Length { name, expected, found });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A matrix with one algorithm, analysed.
+pub(super) struct Product {
+    matrix: Descriptor,
+    x: Vector,
+    y: Vector,
+    algorithm: Alg,
+    workspace: DeviceBuffer<u8>,
+    /// The addresses that the vectors have.
+    bound: (u64, u64),
+    handle: Rc<Handle>,
+}
+
+impl Product {
+    /// `sizes` are rows, columns and entries, and `layout` has the arrays of such a matrix with
+    /// indices in their ranges.
+    pub(super) fn new(
+        device: &Device,
+        handle: Rc<Handle>,
+        layout: Layout,
+        sizes: [usize; 3],
+        algorithm: Algorithm,
+        scratch: &Scratch,
+    ) -> Result<Self, GpuError> {
+        scratch.check(sizes)?;
+        let algorithm = match algorithm {
+            Algorithm::Csr1 => Alg::CUSPARSE_SPMV_CSR_ALG1,
+            Algorithm::Csr2 => Alg::CUSPARSE_SPMV_CSR_ALG2,
+            Algorithm::Coo1 => Alg::CUSPARSE_SPMV_COO_ALG1,
+            Algorithm::Coo2 => Alg::CUSPARSE_SPMV_COO_ALG2,
+            Algorithm::Sell => Alg::CUSPARSE_SPMV_SELL_ALG1,
+        };
+        let [nrows, ncols, _] = sizes;
+        let matrix = Descriptor::new(layout, sizes)?;
+        let x = Vector::new(ncols, address(&scratch.x))?;
+        let y = Vector::new(nrows, address(&scratch.y))?;
+        let one = 1.0f64;
+        let scalar = ptr::from_ref(&one).cast();
+        let mut bytes = 0;
+        // SAFETY: (1) handle and descriptors are alive; (2) scalars are on the host, as by default;
+        // (3) the last pointer is to one size.
+        let status = unsafe {
+            sys::cusparseSpMV_bufferSize(
+                handle.raw,
+                PLAIN,
+                scalar,
+                matrix.raw.cast_const(),
+                x.raw.cast_const(),
+                scalar,
+                y.raw,
+                REAL,
+                algorithm,
+                &mut bytes,
+            )
+        };
+        checked("cusparseSpMV_bufferSize", status)?;
+        let workspace = device.alloc(bytes.max(1))?;
+        let product = Self { matrix, x, y, algorithm, workspace, bound: (0, 0), handle };
+        // SAFETY: as above; (4) the workspace has the size asked for and stays this product's.
+        let status = unsafe {
+            sys::cusparseSpMV_preprocess(
+                product.handle.raw,
+                PLAIN,
+                scalar,
+                product.matrix.raw.cast_const(),
+                product.x.raw.cast_const(),
+                scalar,
+                product.y.raw,
+                REAL,
+                algorithm,
+                address(&product.workspace),
+            )
+        };
+        // The analysis is there for some formats only; products do without it.
+        if algorithm != Alg::CUSPARSE_SPMV_SELL_ALG1 {
+            checked("cusparseSpMV_preprocess", status)?;
+        }
+        Ok(product)
+    }
+
+    /// `y = A x + beta y`. Issues and returns.
+    pub(super) fn apply(
+        &mut self,
+        x: &DeviceBuffer<f64>,
+        beta: f64,
+        y: &mut DeviceBuffer<f64>,
+    ) -> Result<(), GpuError> {
+        for (name, expected, found) in [("x", self.x.len, x.len()), ("y", self.y.len, y.len())] {
+            if expected != found {
+                return Err(GpuError::Length { name, expected, found });
+            }
+        }
+        if self.bound != (x.raw(), y.raw()) {
+            self.x.set(address(x))?;
+            self.y.set(address(y))?;
+            self.bound = (x.raw(), y.raw());
+        }
+        let one = 1.0f64;
+        // SAFETY: (1) handle and descriptors are alive; (2) scalars are on the host and read during
+        // the call; (3) x and y have the lengths of the descriptors, checked above, and y is
+        // borrowed exclusively; (4) the workspace has the size asked for; (5) buffers are freed
+        // only after work that was issued before.
+        let status = unsafe {
+            sys::cusparseSpMV(
+                self.handle.raw,
+                PLAIN,
+                ptr::from_ref(&one).cast(),
+                self.matrix.raw.cast_const(),
+                self.x.raw.cast_const(),
+                ptr::from_ref(&beta).cast(),
+                self.y.raw,
+                REAL,
+                self.algorithm,
+                address(&self.workspace),
+            )
+        };
+        checked("cusparseSpMV", status)
+    }
+}

@@ -1,0 +1,95 @@
+//! One call per system: what a program does that has no batched product.
+
+use std::rc::Rc;
+
+use sparsebatch_formats::RaggedCsr;
+use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError};
+
+use super::ffi::{Layout, Product, Scratch};
+use super::{Algorithm, Library};
+use crate::contender::Multiply;
+
+/// A batch, each system a matrix in CSR of its own, analysed. Its arrays are parts of those of the
+/// whole batch.
+pub(crate) struct Loop {
+    items: Vec<Product>,
+    rows: Vec<usize>,
+    cols: Vec<usize>,
+    /// The parts of the vectors that were multiplied last, and their addresses.
+    parts: Vec<(DeviceBuffer<f64>, DeviceBuffer<f64>)>,
+    bound: (u64, u64),
+    bytes: u64,
+}
+
+impl Loop {
+    /// Uploads a batch.
+    ///
+    /// # Errors
+    /// What the library or the driver refuses.
+    pub(crate) fn new(library: &Library, batch: &RaggedCsr<f64>) -> Result<Self, GpuError> {
+        let device: &Device = &library.device;
+        let nitems = batch.nitems();
+        let row_ptr = device.upload(batch.row_ptr())?;
+        let cols = device.upload(batch.col_idx())?;
+        let values = device.upload(batch.values())?;
+        let (row_offsets, nnz_offsets) = (batch.row_offsets(), batch.nnz_offsets());
+        let largest = |offsets: &[usize]| offsets.windows(2).map(|w| w[1] - w[0]).max();
+        let (nrows, ncols) = (largest(row_offsets), largest(batch.col_offsets()));
+        let scratch = Scratch::new(device, nrows.unwrap_or(0), ncols.unwrap_or(0))?;
+        let mut items = Vec::with_capacity(nitems);
+        for item in 0..nitems {
+            let view = batch.item(item);
+            let pattern = view.pattern();
+            let entries = nnz_offsets[item]..nnz_offsets[item + 1];
+            // Every item before has one row pointer more than it has rows.
+            let pointers = row_offsets[item] + item..row_offsets[item + 1] + item + 1;
+            let layout = Layout::Csr {
+                row_ptr: row_ptr.range(pointers)?,
+                cols: cols.range(entries.clone())?,
+                values: values.range(entries)?,
+            };
+            let sizes = [pattern.nrows(), pattern.ncols(), pattern.nnz()];
+            let handle = Rc::clone(&library.handle);
+            items.push(Product::new(device, handle, layout, sizes, Algorithm::Csr1, &scratch)?);
+        }
+        let (nrows, ncols) = (row_offsets[nitems], batch.col_offsets()[nitems]);
+        let matrix = row_ptr.bytes() + cols.bytes() + values.bytes();
+        Ok(Self {
+            items,
+            rows: row_offsets.to_vec(),
+            cols: batch.col_offsets().to_vec(),
+            parts: Vec::new(),
+            bound: (0, 0),
+            bytes: (matrix + 8 * (ncols + 2 * nrows)) as u64,
+        })
+    }
+
+    /// Bytes that all products move at least.
+    pub(crate) fn bytes_moved(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Multiply for Loop {
+    fn multiply(
+        &mut self,
+        x: &DeviceBuffer<f64>,
+        beta: f64,
+        y: &mut DeviceBuffer<f64>,
+    ) -> Result<(), GpuError> {
+        if self.bound != (x.raw(), y.raw()) {
+            let part = |item: usize| {
+                Ok((
+                    x.range(self.cols[item]..self.cols[item + 1])?,
+                    y.range(self.rows[item]..self.rows[item + 1])?,
+                ))
+            };
+            self.parts = (0..self.items.len()).map(part).collect::<Result<_, GpuError>>()?;
+            self.bound = (x.raw(), y.raw());
+        }
+        for (item, (x, y)) in self.items.iter_mut().zip(&mut self.parts) {
+            item.apply(x, beta, y)?;
+        }
+        Ok(())
+    }
+}

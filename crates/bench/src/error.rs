@@ -1,0 +1,57 @@
+//! The one error type of this crate.
+
+use std::path::PathBuf;
+
+use sparsebatch_formats::FormatError;
+use sparsebatch_spmv_gpu::GpuError;
+
+/// Why a suite or a table was given up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// An option that no case, kernel or file answers to.
+    #[error("{option} is {found}, expected {expected}")]
+    Option {
+        /// The option, as on the command line.
+        option: &'static str,
+        /// What it may be.
+        expected: String,
+        /// What it is.
+        found: String,
+    },
+    /// There is no GPU, or it was lost.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// A matrix cannot be made or read.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// A file cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system reports.
+        source: std::io::Error,
+    },
+    /// A line of a file is no row.
+    #[error("{}:{line}: expected a row of a bench, found {reason}", path.display())]
+    Row {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What the parser met.
+        reason: String,
+    },
+    /// The report cannot be printed.
+    #[error("standard output: {0}")]
+    Print(std::io::Error),
+}
+
+impl BenchError {
+    /// Turns what the system reports of a file into an error with its name.
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { path, source }
+    }
+}

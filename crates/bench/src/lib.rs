@@ -1,0 +1,51 @@
+//! Measurements of sparsebatch on a GPU, beside cuSPARSE in the same run.
+//!
+//! | start from | for |
+//! | --- | --- |
+//! | [`flexible_batch()`] | the suite `flexible-batch`: products of batches in which nothing is shared |
+//! | [`single()`] | the suite `single`: products with one matrix |
+//! | [`Row`] | what a measurement holds |
+//! | [`table()`] | Markdown tables of JSON lines |
+//!
+//! Every answer is checked against the sequential sums of the host before it is timed. Peers are
+//! loaded at run time; where one is missing the report says so.
+//!
+//! Limitations: f64; the first GPU; cuSPARSE is the only peer.
+#![deny(unsafe_code)]
+
+mod contender;
+mod cusparse;
+mod error;
+mod recorder;
+mod row;
+mod session;
+pub mod statistics;
+pub mod suites;
+pub mod summary;
+pub mod table;
+mod timing;
+
+pub use error::BenchError;
+pub use recorder::Gap;
+pub use row::{Machine, Row, Run, SCHEMA};
+pub use suites::flexible_batch::{FlexibleBatch, flexible_batch};
+pub use suites::single::{Single, single};
+pub use table::table;
+
+/// What a suite measured.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The run's name.
+    pub run: String,
+    /// The measurements.
+    pub rows: Vec<Row>,
+    /// What could not be measured.
+    pub gaps: Vec<Gap>,
+}
+
+impl Outcome {
+    /// What went wrong, apart from formats that do not fit and peers that refuse.
+    pub fn faults(&self) -> impl Iterator<Item = &Gap> {
+        self.gaps.iter().filter(|gap| gap.is_fault)
+    }
+}

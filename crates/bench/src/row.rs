@@ -1,0 +1,208 @@
+//! A measurement, and what all measurements of a run share.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+/// The number of the schema of [`Row`].
+pub const SCHEMA: u32 = 1;
+
+/// One measurement, ours or a peer's: a line of JSON.
+///
+/// Sizes of batches are totals. `share_of_copy` is useful bytes over time and over the bandwidth of
+/// a copy measured at the start of the run. Useful bytes of `y = A x + y` in f64 are 10 for each
+/// entry (8 value, 2 index), 2 for each row, 8 for each element of x, 16 for each of y: what a
+/// format with 16-bit indices cannot go below. The suites of single matrices use the same measure,
+/// although their indices have 32 bits, so that shares compare across suites; `share_moved` is of
+/// the bytes that the configuration itself has to move, padding included.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The suite, such as `flexible-batch`.
+    pub suite: String,
+    /// The published experiment that is made again, such as `fig3`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experiment: Option<String>,
+    /// What is computed on: a matrix or a mix of them.
+    pub case: String,
+    /// `sparsebatch`, or the peer.
+    pub library: String,
+    /// Kernel and format.
+    pub configuration: String,
+    /// Whether this is what a user gets who chooses nothing.
+    #[serde(default)]
+    pub automatic: bool,
+    /// `spmv`, or a method of solution.
+    pub operation: String,
+    /// Of solves.
+    #[serde(default)]
+    pub preconditioner: Option<String>,
+    /// `f64` or `f32`.
+    pub precision: String,
+    /// Systems.
+    pub batch: u64,
+    /// Rows of all systems, as `rows`.
+    #[serde(default)]
+    pub n: u64,
+    /// Stored entries.
+    pub nnz: u64,
+    /// Rows.
+    pub rows: u64,
+    /// Columns.
+    #[serde(default)]
+    pub columns: u64,
+    /// Milliseconds of one product or solve: the median over the rounds.
+    pub median_ms: f64,
+    /// The fastest round.
+    pub min_ms: f64,
+    /// The slowest round.
+    pub max_ms: f64,
+    /// Rounds.
+    #[serde(default)]
+    pub rounds: u64,
+    /// Products per round; `median_ms` is of one of them.
+    #[serde(default)]
+    pub products: u64,
+    /// `events`: products issued one by one between two events of the device; `graph`: recorded and
+    /// started together.
+    #[serde(default)]
+    pub timing: String,
+    /// Copies of matrix, x and y that products take turns in, so that none is in the cache.
+    #[serde(default)]
+    pub copies: u64,
+    /// Share of useful bytes; see above.
+    pub share_of_copy: Option<f64>,
+    /// Share of the bytes moved; see above.
+    #[serde(default)]
+    pub share_moved: Option<f64>,
+    /// Bytes that one product moves at least, padding included.
+    pub bytes_moved: Option<u64>,
+    /// Two operations for each entry, over the median time.
+    pub gflops: Option<f64>,
+    /// Of solves.
+    #[serde(default)]
+    pub mean_iterations: Option<f64>,
+    /// Of solves.
+    #[serde(default)]
+    pub max_relative_residual: Option<f64>,
+    /// Of solves: systems that converged.
+    #[serde(default)]
+    pub converged: Option<u64>,
+    /// What was measured on.
+    pub machine: Machine,
+    /// Shared by all rows of a run.
+    #[serde(default)]
+    pub run: String,
+    /// When the run began, UTC.
+    pub date: String,
+    /// What was built.
+    pub commit: String,
+}
+
+/// What was measured on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// GPU or processor.
+    #[serde(default, alias = "gpu")]
+    pub device: Option<String>,
+    /// The driver of the GPU.
+    #[serde(default)]
+    pub driver: Option<String>,
+    /// The newest CUDA that the driver supports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cuda: Option<String>,
+    /// The version of cuSPARSE; absent where it was not found or not wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cusparse: Option<String>,
+    /// Processor cores.
+    #[serde(default)]
+    pub cores: u64,
+    /// Bandwidth of a copy at the start of the run, bytes read and written, in 1e9 per second.
+    #[serde(default)]
+    pub copy_gb_per_s: f64,
+    /// The same at its end; absent when the run did not get there.
+    #[serde(default)]
+    pub copy_gb_per_s_end: Option<f64>,
+    /// Bandwidth of reading.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_gb_per_s: Option<f64>,
+    /// Second-level cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l2_bytes: Option<u64>,
+}
+
+/// What all rows of a run share.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The suite.
+    pub suite: &'static str,
+    /// The run's name.
+    pub id: String,
+    /// When it began, UTC.
+    pub date: String,
+    /// What was built: the variable `BENCH_COMMIT`, else what the build saw.
+    pub commit: String,
+    /// What is measured on.
+    pub machine: Machine,
+}
+
+impl Run {
+    /// A run that begins now.
+    pub fn new(suite: &'static str, machine: Machine) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let date = utc(now.map_or(0, |time| time.as_secs()));
+        let commit = std::env::var("BENCH_COMMIT").ok().filter(|commit| !commit.is_empty());
+        Self {
+            suite,
+            id: format!("{suite}-{date}-{}", std::process::id()),
+            date,
+            commit: commit.unwrap_or_else(|| env!("BENCH_BUILT_COMMIT").to_owned()),
+            machine,
+        }
+    }
+}
+
+/// Seconds since 1970 as `YYYY-MM-DDTHH:MM:SSZ`.
+fn utc(seconds: u64) -> String {
+    // Days since the first of March of year 0, so that a leap day ends its year.
+    let days = seconds / 86_400 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year_of_era = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day + 2) / 153;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = 400 * era + year_of_era + u64::from(month <= 2);
+    let day = day - (153 * from_march + 2) / 5 + 1;
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(utc(1_709_251_199), "2024-02-29T23:59:59Z");
+        assert_eq!(utc(1_709_251_200), "2024-03-01T00:00:00Z");
+        assert_eq!(utc(1_795_132_800), "2026-11-20T00:00:00Z");
+    }
+
+    #[test]
+    fn rows_of_older_runs_are_read() {
+        let line = r#"{"schema":1,"suite":"flexible-batch","case":"G2","library":"cuSPARSE",
+            "configuration":"c","operation":"spmv","precision":"f64","batch":1,"nnz":2,"rows":1,
+            "median_ms":1.0,"min_ms":0.5,"max_ms":2.0,"gflops":1.0,"bytes_moved":3,
+            "share_of_copy":0.5,"machine":{"gpu":"a GPU","driver":"13.0","copy_gb_per_s":1.0},
+            "date":"d","commit":"c"}"#;
+
+        let row: Row = serde_json::from_str(line).unwrap();
+
+        assert_eq!(row.machine.device.as_deref(), Some("a GPU"));
+        assert_eq!((row.columns, row.run.as_str(), row.automatic), (0, "", false));
+    }
+}

@@ -1,0 +1,297 @@
+//! The suite `flexible-batch`: batches of systems of any sizes in which nothing is shared, by all
+//! our kernels, beside cuSPARSE on the block-diagonal matrix and in a loop.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use sparsebatch_formats::generate::spmv_operands;
+use sparsebatch_formats::testing::spmv_error;
+use sparsebatch_formats::{Batch, RaggedCsr};
+use sparsebatch_spmv_gpu::flexible::{DeviceBatch, Storage};
+use sparsebatch_spmv_gpu::{
+    Device, FlexibleKernel, FlexibleOptions, FlexiblePlan, PackedKernel, PackedOptions, PackedPlan,
+};
+
+pub use super::Size;
+pub use super::cases::Experiment;
+use super::cases::{Case, cases, default_items};
+use super::{check_names, read_all, wanted};
+use crate::contender::{Contender, Operands};
+use crate::cusparse::{Loop, block_diagonal};
+use crate::session::{Label, Problem, Session};
+use crate::timing::Pace;
+use crate::{BenchError, Outcome};
+
+/// Systems of a batch that are checked.
+const CHECKED: usize = 200;
+
+/// Most launches of a recorded loop.
+const LOOP_LAUNCHES: usize = 10_000;
+
+/// One of our kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// The default.
+    Packed,
+    /// The default's variants.
+    PackedVariants,
+    /// One of the source's.
+    Flexible(FlexibleKernel),
+}
+
+impl Kernel {
+    /// The kernels that `all` stands for.
+    pub fn all() -> Vec<Self> {
+        [Self::Packed].into_iter().chain(FlexibleKernel::ALL.map(Self::Flexible)).collect()
+    }
+}
+
+impl FromStr for Kernel {
+    type Err = BenchError;
+
+    fn from_str(text: &str) -> Result<Self, BenchError> {
+        match text {
+            "packed" => Ok(Self::Packed),
+            "packed-variants" => Ok(Self::PackedVariants),
+            _ => text.parse().map(Self::Flexible).map_err(|_| BenchError::Option {
+                option: "--kernel",
+                expected: format!(
+                    "all, packed, packed-variants or one of {}",
+                    FlexibleKernel::ALL.map(FlexibleKernel::name).join(", ")
+                ),
+                found: text.to_owned(),
+            }),
+        }
+    }
+}
+
+/// What the suite shall measure.
+#[derive(Clone, Debug, Default)]
+pub struct FlexibleBatch {
+    /// Cases by name; all when empty.
+    pub cases: Vec<String>,
+    /// Our kernels; when empty `packed` alone, in experiments and at full size all.
+    pub kernels: Vec<Kernel>,
+    /// How much.
+    pub size: Size,
+    /// A published experiment in place of the suite's own cases.
+    pub experiment: Option<Experiment>,
+    /// Systems of a batch, of the largest one in experiments.
+    pub items: Option<usize>,
+    /// The folder with the small matrices.
+    pub matrices: Option<PathBuf>,
+    /// Whether cuSPARSE is left out.
+    pub no_peer: bool,
+    /// The file for the rows.
+    pub output: Option<PathBuf>,
+}
+
+/// Runs the suite. Lines of what is measured go to `report`.
+///
+/// # Errors
+/// Names that nothing answers to, matrices that cannot be read, an output that cannot be written,
+/// and the reason why there is no GPU or it was lost.
+pub fn flexible_batch(
+    options: &FlexibleBatch,
+    report: &mut dyn Write,
+) -> Result<Outcome, BenchError> {
+    let matrices = match &options.matrices {
+        Some(folder) => read_all(folder)?,
+        None if options.experiment == Some(Experiment::Fig4) => Vec::new(),
+        None => {
+            return Err(BenchError::Option {
+                option: "--matrices",
+                expected: "a folder with the small matrices".to_owned(),
+                found: "absent".to_owned(),
+            });
+        }
+    };
+    let items = options.items.unwrap_or(default_items(options.size, options.experiment));
+    let cases = cases(&matrices, options.experiment, options.size, items);
+    if let (Some(folder), true) = (&options.matrices, cases.is_empty()) {
+        return Err(BenchError::Option {
+            option: "--matrices",
+            expected: "a folder with .mtx files that the cases are made of".to_owned(),
+            found: folder.display().to_string(),
+        });
+    }
+    check_names("--case", &options.cases, cases.iter().map(|case| &case.name))?;
+    let kernels = match options.kernels.as_slice() {
+        [] if options.experiment.is_some() || options.size == Size::Full => Kernel::all(),
+        [] => vec![Kernel::Packed],
+        given => given.to_vec(),
+    };
+    let output = options.output.as_deref();
+    let mut session = Session::start("flexible-batch", !options.no_peer, output, report)?;
+    let ended = (|| {
+        for case in cases.iter().filter(|case| wanted(&options.cases, &case.name)) {
+            let batch = match case.batch(&matrices) {
+                Ok(batch) => batch,
+                Err(error) => {
+                    session.note(&format!("{:<22} not made: {error}", case.name))?;
+                    continue;
+                }
+            };
+            measure(&mut session, case, batch, &kernels)?;
+        }
+        Ok(())
+    })();
+    session.finish(ended)
+}
+
+/// Measures all contenders on one case.
+fn measure(
+    session: &mut Session<'_>,
+    case: &Case,
+    batch: RaggedCsr<f64>,
+    kernels: &[Kernel],
+) -> Result<(), BenchError> {
+    let (x, _) = spmv_operands(&batch);
+    let batch = Batch::Ragged(batch);
+    let Batch::Ragged(ragged) = &batch else { return Ok(()) };
+    let oracle = |y: &[f64]| wrong(ragged, &x, y);
+    let problem = Problem {
+        case: &case.name,
+        experiment: case.experiment.map(Experiment::name),
+        batch: ragged.nitems(),
+        nrows: ragged.row_offsets()[ragged.nitems()],
+        ncols: ragged.col_offsets()[ragged.nitems()],
+        nnz: ragged.total_nnz(),
+        oracle: &oracle,
+    };
+    let mut operands = session.operands(&problem, &x)?;
+    ours(session, &problem, &batch, &mut operands, kernels)?;
+    if case.experiment.is_none_or(Experiment::has_block_diagonal) {
+        blocks(session, &problem, ragged, &mut operands)?;
+    }
+    if case.experiment.is_none_or(Experiment::has_loops) {
+        loops(session, &problem, ragged, &mut operands)?;
+    }
+    Ok(())
+}
+
+/// What is wrong with an answer: the first error of systems spread over the batch.
+fn wrong(batch: &RaggedCsr<f64>, x: &[f64], y: &[f64]) -> Option<String> {
+    let nitems = batch.nitems();
+    let step = nitems.div_ceil(CHECKED).max(1);
+    let (rows, cols) = (batch.row_offsets(), batch.col_offsets());
+    let mut items = (0..nitems).step_by(step).chain(nitems.checked_sub(1));
+    items.find_map(|item| {
+        let (x, y) = (&x[cols[item]..cols[item + 1]], &y[rows[item]..rows[item + 1]]);
+        let (row, error) = spmv_error(batch.item(item), x, y)?;
+        Some(format!("item {item}, row {row}: {error}"))
+    })
+}
+
+/// The variants of the packed kernel that are compared, with their names.
+fn packed_variants() -> Vec<(String, PackedOptions)> {
+    let default = PackedOptions::default();
+    let mut variants = Vec::new();
+    let mut kernel = |name: String, kernel| {
+        variants.push((name, PackedOptions { kernel: Some(kernel), ..default }));
+    };
+    for warps in [2, 4] {
+        for (steps, stages) in [(4, 3), (4, 4), (8, 2), (8, 3), (8, 4)] {
+            let stream = PackedKernel::Stream { steps, stages, warps };
+            kernel(format!("packed stream {steps}x{stages} w{warps}"), stream);
+        }
+    }
+    for depth in [4, 6] {
+        kernel(format!("packed registers {depth}"), PackedKernel::Registers { depth });
+    }
+    let share = |share| (format!("packed share {share}"), PackedOptions { share, ..default });
+    variants.extend([1, 2, 6].map(share));
+    let group =
+        |n| (format!("packed group {n}"), PackedOptions { group_entries: Some(n), ..default });
+    variants.extend([0, 512, 1024, 2048, 4096].map(group));
+    variants
+}
+
+fn ours(
+    session: &mut Session<'_>,
+    problem: &Problem<'_>,
+    batch: &Batch<f64>,
+    operands: &mut Operands,
+    kernels: &[Kernel],
+) -> Result<(), BenchError> {
+    let mut packed = Vec::new();
+    if kernels.contains(&Kernel::Packed) {
+        packed.push(("packed".to_owned(), PackedOptions::default()));
+    }
+    if kernels.contains(&Kernel::PackedVariants) {
+        packed.extend(packed_variants());
+    }
+    let pace = session.pace(problem);
+    let device = session.device.clone();
+    for (name, options) in packed {
+        let automatic = options == PackedOptions::default();
+        let contender =
+            Contender::new(operands, |_| PackedPlan::new(device.clone(), batch, options));
+        let bytes = |plan: &PackedPlan<_, _>| plan.explain().product_bytes;
+        session.measure(problem, &Label::ours(name, automatic), pace, contender, bytes)?;
+    }
+    // Kernels of one storage follow each other and take the batch on the device over.
+    let mut left: Vec<DeviceBatch<Device, f64>> = Vec::new();
+    for kernel in FlexibleKernel::ALL {
+        if !kernels.contains(&Kernel::Flexible(kernel)) {
+            continue;
+        }
+        let options = FlexibleOptions::new(kernel);
+        let storage: Storage = kernel.storage(options.threads_per_row);
+        if left.first().is_some_and(|batch| batch.storage() != storage) {
+            left.clear();
+        }
+        let contender = Contender::new(operands, |_| match left.pop() {
+            Some(batch) => FlexiblePlan::with_batch(&device, batch, options.clone()),
+            None => FlexiblePlan::new(&device, batch, options.clone()),
+        });
+        let bytes = |plan: &FlexiblePlan<_, _>| {
+            let explain = plan.explain();
+            explain.bytes_read + 2 * explain.bytes_written
+        };
+        let label = Label::ours(kernel.name(), false);
+        let plans = session.measure(problem, &label, pace, contender, bytes)?;
+        left = plans.into_iter().flatten().map(FlexiblePlan::into_batch).collect();
+    }
+    Ok(())
+}
+
+/// cuSPARSE on the batch as one block-diagonal matrix.
+fn blocks(
+    session: &mut Session<'_>,
+    problem: &Problem<'_>,
+    batch: &RaggedCsr<f64>,
+    operands: &mut Operands,
+) -> Result<(), BenchError> {
+    if session.library.is_none() {
+        return Ok(());
+    }
+    match block_diagonal(batch) {
+        Ok(matrix) => session.measure_formats(problem, "block-diagonal ", &matrix, operands),
+        Err(error) => session.note(&format!("{:<22} no block-diagonal: {error}", problem.case)),
+    }
+}
+
+/// cuSPARSE, one call for each system, issued one by one and recorded. What calls cost hides the
+/// cache, so that there are no copies.
+fn loops(
+    session: &mut Session<'_>,
+    problem: &Problem<'_>,
+    batch: &RaggedCsr<f64>,
+    operands: &mut Operands,
+) -> Result<(), BenchError> {
+    let Some(library) = session.library.clone() else { return Ok(()) };
+    let products = (LOOP_LAUNCHES / batch.nitems().max(1)).clamp(1, crate::timing::RECORDED);
+    let mut plan = Loop::new(&library, batch);
+    for (name, pace) in [("loop csr", Pace::Issued), ("loop csr graph", Pace::Recorded(products))] {
+        let contender = plan.map(|plan| Contender::alone(operands, plan));
+        let plans = session
+            .measure(problem, &Label::peer(name), pace, contender, |plan| plan.bytes_moved())?;
+        match plans.into_iter().flatten().next() {
+            Some(again) => plan = Ok(again),
+            None => break,
+        }
+    }
+    Ok(())
+}

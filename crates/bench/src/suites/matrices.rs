@@ -1,0 +1,138 @@
+//! The matrices of the suite `single`.
+
+use std::path::PathBuf;
+
+use sparsebatch_formats::generate::{Stencil, banded, dense, laplace, pareto, trefethen};
+use sparsebatch_formats::{Csr, FormatError, io};
+
+use super::Size;
+
+/// A matrix, not made yet.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Source {
+    pub(super) name: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Kind {
+    Laplace(Stencil, Vec<usize>),
+    Dense(usize, usize),
+    Pareto(usize, f64),
+    Banded(usize, usize),
+    Trefethen(usize),
+    File(PathBuf),
+}
+
+/// Seed of the generated values and places.
+const SEED: u64 = 1;
+
+/// Entries of the shortest rows of the Pareto family.
+const PARETO_MIN: usize = 32;
+
+impl Source {
+    /// A matrix of a file.
+    pub(super) fn file(name: String, path: PathBuf) -> Self {
+        Self { name, kind: Kind::File(path) }
+    }
+
+    /// Makes or reads it.
+    pub(super) fn matrix(&self) -> Result<Csr<f64>, FormatError> {
+        match &self.kind {
+            Kind::Laplace(stencil, grid) => laplace(*stencil, grid),
+            Kind::Dense(nrows, ncols) => dense(*nrows, *ncols, SEED),
+            Kind::Pareto(nrows, shape) => pareto(*nrows, *nrows, PARETO_MIN, *shape, SEED),
+            Kind::Banded(nrows, bands) => banded(*nrows, *bands, SEED),
+            Kind::Trefethen(nrows) => trefethen(*nrows),
+            Kind::File(path) => io::read_matrix_market(path),
+        }
+    }
+
+    fn laplace(stencil: Stencil, grid: &[usize]) -> Self {
+        let extents: Vec<String> = grid.iter().map(ToString::to_string).collect();
+        let name = format!("laplace {}-point {}", stencil.points(), extents.join("x"));
+        Self { name, kind: Kind::Laplace(stencil, grid.to_vec()) }
+    }
+}
+
+/// The generated matrices.
+///
+/// Of Bell and Garland 2009 (doi 10.1145/1654059.1654078): the Laplacians of Table 2, and points of
+/// the families of Figures 8 (dense, about 4 million entries), 9 (Pareto, 30,000 rows) and 10
+/// (banded, 262,144 rows). `Trefethen_20000` by its definition. At full size also stencils of up to
+/// 200 million entries; at small size everything on about a tenth.
+pub(super) fn generated(size: Size) -> Vec<Source> {
+    use Stencil::{Point3, Point5, Point7, Point9, Point27};
+    let small = size == Size::Small;
+    let pick = |paper, reduced| if small { reduced } else { paper };
+    let (line, square, cube) = (pick(1_000_000, 100_000), pick(1_000, 300), pick(100, 46));
+    let mut found = vec![
+        Source::laplace(Point3, &[line]),
+        Source::laplace(Point5, &[square; 2]),
+        Source::laplace(Point7, &[cube; 3]),
+        Source::laplace(Point9, &[square; 2]),
+        Source::laplace(Point27, &[cube; 3]),
+    ];
+    let shapes: &[(usize, usize)] = match small {
+        true => &[(16, 16_384), (512, 512), (65_536, 4)],
+        false => &[(4, 1_048_576), (64, 65_536), (2_048, 2_048), (65_536, 64), (1_048_576, 4)],
+    };
+    found.extend(shapes.iter().map(|&(nrows, ncols)| Source {
+        name: format!("dense {nrows}x{ncols}"),
+        kind: Kind::Dense(nrows, ncols),
+    }));
+    let pareto_rows = pick(30_000, 3_000);
+    found.extend([1.0, 1.5, 2.0, 4.0].map(|shape| Source {
+        name: format!("pareto {shape}"),
+        kind: Kind::Pareto(pareto_rows, shape),
+    }));
+    let banded_rows = pick(262_144, 26_214);
+    found.extend([1, 4, 16, 32, 64].map(|bands| Source {
+        name: format!("banded {bands}"),
+        kind: Kind::Banded(banded_rows, bands),
+    }));
+    found.push(Source { name: "Trefethen_20000".to_owned(), kind: Kind::Trefethen(20_000) });
+    if size == Size::Full {
+        found.extend([
+            Source::laplace(Point7, &[200; 3]),
+            Source::laplace(Point27, &[150; 3]),
+            Source::laplace(Point7, &[300; 3]),
+            Source::laplace(Point27, &[195; 3]),
+        ]);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_matrices_apart() {
+        for size in [Size::Small, Size::Paper, Size::Full] {
+            let mut names: Vec<String> = generated(size).into_iter().map(|s| s.name).collect();
+            let count = names.len();
+            names.sort();
+            names.dedup();
+
+            assert_eq!(names.len(), count);
+        }
+    }
+
+    #[test]
+    fn the_laplacians_are_those_of_table_2() {
+        let found = generated(Size::Paper);
+        let nnz = |index: usize| found[index].matrix().unwrap().nnz();
+
+        assert_eq!(found[4].name, "laplace 27-point 100x100x100");
+        assert_eq!([0, 1, 2, 3].map(nnz), [2_999_998, 4_996_000, 6_940_000, 8_988_004]);
+        assert_eq!(nnz(4), 26_463_592);
+    }
+
+    #[test]
+    fn small_matrices_can_all_be_made() {
+        for source in generated(Size::Small) {
+            assert!(source.matrix().unwrap().nnz() < 3_000_000, "{}", source.name);
+        }
+    }
+}

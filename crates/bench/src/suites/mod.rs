@@ -1,0 +1,68 @@
+//! The suites: cases, and what is measured on each.
+
+mod cases;
+pub mod flexible_batch;
+mod matrices;
+pub mod single;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use sparsebatch_formats::{Csr, io};
+
+use crate::BenchError;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Size {
+    /// Minutes less, to see that everything works.
+    Small,
+    /// What the sources measured.
+    #[default]
+    Paper,
+    /// More than that.
+    Full,
+}
+
+/// The Matrix Market files of a folder, plain or gzip, by name, in ASCII order of the names.
+fn files(folder: &Path) -> Result<Vec<(String, PathBuf)>, BenchError> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(BenchError::io(folder))? {
+        let path = entry.map_err(BenchError::io(folder))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let stem = name.strip_suffix(".gz").unwrap_or(&name).strip_suffix(".mtx");
+        if let Some(stem) = stem {
+            found.push((stem.to_owned(), path));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The matrices of a folder.
+fn read_all(folder: &Path) -> Result<Vec<(String, Csr<f64>)>, BenchError> {
+    let read = |(name, path)| Ok((name, io::read_matrix_market(path)?));
+    files(folder)?.into_iter().map(read).collect()
+}
+
+/// Refuses names that nothing answers to.
+fn check_names<T: fmt::Display>(
+    option: &'static str,
+    wanted: &[String],
+    known: impl IntoIterator<Item = T>,
+) -> Result<(), BenchError> {
+    let known: Vec<String> = known.into_iter().map(|name| name.to_string()).collect();
+    match wanted.iter().find(|name| !known.contains(name)) {
+        None => Ok(()),
+        Some(name) => Err(BenchError::Option {
+            option,
+            expected: format!("one of {}", known.join(", ")),
+            found: name.clone(),
+        }),
+    }
+}
+
+/// Whether a case is wanted: all are when none is named.
+fn wanted(names: &[String], name: &str) -> bool {
+    names.is_empty() || names.iter().any(|wanted| wanted == name)
+}

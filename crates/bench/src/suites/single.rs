@@ -1,0 +1,158 @@
+//! The suite `single`: products with one matrix, by every format and kernel that accepts it, beside
+//! every format of cuSPARSE.
+
+use std::fmt;
+use std::io::Write;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use sparsebatch_formats::Csr;
+use sparsebatch_formats::generate::rng;
+use sparsebatch_formats::testing::spmv_error;
+use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions, SinglePlan};
+
+pub use super::Size;
+use super::matrices::{Source, generated};
+use super::{check_names, files, wanted};
+use crate::contender::Contender;
+use crate::cusparse;
+use crate::session::{Label, Problem, Session};
+use crate::{BenchError, Outcome};
+
+/// A way of ours to multiply a matrix.
+///
+/// A choice made by the plan itself belongs here, as another variant whose row is the automatic one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Configuration {
+    /// A kernel, with the other options at their defaults.
+    Kernel(SingleKernel),
+}
+
+impl Configuration {
+    /// All of them.
+    pub fn all() -> Vec<Self> {
+        SingleKernel::ALL.map(Self::Kernel).to_vec()
+    }
+
+    fn options(self) -> SingleOptions {
+        match self {
+            Self::Kernel(kernel) => SingleOptions::with_kernel(kernel),
+        }
+    }
+
+    /// Whether a user gets it who chooses nothing.
+    fn is_automatic(self) -> bool {
+        self == Self::Kernel(SingleOptions::default().kernel)
+    }
+}
+
+impl fmt::Display for Configuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kernel(kernel) => kernel.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Configuration {
+    type Err = BenchError;
+
+    fn from_str(text: &str) -> Result<Self, BenchError> {
+        text.parse().map(Self::Kernel).map_err(|_| BenchError::Option {
+            option: "--kernel",
+            expected: format!(
+                "all or one of {}",
+                SingleKernel::ALL.map(SingleKernel::name).join(", ")
+            ),
+            found: text.to_owned(),
+        })
+    }
+}
+
+/// What the suite shall measure.
+#[derive(Clone, Debug, Default)]
+pub struct Single {
+    /// Cases by name; all when empty.
+    pub cases: Vec<String>,
+    /// Our kernels; all when empty.
+    pub kernels: Vec<Configuration>,
+    /// How much is generated.
+    pub size: Size,
+    /// Folders whose matrices are measured too.
+    pub matrices: Vec<PathBuf>,
+    /// Whether the generated matrices are left out.
+    pub no_generated: bool,
+    /// Whether cuSPARSE is left out.
+    pub no_peer: bool,
+    /// The file for the rows.
+    pub output: Option<PathBuf>,
+}
+
+/// Runs the suite. Lines of what is measured go to `report`.
+///
+/// # Errors
+/// Names that nothing answers to, folders that cannot be read, an output that cannot be written,
+/// and the reason why there is no GPU or it was lost. A file that cannot be read is reported and
+/// passed over.
+pub fn single(options: &Single, report: &mut dyn Write) -> Result<Outcome, BenchError> {
+    let mut sources = if options.no_generated { Vec::new() } else { generated(options.size) };
+    for folder in &options.matrices {
+        for (name, path) in files(folder)? {
+            // A file comes before what stands for it.
+            sources.retain(|source| source.name != name);
+            sources.push(Source::file(name, path));
+        }
+    }
+    check_names("--case", &options.cases, sources.iter().map(|source| &source.name))?;
+    let kernels = match options.kernels.as_slice() {
+        [] => Configuration::all(),
+        given => given.to_vec(),
+    };
+    let output = options.output.as_deref();
+    let mut session = Session::start("single", !options.no_peer, output, report)?;
+    let ended = (|| {
+        for source in sources.iter().filter(|source| wanted(&options.cases, &source.name)) {
+            match source.matrix() {
+                Ok(matrix) => measure(&mut session, &source.name, &matrix, &kernels)?,
+                Err(error) => session.note(&format!("{:<22} not read: {error}", source.name))?,
+            }
+        }
+        Ok(())
+    })();
+    session.finish(ended)
+}
+
+/// Measures all contenders on one matrix.
+fn measure(
+    session: &mut Session<'_>,
+    name: &str,
+    matrix: &Csr<f64>,
+    kernels: &[Configuration],
+) -> Result<(), BenchError> {
+    let view = matrix.view();
+    let x: Vec<f64> =
+        (0..matrix.ncols() as u64).map(|col| 2.0 * rng::uniform(96, 0, col) - 1.0).collect();
+    let oracle =
+        |y: &[f64]| spmv_error(view, &x, y).map(|(row, error)| format!("row {row}: {error}"));
+    let problem = Problem {
+        case: name,
+        experiment: None,
+        batch: 1,
+        nrows: matrix.nrows(),
+        ncols: matrix.ncols(),
+        nnz: matrix.nnz(),
+        oracle: &oracle,
+    };
+    let pace = session.pace(&problem);
+    let mut operands = session.operands(&problem, &x)?;
+    let device = session.device.clone();
+    for &configuration in kernels {
+        let options = configuration.options();
+        let contender = Contender::new(&mut operands, |_| SinglePlan::new(&device, view, &options));
+        let label = Label::ours(configuration.to_string(), configuration.is_automatic());
+        let bytes = |plan: &SinglePlan<_, _>| plan.explain().bytes_moved(false) as u64;
+        session.measure(&problem, &label, pace, contender, bytes)?;
+    }
+    let host = cusparse::single(view.pattern(), view.values());
+    session.measure_formats(&problem, "", &host, &mut operands)
+}

@@ -1,0 +1,160 @@
+//! Markdown tables made of JSON lines.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use crate::BenchError;
+use crate::row::Row;
+use crate::summary::{Comparison, cell, compare, totals, totals_text};
+
+/// Reads the rows of a file of JSON lines. Empty lines are passed over.
+///
+/// # Errors
+/// [`BenchError::Io`], [`BenchError::Row`].
+pub fn read(path: &Path) -> Result<Vec<Row>, BenchError> {
+    let text = std::fs::read_to_string(path).map_err(BenchError::io(path))?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let row = |(index, line)| {
+        serde_json::from_str(line).map_err(|error| BenchError::Row {
+            path: path.to_owned(),
+            line: index + 1,
+            reason: error.to_string(),
+        })
+    };
+    lines.map(row).collect()
+}
+
+/// The tables of some files: one for each suite and experiment, each case from its newest run on a
+/// machine that has a peer.
+///
+/// # Errors
+/// As [`read`].
+pub fn table(files: &[PathBuf]) -> Result<String, BenchError> {
+    let mut rows = Vec::new();
+    for file in files {
+        rows.extend(read(file)?);
+    }
+    Ok(render(&rows))
+}
+
+/// What a table is of.
+fn section(row: &Row) -> (&str, Option<&str>, Option<&str>) {
+    (&row.suite, row.experiment.as_deref(), row.machine.device.as_deref())
+}
+
+/// Whether two cases are of the same thing, run apart.
+fn same_case(a: &Row, b: &Row) -> bool {
+    section(a) == section(b)
+        && (&a.case, a.batch, &a.operation, &a.preconditioner, &a.precision)
+            == (&b.case, b.batch, &b.operation, &b.preconditioner, &b.precision)
+}
+
+/// The tables of some rows.
+pub fn render(rows: &[Row]) -> String {
+    let cases = compare(rows);
+    let newest = |case: &&Comparison<'_>| {
+        // A run beside peers tells more than one without.
+        let rank = |case: &Comparison<'_>| (case.peer.is_some(), case.first.date.clone());
+        let outdated =
+            |other: &Comparison<'_>| same_case(other.first, case.first) && rank(other) > rank(case);
+        !cases.iter().any(outdated)
+    };
+    let newest: Vec<Comparison<'_>> = cases.iter().filter(newest).cloned().collect();
+    let mut sections: Vec<_> = Vec::new();
+    for case in &newest {
+        if !sections.contains(&section(case.first)) {
+            sections.push(section(case.first));
+        }
+    }
+    let tables = sections.into_iter().map(|wanted| {
+        let cases: Vec<Comparison<'_>> =
+            newest.iter().filter(|case| section(case.first) == wanted).cloned().collect();
+        one(&cases)
+    });
+    tables.collect::<Vec<_>>().join("\n")
+}
+
+/// Distinct texts in the order of their coming, joined.
+fn distinct(cases: &[Comparison<'_>], text: impl Fn(&Row) -> String) -> String {
+    let mut found: Vec<String> = Vec::new();
+    for case in cases {
+        let text = text(case.first);
+        if !text.is_empty() && !found.contains(&text) {
+            found.push(text);
+        }
+    }
+    found.join(", ")
+}
+
+fn one(cases: &[Comparison<'_>]) -> String {
+    let first = cases[0].first;
+    let title = match &first.experiment {
+        Some(experiment) => format!("{}, {experiment}", first.suite),
+        None => first.suite.clone(),
+    };
+    let machine = &first.machine;
+    let mut text = format!("## {title}\n\n{}", machine.device.as_deref().unwrap_or("unknown"));
+    if let Some(driver) = &machine.driver {
+        text += &format!(", driver {driver}");
+    }
+    if let Some(cusparse) = &machine.cusparse {
+        text += &format!(", cuSPARSE {cusparse}");
+    }
+    text += &format!(", copy {:.0} GB/s", machine.copy_gb_per_s);
+    text += &format!(", measured {}", distinct(cases, |row| row.date.clone()));
+    text += &format!(", commit {}.\n\n", distinct(cases, |row| row.commit.clone()));
+    let has = |value: fn(&Comparison<'_>) -> bool| cases.iter().any(value);
+    let automatic = has(|case| case.automatic.is_some());
+    let looped = has(|case| case.looped.is_some());
+    let mut headings = vec!["case", "best of ours", "ms", "share"];
+    if automatic {
+        headings.extend(["automatic", "ms"]);
+    }
+    headings.extend(["best peer", "ms", "peer / ours"]);
+    if looped {
+        headings.push("loop / ours");
+    }
+    line(&mut text, headings.iter().map(|heading| (*heading).to_owned()));
+    line(&mut text, headings.iter().map(|_| "---".to_owned()));
+    for case in cases {
+        let mut cells = vec![case.name()];
+        cells.extend(named(case.best, false));
+        cells.push(cell(case.best.and_then(|row| row.share_of_copy), 3));
+        if automatic {
+            cells.extend(named(case.automatic, false));
+        }
+        cells.extend(named(case.peer, true));
+        cells.push(cell(case.automatic_ratio().or(case.best_ratio()), 2));
+        if looped {
+            cells.push(cell(case.looped_ratio(), 1));
+        }
+        line(&mut text, cells.into_iter());
+    }
+    text + "\n" + &totals_text(&totals(cases)) + ".\n"
+}
+
+/// Configuration and milliseconds of a row.
+fn named(row: Option<&Row>, with_library: bool) -> [String; 2] {
+    match row {
+        None => ["-".to_owned(), "-".to_owned()],
+        Some(row) if with_library => {
+            [format!("{} {}", row.library, row.configuration), milliseconds(row.median_ms)]
+        }
+        Some(row) => [row.configuration.clone(), milliseconds(row.median_ms)],
+    }
+}
+
+/// Four significant digits.
+fn milliseconds(ms: f64) -> String {
+    let digits = match ms {
+        ..0.1 => 5,
+        0.1..10.0 => 4,
+        _ => 2,
+    };
+    format!("{ms:.digits$}")
+}
+
+fn line(text: &mut String, cells: impl Iterator<Item = String>) {
+    let cells: Vec<String> = cells.map(|cell| cell.replace('|', "\\|")).collect();
+    writeln!(text, "| {} |", cells.join(" | ")).expect("writing to a string does not fail");
+}

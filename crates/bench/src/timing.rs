@@ -1,0 +1,196 @@
+//! The clock: warm-up, rounds between device events, recorded sequences.
+//!
+//! A round is one or several products between two events of the device, which a like number of
+//! products precedes unless they are slow: so the device is busy when the first event is reached,
+//! and the time holds no launch latency that a stream of products would not have. Products take
+//! turns in the copies of a contender. All rounds count, outliers too.
+
+use std::time::{Duration, Instant};
+
+use sparsebatch_spmv_gpu::device::{Device, Event, Graph};
+use sparsebatch_spmv_gpu::{Executor, GpuError};
+
+use crate::contender::Timed;
+use crate::statistics::median;
+
+/// Products whose data a copy would pass in less are bound by their launch.
+pub(crate) const LAUNCH_BOUND_MS: f64 = 0.020;
+
+/// Most products of a recorded sequence.
+pub(crate) const RECORDED: usize = 100;
+
+/// How products are issued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// One by one.
+    Issued,
+    /// Up to so many recorded in a graph and started together.
+    Recorded(usize),
+}
+
+impl Pace {
+    /// How products of so many useful bytes are issued, all contenders alike.
+    pub(crate) fn of(useful_bytes: f64, copy_gb_per_s: f64) -> Self {
+        if useful_bytes / copy_gb_per_s / 1e6 < LAUNCH_BOUND_MS {
+            Self::Recorded(RECORDED)
+        } else {
+            Self::Issued
+        }
+    }
+}
+
+/// Milliseconds of a product.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Timing {
+    pub(crate) median_ms: f64,
+    pub(crate) min_ms: f64,
+    pub(crate) max_ms: f64,
+    pub(crate) rounds: usize,
+    pub(crate) products: usize,
+    pub(crate) recorded: bool,
+    /// Why products that should have been recorded were not.
+    pub(crate) refused: Option<String>,
+}
+
+/// Copies that are needed for the data of one product to be gone from the cache when its turn comes
+/// again: three caches full in all.
+pub(crate) fn copies(useful_bytes: f64, l2_bytes: u64) -> usize {
+    let wanted = (3.0 * l2_bytes as f64 / useful_bytes.max(1.0)).ceil();
+    (wanted as usize).clamp(1, RECORDED)
+}
+
+/// Rounds and products of a round, for an estimate of one product.
+fn rounds(pace: Pace, estimate_ms: f64) -> (usize, usize) {
+    let estimate = estimate_ms.max(1e-4);
+    let products = match pace {
+        // A round of 0.2 ms is long beside the resolution of events.
+        Pace::Issued => ((0.2 / estimate).ceil() as usize).clamp(1, 200),
+        // Slow kernels need no hundred.
+        Pace::Recorded(most) => ((40.0 / estimate) as usize).clamp(1, most.max(1)),
+    };
+    let rounds = match estimate * products as f64 {
+        ..20.0 => 21,
+        20.0..100.0 => 11,
+        _ => 5,
+    };
+    (rounds, products)
+}
+
+/// Runs every copy, for some milliseconds in all, and returns what a product then takes.
+fn warm_up(device: &Device, contender: &mut dyn Timed) -> Result<f64, GpuError> {
+    let begin = Instant::now();
+    let copies = contender.copies().max(2);
+    while {
+        for copy in 0..copies {
+            contender.product(copy)?;
+        }
+        device.synchronize()?;
+        begin.elapsed() < Duration::from_millis(10)
+    } {}
+    let (start, end) = (Event::new(device)?, Event::new(device)?);
+    start.record(device)?;
+    for copy in 0..copies {
+        contender.product(copy)?;
+    }
+    end.record(device)?;
+    Ok(f64::from(start.elapsed_ms(&end)?) / copies as f64)
+}
+
+/// Times a contender.
+///
+/// # Errors
+/// What a product reports; what recording reports.
+pub(crate) fn time(contender: &mut dyn Timed, pace: Pace) -> Result<Timing, GpuError> {
+    let device = contender.device();
+    let estimate = warm_up(&device, contender)?;
+    let (mut count, mut products) = rounds(pace, estimate);
+    let (mut graph, mut refused) = (None, None);
+    if pace != Pace::Issued {
+        let record = |_: &Device| (0..products).try_for_each(|copy| contender.product(copy));
+        match device.capture(record) {
+            Ok(recorded) => graph = Some(recorded),
+            Err(error @ GpuError::ContextLost { .. }) => return Err(error),
+            Err(error) => {
+                refused = Some(error.to_string());
+                (count, products) = rounds(Pace::Issued, estimate);
+            }
+        }
+    }
+    let leads = estimate * products as f64 <= 5.0;
+    let (start, end) = (Event::new(&device)?, Event::new(&device)?);
+    let mut turn = 0;
+    let mut issue = |contender: &mut dyn Timed| match &graph {
+        Some(graph) => replay(graph, contender),
+        None => {
+            turn += products;
+            (turn - products..turn).try_for_each(|copy| contender.product(copy))
+        }
+    };
+    issue(contender)?;
+    device.synchronize()?;
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
+        if leads {
+            issue(contender)?;
+        }
+        start.record(&device)?;
+        issue(contender)?;
+        end.record(&device)?;
+        times.push(f64::from(start.elapsed_ms(&end)?) / products as f64);
+    }
+    // The graph may go only when nothing runs any more.
+    device.synchronize()?;
+    Ok(Timing {
+        median_ms: median(&times).unwrap_or(f64::NAN),
+        min_ms: times.iter().copied().fold(f64::INFINITY, f64::min),
+        max_ms: times.iter().copied().fold(0.0, f64::max),
+        rounds: count,
+        products,
+        recorded: graph.is_some(),
+        refused,
+    })
+}
+
+/// Starts products that were recorded from `contender`.
+#[expect(unsafe_code, reason = "what a graph uses cannot be seen in its type")]
+fn replay(graph: &Graph, _contender: &mut dyn Timed) -> Result<(), GpuError> {
+    // SAFETY: the graph holds products of this contender alone, which is borrowed; their memory is
+    // the contender's and its operands', by the contract of `Multiply`; `time` waits for the work
+    // before it returns, and freeing memory waits for it where an error comes first.
+    unsafe { graph.launch() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_operands_are_copied_until_they_fill_three_caches() {
+        let l2 = 50 << 20;
+
+        assert_eq!(copies(1e9, l2), 1);
+        assert_eq!(copies((150 << 20) as f64, l2), 1);
+        assert_eq!(copies((50 << 20) as f64, l2), 3);
+        assert_eq!(copies(10e6, l2), 16);
+        assert_eq!(copies(100.0, l2), RECORDED);
+        assert_eq!(copies(0.0, l2), RECORDED);
+    }
+
+    #[test]
+    fn short_products_share_a_round_and_slow_ones_have_fewer() {
+        assert_eq!(rounds(Pace::Issued, 0.5), (21, 1));
+        assert_eq!(rounds(Pace::Issued, 0.05), (21, 4));
+        assert_eq!(rounds(Pace::Issued, 0.0), (21, 200));
+        assert_eq!(rounds(Pace::Issued, 40.0), (11, 1));
+        assert_eq!(rounds(Pace::Issued, 400.0), (5, 1));
+        assert_eq!(rounds(Pace::Recorded(100), 0.005), (21, 100));
+        assert_eq!(rounds(Pace::Recorded(100), 1.0), (11, 40));
+        assert_eq!(rounds(Pace::Recorded(1), 88.0), (11, 1));
+    }
+
+    #[test]
+    fn only_small_products_are_recorded() {
+        assert_eq!(Pace::of(50e6, 4000.0), Pace::Recorded(RECORDED));
+        assert_eq!(Pace::of(100e6, 4000.0), Pace::Issued);
+    }
+}

@@ -1,0 +1,235 @@
+//! `sparsebatch bench`.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+use sparsebatch_bench::suites::flexible_batch::{Experiment, Kernel};
+use sparsebatch_bench::suites::single::Configuration;
+use sparsebatch_bench::{
+    BenchError, FlexibleBatch, Gap, Outcome, Row, Single, flexible_batch, single, suites, table,
+};
+
+use super::error::CliError;
+use super::output::{self, SCHEMA, check_writable};
+use super::{Exit, Global};
+
+/// Options of `bench`.
+#[derive(Args)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    suite: Suite,
+}
+
+#[derive(Subcommand)]
+enum Suite {
+    /// Products of batches in which nothing is shared, on the GPU, beside cuSPARSE
+    FlexibleBatch(FlexibleArgs),
+    /// Products with one matrix on the GPU, beside cuSPARSE
+    Single(SingleArgs),
+    /// Markdown tables of rows that were written before
+    Table {
+        /// Files of JSON lines
+        #[arg(required = true, value_name = "FILE.jsonl")]
+        files: Vec<PathBuf>,
+    },
+}
+
+/// Options of every suite.
+#[derive(Args)]
+struct Common {
+    /// How much is measured
+    #[arg(long, value_enum, default_value_t = Size::Paper)]
+    size: Size,
+    /// Case to measure; may be given several times [default: all]
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
+    /// Leave cuSPARSE out
+    #[arg(long)]
+    no_peer: bool,
+    /// File of JSON lines to write
+    #[arg(long, value_name = "FILE.jsonl")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct FlexibleArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Published experiment in place of the suite's own cases
+    #[arg(long, value_name = "fig3|fig4|fig5|fig6|fig7", value_parser = experiment)]
+    experiment: Option<Experiment>,
+    /// Kernels of ours, with commas between, or `all` [default: packed; all in experiments and at
+    /// full size]
+    #[arg(long = "kernel", value_name = "LIST", value_delimiter = ',')]
+    kernels: Vec<String>,
+    /// Systems of a batch [default: 10000; less at small size]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    items: Option<u32>,
+    /// Folder with the small matrices
+    #[arg(long, value_name = "FOLDER")]
+    matrices: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct SingleArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Kernels of ours, with commas between [default: all]
+    #[arg(long = "kernel", value_name = "LIST", value_delimiter = ',')]
+    kernels: Vec<String>,
+    /// Folder of matrices to measure too; may be given several times
+    #[arg(long, value_name = "FOLDER")]
+    matrices: Vec<PathBuf>,
+    /// Leave the generated matrices out
+    #[arg(long)]
+    no_generated: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Size {
+    Small,
+    Paper,
+    Full,
+}
+
+impl From<Size> for suites::Size {
+    fn from(size: Size) -> Self {
+        match size {
+            Size::Small => Self::Small,
+            Size::Paper => Self::Paper,
+            Size::Full => Self::Full,
+        }
+    }
+}
+
+fn experiment(text: &str) -> Result<Experiment, String> {
+    let names = Experiment::ALL.map(Experiment::name).join(", ");
+    let found = Experiment::ALL.into_iter().find(|experiment| experiment.name() == text);
+    found.ok_or_else(|| format!("expected one of {names}"))
+}
+
+/// The kernels of a list of names; `all` stands for all of them.
+fn kernels<K: std::str::FromStr<Err = BenchError>>(
+    names: &[String],
+    all: impl Fn() -> Vec<K>,
+) -> Result<Vec<K>, BenchError> {
+    let mut kernels = Vec::new();
+    for name in names {
+        match name.as_str() {
+            "all" => kernels.extend(all()),
+            name => kernels.push(name.parse()?),
+        }
+    }
+    Ok(kernels)
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: u32,
+    command: &'static str,
+    version: &'static str,
+    run: &'a str,
+    rows: &'a [Row],
+    gaps: &'a [Gap],
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad options and files, the reason why there is no GPU; wrong answers and failures of the device
+/// as internal failures, after the rows were written.
+pub(crate) fn run(args: &BenchArgs, global: Global) -> Result<Exit, CliError> {
+    match &args.suite {
+        Suite::FlexibleBatch(args) => {
+            measured(global, &args.common, |report| flexible_batch(&args.options()?, report))
+        }
+        Suite::Single(args) => {
+            measured(global, &args.common, |report| single(&args.options()?, report))
+        }
+        Suite::Table { files } => {
+            output::print(&table(files)?)?;
+            Ok(Exit::Done)
+        }
+    }
+}
+
+/// Runs a suite and prints what it found.
+fn measured(
+    global: Global,
+    common: &Common,
+    suite: impl FnOnce(&mut dyn Write) -> Result<Outcome, BenchError>,
+) -> Result<Exit, CliError> {
+    if let Some(output) = &common.output {
+        check_writable(output)?;
+    }
+    // With --json stdout is for the object.
+    let mut report: Box<dyn Write> = match global {
+        Global { quiet: true, .. } => Box::new(std::io::sink()),
+        Global { json: true, .. } => Box::new(std::io::stderr()),
+        _ => Box::new(std::io::stdout()),
+    };
+    let outcome = suite(&mut report)?;
+    if global.json {
+        let Outcome { run, rows, gaps } = &outcome;
+        let version = env!("CARGO_PKG_VERSION");
+        let object = Report { schema: SCHEMA, command: "bench", version, run, rows, gaps };
+        output::result(global, &object, String::new)?;
+    }
+    match outcome.faults().next() {
+        None => Ok(Exit::Done),
+        Some(Gap { case, library, configuration, reason, .. }) => Err(CliError::Internal(format!(
+            "{} faults, the first: {case}, {library} {configuration}: {reason}",
+            outcome.faults().count()
+        ))),
+    }
+}
+
+impl FlexibleArgs {
+    fn options(&self) -> Result<FlexibleBatch, BenchError> {
+        let Common { size, cases, no_peer, output } = &self.common;
+        Ok(FlexibleBatch {
+            cases: cases.clone(),
+            kernels: kernels(&self.kernels, Kernel::all)?,
+            size: (*size).into(),
+            experiment: self.experiment,
+            items: self.items.map(|items| items as usize),
+            matrices: self.matrices.clone(),
+            no_peer: *no_peer,
+            output: output.clone(),
+        })
+    }
+}
+
+impl SingleArgs {
+    fn options(&self) -> Result<Single, BenchError> {
+        let Common { size, cases, no_peer, output } = &self.common;
+        Ok(Single {
+            cases: cases.clone(),
+            kernels: kernels(&self.kernels, Configuration::all)?,
+            size: (*size).into(),
+            matrices: self.matrices.clone(),
+            no_generated: self.no_generated,
+            no_peer: *no_peer,
+            output: output.clone(),
+        })
+    }
+}
+
+impl From<BenchError> for CliError {
+    fn from(error: BenchError) -> Self {
+        use sparsebatch_spmv_gpu::GpuError;
+        match error {
+            // What a machine without a GPU says is about the request.
+            BenchError::Gpu(
+                GpuError::NoDriver
+                | GpuError::NoDevice { .. }
+                | GpuError::DriverTooOld { .. }
+                | GpuError::NvrtcMissing { .. },
+            ) => Self::Input(format!("bench needs a GPU: {error}")),
+            BenchError::Gpu(_) | BenchError::Print(_) => Self::Internal(error.to_string()),
+            _ => Self::Input(error.to_string()),
+        }
+    }
+}
