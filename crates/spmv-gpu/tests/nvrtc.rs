@@ -14,7 +14,7 @@ const PACKED_SPILL_BYTES: u32 = 64;
 
 /// The instances that hosts use, by module, the oldest architecture that has them, and the
 /// registers that each may have.
-const INSTANCES: [(&str, &str, &[&str], u32); 11] = [
+const INSTANCES: [(&str, &str, &[&str], u32); 15] = [
     (
         "pack",
         "sm_80",
