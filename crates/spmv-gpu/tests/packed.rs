@@ -82,9 +82,12 @@ proptest! {
         let registers = Some(PackedKernel::Registers { depth: 4 });
         for order in Order::ALL {
             // One block, a block a piece, and systems by themselves.
-            for (share, group_entries) in [(1, Some(300)), (1000, None), (1, Some(0))] {
+            for (share, group_entries, piece_entries) in
+                [(1, Some(300), None), (1000, None, Some(40)), (1, Some(0), None)]
+            {
                 for kernel in [None, registers] {
-                    let options = PackedOptions { nrhs, kernel, group_entries, share };
+                    let options =
+                        PackedOptions { nrhs, kernel, group_entries, piece_entries, share };
                     check(&Emulator::new(order), &batch, options, &x);
                 }
             }

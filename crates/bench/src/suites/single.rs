@@ -26,17 +26,33 @@ use crate::{BenchError, Outcome};
 pub enum Configuration {
     /// A kernel, with the other options at their defaults.
     Kernel(SingleKernel),
+    /// `sell-p` with slices of so many rows and so many threads a row.
+    SellP(usize, usize),
+    /// `csr-vector` with so many lanes a row.
+    Vector(u32),
 }
 
 impl Configuration {
     /// All of them.
     pub fn all() -> Vec<Self> {
-        SingleKernel::ALL.map(Self::Kernel).to_vec()
+        let mut all = SingleKernel::ALL.map(Self::Kernel).to_vec();
+        all.extend([(128, 1), (64, 2), (32, 4), (32, 8), (8, 32)].map(|(b, t)| Self::SellP(b, t)));
+        all.extend([2, 4, 8, 16].map(Self::Vector));
+        all
     }
 
     fn options(self) -> SingleOptions {
         match self {
             Self::Kernel(kernel) => SingleOptions::with_kernel(kernel),
+            Self::SellP(slice_size, threads_per_row) => SingleOptions {
+                slice_size,
+                threads_per_row,
+                ..SingleOptions::with_kernel(SingleKernel::SellP)
+            },
+            Self::Vector(lanes) => SingleOptions {
+                lanes: Some(lanes),
+                ..SingleOptions::with_kernel(SingleKernel::CsrVector)
+            },
         }
     }
 
@@ -50,6 +66,8 @@ impl fmt::Display for Configuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kernel(kernel) => kernel.fmt(f),
+            Self::SellP(b, t) => f.pad(&format!("sell-p({b},{t})")),
+            Self::Vector(lanes) => f.pad(&format!("csr-vector({lanes})")),
         }
     }
 }

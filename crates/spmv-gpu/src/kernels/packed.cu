@@ -68,6 +68,21 @@ __device__ __forceinline__ u32 slices_of(u32 nsegments) {
     return (nsegments + WARP_THREADS - 1) / WARP_THREADS;
 }
 
+// The pieces of this block.
+struct Chunk {
+    u32 first, last;
+
+    __device__ __forceinline__ Chunk(const u32* chunks, u32 first_piece) {
+        if (chunks == nullptr) {
+            first = first_piece + blockIdx.x;
+            last = first + 1;
+        } else {
+            first = load(chunks + blockIdx.x);
+            last = load(chunks + blockIdx.x + 1);
+        }
+    }
+};
+
 // The slice that a warp is in: where it ends, in steps. Loads through a plain pointer, so that an
 // index in shared and one in global memory both do.
 struct SliceCursor {
@@ -150,7 +165,8 @@ __device__ __forceinline__ void finish_rows(const RowSums<V>& row_sums, u32 k, u
 
 // packed_spmv: y = alpha*A*x + beta*y for all systems of a batch.
 //
-// Block b takes the pieces chunks[b] .. chunks[b + 1], one after the other, each warp consecutive
+// Block b takes the pieces chunks[b] .. chunks[b + 1], or, where chunks is null, the piece first_piece
+// + b, one after the other, each warp consecutive
 // slices, about the same number of slots as every other; DEPTH loads of values and columns are under
 // way at any time, across the ends of slices.
 //
@@ -163,7 +179,8 @@ __device__ __forceinline__ void finish_rows(const RowSums<V>& row_sums, u32 k, u
 // has segments or cut rows.
 template <typename V, u32 DEPTH, u32 WARPS, u32 MODE>
 __global__ void __launch_bounds__(WARPS* WARP_THREADS)
-    packed_spmv(const u32* __restrict__ chunks, const PackedPiece* __restrict__ pieces,
+    packed_spmv(const u32* __restrict__ chunks, u32 first_piece,
+                const PackedPiece* __restrict__ pieces,
                 const u8* __restrict__ all_values, const u8* __restrict__ all_columns,
                 const u16* __restrict__ all_index, u32 nrhs, u32 room_bytes, V alpha,
                 const V* __restrict__ x, V beta, V* y) {
@@ -171,8 +188,8 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     extern __shared__ u64 packed_shared[];
     V* sums = reinterpret_cast<V*>(packed_shared);
     const u32 lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS;
-    const u32 last = load(chunks + blockIdx.x + 1);
-    for (u32 number = load(chunks + blockIdx.x); number < last; ++number) {
+    const Chunk chunk(chunks, first_piece);
+    for (u32 number = chunk.first; number < chunk.last; ++number) {
         const PackedPiece* piece = pieces + number;
         const u32 nrows = piece->nrows, ncols = piece->ncols, nsegments = piece->nsegments;
         const u32 flags = piece->flags;
@@ -320,7 +337,8 @@ struct UnitRoom {
 // and index of a piece begin at multiples of 16 bytes.
 template <typename V, u32 STEPS, u32 STAGES, u32 WARPS, u32 MODE>
 __global__ void __launch_bounds__(WARPS* WARP_THREADS)
-    packed_stream(const u32* __restrict__ chunks, const PackedPiece* __restrict__ pieces,
+    packed_stream(const u32* __restrict__ chunks, u32 first_piece,
+                  const PackedPiece* __restrict__ pieces,
                   const u8* __restrict__ all_values, const u8* __restrict__ all_columns,
                   const u16* __restrict__ all_index, u32 nrhs, u32 room_bytes, V alpha,
                   const V* __restrict__ x, V beta, V* y) {
@@ -339,8 +357,8 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     Stage* stages = reinterpret_cast<Stage*>(stream_shared);
     u8* room = reinterpret_cast<u8*>(stages + WARPS);
 
-    const u32 first = load(chunks + blockIdx.x);
-    const u32 nunits = (load(chunks + blockIdx.x + 1) - first) * nrhs;
+    const Chunk chunk(chunks, first_piece);
+    const u32 first = chunk.first, nunits = (chunk.last - chunk.first) * nrhs;
 
     const auto piece_of = [&](u32 unit) -> const PackedPiece& {
         return described[unit % DESCRIBED];
@@ -414,9 +432,6 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     u32 parities = 0;
     u32 s = 0;
     for (u32 unit = 0; unit < nunits; ++unit) {
-        // x of this unit is there, and the description of the next.
-        cp_async_wait_all();
-        __syncthreads();
         const PackedPiece& piece = piece_of(unit);
         const UnitRoom own = UnitRoom::of<V, MODE>(piece);
         const u32 nrows = piece.nrows;
@@ -429,6 +444,9 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
                 old_y[k] = row < nrows ? y_here[row] : V(0);
             }
         }
+        // x of this unit is there, and the description of the next.
+        cp_async_wait_all();
+        __syncthreads();
         const bool has_next = unit + 1 < nunits;
         const bool next_fits =
             has_next && own.bytes + UnitRoom::of<V, MODE>(piece_of(unit + 1)).bytes <= room_bytes;

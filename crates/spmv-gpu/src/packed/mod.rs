@@ -24,7 +24,7 @@ use crate::error::check_len;
 use crate::executor::check_apart;
 use crate::flexible::BatchSizes;
 use crate::value::Value;
-use crate::{Args, CsrArrays, Executor, GpuError, KernelBuffer, LaunchConfig};
+use crate::{Args, CsrArrays, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig};
 use options::Mode;
 pub use options::{PackedKernel, PackedOptions};
 use pack::{Filled, Job, Jobs, Rows};
@@ -49,7 +49,9 @@ pub struct PackedExplain {
     pub pieces_cut: usize,
     /// Bytes on the device.
     pub device_bytes: u64,
-    /// Bytes that one product moves at least: matrix, indices, x and y once each.
+    /// Bytes that one product reads of the matrix: values, indices, and the description of the work.
+    pub matrix_bytes: u64,
+    /// Bytes that one product moves at least: the matrix and x once, y read and written.
     pub product_bytes: u64,
     /// From arrays on the device to a plan: analysis, packing, and the description of the work.
     /// Without compiling kernels.
@@ -179,6 +181,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
                 pieces: npieces,
                 pieces_cut: (0..npieces).filter(|&i| kind(i).0.is_cut()).count(),
                 device_bytes: 0,
+                matrix_bytes: 0,
                 product_bytes: 0,
                 packing: Duration::ZERO,
                 setup: Duration::ZERO,
@@ -196,6 +199,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
             + 4 * plan.chunks.len()) as u64;
         let vectors = (plan.x_len() + 2 * plan.y_len()) * size_of::<T>();
         plan.explain.device_bytes = read + plan.rows.bytes() + plan.value_jobs.bytes();
+        plan.explain.matrix_bytes = read;
         plan.explain.product_bytes = read + vectors as u64;
         plan.explain.packing = clock.elapsed().saturating_sub(compiling);
         Ok(plan)
@@ -255,8 +259,12 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
                 shared_bytes: (staging_bytes + room_bytes) as u32,
             };
             let mut args = Args::new();
-            args.input_from(&self.chunks, launch.blocks.start)?;
-            args.input(&self.described).input(&self.values);
+            if launch.one_each {
+                args.raw(0);
+            } else {
+                args.input_from(&self.chunks, launch.blocks.start)?;
+            }
+            args.scalar(launch.first_piece as u32).input(&self.described).input(&self.values);
             if mode.joint {
                 args.raw(self.values.raw() + (work::WARP * size_of::<T>()) as u64);
             } else {
@@ -317,6 +325,12 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         let filled = self.fill(&jobs, None, values);
         self.value_jobs = jobs;
         filled
+    }
+
+    /// The kernels that a product launches.
+    pub fn keys(&self) -> Vec<KernelKey> {
+        let key = |launch: &Launch| self.kernel.key::<T>(launch.warps, launch.mode);
+        self.launches.iter().map(key).collect()
     }
 
     /// What was chosen and what it costs.

@@ -14,13 +14,16 @@ pub struct PackedOptions {
     /// Small systems that follow each other are multiplied together as long as they have at most so
     /// many entries; by the batch when absent. Only with one right-hand side.
     pub group_entries: Option<usize>,
+    /// Systems of more entries are cut into pieces of some rows with about so many; only large ones,
+    /// into 8192, when absent. Results of a system may depend on it in the last bits.
+    pub piece_entries: Option<usize>,
     /// A block takes one in `share` of what each resident block would get of the work left.
     pub share: usize,
 }
 
 impl Default for PackedOptions {
     fn default() -> Self {
-        Self { nrhs: 1, kernel: None, group_entries: None, share: 3 }
+        Self { nrhs: 1, kernel: None, group_entries: None, piece_entries: None, share: 2 }
     }
 }
 
@@ -156,6 +159,9 @@ impl PackedOptions {
     pub(super) fn check(&self, info: &DeviceInfo) -> Result<(), GpuError> {
         if self.nrhs == 0 || self.nrhs > u32::MAX as usize {
             return Err(refused("nrhs", "1 to 4294967295", self.nrhs.to_string()));
+        }
+        if self.piece_entries == Some(0) {
+            return Err(refused("piece_entries", "at least 1", "0".to_owned()));
         }
         if self.share == 0 {
             return Err(refused("share", "at least 1", self.share.to_string()));

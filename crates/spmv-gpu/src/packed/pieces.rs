@@ -95,7 +95,7 @@ impl Pieces {
         let mut patterns_of = Vec::with_capacity(shape.sizes().len());
         for (number, &size) in shape.sizes().iter().enumerate() {
             let first = pieces.parts.len();
-            pieces.add_parts(shape, number, size);
+            pieces.add_parts(shape, number, size, options.piece_entries);
             patterns_of.push(first..pieces.parts.len());
         }
         if shape.uniform {
@@ -107,15 +107,24 @@ impl Pieces {
     }
 
     /// The parts of a distinct matrix: one, or several of equal numbers of rows.
-    fn add_parts(&mut self, shape: &Shape, number: usize, size: CsrSize) {
+    fn add_parts(
+        &mut self,
+        shape: &Shape,
+        number: usize,
+        size: CsrSize,
+        piece_entries: Option<usize>,
+    ) {
         let [rows, cols, nnz] = shape.before_pattern(number);
         let CsrSize { nrows, ncols, .. } = size;
-        let rows_of_part = if nrows <= MAX_PIECE_ROWS && size.nnz <= MAX_PIECE_ENTRIES {
-            nrows.max(1)
-        } else {
-            let mean = size.nnz.div_ceil(nrows).max(1);
-            (PIECE_ENTRIES / mean).next_multiple_of(32).clamp(32, MAX_PIECE_ROWS)
-        };
+        let rows_of_part =
+            if nrows <= MAX_PIECE_ROWS && size.nnz <= piece_entries.unwrap_or(MAX_PIECE_ENTRIES) {
+                nrows.max(1)
+            } else {
+                let mean = size.nnz.div_ceil(nrows).max(1);
+                (piece_entries.unwrap_or(PIECE_ENTRIES) / mean)
+                    .next_multiple_of(32)
+                    .clamp(32, MAX_PIECE_ROWS)
+            };
         for first in (0..nrows.max(1)).step_by(rows_of_part) {
             self.parts.push(Part {
                 row_ptr: rows + number + first,

@@ -116,6 +116,9 @@ impl Places {
 pub(super) struct Launch {
     /// Its blocks, among those of all launches.
     pub(super) blocks: Range<usize>,
+    /// The first piece of its first block, and whether every block has one piece.
+    pub(super) first_piece: usize,
+    pub(super) one_each: bool,
     pub(super) mode: Mode,
     pub(super) warps: usize,
     /// Shared memory of a block for pieces.
@@ -256,7 +259,9 @@ impl Classes<'_> {
                 taken += measured(i).nsteps;
             }
             let blocks = first_block..work.chunks.len();
-            work.launches.push(Launch { blocks, mode, warps, room_bytes });
+            let one_each = blocks.len() == count;
+            let launch = Launch { blocks, first_piece: at, one_each, mode, warps, room_bytes };
+            work.launches.push(launch);
             at += count;
         }
         work.chunks.push(at as u32);

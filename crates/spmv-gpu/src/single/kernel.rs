@@ -37,11 +37,14 @@ pub enum SingleKernel {
     Hyb,
     /// `sell-p`: slices of rows, each padded to its own width, several threads per row.
     SellP,
+    /// `packed`: as [batches](crate::packed) are multiplied, rows cut into segments of like length,
+    /// with 16-bit columns where they do.
+    Packed,
 }
 
 impl SingleKernel {
     /// All kernels.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::CsrScalar,
         Self::CsrUnrolled,
         Self::CsrVector,
@@ -53,6 +56,7 @@ impl SingleKernel {
         Self::Dia,
         Self::Hyb,
         Self::SellP,
+        Self::Packed,
     ];
 
     /// Whether the kernel reads CSR arrays as they are.
@@ -82,6 +86,7 @@ impl SingleKernel {
             Self::Dia => "dia",
             Self::Hyb => "hyb",
             Self::SellP => "sell-p",
+            Self::Packed => "packed",
         }
     }
 }

@@ -2,14 +2,15 @@
 
 use sparsebatch_formats::convert::{FromCsr, SlotMap};
 use sparsebatch_formats::{
-    CooPattern, CsrPattern, DiaPattern, EllPattern, HybPattern, Pattern, SellPPattern, View,
+    Batch, CooPattern, CsrPattern, DiaPattern, EllPattern, HybPattern, Pattern, RaggedCsr,
+    SellPPattern, View,
 };
 
 use super::launch::{
     BalancedKernel, DeviceCoo, DeviceCsr, DeviceDia, DeviceEll, DeviceSellP, Product, RowKernel,
 };
 use super::{BalancedRows, SingleKernel, SingleOptions};
-use crate::{Executor, GpuError, KernelBuffer, KernelKey, Value};
+use crate::{Executor, GpuError, KernelBuffer, KernelKey, PackedOptions, PackedPlan, Value};
 
 /// The format and kernel of a plan.
 pub(super) enum Method<E: Executor, T: Value> {
@@ -20,7 +21,13 @@ pub(super) enum Method<E: Executor, T: Value> {
     Dia(DeviceDia<E, T>),
     Hyb(DeviceEll<E, T>, DeviceCoo<E, T>),
     SellP(DeviceSellP<E, T>),
+    Packed(Box<PackedPlan<E, T>>),
 }
+
+/// Pieces of `packed` for each multiprocessor, and how many entries they have at least and at most.
+const PACKED_BLOCKS: usize = 8;
+const MIN_PIECE_ENTRIES: usize = 256;
+const MAX_PIECE_ENTRIES: usize = 8192;
 
 /// A method and what its plan keeps and reports.
 pub(super) struct Built<E: Executor, T: Value> {
@@ -50,7 +57,7 @@ pub(super) fn in_slots<T: Value>(map: &SlotMap, stored_len: usize, values: &[T])
     slots
 }
 
-impl<E: Executor, T: Value> Built<E, T> {
+impl<E: Executor + Clone, T: Value> Built<E, T> {
     /// Converts and uploads. `rows` is for `csr-balanced` and has been checked.
     pub(super) fn new(
         executor: &E,
@@ -77,6 +84,7 @@ impl<E: Executor, T: Value> Built<E, T> {
                 let method = Method::SellP(DeviceSellP::upload(executor, &pattern, &values)?);
                 Ok(Self::of(&pattern, method, map))
             }
+            SingleKernel::Packed => Self::packed(executor, matrix),
             _ => {
                 let pattern = matrix.pattern();
                 let csr = DeviceCsr::upload(executor, pattern, matrix.values())?;
@@ -128,6 +136,22 @@ impl<E: Executor, T: Value> Built<E, T> {
         Ok(Self { method, map, stored_len, index_bytes, parts, lanes })
     }
 
+    /// A batch of one, cut into enough pieces to keep the device busy.
+    fn packed(executor: &E, matrix: View<'_, CsrPattern, T>) -> Result<Self, GpuError> {
+        let mut batch = RaggedCsr::new();
+        batch.push(matrix);
+        let nnz = matrix.pattern().nnz();
+        let blocks = executor.info().multiprocessors as usize * PACKED_BLOCKS;
+        let entries = (nnz / blocks.max(1)).clamp(MIN_PIECE_ENTRIES, MAX_PIECE_ENTRIES);
+        let options = PackedOptions { piece_entries: Some(entries), ..PackedOptions::default() };
+        let plan = PackedPlan::new(executor.clone(), &Batch::Ragged(batch), options)?;
+        let explain = plan.explain();
+        let stored_len = explain.slots as usize;
+        let index_bytes = explain.matrix_bytes as usize - stored_len * size_of::<T>();
+        let method = Method::Packed(Box::new(plan));
+        Ok(Self { method, map: SlotMap::Identity, stored_len, index_bytes, parts: 0, lanes: 0 })
+    }
+
     fn coo(
         executor: &E,
         matrix: View<'_, CsrPattern, T>,
@@ -170,6 +194,7 @@ impl<E: Executor, T: Value> Method<E, T> {
             // The ELL part has scaled y.
             Self::Hyb(ell, coo) => [ell.keys(), coo.keys()[1..].to_vec()].concat(),
             Self::SellP(sellp) => sellp.keys(),
+            Self::Packed(plan) => plan.keys(),
         }
     }
 
@@ -186,6 +211,7 @@ impl<E: Executor, T: Value> Method<E, T> {
                 coo.add(Product { executor, alpha, x, beta: T::ONE, y })
             }
             Self::SellP(sellp) => sellp.multiply(product),
+            Self::Packed(plan) => plan.apply(product.alpha, product.x, product.beta, product.y),
         }
     }
 
@@ -197,6 +223,11 @@ impl<E: Executor, T: Value> Method<E, T> {
             Self::Ell(ell) => &mut ell.values,
             Self::Dia(dia) => &mut dia.values,
             Self::SellP(sellp) => &mut sellp.values,
+            Self::Packed(plan) => {
+                let values = executor.upload(slots)?;
+                plan.update_from(&values)?;
+                return executor.synchronize();
+            }
             Self::Hyb(ell, coo) => {
                 let (ell_slots, coo_slots) = slots.split_at(ell.values.len());
                 executor.copy_from_host(ell_slots, &mut ell.values)?;

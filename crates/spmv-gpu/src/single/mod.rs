@@ -16,6 +16,7 @@
 //! | `dia` | DIA | one per row | Bell and Garland 2009 |
 //! | `hyb` | ELL and COO | as both | Bell and Garland 2009 |
 //! | `sell-p` | SELL-P | t per row | Anzt, Tomov and Dongarra 2014 |
+//! | `packed` | segments of rows | one per segment | [`packed`](crate::packed) |
 //!
 //! No kernel uses atomics: two products of one plan are bitwise equal. A warp that adds up part of
 //! a long row leaves its sum to a second, small kernel that adds such sums in a fixed order.
