@@ -87,7 +87,13 @@ proptest! {
             {
                 for kernel in [None, registers] {
                     let options =
-                        PackedOptions { nrhs, kernel, group_entries, piece_entries, share };
+                        PackedOptions {
+                        nrhs,
+                        kernel,
+                        group_entries,
+                        piece_entries,
+                        share: Some(share),
+                    };
                     check(&Emulator::new(order), &batch, options, &x);
                 }
             }
@@ -170,7 +176,7 @@ fn every_kernel_agrees_with_exact_sums_on_a_gpu() {
         stream(8, 3, 4),
     ] {
         for share in [1, 1000] {
-            let options = PackedOptions { kernel: Some(kernel), share, ..options(1) };
+            let options = PackedOptions { kernel: Some(kernel), share: Some(share), ..options(1) };
             check(&device, &batch, options, &x);
         }
     }
@@ -251,7 +257,7 @@ fn what_does_not_fit_is_refused_with_one_error() {
     let kernel = |kernel| PackedOptions { kernel: Some(kernel), ..options(1) };
     for (name, options) in [
         ("nrhs", PackedOptions { nrhs: 0, ..options(1) }),
-        ("share", PackedOptions { share: 0, ..options(1) }),
+        ("share", PackedOptions { share: Some(0), ..options(1) }),
         ("kernel", kernel(PackedKernel::Registers { depth: 5 })),
         ("kernel", kernel(PackedKernel::Stream { steps: 4, stages: 5, warps: 4 })),
     ] {

@@ -200,7 +200,8 @@ fn packed_variants() -> Vec<(String, PackedOptions)> {
     for depth in [4, 6] {
         kernel(format!("packed registers {depth}"), PackedKernel::Registers { depth });
     }
-    let share = |share| (format!("packed share {share}"), PackedOptions { share, ..default });
+    let share =
+        |share| (format!("packed share {share}"), PackedOptions { share: Some(share), ..default });
     variants.extend([1, 2, 6].map(share));
     let group =
         |n| (format!("packed group {n}"), PackedOptions { group_entries: Some(n), ..default });

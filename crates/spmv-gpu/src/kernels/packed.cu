@@ -444,8 +444,10 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
                 old_y[k] = row < nrows ? y_here[row] : V(0);
             }
         }
-        // x of this unit is there, and the description of the next.
+        // x of this unit is there, and the description of the next; the room of the unit before may
+        // be overwritten.
         cp_async_wait_all();
+        fence_proxy_async();
         __syncthreads();
         const bool has_next = unit + 1 < nunits;
         const bool next_fits =
@@ -494,6 +496,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
                 }
             }
             // All lanes have read the part: the next copy may overwrite it.
+            fence_proxy_async();
             __syncwarp();
             if (lane == 0) {
                 ++producer.vacant;
@@ -533,6 +536,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
         }
         finish_rows(row_sums, OLD_ROWS, nrows, alpha, beta, y_here);
         if (has_next && !next_fits) {
+            fence_proxy_async();
             __syncthreads();
             fetch_operands(unit + 1);
         }

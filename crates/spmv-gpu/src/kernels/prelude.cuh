@@ -263,6 +263,12 @@ __device__ __forceinline__ void mbarrier_wait_parity(u64* barrier, u32 parity) {
         : "memory");
 }
 
+// Orders this thread's accesses to shared memory before bulk copies that are started after it has met
+// their thread. Without it a load may still be under way when a copy overwrites what it reads.
+__device__ __forceinline__ void fence_proxy_async() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // Copies bytes, a multiple of 16, between addresses that are multiples of 16.
 __device__ __forceinline__ void bulk_copy(void* shared, const void* global, u32 bytes,
                                           u64* barrier) {

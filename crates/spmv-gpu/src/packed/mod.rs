@@ -129,10 +129,14 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         executor.prepare(&pack::keys::<T>())?;
         executor.synchronize()?;
         let clock = Instant::now();
-        let kernel = options.kernel.unwrap_or_else(|| PackedKernel::of(executor.info()));
         let pieces = Pieces::new(&shape, &options, executor.info());
         let rows = Rows::new::<T>(&executor, &pieces, &arrays.row_ptr)?;
         let measured = rows.measure::<T>(&executor, &pieces, &arrays.col_idx)?;
+        let npieces = pieces.pieces.len();
+        let nsteps: usize = pieces.pieces.iter().map(|p| measured[p.pattern].nsteps).sum();
+        let mean_steps = nsteps / npieces.max(1);
+        let kernel = (options.kernel)
+            .unwrap_or_else(|| PackedKernel::of(executor.info(), npieces, mean_steps));
         let classes = Classes {
             info: executor.info(),
             classes: kernel.classes(),
@@ -146,8 +150,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
             let (mode, class) = kinds[pattern];
             (&measured[pattern], mode, class)
         };
-        let npieces = pieces.pieces.len();
-        let work = classes.work(npieces, kind, options.share);
+        let work = classes.work(npieces, kind, options.share(mean_steps));
         let layout = Layout::new::<T>(&shape, &pieces, &measured, &kinds, options.nrhs);
         let mut described = Vec::with_capacity(work.order.len() * PIECE_WORDS);
         for launch in &work.launches {
@@ -177,7 +180,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
                 launches: work.launches.len(),
                 blocks: work.chunks.len() - 1,
                 nnz: shape.before(shape.nitems())[2] as u64,
-                slots: (0..npieces).map(|i| (kind(i).0.nsteps * work::WARP) as u64).sum(),
+                slots: (nsteps * work::WARP) as u64,
                 pieces: npieces,
                 pieces_cut: (0..npieces).filter(|&i| kind(i).0.is_cut()).count(),
                 device_bytes: 0,
