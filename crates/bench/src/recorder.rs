@@ -92,8 +92,11 @@ impl<'a> Recorder<'a> {
     pub(crate) fn row(&mut self, row: Row) -> Result<(), BenchError> {
         let share = row.share_of_copy.unwrap_or(f64::NAN);
         let gflops = row.gflops.unwrap_or(f64::NAN);
+        let plan = row.plan_ms.map_or_else(String::new, |plan| {
+            format!("  plan {plan:.2} ms, {:.1} products", plan / row.median_ms)
+        });
         self.note(&format!(
-            "{:<22} {:>6} {:<12} {:<38} {:>10.5} ms {gflops:>7.1} GFLOP/s share {share:.3}",
+            "{:<22} {:>6} {:<12} {:<38} {:>10.5} ms {gflops:>7.1} GFLOP/s share {share:.3}{plan}",
             row.case, row.batch, row.library, row.configuration, row.median_ms
         ))?;
         if let Some((path, file)) = &mut self.output {
@@ -179,6 +182,7 @@ mod tests {
             share_of_copy: Some(0.5),
             share_moved: Some(0.5),
             bytes_moved: Some(1),
+            plan_ms: None,
             gflops: Some(1.0),
             mean_iterations: None,
             max_relative_residual: None,

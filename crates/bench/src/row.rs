@@ -78,6 +78,10 @@ pub struct Row {
     pub share_moved: Option<f64>,
     /// Bytes that one product moves at least, padding included.
     pub bytes_moved: Option<u64>,
+    /// Milliseconds from CSR arrays on the device to the plan, kernels being compiled: analysis,
+    /// packing, memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_ms: Option<f64>,
     /// Two operations for each entry, over the median time.
     pub gflops: Option<f64>,
     /// Of solves.

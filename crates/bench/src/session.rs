@@ -44,6 +44,21 @@ impl Problem<'_> {
     }
 }
 
+/// What a plan costs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Costs {
+    /// Bytes that a product moves at least.
+    pub(crate) bytes_moved: u64,
+    /// From arrays on the device to the plan, where it says so.
+    pub(crate) plan_ms: Option<f64>,
+}
+
+impl From<u64> for Costs {
+    fn from(bytes_moved: u64) -> Self {
+        Self { bytes_moved, plan_ms: None }
+    }
+}
+
 /// What multiplies.
 #[derive(Clone, Debug)]
 pub(crate) struct Label {
@@ -126,13 +141,13 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// When the device is lost, and when the row cannot be printed or written.
-    pub(crate) fn measure<P: Multiply>(
+    pub(crate) fn measure<P: Multiply, C: Into<Costs>>(
         &mut self,
         problem: &Problem<'_>,
         label: &Label,
         pace: Pace,
         contender: Result<Contender<'_, P>, GpuError>,
-        bytes_moved: impl FnOnce(&P) -> u64,
+        costs: impl FnOnce(&P) -> C,
     ) -> Result<Option<Vec<P>>, BenchError> {
         let measured = contender.and_then(|mut contender| {
             // The first and the last copy.
@@ -142,15 +157,15 @@ impl<'a> Session<'a> {
                 }
             }
             let timing = time(&mut contender, pace)?;
-            Ok(Ok((timing, contender.copies(), bytes_moved(contender.plan()), contender)))
+            Ok(Ok((timing, contender.copies(), costs(contender.plan()).into(), contender)))
         });
         let (reason, is_fault) = match measured {
-            Ok(Ok((timing, copies, bytes, contender))) => {
+            Ok(Ok((timing, copies, costs, contender))) => {
                 if let Some(reason) = &timing.refused {
                     let name = &label.configuration;
                     self.note(&format!("{:<22} {name} is not recorded: {reason}", problem.case))?;
                 }
-                let row = self.row(problem, label, &timing, copies, bytes);
+                let row = self.row(problem, label, &timing, copies, costs);
                 self.recorder.row(row)?;
                 return Ok(Some(contender.into_plans()));
             }
@@ -208,7 +223,7 @@ impl<'a> Session<'a> {
         label: &Label,
         timing: &Timing,
         copies: usize,
-        bytes_moved: u64,
+        Costs { bytes_moved, plan_ms }: Costs,
     ) -> Row {
         let run = self.recorder.run();
         let seconds = timing.median_ms * 1e-3;
@@ -239,6 +254,7 @@ impl<'a> Session<'a> {
             share_of_copy: share(problem.useful_bytes()),
             share_moved: share(bytes_moved as f64),
             bytes_moved: Some(bytes_moved),
+            plan_ms,
             gflops: Some(2.0 * problem.nnz as f64 / seconds / 1e9),
             mean_iterations: None,
             max_relative_residual: None,

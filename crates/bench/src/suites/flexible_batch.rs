@@ -19,7 +19,7 @@ use super::cases::{Case, cases, default_items};
 use super::{check_names, read_all, wanted};
 use crate::contender::{Contender, Operands};
 use crate::cusparse::{Loop, block_diagonal};
-use crate::session::{Label, Problem, Session};
+use crate::session::{Costs, Label, Problem, Session};
 use crate::timing::Pace;
 use crate::{BenchError, Outcome};
 
@@ -229,8 +229,11 @@ fn ours(
         let automatic = options == PackedOptions::default();
         let contender =
             Contender::new(operands, |_| PackedPlan::new(device.clone(), batch, options));
-        let bytes = |plan: &PackedPlan<_, _>| plan.explain().product_bytes;
-        session.measure(problem, &Label::ours(name, automatic), pace, contender, bytes)?;
+        let costs = |plan: &PackedPlan<_, _>| Costs {
+            bytes_moved: plan.explain().product_bytes,
+            plan_ms: Some(plan.explain().packing.as_secs_f64() * 1e3),
+        };
+        session.measure(problem, &Label::ours(name, automatic), pace, contender, costs)?;
     }
     // Kernels of one storage follow each other and take the batch on the device over.
     let mut left: Vec<DeviceBatch<Device, f64>> = Vec::new();
