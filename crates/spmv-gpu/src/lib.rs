@@ -33,5 +33,7 @@ pub use error::{CudaVersion, GpuError};
 pub use executor::{Args, Executor, KernelBuffer, KernelKey, KernelScalar, LaunchConfig, Pod};
 pub use flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};
 pub use packed::{PackedExplain, PackedKernel, PackedOptions, PackedPlan};
-pub use single::{BalancedRows, SingleExplain, SingleKernel, SingleOptions, SinglePlan};
+pub use single::{
+    AdaptiveRows, BalancedRows, SingleExplain, SingleKernel, SingleOptions, SinglePlan,
+};
 pub use value::Value;

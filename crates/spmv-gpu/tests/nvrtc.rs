@@ -14,7 +14,7 @@ const PACKED_SPILL_BYTES: u32 = 64;
 
 /// The instances that hosts use, by module, the oldest architecture that has them, and the
 /// registers that each may have.
-const INSTANCES: [(&str, &str, &[&str], u32); 15] = [
+const INSTANCES: [(&str, &str, &[&str], u32); 18] = [
     (
         "pack",
         "sm_80",
@@ -136,6 +136,8 @@ const INSTANCES: [(&str, &str, &[&str], u32); 15] = [
         ],
         40,
     ),
+    ("csr_adaptive", "sm_80", &["csr_adaptive<double, 4>", "csr_adaptive<float, 4>"], 40),
+    ("csr_adaptive", "sm_80", &["csr_adaptive<double, 8>", "csr_adaptive<float, 8>"], 64),
     (
         "coo",
         "sm_80",
@@ -151,6 +153,7 @@ const INSTANCES: [(&str, &str, &[&str], u32); 15] = [
     ),
     ("ell", "sm_80", &["ell<double>", "ell<float>"], 40),
     ("dia", "sm_80", &["dia<double>", "dia<float>"], 40),
+    ("sell", "sm_80", &["sell<double>", "sell<float>"], 64),
     ("sellp", "sm_80", &["sellp<double>", "sellp<float>"], 48),
     (
         "batch_csr",

@@ -28,6 +28,11 @@ fn all_options() -> Vec<SingleOptions> {
             [1, 2, 7, 40, u32::MAX].map(|parts| SingleOptions { parts: Some(parts), ..of(kernel) }),
         );
     }
+    all.extend([128, 256, 2048].map(|entries| SingleOptions {
+        block_entries: Some(entries),
+        ..of(SingleKernel::CsrAdaptive)
+    }));
+    all.push(SingleOptions { sort_window: Some(64), ..of(SingleKernel::Sell) });
     all.extend([0, 1, 6, 13].map(|width| SingleOptions {
         hyb_width: HybWidth::Fixed(width),
         parts: Some(3),
@@ -115,6 +120,14 @@ fn some_matrices<T: Scalar>() -> Vec<Csr<T>> {
             if row % 90 == 45 { (0..90).collect() } else { vec![] }
         },
     ));
+    // Rows that blocks of 128 entries share, one beside many short ones, and one that fills a block.
+    all.push(from_columns(150, 800, |row, _| match row {
+        20 => (0..800).collect(),
+        21 => (0..200).collect(),
+        40 | 41 => (0..100).collect(),
+        60 => (0..128).collect(),
+        _ => vec![row, row + 1],
+    }));
     // Spans of x that just fit the shared memory of csr-tile, and that do not.
     all.push(from_columns(4, 2000, |row, _| vec![row, row + 3, row + 1021 + row]));
     all
@@ -295,6 +308,10 @@ fn options_outside_their_range_are_refused_by_name() {
         ("lanes", SingleOptions { lanes: Some(64), ..of(SingleKernel::CsrVector) }),
         ("parts", SingleOptions { parts: Some(0), ..of(SingleKernel::CsrBalanced) }),
         ("parts", SingleOptions { parts: Some(0), ..of(SingleKernel::Coo) }),
+        (
+            "block_entries",
+            SingleOptions { block_entries: Some(100), ..of(SingleKernel::CsrAdaptive) },
+        ),
         (
             "slice_size * threads_per_row",
             SingleOptions { slice_size: 1025, threads_per_row: 1, ..of(SingleKernel::SellP) },

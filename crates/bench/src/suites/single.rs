@@ -30,6 +30,10 @@ pub enum Configuration {
     SellP(usize, usize),
     /// `csr-vector` with so many lanes a row.
     Vector(u32),
+    /// `csr-adaptive` with so many entries a block.
+    Adaptive(u32),
+    /// `sell` with rows sorted by length in windows of so many.
+    Sell(usize),
 }
 
 impl Configuration {
@@ -38,6 +42,8 @@ impl Configuration {
         let mut all = SingleKernel::ALL.map(Self::Kernel).to_vec();
         all.extend([(128, 1), (64, 2), (32, 4), (32, 8), (8, 32)].map(|(b, t)| Self::SellP(b, t)));
         all.extend([2, 4, 8, 16].map(Self::Vector));
+        all.extend([128, 256, 512, 1024, 2048].map(Self::Adaptive));
+        all.extend([128, 1024].map(Self::Sell));
         all
     }
 
@@ -52,6 +58,14 @@ impl Configuration {
             Self::Vector(lanes) => SingleOptions {
                 lanes: Some(lanes),
                 ..SingleOptions::with_kernel(SingleKernel::CsrVector)
+            },
+            Self::Adaptive(entries) => SingleOptions {
+                block_entries: Some(entries),
+                ..SingleOptions::with_kernel(SingleKernel::CsrAdaptive)
+            },
+            Self::Sell(window) => SingleOptions {
+                sort_window: Some(window),
+                ..SingleOptions::with_kernel(SingleKernel::Sell)
             },
         }
     }
@@ -68,6 +82,8 @@ impl fmt::Display for Configuration {
             Self::Kernel(kernel) => kernel.fmt(f),
             Self::SellP(b, t) => f.pad(&format!("sell-p({b},{t})")),
             Self::Vector(lanes) => f.pad(&format!("csr-vector({lanes})")),
+            Self::Adaptive(entries) => f.pad(&format!("csr-adaptive({entries})")),
+            Self::Sell(window) => f.pad(&format!("sell({window})")),
         }
     }
 }

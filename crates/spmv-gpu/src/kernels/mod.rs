@@ -11,16 +11,18 @@
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Every module and its source.
-const SOURCES: [(&str, &str); 14] = [
+const SOURCES: [(&str, &str); 16] = [
     ("pack", include_str!("pack.cu")),
     ("check", include_str!("check.cu")),
     ("packed", include_str!("packed.cu")),
     ("vector", include_str!("vector.cu")),
     ("csr", include_str!("csr.cu")),
     ("csr_balanced", include_str!("csr_balanced.cu")),
+    ("csr_adaptive", include_str!("csr_adaptive.cu")),
     ("coo", include_str!("coo.cu")),
     ("ell", include_str!("ell.cu")),
     ("dia", include_str!("dia.cu")),
+    ("sell", include_str!("sell.cu")),
     ("sellp", include_str!("sellp.cu")),
     ("batch_csr", include_str!("batch_csr.cu")),
     ("batch_coo", include_str!("batch_coo.cu")),

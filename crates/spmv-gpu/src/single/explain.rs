@@ -16,7 +16,7 @@ pub struct SingleExplain {
     pub instances: Vec<KernelKey>,
     /// Lanes per row of the CSR kernels; 0 for other formats.
     pub lanes: u32,
-    /// Parts into which entries are cut; 0 where they are not.
+    /// Parts into which entries are cut, or blocks of `csr-adaptive`; 0 where they are not.
     pub parts: u32,
     /// Rows.
     pub nrows: usize,
@@ -30,7 +30,7 @@ pub struct SingleExplain {
     pub value_bytes: usize,
     /// Bytes of the index arrays.
     pub index_bytes: usize,
-    /// What the start rows of `csr-balanced` cost.
+    /// What the start rows of `csr-balanced` or the blocks of `csr-adaptive` cost.
     pub preprocessing: Option<Duration>,
     /// What conversion, upload and compilation cost, preprocessing apart.
     pub setup: Duration,

@@ -26,6 +26,9 @@ pub enum SingleKernel {
     /// `csr-balanced`: CSR-I, a warp for each of many equal parts of the entries. For rows of very
     /// different length.
     CsrBalanced,
+    /// `csr-adaptive`: CSR, a block of threads for each of many runs of rows with about the same
+    /// number of entries, or for part of a long row. One launch whatever the lengths of the rows.
+    CsrAdaptive,
     /// `coo`: coordinates, segmented reduction over equal parts of the entries.
     Coo,
     /// `ell`: ELLPACK, a thread per row. For rows of equal length.
@@ -35,6 +38,9 @@ pub enum SingleKernel {
     Dia,
     /// `hyb`: ELLPACK for the usual part of the rows, coordinates for the rest.
     Hyb,
+    /// `sell`: slices of 32 rows, each padded to its own width, a thread per row. For rows whose
+    /// neighbours are of like length.
+    Sell,
     /// `sell-p`: slices of rows, each padded to its own width, several threads per row.
     SellP,
     /// `packed`: as [batches](crate::packed) are multiplied, rows cut into segments of like length,
@@ -44,17 +50,19 @@ pub enum SingleKernel {
 
 impl SingleKernel {
     /// All kernels.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::CsrScalar,
         Self::CsrUnrolled,
         Self::CsrVector,
         Self::CsrSmart,
         Self::CsrTile,
         Self::CsrBalanced,
+        Self::CsrAdaptive,
         Self::Coo,
         Self::Ell,
         Self::Dia,
         Self::Hyb,
+        Self::Sell,
         Self::SellP,
         Self::Packed,
     ];
@@ -69,6 +77,7 @@ impl SingleKernel {
                 | Self::CsrSmart
                 | Self::CsrTile
                 | Self::CsrBalanced
+                | Self::CsrAdaptive
         )
     }
 
@@ -81,10 +90,12 @@ impl SingleKernel {
             Self::CsrSmart => "csr-smart",
             Self::CsrTile => "csr-tile",
             Self::CsrBalanced => "csr-balanced",
+            Self::CsrAdaptive => "csr-adaptive",
             Self::Coo => "coo",
             Self::Ell => "ell",
             Self::Dia => "dia",
             Self::Hyb => "hyb",
+            Self::Sell => "sell",
             Self::SellP => "sell-p",
             Self::Packed => "packed",
         }

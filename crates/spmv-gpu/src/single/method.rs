@@ -1,5 +1,7 @@
 //! A matrix on the device together with the kernels that multiply it.
 
+use std::time::Duration;
+
 use sparsebatch_formats::convert::{FromCsr, SlotMap};
 use sparsebatch_formats::{
     Batch, CooPattern, CsrPattern, DiaPattern, EllPattern, HybPattern, Pattern, RaggedCsr,
@@ -7,19 +9,22 @@ use sparsebatch_formats::{
 };
 
 use super::launch::{
-    BalancedKernel, DeviceCoo, DeviceCsr, DeviceDia, DeviceEll, DeviceSellP, Product, RowKernel,
+    AdaptiveKernel, BalancedKernel, DeviceCoo, DeviceCsr, DeviceDia, DeviceEll, DeviceSell,
+    DeviceSellP, Product, RowKernel,
 };
-use super::{BalancedRows, SingleKernel, SingleOptions};
+use super::{AdaptiveRows, BalancedRows, SingleKernel, SingleOptions};
 use crate::{Executor, GpuError, KernelBuffer, KernelKey, PackedOptions, PackedPlan, Value};
 
 /// The format and kernel of a plan.
 pub(super) enum Method<E: Executor, T: Value> {
     Rows(DeviceCsr<E, T>, RowKernel),
     Balanced(DeviceCsr<E, T>, BalancedKernel<E, T>),
+    Adaptive(DeviceCsr<E, T>, AdaptiveKernel<E, T>),
     Coo(DeviceCoo<E, T>),
     Ell(DeviceEll<E, T>),
     Dia(DeviceDia<E, T>),
     Hyb(DeviceEll<E, T>, DeviceCoo<E, T>),
+    Sell(DeviceSell<E, T>),
     SellP(DeviceSellP<E, T>),
     Packed(Box<PackedPlan<E, T>>),
 }
@@ -28,6 +33,25 @@ pub(super) enum Method<E: Executor, T: Value> {
 const PACKED_BLOCKS: usize = 8;
 const MIN_PIECE_ENTRIES: usize = 256;
 const MAX_PIECE_ENTRIES: usize = 8192;
+
+/// What was found out about a pattern before: nothing, or that which the kernel needs.
+#[derive(Clone, Copy)]
+pub(super) enum Prepared<'a> {
+    Nothing,
+    Balanced(&'a BalancedRows),
+    Adaptive(&'a AdaptiveRows),
+}
+
+impl Prepared<'_> {
+    /// How long it took.
+    pub(super) fn time(self) -> Option<Duration> {
+        match self {
+            Self::Nothing => None,
+            Self::Balanced(rows) => Some(rows.time()),
+            Self::Adaptive(rows) => Some(rows.time()),
+        }
+    }
+}
 
 /// A method and what its plan keeps and reports.
 pub(super) struct Built<E: Executor, T: Value> {
@@ -58,12 +82,12 @@ pub(super) fn in_slots<T: Value>(map: &SlotMap, stored_len: usize, values: &[T])
 }
 
 impl<E: Executor + Clone, T: Value> Built<E, T> {
-    /// Converts and uploads. `rows` is for `csr-balanced` and has been checked.
+    /// Converts and uploads. `prepared` is what the kernel needs, and has been checked.
     pub(super) fn new(
         executor: &E,
         matrix: View<'_, CsrPattern, T>,
         options: &SingleOptions,
-        rows: Option<&BalancedRows>,
+        prepared: Prepared<'_>,
     ) -> Result<Self, GpuError> {
         match options.kernel {
             SingleKernel::Coo => Self::coo(executor, matrix, options),
@@ -78,6 +102,11 @@ impl<E: Executor + Clone, T: Value> Built<E, T> {
                 Ok(Self::of(&pattern, method, map))
             }
             SingleKernel::Hyb => Self::hyb(executor, matrix, options),
+            SingleKernel::Sell => {
+                let (pattern, values, map) = convert::<SellPPattern, T>(matrix, &options.sell())?;
+                let method = Method::Sell(DeviceSell::upload(executor, &pattern, &values)?);
+                Ok(Self::of(&pattern, method, map))
+            }
             SingleKernel::SellP => {
                 let sellp = options.sellp()?;
                 let (pattern, values, map) = convert::<SellPPattern, T>(matrix, &sellp)?;
@@ -88,7 +117,7 @@ impl<E: Executor + Clone, T: Value> Built<E, T> {
             _ => {
                 let pattern = matrix.pattern();
                 let csr = DeviceCsr::upload(executor, pattern, matrix.values())?;
-                Self::csr(executor, csr, (pattern.nrows(), pattern.nnz()), options, rows)
+                Self::csr(executor, csr, (pattern.nrows(), pattern.nnz()), options, prepared)
             }
         }
     }
@@ -110,26 +139,32 @@ impl<E: Executor + Clone, T: Value> Built<E, T> {
         csr: DeviceCsr<E, T>,
         (nrows, nnz): (usize, usize),
         options: &SingleOptions,
-        rows: Option<&BalancedRows>,
+        prepared: Prepared<'_>,
     ) -> Result<Self, GpuError> {
-        let (kernel, lanes) = match options.kernel {
-            SingleKernel::CsrScalar => (Some(RowKernel::scalar::<T>()), 1),
-            SingleKernel::CsrUnrolled => (Some(RowKernel::unrolled::<T>()), 1),
-            SingleKernel::CsrTile => (Some(RowKernel::tile::<T>()), 32),
-            SingleKernel::CsrBalanced => (None, 32),
-            _ => {
-                let lanes = options.lanes(nrows, nnz)?;
-                (Some(RowKernel::vector::<T>(lanes)), lanes)
-            }
-        };
         let mut index_bytes = 4 * (nrows + 1 + nnz);
-        let (method, parts) = match kernel {
-            Some(kernel) => (Method::Rows(csr, kernel), 0),
-            None => {
-                let rows = rows.expect("the plan makes them for csr-balanced");
+        let (method, lanes, parts) = match (prepared, options.kernel) {
+            (Prepared::Balanced(rows), _) => {
                 index_bytes += 4 * rows.start_rows().len();
                 let kernel = BalancedKernel::upload(executor, rows)?;
-                (Method::Balanced(csr, kernel), rows.nparts() as u32)
+                (Method::Balanced(csr, kernel), 32, rows.nparts() as u32)
+            }
+            (Prepared::Adaptive(rows), _) => {
+                index_bytes += rows.bytes();
+                let kernel = AdaptiveKernel::upload(executor, rows)?;
+                (Method::Adaptive(csr, kernel), 0, rows.nblocks() as u32)
+            }
+            (Prepared::Nothing, SingleKernel::CsrScalar) => {
+                (Method::Rows(csr, RowKernel::scalar::<T>()), 1, 0)
+            }
+            (Prepared::Nothing, SingleKernel::CsrUnrolled) => {
+                (Method::Rows(csr, RowKernel::unrolled::<T>()), 1, 0)
+            }
+            (Prepared::Nothing, SingleKernel::CsrTile) => {
+                (Method::Rows(csr, RowKernel::tile::<T>()), 32, 0)
+            }
+            (Prepared::Nothing, _) => {
+                let lanes = options.lanes(nrows, nnz)?;
+                (Method::Rows(csr, RowKernel::vector::<T>(lanes)), lanes, 0)
             }
         };
         let (map, stored_len) = (SlotMap::Identity, nnz);
@@ -187,12 +222,14 @@ impl<E: Executor, T: Value> Method<E, T> {
         match self {
             Self::Rows(_, kernel) => kernel.keys(),
             Self::Balanced(_, kernel) => kernel.keys(),
+            Self::Adaptive(_, kernel) => kernel.keys(),
             Self::Coo(coo) => coo.keys(),
             Self::Ell(ell) => ell.keys(),
             Self::Dia(dia) => dia.keys(),
             Self::Hyb(ell, coo) if coo.nparts() == 0 => ell.keys(),
             // The ELL part has scaled y.
             Self::Hyb(ell, coo) => [ell.keys(), coo.keys()[1..].to_vec()].concat(),
+            Self::Sell(sell) => sell.keys(),
             Self::SellP(sellp) => sellp.keys(),
             Self::Packed(plan) => plan.keys(),
         }
@@ -202,6 +239,7 @@ impl<E: Executor, T: Value> Method<E, T> {
         match self {
             Self::Rows(csr, kernel) => kernel.multiply(csr, product),
             Self::Balanced(csr, kernel) => kernel.multiply(csr, product),
+            Self::Adaptive(csr, kernel) => kernel.multiply(csr, product),
             Self::Coo(coo) => coo.multiply(product),
             Self::Ell(ell) => ell.multiply(product),
             Self::Dia(dia) => dia.multiply(product),
@@ -210,6 +248,7 @@ impl<E: Executor, T: Value> Method<E, T> {
                 ell.multiply(Product { executor, alpha, x, beta, y: &mut *y })?;
                 coo.add(Product { executor, alpha, x, beta: T::ONE, y })
             }
+            Self::Sell(sell) => sell.multiply(product),
             Self::SellP(sellp) => sellp.multiply(product),
             Self::Packed(plan) => plan.apply(product.alpha, product.x, product.beta, product.y),
         }
@@ -218,10 +257,11 @@ impl<E: Executor, T: Value> Method<E, T> {
     /// Replaces the values; `slots` has one for each slot.
     pub(super) fn set_values(&mut self, executor: &E, slots: &[T]) -> Result<(), GpuError> {
         let values = match self {
-            Self::Rows(csr, _) | Self::Balanced(csr, _) => &mut csr.values,
+            Self::Rows(csr, _) | Self::Balanced(csr, _) | Self::Adaptive(csr, _) => &mut csr.values,
             Self::Coo(coo) => &mut coo.values,
             Self::Ell(ell) => &mut ell.values,
             Self::Dia(dia) => &mut dia.values,
+            Self::Sell(sell) => &mut sell.values,
             Self::SellP(sellp) => &mut sellp.values,
             Self::Packed(plan) => {
                 let values = executor.upload(slots)?;

@@ -11,16 +11,21 @@
 //! | `csr-smart` | CSR | 2 to 32 lanes per row, by the mean row | Anzt et al. 2017 |
 //! | `csr-tile` | CSR | a warp per row, x in shared memory | Mazzucchi 2025 |
 //! | `csr-balanced` | CSR | a warp per equal part of the entries | Flegar and Quintana-Orti 2017 |
+//! | `csr-adaptive` | CSR | a block per run of rows with about the same number of entries | Greathouse and Daga 2014 |
 //! | `coo` | COO | a warp per equal part of the entries | Bell and Garland 2009 |
 //! | `ell` | ELL | one per row | Bell and Garland 2009 |
 //! | `dia` | DIA | one per row | Bell and Garland 2009 |
 //! | `hyb` | ELL and COO | as both | Bell and Garland 2009 |
+//! | `sell` | SELL, slices of 32 rows | one per row | Kreutzer et al. 2014 |
 //! | `sell-p` | SELL-P | t per row | Anzt, Tomov and Dongarra 2014 |
 //! | `packed` | segments of rows | one per segment | [`packed`](crate::packed) |
 //!
-//! No kernel uses atomics: two products of one plan are bitwise equal. A warp that adds up part of
-//! a long row leaves its sum to a second, small kernel that adds such sums in a fixed order.
+//! Two products of one plan are bitwise equal: sums of parts of a row are added in a fixed order, by
+//! a second, small kernel, or in `csr-adaptive` by the block that finishes last. The latter is found
+//! with counters that belong to the plan, so that products of one plan must not run at the same time:
+//! a graph that recorded them runs on one stream at a time.
 
+mod adaptive;
 mod balanced;
 mod explain;
 mod kernel;
@@ -33,6 +38,7 @@ use std::time::Instant;
 use sparsebatch_formats::convert::SlotMap;
 use sparsebatch_formats::{CsrPattern, View};
 
+pub use adaptive::AdaptiveRows;
 pub use balanced::BalancedRows;
 pub use explain::SingleExplain;
 pub use kernel::SingleKernel;
@@ -43,10 +49,11 @@ use crate::error::check_len;
 use crate::executor::check_apart;
 use crate::{CsrArrays, CsrSize, Executor, GpuError, KernelBuffer, Value};
 use launch::{DeviceCsr, Product};
-use method::{Built, Method, in_slots};
+use method::{Built, Method, Prepared, in_slots};
 
 /// The modules of [`kernels`](crate::kernels) that plans of this one launch.
-pub const MODULES: [&str; 6] = ["csr", "csr_balanced", "coo", "ell", "dia", "sellp"];
+pub const MODULES: [&str; 8] =
+    ["csr", "csr_balanced", "csr_adaptive", "coo", "ell", "dia", "sell", "sellp"];
 
 /// A matrix on a device, ready to be multiplied.
 ///
@@ -86,12 +93,20 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         matrix: View<'_, CsrPattern, T>,
         options: &SingleOptions,
     ) -> Result<Self, GpuError> {
-        if options.kernel != SingleKernel::CsrBalanced {
-            return Self::build(executor, matrix, options, None);
+        let (pattern, info) = (matrix.pattern(), executor.info());
+        match options.kernel {
+            SingleKernel::CsrBalanced => {
+                let parts = options.parts(pattern.nnz(), info)?;
+                let rows = BalancedRows::new(pattern, parts);
+                Self::build(executor, matrix, options, Prepared::Balanced(&rows))
+            }
+            SingleKernel::CsrAdaptive => {
+                let entries = options.block_entries(pattern.nnz(), info)?;
+                let rows = AdaptiveRows::new(pattern, entries)?;
+                Self::build(executor, matrix, options, Prepared::Adaptive(&rows))
+            }
+            _ => Self::build(executor, matrix, options, Prepared::Nothing),
         }
-        let parts = options.parts(matrix.pattern().nnz(), executor.info())?;
-        let rows = BalancedRows::new(matrix.pattern(), parts);
-        Self::build(executor, matrix, options, Some(&rows))
     }
 
     /// A plan of `csr-balanced` with preprocessing that was done before, for instance for another
@@ -106,20 +121,30 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         options: &SingleOptions,
         rows: &BalancedRows,
     ) -> Result<Self, GpuError> {
-        if options.kernel != SingleKernel::CsrBalanced {
-            return Err(GpuError::InvalidArgument {
-                name: "kernel",
-                expected: SingleKernel::CsrBalanced.to_string(),
-                found: options.kernel.to_string(),
-            });
-        }
+        check_kernel(SingleKernel::CsrBalanced, options)?;
         rows.check(matrix.pattern())?;
-        Self::build(executor, matrix, options, Some(rows))
+        Self::build(executor, matrix, options, Prepared::Balanced(rows))
+    }
+
+    /// As [`SinglePlan::with_balanced_rows`], for `csr-adaptive`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_adaptive_rows(
+        executor: &E,
+        matrix: View<'_, CsrPattern, T>,
+        options: &SingleOptions,
+        rows: &AdaptiveRows,
+    ) -> Result<Self, GpuError> {
+        check_kernel(SingleKernel::CsrAdaptive, options)?;
+        rows.check(matrix.pattern())?;
+        Self::build(executor, matrix, options, Prepared::Adaptive(rows))
     }
 
     /// A plan over CSR arrays that lie in the memory of the executor, for the kernels that
     /// [read CSR](SingleKernel::reads_csr). No value or column is copied; a kernel checks the
-    /// arrays, for which the call waits. `csr-balanced` copies the row pointers to the host once.
+    /// arrays, for which the call waits. `csr-balanced` and `csr-adaptive` copy the row pointers to
+    /// the host once.
     ///
     /// The plan keeps the arrays. Values may be changed in place, in the order of the stream, and
     /// the next product uses them.
@@ -153,30 +178,38 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         let size = CsrSize { nrows, ncols, nnz: arrays.col_idx.len() };
         check_len("values", size.nnz, arrays.values.len())?;
         check_csr(executor, &[size], &arrays.row_ptr, &arrays.col_idx)?;
-        let rows = match options.kernel {
+        let (balanced, adaptive);
+        let prepared = match options.kernel {
             SingleKernel::CsrBalanced => {
                 let parts = options.parts(size.nnz, executor.info())?;
                 let row_ptr = executor.download(&arrays.row_ptr)?;
-                Some(BalancedRows::of_row_ptr(&row_ptr, parts))
+                balanced = BalancedRows::of_row_ptr(&row_ptr, parts);
+                Prepared::Balanced(&balanced)
             }
-            _ => None,
+            SingleKernel::CsrAdaptive => {
+                let entries = options.block_entries(size.nnz, executor.info())?;
+                let row_ptr = executor.download(&arrays.row_ptr)?;
+                adaptive = AdaptiveRows::of_row_ptr(&row_ptr, entries);
+                Prepared::Adaptive(&adaptive)
+            }
+            _ => Prepared::Nothing,
         };
         let csr = DeviceCsr::of(nrows, arrays);
-        let built = Built::csr(executor, csr, (nrows, size.nnz), options, rows.as_ref())?;
-        Self::finish(executor, built, size, options, rows.as_ref(), clock)
+        let built = Built::csr(executor, csr, (nrows, size.nnz), options, prepared)?;
+        Self::finish(executor, built, size, options, prepared, clock)
     }
 
     fn build(
         executor: &E,
         matrix: View<'_, CsrPattern, T>,
         options: &SingleOptions,
-        rows: Option<&BalancedRows>,
+        prepared: Prepared<'_>,
     ) -> Result<Self, GpuError> {
         let clock = Instant::now();
         let pattern = matrix.pattern();
         let size = CsrSize { nrows: pattern.nrows(), ncols: pattern.ncols(), nnz: pattern.nnz() };
-        let built = Built::new(executor, matrix, options, rows)?;
-        Self::finish(executor, built, size, options, rows, clock)
+        let built = Built::new(executor, matrix, options, prepared)?;
+        Self::finish(executor, built, size, options, prepared, clock)
     }
 
     fn finish(
@@ -184,7 +217,7 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         built: Built<E, T>,
         size: CsrSize,
         options: &SingleOptions,
-        rows: Option<&BalancedRows>,
+        prepared: Prepared<'_>,
         clock: Instant,
     ) -> Result<Self, GpuError> {
         let instances = built.method.keys();
@@ -200,12 +233,24 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
             stored_len: built.stored_len,
             value_bytes: size_of::<T>(),
             index_bytes: built.index_bytes,
-            preprocessing: rows.map(BalancedRows::time),
+            preprocessing: prepared.time(),
             setup: clock.elapsed(),
         };
         let Built { method, map, .. } = built;
         Ok(Self { executor: executor.clone(), method, map, explain })
     }
+}
+
+/// Refuses preprocessing for another kernel.
+fn check_kernel(expected: SingleKernel, options: &SingleOptions) -> Result<(), GpuError> {
+    if options.kernel == expected {
+        return Ok(());
+    }
+    Err(GpuError::InvalidArgument {
+        name: "kernel",
+        expected: expected.to_string(),
+        found: options.kernel.to_string(),
+    })
 }
 
 impl<E: Executor, T: Value> SinglePlan<E, T> {

@@ -5,6 +5,7 @@ use sparsebatch_formats::convert::{
 };
 
 use super::SingleKernel;
+use super::adaptive::{BLOCK_ENTRIES, check_entries};
 use crate::{DeviceInfo, GpuError};
 
 /// The choices of a [`SinglePlan`](crate::SinglePlan).
@@ -18,6 +19,10 @@ pub struct SingleOptions {
     /// entry. By default as many as the device holds warps of these kernels, and at most one per 128 entries. The
     /// order of the sums of rows that straddle parts depends on it.
     pub parts: Option<u32>,
+    /// Entries that a block of `csr-adaptive` has at most: 128, 256, 512, 1,024 or 2,048. By default
+    /// the fewest with which there are not many more blocks than run at once. The order of the sums
+    /// depends on it.
+    pub block_entries: Option<u32>,
     /// Stored slots per entry above which a format is refused.
     pub max_fill: f64,
     /// The split of `hyb`.
@@ -26,7 +31,7 @@ pub struct SingleOptions {
     pub slice_size: usize,
     /// Threads per row of `sell-p`.
     pub threads_per_row: usize,
-    /// Rows in a window in which `sell-p` sorts rows by length.
+    /// Rows in a window in which `sell` and `sell-p` sort rows by length.
     pub sort_window: Option<usize>,
 }
 
@@ -37,6 +42,7 @@ impl Default for SingleOptions {
             kernel: SingleKernel::default(),
             lanes: None,
             parts: None,
+            block_entries: None,
             max_fill: DEFAULT_MAX_FILL,
             hyb_width: HybOptions::default().width,
             slice_size: sellp.slice_size,
@@ -49,6 +55,9 @@ impl Default for SingleOptions {
 /// Warps of the kernels that cut entries into parts which a multiprocessor holds at once: as
 /// `RESIDENT_BLOCKS` blocks of the kernels. One part for each is a single wave.
 const RESIDENT_WARPS: usize = 48;
+
+/// Blocks of `csr-adaptive` for each multiprocessor, beyond which they are made larger.
+const ADAPTIVE_BLOCKS: usize = 4;
 
 /// Fewer entries than these are not worth a part of their own: four steps of a warp.
 const MIN_PART_ENTRIES: usize = 128;
@@ -88,6 +97,17 @@ impl SingleOptions {
         Ok(wanted.min(nnz) as u32)
     }
 
+    /// The entries of a block of `csr-adaptive`.
+    pub(super) fn block_entries(&self, nnz: usize, info: &DeviceInfo) -> Result<u32, GpuError> {
+        let enough = info.multiprocessors as usize * ADAPTIVE_BLOCKS;
+        let smallest = |&entries: &u32| nnz.div_ceil(entries as usize) <= enough;
+        let [_, usual @ ..] = BLOCK_ENTRIES;
+        match self.block_entries {
+            Some(entries) => check_entries(entries),
+            None => Ok(usual.into_iter().find(smallest).unwrap_or(BLOCK_ENTRIES[4])),
+        }
+    }
+
     pub(super) fn ell(&self) -> EllOptions {
         EllOptions { max_fill: self.max_fill }
     }
@@ -98,6 +118,15 @@ impl SingleOptions {
 
     pub(super) fn hyb(&self) -> HybOptions {
         HybOptions { width: self.hyb_width, max_fill: self.max_fill }
+    }
+
+    pub(super) fn sell(&self) -> SellPOptions {
+        SellPOptions {
+            slice_size: 32,
+            threads_per_row: 1,
+            sort_window: self.sort_window,
+            max_fill: self.max_fill,
+        }
     }
 
     pub(super) fn sellp(&self) -> Result<SellPOptions, GpuError> {

@@ -11,8 +11,8 @@ use crate::{Args, CsrArrays, Executor, GpuError, KernelBuffer, KernelKey, Value}
 pub(in crate::single) struct DeviceCsr<E: Executor, T: Value> {
     nrows: u32,
     nnz: u32,
-    row_ptr: E::Buffer<i32>,
-    col_idx: E::Buffer<i32>,
+    pub(super) row_ptr: E::Buffer<i32>,
+    pub(super) col_idx: E::Buffer<i32>,
     pub(in crate::single) values: E::Buffer<T>,
 }
 

@@ -4,19 +4,25 @@
 //! The fields of each type stay together: they are uploaded from one validated pattern, which is
 //! what the launches rely on, and only values can be replaced.
 
+mod adaptive;
 mod coo;
 mod csr;
 mod padded;
 
+pub(super) use adaptive::AdaptiveKernel;
 pub(super) use coo::DeviceCoo;
 pub(super) use csr::{BalancedKernel, DeviceCsr, RowKernel};
-pub(super) use padded::{DeviceDia, DeviceEll, DeviceSellP};
+pub(super) use padded::{DeviceDia, DeviceEll, DeviceSell, DeviceSellP};
 
 use crate::{Executor, GpuError, KernelKey, LaunchConfig, Value};
 
 /// As `BLOCK_THREADS` of the kernels.
 const BLOCK_THREADS: u32 = 256;
 const WARP_THREADS: u32 = 32;
+/// As `BLOCK_THREADS` of `sell.cu`.
+const SELL_BLOCK_THREADS: u32 = 128;
+/// Blocks for each multiprocessor below which they are made smaller.
+const SPREAD_BLOCKS: u64 = 4;
 
 /// The vectors and factors of `y = alpha*A*x + beta*y`.
 ///
@@ -32,9 +38,20 @@ pub(super) struct Product<'a, E: Executor, T: Value> {
 
 /// At least this many threads in blocks of `block`; `None` for no threads at all.
 fn linear(threads: u64, block: u32) -> Option<LaunchConfig> {
-    // At most 2^31 rows of 32 threads in blocks of at least 128.
+    // At most 2^31 rows of 32 threads in blocks of at least 32.
     let blocks = u32::try_from(threads.div_ceil(block.into())).expect("rows fit i32");
     (blocks > 0).then(|| LaunchConfig::linear(blocks, block))
+}
+
+/// As [`linear`], with blocks as small as a warp where there are few threads, so that every
+/// multiprocessor gets some, and of at most `largest` threads.
+fn spread<E: Executor>(executor: &E, threads: u64, largest: u32) -> Option<LaunchConfig> {
+    let enough = u64::from(executor.info().multiprocessors) * SPREAD_BLOCKS;
+    let mut block = largest;
+    while block > WARP_THREADS && threads.div_ceil(block.into()) < enough {
+        block /= 2;
+    }
+    linear(threads, block)
 }
 
 fn instance<T: Value>(module: &'static str, kernel: &str) -> KernelKey {

@@ -3,7 +3,7 @@
 
 use sparsebatch_formats::{DiaPattern, EllPattern, Pattern, SellPPattern};
 
-use super::{BLOCK_THREADS, Product, instance, linear};
+use super::{BLOCK_THREADS, Product, SELL_BLOCK_THREADS, WARP_THREADS, instance, linear, spread};
 use crate::{Args, Executor, GpuError, KernelKey, LaunchConfig, Value};
 
 /// A matrix in ELL.
@@ -94,6 +94,64 @@ impl<E: Executor, T: Value> DeviceDia<E, T> {
         // vectors fit it, and there is a thread per row. 3. The arrays were uploaded by the
         // executor of the plan and `args` borrows them. 4. Only y is written, and it overlaps
         // nothing else.
+        unsafe { product.executor.launch(&self.key, config, &mut args) }
+    }
+}
+
+/// A matrix in SELL with slices of 32 rows.
+pub(in crate::single) struct DeviceSell<E: Executor, T: Value> {
+    key: KernelKey,
+    nrows: u32,
+    config: Option<LaunchConfig>,
+    slice_ptr: E::Buffer<i32>,
+    /// Nothing for rows in order.
+    row_perm: Option<E::Buffer<i32>>,
+    col_idx: E::Buffer<i32>,
+    pub(in crate::single) values: E::Buffer<T>,
+}
+
+impl<E: Executor, T: Value> DeviceSell<E, T> {
+    /// `pattern` has slices of a warp's lanes and one thread per row.
+    pub(in crate::single) fn upload(
+        executor: &E,
+        pattern: &SellPPattern,
+        values: &[T],
+    ) -> Result<Self, GpuError> {
+        assert_eq!(values.len(), pattern.stored_len());
+        assert_eq!((pattern.slice_size(), pattern.threads_per_row()), (WARP_THREADS as usize, 1));
+        let in_order = pattern.row_perm().iter().enumerate().all(|(k, &row)| k == row as usize);
+        let perm = (!in_order).then(|| executor.upload(pattern.row_perm()));
+        Ok(Self {
+            key: instance::<T>("sell", "sell"),
+            nrows: pattern.nrows() as u32,
+            config: spread(executor, pattern.nrows() as u64, SELL_BLOCK_THREADS),
+            slice_ptr: executor.upload(pattern.slice_ptr())?,
+            row_perm: perm.transpose()?,
+            col_idx: executor.upload(pattern.col_idx())?,
+            values: executor.upload(values)?,
+        })
+    }
+
+    pub(in crate::single) fn keys(&self) -> Vec<KernelKey> {
+        vec![self.key.clone()]
+    }
+
+    pub(in crate::single) fn multiply(&self, product: Product<'_, E, T>) -> Result<(), GpuError> {
+        let Some(config) = self.config else {
+            return Ok(());
+        };
+        let mut args = Args::new();
+        args.scalar(self.nrows).input(&self.slice_ptr);
+        match &self.row_perm {
+            Some(row_perm) => args.input(row_perm),
+            None => args.raw(0),
+        };
+        args.input(&self.col_idx).input(&self.values).scalar(product.alpha).input(product.x);
+        args.scalar(product.beta).output(product.y);
+        // SAFETY: 1. the parameters of sell. 2. The arrays are those of a validated SELL-P pattern
+        // with slices of 32 rows and one thread per row, the vectors fit it, and there is a thread
+        // per row in whole warps. 3. The arrays were uploaded by the executor of the plan and
+        // `args` borrows them. 4. Only y is written, and it overlaps nothing else.
         unsafe { product.executor.launch(&self.key, config, &mut args) }
     }
 }

@@ -1,0 +1,71 @@
+// y = alpha*A*x + beta*y for one matrix in SELL: slices of as many rows as a warp has lanes.
+
+constexpr u32 BLOCK_THREADS = 128;
+// Blocks that a multiprocessor shall hold: leaves 64 registers per thread.
+constexpr u32 RESIDENT_BLOCKS = 8;
+
+// sell: a warp per slice of 32 rows, a thread per row. Slot j of the slice's row i is at
+// slice_ptr[slice] + 32*j + i, so that accesses coalesce. UNROLL columns are asked for at once;
+// then their values, the places in x and the next UNROLL columns together, so that a slice costs one
+// access to memory more for each further UNROLL slots. A slot with a negative column is padding and
+// is neither read from values nor multiplied. No shared memory and no barriers. Kreutzer et al. 2014,
+// SELL-C-sigma with C = 32, doi 10.1137/130930352.
+// Per slot, rounded up to UNROLL for each slice: reads a column where the slice has it; per entry
+// also a value, and gathers from x. Per row: reads its place where rows were sorted and, unless beta
+// is 0, y; writes y.
+// slice_ptr: ceil(nrows/32) + 1 starts from 0, never decreasing multiples of 32, below 2^31;
+// row_perm: a permutation of 0..nrows, or null for the identity; columns in 0..ncols or -1, padding
+// in rows that the last slice lacks; x: ncols; y: nrows, overlaps nothing else. One-dimensional
+// blocks of whole warps, at most BLOCK_THREADS threads, a thread per row in the grid. No atomics:
+// bitwise repeatable.
+template <typename V>
+__global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
+    sell(u32 nrows, const i32* __restrict__ slice_ptr, const i32* __restrict__ row_perm,
+         const i32* __restrict__ col_idx, const V* __restrict__ values, V alpha,
+         const V* __restrict__ x, V beta, V* __restrict__ y) {
+    constexpr u32 UNROLL = 8;
+    const u64 place = grid_thread();
+    if (place >= nrows) {
+        return;
+    }
+    const u32 slice = u32(place / WARP_THREADS);
+    const u32 start = load(slice_ptr + slice);
+    const u32 end = load(slice_ptr + slice + 1);
+    const u32 row = row_perm == nullptr ? u32(place) : load(row_perm + place);
+    const V y_before = beta == V(0) ? V(0) : y[row];
+    // Slots of this row, as offsets in the slice, so that nothing overflows past its end.
+    const u32 stored = end - start;
+    const i32* const own_columns = col_idx + start;
+    const V* const own_values = values + start;
+    u32 slot = threadIdx.x % WARP_THREADS;
+
+    i32 columns[UNROLL];
+#pragma unroll
+    for (u32 u = 0; u < UNROLL; ++u) {
+        const u32 k = slot + u * WARP_THREADS;
+        columns[u] = k < stored ? load(own_columns + k) : -1;
+    }
+    V sums[2] = {};
+#pragma unroll 1
+    for (; slot < stored; slot += UNROLL * WARP_THREADS) {
+        V factors[UNROLL];
+        V operands[UNROLL];
+#pragma unroll
+        for (u32 u = 0; u < UNROLL; ++u) {
+            const bool present = columns[u] >= 0;
+            factors[u] = present ? load(own_values + slot + u * WARP_THREADS) : V(0);
+            operands[u] = present ? load(x + columns[u]) : V(0);
+        }
+#pragma unroll
+        for (u32 u = 0; u < UNROLL; ++u) {
+            const u32 k = slot + (UNROLL + u) * WARP_THREADS;
+            columns[u] = k < stored ? load(own_columns + k) : -1;
+        }
+        // Padding adds 0 times 0.
+#pragma unroll
+        for (u32 u = 0; u < UNROLL; ++u) {
+            sums[u % 2] += factors[u] * operands[u];
+        }
+    }
+    y[row] = scaled_row(alpha, sums[0] + sums[1], beta, &y_before);
+}
