@@ -90,7 +90,7 @@ impl Pieces {
             (shape.before(shape.nitems())[2] / groups.max(1)).min(MAX_GROUP_ENTRIES)
         });
         let has_room = info.shared_bytes_per_block >= GROUP_SHARED_BYTES;
-        let entries = if options.nrhs == 1 && has_room { entries } else { 0 };
+        let entries = (options.nrhs == 1 && has_room).then_some(entries);
         let mut pieces = Self::default();
         let mut patterns_of = Vec::with_capacity(shape.sizes().len());
         for (number, &size) in shape.sizes().iter().enumerate() {
@@ -99,7 +99,7 @@ impl Pieces {
             patterns_of.push(first..pieces.parts.len());
         }
         if shape.uniform {
-            pieces.divide_uniform(shape, entries);
+            pieces.divide_uniform(shape, entries.unwrap_or(0));
         } else {
             pieces.divide_ragged(shape, entries, &patterns_of);
         }
@@ -174,7 +174,8 @@ impl Pieces {
         }
     }
 
-    fn divide_ragged(&mut self, shape: &Shape, entries: usize, parts_of: &[Range<usize>]) {
+    /// Systems of at most so many `entries` together. `None`: each by itself, also without entries.
+    fn divide_ragged(&mut self, shape: &Shape, entries: Option<usize>, parts_of: &[Range<usize>]) {
         let mut group = CsrSize { nrows: 0, ncols: 0, nnz: 0 };
         // Whether the last pattern may take another item.
         let mut open = false;
@@ -185,7 +186,8 @@ impl Pieces {
                 ncols: group.ncols + size.ncols,
                 nnz: group.nnz + size.nnz,
             };
-            let fits = with.nnz <= entries && with.nrows.max(with.ncols) <= MAX_GROUP_ROWS;
+            let fits = entries.is_some_and(|entries| with.nnz <= entries)
+                && with.nrows.max(with.ncols) <= MAX_GROUP_ROWS;
             match self.patterns.last_mut() {
                 Some(last) if open && fits && parts.len() == 1 => {
                     last.parts.end = parts.end;
