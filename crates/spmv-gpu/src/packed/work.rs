@@ -253,7 +253,7 @@ impl Classes<'_> {
             for (k, &i) in pieces.iter().enumerate() {
                 if k == 0 || taken >= wanted {
                     left -= taken;
-                    (taken, wanted) = (0, left / (blocks * share));
+                    (taken, wanted) = (0, left / blocks.saturating_mul(share));
                     work.chunks.push((at + k) as u32);
                 }
                 taken += measured(i).nsteps;
