@@ -90,8 +90,10 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
     pub fn new(executor: E, batch: &Batch<T>, options: PackedOptions) -> Result<Self, GpuError> {
         let start = Instant::now();
         options.check(executor.info())?;
+        let shape = Shape::of(batch);
+        shape.check(options.nrhs)?;
         let arrays = source::upload(&executor, batch)?;
-        let mut plan = Self::build(executor, Shape::of(batch), &arrays, options)?;
+        let mut plan = Self::build(executor, shape, &arrays, options)?;
         plan.explain.setup = start.elapsed();
         Ok(plan)
     }
@@ -111,8 +113,9 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
     ) -> Result<Self, GpuError> {
         let start = Instant::now();
         options.check(executor.info())?;
+        check_csr(&executor, source::patterns(&sizes), &arrays.row_ptr, &arrays.col_idx)?;
         let shape = Shape::new(sizes);
-        check_csr(&executor, shape.sizes(), &arrays.row_ptr, &arrays.col_idx)?;
+        shape.check(options.nrhs)?;
         check_len("values", shape.nvalues(), arrays.values.len())?;
         let mut plan = Self::build(executor, shape, arrays, options)?;
         plan.explain.setup = start.elapsed();
@@ -129,7 +132,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         executor.prepare(&pack::keys::<T>())?;
         executor.synchronize()?;
         let clock = Instant::now();
-        let pieces = Pieces::new(&shape, &options, executor.info());
+        let pieces = Pieces::new(&shape, &options, executor.info())?;
         let rows = Rows::new::<T>(&executor, &pieces, &arrays.row_ptr)?;
         let measured = rows.measure::<T>(&executor, &pieces, &arrays.col_idx)?;
         let npieces = pieces.pieces.len();
@@ -143,6 +146,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
             value_bytes: size_of::<T>(),
             staging_bytes: &|warps, mode| kernel.staging_bytes::<T>(warps, mode),
             copies_ahead: kernel.copies_ahead(),
+            nrhs: options.nrhs,
         };
         let kinds = kinds(&shape, &pieces, &measured, &classes)?;
         let kind = |i: usize| {

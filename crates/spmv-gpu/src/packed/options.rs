@@ -1,6 +1,6 @@
 //! How a plan may be made, and the kernels it may use.
 
-use super::work::WARP;
+use super::work::{MAX_UNITS, WARP};
 use crate::value::Value;
 use crate::{DeviceInfo, GpuError, KernelKey};
 
@@ -178,8 +178,8 @@ impl PackedOptions {
     }
 
     pub(super) fn check(&self, info: &DeviceInfo) -> Result<(), GpuError> {
-        if self.nrhs == 0 || self.nrhs > u32::MAX as usize {
-            return Err(refused("nrhs", "1 to 4294967295", self.nrhs.to_string()));
+        if self.nrhs == 0 || self.nrhs > MAX_UNITS {
+            return Err(refused("nrhs", "1 to 2147483647", self.nrhs.to_string()));
         }
         if self.piece_entries == Some(0) {
             return Err(refused("piece_entries", "at least 1", "0".to_owned()));

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::PackedOptions;
 use super::source::Shape;
-use crate::{CsrSize, DeviceInfo};
+use crate::{CsrSize, DeviceInfo, GpuError};
 
 /// The most entries, rows and columns of systems that are grouped.
 const MAX_GROUP_ENTRIES: usize = 2048;
@@ -24,6 +24,22 @@ const PIECE_ENTRIES: usize = 8192;
 
 /// Of systems with more columns it is asked which ones a piece uses.
 const MAX_WHOLE_COLUMNS: usize = 2048;
+
+/// Blocks of one launch: the jobs that pack patterns and pieces, the blocks of a product.
+const MAX_BLOCKS: usize = i32::MAX as usize;
+
+/// Checks that so many pieces of so many patterns can be packed by one launch and multiplied by
+/// another, before any of them is made.
+fn check_count(pieces: usize, patterns: usize) -> Result<(), GpuError> {
+    if pieces.saturating_add(patterns) <= MAX_BLOCKS {
+        return Ok(());
+    }
+    Err(GpuError::InvalidArgument {
+        name: "batch",
+        expected: format!("at most {} pieces to multiply", MAX_BLOCKS - patterns),
+        found: pieces.to_string(),
+    })
+}
 
 /// Rows of one matrix, as the kernels know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +100,11 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    pub(super) fn new(shape: &Shape, options: &PackedOptions, info: &DeviceInfo) -> Self {
+    pub(super) fn new(
+        shape: &Shape,
+        options: &PackedOptions,
+        info: &DeviceInfo,
+    ) -> Result<Self, GpuError> {
         let entries = options.group_entries.unwrap_or_else(|| {
             let groups = info.multiprocessors as usize * GROUPS_PER_MULTIPROCESSOR;
             (shape.before(shape.nitems())[2] / groups.max(1)).min(MAX_GROUP_ENTRIES)
@@ -99,11 +119,12 @@ impl Pieces {
             patterns_of.push(first..pieces.parts.len());
         }
         if shape.uniform {
-            pieces.divide_uniform(shape, entries.unwrap_or(0));
+            pieces.divide_uniform(shape, entries.unwrap_or(0))?;
         } else {
+            check_count(pieces.parts.len(), 0)?;
             pieces.divide_ragged(shape, entries, &patterns_of);
         }
-        pieces
+        Ok(pieces)
     }
 
     /// The parts of a distinct matrix: one, or several of equal numbers of rows.
@@ -142,24 +163,26 @@ impl Pieces {
         Pattern { parts, repeated, ncols: size.ncols, nnz: size.nnz, windowed }
     }
 
-    fn divide_uniform(&mut self, shape: &Shape, entries: usize) {
+    fn divide_uniform(&mut self, shape: &Shape, entries: usize) -> Result<(), GpuError> {
         let nitems = shape.nitems();
         if nitems == 0 {
-            return;
+            return Ok(());
         }
         let size = shape.size(0);
         if self.parts.len() > 1 {
             let parts = self.parts.len();
+            check_count(parts.saturating_mul(nitems), parts)?;
             self.patterns = (0..parts).map(|p| Self::pattern(p..p + 1, 1, size)).collect();
             for item in 0..nitems {
                 let piece =
                     |(pattern, part): (usize, &Part)| Piece { pattern, item, row: part.first_row };
                 self.pieces.extend(self.parts.iter().enumerate().map(piece));
             }
-            return;
+            return Ok(());
         }
         let rows = size.nrows.max(size.ncols).max(1);
         let count = (entries / size.nnz.max(1)).min(MAX_GROUP_ROWS / rows).clamp(1, nitems);
+        check_count(nitems.div_ceil(count), 2)?;
         let group = |count: usize| {
             let ncols = size.ncols * count;
             Pattern { ncols, ..Self::pattern(0..1, count, size) }
@@ -172,6 +195,7 @@ impl Pieces {
             let pattern = usize::from(item + count > nitems);
             self.pieces.push(Piece { pattern, item, row: 0 });
         }
+        Ok(())
     }
 
     /// Systems of at most so many `entries` together. `None`: each by itself, also without entries.
@@ -205,6 +229,45 @@ impl Pieces {
                     open = parts.len() == 1;
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flexible::BatchSizes;
+
+    fn pieces(item: CsrSize, nitems: usize, options: PackedOptions) -> Result<usize, GpuError> {
+        let shape = Shape::new(BatchSizes::Uniform { item, nitems, shared_values: true });
+        let info = DeviceInfo { shared_bytes_per_block: 227 << 10, ..DeviceInfo::default() };
+        Pieces::new(&shape, &options, &info).map(|pieces| pieces.pieces.len())
+    }
+
+    #[test]
+    fn counts_that_one_launch_does_not_take_are_refused() {
+        assert_eq!(check_count(0, 0), Ok(()));
+        assert_eq!(check_count(MAX_BLOCKS - 2, 2), Ok(()));
+        for (pieces, patterns) in [(MAX_BLOCKS, 1), (MAX_BLOCKS - 1, 2), (1 << 32, 1)] {
+            assert!(check_count(pieces, patterns).is_err(), "{pieces} of {patterns}");
+        }
+        assert_eq!(
+            check_count(usize::MAX, 2).unwrap_err().to_string(),
+            "batch is 18446744073709551615, expected at most 2147483645 pieces to multiply"
+        );
+    }
+
+    #[test]
+    fn uniform_batches_are_counted_before_they_are_divided() {
+        let alone = PackedOptions { group_entries: Some(0), ..PackedOptions::default() };
+        let one = CsrSize { nrows: 1, ncols: 1, nnz: 1 };
+        let large = CsrSize { nrows: 5000, ncols: 1, nnz: 5000 };
+
+        assert_eq!(pieces(one, 70_000, alone), Ok(70_000));
+        assert_eq!(pieces(one, 70_000, PackedOptions::default()), Ok(69));
+        assert_eq!(pieces(large, 7, alone), Ok(21));
+        for (item, nitems) in [(one, MAX_BLOCKS - 1), (one, 1 << 32), (large, MAX_BLOCKS / 3)] {
+            assert!(pieces(item, nitems, alone).is_err(), "{nitems}");
         }
     }
 }

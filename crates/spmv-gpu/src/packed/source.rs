@@ -19,19 +19,19 @@ pub(super) struct Shape {
 }
 
 impl Shape {
+    /// Of sizes whose sums 64 bits count.
     pub(super) fn new(sizes: BatchSizes<'_>) -> Self {
-        let (nitems, sizes, uniform, shared_values) = match sizes {
-            BatchSizes::Uniform { item, nitems, shared_values } => {
-                (nitems, if nitems == 0 { vec![] } else { vec![item] }, true, shared_values)
-            }
-            BatchSizes::Ragged(sizes) => (sizes.len(), sizes.to_vec(), false, false),
+        let patterns = patterns(&sizes).to_vec();
+        let (nitems, uniform, shared_values) = match sizes {
+            BatchSizes::Uniform { nitems, shared_values, .. } => (nitems, true, shared_values),
+            BatchSizes::Ragged(sizes) => (sizes.len(), false, false),
         };
         let mut offsets = vec![[0; 3]];
-        for size in &sizes {
+        for size in &patterns {
             let [rows, cols, nnz] = offsets[offsets.len() - 1];
             offsets.push([rows + size.nrows, cols + size.ncols, nnz + size.nnz]);
         }
-        Self { nitems, sizes, offsets, uniform, shared_values }
+        Self { nitems, sizes: patterns, offsets, uniform, shared_values }
     }
 
     pub(super) fn of<T: Value>(batch: &Batch<T>) -> Self {
@@ -51,6 +51,22 @@ impl Shape {
                 Self::new(BatchSizes::Ragged(&sizes))
             }
         }
+    }
+
+    /// Checks that 64 bits count the bytes of every array and vector. What the arrays of a batch
+    /// hold says nothing of how often they are repeated.
+    pub(super) fn check(&self, nrhs: usize) -> Result<(), GpuError> {
+        let repeated = if self.uniform { self.nitems as u128 } else { 1 };
+        let [rows, cols, nnz] = self.offsets[self.sizes.len()].map(|n| n as u128 * repeated);
+        let largest = nnz.max(rows.max(cols).saturating_mul(nrhs as u128));
+        if largest > (i64::MAX / 8) as u128 {
+            return Err(GpuError::InvalidArgument {
+                name: "batch",
+                expected: format!("at most {} values in each array and vector", i64::MAX / 8),
+                found: format!("{largest}"),
+            });
+        }
+        Ok(())
     }
 
     pub(super) fn nitems(&self) -> usize {
@@ -84,6 +100,15 @@ impl Shape {
     pub(super) fn nvalues(&self) -> usize {
         let sets = if self.shared_values { self.nitems.min(1) } else { self.nitems };
         self.before(sets)[2]
+    }
+}
+
+/// The sizes of the distinct patterns.
+pub(super) fn patterns<'a>(sizes: &'a BatchSizes<'a>) -> &'a [CsrSize] {
+    match sizes {
+        BatchSizes::Uniform { nitems: 0, .. } => &[],
+        BatchSizes::Uniform { item, .. } => std::slice::from_ref(item),
+        BatchSizes::Ragged(sizes) => sizes,
     }
 }
 

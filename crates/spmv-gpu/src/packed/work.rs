@@ -145,6 +145,8 @@ pub(super) struct Classes<'a> {
     pub(super) staging_bytes: &'a dyn Fn(usize, Mode) -> usize,
     /// Whether two pieces find room at once, where that costs no resident block.
     pub(super) copies_ahead: bool,
+    /// Right-hand sides: kernels count a block's pieces, each so many times, with 32 bits.
+    pub(super) nrhs: usize,
 }
 
 /// Shared memory that the system takes of each block, in bytes.
@@ -155,6 +157,9 @@ const STATIC_BYTES: usize = 1536;
 
 /// Blocks that a multiprocessor can have at once, whatever they need.
 const MAX_RESIDENT: usize = 32;
+
+/// Pieces of a block, times right-hand sides.
+pub(super) const MAX_UNITS: usize = i32::MAX as usize;
 
 /// x is gathered when so many times more columns than slots would be copied.
 const COPIED_PER_SLOT: usize = 2;
@@ -249,11 +254,12 @@ impl Classes<'_> {
             let blocks = (self.info.multiprocessors as usize * resident).max(1);
             let first_block = work.chunks.len();
             let mut left: usize = pieces.iter().map(|&i| measured(i).nsteps).sum();
-            let (mut taken, mut wanted) = (0, 0);
+            let (mut taken, mut wanted, mut first) = (0, 0, 0);
             for (k, &i) in pieces.iter().enumerate() {
-                if k == 0 || taken >= wanted {
+                let too_many = (k - first + 1).saturating_mul(self.nrhs) > MAX_UNITS;
+                if k == 0 || taken >= wanted || too_many {
                     left -= taken;
-                    (taken, wanted) = (0, left / blocks.saturating_mul(share));
+                    (taken, wanted, first) = (0, left / blocks.saturating_mul(share), k);
                     work.chunks.push((at + k) as u32);
                 }
                 taken += measured(i).nsteps;
@@ -266,5 +272,55 @@ impl Classes<'_> {
         }
         work.chunks.push(at as u32);
         work
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOINT: Mode = Mode { joint: true, gathered: false, wide: false };
+    const CLASSES: [Class; 1] = [Class { warps: 4, resident: 1 }];
+
+    /// The chunks of so many pieces of one step.
+    fn chunks(npieces: usize, nrhs: usize, share: usize) -> Vec<u32> {
+        let info = DeviceInfo {
+            multiprocessors: 2,
+            max_threads_per_multiprocessor: 128,
+            shared_bytes_per_block: 64 << 10,
+            shared_bytes_per_multiprocessor: 64 << 10,
+            ..DeviceInfo::default()
+        };
+        let classes = Classes {
+            info: &info,
+            classes: &CLASSES,
+            value_bytes: 8,
+            staging_bytes: &|_, _| 0,
+            copies_ahead: false,
+            nrhs,
+        };
+        let mut words = [0; 4 + SHARES];
+        words[..4].copy_from_slice(&[1, 1, 0, 1]);
+        let piece = Measured::new(&words, 0..1);
+        let work = classes.work(npieces, |_| (&piece, JOINT, 0), share);
+        assert_eq!(work.launches.len(), 1);
+        assert_eq!(work.launches[0].one_each, work.chunks.len() == npieces + 1);
+        work.chunks
+    }
+
+    #[test]
+    fn blocks_take_parts_of_the_work_that_is_left() {
+        assert_eq!(chunks(8, 1, 1), [0, 4, 6, 7, 8]);
+        assert_eq!(chunks(8, 1, 2), [0, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(chunks(3, 1, usize::MAX), [0, 1, 2, 3]);
+        assert_eq!(chunks(3, 1, 1 << 63), [0, 1, 2, 3]);
+        assert_eq!(chunks(1, 1, 1), [0, 1]);
+    }
+
+    #[test]
+    fn a_block_takes_no_more_pieces_than_32_bits_count_with_their_right_hand_sides() {
+        assert_eq!(chunks(8, MAX_UNITS / 4, 1), [0, 4, 6, 7, 8]);
+        assert_eq!(chunks(8, MAX_UNITS / 3, 1), [0, 3, 5, 6, 7, 8]);
+        assert_eq!(chunks(4, MAX_UNITS, 1), [0, 1, 2, 3, 4]);
     }
 }
