@@ -86,12 +86,15 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
     ///
     /// # Errors
     /// [`GpuError::InvalidArgument`] for options out of range, and for a system that cannot be cut
-    /// into pieces that fit the shared memory of a block; [`GpuError::OutOfMemory`].
+    /// into pieces that fit the shared memory of a block; [`GpuError::OutOfMemory`], before anything
+    /// is uploaded where packing as closely as can be would not help.
     pub fn new(executor: E, batch: &Batch<T>, options: PackedOptions) -> Result<Self, GpuError> {
         let start = Instant::now();
         options.check(executor.info())?;
         let shape = Shape::of(batch);
         shape.check(options.nrhs)?;
+        let (csr_bytes, packed_bytes) = shape.bytes::<T>();
+        source::check_room(&executor, csr_bytes + packed_bytes)?;
         let arrays = source::upload(&executor, batch)?;
         let mut plan = Self::build(executor, shape, &arrays, options)?;
         plan.explain.setup = start.elapsed();
@@ -117,6 +120,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         let shape = Shape::new(sizes);
         shape.check(options.nrhs)?;
         check_len("values", shape.nvalues(), arrays.values.len())?;
+        source::check_room(&executor, shape.bytes::<T>().1)?;
         let mut plan = Self::build(executor, shape, arrays, options)?;
         plan.explain.setup = start.elapsed();
         Ok(plan)
@@ -170,6 +174,16 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
             executor.prepare(&[kernel.key::<T>(launch.warps, launch.mode)])?;
         }
         let compiling = compiling.elapsed();
+        let value_jobs = layout.value_jobs();
+        source::check_room(
+            &executor,
+            layout.value_bytes
+                + layout.column_bytes
+                + 2 * layout.index_len
+                + 8 * described.len() as u64
+                + 4 * work.chunks.len() as u64
+                + Jobs::<E>::bytes_of(layout.jobs.len() + value_jobs.len()),
+        )?;
         let jobs = Jobs::new(&executor, &layout.jobs)?;
         let mut plan = Self {
             options,
@@ -179,7 +193,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
             values: executor.alloc((layout.value_bytes / 8) as usize)?,
             columns: executor.alloc((layout.column_bytes / 8) as usize)?,
             index: executor.alloc(layout.index_len as usize)?,
-            value_jobs: Jobs::new(&executor, &layout.value_jobs())?,
+            value_jobs: Jobs::new(&executor, &value_jobs)?,
             explain: PackedExplain {
                 launches: work.launches.len(),
                 blocks: work.chunks.len() - 1,

@@ -234,7 +234,12 @@ impl<E: Executor> Jobs<E> {
 
     /// Bytes on the device.
     pub(super) fn bytes(&self) -> u64 {
-        8 * self.words.len() as u64
+        Self::bytes_of(self.count)
+    }
+
+    /// Bytes of so many.
+    pub(super) fn bytes_of(count: usize) -> u64 {
+        (8 * JOB_WORDS * count) as u64
     }
 }
 

@@ -69,6 +69,15 @@ impl Shape {
         Ok(())
     }
 
+    /// Bytes of the arrays in CSR, and the least that they take packed: a copy of the row pointers,
+    /// columns of 16 bits, and values.
+    pub(super) fn bytes<T: Value>(&self) -> (u64, u64) {
+        let [rows, _, nnz] = self.offsets[self.sizes.len()].map(|n| n as u64);
+        let pointers = 4 * (rows + self.sizes.len() as u64);
+        let values = (self.nvalues() * size_of::<T>()) as u64;
+        (pointers + 4 * nnz + values, pointers + 2 * nnz + values)
+    }
+
     pub(super) fn nitems(&self) -> usize {
         self.nitems
     }
@@ -101,6 +110,12 @@ impl Shape {
         let sets = if self.shared_values { self.nitems.min(1) } else { self.nitems };
         self.before(sets)[2]
     }
+}
+
+/// Checks that so many bytes can be allocated.
+pub(super) fn check_room<E: Executor>(executor: &E, needed: u64) -> Result<(), GpuError> {
+    let free = executor.free_memory()?;
+    if needed > free { Err(GpuError::OutOfMemory { needed, free }) } else { Ok(()) }
 }
 
 /// The sizes of the distinct patterns.
