@@ -5,7 +5,9 @@ use sparsebatch_formats::testing::random_vector;
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_spmv_gpu::flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};
 use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{Device, Executor, GpuError, SingleKernel, SingleOptions, SinglePlan};
+use sparsebatch_spmv_gpu::{
+    Device, Executor, GpuError, PackedOptions, PackedPlan, SingleKernel, SingleOptions, SinglePlan,
+};
 
 /// All memory but about `left` bytes.
 fn take_all_but(device: &Device, left: u64) -> Vec<sparsebatch_spmv_gpu::DeviceBuffer<u8>> {
@@ -47,6 +49,9 @@ fn without_memory_plans_are_refused_and_others_go_on() {
     let plan = FlexiblePlan::new(&device, &batch, options).unwrap();
     plan.apply(1.0, &x, 0.0, &mut y).unwrap();
     let before = device.download(&y).unwrap();
+    let mut packed = PackedPlan::new(device.clone(), &batch, PackedOptions::default()).unwrap();
+    packed.apply(1.0, &x, 0.0, &mut y).unwrap();
+    let of_packed = device.download(&y).unwrap();
 
     let taken = take_all_but(&device, 16 << 20);
     for kernel in FlexibleKernel::ALL {
@@ -56,16 +61,26 @@ fn without_memory_plans_are_refused_and_others_go_on() {
         let options = SingleOptions::with_kernel(kernel);
         refused(SinglePlan::new(&device, diagonal.view(), &options));
     }
-    // The plan that is there goes on, and copies do.
+    let free = device.free_memory().unwrap();
+    refused(PackedPlan::new(device.clone(), &batch, PackedOptions::default()));
+    refused(packed.update_values(&batch));
+    assert_eq!(device.free_memory().unwrap(), free, "what was allocated is released");
+    // The plans that are there go on, and copies do.
     device.fill_zero(&mut y).unwrap();
     plan.apply(1.0, &x, 0.0, &mut y).unwrap();
     assert!(device.download(&y).unwrap() == before);
+    packed.apply(1.0, &x, 0.0, &mut y).unwrap();
+    assert!(device.download(&y).unwrap() == of_packed);
     drop(taken);
 
     for kernel in FlexibleKernel::ALL {
         let plan = FlexiblePlan::new(&device, &batch, FlexibleOptions::new(kernel)).unwrap();
         plan.apply(1.0, &x, 0.0, &mut y).unwrap();
     }
+    packed.update_values(&batch).unwrap();
+    drop(PackedPlan::new(device.clone(), &batch, PackedOptions::default()).unwrap());
+    packed.apply(1.0, &x, 0.0, &mut y).unwrap();
+    assert!(device.download(&y).unwrap() == of_packed);
     device.synchronize().unwrap();
     let one = Batch::from(diagonal);
     assert!(FlexiblePlan::new(&device, &one, FlexibleOptions::new(FlexibleKernel::CsrI)).is_ok());

@@ -354,6 +354,15 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         self.launches.iter().map(key).collect()
     }
 
+    /// The packed values, columns and index, for tests of the packing.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    #[expect(clippy::type_complexity, reason = "three arrays")]
+    pub fn arrays(&self) -> Result<(Vec<u64>, Vec<u64>, Vec<u16>), GpuError> {
+        let columns = self.executor.download(&self.columns)?;
+        Ok((self.executor.download(&self.values)?, columns, self.executor.download(&self.index)?))
+    }
+
     /// What was chosen and what it costs.
     pub fn explain(&self) -> &PackedExplain {
         &self.explain
