@@ -138,7 +138,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         let clock = Instant::now();
         let pieces = Pieces::new(&shape, &options, executor.info())?;
         let rows = Rows::new::<T>(&executor, &pieces, &arrays.row_ptr)?;
-        let measured = rows.measure::<T>(&executor, &pieces, &arrays.col_idx)?;
+        let measured = rows.measure(&executor, &pieces, &arrays.col_idx)?;
         let npieces = pieces.pieces.len();
         let nsteps: usize = pieces.pieces.iter().map(|p| measured[p.pattern].nsteps).sum();
         let mean_steps = nsteps / npieces.max(1);

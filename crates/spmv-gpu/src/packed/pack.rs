@@ -119,7 +119,7 @@ impl<E: Executor> Rows<E> {
     }
 
     /// What each pattern takes. Waits.
-    pub(super) fn measure<T: Value>(
+    pub(super) fn measure(
         &self,
         executor: &E,
         pieces: &Pieces,

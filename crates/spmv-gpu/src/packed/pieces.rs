@@ -188,7 +188,7 @@ impl Pieces {
             Pattern { ncols, ..Self::pattern(0..1, count, size) }
         };
         self.patterns.push(group(count));
-        if nitems % count != 0 {
+        if !nitems.is_multiple_of(count) {
             self.patterns.push(group(nitems % count));
         }
         for item in (0..nitems).step_by(count) {
