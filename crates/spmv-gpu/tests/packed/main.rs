@@ -192,8 +192,8 @@ fn with_lengths<T: Scalar>(lengths: &[usize], ncols: usize) -> Csr<T> {
     let mut row_ptr = vec![0];
     let mut col_idx: Vec<i32> = Vec::new();
     for (row, &len) in lengths.iter().enumerate() {
-        let first = if len == 0 { 0 } else { row % (ncols / len) };
-        col_idx.extend((0..len).map(|k| (first + k * (ncols / len)) as i32));
+        let stride = ncols / len.max(1);
+        col_idx.extend((0..len).map(|k| (row % stride + k * stride) as i32));
         row_ptr.push(col_idx.len() as i32);
     }
     let values = random_vector(col_idx.len(), 17);
