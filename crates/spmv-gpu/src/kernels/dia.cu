@@ -4,13 +4,23 @@ constexpr u32 BLOCK_THREADS = 256;
 // Blocks that a multiprocessor shall hold: leaves 64 registers per thread.
 constexpr u32 RESIDENT_BLOCKS = 4;
 
+// Whether a slot has no entry. No entry of a matrix is such a NaN: the host replaces it.
+__device__ __forceinline__ bool is_fill(double value) {
+    return u32(u64(__double_as_longlong(value)) >> 32) == 0x7ffd1a61u;
+}
+
+__device__ __forceinline__ bool is_fill(float value) {
+    return __float_as_uint(value) == 0x7fed1a61u;
+}
+
 // dia: a thread per row; the slot of row r on diagonal d is at d*nrows + r and stands for column
-// r + diag_offsets[d]. Slots outside the matrix are not multiplied; the fill inside is. Accesses to
-// values and x coalesce. Offsets and values of UNROLL diagonals are asked for at once, then the
-// places in x. Bell & Garland 2009, DIA.
+// r + diag_offsets[d]. Slots without an entry hold a NaN of their own and are not multiplied, whether
+// inside the matrix or outside. Accesses to values and x coalesce. Offsets and values of UNROLL
+// diagonals are asked for at once, then the places in x. Bell & Garland 2009, DIA, which multiplies
+// the fill.
 // Per slot: reads a value; inside the matrix also x. Per row: reads y unless beta is 0, writes y;
 // offsets come from cache.
-// diag_offsets: ndiags, -(nrows - 1) to ncols - 1; values: ndiags*nrows < 2^31; x: ncols; y: nrows,
+// diag_offsets: ndiags, -(nrows - 1) to ncols - 1; values: ndiags*nrows < 2^31, fill outside; x: ncols; y: nrows,
 // overlaps nothing else. One-dimensional blocks of at most BLOCK_THREADS threads, a thread per row
 // in the grid. No atomics: bitwise repeatable.
 template <typename V>
@@ -35,11 +45,18 @@ __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
             offsets[u] = d < ndiags ? load(diag_offsets + d) : 0;
             factors[u] = d < ndiags ? load(values + u64(d) * nrows + row) : V(0);
         }
+        V operands[UNROLL];
 #pragma unroll
         for (u32 u = 0; u < UNROLL; ++u) {
             const long long column = (long long)row + offsets[u];
-            if (first + u < ndiags && column >= 0 && column < ncols) {
-                sums[u % 2] += factors[u] * load(x + column);
+            const bool inside = first + u < ndiags && column >= 0 && column < ncols;
+            operands[u] = inside ? load(x + column) : V(0);
+        }
+        // Diagonals that are not there add 0 times 0.
+#pragma unroll
+        for (u32 u = 0; u < UNROLL; ++u) {
+            if (!is_fill(factors[u])) {
+                sums[u % 2] += factors[u] * operands[u];
             }
         }
     }
