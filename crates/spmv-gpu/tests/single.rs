@@ -19,6 +19,7 @@ use sparsebatch_spmv_gpu::{
 fn all_options() -> Vec<SingleOptions> {
     let of = |kernel| SingleOptions { max_fill: 1e9, ..SingleOptions::with_kernel(kernel) };
     let mut all: Vec<SingleOptions> = SingleKernel::ALL.map(of).to_vec();
+    all.push(SingleOptions::default());
     all.extend(
         [2, 4, 8, 16]
             .map(|lanes| SingleOptions { lanes: Some(lanes), ..of(SingleKernel::CsrVector) }),
@@ -189,7 +190,7 @@ fn results_are_close_and_do_not_depend_on_the_order_of_threads() {
 fn nan_and_infinity_reach_exactly_the_rows_that_store_the_column() {
     let executor = Emulator::new(Order::Forward);
     let a = with_reals(mixed::<f64>(90, 80, Some(33)));
-    for options in all_options().into_iter().filter(|o| o.kernel != SingleKernel::Dia) {
+    for options in all_options() {
         for bad in [f64::NAN, f64::INFINITY] {
             let mut x = random_vector::<f64>(a.ncols(), 3);
             x[17] = bad;
@@ -205,16 +206,23 @@ fn nan_and_infinity_reach_exactly_the_rows_that_store_the_column() {
 }
 
 #[test]
-fn dia_multiplies_fill_but_nothing_outside_the_matrix() {
+fn dia_tells_fill_from_entries_whatever_their_values() {
     let executor = Emulator::new(Order::Forward);
     // [1 0 5; 0 2 0]: the diagonals 0 and 2; that of row 1 and offset 2 lies outside.
     let a = Csr::try_new(2, 3, vec![0, 2, 3], vec![0, 2, 1], vec![1.0, 5.0, 2.0]).unwrap();
     let options = SingleOptions::with_kernel(SingleKernel::Dia);
     let mut plan = SinglePlan::new(&executor, a.view(), &options).unwrap();
 
-    let found = product(&executor, &mut plan, 1.0, &[1.0, 10.0, f64::NAN], 0.0, &[0.0; 2]);
+    let x = [1.0, f64::INFINITY, 10.0];
+    let found = product(&executor, &mut plan, 1.0, &x, 0.0, &[0.0; 2]);
+    let b = Csr::try_new(2, 2, vec![0, 1, 1], vec![0], vec![1.0]).unwrap();
+    let mut half = SinglePlan::new(&executor, b.view(), &options).unwrap();
+    half.update_values(&[0.0]).unwrap();
+    let of_zero = product(&executor, &mut half, 1.0, &[f64::INFINITY, f64::NAN], 0.0, &[7.0; 2]);
 
-    assert!(found[0].is_nan() && found[1] == 20.0, "{found:?}");
+    assert_eq!(found, [51.0, f64::INFINITY]);
+    // A stored zero multiplies, fill does not.
+    assert!(of_zero[0].is_nan() && of_zero[1] == 0.0, "{of_zero:?}");
     assert_eq!(plan.explain().stored_len, 4);
     assert_eq!(plan.explain().padding(), 1);
 }

@@ -39,7 +39,8 @@ pub enum Configuration {
 impl Configuration {
     /// All of them.
     pub fn all() -> Vec<Self> {
-        let mut all = SingleKernel::ALL.map(Self::Kernel).to_vec();
+        let mut all = vec![Self::Kernel(SingleKernel::Auto)];
+        all.extend(SingleKernel::ALL.map(Self::Kernel));
         all.extend([(128, 1), (64, 2), (32, 4), (32, 8), (8, 32)].map(|(b, t)| Self::SellP(b, t)));
         all.extend([2, 4, 8, 16].map(Self::Vector));
         all.extend([128, 256, 512, 1024, 2048].map(Self::Adaptive));

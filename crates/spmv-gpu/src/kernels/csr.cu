@@ -12,6 +12,45 @@
 constexpr u32 BLOCK_THREADS = 256;
 // Blocks that a multiprocessor shall hold: leaves 40 registers per thread.
 constexpr u32 RESIDENT_BLOCKS = 6;
+// The same for kernels that have several entries of each thread under way: 48 registers.
+constexpr u32 WIDE_RESIDENT_BLOCKS = 5;
+
+// The sum of the products of the entries k, k + stride, ... before end. Columns of UNROLL entries
+// are asked for at once; then their values, the places in x and the next UNROLL columns together, so
+// that further entries cost one access to memory more for each UNROLL of them.
+template <typename V, u32 UNROLL>
+__device__ __forceinline__ V strided_sum(u32 k, u32 end, u32 stride,
+                                         const i32* __restrict__ col_idx,
+                                         const V* __restrict__ values, const V* __restrict__ x) {
+    i32 columns[UNROLL];
+#pragma unroll
+    for (u32 u = 0; u < UNROLL; ++u) {
+        columns[u] = k + u * stride < end ? load(col_idx + k + u * stride) : -1;
+    }
+    V sums[2] = {};
+#pragma unroll 1
+    for (; k < end; k += UNROLL * stride) {
+        V factors[UNROLL];
+        V operands[UNROLL];
+#pragma unroll
+        for (u32 u = 0; u < UNROLL; ++u) {
+            const bool present = columns[u] >= 0;
+            factors[u] = present ? load(values + k + u * stride) : V(0);
+            operands[u] = present ? load(x + columns[u]) : V(0);
+        }
+#pragma unroll
+        for (u32 u = 0; u < UNROLL; ++u) {
+            const u32 next = k + (UNROLL + u) * stride;
+            columns[u] = next < end ? load(col_idx + next) : -1;
+        }
+        // Places past the end add 0 times 0.
+#pragma unroll
+        for (u32 u = 0; u < UNROLL; ++u) {
+            sums[u % 2] += factors[u] * operands[u];
+        }
+    }
+    return sums[0] + sums[1];
+}
 
 // csr_scalar: a thread per row, entry by entry. Threads of a warp read from 32 rows at once, so
 // accesses coalesce for short rows only. Bell & Garland 2009, CSR scalar.
@@ -33,56 +72,49 @@ __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     y[row] = scaled_row(alpha, sum, beta, y + row);
 }
 
-// csr_scalar_unrolled: a thread per row, four entries at a time through the read-only cache, with a
-// sum for each of the four. Mazzucchi 2025.
+// csr_scalar_unrolled: a thread per row through the read-only cache. Columns of UNROLL entries are
+// asked for at once; then their values, the places in x and the next UNROLL columns together.
+// After Mazzucchi 2025, who unrolls by four.
 template <typename V>
-__global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
+__global__ void __launch_bounds__(BLOCK_THREADS, WIDE_RESIDENT_BLOCKS)
     csr_scalar_unrolled(u32 nrows, const i32* __restrict__ row_ptr,
                         const i32* __restrict__ col_idx, const V* __restrict__ values, V alpha,
                         const V* __restrict__ x, V beta, V* __restrict__ y) {
-    constexpr u32 UNROLL = 4;
     const u64 row = grid_thread();
     if (row >= nrows) {
         return;
     }
+    const u32 start = load(row_ptr + row);
     const u32 end = load(row_ptr + row + 1);
-    u32 k = load(row_ptr + row);
-    V sums[UNROLL] = {};
-#pragma unroll 1
-    for (; k + UNROLL <= end; k += UNROLL) {
-#pragma unroll
-        for (u32 u = 0; u < UNROLL; ++u) {
-            sums[u] += load(values + k + u) * load(x + load(col_idx + k + u));
-        }
-    }
-    V sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-    for (; k < end; ++k) {
-        sum += load(values + k) * load(x + load(col_idx + k));
-    }
-    y[row] = scaled_row(alpha, sum, beta, y + row);
+    const V y_before = beta == V(0) ? V(0) : y[row];
+    const V sum = strided_sum<V, 4>(start, end, 1, col_idx, values, x);
+    y[row] = scaled_row(alpha, sum, beta, &y_before);
 }
 
-// csr_vector: WIDTH lanes per row stride over its entries, then add up by shuffles. WIDTH 32 is
-// CSR vector of Bell & Garland 2009; the host's choice of the smallest power of two that is at
-// least the mean row length is CSR smart of Anzt et al. 2017. Needs WIDTH threads per row in whole
-// warps.
+// csr_vector: WIDTH lanes per row stride over its entries, a few of each lane under way at once,
+// then add up by shuffles. WIDTH 32 is CSR vector of Bell & Garland 2009; the host's choice of the
+// smallest power of two that is at least the mean row length is CSR smart of Anzt et al. 2017.
+// Needs WIDTH threads per row in whole warps.
 template <typename V, u32 WIDTH>
-__global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
+__global__ void __launch_bounds__(BLOCK_THREADS, WIDE_RESIDENT_BLOCKS)
     csr_vector(u32 nrows, const i32* __restrict__ row_ptr, const i32* __restrict__ col_idx,
                const V* __restrict__ values, V alpha, const V* __restrict__ x, V beta,
                V* __restrict__ y) {
     const u64 row = grid_thread() / WIDTH;
     const u32 lane = threadIdx.x % WIDTH;
     V sum = V(0);
+    V y_before = V(0);
     if (row < nrows) {
+        const u32 start = load(row_ptr + row);
         const u32 end = load(row_ptr + row + 1);
-        for (u32 k = load(row_ptr + row) + lane; k < end; k += WIDTH) {
-            sum += load(values + k) * load(x + load(col_idx + k));
+        if (lane == 0 && beta != V(0)) {
+            y_before = y[row];
         }
+        sum = strided_sum<V, 4>(start + lane, end, WIDTH, col_idx, values, x);
     }
     sum = warp_sum<WIDTH>(sum);
     if (row < nrows && lane == 0) {
-        y[row] = scaled_row(alpha, sum, beta, y + row);
+        y[row] = scaled_row(alpha, sum, beta, &y_before);
     }
 }
 

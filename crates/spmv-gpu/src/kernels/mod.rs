@@ -13,9 +13,9 @@ pub const PRELUDE: &str = include_str!("prelude.cuh");
 /// Every module and its source.
 const SOURCES: [(&str, &str); 16] = [
     ("pack", include_str!("pack.cu")),
-    ("check", include_str!("check.cu")),
     ("packed", include_str!("packed.cu")),
     ("vector", include_str!("vector.cu")),
+    ("check", include_str!("check.cu")),
     ("csr", include_str!("csr.cu")),
     ("csr_balanced", include_str!("csr_balanced.cu")),
     ("csr_adaptive", include_str!("csr_adaptive.cu")),

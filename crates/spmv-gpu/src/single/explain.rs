@@ -9,8 +9,10 @@ use crate::KernelKey;
 /// What a [`SinglePlan`](crate::SinglePlan) does and costs.
 #[derive(Clone, Debug)]
 pub struct SingleExplain {
-    /// The kernel asked for.
+    /// The kernel, asked for or chosen.
     pub kernel: SingleKernel,
+    /// Why it was chosen; `None` when it was asked for.
+    pub why: Option<String>,
     /// The instances that a product launches, in order. The scaling of `coo` is left out at run
     /// time when beta is 1.
     pub instances: Vec<KernelKey>,
@@ -30,7 +32,8 @@ pub struct SingleExplain {
     pub value_bytes: usize,
     /// Bytes of the index arrays.
     pub index_bytes: usize,
-    /// What the start rows of `csr-balanced` or the blocks of `csr-adaptive` cost.
+    /// What choosing the kernel, the start rows of `csr-balanced` or the blocks of `csr-adaptive`
+    /// cost.
     pub preprocessing: Option<Duration>,
     /// What conversion, upload and compilation cost, preprocessing apart.
     pub setup: Duration,
@@ -61,6 +64,9 @@ impl fmt::Display for SingleExplain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<String> = self.instances.iter().map(ToString::to_string).collect();
         writeln!(f, "kernel {}: {}", self.kernel, names.join(", "))?;
+        if let Some(why) = &self.why {
+            writeln!(f, "chosen: {why}")?;
+        }
         if self.lanes > 0 {
             writeln!(f, "lanes per row: {}", self.lanes)?;
         }

@@ -9,6 +9,10 @@ use crate::GpuError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SingleKernel {
+    /// `auto`: the kernel that a [model](super::choose) of their times expects to be the fastest for
+    /// the matrix.
+    #[default]
+    Auto,
     /// `csr-scalar`: CSR, a thread per row. For rows of very few entries.
     CsrScalar,
     /// `csr-unrolled`: CSR, a thread per row, four entries at a time.
@@ -18,7 +22,6 @@ pub enum SingleKernel {
     CsrVector,
     /// `csr-smart`: as `csr-vector`, with the smallest power of two of lanes, from 2 to 32, that is
     /// at least the mean row length. For rows of like length.
-    #[default]
     CsrSmart,
     /// `csr-tile`: CSR, a warp per row, with the span of x that the row touches in shared memory
     /// when it is short.
@@ -33,8 +36,7 @@ pub enum SingleKernel {
     Coo,
     /// `ell`: ELLPACK, a thread per row. For rows of equal length.
     Ell,
-    /// `dia`: diagonals, a thread per row. The fill of the diagonals multiplies: NaN or Inf in x
-    /// reaches rows that do not store the column.
+    /// `dia`: diagonals, a thread per row. For matrices whose entries fill few diagonals.
     Dia,
     /// `hyb`: ELLPACK for the usual part of the rows, coordinates for the rest.
     Hyb,
@@ -49,7 +51,7 @@ pub enum SingleKernel {
 }
 
 impl SingleKernel {
-    /// All kernels.
+    /// All kernels; [`SingleKernel::Auto`] stands for one of them.
     pub const ALL: [Self; 14] = [
         Self::CsrScalar,
         Self::CsrUnrolled,
@@ -67,7 +69,7 @@ impl SingleKernel {
         Self::Packed,
     ];
 
-    /// Whether the kernel reads CSR arrays as they are.
+    /// Whether the kernel reads CSR arrays as they are. `auto` may take another one.
     pub fn reads_csr(self) -> bool {
         matches!(
             self,
@@ -84,6 +86,7 @@ impl SingleKernel {
     /// The name on command lines and in reports.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Auto => "auto",
             Self::CsrScalar => "csr-scalar",
             Self::CsrUnrolled => "csr-unrolled",
             Self::CsrVector => "csr-vector",
@@ -112,8 +115,9 @@ impl FromStr for SingleKernel {
     type Err = GpuError;
 
     fn from_str(text: &str) -> Result<Self, GpuError> {
-        Self::ALL.into_iter().find(|kernel| kernel.name() == text).ok_or_else(|| {
-            let names: Vec<&str> = Self::ALL.iter().map(|kernel| kernel.name()).collect();
+        let all = || Self::ALL.into_iter().chain([Self::Auto]);
+        all().find(|kernel| kernel.name() == text).ok_or_else(|| {
+            let names: Vec<&str> = all().map(Self::name).collect();
             GpuError::InvalidArgument {
                 name: "kernel",
                 expected: format!("one of {}", names.join(", ")),
@@ -129,7 +133,7 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        for kernel in SingleKernel::ALL {
+        for kernel in SingleKernel::ALL.into_iter().chain([SingleKernel::Auto]) {
             assert_eq!(kernel.to_string().parse(), Ok(kernel));
         }
     }

@@ -81,6 +81,14 @@ pub(super) fn in_slots<T: Value>(map: &SlotMap, stored_len: usize, values: &[T])
     slots
 }
 
+/// As [`in_slots`], but the fill of diagonals is told from entries.
+pub(super) fn in_diagonals<T: Value>(map: &SlotMap, stored_len: usize, values: &[T]) -> Vec<T> {
+    let entries: Vec<T> = values.iter().map(|value| value.dia_entry()).collect();
+    let mut slots = vec![T::DIA_FILL; stored_len];
+    map.scatter(&entries, 1, &mut slots);
+    slots
+}
+
 impl<E: Executor + Clone, T: Value> Built<E, T> {
     /// Converts and uploads. `prepared` is what the kernel needs, and has been checked.
     pub(super) fn new(
@@ -97,7 +105,8 @@ impl<E: Executor + Clone, T: Value> Built<E, T> {
                 Ok(Self::of(&pattern, method, map))
             }
             SingleKernel::Dia => {
-                let (pattern, values, map) = convert::<DiaPattern, T>(matrix, &options.dia())?;
+                let (pattern, map) = DiaPattern::from_csr(matrix.pattern(), &options.dia())?;
+                let values = in_diagonals(&map, pattern.stored_len(), matrix.values());
                 let method = Method::Dia(DeviceDia::upload(executor, &pattern, &values)?);
                 Ok(Self::of(&pattern, method, map))
             }

@@ -20,6 +20,8 @@
 //! | `sell-p` | SELL-P | t per row | Anzt, Tomov and Dongarra 2014 |
 //! | `packed` | segments of rows | one per segment | [`packed`](crate::packed) |
 //!
+//! Without a kernel in the options the plan [chooses](choose) one, and tells why.
+//!
 //! Two products of one plan are bitwise equal: sums of parts of a row are added in a fixed order, by
 //! a second, small kernel, or in `csr-adaptive` by the block that finishes last. The latter is found
 //! with counters that belong to the plan, so that products of one plan must not run at the same time:
@@ -27,13 +29,14 @@
 
 mod adaptive;
 mod balanced;
+pub mod choose;
 mod explain;
 mod kernel;
 mod launch;
 mod method;
 mod options;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sparsebatch_formats::convert::SlotMap;
 use sparsebatch_formats::{CsrPattern, View};
@@ -48,8 +51,9 @@ use crate::csr_arrays::check_csr;
 use crate::error::check_len;
 use crate::executor::check_apart;
 use crate::{CsrArrays, CsrSize, Executor, GpuError, KernelBuffer, Value};
+use choose::Shape;
 use launch::{DeviceCsr, Product};
-use method::{Built, Method, Prepared, in_slots};
+use method::{Built, Method, Prepared, in_diagonals, in_slots};
 
 /// The modules of [`kernels`](crate::kernels) that plans of this one launch.
 pub const MODULES: [&str; 8] =
@@ -82,13 +86,40 @@ pub struct SinglePlan<E: Executor, T: Value> {
 }
 
 impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
-    /// Converts and uploads a matrix.
+    /// Converts and uploads a matrix. Without a kernel in the options, one is chosen: a few passes
+    /// over the row pointers and at most one over the columns.
     ///
     /// # Errors
     /// [`GpuError::InvalidArgument`] for an option outside its range, [`GpuError::Format`] when the
     /// format would hold far more slots than entries, [`GpuError::OutOfMemory`], and what compiling
     /// the kernels reports.
     pub fn new(
+        executor: &E,
+        matrix: View<'_, CsrPattern, T>,
+        options: &SingleOptions,
+    ) -> Result<Self, GpuError> {
+        if options.kernel != SingleKernel::Auto {
+            return Self::with_kernel(executor, matrix, options);
+        }
+        let clock = Instant::now();
+        let shape = Shape::new(matrix.pattern());
+        let (candidate, mut why) = choose::choose(&shape, size_of::<T>(), false);
+        let choosing = clock.elapsed();
+        let chosen = candidate.apply(options);
+        let plan = match Self::with_kernel(executor, matrix, &chosen) {
+            // Larger in its format than expected: as CSR there is no more than the matrix.
+            Err(refused) if is_about_size(&refused) && !chosen.kernel.reads_csr() => {
+                why = format!("csr-adaptive, since {} was refused: {refused}", chosen.kernel);
+                let kernel = SingleKernel::CsrAdaptive;
+                Self::with_kernel(executor, matrix, &SingleOptions { kernel, ..options.clone() })
+            }
+            made => made,
+        };
+        Ok(plan?.chosen(why, choosing))
+    }
+
+    /// A plan of the kernel that was asked for.
+    fn with_kernel(
         executor: &E,
         matrix: View<'_, CsrPattern, T>,
         options: &SingleOptions,
@@ -143,8 +174,8 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
 
     /// A plan over CSR arrays that lie in the memory of the executor, for the kernels that
     /// [read CSR](SingleKernel::reads_csr). No value or column is copied; a kernel checks the
-    /// arrays, for which the call waits. `csr-balanced` and `csr-adaptive` copy the row pointers to
-    /// the host once.
+    /// arrays, for which the call waits. `csr-balanced`, `csr-adaptive` and the automatic choice,
+    /// which is among these kernels here, copy the row pointers to the host once.
     ///
     /// The plan keeps the arrays. Values may be changed in place, in the order of the stream, and
     /// the next product uses them.
@@ -168,7 +199,8 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         options: &SingleOptions,
     ) -> Result<Self, GpuError> {
         let clock = Instant::now();
-        if !options.kernel.reads_csr() {
+        let is_automatic = options.kernel == SingleKernel::Auto;
+        if !is_automatic && !options.kernel.reads_csr() {
             return Err(GpuError::InvalidArgument {
                 name: "kernel",
                 expected: "one that reads CSR".to_owned(),
@@ -178,17 +210,30 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         let size = CsrSize { nrows, ncols, nnz: arrays.col_idx.len() };
         check_len("values", size.nnz, arrays.values.len())?;
         check_csr(executor, &[size], &arrays.row_ptr, &arrays.col_idx)?;
+        let row_ptr = match options.kernel {
+            SingleKernel::Auto | SingleKernel::CsrBalanced | SingleKernel::CsrAdaptive => {
+                executor.download(&arrays.row_ptr)?
+            }
+            _ => Vec::new(),
+        };
+        let mut chosen = None;
+        let mut options = options.clone();
+        if is_automatic {
+            let shape = Shape::of_row_ptr(&row_ptr, ncols);
+            let (candidate, why) = choose::choose(&shape, size_of::<T>(), true);
+            options = candidate.apply(&options);
+            chosen = Some((why, clock.elapsed()));
+        }
+        let options = &options;
         let (balanced, adaptive);
         let prepared = match options.kernel {
             SingleKernel::CsrBalanced => {
                 let parts = options.parts(size.nnz, executor.info())?;
-                let row_ptr = executor.download(&arrays.row_ptr)?;
                 balanced = BalancedRows::of_row_ptr(&row_ptr, parts);
                 Prepared::Balanced(&balanced)
             }
             SingleKernel::CsrAdaptive => {
                 let entries = options.block_entries(size.nnz, executor.info())?;
-                let row_ptr = executor.download(&arrays.row_ptr)?;
                 adaptive = AdaptiveRows::of_row_ptr(&row_ptr, entries);
                 Prepared::Adaptive(&adaptive)
             }
@@ -196,7 +241,19 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         };
         let csr = DeviceCsr::of(nrows, arrays);
         let built = Built::csr(executor, csr, (nrows, size.nnz), options, prepared)?;
-        Self::finish(executor, built, size, options, prepared, clock)
+        let plan = Self::finish(executor, built, size, options, prepared, clock)?;
+        Ok(match chosen {
+            Some((why, choosing)) => plan.chosen(why, choosing),
+            None => plan,
+        })
+    }
+
+    /// This plan, chosen for a reason in so much time.
+    fn chosen(mut self, why: String, choosing: Duration) -> Self {
+        self.explain.why = Some(why);
+        let before = self.explain.preprocessing.unwrap_or_default();
+        self.explain.preprocessing = Some(before + choosing);
+        self
     }
 
     fn build(
@@ -224,6 +281,7 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         executor.prepare(&instances)?;
         let explain = SingleExplain {
             kernel: options.kernel,
+            why: None,
             instances,
             lanes: built.lanes,
             parts: built.parts,
@@ -239,6 +297,14 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         let Built { method, map, .. } = built;
         Ok(Self { executor: executor.clone(), method, map, explain })
     }
+}
+
+/// Whether a format was refused for what it would hold.
+fn is_about_size(error: &GpuError) -> bool {
+    matches!(
+        error,
+        GpuError::Format { .. } | GpuError::OutOfMemory { .. } | GpuError::InvalidArgument { .. }
+    )
 }
 
 /// Refuses preprocessing for another kernel.
@@ -283,6 +349,10 @@ impl<E: Executor, T: Value> SinglePlan<E, T> {
     /// [`GpuError::Length`] unless there is one value per entry; else what copying reports.
     pub fn update_values(&mut self, values: &[T]) -> Result<(), GpuError> {
         check_len("values", self.explain.nnz, values.len())?;
+        if let Method::Dia(_) = self.method {
+            let slots = in_diagonals(&self.map, self.explain.stored_len, values);
+            return self.method.set_values(&self.executor, &slots);
+        }
         if self.map == SlotMap::Identity {
             return self.method.set_values(&self.executor, values);
         }

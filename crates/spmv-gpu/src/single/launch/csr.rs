@@ -3,7 +3,7 @@
 
 use sparsebatch_formats::CsrPatternRef;
 
-use super::{BLOCK_THREADS, Parts, Product, WARP_THREADS, instance, linear};
+use super::{BLOCK_THREADS, Parts, Product, WARP_THREADS, instance, spread};
 use crate::single::BalancedRows;
 use crate::{Args, CsrArrays, Executor, GpuError, KernelBuffer, KernelKey, Value};
 
@@ -83,7 +83,7 @@ impl RowKernel {
         product: Product<'_, E, T>,
     ) -> Result<(), GpuError> {
         let threads = u64::from(a.nrows) * u64::from(self.threads_per_row);
-        let Some(config) = linear(threads, self.block) else {
+        let Some(config) = spread(product.executor, threads, self.block) else {
             return Ok(());
         };
         let mut args = Args::new();

@@ -3,7 +3,7 @@
 
 use sparsebatch_formats::{DiaPattern, EllPattern, Pattern, SellPPattern};
 
-use super::{BLOCK_THREADS, Product, SELL_BLOCK_THREADS, WARP_THREADS, instance, linear, spread};
+use super::{BLOCK_THREADS, Product, SELL_BLOCK_THREADS, WARP_THREADS, instance, spread};
 use crate::{Args, Executor, GpuError, KernelKey, LaunchConfig, Value};
 
 /// A matrix in ELL.
@@ -37,7 +37,7 @@ impl<E: Executor, T: Value> DeviceEll<E, T> {
     }
 
     pub(in crate::single) fn multiply(&self, product: Product<'_, E, T>) -> Result<(), GpuError> {
-        let Some(config) = linear(self.nrows.into(), BLOCK_THREADS) else {
+        let Some(config) = spread(product.executor, self.nrows.into(), BLOCK_THREADS) else {
             return Ok(());
         };
         let mut args = Args::new();
@@ -83,7 +83,7 @@ impl<E: Executor, T: Value> DeviceDia<E, T> {
     }
 
     pub(in crate::single) fn multiply(&self, product: Product<'_, E, T>) -> Result<(), GpuError> {
-        let Some(config) = linear(self.nrows.into(), BLOCK_THREADS) else {
+        let Some(config) = spread(product.executor, self.nrows.into(), BLOCK_THREADS) else {
             return Ok(());
         };
         let mut args = Args::new();

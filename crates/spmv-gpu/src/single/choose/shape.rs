@@ -1,0 +1,186 @@
+//! What the choice looks at.
+
+use sparsebatch_formats::CsrPatternRef;
+
+/// Rows that a warp of the kernels for rows takes, and rows of a slice of `sell`.
+const WARP_ROWS: usize = 32;
+
+/// Lanes that `csr-vector` can give a row; 1 stands for `csr-scalar`.
+pub const LANES: [u32; 6] = [1, 2, 4, 8, 16, 32];
+
+/// Windows in which `sell` may sort rows by length; `None` leaves them in order.
+pub const WINDOWS: [Option<usize>; 3] = [None, Some(128), Some(1024)];
+
+/// Steps of eight slots, or of four entries a lane: what the kernels have under way at once.
+const SLOTS_PER_STEP: usize = 8;
+const ENTRIES_PER_STEP: usize = 4;
+
+/// Slices of 32 rows, each as wide as its longest row.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Slices {
+    /// Slots, padding included.
+    pub slots: usize,
+    /// Steps of eight slots per row, over all slices.
+    pub steps: usize,
+}
+
+/// Figures of a CSR pattern. Cost: a few passes over the row pointers, and one over the columns
+/// that ends as soon as there are too many diagonals for DIA.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Shape {
+    /// Rows.
+    pub nrows: usize,
+    /// Columns.
+    pub ncols: usize,
+    /// Entries.
+    pub nnz: usize,
+    /// Entries of the longest row.
+    pub longest: usize,
+    /// The standard deviation of the row lengths.
+    pub deviation: f64,
+    /// Occupied diagonals; `None` if DIA would have more than twice as many slots as entries, or
+    /// the columns were not looked at.
+    pub ndiags: Option<usize>,
+    /// Slices for each of [`WINDOWS`]. Sorted ones are only counted where padding is worth it.
+    pub slices: [Option<Slices>; WINDOWS.len()],
+    /// For each of [`LANES`] the steps of four entries a lane, over all warps: as many in each warp
+    /// as its longest row needs.
+    pub steps: [usize; LANES.len()],
+}
+
+impl Shape {
+    /// Takes the figures of a pattern.
+    pub fn new(pattern: CsrPatternRef<'_>) -> Self {
+        let mut shape = Self::of_row_ptr(pattern.row_ptr(), pattern.ncols());
+        shape.ndiags = diagonals(pattern);
+        shape
+    }
+
+    /// What row pointers alone tell.
+    pub(in crate::single) fn of_row_ptr(row_ptr: &[i32], ncols: usize) -> Self {
+        let lengths: Vec<u32> = row_ptr.windows(2).map(|row| (row[1] - row[0]) as u32).collect();
+        let nrows = lengths.len();
+        let nnz = row_ptr.last().map_or(0, |&end| end as usize);
+        let mean = nnz as f64 / nrows.max(1) as f64;
+        let squares: f64 = lengths.iter().map(|&length| (f64::from(length) - mean).powi(2)).sum();
+        let in_order = slices(&lengths);
+        // Padding of a twentieth is not worth rows out of order.
+        let is_padded = in_order.slots > nnz + nnz / 20;
+        Self {
+            nrows,
+            ncols,
+            nnz,
+            longest: lengths.iter().copied().max().unwrap_or(0) as usize,
+            deviation: (squares / nrows.max(1) as f64).sqrt(),
+            ndiags: None,
+            slices: WINDOWS.map(|window| match window {
+                None => Some(in_order),
+                Some(window) => is_padded.then(|| slices(&sorted(&lengths, window))),
+            }),
+            steps: LANES.map(|lanes| steps(&lengths, lanes as usize)),
+        }
+    }
+
+    /// Entries per row.
+    pub fn mean(&self) -> f64 {
+        self.nnz as f64 / self.nrows.max(1) as f64
+    }
+}
+
+/// The longest of each run of `rows` rows.
+fn longest_of(lengths: &[u32], rows: usize) -> impl Iterator<Item = usize> {
+    lengths.chunks(rows).map(|chunk| chunk.iter().copied().max().unwrap_or(0) as usize)
+}
+
+fn steps(lengths: &[u32], lanes: usize) -> usize {
+    longest_of(lengths, WARP_ROWS / lanes)
+        .map(|longest| longest.div_ceil(lanes * ENTRIES_PER_STEP))
+        .sum()
+}
+
+fn slices(lengths: &[u32]) -> Slices {
+    let mut found = Slices::default();
+    for width in longest_of(lengths, WARP_ROWS) {
+        found.slots += width * WARP_ROWS;
+        found.steps += width.div_ceil(SLOTS_PER_STEP);
+    }
+    found
+}
+
+fn sorted(lengths: &[u32], window: usize) -> Vec<u32> {
+    let mut sorted = lengths.to_vec();
+    sorted.chunks_mut(window).for_each(<[u32]>::sort_unstable);
+    sorted
+}
+
+/// The number of occupied diagonals, unless there are so many that DIA is out of the question.
+fn diagonals(pattern: CsrPatternRef<'_>) -> Option<usize> {
+    let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
+    let most = (2 * pattern.nnz()).checked_div(nrows)?;
+    let mut occupied = vec![false; nrows + ncols];
+    let mut count = 0;
+    for row in 0..nrows {
+        for &column in &pattern.col_idx()[pattern.row(row)] {
+            let place = &mut occupied[column as usize + nrows - row];
+            count += usize::from(!*place);
+            *place = true;
+        }
+        if count > most {
+            return None;
+        }
+    }
+    Some(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use sparsebatch_formats::generate::{Stencil, laplace};
+    use sparsebatch_formats::{Csr, Pattern};
+
+    use super::*;
+
+    #[test]
+    fn a_stencil_has_its_diagonals_and_hardly_any_padding() {
+        let a: Csr<f64> = laplace(Stencil::Point5, &[64, 64]).unwrap();
+
+        let shape = Shape::new(a.view().pattern());
+
+        assert_eq!((shape.ndiags, shape.longest), (Some(5), 5));
+        assert_eq!(
+            shape.slices,
+            [Some(Slices { slots: 5 * 4096 - 4 * 32, steps: 128 }), None, None]
+        );
+        // Rows of 5 take a lane two steps, two lanes one.
+        assert_eq!(shape.steps[..2], [128 * 2 - 4, 256]);
+        assert!(shape.deviation < 0.3 && shape.mean() < 5.0);
+    }
+
+    #[test]
+    fn scattered_entries_are_given_up_as_diagonals() {
+        let columns = (0..100).map(|row| row * 37 % 100).collect();
+        let pattern =
+            sparsebatch_formats::CsrPattern::try_new(100, 100, (0..=100).collect(), columns);
+
+        let shape = Shape::new(pattern.unwrap().view());
+
+        assert_eq!(shape.ndiags, None);
+    }
+
+    #[test]
+    fn sorting_gathers_long_rows() {
+        let lengths: Vec<u32> = (0..1024).map(|row| if row % 32 == 0 { 16 } else { 1 }).collect();
+
+        assert_eq!(slices(&lengths), Slices { slots: 1024 * 16, steps: 64 });
+        // One slice of four is wide.
+        assert_eq!(slices(&sorted(&lengths, 128)).slots, 8 * 32 * (16 + 3));
+        assert_eq!(slices(&sorted(&lengths, 1024)).slots, 32 * (16 + 31));
+    }
+
+    #[test]
+    fn nothing_has_no_figures() {
+        let shape = Shape::of_row_ptr(&[0], 5);
+
+        assert_eq!((shape.nrows, shape.nnz, shape.longest), (0, 0, 0));
+        assert_eq!(shape.steps, [0; 6]);
+    }
+}
