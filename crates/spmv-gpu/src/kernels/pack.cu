@@ -12,15 +12,20 @@ struct Part {
     u32 ncols;
 };
 
-// What is packed together: parts that follow each other, or one part several times; nine words.
-struct PackJob {
+// What is packed together: parts that follow each other, or one part several times; two words.
+struct PackSource {
     u64 first_part;
+    u32 nparts;
+    u32 repeated; // not 0: the first part nparts times
+};
+
+// How and where to; nine words with its source.
+struct PackJob {
+    PackSource source;
     u64 values;       // first value of the batch; parts count from there
     u64 to_values;    // bytes before the values
     u64 to_columns;   // bytes before the columns
     u64 to_index;     // first entry of the index
-    u32 nparts;
-    u32 repeated;     // not 0: the first part nparts times
     u32 set_values;   // values from one repetition to the next
     u32 nsegments;
     u32 first_column; // columns count from it
@@ -39,7 +44,7 @@ constexpr u32 WRITE_INDICES = 2;
 constexpr u32 WIDE_COLUMNS = 4;
 constexpr u32 JOINT_STEPS = 8;
 constexpr u32 SHARES = 16;
-constexpr u32 MEASURES = 4 + SHARES;
+constexpr u32 MEASURES = 4 + SHARES / 2;
 
 __device__ __forceinline__ u32 divide_up(u32 a, u32 b) {
     return (a + b - 1) / b;
@@ -181,15 +186,15 @@ struct PackRow {
     u64 entry; // its first entry, counted from the matrix
 };
 
-// The rows of a job.
+// The rows of what is packed together.
 struct PackRows {
-    const PackJob& job;
+    const PackSource& job;
     const Part* parts;
     const u32* cuts;
     const i32* row_ptr;
     u32 nrows;
 
-    __device__ __forceinline__ PackRows(const PackJob& of, const Part* all_parts,
+    __device__ __forceinline__ PackRows(const PackSource& of, const Part* all_parts,
                                         const u32* all_cuts, const i32* all_row_ptr)
         : job(of), parts(all_parts + of.first_part), cuts(all_cuts + of.first_part),
           row_ptr(all_row_ptr) {
@@ -251,15 +256,16 @@ __device__ __forceinline__ void count_lengths(const PackRows& rows, Lengths& len
 }
 
 // pack_measure: what each job takes. Writes MEASURES numbers for each: segments, steps of 32 slots,
-// flags, rows; then the first step of each sixteenth of the steps, at the nearest start of a slice.
+// flags, rows; then, in 16 bits each, at most 65535, the first step of each sixteenth of the steps, at
+// the nearest start of a slice.
 //
 // Needs: a block a job.
 __global__ void __launch_bounds__(128)
-    pack_measure(const PackJob* __restrict__ jobs, const Part* __restrict__ parts,
+    pack_measure(const PackSource* __restrict__ sources, const Part* __restrict__ parts,
                  const u32* __restrict__ cuts, const i32* __restrict__ row_ptr, u32* measures) {
     __shared__ Lengths lengths;
     __shared__ u32 nsteps;
-    const PackJob& job = jobs[blockIdx.x];
+    const PackSource& job = sources[blockIdx.x];
     const PackRows rows(job, parts, cuts, row_ptr);
     u32* measure = measures + u64(blockIdx.x) * MEASURES;
     count_lengths(rows, lengths);
@@ -295,7 +301,7 @@ __global__ void __launch_bounds__(128)
                 begin = share - past + (2 * past < l ? 0 : l);
             }
         }
-        measure[4 + threadIdx.x] = begin;
+        reinterpret_cast<u16*>(measure + 4)[threadIdx.x] = u16(minimum(begin, 0xffffu));
     }
     if (threadIdx.x == 0) {
         measure[0] = lengths.before[1] + lengths.count[1];
@@ -334,7 +340,8 @@ __global__ void __launch_bounds__(256)
     extern __shared__ u16 pack_shared[];
     __shared__ Lengths lengths;
     const PackJob& job = jobs[blockIdx.x];
-    const PackRows rows(job, parts, cuts, row_ptr);
+    const PackRows rows(job.source, parts, cuts, row_ptr);
+    const bool repeated = job.source.repeated != 0;
     const u32 nsegments = job.nsegments, nslices = divide_up(nsegments, WARP_THREADS);
     const u32 lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS;
     const u32 warps = blockDim.x / WARP_THREADS;
@@ -441,11 +448,11 @@ __global__ void __launch_bounds__(256)
             const PackRow row = rows(number);
             const u32 skipped = (order[at] - first_segment[number]) * row.cut;
             len = minimum(row.cut, row.len - skipped);
-            const Part& part = rows.parts[job.repeated != 0 ? 0 : row.part];
+            const Part& part = rows.parts[repeated ? 0 : row.part];
             column = part.entries + row.entry + skipped;
             value = job.values + row.entry + skipped +
-                    (job.repeated != 0 ? u64(row.part) * job.set_values : part.entries);
-            shift = job.repeated != 0 ? row.part * part.ncols
+                    (repeated ? u64(row.part) * job.set_values : part.entries);
+            shift = repeated ? row.part * part.ncols
                                       : u32(part.first_col - rows.parts->first_col);
             shift -= job.first_column;
         }
@@ -481,10 +488,10 @@ __global__ void __launch_bounds__(256)
 //
 // Needs: a block a job.
 __global__ void __launch_bounds__(128)
-    pack_window(const PackJob* __restrict__ jobs, const Part* __restrict__ parts,
+    pack_window(const PackSource* __restrict__ sources, const Part* __restrict__ parts,
                 const i32* __restrict__ row_ptr, const i32* __restrict__ columns, u32* windows) {
     __shared__ u32 window[2];
-    const Part& part = parts[jobs[blockIdx.x].first_part];
+    const Part& part = parts[sources[blockIdx.x].first_part];
     if (threadIdx.x == 0) {
         window[0] = 0xffffffffu;
         window[1] = 0;

@@ -17,6 +17,7 @@ mod work;
 
 use std::time::{Duration, Instant};
 
+use rayon::prelude::*;
 use sparsebatch_formats::Batch;
 
 use crate::csr_arrays::check_csr;
@@ -28,7 +29,7 @@ use crate::{Args, CsrArrays, Executor, GpuError, KernelBuffer, KernelKey, Launch
 use options::Mode;
 pub use options::{PackedKernel, PackedOptions};
 use pack::{Filled, Job, Jobs, Rows};
-use pieces::Pieces;
+use pieces::{Piece, Pieces};
 use source::Shape;
 use work::{Classes, Launch, Measured, PIECE_WORDS, Places};
 
@@ -47,7 +48,7 @@ pub struct PackedExplain {
     pub pieces: usize,
     /// Pieces some of whose rows are cut.
     pub pieces_cut: usize,
-    /// Bytes on the device.
+    /// Bytes on the device, apart from what replacing values takes.
     pub device_bytes: u64,
     /// Bytes that one product reads of the matrix: values, indices, and the description of the work.
     pub matrix_bytes: u64,
@@ -74,8 +75,11 @@ pub struct PackedPlan<E: Executor, T: Value> {
     columns: E::Buffer<u64>,
     index: E::Buffer<u16>,
     rows: Rows<E>,
-    /// What new values take.
-    value_jobs: Jobs<E>,
+    /// What packed the plan, and the most 16-bit entries of shared memory that takes.
+    jobs: Vec<[u64; pack::JOB_WORDS]>,
+    shared_entries: usize,
+    /// What new values take, once there were some.
+    value_jobs: Option<Jobs<E>>,
     explain: PackedExplain,
     values_type: std::marker::PhantomData<T>,
 }
@@ -140,7 +144,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         let rows = Rows::new::<T>(&executor, &pieces, &arrays.row_ptr)?;
         let measured = rows.measure(&executor, &pieces, &arrays.col_idx)?;
         let npieces = pieces.pieces.len();
-        let nsteps: usize = pieces.pieces.iter().map(|p| measured[p.pattern].nsteps).sum();
+        let nsteps: usize = pieces.pieces.iter().map(|p| measured[p.pattern].nsteps as usize).sum();
         let mean_steps = nsteps / npieces.max(1);
         let kernel = (options.kernel)
             .unwrap_or_else(|| PackedKernel::of(executor.info(), npieces, mean_steps));
@@ -159,41 +163,43 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
             (&measured[pattern], mode, class)
         };
         let work = classes.work(npieces, kind, options.share(mean_steps));
-        let layout = Layout::new::<T>(&shape, &pieces, &measured, &kinds, options.nrhs);
-        let mut described = Vec::with_capacity(work.order.len() * PIECE_WORDS);
-        for launch in &work.launches {
-            let first = work.chunks[launch.blocks.start] as usize;
-            let last = work.chunks[launch.blocks.end] as usize;
-            for &piece in &work.order[first..last] {
-                let places = &layout.places[piece as usize];
-                described.extend(places.words(kind(piece as usize).0, launch.warps));
-            }
-        }
+        let layout = Layout::new::<T>(&shape, &pieces, &measured, &kinds);
+        let warps_of = work.warps();
+        let described: Vec<[u64; PIECE_WORDS]> = (work.order.par_iter().zip(&warps_of))
+            .map(|(&i, &warps)| {
+                let piece = &pieces.pieces[i as usize];
+                let measured = &measured[piece.pattern];
+                layout
+                    .places(&shape, piece, measured, i as usize, options.nrhs)
+                    .words(measured, warps)
+            })
+            .collect();
         let compiling = Instant::now();
         for launch in &work.launches {
             executor.prepare(&[kernel.key::<T>(launch.warps, launch.mode)])?;
         }
         let compiling = compiling.elapsed();
-        let value_jobs = layout.value_jobs();
         source::check_room(
             &executor,
             layout.value_bytes
                 + layout.column_bytes
                 + 2 * layout.index_len
-                + 8 * described.len() as u64
+                + (8 * PIECE_WORDS * described.len()) as u64
                 + 4 * work.chunks.len() as u64
-                + Jobs::<E>::bytes_of(layout.jobs.len() + value_jobs.len()),
+                + Jobs::<E>::bytes_of(layout.jobs.len()),
         )?;
-        let jobs = Jobs::new(&executor, &layout.jobs)?;
+        let jobs = Jobs::new(&executor, &layout.jobs, layout.shared_entries)?;
         let mut plan = Self {
             options,
             kernel,
             chunks: executor.upload(&work.chunks)?,
-            described: executor.upload(&described)?,
+            described: executor.upload(described.as_flattened())?,
             values: executor.alloc((layout.value_bytes / 8) as usize)?,
             columns: executor.alloc((layout.column_bytes / 8) as usize)?,
             index: executor.alloc(layout.index_len as usize)?,
-            value_jobs: Jobs::new(&executor, &value_jobs)?,
+            value_jobs: None,
+            jobs: layout.jobs,
+            shared_entries: layout.shared_entries,
             explain: PackedExplain {
                 launches: work.launches.len(),
                 blocks: work.chunks.len() - 1,
@@ -219,7 +225,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
             + 2 * plan.index.len()
             + 4 * plan.chunks.len()) as u64;
         let vectors = (plan.x_len() + 2 * plan.y_len()) * size_of::<T>();
-        plan.explain.device_bytes = read + plan.rows.bytes() + plan.value_jobs.bytes();
+        plan.explain.device_bytes = read + plan.rows.bytes();
         plan.explain.matrix_bytes = read;
         plan.explain.product_bytes = read + vectors as u64;
         plan.explain.packing = clock.elapsed().saturating_sub(compiling);
@@ -335,16 +341,21 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
     }
 
     /// Replaces the values of all systems by those on the device: item after item in CSR order, one
-    /// set where they are shared. Enqueues and returns.
+    /// set where they are shared. Enqueues and returns; the first call allocates.
     ///
     /// # Errors
-    /// [`GpuError::Length`]; what launching reports.
+    /// [`GpuError::Length`]; [`GpuError::OutOfMemory`] in the first call; what launching reports.
     pub fn update_from(&mut self, values: &E::Buffer<T>) -> Result<(), GpuError> {
         check_len("values", self.shape.nvalues(), values.len())?;
-        let none = Jobs::new(&self.executor, &[])?;
-        let jobs = std::mem::replace(&mut self.value_jobs, none);
+        let jobs = match self.value_jobs.take() {
+            Some(jobs) => jobs,
+            None => {
+                let jobs = Jobs::of_values(&self.executor, &self.jobs, self.shared_entries)?;
+                jobs
+            }
+        };
         let filled = self.fill(&jobs, None, values);
-        self.value_jobs = jobs;
+        self.value_jobs = Some(jobs);
         filled
     }
 
@@ -392,98 +403,114 @@ fn kinds(
     measured.iter().enumerate().map(kind).collect()
 }
 
-/// Where everything lies in the arrays of a plan, and the jobs that write it, each with its rows.
+/// Where everything lies in the arrays of a plan, and the jobs that write it.
 struct Layout {
-    places: Vec<Places>,
-    jobs: Vec<(Job, u32)>,
+    /// For each pattern: bytes before its values and columns, entries before its index.
+    patterns: Vec<[u64; 3]>,
+    jobs: Vec<[u64; pack::JOB_WORDS]>,
+    /// The most that a job needs of shared memory, in entries of 16 bits.
+    shared_entries: usize,
+    /// Bytes of the values of one piece after the other, where patterns do not have them.
+    piece_values: Option<Vec<u64>>,
     value_bytes: u64,
     column_bytes: u64,
     index_len: u64,
 }
 
 impl Layout {
+    /// Columns and index lie once for each pattern; so do values, unless the batch is uniform and
+    /// does not share them.
     fn new<T: Value>(
         shape: &Shape,
         pieces: &Pieces,
         measured: &[Measured],
         kinds: &[(Mode, usize)],
-        nrhs: usize,
     ) -> Self {
+        let by_pieces = shape.uniform && !shape.shared_values;
+        let bytes = |pattern: usize| kinds[pattern].0.bytes::<T>(measured[pattern].nsteps as usize);
         let mut layout = Self {
-            places: Vec::new(),
+            patterns: Vec::with_capacity(measured.len()),
             jobs: Vec::new(),
+            shared_entries: 0,
+            piece_values: None,
             value_bytes: 0,
             column_bytes: 0,
             index_len: 0,
         };
-        // Columns and index of a uniform batch once for each pattern, and its values where shared.
-        let mut of_patterns = Vec::with_capacity(measured.len());
-        for ((pattern, measured), &(mode, _)) in pieces.patterns.iter().zip(measured).zip(kinds) {
-            let (value_bytes, column_bytes) = mode.bytes::<T>(measured.nsteps);
-            let mut job = Job {
-                first_part: pattern.parts.start,
-                nparts: if pattern.repeated > 0 { pattern.repeated } else { pattern.parts.len() },
-                repeated: pattern.repeated > 0,
-                set_values: if shape.shared_values || !shape.uniform { 0 } else { pattern.nnz },
-                to_columns: layout.column_bytes,
-                to_index: layout.index_len,
-                nsegments: measured.nsegments as u32,
-                first_column: measured.columns.start as u32,
-                padding: measured.columns.len() as u32,
-                flags: measured.flags,
-                what: pack::WRITE_INDICES
-                    | if mode.wide { pack::WIDE_COLUMNS } else { 0 }
-                    | if mode.joint { pack::JOINT_STEPS } else { 0 },
-                ..Job::default()
-            };
-            layout.column_bytes += column_bytes;
+        for (pattern, measured) in measured.iter().enumerate() {
+            let (values, columns) = bytes(pattern);
+            let to_columns =
+                if kinds[pattern].0.joint { layout.value_bytes } else { layout.column_bytes };
+            layout.patterns.push([layout.value_bytes, to_columns, layout.index_len]);
+            layout.value_bytes += if by_pieces { 0 } else { values };
+            layout.column_bytes += columns;
             layout.index_len += measured.index_len() as u64;
-            if !shape.uniform || shape.shared_values {
-                job.to_values = layout.value_bytes;
-                job.what |= pack::WRITE_VALUES;
-                layout.value_bytes += value_bytes;
-            }
-            if mode.joint {
-                job.to_columns = job.to_values;
-            }
-            if measured.nrows > 0 {
-                layout.jobs.push((job, measured.nrows as u32));
-            }
-            of_patterns.push(job);
+            let entries = 2 * measured.nsegments as usize + measured.nrows as usize + 1;
+            layout.shared_entries = layout.shared_entries.max(entries);
         }
-        for piece in &pieces.pieces {
-            let mut job = of_patterns[piece.pattern];
-            let measured = &measured[piece.pattern];
-            let [rows, cols, nnz] = shape.before(piece.item);
-            let size = shape.size(piece.item);
-            if job.what & pack::WRITE_VALUES == 0 {
-                job.to_values = layout.value_bytes;
-                job.values = nnz;
-                job.what ^= pack::WRITE_VALUES | pack::WRITE_INDICES;
-                layout.value_bytes += kinds[piece.pattern].0.bytes::<T>(measured.nsteps).0;
-                if measured.nrows > 0 {
-                    layout.jobs.push((job, measured.nrows as u32));
-                }
+        let job = |pattern: usize, what: u32, values: usize, to_values: u64| {
+            let (mode, of) = (kinds[pattern].0, &measured[pattern]);
+            let source = &pieces.patterns[pattern];
+            let wide = if mode.wide { pack::WIDE_COLUMNS } else { 0 };
+            let joint = if mode.joint { pack::JOINT_STEPS } else { 0 };
+            let job = Job {
+                values,
+                set_values: if by_pieces { source.nnz } else { 0 },
+                to_values,
+                to_columns: layout.patterns[pattern][1],
+                to_index: layout.patterns[pattern][2],
+                nsegments: of.nsegments,
+                first_column: of.columns.start,
+                padding: of.columns.end - of.columns.start,
+                flags: of.flags,
+                what: what | wide | joint,
+            };
+            job.words(source)
+        };
+        let has_rows = |pattern: &usize| measured[*pattern].nrows > 0;
+        let what = pack::WRITE_INDICES | if by_pieces { 0 } else { pack::WRITE_VALUES };
+        let mut jobs: Vec<_> = ((0..measured.len()).into_par_iter().filter(has_rows))
+            .map(|pattern| job(pattern, what, 0, layout.patterns[pattern][0]))
+            .collect();
+        if by_pieces {
+            let mut places = Vec::with_capacity(pieces.pieces.len());
+            for piece in &pieces.pieces {
+                places.push(layout.value_bytes);
+                layout.value_bytes += bytes(piece.pattern).0;
             }
-            layout.places.push(Places {
-                values: job.to_values,
-                columns: job.to_columns,
-                index: job.to_index,
-                x: (cols * nrhs + measured.columns.start) as u64,
-                y: (rows * nrhs + piece.row) as u64,
-                x_stride: size.ncols as u64,
-                y_stride: size.nrows as u64,
-            });
+            let of_values = (pieces.pieces.par_iter().zip(&places))
+                .filter(|(piece, _)| has_rows(&piece.pattern))
+                .map(|(piece, &to_values)| {
+                    let [_, _, nnz] = shape.before(piece.item);
+                    job(piece.pattern, pack::WRITE_VALUES, nnz, to_values)
+                });
+            jobs.par_extend(of_values);
+            layout.piece_values = Some(places);
         }
+        layout.jobs = jobs;
         layout
     }
 
-    /// The jobs that write values, without what else they write.
-    fn value_jobs(&self) -> Vec<(Job, u32)> {
-        let writes_values = self.jobs.iter().filter(|(job, _)| job.what & pack::WRITE_VALUES != 0);
-        let only = |&(job, nrows): &(Job, u32)| {
-            (Job { what: job.what & !pack::WRITE_INDICES, ..job }, nrows)
-        };
-        writes_values.map(only).collect()
+    /// Where piece i lies.
+    fn places(
+        &self,
+        shape: &Shape,
+        piece: &Piece,
+        measured: &Measured,
+        i: usize,
+        nrhs: usize,
+    ) -> Places {
+        let [values, columns, index] = self.patterns[piece.pattern];
+        let [rows, cols, _] = shape.before(piece.item);
+        let size = shape.size(piece.item);
+        Places {
+            values: self.piece_values.as_ref().map_or(values, |places| places[i]),
+            columns,
+            index,
+            x: (cols * nrhs) as u64 + u64::from(measured.columns.start),
+            y: (rows * nrhs + piece.row) as u64,
+            x_stride: size.ncols as u64,
+            y_stride: size.nrows as u64,
+        }
     }
 }

@@ -1,25 +1,27 @@
 //! Cutting, measuring and packing on the device.
 
-use super::pieces::{PART_WORDS, Pieces};
+use rayon::prelude::*;
+
+use super::pieces::{PART_WORDS, Part, Pattern, Pieces};
 use super::work::{Measured, SHARES};
 use crate::value::Value;
 use crate::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig};
 
 /// 64-bit words of a job, as `PackJob` in `pack.cu` reads it.
-const JOB_WORDS: usize = 9;
+pub(super) const JOB_WORDS: usize = 9;
 
-/// Numbers that `pack_measure` writes for each job.
-const MEASURES: usize = 4 + SHARES;
+/// 64-bit words of what a job packs, as `PackSource` reads it.
+const SOURCE_WORDS: usize = 2;
+
+/// Numbers that `pack_measure` writes for each pattern.
+const MEASURES: usize = 4 + SHARES / 2;
 
 const CUT_WARPS: usize = 4;
 const FILL_THREADS: u32 = 256;
 
-/// What is packed, and where to.
+/// How a pattern is packed, and where to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Job {
-    pub(super) first_part: usize,
-    pub(super) nparts: usize,
-    pub(super) repeated: bool,
     /// First value, and values from one repetition to the next.
     pub(super) values: usize,
     pub(super) set_values: usize,
@@ -39,21 +41,40 @@ pub(super) const WRITE_INDICES: u32 = 2;
 pub(super) const WIDE_COLUMNS: u32 = 4;
 pub(super) const JOINT_STEPS: u32 = 8;
 
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+/// What is packed of a pattern, as `PackSource` reads it.
+fn source_words(pattern: &Pattern) -> [u64; SOURCE_WORDS] {
+    let nparts = if pattern.repeated > 0 { pattern.repeated } else { pattern.parts.len() };
+    [pattern.parts.start as u64, pair(nparts as u32, u32::from(pattern.repeated > 0))]
+}
+
 impl Job {
-    fn words(&self) -> [u64; JOB_WORDS] {
-        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    /// The job's words, for a pattern.
+    pub(super) fn words(&self, pattern: &Pattern) -> [u64; JOB_WORDS] {
+        let [first_part, nparts] = source_words(pattern);
         [
-            self.first_part as u64,
+            first_part,
+            nparts,
             self.values as u64,
             self.to_values,
             self.to_columns,
             self.to_index,
-            pair(self.nparts as u32, u32::from(self.repeated)),
             pair(self.set_values as u32, self.nsegments),
             pair(self.first_column, self.padding),
             pair(self.flags, self.what),
         ]
     }
+}
+
+/// The words of a job that writes only the values of what it writes; `None` where it writes none.
+fn only_values(words: &[u64; JOB_WORDS]) -> Option<[u64; JOB_WORDS]> {
+    let what = words[JOB_WORDS - 1] >> 32;
+    let mut only = *words;
+    only[JOB_WORDS - 1] &= !(u64::from(WRITE_INDICES) << 32);
+    (what & u64::from(WRITE_VALUES) != 0).then_some(only)
 }
 
 /// What the packing kernels of a plan read, on the device: all but columns and values.
@@ -90,10 +111,9 @@ impl<E: Executor> Rows<E> {
         pieces: &Pieces,
         row_ptr: &E::Buffer<i32>,
     ) -> Result<Self, GpuError> {
-        let mut words = Vec::with_capacity(pieces.parts.len() * PART_WORDS);
-        pieces.parts.iter().for_each(|part| words.extend(part.words()));
+        let words: Vec<[u64; PART_WORDS]> = pieces.parts.par_iter().map(Part::words).collect();
         let mut rows = Self {
-            parts: executor.upload(&words)?,
+            parts: executor.upload(words.as_flattened())?,
             nparts: pieces.parts.len(),
             cuts: executor.alloc(pieces.parts.len())?,
             row_ptr: executor.alloc(row_ptr.len())?,
@@ -129,38 +149,35 @@ impl<E: Executor> Rows<E> {
         if patterns.is_empty() {
             return Ok(Vec::new());
         }
-        let of = |pattern: &super::pieces::Pattern| Job {
-            first_part: pattern.parts.start,
-            nparts: if pattern.repeated > 0 { pattern.repeated } else { pattern.parts.len() },
-            repeated: pattern.repeated > 0,
-            ..Job::default()
-        };
-        let jobs = upload(executor, patterns.iter().map(of))?;
+        let sources: Vec<[u64; SOURCE_WORDS]> = patterns.iter().map(source_words).collect();
+        let sources = executor.upload(sources.as_flattened())?;
         let mut measures = executor.alloc(patterns.len() * MEASURES)?;
         let config = LaunchConfig::linear(patterns.len() as u32, 128);
         let mut args = Args::new();
-        args.input(&jobs).input(&self.parts).input(&self.cuts).input(&self.row_ptr);
+        args.input(&sources).input(&self.parts).input(&self.cuts).input(&self.row_ptr);
         args.output(&mut measures);
         run(executor, key("pack_measure".to_owned()), config, &mut args)?;
 
         let windowed: Vec<usize> = (0..patterns.len()).filter(|&p| patterns[p].windowed).collect();
         let mut windows = Vec::new();
         if !windowed.is_empty() {
-            let jobs = upload(executor, windowed.iter().map(|&p| of(&patterns[p])))?;
+            let sources: Vec<[u64; SOURCE_WORDS]> =
+                windowed.iter().map(|&p| source_words(&patterns[p])).collect();
+            let sources = executor.upload(sources.as_flattened())?;
             let mut found = executor.alloc::<u32>(2 * windowed.len())?;
             let config = LaunchConfig::linear(windowed.len() as u32, 128);
             let mut args = Args::new();
-            args.input(&jobs).input(&self.parts).input(&self.row_ptr).input(col_idx);
+            args.input(&sources).input(&self.parts).input(&self.row_ptr).input(col_idx);
             args.output(&mut found);
             run(executor, key("pack_window".to_owned()), config, &mut args)?;
             windows = executor.download(&found)?;
         }
         let measures: Vec<u32> = executor.download(&measures)?;
-        let mut measured: Vec<Measured> = (measures.chunks(MEASURES).zip(patterns))
-            .map(|(measure, pattern)| Measured::new(measure, 0..pattern.ncols))
+        let mut measured: Vec<Measured> = (measures.par_chunks(MEASURES).zip(patterns))
+            .map(|(measure, pattern)| Measured::new(measure, pattern.ncols))
             .collect();
         for (&pattern, window) in windowed.iter().zip(windows.chunks(2)) {
-            let (first, last) = (window[0] as usize, window[1] as usize);
+            let (first, last) = (window[0], window[1]);
             measured[pattern].columns = if first > last { 0..0 } else { first..last + 1 };
         }
         Ok(measured)
@@ -222,14 +239,24 @@ pub(super) struct Jobs<E: Executor> {
 }
 
 impl<E: Executor> Jobs<E> {
-    /// `nrows` gives the rows of each.
-    pub(super) fn new(executor: &E, jobs: &[(Job, u32)]) -> Result<Self, GpuError> {
-        let shared = |(job, nrows): &(Job, u32)| 2 * (2 * job.nsegments + nrows + 1) as usize;
-        Ok(Self {
-            words: upload(executor, jobs.iter().map(|&(job, _)| job))?,
-            count: jobs.len(),
-            shared_bytes: jobs.iter().map(shared).max().unwrap_or(0),
-        })
+    /// `shared_entries` is the most that one needs, of 16 bits.
+    pub(super) fn new(
+        executor: &E,
+        jobs: &[[u64; JOB_WORDS]],
+        shared_entries: usize,
+    ) -> Result<Self, GpuError> {
+        let words = executor.upload(jobs.as_flattened())?;
+        Ok(Self { words, count: jobs.len(), shared_bytes: 2 * shared_entries })
+    }
+
+    /// Of jobs, those parts that write values.
+    pub(super) fn of_values(
+        executor: &E,
+        jobs: &[[u64; JOB_WORDS]],
+        shared_entries: usize,
+    ) -> Result<Self, GpuError> {
+        let only: Vec<[u64; JOB_WORDS]> = jobs.iter().filter_map(only_values).collect();
+        Self::new(executor, &only, shared_entries)
     }
 
     /// Bytes on the device.
@@ -241,15 +268,6 @@ impl<E: Executor> Jobs<E> {
     pub(super) fn bytes_of(count: usize) -> u64 {
         (8 * JOB_WORDS * count) as u64
     }
-}
-
-fn upload<E: Executor>(
-    executor: &E,
-    jobs: impl Iterator<Item = Job>,
-) -> Result<E::Buffer<u64>, GpuError> {
-    let mut words = Vec::new();
-    jobs.for_each(|job| words.extend(job.words()));
-    executor.upload(&words)
 }
 
 fn run<E: Executor>(

@@ -25,27 +25,29 @@ const ROWS_ARE_CUT: u32 = 2;
 /// What a packed pattern takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Measured {
-    pub(super) nrows: usize,
+    pub(super) nrows: u32,
     /// Those that are used, in which columns are counted.
-    pub(super) columns: Range<usize>,
-    pub(super) nsegments: usize,
+    pub(super) columns: Range<u32>,
+    pub(super) nsegments: u32,
     /// Steps of [`WARP`] slots.
-    pub(super) nsteps: usize,
+    pub(super) nsteps: u32,
     pub(super) flags: u32,
-    /// First step of each share.
-    begins: [u32; SHARES],
+    /// First step of each share, where 16 bits count the steps.
+    begins: [u16; SHARES],
 }
 
 impl Measured {
     /// As `pack_measure` writes it.
-    pub(super) fn new(words: &[u32], columns: Range<usize>) -> Self {
+    pub(super) fn new(words: &[u32], ncols: usize) -> Self {
         let mut begins = [0; SHARES];
-        begins.copy_from_slice(&words[4..4 + SHARES]);
+        for (pair, &word) in begins.chunks_mut(2).zip(&words[4..]) {
+            pair.copy_from_slice(&[word as u16, (word >> 16) as u16]);
+        }
         Self {
-            nrows: words[3] as usize,
-            columns,
-            nsegments: words[0] as usize,
-            nsteps: words[1] as usize,
+            nrows: words[3],
+            columns: 0..ncols as u32,
+            nsegments: words[0],
+            nsteps: words[1],
             flags: words[2],
             begins,
         }
@@ -53,7 +55,7 @@ impl Measured {
 
     /// Whether 16 bits count the segments and the steps.
     pub(super) fn is_countable(&self) -> bool {
-        self.nsegments.max(self.nsteps).max(self.nrows) < usize::from(u16::MAX)
+        self.nsegments.max(self.nsteps).max(self.nrows) < u32::from(u16::MAX)
     }
 
     pub(super) fn is_cut(&self) -> bool {
@@ -64,14 +66,15 @@ impl Measured {
     pub(super) fn index_len(&self) -> usize {
         let placed = if self.flags & SUMS_ARE_PLACED != 0 { self.nsegments } else { 0 };
         let starts = if self.is_cut() { self.nrows + 1 } else { 0 };
-        (self.nsegments.div_ceil(WARP) + placed + starts).next_multiple_of(INDEX_ALIGNMENT)
+        let len = self.nsegments.div_ceil(WARP as u32) + placed + starts;
+        (len as usize).next_multiple_of(INDEX_ALIGNMENT)
     }
 
     /// Shared memory that a block needs: sums, x and a zero unless it is gathered, and the index,
     /// each in multiples of 16 bytes.
     fn shared_bytes(&self, mode: Mode, value_bytes: usize) -> usize {
-        let values = |n: usize| (n * value_bytes).next_multiple_of(16);
-        let x = if mode.gathered { 0 } else { values(self.columns.len() + 1) };
+        let values = |n: u32| (n as usize * value_bytes).next_multiple_of(16);
+        let x = if mode.gathered { 0 } else { values(self.columns.end - self.columns.start + 1) };
         values(self.nsegments) + x + size_of::<u16>() * self.index_len()
     }
 }
@@ -92,14 +95,14 @@ pub(super) struct Places {
 impl Places {
     /// The description of a piece for blocks of so many warps.
     pub(super) fn words(&self, measured: &Measured, warps: usize) -> [u64; PIECE_WORDS] {
-        let mut shorts = [measured.nsteps as u32; 22];
-        shorts[0] = measured.nrows as u32;
+        let mut shorts = [measured.nsteps; 22];
+        shorts[0] = measured.nrows;
         shorts[1] = measured.columns.len() as u32;
-        shorts[2] = measured.nsegments as u32;
+        shorts[2] = measured.nsegments;
         shorts[3] = measured.flags;
         shorts[4] = measured.index_len() as u32;
         for (warp, begin) in shorts[5..5 + warps].iter_mut().enumerate() {
-            *begin = measured.begins[warp * SHARES / warps];
+            *begin = measured.begins[warp * SHARES / warps].into();
         }
         let Self { values, columns, index, x, y, x_stride, y_stride } = *self;
         let mut words = [0; PIECE_WORDS];
@@ -133,6 +136,17 @@ pub(super) struct Work {
     /// The first piece of each block in that order, and the number of pieces.
     pub(super) chunks: Vec<u32>,
     pub(super) launches: Vec<Launch>,
+}
+
+impl Work {
+    /// The warps of the block of each piece, in their order.
+    pub(super) fn warps(&self) -> Vec<usize> {
+        let mut warps = Vec::with_capacity(self.order.len());
+        for launch in &self.launches {
+            warps.resize(self.chunks[launch.blocks.end] as usize, launch.warps);
+        }
+        warps
+    }
 }
 
 /// How a kernel uses a multiprocessor: the classes of blocks that it comes in, from those for small
@@ -182,7 +196,7 @@ impl Classes<'_> {
         if !measured.is_countable() {
             return None;
         }
-        let few = ncols <= COPIED_PER_SLOT * measured.nsteps * WARP;
+        let few = ncols <= COPIED_PER_SLOT * measured.nsteps as usize * WARP;
         let fits = !gathered.wide && few;
         (fits.then(|| class(copied)).flatten().map(|class| (copied, class)))
             .or_else(|| class(gathered).map(|class| (gathered, class)))
@@ -237,7 +251,9 @@ impl Classes<'_> {
         // Large pieces first, so that small ones fill the end.
         work.order.sort_by_cached_key(|&i| {
             let (mode, class) = kind(i);
-            (mode.number(), std::cmp::Reverse((class, measured(i).nsteps)), i)
+            // Mode, then class and steps falling, then the piece.
+            let falling = u64::from(!((class as u32) << 16 | measured(i).nsteps));
+            (u64::from(mode.number()) << 32 | falling, i)
         });
         let mut at = 0;
         while at < work.order.len() {
@@ -253,7 +269,7 @@ impl Classes<'_> {
             let resident = self.resident(warps, mode, room_bytes).unwrap_or(1);
             let blocks = (self.info.multiprocessors as usize * resident).max(1);
             let first_block = work.chunks.len();
-            let mut left: usize = pieces.iter().map(|&i| measured(i).nsteps).sum();
+            let mut left: usize = pieces.iter().map(|&i| measured(i).nsteps as usize).sum();
             let (mut taken, mut wanted, mut first) = (0, 0, 0);
             for (k, &i) in pieces.iter().enumerate() {
                 let too_many = (k - first + 1).saturating_mul(self.nrhs) > MAX_UNITS;
@@ -262,7 +278,7 @@ impl Classes<'_> {
                     (taken, wanted, first) = (0, left / blocks.saturating_mul(share), k);
                     work.chunks.push((at + k) as u32);
                 }
-                taken += measured(i).nsteps;
+                taken += measured(i).nsteps as usize;
             }
             let blocks = first_block..work.chunks.len();
             let one_each = blocks.len() == count;
@@ -299,9 +315,9 @@ mod tests {
             copies_ahead: false,
             nrhs,
         };
-        let mut words = [0; 4 + SHARES];
+        let mut words = [0; 4 + SHARES / 2];
         words[..4].copy_from_slice(&[1, 1, 0, 1]);
-        let piece = Measured::new(&words, 0..1);
+        let piece = Measured::new(&words, 1);
         let work = classes.work(npieces, |_| (&piece, JOINT, 0), share);
         assert_eq!(work.launches.len(), 1);
         assert_eq!(work.launches[0].one_each, work.chunks.len() == npieces + 1);

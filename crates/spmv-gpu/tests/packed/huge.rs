@@ -120,9 +120,9 @@ fn check_far(executor: &Emulator, mode: u32, product: &str, staging: u32) -> Opt
     let parts = executor.upload(&part).unwrap();
     let cuts = executor.upload(&[7_u32]).unwrap();
 
-    let mut job = [0, 0, 0, 0, 0, pair(1, 0), 0, 0, 0_u64];
-    let words = executor.upload(&job).unwrap();
-    let mut measures = executor.alloc::<u32>(20).unwrap();
+    let mut job = [0, pair(1, 0), 0, 0, 0, 0, 0, 0, 0_u64];
+    let words = executor.upload(&job[..2]).unwrap();
+    let mut measures = executor.alloc::<u32>(12).unwrap();
     let mut windows = executor.alloc::<u32>(2).unwrap();
     let mut args = Args::new();
     args.input(&words).input(&parts).input(&cuts).input(&row_ptr).output(&mut measures);
@@ -137,9 +137,9 @@ fn check_far(executor: &Emulator, mode: u32, product: &str, staging: u32) -> Opt
 
     let (to_values, to_columns, to_index) = (far(5), far(6), far(7));
     let to_columns = if joint { to_values } else { to_columns };
-    job[2] = to_values as u64;
-    job[3] = to_columns as u64;
-    job[4] = to_index as u64;
+    job[3] = to_values as u64;
+    job[4] = to_columns as u64;
+    job[5] = to_index as u64;
     job[6] = pair(0, nsegments);
     job[7] = pair(0, ncols as u32);
     job[8] = pair(flags, 3 + 8 * u32::from(joint) + 4 * u32::from(wide));
@@ -172,7 +172,8 @@ fn check_far(executor: &Emulator, mode: u32, product: &str, staging: u32) -> Opt
     let mut shorts = [nsteps; 22];
     shorts[..5].copy_from_slice(&[nrows as u32, ncols as u32, nsegments, flags, index_len]);
     for warp in 0..4 {
-        shorts[5 + warp] = measures[4 + 4 * warp];
+        // 16 bits for each sixteenth.
+        shorts[5 + warp] = measures[4 + 2 * warp] & 0xffff;
     }
     let places = [to_values, to_columns, to_index, far(8), far(9), X_STRIDE, Y_STRIDE];
     let mut described: Vec<u64> = places.map(|place| place as u64).to_vec();
@@ -233,7 +234,7 @@ fn values_of_a_uniform_batch_may_be_beyond_32_bits() {
     let parts = executor.upload(&[0, 0, 0, 0, pair(1, 2)]).unwrap();
     let (cuts, row_ptr) = (executor.upload(&[2_u32]).unwrap(), executor.upload(&[0, 2]).unwrap());
     let words: [u64; 9] =
-        [0, far(1) as u64, far(2) as u64, 0, 0, pair(2, 1), pair(APART as u32, 2), 0, pair(0, 1)];
+        [0, pair(2, 1), far(1) as u64, far(2) as u64, 0, 0, pair(APART as u32, 2), 0, pair(0, 1)];
     let words = executor.upload(&words).unwrap();
     let mut args = Args::new();
     args.input(&words).input(&parts).input(&cuts).input(&row_ptr).raw(0).input(&values);
