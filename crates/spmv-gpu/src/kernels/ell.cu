@@ -1,8 +1,8 @@
 // y = alpha*A*x + beta*y for one matrix in ELL.
 
-constexpr u32 BLOCK_THREADS = 256;
-// Blocks that a multiprocessor shall hold: leaves 64 registers per thread.
-constexpr u32 RESIDENT_BLOCKS = 4;
+constexpr u32 BLOCK_THREADS = 128;
+// Blocks that a multiprocessor shall hold: leaves 72 registers per thread.
+constexpr u32 RESIDENT_BLOCKS = 7;
 
 // ell: a thread per row; slot s of row r is at s*nrows + r, so that accesses coalesce. UNROLL
 // columns and their values are asked for at once, then the places in x and the next UNROLL columns,

@@ -3,7 +3,7 @@
 //! A product takes
 //!
 //! ```text
-//! launch + rounds * round + max(bytes / bandwidth, warps * warp + steps * step)
+//! launch + rounds * round + bytes / bandwidth + warps * warp + steps * step
 //! ```
 //!
 //! - `rounds`: dependent accesses to memory of the longest thread beyond those that every product
@@ -55,20 +55,20 @@ impl Cost {
     pub fn time_us(&self, work: &Work) -> f64 {
         let memory = work.bytes / self.gb_per_s * 1e-3;
         let threads = (work.warps * self.warp_ps + work.steps * self.step_ps) * 1e-6;
-        self.launch_us + work.rounds * self.round_us + memory.max(threads)
+        self.launch_us + work.rounds * self.round_us + memory + threads
     }
 }
 
 /// The constants for NVIDIA H200.
 pub fn cost(family: Family) -> Cost {
     let (launch_us, round_us, gb_per_s, warp_ps, step_ps) = match family {
-        Family::Dia => (2.55, 0.600, 4018.0, 100.0, 154.0),
-        Family::Ell => (2.50, 0.450, 4600.0, 100.0, 100.0),
-        Family::Sell => (2.42, 0.457, 4615.0, 100.0, 100.0),
-        Family::CsrScalar => (2.18, 0.205, 4427.0, 86.0, 203.0),
-        Family::CsrVector => (2.45, 0.500, 3450.0, 150.0, 60.0),
-        Family::CsrAdaptive => (3.00, 0.412, 3700.0, 109.0, 504.0),
-        Family::Packed => (5.79, 0.450, 4280.0, 100.0, 150.0),
+        Family::Dia => (2.55, 0.600, 4308.0, 52.0, 0.0),
+        Family::Ell => (2.50, 0.450, 4793.0, 30.0, 0.0),
+        Family::Sell => (2.35, 0.479, 4794.0, 89.0, 0.0),
+        Family::CsrScalar => (2.14, 0.212, 4792.0, 0.0, 35.0),
+        Family::CsrVector => (2.45, 0.500, 4516.0, 106.0, 12.0),
+        Family::CsrAdaptive => (3.00, 0.521, 4604.0, 104.0, 58.0),
+        Family::Packed => (5.79, 0.450, 4294.0, 0.0, 3.0),
     };
     Cost { launch_us, round_us, gb_per_s, warp_ps, step_ps }
 }
