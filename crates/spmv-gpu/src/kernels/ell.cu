@@ -1,8 +1,8 @@
 // y = alpha*A*x + beta*y for one matrix in ELL.
 
 constexpr u32 BLOCK_THREADS = 128;
-// Blocks that a multiprocessor shall hold: leaves 72 registers per thread.
-constexpr u32 RESIDENT_BLOCKS = 7;
+// Blocks that a multiprocessor shall hold: leaves 80 registers per thread.
+constexpr u32 RESIDENT_BLOCKS = 6;
 
 // ell: a thread per row; slot s of row r is at s*nrows + r, so that accesses coalesce. UNROLL
 // columns and their values are asked for at once, then the places in x and the next UNROLL columns,

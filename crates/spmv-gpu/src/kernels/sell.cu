@@ -1,8 +1,8 @@
 // y = alpha*A*x + beta*y for one matrix in SELL: slices of as many rows as a warp has lanes.
 
 constexpr u32 BLOCK_THREADS = 128;
-// Blocks that a multiprocessor shall hold: leaves 72 registers per thread.
-constexpr u32 RESIDENT_BLOCKS = 7;
+// Blocks that a multiprocessor shall hold: leaves 80 registers per thread.
+constexpr u32 RESIDENT_BLOCKS = 6;
 
 // sell: a warp per slice of 32 rows, a thread per row. Slot j of the slice's row i is at
 // slice_ptr[slice] + 32*j + i, so that accesses coalesce. UNROLL columns and their values are
