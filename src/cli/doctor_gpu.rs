@@ -192,7 +192,7 @@ pub(super) fn one_matrix(device: &Device) -> Result<String, String> {
         let x = device.upload(&vec![1.0; a.ncols()])?;
         let mut y = device.upload(&vec![f64::NAN; a.nrows()])?;
         plan.apply(1.0, &x, 0.0, &mut y)?;
-        Ok((options.kernel, device.download(&y)?))
+        Ok((plan.explain().kernel, device.download(&y)?))
     };
     let (kernel, y) = multiply().map_err(|error: GpuError| error.to_string())?;
     verdict(&y, &row_sums(&a), format!("{kernel} agrees on {} rows", a.nrows()))

@@ -151,9 +151,9 @@ const INSTANCES: [(&str, &str, &[&str], u32); 18] = [
         ],
         40,
     ),
-    ("ell", "sm_80", &["ell<double>", "ell<float>"], 64),
+    ("ell", "sm_80", &["ell<double>", "ell<float>"], 80),
     ("dia", "sm_80", &["dia<double>", "dia<float>"], 64),
-    ("sell", "sm_80", &["sell<double>", "sell<float>"], 64),
+    ("sell", "sm_80", &["sell<double>", "sell<float>"], 80),
     ("sellp", "sm_80", &["sellp<double>", "sellp<float>"], 48),
     (
         "batch_csr",

@@ -16,10 +16,15 @@ pub(super) const PACKED: &str = "packed";
 pub(super) fn names() -> Vec<&'static str> {
     let mut names = vec!["auto", "all"];
     names.extend(KERNELS.iter().map(|(name, _)| *name).filter(|&name| name != "auto"));
-    names.extend(SingleKernel::ALL.map(SingleKernel::name));
+    names.extend(single_names());
     names.push(PACKED);
     names.extend(FlexibleKernel::ALL.map(FlexibleKernel::name));
     names
+}
+
+/// The kernels of single matrices but for the packed product, which is for batches too.
+fn single_names() -> impl Iterator<Item = &'static str> {
+    SingleKernel::ALL.map(SingleKernel::name).into_iter().filter(|&name| name != PACKED)
 }
 
 /// What to run.
@@ -224,12 +229,12 @@ impl GpuChoice {
     fn format(self) -> FormatChoice {
         use SingleKernel as S;
         match self {
-            Self::Auto | Self::Packed => FormatChoice::Auto,
+            Self::Auto | Self::Packed | Self::Single(S::Packed | S::Auto) => FormatChoice::Auto,
             Self::Single(S::Coo) => FormatChoice::Coo,
             Self::Single(S::Ell) => FormatChoice::Ell,
             Self::Single(S::Dia) => FormatChoice::Dia,
             Self::Single(S::Hyb) => FormatChoice::Hyb,
-            Self::Single(S::SellP) => FormatChoice::SellP,
+            Self::Single(S::Sell | S::SellP) => FormatChoice::SellP,
             Self::Single(_) => FormatChoice::Csr,
             Self::Flexible(kernel) => match kernel.storage(1) {
                 Storage::Csr => FormatChoice::Csr,
@@ -253,7 +258,7 @@ impl GpuChoice {
         let format = name_of(FORMATS, &self.format());
         match self {
             Self::Auto => (format, "auto"),
-            Self::Packed => (PACKED, PACKED),
+            Self::Packed | Self::Single(SingleKernel::Packed) => (PACKED, PACKED),
             Self::Single(kernel) => (format, kernel.name()),
             Self::Flexible(kernel) => (format, kernel.name()),
         }
@@ -263,7 +268,7 @@ impl GpuChoice {
 fn names_on_gpu(nitems: usize) -> String {
     let mut names = vec!["auto", "all"];
     if nitems == 1 {
-        names.extend(SingleKernel::ALL.map(SingleKernel::name));
+        names.extend(single_names());
     }
     names.push(PACKED);
     names.extend(FlexibleKernel::ALL.map(FlexibleKernel::name));
@@ -313,8 +318,8 @@ mod tests {
 
         assert_eq!(on_gpu("auto", Auto, 1), Ok(vec![GpuChoice::Auto]));
         assert_eq!(on_gpu("auto", Csr, 1), Ok(vec![smart]));
-        assert_eq!(on_gpu("all", Auto, 1).unwrap().len(), 11);
-        assert_eq!(on_gpu("all", Csr, 1).unwrap().len(), 6);
+        assert_eq!(on_gpu("all", Auto, 1).unwrap().len(), 14);
+        assert_eq!(on_gpu("all", Csr, 1).unwrap().len(), 7);
         assert_eq!(on_gpu("all", Auto, 2).unwrap().len(), 8);
         assert_eq!(
             on_gpu("packed,batch-ell", Auto, 2),

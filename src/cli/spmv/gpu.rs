@@ -38,9 +38,9 @@ fn automatic_single<T: Value>(
     device: &Device,
     matrix: &Csr<T>,
 ) -> Result<(SinglePlan<Device, T>, String), GpuError> {
-    let options = SingleOptions::default();
-    let plan = SinglePlan::new(device, matrix.view(), &options)?;
-    Ok((plan, format!("{} is the default for one matrix", options.kernel)))
+    let plan = SinglePlan::new(device, matrix.view(), &SingleOptions::default())?;
+    let why = plan.explain().why.clone().expect("the options name no kernel");
+    Ok((plan, why))
 }
 
 /// The plan that `--kernel auto` stands for with a batch, and why.

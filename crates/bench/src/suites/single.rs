@@ -130,14 +130,7 @@ pub struct Single {
 /// and the reason why there is no GPU or it was lost. A file that cannot be read is reported and
 /// passed over.
 pub fn single(options: &Single, report: &mut dyn Write) -> Result<Outcome, BenchError> {
-    let mut sources = if options.no_generated { Vec::new() } else { generated(options.size) };
-    for folder in &options.matrices {
-        for (name, path) in files(folder)? {
-            // A file comes before what stands for it.
-            sources.retain(|source| source.name != name);
-            sources.push(Source::file(name, path));
-        }
-    }
+    let sources = sources(options)?;
     check_names("--case", &options.cases, sources.iter().map(|source| &source.name))?;
     let kernels = match options.kernels.as_slice() {
         [] => Configuration::all(),
@@ -155,6 +148,36 @@ pub fn single(options: &Single, report: &mut dyn Write) -> Result<Outcome, Bench
         Ok(())
     })();
     session.finish(ended)
+}
+
+fn sources(options: &Single) -> Result<Vec<Source>, BenchError> {
+    let mut sources = if options.no_generated { Vec::new() } else { generated(options.size) };
+    for folder in &options.matrices {
+        for (name, path) in files(folder)? {
+            // A file comes before what stands for it.
+            sources.retain(|source| source.name != name);
+            sources.push(Source::file(name, path));
+        }
+    }
+    Ok(sources)
+}
+
+/// Calls `visit` with the name and the matrix of each case of the suite that `is_wanted`, without a
+/// GPU. A file that cannot be read is passed over.
+///
+/// # Errors
+/// Folders that cannot be read.
+pub fn for_each_matrix(
+    options: &Single,
+    is_wanted: impl Fn(&str) -> bool,
+    mut visit: impl FnMut(&str, &Csr<f64>),
+) -> Result<(), BenchError> {
+    for source in sources(options)?.iter().filter(|source| is_wanted(&source.name)) {
+        if let Ok(matrix) = source.matrix() {
+            visit(&source.name, &matrix);
+        }
+    }
+    Ok(())
 }
 
 /// Measures all contenders on one matrix.

@@ -15,43 +15,6 @@ constexpr u32 RESIDENT_BLOCKS = 6;
 // The same for kernels that have several entries of each thread under way: 48 registers.
 constexpr u32 WIDE_RESIDENT_BLOCKS = 5;
 
-// The sum of the products of the entries k, k + stride, ... before end. Columns of UNROLL entries
-// are asked for at once; then their values, the places in x and the next UNROLL columns together, so
-// that further entries cost one access to memory more for each UNROLL of them.
-template <typename V, u32 UNROLL>
-__device__ __forceinline__ V strided_sum(u32 k, u32 end, u32 stride,
-                                         const i32* __restrict__ col_idx,
-                                         const V* __restrict__ values, const V* __restrict__ x) {
-    i32 columns[UNROLL];
-#pragma unroll
-    for (u32 u = 0; u < UNROLL; ++u) {
-        columns[u] = k + u * stride < end ? load(col_idx + k + u * stride) : -1;
-    }
-    V sums[2] = {};
-#pragma unroll 1
-    for (; k < end; k += UNROLL * stride) {
-        V factors[UNROLL];
-        V operands[UNROLL];
-#pragma unroll
-        for (u32 u = 0; u < UNROLL; ++u) {
-            const bool present = columns[u] >= 0;
-            factors[u] = present ? load(values + k + u * stride) : V(0);
-            operands[u] = present ? load(x + columns[u]) : V(0);
-        }
-#pragma unroll
-        for (u32 u = 0; u < UNROLL; ++u) {
-            const u32 next = k + (UNROLL + u) * stride;
-            columns[u] = next < end ? load(col_idx + next) : -1;
-        }
-        // Places past the end add 0 times 0.
-#pragma unroll
-        for (u32 u = 0; u < UNROLL; ++u) {
-            sums[u % 2] += factors[u] * operands[u];
-        }
-    }
-    return sums[0] + sums[1];
-}
-
 // csr_scalar: a thread per row, entry by entry. Threads of a warp read from 32 rows at once, so
 // accesses coalesce for short rows only. Bell & Garland 2009, CSR scalar.
 template <typename V>
@@ -72,9 +35,9 @@ __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     y[row] = scaled_row(alpha, sum, beta, y + row);
 }
 
-// csr_scalar_unrolled: a thread per row through the read-only cache. Columns of UNROLL entries are
-// asked for at once; then their values, the places in x and the next UNROLL columns together.
-// After Mazzucchi 2025, who unrolls by four.
+// csr_scalar_unrolled: a thread per row through the read-only cache, four entries at a time, in the
+// order of strided_sum.
+// After Mazzucchi 2025.
 template <typename V>
 __global__ void __launch_bounds__(BLOCK_THREADS, WIDE_RESIDENT_BLOCKS)
     csr_scalar_unrolled(u32 nrows, const i32* __restrict__ row_ptr,

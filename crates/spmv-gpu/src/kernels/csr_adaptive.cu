@@ -91,24 +91,7 @@ __device__ __forceinline__ void long_row(const RowBlock& block, const i32* __res
     if (threadIdx.x == 0 && beta != V(0)) {
         y_before = y[block.first_row];
     }
-    V sum = V(0);
-    for (u32 first = block.first; first < block.end; first += STEPS * blockDim.x) {
-        u32 columns[STEPS];
-        V factors[STEPS];
-#pragma unroll
-        for (u32 s = 0; s < STEPS; ++s) {
-            const u32 k = first + s * blockDim.x + threadIdx.x;
-            columns[s] = k < block.end ? load(col_idx + k) : 0;
-            factors[s] = k < block.end ? load(values + k) : V(0);
-        }
-#pragma unroll
-        for (u32 s = 0; s < STEPS; ++s) {
-            const u32 k = first + s * blockDim.x + threadIdx.x;
-            if (k < block.end) {
-                sum += factors[s] * load(x + columns[s]);
-            }
-        }
-    }
+    V sum = strided_sum<V, STEPS>(block.first + threadIdx.x, block.end, blockDim.x, col_idx, values, x);
     sum = block_sum(sum, sums);
     if (block.pieces > 1) {
         if (threadIdx.x == 0) {

@@ -1,15 +1,15 @@
 // y = alpha*A*x + beta*y for one matrix in ELL.
 
-constexpr u32 BLOCK_THREADS = 256;
-// Blocks that a multiprocessor shall hold: leaves 64 registers per thread.
-constexpr u32 RESIDENT_BLOCKS = 4;
+constexpr u32 BLOCK_THREADS = 128;
+// Blocks that a multiprocessor shall hold: leaves 80 registers per thread.
+constexpr u32 RESIDENT_BLOCKS = 6;
 
 // ell: a thread per row; slot s of row r is at s*nrows + r, so that accesses coalesce. UNROLL
-// columns are asked for at once; then their values, the places in x and the next UNROLL columns
-// together. A slot with a negative column is padding, is neither read from values nor multiplied,
-// and, as the last of UNROLL, ends the row. Bell & Garland 2009, ELL.
-// Per slot up to the end of the row, rounded up to UNROLL: reads a column; per entry also a value,
-// and gathers from x. Per row: reads y unless beta is 0, writes y.
+// columns and their values are asked for at once, then the places in x and the next UNROLL columns,
+// then the places in x of those with their values. A slot with a negative column is padding, is not
+// multiplied, and, as the last of UNROLL, ends the row. Bell & Garland 2009, ELL.
+// Per slot up to the end of the row, rounded up to UNROLL: reads a column; per entry, and per
+// slot of the first UNROLL, also a value; per entry gathers from x. Per row: reads y unless beta is 0, writes y.
 // col_idx, values: width*nrows < 2^31 slots, columns in 0..ncols or -1, entries before padding in
 // each row; x: ncols; y: nrows, overlaps nothing else. One-dimensional blocks of at most
 // BLOCK_THREADS threads, a thread per row in the grid. No atomics: bitwise repeatable.
@@ -25,21 +25,21 @@ __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     const i32* own_columns = col_idx + row;
     const V* own_values = values + row;
     i32 columns[UNROLL];
+    V factors[UNROLL];
 #pragma unroll
     for (u32 u = 0; u < UNROLL; ++u) {
         columns[u] = u < width ? load(own_columns + u64(u) * nrows) : -1;
+        factors[u] = u < width ? load(own_values + u64(u) * nrows) : V(0);
     }
     const V y_before = beta == V(0) ? V(0) : y[row];
     V sums[2] = {};
 #pragma unroll 1
     for (u32 slot = 0; slot < width && columns[0] >= 0; slot += UNROLL) {
-        V factors[UNROLL];
         V operands[UNROLL];
 #pragma unroll
         for (u32 u = 0; u < UNROLL; ++u) {
-            const bool present = columns[u] >= 0;
-            factors[u] = present ? load(own_values + u64(u) * nrows) : V(0);
-            operands[u] = present ? load(x + columns[u]) : V(0);
+            operands[u] = columns[u] >= 0 ? load(x + columns[u]) : V(0);
+            factors[u] = columns[u] >= 0 ? factors[u] : V(0);
         }
         own_columns += u64(UNROLL) * nrows;
         own_values += u64(UNROLL) * nrows;
@@ -53,6 +53,10 @@ __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 #pragma unroll
         for (u32 u = 0; u < UNROLL; ++u) {
             sums[u % 2] += factors[u] * operands[u];
+        }
+#pragma unroll
+        for (u32 u = 0; u < UNROLL; ++u) {
+            factors[u] = columns[u] >= 0 ? load(own_values + u64(u) * nrows) : V(0);
         }
     }
     y[row] = scaled_row(alpha, sums[0] + sums[1], beta, &y_before);

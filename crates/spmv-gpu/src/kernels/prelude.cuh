@@ -64,6 +64,49 @@ __device__ __forceinline__ V scaled_row(V alpha, V sum, V beta, const V* y) {
     return beta == V(0) ? alpha * sum : alpha * sum + beta * *y;
 }
 
+// The sum of the products of the entries k, k + stride, ... before end. Columns and values of
+// UNROLL entries are asked for at once, then the places in x and the next UNROLL columns, then the
+// places in x of those with their values, so that further entries cost one access to memory more for
+// each UNROLL of them.
+template <typename V, u32 UNROLL>
+__device__ __forceinline__ V strided_sum(u32 k, u32 end, u32 stride,
+                                         const i32* __restrict__ col_idx,
+                                         const V* __restrict__ values, const V* __restrict__ x) {
+    i32 columns[UNROLL];
+    V factors[UNROLL];
+#pragma unroll
+    for (u32 u = 0; u < UNROLL; ++u) {
+        const u32 own = k + u * stride;
+        columns[u] = own < end ? load(col_idx + own) : -1;
+        factors[u] = own < end ? load(values + own) : V(0);
+    }
+    V sums[2] = {};
+#pragma unroll 1
+    for (; k < end; k += UNROLL * stride) {
+        V operands[UNROLL];
+#pragma unroll
+        for (u32 u = 0; u < UNROLL; ++u) {
+            operands[u] = columns[u] >= 0 ? load(x + columns[u]) : V(0);
+        }
+#pragma unroll
+        for (u32 u = 0; u < UNROLL; ++u) {
+            const u32 next = k + (UNROLL + u) * stride;
+            columns[u] = next < end ? load(col_idx + next) : -1;
+        }
+        // Places past the end add 0 times 0.
+#pragma unroll
+        for (u32 u = 0; u < UNROLL; ++u) {
+            sums[u % 2] += factors[u] * operands[u];
+        }
+#pragma unroll
+        for (u32 u = 0; u < UNROLL; ++u) {
+            const u32 next = k + (UNROLL + u) * stride;
+            factors[u] = next < end ? load(values + next) : V(0);
+        }
+    }
+    return sums[0] + sums[1];
+}
+
 // The inclusive sums over runs of equal keys; keys do not decrease over the lanes. A lane only adds
 // values of its own key, in an order that depends on the keys alone. All 32 lanes must take part.
 template <typename V, typename K>

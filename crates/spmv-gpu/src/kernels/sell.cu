@@ -1,17 +1,17 @@
 // y = alpha*A*x + beta*y for one matrix in SELL: slices of as many rows as a warp has lanes.
 
 constexpr u32 BLOCK_THREADS = 128;
-// Blocks that a multiprocessor shall hold: leaves 64 registers per thread.
-constexpr u32 RESIDENT_BLOCKS = 8;
+// Blocks that a multiprocessor shall hold: leaves 80 registers per thread.
+constexpr u32 RESIDENT_BLOCKS = 6;
 
 // sell: a warp per slice of 32 rows, a thread per row. Slot j of the slice's row i is at
-// slice_ptr[slice] + 32*j + i, so that accesses coalesce. UNROLL columns are asked for at once;
-// then their values, the places in x and the next UNROLL columns together, so that a slice costs one
-// access to memory more for each further UNROLL slots. A slot with a negative column is padding and
-// is neither read from values nor multiplied. No shared memory and no barriers. Kreutzer et al. 2014,
+// slice_ptr[slice] + 32*j + i, so that accesses coalesce. UNROLL columns and their values are
+// asked for at once, then the places in x and the next UNROLL columns, then the places in x of those
+// with their values, so that a slice costs one access to memory more for each further UNROLL slots.
+// A slot with a negative column is padding and is not multiplied. No shared memory and no barriers. Kreutzer et al. 2014,
 // SELL-C-sigma with C = 32, doi 10.1137/130930352.
-// Per slot, rounded up to UNROLL for each slice: reads a column where the slice has it; per entry
-// also a value, and gathers from x. Per row: reads its place where rows were sorted and, unless beta
+// Per slot: reads a column; per entry, and per slot of the first UNROLL, also a value; per entry
+// gathers from x. Per row: reads its place where rows were sorted and, unless beta
 // is 0, y; writes y.
 // slice_ptr: ceil(nrows/32) + 1 starts from 0, never decreasing multiples of 32, below 2^31;
 // row_perm: a permutation of 0..nrows, or null for the identity; columns in 0..ncols or -1, padding
@@ -40,21 +40,21 @@ __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     u32 slot = threadIdx.x % WARP_THREADS;
 
     i32 columns[UNROLL];
+    V factors[UNROLL];
 #pragma unroll
     for (u32 u = 0; u < UNROLL; ++u) {
         const u32 k = slot + u * WARP_THREADS;
         columns[u] = k < stored ? load(own_columns + k) : -1;
+        factors[u] = k < stored ? load(own_values + k) : V(0);
     }
     V sums[2] = {};
 #pragma unroll 1
     for (; slot < stored; slot += UNROLL * WARP_THREADS) {
-        V factors[UNROLL];
         V operands[UNROLL];
 #pragma unroll
         for (u32 u = 0; u < UNROLL; ++u) {
-            const bool present = columns[u] >= 0;
-            factors[u] = present ? load(own_values + slot + u * WARP_THREADS) : V(0);
-            operands[u] = present ? load(x + columns[u]) : V(0);
+            operands[u] = columns[u] >= 0 ? load(x + columns[u]) : V(0);
+            factors[u] = columns[u] >= 0 ? factors[u] : V(0);
         }
 #pragma unroll
         for (u32 u = 0; u < UNROLL; ++u) {
@@ -65,6 +65,11 @@ __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 #pragma unroll
         for (u32 u = 0; u < UNROLL; ++u) {
             sums[u % 2] += factors[u] * operands[u];
+        }
+#pragma unroll
+        for (u32 u = 0; u < UNROLL; ++u) {
+            const u32 k = slot + (UNROLL + u) * WARP_THREADS;
+            factors[u] = columns[u] >= 0 ? load(own_values + k) : V(0);
         }
     }
     y[row] = scaled_row(alpha, sums[0] + sums[1], beta, &y_before);

@@ -13,11 +13,14 @@ pub(super) const BLOCK_ENTRIES: [u32; 5] = [128, 256, 512, 1024, 2048];
 /// it as for this many rounds of loads, which is about what joining the pieces costs.
 const WHOLE_ROW_BLOCKS: usize = 2;
 
+/// A row of more entries than these is added up by a whole block rather than by a warp of it.
+const WARP_ROW: i32 = 512;
+
 /// Blocks of rows with about the same number of entries: made once per CSR pattern, used by every
 /// product of `csr-adaptive` and every set of values.
 ///
-/// Rows stay in order. A block takes rows while it has room; a row that fills more than a block is
-/// a block of its own, or, beyond twice that, several blocks of equal pieces.
+/// Rows stay in order. A block takes rows while it has room; a row of more than 512 entries, or that
+/// fills more than a block, is a block of its own, or, beyond two blocks, several of equal pieces.
 ///
 /// Source: Greathouse and Daga 2014 (doi 10.1109/SC.2014.68); the header of the kernel says how
 /// this one deviates.
@@ -71,6 +74,8 @@ impl AdaptiveRows {
             let room = row_ptr[row].saturating_add(entries as i32);
             let within = &row_ptr[row + 1..=nrows.min(row + max_rows)];
             let fit = within.partition_point(|&end| end <= room);
+            let is_long = |k: &usize| row_ptr[row + k + 1] - row_ptr[row + k] > WARP_ROW;
+            let fit = (0..fit).find(is_long).unwrap_or(fit);
             if fit > 0 {
                 rows.push_rows(row_ptr, row, row + fit);
             } else {
@@ -240,6 +245,14 @@ mod tests {
         assert_eq!(entries, [(0, 1), (1, 257), (257, 357), (357, 457), (457, 557), (557, 559)]);
         assert_eq!((found[1].pieces, found[1].lanes), (0, 0));
         assert!(found[2..5].iter().all(|b| (b.pieces, b.first_piece, b.lanes) == (3, 2, 0)));
+    }
+
+    #[test]
+    fn a_row_that_would_keep_a_warp_busy_gets_a_block() {
+        let found = blocks(&[3, 513, 4, 512], 1024);
+
+        let rows: Vec<_> = found.iter().map(|b| (b.first_row, b.end_row, b.lanes > 0)).collect();
+        assert_eq!(rows, [(0, 1, true), (1, 2, false), (2, 4, true)]);
     }
 
     #[test]

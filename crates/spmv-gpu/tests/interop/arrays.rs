@@ -269,7 +269,7 @@ fn kernels_of_other_formats_and_values_of_other_lengths_are_refused() {
     let others: Vec<SingleKernel> =
         SingleKernel::ALL.into_iter().filter(|kernel| !kernel.reads_csr()).collect();
 
-    assert_eq!(others.len(), 5);
+    assert_eq!(others.len(), 7);
     for kernel in others {
         let refused = plan(kernel, &[1.0]);
         assert!(matches!(refused, GpuError::InvalidArgument { name: "kernel", .. }), "{refused}");

@@ -48,6 +48,7 @@ fn single_options() -> Vec<SingleOptions> {
     let of = |kernel| SingleOptions {
         max_fill: 1e9,
         parts: Some(7),
+        block_entries: Some(256),
         ..SingleOptions::with_kernel(kernel)
     };
     SingleKernel::ALL.map(of).to_vec()

@@ -21,6 +21,10 @@ const SCALAR_MEAN: f64 = 6.0;
 /// `packed` is for large matrices of rows of like length.
 const PACKED_ENTRIES: usize = 1_000_000;
 const PACKED_DEVIATION: f64 = 0.25;
+const PACKED_LONGEST: usize = 256;
+
+/// How much faster x comes from the cache of the device than from its memory.
+const CACHE: f64 = 1.6;
 
 /// Kernels that share a row of constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -146,8 +150,10 @@ pub fn choose(shape: &Shape, value_bytes: usize, only_csr: bool) -> (Candidate, 
 pub fn candidates(shape: &Shape, value_bytes: usize) -> Vec<Candidate> {
     let (nrows, nnz) = (shape.nrows, shape.nnz);
     let vectors = (value_bytes * (shape.ncols + 2 * nrows)) as f64;
+    // Gathers beyond the first of each place come from the cache, which is this much faster.
+    let gathers = (32.0 * shape.sectors - (value_bytes * shape.ncols) as f64).max(0.0) / CACHE;
     let entries = (value_bytes * nnz) as f64;
-    let csr = vectors + entries + (4 * (nnz + nrows + 1)) as f64;
+    let csr = vectors + gathers + entries + (4 * (nnz + nrows + 1)) as f64;
     let warps = nrows.div_ceil(32) as f64;
     let candidate = |family, parameter, work| Candidate { family, parameter, work };
     let fits = |slots: usize| slots <= MOST_FILL * nnz + 1024 && i32::try_from(slots).is_ok();
@@ -162,7 +168,7 @@ pub fn candidates(shape: &Shape, value_bytes: usize) -> Vec<Candidate> {
         all.push(candidate(Family::Dia, 0, work));
     }
     if fits(shape.longest.saturating_mul(nrows)) {
-        let bytes = vectors + entries + (4 * shape.longest * nrows) as f64;
+        let bytes = vectors + gathers + entries + (4 * shape.longest * nrows) as f64;
         let steps = warps * shape.longest.div_ceil(8) as f64;
         let work = Work { rounds: rounds(shape.longest, 8), bytes, warps, steps };
         all.push(candidate(Family::Ell, 0, work));
@@ -173,7 +179,7 @@ pub fn candidates(shape: &Shape, value_bytes: usize) -> Vec<Candidate> {
         };
         // Rows out of order: their places are read, and y is written in parts of a sector.
         let places = window.map_or(0, |_| 4 * nrows + value_bytes * nrows);
-        let bytes = vectors + entries + (4 * slices.slots + nrows / 8 + places) as f64;
+        let bytes = vectors + gathers + entries + (4 * slices.slots + nrows / 8 + places) as f64;
         let steps = slices.steps as f64;
         let work = Work { rounds: rounds(shape.longest, 8), bytes, warps, steps };
         all.push(candidate(Family::Sell, window.unwrap_or(0) as u32, work));
@@ -195,20 +201,112 @@ pub fn candidates(shape: &Shape, value_bytes: usize) -> Vec<Candidate> {
         let (threads, steps) = block_shape(entries);
         // Blocks are full, or have as many rows as threads.
         let blocks = (nnz / entries as usize).max(nrows / threads as usize) + 1;
-        let warps = (blocks as u32 as f64) * f64::from(threads / 32);
         let work = Work {
-            // A row alone in a block takes two rounds; beyond that, pieces meet, as long again.
-            rounds: if shape.longest > entries as usize { 2.0 } else { 0.0 },
+            // A large block takes longer.
+            rounds: f64::from(entries) / 2048.0 + long_row_rounds(shape.longest, entries as usize),
             bytes: csr + 36.0 * blocks as f64,
-            warps,
-            steps: warps * f64::from(steps) / 4.0,
+            warps: blocks as f64 * f64::from(threads / 32 * steps) / 4.0,
+            steps: blocks as f64,
         };
         candidate(Family::CsrAdaptive, entries, work)
     }));
-    if nnz >= PACKED_ENTRIES && shape.deviation <= PACKED_DEVIATION * shape.mean() {
-        let bytes = vectors + entries + (2 * nnz + 8 * nrows) as f64;
+    let is_even = shape.deviation <= PACKED_DEVIATION * shape.mean();
+    if nnz >= PACKED_ENTRIES && is_even && shape.longest <= PACKED_LONGEST {
+        let bytes = vectors + gathers + entries + (2 * nnz + 8 * nrows) as f64;
         let steps = nnz as f64 / 256.0;
         all.push(candidate(Family::Packed, 0, Work { rounds: 0.0, bytes, warps, steps }));
     }
     all
+}
+
+/// What the longest row adds to a product of `csr-adaptive`: nothing if a warp adds it up, else the
+/// sum over a block, then a second round of loads, then the meeting of the pieces.
+fn long_row_rounds(longest: usize, entries: usize) -> f64 {
+    match longest {
+        _ if longest <= entries.min(512) => 0.0,
+        _ if longest <= entries => 0.3,
+        _ if longest <= 2 * entries => 1.0,
+        _ => 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sparsebatch_formats::generate::{Stencil, laplace};
+    use sparsebatch_formats::{Csr, CsrPattern, Pattern};
+
+    use super::*;
+
+    fn chosen(shape: &Shape, only_csr: bool) -> String {
+        choose(shape, 8, only_csr).0.to_string()
+    }
+
+    /// Rows of these lengths with columns from the first on.
+    fn shape(lengths: impl Iterator<Item = usize>) -> Shape {
+        let (mut row_ptr, mut col_idx) = (vec![0], Vec::new());
+        for length in lengths {
+            col_idx.extend(0..length as i32);
+            row_ptr.push(col_idx.len() as i32);
+        }
+        let ncols = col_idx.iter().max().map_or(1, |&last| last as usize + 1);
+        let pattern = CsrPattern::try_new(row_ptr.len() - 1, ncols, row_ptr, col_idx).unwrap();
+        Shape::new(pattern.view())
+    }
+
+    #[test]
+    fn large_stencils_are_diagonals() {
+        let a: Csr<f64> = laplace(Stencil::Point5, &[600, 600]).unwrap();
+        let shape = Shape::new(a.view().pattern());
+
+        let (candidate, why) = choose(&shape, 8, false);
+
+        assert_eq!(candidate.kernel(), SingleKernel::Dia);
+        assert!(
+            why.starts_with("dia is expected to take ") && why.contains("5 diagonals"),
+            "{why}"
+        );
+        assert!(choose(&shape, 8, true).0.kernel().reads_csr());
+    }
+
+    #[test]
+    fn a_few_long_rows_want_blocks_of_equal_size() {
+        let circuit = shape((0..10_000).map(|row| if row % 3000 == 7 { 5000 } else { 5 }));
+
+        assert!(chosen(&circuit, false).starts_with("csr-adaptive"), "{circuit:?}");
+        assert!(chosen(&circuit, true).starts_with("csr-adaptive"));
+    }
+
+    #[test]
+    fn equal_rows_without_diagonals_are_slices_or_lanes() {
+        // As large as bodyy5: its entries are few to a row and scattered.
+        let mesh = Shape { ndiags: None, ..shape((0..18_589).map(|row| 6 + row % 3)) };
+
+        assert!(chosen(&mesh, false).starts_with("sell"), "{mesh:?}");
+        assert!(chosen(&mesh, true).starts_with("csr"));
+    }
+
+    #[test]
+    fn matrices_without_rows_or_entries_have_a_kernel() {
+        for lengths in [vec![], vec![0; 5]] {
+            for only_csr in [false, true] {
+                let (candidate, _) = choose(&shape(lengths.clone().into_iter()), 4, only_csr);
+
+                assert!(candidate.time_us().is_finite());
+            }
+        }
+    }
+
+    #[test]
+    fn candidates_are_called_as_in_the_bench_suite() {
+        let names: Vec<String> =
+            candidates(&Shape { ndiags: Some(3), ..shape([3; 64].into_iter()) }, 8)
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+
+        for name in ["dia", "ell", "sell", "csr-scalar", "csr-vector(8)", "csr-vector"] {
+            assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
+        }
+        assert!(names.contains(&"csr-adaptive(512)".to_owned()));
+    }
 }

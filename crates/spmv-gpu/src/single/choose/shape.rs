@@ -41,6 +41,9 @@ pub struct Shape {
     /// Occupied diagonals; `None` if DIA would have more than twice as many slots as entries, or
     /// the columns were not looked at.
     pub ndiags: Option<usize>,
+    /// Sectors of x, of 32 bytes, that the rows of all warps gather, as sampled; 0 if the columns
+    /// were not looked at.
+    pub sectors: f64,
     /// Slices for each of [`WINDOWS`]. Sorted ones are only counted where padding is worth it.
     pub slices: [Option<Slices>; WINDOWS.len()],
     /// For each of [`LANES`] the steps of four entries a lane, over all warps: as many in each warp
@@ -53,6 +56,7 @@ impl Shape {
     pub fn new(pattern: CsrPatternRef<'_>) -> Self {
         let mut shape = Self::of_row_ptr(pattern.row_ptr(), pattern.ncols());
         shape.ndiags = diagonals(pattern);
+        shape.sectors = sectors(pattern);
         shape
     }
 
@@ -73,6 +77,7 @@ impl Shape {
             longest: lengths.iter().copied().max().unwrap_or(0) as usize,
             deviation: (squares / nrows.max(1) as f64).sqrt(),
             ndiags: None,
+            sectors: 0.0,
             slices: WINDOWS.map(|window| match window {
                 None => Some(in_order),
                 Some(window) => is_padded.then(|| slices(&sorted(&lengths, window))),
@@ -111,6 +116,27 @@ fn sorted(lengths: &[u32], window: usize) -> Vec<u32> {
     let mut sorted = lengths.to_vec();
     sorted.chunks_mut(window).for_each(<[u32]>::sort_unstable);
     sorted
+}
+
+/// Different sectors of x in each run of 32 rows, summed up; of many runs only some are looked at.
+fn sectors(pattern: CsrPatternRef<'_>) -> f64 {
+    /// Columns of a sector of doubles.
+    const COLUMNS: i32 = 4;
+    const SAMPLES: usize = 256;
+    let row_ptr = pattern.row_ptr();
+    let runs = pattern.nrows().div_ceil(WARP_ROWS);
+    let (mut found, mut looked_at) = (0, 0);
+    for run in (0..runs).step_by(runs.div_ceil(SAMPLES).max(1)) {
+        let (first, end) = (run * WARP_ROWS, pattern.nrows().min((run + 1) * WARP_ROWS));
+        let entries = row_ptr[first] as usize..row_ptr[end] as usize;
+        looked_at += entries.len();
+        let columns = &pattern.col_idx()[entries];
+        let mut sectors: Vec<i32> = columns.iter().map(|column| column / COLUMNS).collect();
+        sectors.sort_unstable();
+        sectors.dedup();
+        found += sectors.len();
+    }
+    found as f64 * pattern.nnz() as f64 / looked_at.max(1) as f64
 }
 
 /// The number of occupied diagonals, unless there are so many that DIA is out of the question.

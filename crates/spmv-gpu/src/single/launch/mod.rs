@@ -19,8 +19,8 @@ use crate::{Executor, GpuError, KernelKey, LaunchConfig, Value};
 /// As `BLOCK_THREADS` of the kernels.
 const BLOCK_THREADS: u32 = 256;
 const WARP_THREADS: u32 = 32;
-/// As `BLOCK_THREADS` of `sell.cu`.
-const SELL_BLOCK_THREADS: u32 = 128;
+/// As `BLOCK_THREADS` of `sell.cu` and `ell.cu`.
+const ROW_BLOCK_THREADS: u32 = 128;
 /// Blocks for each multiprocessor below which they are made smaller.
 const SPREAD_BLOCKS: u64 = 4;
 

@@ -3,7 +3,7 @@
 
 use sparsebatch_formats::{DiaPattern, EllPattern, Pattern, SellPPattern};
 
-use super::{BLOCK_THREADS, Product, SELL_BLOCK_THREADS, WARP_THREADS, instance, spread};
+use super::{BLOCK_THREADS, Product, ROW_BLOCK_THREADS, WARP_THREADS, instance, spread};
 use crate::{Args, Executor, GpuError, KernelKey, LaunchConfig, Value};
 
 /// A matrix in ELL.
@@ -37,7 +37,7 @@ impl<E: Executor, T: Value> DeviceEll<E, T> {
     }
 
     pub(in crate::single) fn multiply(&self, product: Product<'_, E, T>) -> Result<(), GpuError> {
-        let Some(config) = spread(product.executor, self.nrows.into(), BLOCK_THREADS) else {
+        let Some(config) = spread(product.executor, self.nrows.into(), ROW_BLOCK_THREADS) else {
             return Ok(());
         };
         let mut args = Args::new();
@@ -124,7 +124,7 @@ impl<E: Executor, T: Value> DeviceSell<E, T> {
         Ok(Self {
             key: instance::<T>("sell", "sell"),
             nrows: pattern.nrows() as u32,
-            config: spread(executor, pattern.nrows() as u64, SELL_BLOCK_THREADS),
+            config: spread(executor, pattern.nrows() as u64, ROW_BLOCK_THREADS),
             slice_ptr: executor.upload(pattern.slice_ptr())?,
             row_perm: perm.transpose()?,
             col_idx: executor.upload(pattern.col_idx())?,
