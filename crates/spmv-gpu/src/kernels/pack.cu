@@ -327,13 +327,14 @@ __device__ __forceinline__ u32 sum_before(u32 key, u32 value, u32 lane, u32& tot
     return before;
 }
 
-// pack_fill: copies the jobs' values, columns and indices to their places.
+// pack_fill: copies the jobs' values, columns and indices to their places; of what a job writes only
+// that in `mask`.
 //
 // Needs: a block a job; dynamic shared memory of 2*nsegments + nrows + 1 entries of 16 bits
 // for every job, which has at most 65534 of each; blocks of 32*k threads, at most 256.
 template <typename V>
 __global__ void __launch_bounds__(256)
-    pack_fill(const PackJob* __restrict__ jobs, const Part* __restrict__ parts,
+    pack_fill(const PackJob* __restrict__ jobs, u32 mask, const Part* __restrict__ parts,
               const u32* __restrict__ cuts, const i32* __restrict__ row_ptr,
               const i32* __restrict__ all_columns, const V* __restrict__ all_values,
               u8* to_values, u8* to_columns, u16* to_index) {
@@ -348,7 +349,11 @@ __global__ void __launch_bounds__(256)
     u16* order = pack_shared;             // the segments, longest first
     u16* row_of = order + nsegments;      // and the row of each
     u16* first_segment = row_of + nsegments;
-    const bool writes_indices = (job.what & WRITE_INDICES) != 0;
+    const u32 what = job.what & mask;
+    if ((what & (WRITE_VALUES | WRITE_INDICES)) == 0) {
+        return;
+    }
+    const bool writes_indices = (what & WRITE_INDICES) != 0;
     const bool is_wide = (job.what & WIDE_COLUMNS) != 0, is_joint = (job.what & JOINT_STEPS) != 0;
     const u32 value_bytes = WARP_THREADS * sizeof(V);
     const u32 column_bytes = WARP_THREADS * (is_wide ? sizeof(u32) : sizeof(u16));
@@ -462,7 +467,7 @@ __global__ void __launch_bounds__(256)
         u8* value_at = to_values + job.to_values + u64(start) * value_stride + lane * sizeof(V);
         u8* column_at = to_columns + job.to_columns + u64(start) * column_stride +
                         lane * (is_wide ? sizeof(u32) : sizeof(u16));
-        if (job.what & WRITE_VALUES) {
+        if (what & WRITE_VALUES) {
             for (u32 step = 0; step < steps; ++step) {
                 const V stored = step < len ? load(all_values + value + step) : V(0);
                 *reinterpret_cast<V*>(value_at + u64(step) * value_stride) = stored;

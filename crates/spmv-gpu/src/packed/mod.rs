@@ -48,7 +48,7 @@ pub struct PackedExplain {
     pub pieces: usize,
     /// Pieces some of whose rows are cut.
     pub pieces_cut: usize,
-    /// Bytes on the device, apart from what replacing values takes.
+    /// Bytes on the device.
     pub device_bytes: u64,
     /// Bytes that one product reads of the matrix: values, indices, and the description of the work.
     pub matrix_bytes: u64,
@@ -75,11 +75,8 @@ pub struct PackedPlan<E: Executor, T: Value> {
     columns: E::Buffer<u64>,
     index: E::Buffer<u16>,
     rows: Rows<E>,
-    /// What packed the plan, and the most 16-bit entries of shared memory that takes.
-    jobs: Vec<[u64; pack::JOB_WORDS]>,
-    shared_entries: usize,
-    /// What new values take, once there were some.
-    value_jobs: Option<Jobs<E>>,
+    /// What packs the batch, and its values again when they are replaced.
+    jobs: Jobs<E>,
     explain: PackedExplain,
     values_type: std::marker::PhantomData<T>,
 }
@@ -188,7 +185,6 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
                 + 4 * work.chunks.len() as u64
                 + Jobs::<E>::bytes_of(layout.jobs.len()),
         )?;
-        let jobs = Jobs::new(&executor, &layout.jobs, layout.shared_entries)?;
         let mut plan = Self {
             options,
             kernel,
@@ -197,9 +193,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
             values: executor.alloc((layout.value_bytes / 8) as usize)?,
             columns: executor.alloc((layout.column_bytes / 8) as usize)?,
             index: executor.alloc(layout.index_len as usize)?,
-            value_jobs: None,
-            jobs: layout.jobs,
-            shared_entries: layout.shared_entries,
+            jobs: Jobs::new(&executor, &layout.jobs, layout.shared_entries)?,
             explain: PackedExplain {
                 launches: work.launches.len(),
                 blocks: work.chunks.len() - 1,
@@ -219,13 +213,13 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
             executor,
             values_type: std::marker::PhantomData,
         };
-        plan.fill(&jobs, Some(&arrays.col_idx), &arrays.values)?;
+        plan.fill(Some(&arrays.col_idx), &arrays.values)?;
         plan.executor.synchronize()?;
         let read = (8 * (plan.values.len() + plan.columns.len() + plan.described.len())
             + 2 * plan.index.len()
             + 4 * plan.chunks.len()) as u64;
         let vectors = (plan.x_len() + 2 * plan.y_len()) * size_of::<T>();
-        plan.explain.device_bytes = read + plan.rows.bytes();
+        plan.explain.device_bytes = read + plan.rows.bytes() + plan.jobs.bytes();
         plan.explain.matrix_bytes = read;
         plan.explain.product_bytes = read + vectors as u64;
         plan.explain.packing = clock.elapsed().saturating_sub(compiling);
@@ -234,7 +228,6 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
 
     fn fill(
         &mut self,
-        jobs: &Jobs<E>,
         col_idx: Option<&E::Buffer<i32>>,
         values: &E::Buffer<T>,
     ) -> Result<(), GpuError> {
@@ -248,7 +241,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
             joint_columns,
             to_index: &mut self.index,
         };
-        self.rows.fill(&self.executor, jobs, arrays)
+        self.rows.fill(&self.executor, &self.jobs, arrays)
     }
 
     fn x_len(&self) -> usize {
@@ -341,22 +334,13 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
     }
 
     /// Replaces the values of all systems by those on the device: item after item in CSR order, one
-    /// set where they are shared. Enqueues and returns; the first call allocates.
+    /// set where they are shared. Enqueues and returns.
     ///
     /// # Errors
-    /// [`GpuError::Length`]; [`GpuError::OutOfMemory`] in the first call; what launching reports.
+    /// [`GpuError::Length`]; what launching reports.
     pub fn update_from(&mut self, values: &E::Buffer<T>) -> Result<(), GpuError> {
         check_len("values", self.shape.nvalues(), values.len())?;
-        let jobs = match self.value_jobs.take() {
-            Some(jobs) => jobs,
-            None => {
-                let jobs = Jobs::of_values(&self.executor, &self.jobs, self.shared_entries)?;
-                jobs
-            }
-        };
-        let filled = self.fill(&jobs, None, values);
-        self.value_jobs = Some(jobs);
-        filled
+        self.fill(None, values)
     }
 
     /// The kernels that a product launches.

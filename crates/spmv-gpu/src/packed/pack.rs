@@ -69,14 +69,6 @@ impl Job {
     }
 }
 
-/// The words of a job that writes only the values of what it writes; `None` where it writes none.
-fn only_values(words: &[u64; JOB_WORDS]) -> Option<[u64; JOB_WORDS]> {
-    let what = words[JOB_WORDS - 1] >> 32;
-    let mut only = *words;
-    only[JOB_WORDS - 1] &= !(u64::from(WRITE_INDICES) << 32);
-    (what & u64::from(WRITE_VALUES) != 0).then_some(only)
-}
-
 /// What the packing kernels of a plan read, on the device: all but columns and values.
 pub(super) struct Rows<E: Executor> {
     parts: E::Buffer<u64>,
@@ -198,7 +190,13 @@ impl<E: Executor> Rows<E> {
             ..LaunchConfig::linear(jobs.count as u32, FILL_THREADS)
         };
         let mut args = Args::new();
-        args.input(&jobs.words).input(&self.parts).input(&self.cuts).input(&self.row_ptr);
+        // Without columns, values alone are written.
+        let mask = if arrays.col_idx.is_some() { u32::MAX } else { !WRITE_INDICES };
+        args.input(&jobs.words)
+            .scalar(mask)
+            .input(&self.parts)
+            .input(&self.cuts)
+            .input(&self.row_ptr);
         match arrays.col_idx {
             Some(col_idx) => args.input(col_idx),
             None => args.raw(0),
@@ -247,16 +245,6 @@ impl<E: Executor> Jobs<E> {
     ) -> Result<Self, GpuError> {
         let words = executor.upload(jobs.as_flattened())?;
         Ok(Self { words, count: jobs.len(), shared_bytes: 2 * shared_entries })
-    }
-
-    /// Of jobs, those parts that write values.
-    pub(super) fn of_values(
-        executor: &E,
-        jobs: &[[u64; JOB_WORDS]],
-        shared_entries: usize,
-    ) -> Result<Self, GpuError> {
-        let only: Vec<[u64; JOB_WORDS]> = jobs.iter().filter_map(only_values).collect();
-        Self::new(executor, &only, shared_entries)
     }
 
     /// Bytes on the device.

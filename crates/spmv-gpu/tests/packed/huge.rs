@@ -152,7 +152,8 @@ fn check_far(executor: &Emulator, mode: u32, product: &str, staging: u32) -> Opt
     let mut index = executor.sparse::<u16>(to_index + index_len as usize)?;
     let joint_columns = packed_values.raw() + 128;
     let mut args = Args::new();
-    args.input(&words).input(&parts).input(&cuts).input(&row_ptr).input(&col_idx).input(&values);
+    args.input(&words).scalar(u32::MAX).input(&parts).input(&cuts).input(&row_ptr);
+    args.input(&col_idx).input(&values);
     args.output(&mut packed_values);
     if joint {
         args.raw(joint_columns)
@@ -237,7 +238,8 @@ fn values_of_a_uniform_batch_may_be_beyond_32_bits() {
         [0, pair(2, 1), far(1) as u64, far(2) as u64, 0, 0, pair(APART as u32, 2), 0, pair(0, 1)];
     let words = executor.upload(&words).unwrap();
     let mut args = Args::new();
-    args.input(&words).input(&parts).input(&cuts).input(&row_ptr).raw(0).input(&values);
+    args.input(&words).scalar(u32::MAX).input(&parts).input(&cuts).input(&row_ptr).raw(0);
+    args.input(&values);
     args.output(&mut packed).raw(0).output(&mut index);
 
     launch(&executor, KernelKey::new("pack", "pack_fill<double>"), (1, 256, 14), &mut args);

@@ -3,7 +3,7 @@
 use kernel_emu::Order;
 use sparsebatch_formats::testing::random_vector;
 use sparsebatch_spmv_gpu::flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};
-use sparsebatch_spmv_gpu::{Executor, GpuError, SinglePlan};
+use sparsebatch_spmv_gpu::{Executor, GpuError, SingleKernel, SinglePlan};
 
 use super::common::emulator::Emulator;
 use super::common::matrices::{mixed, with_reals};
@@ -35,7 +35,8 @@ fn check<P>(name: &str, make: impl Fn(&Emulator) -> Result<P, GpuError>) {
 #[test]
 fn plans_that_do_not_fit_are_refused_and_leave_nothing_behind() {
     let a = with_reals(mixed::<f64>(70, 60, Some(9)));
-    for options in single_options() {
+    // Packed plans, which need more the further they get, are in `packed::memory`.
+    for options in single_options().into_iter().filter(|o| o.kernel != SingleKernel::Packed) {
         check(options.kernel.name(), |executor| SinglePlan::new(executor, a.view(), &options));
     }
     let batch = batch_of(&systems::<f64>(40));
