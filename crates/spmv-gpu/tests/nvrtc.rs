@@ -92,7 +92,7 @@ const INSTANCES: [(&str, &str, &[&str], u32); 18] = [
             "packed_stream<float, 8, 4, 4, 1>",
             "packed_stream<float, 8, 3, 4, 1>",
         ],
-        128,
+        144,
     ),
     (
         "vector",
