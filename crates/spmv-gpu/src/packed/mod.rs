@@ -311,7 +311,8 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         Ok(())
     }
 
-    /// Replaces the values of all systems, the patterns staying as they are. Uploads them.
+    /// Replaces the values of all systems, the patterns staying as they are: of these only the sizes
+    /// are compared. Uploads the values.
     ///
     /// # Errors
     /// [`GpuError::Length`] when the batch is not of the same sizes,
