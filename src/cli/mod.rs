@@ -138,7 +138,14 @@ fn usage(error: &clap::Error) -> Exit {
             }
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            eprint!("{}", error.render());
+            let help = error.render().to_string();
+            // Of the program itself the whole help; of a subcommand what it expects.
+            match help.lines().find_map(|line| line.strip_prefix("Usage: ")) {
+                Some(usage) if !usage.starts_with("sparsebatch [") => {
+                    eprintln!("error: the command is not complete, expected {usage}");
+                }
+                _ => eprint!("{help}"),
+            }
             Exit::BadInput
         }
         _ => {
