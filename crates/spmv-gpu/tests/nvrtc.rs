@@ -8,9 +8,10 @@ use sparsebatch_spmv_gpu::{GpuError, Pod};
 
 const ARCHITECTURES: [&str; 4] = ["sm_80", "sm_90", "sm_100", "sm_120"];
 
-/// What the packed products may spill, outside of their loops: a register or two, which cost less
+/// What the kernels with many loads under way may spill, outside of their loops: a register or two, which cost less
 /// than the resident threads that their launch bounds ask for.
-const PACKED_SPILL_BYTES: u32 = 64;
+const SPILL_BYTES: u32 = 64;
+const MAY_SPILL: [&str; 3] = ["packed", "sell", "ell"];
 
 /// The instances that hosts use, by module, the oldest architecture that has them, and the
 /// registers that each may have.
@@ -286,7 +287,7 @@ fn every_instance_compiles_within_its_limits() {
                 let used = kernel.resources.expect("the log holds every kernel");
                 println!("{architecture} {}: {used:?}", kernel.expression);
                 let spilled = used.spill_store_bytes.max(used.spill_load_bytes);
-                let most = if module == "packed" { PACKED_SPILL_BYTES } else { 0 };
+                let most = if MAY_SPILL.contains(&module) { SPILL_BYTES } else { 0 };
                 assert!(spilled <= most, "{kernel:?}");
                 assert!(used.registers > 0 && used.registers <= registers, "{kernel:?}");
             }
