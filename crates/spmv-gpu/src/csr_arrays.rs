@@ -50,8 +50,7 @@ pub(crate) fn check_csr<E: Executor>(
     let rows = largest.div_ceil(BLOCK_ROWS).clamp(1, MANY_BLOCKS.div_ceil(at_once));
     let config = LaunchConfig {
         grid: [at_once as u32, rows as u32, 1],
-        block: [BLOCK_THREADS, 1, 1],
-        shared_bytes: 0,
+        ..LaunchConfig::linear(1, BLOCK_THREADS)
     };
     let patterns = executor.upload(&patterns)?;
     let mut fault = executor.upload(&[u64::MAX])?;

@@ -71,12 +71,16 @@ pub struct LaunchConfig {
     pub block: [u32; 3],
     /// Dynamic shared memory per block, in bytes.
     pub shared_bytes: u32,
+    /// Whether the launch may begin before the one ahead of it on the stream has ended, where the
+    /// device can do that: programmatic dependent launch, compute capability 9.0. Only for kernels
+    /// that wait for it by themselves.
+    pub overlaps: bool,
 }
 
 impl LaunchConfig {
     /// A one-dimensional launch without dynamic shared memory.
     pub fn linear(blocks: u32, threads: u32) -> Self {
-        Self { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes: 0 }
+        Self { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes: 0, overlaps: false }
     }
 
     /// Checks the shape against the limits of CUDA and of a device.
@@ -234,6 +238,8 @@ pub trait Executor {
     /// 3. Buffers belong to this executor; those given by raw address are alive until the work is
     ///    done.
     /// 4. No buffer that the kernel writes is another argument of it, unless its comment allows so.
+    /// 5. Where the launch [overlaps](LaunchConfig::overlaps) with the one ahead, the kernel waits
+    ///    for it before it touches what others write.
     #[expect(unsafe_code, reason = "a launch cannot be checked against the kernel's own promises")]
     unsafe fn launch(
         &self,
@@ -263,7 +269,12 @@ mod tests {
 
     #[test]
     fn launch_shapes_within_the_limits_pass() {
-        let wide = LaunchConfig { grid: [1, 65_535, 1], block: [32, 32, 1], shared_bytes: 232_448 };
+        let wide = LaunchConfig {
+            grid: [1, 65_535, 1],
+            block: [32, 32, 1],
+            shared_bytes: 232_448,
+            overlaps: true,
+        };
 
         assert_eq!(LaunchConfig::linear(i32::MAX as u32, 1024).check(&info()), Ok(()));
         assert_eq!(wide.check(&info()), Ok(()));

@@ -108,27 +108,36 @@ impl Executor for Device {
         kernel.check_args(args.kinds())?;
         kernel.allow_shared(config, &self.shared.info)?;
         bind(&self.shared.context)?;
-        let [grid_x, grid_y, grid_z] = config.grid;
-        let [block_x, block_y, block_z] = config.block;
+        let mut overlap = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
+        let can_overlap = self.shared.info.compute_capability >= (9, 0);
+        let launch = sys::CUlaunchConfig {
+            gridDimX: config.grid[0],
+            gridDimY: config.grid[1],
+            gridDimZ: config.grid[2],
+            blockDimX: config.block[0],
+            blockDimY: config.block[1],
+            blockDimZ: config.block[2],
+            sharedMemBytes: config.shared_bytes,
+            hStream: self.stream.raw(),
+            attrs: &raw mut overlap,
+            numAttrs: u32::from(config.overlaps && can_overlap),
+        };
         // SAFETY: (1) the context is current, function and stream are alive; (2) the pointers are
-        // to one value per parameter, of its size, read before the call returns; (3) the rest is
-        // the contract of this function.
+        // to one value per parameter, of its size, and to one attribute, read before the call
+        // returns; (3) the rest is the contract of this function.
         let result = unsafe {
-            sys::cuLaunchKernel(
+            sys::cuLaunchKernelEx(
+                &raw const launch,
                 kernel.function(),
-                grid_x,
-                grid_y,
-                grid_z,
-                block_x,
-                block_y,
-                block_z,
-                config.shared_bytes,
-                self.stream.raw(),
                 args.pointers().as_mut_ptr(),
                 std::ptr::null_mut(),
             )
         };
-        check("cuLaunchKernel", result)
+        check("cuLaunchKernelEx", result)
     }
 
     fn synchronize(&self) -> Result<(), GpuError> {

@@ -52,9 +52,8 @@ impl Launch {
 
     pub(super) fn config(&self) -> LaunchConfig {
         LaunchConfig {
-            grid: [self.blocks, 1, 1],
-            block: [self.threads, 1, 1],
             shared_bytes: self.shared_bytes,
+            ..LaunchConfig::linear(self.blocks, self.threads)
         }
     }
 }

@@ -20,37 +20,43 @@ constexpr u32 WIDE_RESIDENT_BLOCKS = 5;
 template <typename V>
 __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     csr_scalar(u32 nrows, const i32* __restrict__ row_ptr, const i32* __restrict__ col_idx,
-               const V* __restrict__ values, V alpha, const V* __restrict__ x, V beta,
+               const V* __restrict__ values, V alpha, const V* x, V beta,
                V* __restrict__ y) {
+    let_next_launch_begin();
     const u64 row = grid_thread();
     if (row >= nrows) {
         return;
     }
+    const u32 start = row_ptr[row];
     const u32 end = row_ptr[row + 1];
+    wait_for_launches_ahead();
     V sum = V(0);
 #pragma unroll 1
-    for (u32 k = row_ptr[row]; k < end; ++k) {
+    for (u32 k = start; k < end; ++k) {
         sum += values[k] * x[col_idx[k]];
     }
     y[row] = scaled_row(alpha, sum, beta, y + row);
 }
 
 // csr_scalar_unrolled: a thread per row through the read-only cache, four entries at a time, in the
-// order of strided_sum.
+// order of StridedSum.
 // After Mazzucchi 2025.
 template <typename V>
 __global__ void __launch_bounds__(BLOCK_THREADS, WIDE_RESIDENT_BLOCKS)
     csr_scalar_unrolled(u32 nrows, const i32* __restrict__ row_ptr,
                         const i32* __restrict__ col_idx, const V* __restrict__ values, V alpha,
-                        const V* __restrict__ x, V beta, V* __restrict__ y) {
+                        const V* x, V beta, V* __restrict__ y) {
+    let_next_launch_begin();
     const u64 row = grid_thread();
     if (row >= nrows) {
         return;
     }
     const u32 start = load(row_ptr + row);
     const u32 end = load(row_ptr + row + 1);
+    StridedSum<V, 4> entries(start, end, 1, col_idx, values);
+    wait_for_launches_ahead();
     const V y_before = beta == V(0) ? V(0) : y[row];
-    const V sum = strided_sum<V, 4>(start, end, 1, col_idx, values, x);
+    const V sum = entries.sum(x);
     y[row] = scaled_row(alpha, sum, beta, &y_before);
 }
 
@@ -61,8 +67,9 @@ __global__ void __launch_bounds__(BLOCK_THREADS, WIDE_RESIDENT_BLOCKS)
 template <typename V, u32 WIDTH>
 __global__ void __launch_bounds__(BLOCK_THREADS, WIDE_RESIDENT_BLOCKS)
     csr_vector(u32 nrows, const i32* __restrict__ row_ptr, const i32* __restrict__ col_idx,
-               const V* __restrict__ values, V alpha, const V* __restrict__ x, V beta,
+               const V* __restrict__ values, V alpha, const V* x, V beta,
                V* __restrict__ y) {
+    let_next_launch_begin();
     const u64 row = grid_thread() / WIDTH;
     const u32 lane = threadIdx.x % WIDTH;
     V sum = V(0);
@@ -70,10 +77,12 @@ __global__ void __launch_bounds__(BLOCK_THREADS, WIDE_RESIDENT_BLOCKS)
     if (row < nrows) {
         const u32 start = load(row_ptr + row);
         const u32 end = load(row_ptr + row + 1);
+        StridedSum<V, 4> entries(start + lane, end, WIDTH, col_idx, values);
+        wait_for_launches_ahead();
         if (lane == 0 && beta != V(0)) {
             y_before = y[row];
         }
-        sum = strided_sum<V, 4>(start + lane, end, WIDTH, col_idx, values, x);
+        sum = entries.sum(x);
     }
     sum = warp_sum<WIDTH>(sum);
     if (row < nrows && lane == 0) {
@@ -87,13 +96,16 @@ __global__ void __launch_bounds__(BLOCK_THREADS, WIDE_RESIDENT_BLOCKS)
 // Needs a warp per row, blocks of whole warps, at most TILE_WARPS of them.
 constexpr u32 TILE = 1024;
 constexpr u32 TILE_WARPS = 4;
+// About as many blocks as tiles of doubles find room on a multiprocessor: leaves 64 registers.
+constexpr u32 TILE_RESIDENT_BLOCKS = 8;
 
 template <typename V>
-__global__ void __launch_bounds__(TILE_WARPS * WARP_THREADS)
+__global__ void __launch_bounds__(TILE_WARPS* WARP_THREADS, TILE_RESIDENT_BLOCKS)
     csr_tile(u32 nrows, const i32* __restrict__ row_ptr, const i32* __restrict__ col_idx,
-             const V* __restrict__ values, V alpha, const V* __restrict__ x, V beta,
+             const V* __restrict__ values, V alpha, const V* x, V beta,
              V* __restrict__ y) {
     __shared__ V tiles[TILE_WARPS][TILE];
+    let_next_launch_begin();
     const u64 row = grid_thread() / WARP_THREADS;
     const u32 lane = threadIdx.x % WARP_THREADS;
     V* const tile = tiles[threadIdx.x / WARP_THREADS];
@@ -103,20 +115,37 @@ __global__ void __launch_bounds__(TILE_WARPS * WARP_THREADS)
     const u32 start = load(row_ptr + row);
     const u32 end = load(row_ptr + row + 1);
     V sum = V(0);
+    wait_for_launches_ahead();
     if (start < end) {
         const u32 first = load(col_idx + start);
         const u32 span = load(col_idx + end - 1) - first + 1;
         if (span <= TILE) {
-            for (u32 i = lane; i < span; i += WARP_THREADS) {
-                tile[i] = load(x + first + i);
+            // Several of each lane under way at once.
+            constexpr u32 COPIES = 4;
+            for (u32 begin = lane; begin < span; begin += COPIES * WARP_THREADS) {
+                V copied[COPIES];
+#pragma unroll
+                for (u32 c = 0; c < COPIES; ++c) {
+                    const u32 i = begin + c * WARP_THREADS;
+                    copied[c] = i < span ? x[first + i] : V(0);
+                }
+#pragma unroll
+                for (u32 c = 0; c < COPIES; ++c) {
+                    const u32 i = begin + c * WARP_THREADS;
+                    if (i < span) {
+                        tile[i] = copied[c];
+                    }
+                }
             }
             __syncwarp();
+#pragma unroll 4
             for (u32 k = start + lane; k < end; k += WARP_THREADS) {
                 sum += load(values + k) * tile[load(col_idx + k) - first];
             }
         } else {
+#pragma unroll 4
             for (u32 k = start + lane; k < end; k += WARP_THREADS) {
-                sum += load(values + k) * load(x + load(col_idx + k));
+                sum += load(values + k) * x[load(col_idx + k)];
             }
         }
     }

@@ -84,15 +84,16 @@ __device__ __forceinline__ RowBlock read_row_block(const u64* blocks) {
 template <typename V, u32 STEPS>
 __device__ __forceinline__ void long_row(const RowBlock& block, const i32* __restrict__ col_idx,
                                          const V* __restrict__ values, V alpha,
-                                         const V* __restrict__ x, V beta, V* __restrict__ y,
+                                         const V* x, V beta, V* __restrict__ y,
                                          V* partials, u32* counters, V* sums) {
     __shared__ u32 arrived;
     V y_before = V(0);
+    StridedSum<V, STEPS> entries(block.first + threadIdx.x, block.end, blockDim.x, col_idx, values);
+    wait_for_launches_ahead();
     if (threadIdx.x == 0 && beta != V(0)) {
         y_before = y[block.first_row];
     }
-    V sum = strided_sum<V, STEPS>(block.first + threadIdx.x, block.end, blockDim.x, col_idx, values, x);
-    sum = block_sum(sum, sums);
+    V sum = block_sum(entries.sum(x), sums);
     if (block.pieces > 1) {
         if (threadIdx.x == 0) {
             partials[blockIdx.x] = sum;
@@ -123,9 +124,10 @@ template <typename V, u32 STEPS>
 __global__ void __launch_bounds__(BLOCK_THREADS, STEPS <= 4 ? 6 : 4)
     csr_adaptive(const u64* __restrict__ blocks, const i32* __restrict__ row_ptr,
                  const i32* __restrict__ col_idx, const V* __restrict__ values, V alpha,
-                 const V* __restrict__ x, V beta, V* __restrict__ y, V* partials, u32* counters) {
+                 const V* x, V beta, V* __restrict__ y, V* partials, u32* counters) {
     extern __shared__ u64 adaptive_shared[];
     V* const products = reinterpret_cast<V*>(adaptive_shared);
+    let_next_launch_begin();
     const RowBlock block = read_row_block(blocks);
     const u32 lanes = block.lanes;
     if (lanes == 0) {
@@ -156,15 +158,16 @@ __global__ void __launch_bounds__(BLOCK_THREADS, STEPS <= 4 ? 6 : 4)
     if (row < nrows) {
         start = load(row_ptr + block.first_row + row) - block.first;
         stop = load(row_ptr + block.first_row + row + 1) - block.first;
-        if (beta != V(0) && lane == 0) {
-            y_before = y[block.first_row + row];
-        }
+    }
+    wait_for_launches_ahead();
+    if (row < nrows && beta != V(0) && lane == 0) {
+        y_before = y[block.first_row + row];
     }
 #pragma unroll
     for (u32 s = 0; s < STEPS; ++s) {
         const u32 i = s * blockDim.x + threadIdx.x;
         if (block.first + i < block.end) {
-            factors[s] *= load(x + columns[s]);
+            factors[s] *= x[columns[s]];
         }
     }
 #pragma unroll

@@ -26,14 +26,19 @@ __device__ __forceinline__ bool is_fill(float value) {
 template <typename V>
 __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     dia(u32 nrows, u32 ncols, u32 ndiags, const i32* __restrict__ diag_offsets,
-        const V* __restrict__ values, V alpha, const V* __restrict__ x, V beta,
+        const V* __restrict__ values, V alpha, const V* x, V beta,
         V* __restrict__ y) {
     constexpr u32 UNROLL = 8;
+    let_next_launch_begin();
     const u64 row = grid_thread();
     if (row >= nrows) {
         return;
     }
-    const V y_before = beta == V(0) ? V(0) : y[row];
+    V y_before = V(0);
+    if (ndiags == 0) {
+        wait_for_launches_ahead();
+        y_before = beta == V(0) ? V(0) : y[row];
+    }
     V sums[2] = {};
 #pragma unroll 1
     for (u32 first = 0; first < ndiags; first += UNROLL) {
@@ -45,12 +50,16 @@ __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
             offsets[u] = d < ndiags ? load(diag_offsets + d) : 0;
             factors[u] = d < ndiags ? load(values + u64(d) * nrows + row) : V(0);
         }
+        if (first == 0) {
+            wait_for_launches_ahead();
+            y_before = beta == V(0) ? V(0) : y[row];
+        }
         V operands[UNROLL];
 #pragma unroll
         for (u32 u = 0; u < UNROLL; ++u) {
             const long long column = (long long)row + offsets[u];
             const bool inside = first + u < ndiags && column >= 0 && column < ncols;
-            operands[u] = inside ? load(x + column) : V(0);
+            operands[u] = inside ? x[column] : V(0);
         }
         // Diagonals that are not there add 0 times 0.
 #pragma unroll

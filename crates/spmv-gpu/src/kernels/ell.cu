@@ -16,8 +16,9 @@ constexpr u32 RESIDENT_BLOCKS = 6;
 template <typename V>
 __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     ell(u32 nrows, u32 width, const i32* __restrict__ col_idx, const V* __restrict__ values,
-        V alpha, const V* __restrict__ x, V beta, V* __restrict__ y) {
+        V alpha, const V* x, V beta, V* __restrict__ y) {
     constexpr u32 UNROLL = 8;
+    let_next_launch_begin();
     const u64 row = grid_thread();
     if (row >= nrows) {
         return;
@@ -31,6 +32,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
         columns[u] = u < width ? load(own_columns + u64(u) * nrows) : -1;
         factors[u] = u < width ? load(own_values + u64(u) * nrows) : V(0);
     }
+    wait_for_launches_ahead();
     const V y_before = beta == V(0) ? V(0) : y[row];
     V sums[2] = {};
 #pragma unroll 1
@@ -38,7 +40,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
         V operands[UNROLL];
 #pragma unroll
         for (u32 u = 0; u < UNROLL; ++u) {
-            operands[u] = columns[u] >= 0 ? load(x + columns[u]) : V(0);
+            operands[u] = columns[u] >= 0 ? x[columns[u]] : V(0);
             factors[u] = columns[u] >= 0 ? factors[u] : V(0);
         }
         own_columns += u64(UNROLL) * nrows;

@@ -57,7 +57,7 @@ struct Steps {
     // What a column is multiplied by; 0 for that of padding, which is the number of columns.
     static __device__ __forceinline__ V operand(const V* x, u32 column, u32 padding) {
         if constexpr ((MODE & GATHERED) != 0) {
-            return column < padding ? load(x + column) : V(0);
+            return column < padding ? x[column] : V(0);
         } else {
             return x[column];
         }
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
                 const PackedPiece* __restrict__ pieces,
                 const u8* __restrict__ all_values, const u8* __restrict__ all_columns,
                 const u16* __restrict__ all_index, u32 nrhs, u32 room_bytes, V alpha,
-                const V* __restrict__ x, V beta, V* y) {
+                const V* x, V beta, V* y) {
     using Step = Steps<V, MODE>;
     extern __shared__ u64 packed_shared[];
     V* sums = reinterpret_cast<V*>(packed_shared);
@@ -330,7 +330,8 @@ struct UnitRoom {
 // packed_stream: as packed_spmv, but what a piece needs is on its way into shared memory while the
 // piece before is multiplied: values and columns in bulk copies, STAGES of STEPS steps under way
 // per warp, also across pieces; x and the index where the room holds both pieces, else when the piece
-// before is done. y comes into registers meanwhile, OLD_ROWS of each thread.
+// before is done. y comes into registers meanwhile, OLD_ROWS of each thread. Values and columns of the
+// first piece are on their way before the launches ahead have ended.
 //
 // Needs sm_90; blocks of WARPS*32 threads; dynamic shared memory of WARPS times Staging and
 // room_bytes, a multiple of 16 of at least UnitRoom::bytes for every piece; the values, columns
@@ -341,7 +342,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
                   const PackedPiece* __restrict__ pieces,
                   const u8* __restrict__ all_values, const u8* __restrict__ all_columns,
                   const u16* __restrict__ all_index, u32 nrhs, u32 room_bytes, V alpha,
-                  const V* __restrict__ x, V beta, V* y) {
+                  const V* x, V beta, V* y) {
     using Step = Steps<V, MODE>;
     using Stage = Staging<V, MODE, STEPS, STAGES>;
     using Produce = Producer<V, MODE, STEPS, STAGES>;
@@ -356,6 +357,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     const u32 lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS;
     Stage* stages = reinterpret_cast<Stage*>(stream_shared);
     u8* room = reinterpret_cast<u8*>(stages + WARPS);
+    let_next_launch_begin();
 
     const Chunk chunk(chunks, first_piece);
     const u32 first = chunk.first, nunits = (chunk.last - chunk.first) * nrhs;
@@ -425,6 +427,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     if (lane == 0) {
         producer.fill(minimum(nunits, 1u), enter);
     }
+    wait_for_launches_ahead();
     if (nunits > 0) {
         fetch_operands(0);
     }

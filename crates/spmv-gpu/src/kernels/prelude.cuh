@@ -37,6 +37,31 @@ __device__ __forceinline__ T maximum(T a, T b) {
     return a < b ? b : a;
 }
 
+// A launch that may begin before the one ahead of it on the stream has ended (sm_90 and newer). Such
+// a kernel waits before it touches what others may write: vectors, sums of its own in memory. What
+// it reads before belongs to a plan, whose other kernels never write it right ahead of a product. At
+// least one thread of each such launch must wait.
+// x is read without the read-only cache then: such loads could move ahead of the wait.
+// An emulation runs one launch after the other.
+#if !defined(SPARSEBATCH_EMU) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+
+// Waits until all launches ahead have ended and what they wrote can be read.
+__device__ __forceinline__ void wait_for_launches_ahead() {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+// Lets the next launch begin as soon as all blocks of this one have called or ended.
+__device__ __forceinline__ void let_next_launch_begin() {
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+#else
+
+__device__ __forceinline__ void wait_for_launches_ahead() {}
+__device__ __forceinline__ void let_next_launch_begin() {}
+
+#endif
+
 // The sum over each group of WIDTH lanes, right in the first lane of the group. The order of the
 // additions depends on WIDTH alone. All 32 lanes of the warp must take part.
 template <u32 WIDTH = WARP_THREADS, typename V>
@@ -65,47 +90,62 @@ __device__ __forceinline__ V scaled_row(V alpha, V sum, V beta, const V* y) {
 }
 
 // The sum of the products of the entries k, k + stride, ... before end. Columns and values of
-// UNROLL entries are asked for at once, then the places in x and the next UNROLL columns, then the
-// places in x of those with their values, so that further entries cost one access to memory more for
-// each UNROLL of them.
-template <typename V, u32 UNROLL>
-__device__ __forceinline__ V strided_sum(u32 k, u32 end, u32 stride,
-                                         const i32* __restrict__ col_idx,
-                                         const V* __restrict__ values, const V* __restrict__ x) {
+// UNROLL entries are asked for at once when it is made; sum() asks for the places in x and the next
+// UNROLL columns, then for the places in x of those with their values, so that further entries cost
+// one access to memory more for each UNROLL of them. PADDED: an entry whose column is negative is not
+// multiplied, and its value not read beyond the first UNROLL.
+template <typename V, u32 UNROLL, bool PADDED = false>
+struct StridedSum {
+    u32 k, end, stride;
+    const i32* col_idx;
+    const V* values;
     i32 columns[UNROLL];
     V factors[UNROLL];
+
+    __device__ __forceinline__ StridedSum(u32 first, u32 stop, u32 step,
+                                          const i32* __restrict__ all_columns,
+                                          const V* __restrict__ all_values)
+        : k(first), end(stop), stride(step), col_idx(all_columns), values(all_values) {
 #pragma unroll
-    for (u32 u = 0; u < UNROLL; ++u) {
-        const u32 own = k + u * stride;
-        columns[u] = own < end ? load(col_idx + own) : -1;
-        factors[u] = own < end ? load(values + own) : V(0);
+        for (u32 u = 0; u < UNROLL; ++u) {
+            const u32 own = k + u * stride;
+            columns[u] = own < end ? load(col_idx + own) : -1;
+            factors[u] = own < end ? load(values + own) : V(0);
+        }
     }
-    V sums[2] = {};
+
+    __device__ __forceinline__ V sum(const V* x) {
+        V sums[2] = {};
 #pragma unroll 1
-    for (; k < end; k += UNROLL * stride) {
-        V operands[UNROLL];
+        for (; k < end; k += UNROLL * stride) {
+            V operands[UNROLL];
 #pragma unroll
-        for (u32 u = 0; u < UNROLL; ++u) {
-            operands[u] = columns[u] >= 0 ? load(x + columns[u]) : V(0);
-        }
+            for (u32 u = 0; u < UNROLL; ++u) {
+                operands[u] = columns[u] >= 0 ? x[columns[u]] : V(0);
+                if constexpr (PADDED) {
+                    factors[u] = columns[u] >= 0 ? factors[u] : V(0);
+                }
+            }
 #pragma unroll
-        for (u32 u = 0; u < UNROLL; ++u) {
-            const u32 next = k + (UNROLL + u) * stride;
-            columns[u] = next < end ? load(col_idx + next) : -1;
-        }
-        // Places past the end add 0 times 0.
+            for (u32 u = 0; u < UNROLL; ++u) {
+                const u32 next = k + (UNROLL + u) * stride;
+                columns[u] = next < end ? load(col_idx + next) : -1;
+            }
+            // Places past the end, and padding, add 0 times 0.
 #pragma unroll
-        for (u32 u = 0; u < UNROLL; ++u) {
-            sums[u % 2] += factors[u] * operands[u];
-        }
+            for (u32 u = 0; u < UNROLL; ++u) {
+                sums[u % 2] += factors[u] * operands[u];
+            }
 #pragma unroll
-        for (u32 u = 0; u < UNROLL; ++u) {
-            const u32 next = k + (UNROLL + u) * stride;
-            factors[u] = next < end ? load(values + next) : V(0);
+            for (u32 u = 0; u < UNROLL; ++u) {
+                const u32 next = k + (UNROLL + u) * stride;
+                const bool is_entry = PADDED ? columns[u] >= 0 : next < end;
+                factors[u] = is_entry ? load(values + next) : V(0);
+            }
         }
+        return sums[0] + sums[1];
     }
-    return sums[0] + sums[1];
-}
+};
 
 // The inclusive sums over runs of equal keys; keys do not decrease over the lanes. A lane only adds
 // values of its own key, in an order that depends on the keys alone. All 32 lanes must take part.

@@ -4,15 +4,12 @@ constexpr u32 BLOCK_THREADS = 128;
 // Blocks that a multiprocessor shall hold: leaves 80 registers per thread.
 constexpr u32 RESIDENT_BLOCKS = 6;
 
-// sell: a warp per slice of 32 rows, a thread per row. Slot j of the slice's row i is at
-// slice_ptr[slice] + 32*j + i, so that accesses coalesce. UNROLL columns and their values are
-// asked for at once, then the places in x and the next UNROLL columns, then the places in x of those
-// with their values, so that a slice costs one access to memory more for each further UNROLL slots.
-// A slot with a negative column is padding and is not multiplied. No shared memory and no barriers. Kreutzer et al. 2014,
+// sell: a warp per slice of 32 rows, a thread per row, in the order of StridedSum. Slot j of the
+// slice's row i is at slice_ptr[slice] + 32*j + i, so that accesses coalesce. A slot with a negative
+// column is padding and is not multiplied. No shared memory and no barriers. Kreutzer et al. 2014,
 // SELL-C-sigma with C = 32, doi 10.1137/130930352.
-// Per slot: reads a column; per entry, and per slot of the first UNROLL, also a value; per entry
-// gathers from x. Per row: reads its place where rows were sorted and, unless beta
-// is 0, y; writes y.
+// Per slot: reads a column; per entry, and per slot of the first 8, also a value; per entry gathers
+// from x. Per row: reads its place where rows were sorted and, unless beta is 0, y; writes y.
 // slice_ptr: ceil(nrows/32) + 1 starts from 0, never decreasing multiples of 32, below 2^31;
 // row_perm: a permutation of 0..nrows, or null for the identity; columns in 0..ncols or -1, padding
 // in rows that the last slice lacks; x: ncols; y: nrows, overlaps nothing else. One-dimensional
@@ -22,8 +19,8 @@ template <typename V>
 __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     sell(u32 nrows, const i32* __restrict__ slice_ptr, const i32* __restrict__ row_perm,
          const i32* __restrict__ col_idx, const V* __restrict__ values, V alpha,
-         const V* __restrict__ x, V beta, V* __restrict__ y) {
-    constexpr u32 UNROLL = 8;
+         const V* x, V beta, V* __restrict__ y) {
+    let_next_launch_begin();
     const u64 place = grid_thread();
     if (place >= nrows) {
         return;
@@ -32,45 +29,10 @@ __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     const u32 start = load(slice_ptr + slice);
     const u32 end = load(slice_ptr + slice + 1);
     const u32 row = row_perm == nullptr ? u32(place) : load(row_perm + place);
-    const V y_before = beta == V(0) ? V(0) : y[row];
     // Slots of this row, as offsets in the slice, so that nothing overflows past its end.
-    const u32 stored = end - start;
-    const i32* const own_columns = col_idx + start;
-    const V* const own_values = values + start;
-    u32 slot = threadIdx.x % WARP_THREADS;
-
-    i32 columns[UNROLL];
-    V factors[UNROLL];
-#pragma unroll
-    for (u32 u = 0; u < UNROLL; ++u) {
-        const u32 k = slot + u * WARP_THREADS;
-        columns[u] = k < stored ? load(own_columns + k) : -1;
-        factors[u] = k < stored ? load(own_values + k) : V(0);
-    }
-    V sums[2] = {};
-#pragma unroll 1
-    for (; slot < stored; slot += UNROLL * WARP_THREADS) {
-        V operands[UNROLL];
-#pragma unroll
-        for (u32 u = 0; u < UNROLL; ++u) {
-            operands[u] = columns[u] >= 0 ? load(x + columns[u]) : V(0);
-            factors[u] = columns[u] >= 0 ? factors[u] : V(0);
-        }
-#pragma unroll
-        for (u32 u = 0; u < UNROLL; ++u) {
-            const u32 k = slot + (UNROLL + u) * WARP_THREADS;
-            columns[u] = k < stored ? load(own_columns + k) : -1;
-        }
-        // Padding adds 0 times 0.
-#pragma unroll
-        for (u32 u = 0; u < UNROLL; ++u) {
-            sums[u % 2] += factors[u] * operands[u];
-        }
-#pragma unroll
-        for (u32 u = 0; u < UNROLL; ++u) {
-            const u32 k = slot + (UNROLL + u) * WARP_THREADS;
-            factors[u] = columns[u] >= 0 ? load(own_values + k) : V(0);
-        }
-    }
-    y[row] = scaled_row(alpha, sums[0] + sums[1], beta, &y_before);
+    StridedSum<V, 8, true> slots(threadIdx.x % WARP_THREADS, end - start, WARP_THREADS,
+                                 col_idx + start, values + start);
+    wait_for_launches_ahead();
+    const V y_before = beta == V(0) ? V(0) : y[row];
+    y[row] = scaled_row(alpha, slots.sum(x), beta, &y_before);
 }

@@ -18,24 +18,27 @@ template <typename V>
 __global__ void __launch_bounds__(BLOCK_THREADS)
     sellp(u32 nrows, const i32* __restrict__ slice_ptr, const i32* __restrict__ row_perm,
           const i32* __restrict__ col_idx, const V* __restrict__ values, V alpha,
-          const V* __restrict__ x, V beta, V* __restrict__ y) {
+          const V* x, V beta, V* __restrict__ y) {
     extern __shared__ u64 sellp_shared[];
     V* const sums = reinterpret_cast<V*>(sellp_shared);
     const u32 slots = blockDim.x * blockDim.y;
     const u32 thread = threadIdx.y * blockDim.x + threadIdx.x;
+    let_next_launch_begin();
+    const u32 start = load(slice_ptr + blockIdx.x);
     const u32 end = load(slice_ptr + blockIdx.x + 1);
+    wait_for_launches_ahead();
     V sum = V(0);
     V second = V(0);
-    for (u32 k = load(slice_ptr + blockIdx.x) + thread; k < end; k += 2 * slots) {
+    for (u32 k = start + thread; k < end; k += 2 * slots) {
         const i32 column = load(col_idx + k);
         const i32 next = k + slots < end ? load(col_idx + k + slots) : -1;
         if (column >= 0) {
-            sum += load(values + k) * load(x + column);
+            sum += load(values + k) * x[column];
         }
         if (next < 0) {
             break;
         }
-        second += load(values + k + slots) * load(x + next);
+        second += load(values + k + slots) * x[next];
     }
     sum += second;
     sums[thread] = sum;

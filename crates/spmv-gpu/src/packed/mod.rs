@@ -273,10 +273,11 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         for launch in &self.launches {
             let Launch { mode, warps, room_bytes, .. } = *launch;
             let staging_bytes = self.kernel.staging_bytes::<T>(warps, mode);
+            let threads = (warps * work::WARP) as u32;
             let config = LaunchConfig {
-                grid: [launch.blocks.len() as u32, 1, 1],
-                block: [(warps * work::WARP) as u32, 1, 1],
                 shared_bytes: (staging_bytes + room_bytes) as u32,
+                overlaps: self.kernel.waits(),
+                ..LaunchConfig::linear(launch.blocks.len() as u32, threads)
             };
             let mut args = Args::new();
             if launch.one_each {
@@ -303,7 +304,8 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
             // launch has its pieces, every description lies in the arrays, columns are at most
             // `ncols`, and the room covers each piece; x and y have the lengths that the
             // descriptions were made for, checked above; (3) all buffers are of this executor, by
-            // the types; (4) y is borrowed exclusively, and apart from x.
+            // the types; (4) y is borrowed exclusively, and apart from x; (5) kernels that overlap
+            // wait; what packs the arrays has ended before any launch that may be ahead of this.
             unsafe {
                 self.executor.launch(&self.kernel.key::<T>(warps, mode), config, &mut args)?;
             }
@@ -341,7 +343,10 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
     /// [`GpuError::Length`]; what launching reports.
     pub fn update_from(&mut self, values: &E::Buffer<T>) -> Result<(), GpuError> {
         check_len("values", self.shape.nvalues(), values.len())?;
-        self.fill(None, values)
+        self.fill(None, values)?;
+        // A product may begin before the launch ahead has ended, so that must not be the one that
+        // packs.
+        pack::separate(&self.executor)
     }
 
     /// The kernels that a product launches.

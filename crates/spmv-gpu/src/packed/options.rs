@@ -125,6 +125,11 @@ impl PackedKernel {
         }
     }
 
+    /// Whether a launch waits by itself for those ahead.
+    pub(super) fn waits(self) -> bool {
+        matches!(self, Self::Stream { .. })
+    }
+
     /// Whether the next piece is copied into shared memory beside the one that is multiplied.
     pub(super) fn copies_ahead(self) -> bool {
         matches!(self, Self::Stream { .. })

@@ -253,9 +253,9 @@ impl<E: Executor, T: Value> Method<E, T> {
             Self::Ell(ell) => ell.multiply(product),
             Self::Dia(dia) => dia.multiply(product),
             Self::Hyb(ell, coo) => {
-                let Product { executor, alpha, x, beta, y } = product;
-                ell.multiply(Product { executor, alpha, x, beta, y: &mut *y })?;
-                coo.add(Product { executor, alpha, x, beta: T::ONE, y })
+                let Product { executor, alpha, x, beta, y, overlaps } = product;
+                ell.multiply(Product { executor, alpha, x, beta, y: &mut *y, overlaps })?;
+                coo.add(Product { executor, alpha, x, beta: T::ONE, y, overlaps: false })
             }
             Self::Sell(sell) => sell.multiply(product),
             Self::SellP(sellp) => sellp.multiply(product),

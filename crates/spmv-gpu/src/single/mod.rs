@@ -83,6 +83,8 @@ pub struct SinglePlan<E: Executor, T: Value> {
     method: Method<E, T>,
     map: SlotMap,
     explain: SingleExplain,
+    /// Whether nobody else writes to the matrix.
+    overlaps: bool,
 }
 
 impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
@@ -241,7 +243,9 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         };
         let csr = DeviceCsr::of(nrows, arrays);
         let built = Built::csr(executor, csr, (nrows, size.nnz), options, prepared)?;
-        let plan = Self::finish(executor, built, size, options, prepared, clock)?;
+        let mut plan = Self::finish(executor, built, size, options, prepared, clock)?;
+        // A launch ahead may write to the values.
+        plan.overlaps = false;
         Ok(match chosen {
             Some((why, choosing)) => plan.chosen(why, choosing),
             None => plan,
@@ -295,7 +299,7 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
             setup: clock.elapsed(),
         };
         let Built { method, map, .. } = built;
-        Ok(Self { executor: executor.clone(), method, map, explain })
+        Ok(Self { executor: executor.clone(), method, map, explain, overlaps: true })
     }
 }
 
@@ -339,7 +343,8 @@ impl<E: Executor, T: Value> SinglePlan<E, T> {
         check_len("x", self.explain.ncols, x.len())?;
         check_len("y", self.explain.nrows, y.len())?;
         check_apart(x, y)?;
-        self.method.multiply(Product { executor: &self.executor, alpha, x, beta, y })
+        let Self { executor, overlaps, .. } = self;
+        self.method.multiply(Product { executor, alpha, x, beta, y, overlaps: *overlaps })
     }
 
     /// Replaces the values: `values[k]` is that of entry `k` of the CSR matrix. The pattern, the

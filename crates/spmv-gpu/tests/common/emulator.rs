@@ -151,7 +151,7 @@ impl Executor for Emulator {
             });
         }
         self.launched.lock().unwrap().insert(key.to_string());
-        let LaunchConfig { grid, block, shared_bytes } = config;
+        let LaunchConfig { grid, block, shared_bytes, .. } = config;
         let pointers = args.pointers().as_mut_ptr();
         let name = name(key);
         // SAFETY: number and sizes of the parameters were compared; the rest is the caller's

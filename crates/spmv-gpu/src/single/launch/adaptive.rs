@@ -48,10 +48,11 @@ impl<E: Executor, T: Value> AdaptiveKernel<E, T> {
         a: &DeviceCsr<E, T>,
         product: Product<'_, E, T>,
     ) -> Result<(), GpuError> {
-        let Some(config) = self.config else {
+        let Some(mut config) = self.config else {
             return Ok(());
         };
-        let Product { executor, alpha, x, beta, y } = product;
+        config.overlaps = product.overlaps;
+        let Product { executor, alpha, x, beta, y, .. } = product;
         let mut args = Args::new();
         args.input(&self.blocks).input(&a.row_ptr).input(&a.col_idx).input(&a.values);
         args.scalar(alpha).input(x).scalar(beta).output(y);
@@ -62,7 +63,7 @@ impl<E: Executor, T: Value> AdaptiveKernel<E, T> {
         // memory are those of the number of entries. Counters were 0 at first and each launch
         // leaves them so; launches of this plan follow one another on its stream. 3. All were made
         // by the executor of the plan and `args` borrows them. 4. y, partials and counters are
-        // apart.
+        // apart. 5. It waits.
         unsafe { executor.launch(&self.key, config, &mut args) }
     }
 }

@@ -54,7 +54,7 @@ impl<E: Executor, T: Value> DeviceCoo<E, T> {
         &mut self,
         product: Product<'_, E, T>,
     ) -> Result<(), GpuError> {
-        let Product { executor, alpha, x, beta, y } = product;
+        let Product { executor, alpha, x, beta, y, overlaps } = product;
         // Scaling by 1 changes nothing, unless alpha*0 is not 0.
         if let Some(config) = linear(self.nrows.into(), BLOCK_THREADS)
             && (beta != T::ONE || !alpha.is_finite())
@@ -65,7 +65,7 @@ impl<E: Executor, T: Value> DeviceCoo<E, T> {
             // thread per row. 3. y is borrowed. 4. There is no other buffer.
             unsafe { executor.launch(&self.scale, config, &mut args) }?;
         }
-        self.add(Product { executor, alpha, x, beta: T::ONE, y })
+        self.add(Product { executor, alpha, x, beta: T::ONE, y, overlaps })
     }
 
     /// `y += alpha*A*x`, whatever `beta` is.

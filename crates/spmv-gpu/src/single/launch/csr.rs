@@ -83,16 +83,17 @@ impl RowKernel {
         product: Product<'_, E, T>,
     ) -> Result<(), GpuError> {
         let threads = u64::from(a.nrows) * u64::from(self.threads_per_row);
-        let Some(config) = spread(product.executor, threads, self.block) else {
+        let Some(mut config) = spread(product.executor, threads, self.block) else {
             return Ok(());
         };
+        config.overlaps = product.overlaps;
         let mut args = Args::new();
         args.scalar(a.nrows).input(&a.row_ptr).input(&a.col_idx).input(&a.values);
         args.scalar(product.alpha).input(product.x).scalar(product.beta).output(product.y);
         // SAFETY: 1. all kernels that `key` can name take these parameters. 2. The arrays are those
         // of a validated CSR pattern, the vectors fit it, and the grid has the threads per row and
         // the block size of the kernel. 3. The arrays were uploaded by the executor of the plan,
-        // and `args` borrows them. 4. Only y is written, and it overlaps nothing else.
+        // and `args` borrows them. 4. Only y is written, and it overlaps nothing else. 5. All wait.
         unsafe { product.executor.launch(&self.key, config, &mut args) }
     }
 }
@@ -134,7 +135,7 @@ impl<E: Executor, T: Value> BalancedKernel<E, T> {
         let Some(config) = self.parts.config() else {
             return self.empty.multiply(a, product);
         };
-        let Product { executor, alpha, x, beta, y } = product;
+        let Product { executor, alpha, x, beta, y, .. } = product;
         let Parts { nparts, head, tail } = &mut self.parts;
         let mut args = Args::new();
         args.scalar(a.nrows).scalar(a.nnz).input(&a.row_ptr).input(&a.col_idx).input(&a.values);

@@ -34,6 +34,9 @@ pub(super) struct Product<'a, E: Executor, T: Value> {
     pub(super) x: &'a E::Buffer<T>,
     pub(super) beta: T,
     pub(super) y: &'a mut E::Buffer<T>,
+    /// Whether it may begin before the launch ahead has ended: where nobody but the plan, which
+    /// waits for that, writes to the matrix.
+    pub(super) overlaps: bool,
 }
 
 /// At least this many threads in blocks of `block`; `None` for no threads at all.

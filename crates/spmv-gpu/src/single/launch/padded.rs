@@ -37,16 +37,18 @@ impl<E: Executor, T: Value> DeviceEll<E, T> {
     }
 
     pub(in crate::single) fn multiply(&self, product: Product<'_, E, T>) -> Result<(), GpuError> {
-        let Some(config) = spread(product.executor, self.nrows.into(), ROW_BLOCK_THREADS) else {
+        let Some(mut config) = spread(product.executor, self.nrows.into(), ROW_BLOCK_THREADS)
+        else {
             return Ok(());
         };
+        config.overlaps = product.overlaps;
         let mut args = Args::new();
         args.scalar(self.nrows).scalar(self.width).input(&self.col_idx).input(&self.values);
         args.scalar(product.alpha).input(product.x).scalar(product.beta).output(product.y);
         // SAFETY: 1. the parameters of ell. 2. The arrays are those of a validated ELL pattern, the
         // vectors fit it, and there is a thread per row. 3. The arrays were uploaded by the
         // executor of the plan and `args` borrows them. 4. Only y is written, and it overlaps
-        // nothing else.
+        // nothing else. 5. It waits.
         unsafe { product.executor.launch(&self.key, config, &mut args) }
     }
 }
@@ -83,9 +85,10 @@ impl<E: Executor, T: Value> DeviceDia<E, T> {
     }
 
     pub(in crate::single) fn multiply(&self, product: Product<'_, E, T>) -> Result<(), GpuError> {
-        let Some(config) = spread(product.executor, self.nrows.into(), BLOCK_THREADS) else {
+        let Some(mut config) = spread(product.executor, self.nrows.into(), BLOCK_THREADS) else {
             return Ok(());
         };
+        config.overlaps = product.overlaps;
         let mut args = Args::new();
         args.scalar(self.nrows).scalar(self.ncols).scalar(self.ndiags).input(&self.diag_offsets);
         args.input(&self.values).scalar(product.alpha).input(product.x).scalar(product.beta);
@@ -93,7 +96,7 @@ impl<E: Executor, T: Value> DeviceDia<E, T> {
         // SAFETY: 1. the parameters of dia. 2. The arrays are those of a validated DIA pattern, the
         // vectors fit it, and there is a thread per row. 3. The arrays were uploaded by the
         // executor of the plan and `args` borrows them. 4. Only y is written, and it overlaps
-        // nothing else.
+        // nothing else. 5. It waits.
         unsafe { product.executor.launch(&self.key, config, &mut args) }
     }
 }
@@ -137,9 +140,10 @@ impl<E: Executor, T: Value> DeviceSell<E, T> {
     }
 
     pub(in crate::single) fn multiply(&self, product: Product<'_, E, T>) -> Result<(), GpuError> {
-        let Some(config) = self.config else {
+        let Some(mut config) = self.config else {
             return Ok(());
         };
+        config.overlaps = product.overlaps;
         let mut args = Args::new();
         args.scalar(self.nrows).input(&self.slice_ptr);
         match &self.row_perm {
@@ -152,6 +156,7 @@ impl<E: Executor, T: Value> DeviceSell<E, T> {
         // with slices of 32 rows and one thread per row, the vectors fit it, and there is a thread
         // per row in whole warps. 3. The arrays were uploaded by the executor of the plan and
         // `args` borrows them. 4. Only y is written, and it overlaps nothing else.
+        // 5. It waits.
         unsafe { product.executor.launch(&self.key, config, &mut args) }
     }
 }
@@ -180,7 +185,12 @@ impl<E: Executor, T: Value> DeviceSellP<E, T> {
         Ok(Self {
             key: instance::<T>("sellp", "sellp"),
             nrows: pattern.nrows() as u32,
-            config: (grid[0] > 0).then_some(LaunchConfig { grid, block, shared_bytes }),
+            config: (grid[0] > 0).then_some(LaunchConfig {
+                grid,
+                block,
+                shared_bytes,
+                overlaps: false,
+            }),
             slice_ptr: executor.upload(pattern.slice_ptr())?,
             row_perm: executor.upload(pattern.row_perm())?,
             col_idx: executor.upload(pattern.col_idx())?,
@@ -193,9 +203,10 @@ impl<E: Executor, T: Value> DeviceSellP<E, T> {
     }
 
     pub(in crate::single) fn multiply(&self, product: Product<'_, E, T>) -> Result<(), GpuError> {
-        let Some(config) = self.config else {
+        let Some(mut config) = self.config else {
             return Ok(());
         };
+        config.overlaps = product.overlaps;
         let mut args = Args::new();
         args.scalar(self.nrows).input(&self.slice_ptr).input(&self.row_perm).input(&self.col_idx);
         args.input(&self.values).scalar(product.alpha).input(product.x).scalar(product.beta);
@@ -204,6 +215,7 @@ impl<E: Executor, T: Value> DeviceSellP<E, T> {
         // pattern, the vectors fit it, and the launch has a block per slice, a thread per row and
         // slot and a value of shared memory per thread. 3. The arrays were uploaded by the executor
         // of the plan and `args` borrows them. 4. Only y is written, and it overlaps nothing else.
+        // 5. It waits.
         unsafe { product.executor.launch(&self.key, config, &mut args) }
     }
 }
