@@ -9,6 +9,8 @@
 //!
 //! Values and columns of ragged batches lie together; a uniform batch has its columns once.
 
+mod explain;
+mod layout;
 mod options;
 mod pack;
 mod pieces;
@@ -26,40 +28,13 @@ use crate::executor::check_apart;
 use crate::flexible::BatchSizes;
 use crate::value::Value;
 use crate::{Args, CsrArrays, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig};
-use options::Mode;
+pub use explain::PackedExplain;
+use layout::{Layout, kinds};
 pub use options::{PackedKernel, PackedOptions};
-use pack::{Filled, Job, Jobs, Rows};
-use pieces::{Piece, Pieces};
+use pack::{Filled, Jobs, Rows};
+use pieces::Pieces;
 use source::Shape;
-use work::{Classes, Launch, Measured, PIECE_WORDS, Places};
-
-/// What a plan chose and what it costs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PackedExplain {
-    /// Launches of one product.
-    pub launches: usize,
-    /// Blocks of all launches.
-    pub blocks: usize,
-    /// Stored entries of all systems.
-    pub nnz: u64,
-    /// Slots of all systems, padding included.
-    pub slots: u64,
-    /// Pieces: systems, or groups of small ones, that a block multiplies at a time.
-    pub pieces: usize,
-    /// Pieces some of whose rows are cut.
-    pub pieces_cut: usize,
-    /// Bytes on the device.
-    pub device_bytes: u64,
-    /// Bytes that one product reads of the matrix: values, indices, and the description of the work.
-    pub matrix_bytes: u64,
-    /// Bytes that one product moves at least: the matrix and x once, y read and written.
-    pub product_bytes: u64,
-    /// From arrays on the device to a plan: analysis, packing, and the description of the work.
-    /// Without compiling kernels.
-    pub packing: Duration,
-    /// All of making the plan: compiling, upload and packing.
-    pub setup: Duration,
-}
+use work::{Classes, Launch, PIECE_WORDS};
 
 /// A batch prepared for products `y = alpha A x + beta y`, all systems in one call.
 pub struct PackedPlan<E: Executor, T: Value> {
@@ -367,140 +342,5 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
     /// What was chosen and what it costs.
     pub fn explain(&self) -> &PackedExplain {
         &self.explain
-    }
-}
-
-/// How each pattern is read, and by which class of blocks.
-fn kinds(
-    shape: &Shape,
-    pieces: &Pieces,
-    measured: &[Measured],
-    classes: &Classes<'_>,
-) -> Result<Vec<(Mode, usize)>, GpuError> {
-    let kind = |(pattern, measured): (usize, &Measured)| {
-        classes.of(measured, !shape.uniform).ok_or_else(|| {
-            let piece = pieces.pieces.iter().find(|piece| piece.pattern == pattern);
-            let item = piece.map_or(0, |piece| piece.item);
-            let size = shape.size(item);
-            GpuError::InvalidArgument {
-                name: "batch",
-                expected: "systems whose rows fit the shared memory of a block, some at a time"
-                    .to_owned(),
-                found: format!("item {item} with {} rows, {} entries", size.nrows, size.nnz),
-            }
-        })
-    };
-    measured.iter().enumerate().map(kind).collect()
-}
-
-/// Where everything lies in the arrays of a plan, and the jobs that write it.
-struct Layout {
-    /// For each pattern: bytes before its values and columns, entries before its index.
-    patterns: Vec<[u64; 3]>,
-    jobs: Vec<[u64; pack::JOB_WORDS]>,
-    /// The most that a job needs of shared memory, in entries of 16 bits.
-    shared_entries: usize,
-    /// Bytes of the values of one piece after the other, where patterns do not have them.
-    piece_values: Option<Vec<u64>>,
-    value_bytes: u64,
-    column_bytes: u64,
-    index_len: u64,
-}
-
-impl Layout {
-    /// Columns and index lie once for each pattern; so do values, unless the batch is uniform and
-    /// does not share them.
-    fn new<T: Value>(
-        shape: &Shape,
-        pieces: &Pieces,
-        measured: &[Measured],
-        kinds: &[(Mode, usize)],
-    ) -> Self {
-        let by_pieces = shape.uniform && !shape.shared_values;
-        let bytes = |pattern: usize| kinds[pattern].0.bytes::<T>(measured[pattern].nsteps as usize);
-        let mut layout = Self {
-            patterns: Vec::with_capacity(measured.len()),
-            jobs: Vec::new(),
-            shared_entries: 0,
-            piece_values: None,
-            value_bytes: 0,
-            column_bytes: 0,
-            index_len: 0,
-        };
-        for (pattern, measured) in measured.iter().enumerate() {
-            let (values, columns) = bytes(pattern);
-            let to_columns =
-                if kinds[pattern].0.joint { layout.value_bytes } else { layout.column_bytes };
-            layout.patterns.push([layout.value_bytes, to_columns, layout.index_len]);
-            layout.value_bytes += if by_pieces { 0 } else { values };
-            layout.column_bytes += columns;
-            layout.index_len += measured.index_len() as u64;
-            let entries = 2 * measured.nsegments as usize + measured.nrows as usize + 1;
-            layout.shared_entries = layout.shared_entries.max(entries);
-        }
-        let job = |pattern: usize, what: u32, values: usize, to_values: u64| {
-            let (mode, of) = (kinds[pattern].0, &measured[pattern]);
-            let source = &pieces.patterns[pattern];
-            let wide = if mode.wide { pack::WIDE_COLUMNS } else { 0 };
-            let joint = if mode.joint { pack::JOINT_STEPS } else { 0 };
-            let job = Job {
-                values,
-                set_values: if by_pieces { source.nnz } else { 0 },
-                to_values,
-                to_columns: layout.patterns[pattern][1],
-                to_index: layout.patterns[pattern][2],
-                nsegments: of.nsegments,
-                first_column: of.columns.start,
-                padding: of.columns.end - of.columns.start,
-                flags: of.flags,
-                what: what | wide | joint,
-            };
-            job.words(source)
-        };
-        let has_rows = |pattern: &usize| measured[*pattern].nrows > 0;
-        let what = pack::WRITE_INDICES | if by_pieces { 0 } else { pack::WRITE_VALUES };
-        let mut jobs: Vec<_> = ((0..measured.len()).into_par_iter().filter(has_rows))
-            .map(|pattern| job(pattern, what, 0, layout.patterns[pattern][0]))
-            .collect();
-        if by_pieces {
-            let mut places = Vec::with_capacity(pieces.pieces.len());
-            for piece in &pieces.pieces {
-                places.push(layout.value_bytes);
-                layout.value_bytes += bytes(piece.pattern).0;
-            }
-            let of_values = (pieces.pieces.par_iter().zip(&places))
-                .filter(|(piece, _)| has_rows(&piece.pattern))
-                .map(|(piece, &to_values)| {
-                    let [_, _, nnz] = shape.before(piece.item);
-                    job(piece.pattern, pack::WRITE_VALUES, nnz, to_values)
-                });
-            jobs.par_extend(of_values);
-            layout.piece_values = Some(places);
-        }
-        layout.jobs = jobs;
-        layout
-    }
-
-    /// Where piece i lies.
-    fn places(
-        &self,
-        shape: &Shape,
-        piece: &Piece,
-        measured: &Measured,
-        i: usize,
-        nrhs: usize,
-    ) -> Places {
-        let [values, columns, index] = self.patterns[piece.pattern];
-        let [rows, cols, _] = shape.before(piece.item);
-        let size = shape.size(piece.item);
-        Places {
-            values: self.piece_values.as_ref().map_or(values, |places| places[i]),
-            columns,
-            index,
-            x: (cols * nrhs) as u64 + u64::from(measured.columns.start),
-            y: (rows * nrhs + piece.row) as u64,
-            x_stride: size.ncols as u64,
-            y_stride: size.nrows as u64,
-        }
     }
 }
