@@ -2,7 +2,7 @@
 // copy itself. Everything is a function of the patterns alone, so that a batch is packed in the same
 // way every time, and a row is cut in the same way whatever its neighbours.
 
-// Rows of one matrix; five words of 64 bits each, as packed/source.rs writes them.
+// Rows of one matrix; six words of 64 bits each, as packed/pieces.rs writes them.
 struct Part {
     u64 row_ptr;   // first row pointer
     u64 entries;   // first entry of the matrix: row pointers count from there
@@ -10,6 +10,8 @@ struct Part {
     u64 first_col; // of all columns of the batch
     u32 nrows;
     u32 ncols;
+    u32 cut_ahead; // the rows for which it is decided where they are cut: so many more ahead,
+    u32 cut_nrows; // so many in all
 };
 
 // What is packed together: parts that follow each other, or one part several times; two words.
@@ -43,7 +45,7 @@ constexpr u32 WRITE_VALUES = 1;
 constexpr u32 WRITE_INDICES = 2;
 constexpr u32 WIDE_COLUMNS = 4;
 constexpr u32 JOINT_STEPS = 8;
-constexpr u32 SHARES = 16;
+constexpr u32 SHARES = 8;
 constexpr u32 MEASURES = 4 + SHARES / 2;
 
 __device__ __forceinline__ u32 divide_up(u32 a, u32 b) {
@@ -130,7 +132,8 @@ __device__ __forceinline__ u64 cost_of_cut(const i32* row_ptr, u32 nrows, u32 cu
            (is_cut ? 2 * u64(nrows) : 0);
 }
 
-// pack_cut: where the rows of each part are cut, so that its product by itself reads least.
+// pack_cut: where the rows of each part are cut, so that the product of those that it is decided for
+// by itself reads least.
 //
 // Needs: blocks of WARPS*32 threads; a warp takes a part at a time.
 template <u32 WARPS>
@@ -142,8 +145,8 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     Lengths& lengths = all_lengths[warp];
     for (u64 number = u64(blockIdx.x) * WARPS + warp; number < nparts;
          number += u64(gridDim.x) * WARPS) {
-        const u32 nrows = parts[number].nrows;
-        const i32* row_ptr = all_row_ptr + parts[number].row_ptr;
+        const u32 nrows = parts[number].cut_nrows;
+        const i32* row_ptr = all_row_ptr + parts[number].row_ptr - parts[number].cut_ahead;
         u32 longest = 1;
         for (u32 row = lane; row < nrows; row += WARP_THREADS) {
             longest = maximum(longest, u32(load(row_ptr + row + 1) - load(row_ptr + row)));
@@ -256,7 +259,7 @@ __device__ __forceinline__ void count_lengths(const PackRows& rows, Lengths& len
 }
 
 // pack_measure: what each job takes. Writes MEASURES numbers for each: segments, steps of 32 slots,
-// flags, rows; then, in 16 bits each, at most 65535, the first step of each sixteenth of the steps, at
+// flags, rows; then, in 16 bits each, at most 65535, the first step of each eighth of the steps, at
 // the nearest start of a slice.
 //
 // Needs: a block a job.

@@ -4,7 +4,7 @@
 // A piece is what a block multiplies at a time: one system, several small ones side by side, or some
 // rows of a large one. A block takes a run of pieces.
 
-// What the kernels know of a piece; 144 bytes, as packed/work.rs writes it.
+// What the kernels know of a piece; 112 bytes, as packed/work.rs writes it.
 struct __align__(16) PackedPiece {
     u64 values;     // bytes before its first value
     u64 columns;    // bytes before its first column
@@ -18,7 +18,7 @@ struct __align__(16) PackedPiece {
     u32 nsegments;
     u32 flags;      // 1: sums have places of their own; 2: rows have any number of segments
     u32 index_len;  // entries in the index, a multiple of 8
-    u32 begins[17]; // first step of each warp of the block, one more
+    u32 begins[9];  // first step of each warp of the block, one more
 };
 
 // The index of a piece, 16 bits an entry:

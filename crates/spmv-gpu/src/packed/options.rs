@@ -14,8 +14,8 @@ pub struct PackedOptions {
     /// Small systems that follow each other are multiplied together as long as they have at most so
     /// many entries; by the batch when absent. Only with one right-hand side.
     pub group_entries: Option<usize>,
-    /// Systems of more entries are cut into pieces of some rows with about so many; only large ones,
-    /// into 8192, when absent. Results of a system may depend on it in the last bits.
+    /// Systems of more entries are cut into pieces of some rows with about so many, large ones into
+    /// 8192 at most; by the batch when absent: enough of them to keep the device busy.
     pub piece_entries: Option<usize>,
     /// A block takes one in `share` of what each resident block would get of the work left; by the
     /// batch when absent.
@@ -90,12 +90,11 @@ impl PackedKernel {
     /// Blocks for small pieces, larger ones, those that fill a multiprocessor, and those that leave
     /// least to copies under way.
     pub(super) fn classes(self) -> &'static [Class] {
-        const CLASSES: [Class; 6] = [
+        const CLASSES: [Class; 5] = [
             Class { warps: 1, resident: 4 },
             Class { warps: 2, resident: 4 },
             Class { warps: 4, resident: 3 },
             Class { warps: 8, resident: 1 },
-            Class { warps: 16, resident: 1 },
             Class { warps: 4, resident: 1 },
         ];
         match self {

@@ -17,10 +17,16 @@ const GROUP_SHARED_BYTES: u32 = 96 << 10;
 /// Groups that each multiprocessor shall get at least.
 const GROUPS_PER_MULTIPROCESSOR: usize = 4;
 
-/// Larger systems are cut into pieces of some rows, of about [`PIECE_ENTRIES`].
+/// Larger systems are cut into pieces of some rows, of at most about [`PIECE_ENTRIES`]. Where their rows
+/// are cut, and so the order of their sums, is decided for such a piece or a smaller system, whether
+/// it is divided further or not.
 const MAX_PIECE_ENTRIES: usize = 65_536;
 const MAX_PIECE_ROWS: usize = 2048;
 const PIECE_ENTRIES: usize = 8192;
+
+/// Pieces that each multiprocessor shall get at least, as long as they have so many entries.
+const PIECES_PER_MULTIPROCESSOR: usize = 8;
+const MIN_PIECE_ENTRIES: usize = 256;
 
 /// Of systems with more columns it is asked which ones a piece uses.
 const MAX_WHOLE_COLUMNS: usize = 2048;
@@ -51,9 +57,12 @@ pub(super) struct Part {
     pub(super) first_col: usize,
     pub(super) nrows: usize,
     pub(super) ncols: usize,
+    /// The rows for which it is decided where they are cut: so many more ahead, so many in all.
+    pub(super) cut_ahead: usize,
+    pub(super) cut_nrows: usize,
 }
 
-pub(super) const PART_WORDS: usize = 5;
+pub(super) const PART_WORDS: usize = 6;
 
 impl Part {
     pub(super) fn words(&self) -> [u64; PART_WORDS] {
@@ -63,6 +72,7 @@ impl Part {
             self.first_row as u64,
             self.first_col as u64,
             self.nrows as u64 | (self.ncols as u64) << 32,
+            self.cut_ahead as u64 | (self.cut_nrows as u64) << 32,
         ]
     }
 }
@@ -111,11 +121,15 @@ impl Pieces {
         });
         let has_room = info.shared_bytes_per_block >= GROUP_SHARED_BYTES;
         let entries = (options.nrhs == 1 && has_room).then_some(entries);
+        let piece_entries = options.piece_entries.unwrap_or_else(|| {
+            let pieces = info.multiprocessors as usize * PIECES_PER_MULTIPROCESSOR;
+            (shape.before(shape.nitems())[2] / pieces.max(1)).max(MIN_PIECE_ENTRIES)
+        });
         let mut pieces = Self::default();
         let mut patterns_of = Vec::with_capacity(shape.sizes().len());
         for (number, &size) in shape.sizes().iter().enumerate() {
             let first = pieces.parts.len();
-            pieces.add_parts(shape, number, size, options.piece_entries);
+            pieces.add_parts(shape, number, size, piece_entries);
             patterns_of.push(first..pieces.parts.len());
         }
         if shape.uniform {
@@ -127,34 +141,33 @@ impl Pieces {
         Ok(pieces)
     }
 
-    /// The parts of a distinct matrix: one, or several of equal numbers of rows.
-    fn add_parts(
-        &mut self,
-        shape: &Shape,
-        number: usize,
-        size: CsrSize,
-        piece_entries: Option<usize>,
-    ) {
-        let [rows, cols, nnz] = shape.before_pattern(number);
-        let CsrSize { nrows, ncols, .. } = size;
-        let rows_of_part =
-            if nrows <= MAX_PIECE_ROWS && size.nnz <= piece_entries.unwrap_or(MAX_PIECE_ENTRIES) {
-                nrows.max(1)
-            } else {
-                let mean = size.nnz.div_ceil(nrows).max(1);
-                (piece_entries.unwrap_or(PIECE_ENTRIES) / mean)
-                    .next_multiple_of(32)
-                    .clamp(32, MAX_PIECE_ROWS)
-            };
-        for first in (0..nrows.max(1)).step_by(rows_of_part) {
-            self.parts.push(Part {
-                row_ptr: rows + number + first,
-                entries: nnz,
-                first_row: rows + first,
-                first_col: cols,
-                nrows: rows_of_part.min(nrows - first),
-                ncols,
-            });
+    /// The parts of a distinct matrix: one, or several of about equal numbers of rows.
+    fn add_parts(&mut self, shape: &Shape, number: usize, size: CsrSize, piece_entries: usize) {
+        let [rows, cols, entries] = shape.before_pattern(number);
+        let CsrSize { nrows, ncols, nnz } = size;
+        let mean = nnz.div_ceil(nrows.max(1)).max(1);
+        let rows_together = if nrows <= MAX_PIECE_ROWS && nnz <= MAX_PIECE_ENTRIES {
+            nrows.max(1)
+        } else {
+            (PIECE_ENTRIES / mean).next_multiple_of(32).clamp(32, MAX_PIECE_ROWS)
+        };
+        for start in (0..nrows.max(1)).step_by(rows_together) {
+            let cut_nrows = rows_together.min(nrows - start);
+            let pieces = (mean * cut_nrows).div_ceil(piece_entries).max(1);
+            let rows_of_part = cut_nrows.div_ceil(pieces).next_multiple_of(32);
+            for cut_ahead in (0..cut_nrows.max(1)).step_by(rows_of_part.max(1)) {
+                let first = start + cut_ahead;
+                self.parts.push(Part {
+                    row_ptr: rows + number + first,
+                    entries,
+                    first_row: rows + first,
+                    first_col: cols,
+                    nrows: rows_of_part.min(cut_nrows - cut_ahead),
+                    ncols,
+                    cut_ahead,
+                    cut_nrows,
+                });
+            }
         }
     }
 

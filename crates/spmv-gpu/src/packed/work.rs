@@ -6,10 +6,10 @@ use super::options::{Class, Mode};
 use crate::DeviceInfo;
 
 /// 64-bit words of a piece's description, as `PackedPiece` in `packed.cu` reads it.
-pub(super) const PIECE_WORDS: usize = 18;
+pub(super) const PIECE_WORDS: usize = 14;
 
 /// Parts of a piece that blocks of any number of warps are made of.
-pub(super) const SHARES: usize = 16;
+pub(super) const SHARES: usize = 8;
 
 /// Slots of a step, segments of a slice: the threads of a warp.
 pub(super) const WARP: usize = 32;
@@ -95,7 +95,7 @@ pub(super) struct Places {
 impl Places {
     /// The description of a piece for blocks of so many warps.
     pub(super) fn words(&self, measured: &Measured, warps: usize) -> [u64; PIECE_WORDS] {
-        let mut shorts = [measured.nsteps; 22];
+        let mut shorts = [measured.nsteps; 14];
         shorts[0] = measured.nrows;
         shorts[1] = measured.columns.len() as u32;
         shorts[2] = measured.nsegments;

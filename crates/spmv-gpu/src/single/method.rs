@@ -29,11 +29,6 @@ pub(super) enum Method<E: Executor, T: Value> {
     Packed(Box<PackedPlan<E, T>>),
 }
 
-/// Pieces of `packed` for each multiprocessor, and how many entries they have at least and at most.
-const PACKED_BLOCKS: usize = 8;
-const MIN_PIECE_ENTRIES: usize = 256;
-const MAX_PIECE_ENTRIES: usize = 8192;
-
 /// What was found out about a pattern before: nothing, or that which the kernel needs.
 #[derive(Clone, Copy)]
 pub(super) enum Prepared<'a> {
@@ -180,14 +175,11 @@ impl<E: Executor + Clone, T: Value> Built<E, T> {
         Ok(Self { method, map, stored_len, index_bytes, parts, lanes })
     }
 
-    /// A batch of one, cut into enough pieces to keep the device busy.
+    /// A batch of one.
     fn packed(executor: &E, matrix: View<'_, CsrPattern, T>) -> Result<Self, GpuError> {
         let mut batch = RaggedCsr::new();
         batch.push(matrix);
-        let nnz = matrix.pattern().nnz();
-        let blocks = executor.info().multiprocessors as usize * PACKED_BLOCKS;
-        let entries = (nnz / blocks.max(1)).clamp(MIN_PIECE_ENTRIES, MAX_PIECE_ENTRIES);
-        let options = PackedOptions { piece_entries: Some(entries), ..PackedOptions::default() };
+        let options = PackedOptions::default();
         let plan = PackedPlan::new(executor.clone(), &Batch::Ragged(batch), options)?;
         let explain = plan.explain();
         let stored_len = explain.slots as usize;

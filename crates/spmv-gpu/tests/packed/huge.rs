@@ -116,13 +116,14 @@ fn check_far(executor: &Emulator, mode: u32, product: &str, staging: u32) -> Opt
     // Values count from the entries of the part.
     let mut values = executor.sparse::<f32>(far(2) + nnz)?;
     values.set(far(2), a.values());
-    let part = [far(1), far(2), far(3), far(4), nrows | ncols << 32].map(|word| word as u64);
+    let part = [far(1), far(2), far(3), far(4), nrows | ncols << 32, nrows << 32];
+    let part = part.map(|word| word as u64);
     let parts = executor.upload(&part).unwrap();
     let cuts = executor.upload(&[7_u32]).unwrap();
 
     let mut job = [0, pair(1, 0), 0, 0, 0, 0, 0, 0, 0_u64];
     let words = executor.upload(&job[..2]).unwrap();
-    let mut measures = executor.alloc::<u32>(12).unwrap();
+    let mut measures = executor.alloc::<u32>(8).unwrap();
     let mut windows = executor.alloc::<u32>(2).unwrap();
     let mut args = Args::new();
     args.input(&words).input(&parts).input(&cuts).input(&row_ptr).output(&mut measures);
@@ -170,11 +171,11 @@ fn check_far(executor: &Emulator, mode: u32, product: &str, staging: u32) -> Opt
         x.set(far(8) + rhs * X_STRIDE, &integers(ncols, rhs as u64));
         y.set(far(9) + rhs * Y_STRIDE, &vec![1.0; nrows]);
     }
-    let mut shorts = [nsteps; 22];
+    let mut shorts = [nsteps; 14];
     shorts[..5].copy_from_slice(&[nrows as u32, ncols as u32, nsegments, flags, index_len]);
     for warp in 0..4 {
-        // 16 bits for each sixteenth.
-        shorts[5 + warp] = measures[4 + 2 * warp] & 0xffff;
+        // 16 bits for each eighth.
+        shorts[5 + warp] = measures[4 + warp] & 0xffff;
     }
     let places = [to_values, to_columns, to_index, far(8), far(9), X_STRIDE, Y_STRIDE];
     let mut described: Vec<u64> = places.map(|place| place as u64).to_vec();
@@ -232,7 +233,7 @@ fn values_of_a_uniform_batch_may_be_beyond_32_bits() {
         values.set(far(1) + repetition * APART, &own);
     }
     // [a b] three times, side by side.
-    let parts = executor.upload(&[0, 0, 0, 0, pair(1, 2)]).unwrap();
+    let parts = executor.upload(&[0, 0, 0, 0, pair(1, 2), pair(0, 1)]).unwrap();
     let (cuts, row_ptr) = (executor.upload(&[2_u32]).unwrap(), executor.upload(&[0, 2]).unwrap());
     let words: [u64; 9] =
         [0, pair(3, 1), far(1) as u64, far(2) as u64, 0, 0, pair(APART as u32, 3), 0, pair(0, 1)];

@@ -196,11 +196,15 @@ fn cuts_to_try(lengths: &[usize]) -> Vec<usize> {
     all.filter(|cut| (1..=most).contains(cut)).collect()
 }
 
-/// Where the kernel cuts the rows of each part.
+/// Where the kernel cuts the rows of each part: the same for all of its rows and for its later half.
 fn found_cuts(executor: &Emulator, parts: &[Vec<usize>], value_bytes: usize) -> Vec<u32> {
     let (mut words, mut row_ptr) = (Vec::new(), Vec::new());
     for lengths in parts {
-        words.extend([row_ptr.len() as u64, 0, 0, 0, lengths.len() as u64 | 1000 << 32]);
+        let (first, nrows) = (row_ptr.len(), lengths.len());
+        for ahead in [0, nrows / 2] {
+            let part = [first + ahead, 0, 0, 0, nrows - ahead | 1000 << 32, ahead | nrows << 32];
+            words.extend(part.map(|word| word as u64));
+        }
         let mut at = 0;
         row_ptr.push(at);
         row_ptr.extend(lengths.iter().map(|&len| {
@@ -209,14 +213,17 @@ fn found_cuts(executor: &Emulator, parts: &[Vec<usize>], value_bytes: usize) -> 
         }));
     }
     let (words, row_ptr) = (executor.upload(&words).unwrap(), executor.upload(&row_ptr).unwrap());
-    let mut cuts = executor.alloc::<u32>(parts.len()).unwrap();
+    let count = 2 * parts.len();
+    let mut cuts = executor.alloc::<u32>(count).unwrap();
     let mut args = Args::new();
-    args.scalar(parts.len() as u64).input(&words).input(&row_ptr).scalar(value_bytes as u32);
+    args.scalar(count as u64).input(&words).input(&row_ptr).scalar(value_bytes as u32);
     args.output(&mut cuts);
-    let config = LaunchConfig::linear(parts.len().div_ceil(8).max(1) as u32, 128);
+    let config = LaunchConfig::linear(count.div_ceil(8).max(1) as u32, 128);
     // SAFETY: the parameters of pack_cut; every part has its row pointers and its cut.
     unsafe { executor.launch(&KernelKey::new("pack", "pack_cut<4>"), config, &mut args) }.unwrap();
-    executor.download(&cuts).unwrap()
+    let cuts = executor.download(&cuts).unwrap();
+    cuts.chunks(2).for_each(|both| assert_eq!(both[0], both[1]));
+    cuts.into_iter().step_by(2).collect()
 }
 
 fn check_cuts(executor: &Emulator, parts: &[Vec<usize>]) -> Result<(), TestCaseError> {

@@ -71,20 +71,21 @@ fn shuffled(len: usize, random: &mut Sequence) -> Vec<usize> {
 }
 
 fn all_options() -> Vec<PackedOptions> {
-    let of = |(kernel, group_entries, share)| PackedOptions {
+    let of = |(kernel, group_entries, piece_entries, share)| PackedOptions {
         kernel,
         group_entries,
+        piece_entries,
         share: Some(share),
         ..options(1)
     };
     let stream = |warps| Some(PackedKernel::Stream { steps: 8, stages: 2, warps });
     [
-        (None, None, 3),
-        (None, Some(0), usize::MAX),
-        (None, Some(usize::MAX), 1),
-        (stream(1), Some(700), 1),
-        (stream(2), None, 1),
-        (REGISTERS, None, 1000),
+        (None, None, None, 3),
+        (None, Some(0), Some(usize::MAX), usize::MAX),
+        (None, Some(usize::MAX), Some(1), 1),
+        (stream(1), Some(700), Some(200), 1),
+        (stream(2), None, Some(1500), 1),
+        (REGISTERS, None, Some(90), 1000),
     ]
     .map(of)
     .to_vec()

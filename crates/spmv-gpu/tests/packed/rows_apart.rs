@@ -13,9 +13,14 @@ use super::{
     with_lengths,
 };
 
-fn pieces(a: &Csr<f64>) -> usize {
+fn pieces(a: &Csr<f64>, options: PackedOptions) -> usize {
     let batch = ragged(std::slice::from_ref(a));
-    PackedPlan::new(Emulator::new(Order::Forward), &batch, options(1)).unwrap().explain().pieces
+    PackedPlan::new(Emulator::new(Order::Forward), &batch, options).unwrap().explain().pieces
+}
+
+/// No more pieces than needed.
+fn undivided() -> PackedOptions {
+    PackedOptions { piece_entries: Some(usize::MAX), ..options(1) }
 }
 
 /// NaN wherever no entry reads x.
@@ -36,8 +41,11 @@ fn x_where_it_is_read<T: Value>(batch: &Batch<T>, nrhs: usize) -> Vec<T> {
 
 /// With integers, and all kernels; nothing is read that no entry asks for, or it is not used.
 fn check_exactly<E: Executor + Clone, T: Value>(executor: &E, batch: &Batch<T>) {
-    for (nrhs, kernel) in [(1, None), (1, REGISTERS), (2, None), (2, REGISTERS)] {
-        let options = PackedOptions { kernel, ..options(nrhs) };
+    let all = Some(usize::MAX);
+    for (nrhs, kernel, piece_entries) in
+        [(1, None, None), (1, REGISTERS, all), (2, None, all), (2, REGISTERS, None)]
+    {
+        let options = PackedOptions { kernel, piece_entries, ..options(nrhs) };
         let plan = PackedPlan::new(executor.clone(), batch, options).unwrap();
         let x = x_where_it_is_read(batch, nrhs);
         let y = integers::<T>(rows(batch) * nrhs, 2);
@@ -70,13 +78,23 @@ fn around_the_limit_of_entries() -> [(Csr<f64>, usize); 3] {
     })
 }
 
+/// 16 for the two multiprocessors of the emulation, of 256 entries at least and whole slices.
+#[test]
+fn systems_are_divided_where_they_are_few() {
+    let of = |nrows: usize, len: usize| {
+        pieces(&with_integers(with_lengths(&vec![len; nrows], 200)), options(1))
+    };
+
+    assert_eq!([of(512, 32), of(512, 64), of(512, 4), of(64, 4), of(40, 100)], [16, 16, 8, 1, 2]);
+}
+
 #[test]
 fn rows_are_divided_above_2048_rows_and_65536_entries() {
     let executor = Emulator::new(Order::Forward);
     let (of_rows, of_entries) = (around_the_limit_of_rows(), around_the_limit_of_entries());
     for (a, expected) in of_rows.into_iter().chain(of_entries) {
         let size = (a.nrows(), a.nnz());
-        assert_eq!(pieces(&a), expected, "{size:?}");
+        assert_eq!(pieces(&a, undivided()), expected, "{size:?}");
         check_exactly(&executor, &ragged(&[banded(5, 5), a, banded(3, 4)]));
     }
 }
@@ -183,8 +201,8 @@ fn uniform_batches_of_large_systems_are_divided_alike() {
         for batch in [Batch::Uniform(exact), interleaved, shared] {
             let executor = Emulator::new(Order::Forward);
             check_exactly(&executor, &batch);
-            let plan = PackedPlan::new(executor, &batch, options(1)).unwrap();
-            assert_eq!(plan.explain().pieces, nitems * pieces(&a));
+            let plan = PackedPlan::new(executor, &batch, undivided()).unwrap();
+            assert_eq!(plan.explain().pieces, nitems * pieces(&a, undivided()));
             // The same bits as one by one.
             let x: Vec<f64> = random_vector(columns(&batch), 3);
             let executor = Emulator::new(Order::Reverse);
