@@ -17,38 +17,23 @@ pub(crate) trait Multiply {
     ) -> Result<(), GpuError>;
 }
 
-impl Multiply for PackedPlan<Device, f64> {
-    fn multiply(
-        &mut self,
-        x: &DeviceBuffer<f64>,
-        beta: f64,
-        y: &mut DeviceBuffer<f64>,
-    ) -> Result<(), GpuError> {
-        self.apply(1.0, x, beta, y)
-    }
+/// Our plans multiply alike.
+macro_rules! multiply_by_plan {
+    ($($plan:ident),*) => {$(
+        impl Multiply for $plan<Device, f64> {
+            fn multiply(
+                &mut self,
+                x: &DeviceBuffer<f64>,
+                beta: f64,
+                y: &mut DeviceBuffer<f64>,
+            ) -> Result<(), GpuError> {
+                self.apply(1.0, x, beta, y)
+            }
+        }
+    )*};
 }
 
-impl Multiply for FlexiblePlan<Device, f64> {
-    fn multiply(
-        &mut self,
-        x: &DeviceBuffer<f64>,
-        beta: f64,
-        y: &mut DeviceBuffer<f64>,
-    ) -> Result<(), GpuError> {
-        self.apply(1.0, x, beta, y)
-    }
-}
-
-impl Multiply for SinglePlan<Device, f64> {
-    fn multiply(
-        &mut self,
-        x: &DeviceBuffer<f64>,
-        beta: f64,
-        y: &mut DeviceBuffer<f64>,
-    ) -> Result<(), GpuError> {
-        self.apply(1.0, x, beta, y)
-    }
-}
+multiply_by_plan!(PackedPlan, FlexiblePlan, SinglePlan);
 
 /// Copies of x and y.
 pub(crate) struct Operands {
