@@ -9,7 +9,6 @@ mod looped;
 
 use std::rc::Rc;
 
-use sparsebatch_formats::{CsrPatternRef, RaggedCsr};
 use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError};
 
 use crate::contender::Multiply;
@@ -190,17 +189,4 @@ impl Multiply for Matrix {
     ) -> Result<(), GpuError> {
         self.product.apply(x, beta, y)
     }
-}
-
-/// A batch as one block-diagonal matrix.
-///
-/// # Errors
-/// [`GpuError::InvalidArgument`] when it has more rows or entries than 32-bit indices can count.
-pub(crate) fn block_diagonal(batch: &RaggedCsr<f64>) -> Result<HostCsr<'_>, GpuError> {
-    HostCsr::block_diagonal(batch)
-}
-
-/// One matrix.
-pub(crate) fn single<'a>(pattern: CsrPatternRef<'_>, values: &'a [f64]) -> HostCsr<'a> {
-    HostCsr::single(pattern, values)
 }
