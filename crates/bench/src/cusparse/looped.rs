@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use sparsebatch_formats::RaggedCsr;
-use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError};
+use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
 
 use super::ffi::{Layout, Product, Scratch};
 use super::{Algorithm, Library};
-use crate::contender::Multiply;
+use crate::contender::{Multiply, Operand};
 
 /// A batch, each system a matrix in CSR of its own, analysed. Its arrays are parts of those of the
 /// whole batch.
@@ -16,7 +16,7 @@ pub(crate) struct Loop {
     rows: Vec<usize>,
     cols: Vec<usize>,
     /// The parts of the vectors that were multiplied last, and their addresses.
-    parts: Vec<(DeviceBuffer<f64>, DeviceBuffer<f64>)>,
+    parts: Vec<(Operand, Operand)>,
     bound: (u64, u64),
     bytes: u64,
 }
@@ -71,12 +71,7 @@ impl Loop {
 }
 
 impl Multiply for Loop {
-    fn multiply(
-        &mut self,
-        x: &DeviceBuffer<f64>,
-        beta: f64,
-        y: &mut DeviceBuffer<f64>,
-    ) -> Result<(), GpuError> {
+    fn multiply(&mut self, x: &Operand, beta: f64, y: &mut Operand) -> Result<(), GpuError> {
         if self.bound != (x.raw(), y.raw()) {
             let part = |item: usize| {
                 Ok((

@@ -9,9 +9,9 @@ mod looped;
 
 use std::rc::Rc;
 
-use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError};
+use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
 
-use crate::contender::Multiply;
+use crate::contender::{Multiply, Operand};
 pub(crate) use arrays::HostCsr;
 use arrays::SLICE;
 use ffi::{Handle, Layout, Product, Scratch};
@@ -181,12 +181,7 @@ impl Matrix {
 }
 
 impl Multiply for Matrix {
-    fn multiply(
-        &mut self,
-        x: &DeviceBuffer<f64>,
-        beta: f64,
-        y: &mut DeviceBuffer<f64>,
-    ) -> Result<(), GpuError> {
+    fn multiply(&mut self, x: &Operand, beta: f64, y: &mut Operand) -> Result<(), GpuError> {
         self.product.apply(x, beta, y)
     }
 }
