@@ -6,7 +6,7 @@ use sparsebatch_formats::RaggedCsr;
 use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
 
 use super::ffi::{Layout, Product, Scratch};
-use super::{Algorithm, Library};
+use super::{Algorithm, Format, Library};
 use crate::contender::{Multiply, Operand};
 
 /// A batch, each system a matrix in CSR of its own, analysed. Its arrays are parts of those of the
@@ -43,8 +43,9 @@ impl Loop {
             let entries = nnz_offsets[item]..nnz_offsets[item + 1];
             // Every item before has one row pointer more than it has rows.
             let pointers = row_offsets[item] + item..row_offsets[item + 1] + item + 1;
-            let layout = Layout::Csr {
-                row_ptr: row_ptr.range(pointers)?,
+            let layout = Layout {
+                format: Format::Csr,
+                starts: row_ptr.range(pointers)?,
                 cols: cols.range(entries.clone())?,
                 values: values.range(entries)?,
             };

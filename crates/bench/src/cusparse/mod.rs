@@ -106,38 +106,25 @@ impl Library {
         format: Format,
         copies: usize,
     ) -> Result<Vec<Uploaded>, GpuError> {
-        let device = &self.device;
         let sizes = [matrix.nrows(), matrix.ncols, matrix.nnz()];
-        let all = |layout: &dyn Fn() -> Result<Layout, GpuError>| {
-            (0..copies).map(|_| Ok(Uploaded { layout: layout()?, sizes })).collect()
+        let all = |starts: &[i32], cols: &[i32], values: &[f64]| {
+            let one = |_| {
+                let layout = Layout {
+                    format,
+                    starts: self.device.upload(starts)?,
+                    cols: self.device.upload(cols)?,
+                    values: self.device.upload(values)?,
+                };
+                Ok(Uploaded { layout, sizes })
+            };
+            (0..copies).map(one).collect()
         };
         match format {
-            Format::Csr => all(&|| {
-                Ok(Layout::Csr {
-                    row_ptr: device.upload(&matrix.row_ptr)?,
-                    cols: device.upload(&matrix.cols)?,
-                    values: device.upload(matrix.values)?,
-                })
-            }),
-            Format::Coo => {
-                let rows = matrix.row_idx();
-                all(&|| {
-                    Ok(Layout::Coo {
-                        rows: device.upload(&rows)?,
-                        cols: device.upload(&matrix.cols)?,
-                        values: device.upload(matrix.values)?,
-                    })
-                })
-            }
+            Format::Csr => all(&matrix.row_ptr, &matrix.cols, matrix.values),
+            Format::Coo => all(&matrix.row_idx(), &matrix.cols, matrix.values),
             Format::Sell => {
                 let sell = matrix.sell()?;
-                all(&|| {
-                    Ok(Layout::Sell {
-                        slice_ptr: device.upload(&sell.slice_ptr)?,
-                        cols: device.upload(&sell.cols)?,
-                        values: device.upload(&sell.values)?,
-                    })
-                })
+                all(&sell.slice_ptr, &sell.cols, &sell.values)
             }
         }
     }
