@@ -9,7 +9,7 @@ use super::options::Backend;
 pub(crate) const ORDINAL: usize = 0;
 
 /// A GPU and why it is taken, or why none is.
-pub(crate) type Found = Result<(Device, &'static str), String>;
+pub(crate) type Found<D = Device> = Result<(D, &'static str), String>;
 
 /// Opens the GPU, as `--backend` says.
 ///

@@ -5,12 +5,13 @@
 //! model are fitted to the rows first and printed as they stand in `choose/cost.rs`.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::error::Error;
-use std::path::PathBuf;
-use std::{env, fs};
+use std::path::{Path, PathBuf};
 
-use sparsebatch_bench::Single;
 use sparsebatch_bench::suites::single::for_each_matrix;
+use sparsebatch_bench::summary::OURS;
+use sparsebatch_bench::{BenchError, Single, table};
 use sparsebatch_spmv_gpu::single::choose::cost::{Cost, cost};
 use sparsebatch_spmv_gpu::single::choose::{Candidate, Family, Shape, candidates, choose};
 
@@ -36,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [rows, folders @ ..] = arguments.as_slice() else {
         return Err("expected: <rows.jsonl> [--fit] [folder of matrices]...".into());
     };
-    let cases = read(&fs::read_to_string(rows)?)?;
+    let cases = read(Path::new(rows))?;
     let options =
         Single { matrices: folders.iter().map(PathBuf::from).collect(), ..Single::default() };
     let mut samples: Vec<(String, Vec<Sample>)> = Vec::new();
@@ -84,21 +85,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn read(text: &str) -> Result<BTreeMap<String, Case>, Box<dyn Error>> {
+fn read(path: &Path) -> Result<BTreeMap<String, Case>, BenchError> {
     let mut cases: BTreeMap<String, Case> = BTreeMap::new();
-    for line in text.lines().filter(|line| !line.is_empty()) {
-        let row: serde_json::Value = serde_json::from_str(line)?;
-        let word = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
-        if word("suite") != "single" {
-            continue;
-        }
-        let Some(ms) = row["median_ms"].as_f64() else {
-            continue;
-        };
-        let case = cases.entry(word("case")).or_default();
-        let is_ours = word("library") == "sparsebatch";
-        let times = if is_ours { &mut case.ours } else { &mut case.peer };
-        times.insert(word("configuration"), 1e3 * ms);
+    for row in table::read(path)?.into_iter().filter(|row| row.suite == "single") {
+        let case = cases.entry(row.case).or_default();
+        let times = if row.library == OURS { &mut case.ours } else { &mut case.peer };
+        times.insert(row.configuration, 1e3 * row.median_ms);
     }
     Ok(cases)
 }

@@ -3,57 +3,40 @@
 use sparsebatch_spmv_gpu::flexible::FlexiblePlan;
 use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError, PackedPlan, SinglePlan};
 
+/// A vector on the device.
+pub(crate) type Operand = DeviceBuffer<f64>;
+
 /// A matrix or batch on the device.
 ///
 /// What a product reads and writes besides x and y belongs to the value, so that recorded products
 /// may run as long as it lives.
 pub(crate) trait Multiply {
     /// Issues `y = A x + beta y` on the stream of the device and returns.
-    fn multiply(
-        &mut self,
-        x: &DeviceBuffer<f64>,
-        beta: f64,
-        y: &mut DeviceBuffer<f64>,
-    ) -> Result<(), GpuError>;
+    fn multiply(&mut self, x: &Operand, beta: f64, y: &mut Operand) -> Result<(), GpuError>;
 }
 
-impl Multiply for PackedPlan<Device, f64> {
-    fn multiply(
-        &mut self,
-        x: &DeviceBuffer<f64>,
-        beta: f64,
-        y: &mut DeviceBuffer<f64>,
-    ) -> Result<(), GpuError> {
-        self.apply(1.0, x, beta, y)
-    }
+/// Our plans multiply alike.
+macro_rules! multiply_by_plan {
+    ($($plan:ident),*) => {$(
+        impl Multiply for $plan<Device, f64> {
+            fn multiply(
+                &mut self,
+                x: &Operand,
+                beta: f64,
+                y: &mut Operand,
+            ) -> Result<(), GpuError> {
+                self.apply(1.0, x, beta, y)
+            }
+        }
+    )*};
 }
 
-impl Multiply for FlexiblePlan<Device, f64> {
-    fn multiply(
-        &mut self,
-        x: &DeviceBuffer<f64>,
-        beta: f64,
-        y: &mut DeviceBuffer<f64>,
-    ) -> Result<(), GpuError> {
-        self.apply(1.0, x, beta, y)
-    }
-}
-
-impl Multiply for SinglePlan<Device, f64> {
-    fn multiply(
-        &mut self,
-        x: &DeviceBuffer<f64>,
-        beta: f64,
-        y: &mut DeviceBuffer<f64>,
-    ) -> Result<(), GpuError> {
-        self.apply(1.0, x, beta, y)
-    }
-}
+multiply_by_plan!(PackedPlan, FlexiblePlan, SinglePlan);
 
 /// Copies of x and y.
 pub(crate) struct Operands {
     device: Device,
-    pairs: Vec<(DeviceBuffer<f64>, DeviceBuffer<f64>)>,
+    pairs: Vec<(Operand, Operand)>,
 }
 
 impl Operands {

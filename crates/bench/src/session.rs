@@ -22,7 +22,6 @@ pub(crate) struct Session<'a> {
     pub(crate) device: Device,
     pub(crate) library: Option<Library>,
     recorder: Recorder<'a>,
-    copy_gb_per_s: f64,
 }
 
 /// What is multiplied.
@@ -117,7 +116,7 @@ impl<'a> Session<'a> {
                 None
             }
         };
-        Ok(Self { device, library, recorder, copy_gb_per_s: bandwidth.copy_gb_per_s })
+        Ok(Self { device, library, recorder })
     }
 
     /// Prints a line.
@@ -127,7 +126,7 @@ impl<'a> Session<'a> {
 
     /// How products of a problem are issued.
     pub(crate) fn pace(&self, problem: &Problem<'_>) -> Pace {
-        Pace::of(problem.useful_bytes(), self.copy_gb_per_s)
+        Pace::of(problem.useful_bytes(), self.recorder.run().machine.copy_gb_per_s)
     }
 
     /// Vectors for a problem, in as many copies as its data need not to stay in the cache.
@@ -227,7 +226,7 @@ impl<'a> Session<'a> {
     ) -> Row {
         let run = self.recorder.run();
         let seconds = timing.median_ms * 1e-3;
-        let share = |bytes: f64| Some(bytes / seconds / 1e9 / self.copy_gb_per_s);
+        let share = |bytes: f64| Some(bytes / seconds / 1e9 / run.machine.copy_gb_per_s);
         Row {
             schema: SCHEMA,
             suite: run.suite.to_owned(),

@@ -6,6 +6,7 @@ use sparsebatch::cpu::{FormatChoice, KernelChoice};
 use sparsebatch::spmv_gpu::flexible::Storage;
 use sparsebatch::spmv_gpu::{FlexibleKernel, SingleKernel};
 
+use super::super::gpu::Found;
 use super::super::options::{FORMATS, KERNELS, name_of};
 use super::cpu;
 
@@ -16,15 +17,17 @@ pub(super) const PACKED: &str = "packed";
 pub(super) fn names() -> Vec<&'static str> {
     let mut names = vec!["auto", "all"];
     names.extend(KERNELS.iter().map(|(name, _)| *name).filter(|&name| name != "auto"));
-    names.extend(single_names());
-    names.push(PACKED);
-    names.extend(FlexibleKernel::ALL.map(FlexibleKernel::name));
+    names.extend(gpu_names(1));
     names
 }
 
-/// The kernels of single matrices but for the packed product, which is for batches too.
-fn single_names() -> impl Iterator<Item = &'static str> {
-    SingleKernel::ALL.map(SingleKernel::name).into_iter().filter(|&name| name != PACKED)
+/// The kernels of the GPU for so many systems: those of batches multiply one matrix too.
+fn gpu_names(nitems: usize) -> Vec<&'static str> {
+    let single = SingleKernel::ALL.iter().filter(|_| nitems == 1).map(|kernel| kernel.name());
+    let mut names: Vec<&str> = single.filter(|&name| name != PACKED).collect();
+    names.push(PACKED);
+    names.extend(FlexibleKernel::ALL.map(FlexibleKernel::name));
+    names
 }
 
 /// What to run.
@@ -58,9 +61,6 @@ pub(super) enum Target<D> {
     /// On a GPU, and why.
     Gpu(D, Vec<GpuChoice>, String),
 }
-
-/// Where a GPU stands: there, with the reason for taking it, or why none is taken.
-pub(super) type Found<D> = Result<(D, &'static str), String>;
 
 /// Decides where to compute. A GPU that was not asked for gives way to the CPU where only that has
 /// the kernels wanted.
@@ -165,13 +165,13 @@ impl Wanted<'_> {
             GpuChoice::Flexible(kernel)
         } else {
             let kernel = SingleKernel::from_str(name).map_err(|_| {
-                format!("there is no kernel {name}, expected {}", names_on_gpu(self.nitems))
+                format!("there is no kernel {name}, expected {}", self.names_on_gpu())
             })?;
             if self.nitems != 1 {
                 return Err(format!(
                     "{name} multiplies one matrix, found {} systems, expected {}",
                     self.nitems,
-                    names_on_gpu(self.nitems)
+                    self.names_on_gpu()
                 ));
             }
             GpuChoice::Single(kernel)
@@ -210,6 +210,10 @@ impl Wanted<'_> {
             _ => return Err(self.no_kernel()),
         };
         Ok(GpuChoice::Single(kernel))
+    }
+
+    fn names_on_gpu(&self) -> String {
+        format!("auto, all, {}", gpu_names(self.nitems).join(", "))
     }
 
     fn no_kernel(&self) -> String {
@@ -263,16 +267,6 @@ impl GpuChoice {
             Self::Flexible(kernel) => (format, kernel.name()),
         }
     }
-}
-
-fn names_on_gpu(nitems: usize) -> String {
-    let mut names = vec!["auto", "all"];
-    if nitems == 1 {
-        names.extend(single_names());
-    }
-    names.push(PACKED);
-    names.extend(FlexibleKernel::ALL.map(FlexibleKernel::name));
-    names.join(", ")
 }
 
 #[cfg(test)]

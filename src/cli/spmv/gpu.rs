@@ -33,16 +33,6 @@ pub(super) enum Plan<T: Value> {
     Flexible(Box<FlexiblePlan<Device, T>>),
 }
 
-/// The plan that `--kernel auto` stands for with one matrix, and why.
-fn automatic_single<T: Value>(
-    device: &Device,
-    matrix: &Csr<T>,
-) -> Result<(SinglePlan<Device, T>, String), GpuError> {
-    let plan = SinglePlan::new(device, matrix.view(), &SingleOptions::default())?;
-    let why = plan.explain().why.clone().expect("the options name no kernel");
-    Ok((plan, why))
-}
-
 /// The plan that `--kernel auto` stands for with a batch, and why.
 fn automatic_batch<T: Value>(
     device: &Device,
@@ -84,7 +74,8 @@ impl<'a, T: Value> Gpu<'a, T> {
         let (device, batch) = (&self.device, self.batch);
         let plan = match (choice, &self.single) {
             (GpuChoice::Auto, Some(matrix)) => {
-                let (plan, why) = automatic_single(device, matrix)?;
+                let plan = SinglePlan::new(device, matrix.view(), &SingleOptions::default())?;
+                let why = plan.explain().why.clone().expect("the options name no kernel");
                 return Ok((Plan::Single(Box::new(plan)), why));
             }
             (GpuChoice::Auto, None) => return automatic_batch(device, batch),

@@ -37,7 +37,8 @@ fn too_large(what: &'static str, found: usize) -> GpuError {
 }
 
 impl<'a> HostCsr<'a> {
-    pub(super) fn single(pattern: CsrPatternRef<'_>, values: &'a [f64]) -> Self {
+    /// One matrix.
+    pub(crate) fn single(pattern: CsrPatternRef<'_>, values: &'a [f64]) -> Self {
         Self {
             row_ptr: pattern.row_ptr().to_vec(),
             cols: pattern.col_idx().to_vec(),
@@ -46,7 +47,11 @@ impl<'a> HostCsr<'a> {
         }
     }
 
-    pub(super) fn block_diagonal(batch: &'a RaggedCsr<f64>) -> Result<Self, GpuError> {
+    /// A batch as one block-diagonal matrix.
+    ///
+    /// # Errors
+    /// [`GpuError::InvalidArgument`] when it has more rows or entries than 32-bit indices can count.
+    pub(crate) fn block_diagonal(batch: &'a RaggedCsr<f64>) -> Result<Self, GpuError> {
         let nitems = batch.nitems();
         let (nrows, ncols) = (batch.row_offsets()[nitems], batch.col_offsets()[nitems]);
         for (what, found) in [("rows", nrows), ("columns", ncols), ("entries", batch.total_nnz())] {

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use cudarc::cusparse::sys::{self, cusparseSpMVAlg_t as Alg, cusparseStatus_t as Status};
 use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError, Pod};
 
-use super::{Algorithm, SLICE};
+use super::{Algorithm, Format, SLICE};
 
 const REAL: sys::cudaDataType = sys::cudaDataType::CUDA_R_64F;
 const INDEX: sys::cusparseIndexType_t = sys::cusparseIndexType_t::CUSPARSE_INDEX_32I;
@@ -81,46 +81,28 @@ impl Drop for Handle {
 }
 
 /// The arrays of a matrix.
-pub(super) enum Layout {
-    Csr { row_ptr: DeviceBuffer<i32>, cols: DeviceBuffer<i32>, values: DeviceBuffer<f64> },
-    Coo { rows: DeviceBuffer<i32>, cols: DeviceBuffer<i32>, values: DeviceBuffer<f64> },
-    Sell { slice_ptr: DeviceBuffer<i32>, cols: DeviceBuffer<i32>, values: DeviceBuffer<f64> },
+pub(super) struct Layout {
+    pub(super) format: Format,
+    /// Where rows start; in coordinates the row of each entry; where slices start.
+    pub(super) starts: DeviceBuffer<i32>,
+    pub(super) cols: DeviceBuffer<i32>,
+    pub(super) values: DeviceBuffer<f64>,
 }
 
 impl Layout {
-    fn arrays(&self) -> [*mut c_void; 3] {
-        let (Self::Csr { row_ptr: starts, cols, values }
-        | Self::Coo { rows: starts, cols, values }
-        | Self::Sell { slice_ptr: starts, cols, values }) = self;
-        [address(starts), address(cols), address(values)]
-    }
-
     /// The same arrays once more.
     pub(super) fn share(&self) -> Result<Self, GpuError> {
         fn whole<T: Pod>(buffer: &DeviceBuffer<T>) -> Result<DeviceBuffer<T>, GpuError> {
             buffer.range(0..buffer.len())
         }
-        Ok(match self {
-            Self::Csr { row_ptr, cols, values } => {
-                Self::Csr { row_ptr: whole(row_ptr)?, cols: whole(cols)?, values: whole(values)? }
-            }
-            Self::Coo { rows, cols, values } => {
-                Self::Coo { rows: whole(rows)?, cols: whole(cols)?, values: whole(values)? }
-            }
-            Self::Sell { slice_ptr, cols, values } => Self::Sell {
-                slice_ptr: whole(slice_ptr)?,
-                cols: whole(cols)?,
-                values: whole(values)?,
-            },
-        })
+        let Self { format, starts, cols, values } = self;
+        let (starts, cols, values) = (whole(starts)?, whole(cols)?, whole(values)?);
+        Ok(Self { format: *format, starts, cols, values })
     }
 
     /// Bytes of all arrays.
     pub(super) fn bytes(&self) -> u64 {
-        let (Self::Csr { row_ptr: starts, cols, values }
-        | Self::Coo { rows: starts, cols, values }
-        | Self::Sell { slice_ptr: starts, cols, values }) = self;
-        (starts.bytes() + cols.bytes() + values.bytes()) as u64
+        (self.starts.bytes() + self.cols.bytes() + self.values.bytes()) as u64
     }
 }
 
@@ -133,32 +115,33 @@ struct Descriptor {
 impl Descriptor {
     fn new(layout: Layout, [nrows, ncols, nnz]: [usize; 3]) -> Result<Self, GpuError> {
         let mut raw = ptr::null_mut();
-        let [starts, cols, values] = layout.arrays();
+        let (starts, cols) = (address(&layout.starts), address(&layout.cols));
+        let (values, slots) = (address(&layout.values), layout.values.len());
         let (nrows, ncols, nnz) = (nrows as i64, ncols as i64, nnz as i64);
         // SAFETY: (1) the pointer is to one descriptor; (2) the arrays are in device memory, of the
         // types named, with the lengths that the sizes ask for, and outlive the descriptor.
         let (call, status) = unsafe {
-            match &layout {
-                Layout::Csr { .. } => (
+            match layout.format {
+                Format::Csr => (
                     "cusparseCreateCsr",
                     sys::cusparseCreateCsr(
                         &mut raw, nrows, ncols, nnz, starts, cols, values, INDEX, INDEX, BASE, REAL,
                     ),
                 ),
-                Layout::Coo { .. } => (
+                Format::Coo => (
                     "cusparseCreateCoo",
                     sys::cusparseCreateCoo(
                         &mut raw, nrows, ncols, nnz, starts, cols, values, INDEX, BASE, REAL,
                     ),
                 ),
-                Layout::Sell { values: slots, .. } => (
+                Format::Sell => (
                     "cusparseCreateSlicedEll",
                     sys::cusparseCreateSlicedEll(
                         &mut raw,
                         nrows,
                         ncols,
                         nnz,
-                        slots.len() as i64,
+                        slots as i64,
                         SLICE as i64,
                         starts,
                         cols,

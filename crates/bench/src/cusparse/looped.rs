@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use sparsebatch_formats::RaggedCsr;
-use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError};
+use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
 
 use super::ffi::{Layout, Product, Scratch};
-use super::{Algorithm, Library};
-use crate::contender::Multiply;
+use super::{Algorithm, Format, Library};
+use crate::contender::{Multiply, Operand};
 
 /// A batch, each system a matrix in CSR of its own, analysed. Its arrays are parts of those of the
 /// whole batch.
@@ -16,7 +16,7 @@ pub(crate) struct Loop {
     rows: Vec<usize>,
     cols: Vec<usize>,
     /// The parts of the vectors that were multiplied last, and their addresses.
-    parts: Vec<(DeviceBuffer<f64>, DeviceBuffer<f64>)>,
+    parts: Vec<(Operand, Operand)>,
     bound: (u64, u64),
     bytes: u64,
 }
@@ -43,8 +43,9 @@ impl Loop {
             let entries = nnz_offsets[item]..nnz_offsets[item + 1];
             // Every item before has one row pointer more than it has rows.
             let pointers = row_offsets[item] + item..row_offsets[item + 1] + item + 1;
-            let layout = Layout::Csr {
-                row_ptr: row_ptr.range(pointers)?,
+            let layout = Layout {
+                format: Format::Csr,
+                starts: row_ptr.range(pointers)?,
                 cols: cols.range(entries.clone())?,
                 values: values.range(entries)?,
             };
@@ -71,12 +72,7 @@ impl Loop {
 }
 
 impl Multiply for Loop {
-    fn multiply(
-        &mut self,
-        x: &DeviceBuffer<f64>,
-        beta: f64,
-        y: &mut DeviceBuffer<f64>,
-    ) -> Result<(), GpuError> {
+    fn multiply(&mut self, x: &Operand, beta: f64, y: &mut Operand) -> Result<(), GpuError> {
         if self.bound != (x.raw(), y.raw()) {
             let part = |item: usize| {
                 Ok((

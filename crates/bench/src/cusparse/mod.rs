@@ -9,10 +9,9 @@ mod looped;
 
 use std::rc::Rc;
 
-use sparsebatch_formats::{CsrPatternRef, RaggedCsr};
-use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError};
+use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
 
-use crate::contender::Multiply;
+use crate::contender::{Multiply, Operand};
 pub(crate) use arrays::HostCsr;
 use arrays::SLICE;
 use ffi::{Handle, Layout, Product, Scratch};
@@ -107,38 +106,25 @@ impl Library {
         format: Format,
         copies: usize,
     ) -> Result<Vec<Uploaded>, GpuError> {
-        let device = &self.device;
         let sizes = [matrix.nrows(), matrix.ncols, matrix.nnz()];
-        let all = |layout: &dyn Fn() -> Result<Layout, GpuError>| {
-            (0..copies).map(|_| Ok(Uploaded { layout: layout()?, sizes })).collect()
+        let all = |starts: &[i32], cols: &[i32], values: &[f64]| {
+            let one = |_| {
+                let layout = Layout {
+                    format,
+                    starts: self.device.upload(starts)?,
+                    cols: self.device.upload(cols)?,
+                    values: self.device.upload(values)?,
+                };
+                Ok(Uploaded { layout, sizes })
+            };
+            (0..copies).map(one).collect()
         };
         match format {
-            Format::Csr => all(&|| {
-                Ok(Layout::Csr {
-                    row_ptr: device.upload(&matrix.row_ptr)?,
-                    cols: device.upload(&matrix.cols)?,
-                    values: device.upload(matrix.values)?,
-                })
-            }),
-            Format::Coo => {
-                let rows = matrix.row_idx();
-                all(&|| {
-                    Ok(Layout::Coo {
-                        rows: device.upload(&rows)?,
-                        cols: device.upload(&matrix.cols)?,
-                        values: device.upload(matrix.values)?,
-                    })
-                })
-            }
+            Format::Csr => all(&matrix.row_ptr, &matrix.cols, matrix.values),
+            Format::Coo => all(&matrix.row_idx(), &matrix.cols, matrix.values),
             Format::Sell => {
                 let sell = matrix.sell()?;
-                all(&|| {
-                    Ok(Layout::Sell {
-                        slice_ptr: device.upload(&sell.slice_ptr)?,
-                        cols: device.upload(&sell.cols)?,
-                        values: device.upload(&sell.values)?,
-                    })
-                })
+                all(&sell.slice_ptr, &sell.cols, &sell.values)
             }
         }
     }
@@ -182,25 +168,7 @@ impl Matrix {
 }
 
 impl Multiply for Matrix {
-    fn multiply(
-        &mut self,
-        x: &DeviceBuffer<f64>,
-        beta: f64,
-        y: &mut DeviceBuffer<f64>,
-    ) -> Result<(), GpuError> {
+    fn multiply(&mut self, x: &Operand, beta: f64, y: &mut Operand) -> Result<(), GpuError> {
         self.product.apply(x, beta, y)
     }
-}
-
-/// A batch as one block-diagonal matrix.
-///
-/// # Errors
-/// [`GpuError::InvalidArgument`] when it has more rows or entries than 32-bit indices can count.
-pub(crate) fn block_diagonal(batch: &RaggedCsr<f64>) -> Result<HostCsr<'_>, GpuError> {
-    HostCsr::block_diagonal(batch)
-}
-
-/// One matrix.
-pub(crate) fn single<'a>(pattern: CsrPatternRef<'_>, values: &'a [f64]) -> HostCsr<'a> {
-    HostCsr::single(pattern, values)
 }

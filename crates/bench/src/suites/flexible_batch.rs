@@ -18,7 +18,7 @@ pub use super::cases::Experiment;
 use super::cases::{Case, cases, default_items};
 use super::{check_names, read_all, wanted};
 use crate::contender::{Contender, Operands};
-use crate::cusparse::{Loop, block_diagonal};
+use crate::cusparse::{HostCsr, Loop};
 use crate::session::{Costs, Label, Problem, Session};
 use crate::timing::Pace;
 use crate::{BenchError, Outcome};
@@ -271,7 +271,7 @@ fn blocks(
     if session.library.is_none() {
         return Ok(());
     }
-    match block_diagonal(batch) {
+    match HostCsr::block_diagonal(batch) {
         Ok(matrix) => session.measure_formats(problem, "block-diagonal ", &matrix, operands),
         Err(error) => session.note(&format!("{:<22} no block-diagonal: {error}", problem.case)),
     }

@@ -15,7 +15,7 @@ pub use super::Size;
 use super::matrices::{Source, generated};
 use super::{check_names, files, wanted};
 use crate::contender::Contender;
-use crate::cusparse;
+use crate::cusparse::HostCsr;
 use crate::session::{Label, Problem, Session};
 use crate::{BenchError, Outcome};
 
@@ -211,6 +211,6 @@ fn measure(
         let bytes = |plan: &SinglePlan<_, _>| plan.explain().bytes_moved(false) as u64;
         session.measure(&problem, &label, pace, contender, bytes)?;
     }
-    let host = cusparse::single(view.pattern(), view.values());
+    let host = HostCsr::single(view.pattern(), view.values());
     session.measure_formats(&problem, "", &host, &mut operands)
 }

@@ -10,7 +10,7 @@ use sparsebatch_formats::{
 
 use super::launch::{
     AdaptiveKernel, BalancedKernel, DeviceCoo, DeviceCsr, DeviceDia, DeviceEll, DeviceSell,
-    DeviceSellP, Product, RowKernel,
+    Product, RowKernel,
 };
 use super::{AdaptiveRows, BalancedRows, SingleKernel, SingleOptions};
 use crate::{Executor, GpuError, KernelBuffer, KernelKey, PackedOptions, PackedPlan, Value};
@@ -25,7 +25,6 @@ pub(super) enum Method<E: Executor, T: Value> {
     Dia(DeviceDia<E, T>),
     Hyb(DeviceEll<E, T>, DeviceCoo<E, T>),
     Sell(DeviceSell<E, T>),
-    SellP(DeviceSellP<E, T>),
     Packed(Box<PackedPlan<E, T>>),
 }
 
@@ -108,13 +107,13 @@ impl<E: Executor + Clone, T: Value> Built<E, T> {
             SingleKernel::Hyb => Self::hyb(executor, matrix, options),
             SingleKernel::Sell => {
                 let (pattern, values, map) = convert::<SellPPattern, T>(matrix, &options.sell())?;
-                let method = Method::Sell(DeviceSell::upload(executor, &pattern, &values)?);
+                let method = Method::Sell(DeviceSell::sell(executor, &pattern, &values)?);
                 Ok(Self::of(&pattern, method, map))
             }
             SingleKernel::SellP => {
                 let sellp = options.sellp()?;
                 let (pattern, values, map) = convert::<SellPPattern, T>(matrix, &sellp)?;
-                let method = Method::SellP(DeviceSellP::upload(executor, &pattern, &values)?);
+                let method = Method::Sell(DeviceSell::sellp(executor, &pattern, &values)?);
                 Ok(Self::of(&pattern, method, map))
             }
             SingleKernel::Packed => Self::packed(executor, matrix),
@@ -231,7 +230,6 @@ impl<E: Executor, T: Value> Method<E, T> {
             // The ELL part has scaled y.
             Self::Hyb(ell, coo) => [ell.keys(), coo.keys()[1..].to_vec()].concat(),
             Self::Sell(sell) => sell.keys(),
-            Self::SellP(sellp) => sellp.keys(),
             Self::Packed(plan) => plan.keys(),
         }
     }
@@ -250,7 +248,6 @@ impl<E: Executor, T: Value> Method<E, T> {
                 coo.add(Product { executor, alpha, x, beta: T::ONE, y, overlaps: false })
             }
             Self::Sell(sell) => sell.multiply(product),
-            Self::SellP(sellp) => sellp.multiply(product),
             Self::Packed(plan) => plan.apply(product.alpha, product.x, product.beta, product.y),
         }
     }
@@ -263,7 +260,6 @@ impl<E: Executor, T: Value> Method<E, T> {
             Self::Ell(ell) => &mut ell.values,
             Self::Dia(dia) => &mut dia.values,
             Self::Sell(sell) => &mut sell.values,
-            Self::SellP(sellp) => &mut sellp.values,
             Self::Packed(plan) => {
                 let values = executor.upload(slots)?;
                 plan.update_from(&values)?;

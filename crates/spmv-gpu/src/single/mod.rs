@@ -55,10 +55,6 @@ use choose::Shape;
 use launch::{DeviceCsr, Product};
 use method::{Built, Method, Prepared, in_diagonals, in_slots};
 
-/// The modules of [`kernels`](crate::kernels) that plans of this one launch.
-pub const MODULES: [&str; 8] =
-    ["csr", "csr_balanced", "csr_adaptive", "coo", "ell", "dia", "sell", "sellp"];
-
 /// A matrix on a device, ready to be multiplied.
 ///
 /// Holds the matrix in the format of its kernel. The kernels are compiled when the plan is made.

@@ -85,6 +85,12 @@ impl Emulator {
     }
 }
 
+/// Twenty orders of threads.
+pub(crate) fn emulators() -> Vec<Emulator> {
+    let random = (2..20).map(Order::Random);
+    [Order::Forward, Order::Reverse].into_iter().chain(random).map(Emulator::new).collect()
+}
+
 fn check_len(name: &'static str, expected: usize, found: usize) -> Result<(), GpuError> {
     if expected == found { Ok(()) } else { Err(GpuError::Length { name, expected, found }) }
 }

@@ -1,5 +1,8 @@
 //! What the tests of this crate share.
 
+pub(crate) mod arrays;
 pub(crate) mod emulator;
 mod host_buffer;
 pub(crate) mod matrices;
+pub(crate) mod replays;
+pub(crate) mod systems;

@@ -15,21 +15,9 @@ use sparsebatch_spmv_gpu::{
     SinglePlan, Value,
 };
 
+use super::common::arrays::upload;
 use super::common::emulator::Emulator;
 use super::common::matrices::{banded, integers, mixed, oracle};
-
-fn upload<E: Executor, T: Value>(
-    executor: &E,
-    row_ptr: &[i32],
-    col_idx: &[i32],
-    values: &[T],
-) -> CsrArrays<E, T> {
-    CsrArrays {
-        row_ptr: executor.upload(row_ptr).unwrap(),
-        col_idx: executor.upload(col_idx).unwrap(),
-        values: executor.upload(values).unwrap(),
-    }
-}
 
 /// A plan over arrays of its own.
 fn single_plan<E: Executor + Clone, T: Value>(

@@ -4,43 +4,13 @@
 use std::ptr;
 
 use cudarc::driver::sys;
-use sparsebatch_formats::testing::random_vector;
 use sparsebatch_formats::{Batch, Csr, RaggedCsr};
 use sparsebatch_spmv_gpu::flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};
 use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{
-    Device, DeviceBuffer, Executor, GpuError, SingleKernel, SingleOptions, SinglePlan,
-};
+use sparsebatch_spmv_gpu::{DeviceBuffer, Executor, SingleKernel, SingleOptions, SinglePlan};
 
 use super::common::matrices::{integers, mixed, oracle};
-
-/// Records a product and a second one on top of it, and runs both several times with other vectors.
-/// They find the same bits as products that are not recorded.
-fn check_replays(
-    device: &Device,
-    (ncols, nrows): (usize, usize),
-    mut apply: impl FnMut(&DeviceBuffer<f64>, f64, &mut DeviceBuffer<f64>) -> Result<(), GpuError>,
-) {
-    let mut x = device.alloc::<f64>(ncols).unwrap();
-    let mut y = device.upload(&vec![7.0; nrows]).unwrap();
-    let graph = device
-        .capture(|_| {
-            apply(&x, 0.0, &mut y)?;
-            apply(&x, -0.5, &mut y)
-        })
-        .unwrap();
-    assert_eq!(device.download(&y).unwrap(), vec![7.0; nrows], "recording runs nothing");
-    for seed in [1, 2, 3] {
-        device.copy_from_host(&random_vector(ncols, seed), &mut x).unwrap();
-        apply(&x, 0.0, &mut y).unwrap();
-        apply(&x, -0.5, &mut y).unwrap();
-        let expected = device.download(&y).unwrap();
-        device.copy_from_host(&vec![f64::NAN; nrows], &mut y).unwrap();
-        // SAFETY: plan and vectors live to the end of this function.
-        unsafe { graph.launch() }.unwrap();
-        assert!(device.download(&y).unwrap() == expected, "seed {seed}");
-    }
-}
+use super::common::replays::check_replays;
 
 #[test]
 fn products_of_one_matrix_are_recorded_on_a_gpu() {

@@ -10,34 +10,14 @@ use sparsebatch_spmv_gpu::testing::device_or_skip;
 use sparsebatch_spmv_gpu::{Device, Executor, PackedOptions, PackedPlan};
 
 use super::common::matrices::{banded, mixed};
+use super::common::replays::check_replays;
 use super::{REGISTERS, columns, large, options, ragged, rows, shapes, uniform};
 
-/// Records a product and a second one on top of it, and runs both several times with other vectors.
-/// They find the same bits as products that are not recorded.
-fn check_replays(device: &Device, batch: &Batch<f64>, options: PackedOptions) {
+fn check(device: &Device, batch: &Batch<f64>, options: PackedOptions) {
+    println!("{options:?}");
     let plan = PackedPlan::new(device.clone(), batch, options).unwrap();
-    let (ncols, nrows) = (columns(batch) * options.nrhs, rows(batch) * options.nrhs);
-    let mut x = device.alloc::<f64>(ncols).unwrap();
-    let mut y = device.upload(&vec![7.0; nrows]).unwrap();
-    let graph = device
-        .capture(|_| {
-            plan.apply(2.0, &x, 0.0, &mut y)?;
-            plan.apply(2.0, &x, -0.5, &mut y)
-        })
-        .unwrap();
-    assert_eq!(device.download(&y).unwrap(), vec![7.0; nrows], "recording runs nothing");
-    for seed in 1..4 {
-        device.copy_from_host(&random_vector(ncols, seed), &mut x).unwrap();
-        plan.apply(2.0, &x, 0.0, &mut y).unwrap();
-        plan.apply(2.0, &x, -0.5, &mut y).unwrap();
-        let expected = device.download(&y).unwrap();
-        for _ in 0..20 {
-            device.copy_from_host(&vec![f64::NAN; nrows], &mut y).unwrap();
-            // SAFETY: plan and vectors live to the end of this function.
-            unsafe { graph.launch() }.unwrap();
-            assert!(device.download(&y).unwrap() == expected, "seed {seed}, {options:?}");
-        }
-    }
+    let sizes = (columns(batch) * options.nrhs, rows(batch) * options.nrhs);
+    check_replays(device, sizes, |x, beta, y| plan.apply(2.0, x, beta, y));
 }
 
 #[test]
@@ -49,7 +29,7 @@ fn products_of_several_launches_are_recorded_on_a_gpu() {
     for batch in [large(), shapes(), of_uniform, ragged(&[Csr::zeros(0, 3).unwrap()])] {
         for nrhs in [1, 3] {
             for kernel in [None, REGISTERS] {
-                check_replays(&device, &batch, PackedOptions { kernel, ..options(nrhs) });
+                check(&device, &batch, PackedOptions { kernel, ..options(nrhs) });
             }
         }
     }

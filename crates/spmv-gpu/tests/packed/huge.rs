@@ -7,22 +7,18 @@ use sparsebatch_formats::{Batch, Csr, UniformBatch};
 use sparsebatch_spmv_gpu::flexible::BatchSizes;
 use sparsebatch_spmv_gpu::testing::device_or_skip;
 use sparsebatch_spmv_gpu::{
-    Args, CsrArrays, Device, DeviceBuffer, Executor, KernelBuffer, KernelKey, LaunchConfig,
-    PackedKernel, PackedOptions, PackedPlan, Pod,
+    Args, CsrArrays, Executor, KernelBuffer, KernelKey, LaunchConfig, PackedKernel, PackedOptions,
+    PackedPlan,
 };
 
+use super::common::arrays::{get, set};
 use super::common::emulator::Emulator;
 use super::common::matrices::{from_columns, integers};
-use super::{options, oracle, ragged, size_of_matrix};
+use super::{options, oracle, ragged, size_of_matrix, some};
 
 /// One piece of a system: just over 2^31 rows, and columns, in all.
 const SIZE: usize = 2048;
 const NITEMS: usize = (1 << 20) + 3;
-
-/// The first two blocks, one in the middle and the last two of many; all of few.
-fn some(count: u64) -> Vec<u64> {
-    if count <= 4096 { (0..count).collect() } else { vec![0, 1, count / 2, count - 2, count - 1] }
-}
 
 fn some_items() -> Vec<usize> {
     some(NITEMS as u64).into_iter().map(|item| item as usize).collect()
@@ -247,16 +243,6 @@ fn values_of_a_uniform_batch_may_be_beyond_32_bits() {
 
     assert_eq!(packed.get(far(2) / 8, 3), [1.0, 11.0, 21.0]);
     assert_eq!(packed.get(far(2) / 8 + 32, 3), [2.0, 12.0, 22.0]);
-}
-
-/// Overwrites part of a buffer.
-fn set<T: Pod>(device: &Device, buffer: &DeviceBuffer<T>, first: usize, values: &[T]) {
-    let mut part = buffer.range(first..first + values.len()).unwrap();
-    device.copy_from_host(values, &mut part).unwrap();
-}
-
-fn get<T: Pod>(device: &Device, buffer: &DeviceBuffer<T>, first: usize, len: usize) -> Vec<T> {
-    device.download(&buffer.range(first..first + len).unwrap()).unwrap()
 }
 
 /// 18 GB of vectors.

@@ -19,8 +19,7 @@ mod updates;
 
 use std::sync::Arc;
 
-use common::emulator::Emulator;
-use kernel_emu::Order;
+use common::arrays::upload;
 use sparsebatch_cpu_ref::seq;
 use sparsebatch_formats::testing::{assert_spmv_close, random_vector};
 use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, RaggedCsr, Scalar, UniformBatch};
@@ -158,17 +157,9 @@ fn with_arrays<E: Executor, T: Value, R>(
     }
 }
 
-fn upload<E: Executor, T: Value>(
-    executor: &E,
-    row_ptr: &[i32],
-    col_idx: &[i32],
-    values: &[T],
-) -> CsrArrays<E, T> {
-    CsrArrays {
-        row_ptr: executor.upload(row_ptr).unwrap(),
-        col_idx: executor.upload(col_idx).unwrap(),
-        values: executor.upload(values).unwrap(),
-    }
+/// The first two blocks, one in the middle and the last two of many; all of few.
+fn some(count: u64) -> Vec<u64> {
+    if count <= 4096 { (0..count).collect() } else { vec![0, 1, count / 2, count - 2, count - 1] }
 }
 
 fn options(nrhs: usize) -> PackedOptions {
@@ -176,16 +167,6 @@ fn options(nrhs: usize) -> PackedOptions {
 }
 
 const REGISTERS: Option<PackedKernel> = Some(PackedKernel::Registers { depth: 4 });
-
-fn bits<T: Scalar>(values: &[T]) -> Vec<u64> {
-    values.iter().map(|value| value.to_f64().to_bits()).collect()
-}
-
-/// Twenty orders of threads.
-fn emulators() -> Vec<Emulator> {
-    let random = (2..20).map(Order::Random);
-    [Order::Forward, Order::Reverse].into_iter().chain(random).map(Emulator::new).collect()
-}
 
 /// Rows of the given lengths, columns evenly over all.
 fn with_lengths<T: Scalar>(lengths: &[usize], ncols: usize) -> Csr<T> {

@@ -8,14 +8,10 @@ use sparsebatch_spmv_gpu::{Executor, PackedOptions, PackedPlan};
 
 use super::common::emulator::Emulator;
 use super::common::matrices::{banded, from_columns, integers, mixed};
-use super::{bits, columns, multiply, options, oracle, ragged, rows, uniform};
+use super::common::systems::bits;
+use super::{columns, multiply, options, oracle, ragged, rows, some, uniform};
 
 const COUNT: usize = 66_000;
-
-/// The first blocks, one in the middle and the last two of many; all of few.
-fn some(count: u64) -> Vec<u64> {
-    if count <= 4096 { (0..count).collect() } else { vec![0, 1, count / 2, count - 2, count - 1] }
-}
 
 /// At most one entry a row: where to cut them needs no thought.
 fn tiny(item: usize) -> Csr<f64> {

@@ -11,11 +11,11 @@ use sparsebatch_formats::{Batch, Csr, UniformBatch};
 use sparsebatch_spmv_gpu::testing::device_or_skip;
 use sparsebatch_spmv_gpu::{Args, Executor, KernelKey, LaunchConfig, PackedOptions, PackedPlan};
 
-use super::common::emulator::Emulator;
+use super::common::emulator::{Emulator, emulators};
 use super::common::matrices::{banded, integers, mixed, with_reals};
 use super::{
-    columns, emulators, large, matrix, multiply, options, ragged, rows, shapes, spread, uneven,
-    uniform, with_lengths,
+    columns, large, matrix, multiply, options, ragged, rows, shapes, spread, uneven, uniform,
+    with_lengths,
 };
 
 /// Multiplies every system by each unit vector: what comes back is the matrix itself, whatever was

@@ -9,29 +9,13 @@ use sparsebatch_spmv_gpu::testing::device_or_skip;
 use sparsebatch_spmv_gpu::{Executor, GpuError, PackedKernel, PackedOptions, PackedPlan, Value};
 use std::sync::Arc;
 
-use super::common::emulator::Emulator;
+use super::common::emulator::{Emulator, emulators};
 use super::common::matrices::{Sequence, banded, mixed, with_reals};
+use super::common::systems::{System, bits, shuffled, with_vectors};
 use super::{
-    REGISTERS, bits, columns, divided, emulators, large, matrix, multiply, options, pattern_of,
-    product, ragged, rows, shapes, spread, uneven, uniform, with_arrays,
+    REGISTERS, columns, divided, large, matrix, multiply, options, pattern_of, product, ragged,
+    rows, shapes, spread, uneven, uniform, with_arrays,
 };
-
-/// A system and its vectors.
-#[derive(Clone)]
-struct System<T> {
-    matrix: Csr<T>,
-    x: Vec<T>,
-    y: Vec<T>,
-}
-
-fn with_vectors<T: Value>(matrices: Vec<Csr<T>>) -> Vec<System<T>> {
-    let vectors = |(k, matrix): (usize, Csr<T>)| System {
-        x: random_vector(matrix.ncols(), 2 * k as u64),
-        y: random_vector(matrix.nrows(), 2 * k as u64 + 1),
-        matrix,
-    };
-    matrices.into_iter().enumerate().map(vectors).collect()
-}
 
 /// The product of every system that the batch of the given numbers has, `runs` times.
 fn products<E: Executor + Clone, T: Value>(
@@ -59,15 +43,6 @@ fn products<E: Executor + Clone, T: Value>(
         begin = end;
     }
     parts
-}
-
-/// A permutation of `0..len`.
-fn shuffled(len: usize, random: &mut Sequence) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..len).collect();
-    for k in (1..len).rev() {
-        order.swap(k, random.below(k + 1));
-    }
-    order
 }
 
 fn all_options() -> Vec<PackedOptions> {

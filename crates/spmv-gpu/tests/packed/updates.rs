@@ -8,9 +8,10 @@ use sparsebatch_spmv_gpu::{Executor, GpuError, PackedOptions, PackedPlan, Value}
 
 use super::common::emulator::Emulator;
 use super::common::matrices::{banded, integers, mixed};
+use super::common::systems::bits;
 use super::{
-    REGISTERS, bits, columns, divided, multiply, options, oracle, ragged, rows, shapes, spread,
-    uneven, uniform, with_arrays,
+    REGISTERS, columns, divided, multiply, options, oracle, ragged, rows, shapes, spread, uneven,
+    uniform, with_arrays,
 };
 
 /// The same patterns with other values.

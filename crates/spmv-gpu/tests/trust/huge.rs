@@ -9,13 +9,12 @@ use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, UniformBatch};
 use sparsebatch_spmv_gpu::flexible::{BatchSizes, DeviceBatch};
 use sparsebatch_spmv_gpu::flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};
 use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{
-    Args, CsrArrays, CsrSize, Device, DeviceBuffer, Executor, KernelKey, LaunchConfig, Pod,
-};
+use sparsebatch_spmv_gpu::{Args, CsrArrays, CsrSize, Executor, KernelKey, LaunchConfig};
 
-use super::bits;
+use super::common::arrays::{get, set};
 use super::common::emulator::Emulator;
 use super::common::matrices::{banded, integers, oracle};
+use super::common::systems::bits;
 
 /// Where the arrays of a problem begin: beyond 2^32 entries, each elsewhere.
 const FAR: usize = (1 << 32) + 5;
@@ -250,16 +249,6 @@ fn more_values_than_31_bits_count_are_one_launch() {
             assert!(y.get(item * SIZE, SIZE) == expected, "{kernel}, item {item}");
         }
     }
-}
-
-/// Overwrites part of a buffer.
-fn set<T: Pod>(device: &Device, buffer: &DeviceBuffer<T>, first: usize, values: &[T]) {
-    let mut part = buffer.range(first..first + values.len()).unwrap();
-    device.copy_from_host(values, &mut part).unwrap();
-}
-
-fn get<T: Pod>(device: &Device, buffer: &DeviceBuffer<T>, first: usize, len: usize) -> Vec<T> {
-    device.download(&buffer.range(first..first + len).unwrap()).unwrap()
 }
 
 /// The same with all the memory: 18 GB of vectors.

@@ -62,10 +62,6 @@ fn flexible_options() -> Vec<FlexibleOptions> {
         .collect()
 }
 
-fn bits<T: Scalar>(values: &[T]) -> Vec<u64> {
-    values.iter().map(|value| value.to_f64().to_bits()).collect()
-}
-
 fn batch_of<T: Scalar>(matrices: &[Csr<T>]) -> Batch<T> {
     Batch::Ragged(ragged(matrices))
 }

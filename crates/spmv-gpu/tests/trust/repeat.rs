@@ -1,33 +1,17 @@
 //! The same bits again and again: over runs, orders of threads, and places in the batch.
 
-use kernel_emu::Order;
+use sparsebatch_formats::Csr;
 use sparsebatch_formats::testing::random_vector;
-use sparsebatch_formats::{Csr, Scalar};
 use sparsebatch_spmv_gpu::flexible::{FlexibleOptions, FlexiblePlan};
 use sparsebatch_spmv_gpu::testing::device_or_skip;
 use sparsebatch_spmv_gpu::{Executor, SingleOptions, SinglePlan, Value};
 
-use super::common::emulator::Emulator;
+use super::common::emulator::emulators;
 use super::common::matrices::{Sequence, mixed, with_reals};
-use super::{batch_of, bits, flexible_options, single_options, systems};
+use super::common::systems::{System, bits, shuffled, with_vectors};
+use super::{batch_of, flexible_options, single_options, systems};
 
 const RUNS: u64 = 20;
-
-/// A system and its vectors.
-struct System<T> {
-    matrix: Csr<T>,
-    x: Vec<T>,
-    y: Vec<T>,
-}
-
-fn with_vectors<T: Scalar>(matrices: Vec<Csr<T>>) -> Vec<System<T>> {
-    let vectors = |(k, matrix): (usize, Csr<T>)| System {
-        x: random_vector(matrix.ncols(), 2 * k as u64),
-        y: random_vector(matrix.nrows(), 2 * k as u64 + 1),
-        matrix,
-    };
-    matrices.into_iter().enumerate().map(vectors).collect()
-}
 
 /// The product of every system, in a batch with them in the given order.
 fn products<E: Executor + Clone, T: Value>(
@@ -61,16 +45,6 @@ fn products<E: Executor + Clone, T: Value>(
     parts
 }
 
-/// A permutation of `0..len`.
-fn shuffled(len: usize, seed: u64) -> Vec<usize> {
-    let mut random = Sequence(seed);
-    let mut order: Vec<usize> = (0..len).collect();
-    for k in (1..len).rev() {
-        order.swap(k, random.below(k + 1));
-    }
-    order
-}
-
 fn check_batch<E: Executor + Clone, T: Value>(
     executors: &[E],
     systems: &[System<T>],
@@ -82,7 +56,7 @@ fn check_batch<E: Executor + Clone, T: Value>(
     for (number, executor) in executors.iter().enumerate() {
         let found = products(executor, systems, &natural, options, runs);
         assert!(found == expected, "{options:?}: executor {number}");
-        let order = shuffled(systems.len(), number as u64);
+        let order = shuffled(systems.len(), &mut Sequence(number as u64));
         let found = products(executor, systems, &order, options, runs);
         let differs = (0..systems.len()).find(|&k| found[k] != expected[k]);
         assert_eq!(differs, None, "{options:?}: a system differs in the order {order:?}");
@@ -109,15 +83,6 @@ fn check_single<E: Executor + Clone, T: Value>(
             assert!(*first == found, "{options:?}: runs differ");
         }
     }
-}
-
-/// Twenty orders of threads.
-fn emulators() -> Vec<Emulator> {
-    [Order::Forward, Order::Reverse]
-        .into_iter()
-        .chain((2..RUNS).map(Order::Random))
-        .map(Emulator::new)
-        .collect()
 }
 
 #[test]

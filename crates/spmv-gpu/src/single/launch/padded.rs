@@ -1,4 +1,4 @@
-//! The formats with padding: ELL, DIA and SELL-P.
+//! The formats with padding: ELL, DIA, SELL and SELL-P.
 #![expect(unsafe_code, reason = "launches kernels")]
 
 use sparsebatch_formats::{DiaPattern, EllPattern, Pattern, SellPPattern};
@@ -101,35 +101,61 @@ impl<E: Executor, T: Value> DeviceDia<E, T> {
     }
 }
 
-/// A matrix in SELL with slices of 32 rows.
+/// A matrix in SELL or SELL-P, with the kernel for its slices.
 pub(in crate::single) struct DeviceSell<E: Executor, T: Value> {
     key: KernelKey,
     nrows: u32,
     config: Option<LaunchConfig>,
     slice_ptr: E::Buffer<i32>,
-    /// Nothing for rows in order.
+    /// Nothing for rows in order, with `sell`.
     row_perm: Option<E::Buffer<i32>>,
     col_idx: E::Buffer<i32>,
     pub(in crate::single) values: E::Buffer<T>,
 }
 
 impl<E: Executor, T: Value> DeviceSell<E, T> {
-    /// `pattern` has slices of a warp's lanes and one thread per row.
-    pub(in crate::single) fn upload(
+    /// For `sell`: `pattern` has slices of a warp's lanes and one thread per row.
+    pub(in crate::single) fn sell(
         executor: &E,
         pattern: &SellPPattern,
         values: &[T],
     ) -> Result<Self, GpuError> {
-        assert_eq!(values.len(), pattern.stored_len());
         assert_eq!((pattern.slice_size(), pattern.threads_per_row()), (WARP_THREADS as usize, 1));
         let in_order = pattern.row_perm().iter().enumerate().all(|(k, &row)| k == row as usize);
-        let perm = (!in_order).then(|| executor.upload(pattern.row_perm()));
+        let row_perm = (!in_order).then(|| executor.upload(pattern.row_perm())).transpose()?;
+        let config = spread(executor, pattern.nrows() as u64, ROW_BLOCK_THREADS);
+        Self::upload(executor, pattern, values, (instance::<T>("sell", "sell"), config), row_perm)
+    }
+
+    /// For `sellp`: a block per slice.
+    pub(in crate::single) fn sellp(
+        executor: &E,
+        pattern: &SellPPattern,
+        values: &[T],
+    ) -> Result<Self, GpuError> {
+        let block = [pattern.slice_size() as u32, pattern.threads_per_row() as u32, 1];
+        let shared_bytes = block[0] * block[1] * size_of::<T>() as u32;
+        let nslices = pattern.nslices() as u32;
+        let linear = LaunchConfig::linear(nslices, 1);
+        let config = (nslices > 0).then_some(LaunchConfig { block, shared_bytes, ..linear });
+        let row_perm = Some(executor.upload(pattern.row_perm())?);
+        Self::upload(executor, pattern, values, (instance::<T>("sellp", "sellp"), config), row_perm)
+    }
+
+    fn upload(
+        executor: &E,
+        pattern: &SellPPattern,
+        values: &[T],
+        (key, config): (KernelKey, Option<LaunchConfig>),
+        row_perm: Option<E::Buffer<i32>>,
+    ) -> Result<Self, GpuError> {
+        assert_eq!(values.len(), pattern.stored_len());
         Ok(Self {
-            key: instance::<T>("sell", "sell"),
+            key,
             nrows: pattern.nrows() as u32,
-            config: spread(executor, pattern.nrows() as u64, ROW_BLOCK_THREADS),
+            config,
             slice_ptr: executor.upload(pattern.slice_ptr())?,
-            row_perm: perm.transpose()?,
+            row_perm,
             col_idx: executor.upload(pattern.col_idx())?,
             values: executor.upload(values)?,
         })
@@ -152,70 +178,12 @@ impl<E: Executor, T: Value> DeviceSell<E, T> {
         };
         args.input(&self.col_idx).input(&self.values).scalar(product.alpha).input(product.x);
         args.scalar(product.beta).output(product.y);
-        // SAFETY: 1. the parameters of sell. 2. The arrays are those of a validated SELL-P pattern
-        // with slices of 32 rows and one thread per row, the vectors fit it, and there is a thread
-        // per row in whole warps. 3. The arrays were uploaded by the executor of the plan and
-        // `args` borrows them. 4. Only y is written, and it overlaps nothing else.
-        // 5. It waits.
-        unsafe { product.executor.launch(&self.key, config, &mut args) }
-    }
-}
-
-/// A matrix in SELL-P.
-pub(in crate::single) struct DeviceSellP<E: Executor, T: Value> {
-    key: KernelKey,
-    nrows: u32,
-    config: Option<LaunchConfig>,
-    slice_ptr: E::Buffer<i32>,
-    row_perm: E::Buffer<i32>,
-    col_idx: E::Buffer<i32>,
-    pub(in crate::single) values: E::Buffer<T>,
-}
-
-impl<E: Executor, T: Value> DeviceSellP<E, T> {
-    pub(in crate::single) fn upload(
-        executor: &E,
-        pattern: &SellPPattern,
-        values: &[T],
-    ) -> Result<Self, GpuError> {
-        assert_eq!(values.len(), pattern.stored_len());
-        let block = [pattern.slice_size() as u32, pattern.threads_per_row() as u32, 1];
-        let shared_bytes = block[0] * block[1] * size_of::<T>() as u32;
-        let grid = [pattern.nslices() as u32, 1, 1];
-        Ok(Self {
-            key: instance::<T>("sellp", "sellp"),
-            nrows: pattern.nrows() as u32,
-            config: (grid[0] > 0).then_some(LaunchConfig {
-                grid,
-                block,
-                shared_bytes,
-                overlaps: false,
-            }),
-            slice_ptr: executor.upload(pattern.slice_ptr())?,
-            row_perm: executor.upload(pattern.row_perm())?,
-            col_idx: executor.upload(pattern.col_idx())?,
-            values: executor.upload(values)?,
-        })
-    }
-
-    pub(in crate::single) fn keys(&self) -> Vec<KernelKey> {
-        vec![self.key.clone()]
-    }
-
-    pub(in crate::single) fn multiply(&self, product: Product<'_, E, T>) -> Result<(), GpuError> {
-        let Some(mut config) = self.config else {
-            return Ok(());
-        };
-        config.overlaps = product.overlaps;
-        let mut args = Args::new();
-        args.scalar(self.nrows).input(&self.slice_ptr).input(&self.row_perm).input(&self.col_idx);
-        args.input(&self.values).scalar(product.alpha).input(product.x).scalar(product.beta);
-        args.output(product.y);
-        // SAFETY: 1. the parameters of sellp. 2. The arrays are those of a validated SELL-P
-        // pattern, the vectors fit it, and the launch has a block per slice, a thread per row and
-        // slot and a value of shared memory per thread. 3. The arrays were uploaded by the executor
-        // of the plan and `args` borrows them. 4. Only y is written, and it overlaps nothing else.
-        // 5. It waits.
+        // SAFETY: 1. sell and sellp have these parameters. 2. The arrays are those of a validated
+        // SELL-P pattern and the vectors fit it. For sell it has slices of 32 rows and one thread
+        // per row, and there is a thread per row in whole warps; sellp always gets a permutation,
+        // and the launch has a block per slice, a thread per row and slot and a value of shared
+        // memory per thread. 3. The arrays were uploaded by the executor of the plan and `args`
+        // borrows them. 4. Only y is written, and it overlaps nothing else. 5. Both wait.
         unsafe { product.executor.launch(&self.key, config, &mut args) }
     }
 }
