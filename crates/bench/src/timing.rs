@@ -66,7 +66,7 @@ fn rounds(pace: Pace, estimate_ms: f64) -> (usize, usize) {
         // A round of 0.2 ms is long beside the resolution of events.
         Pace::Issued => ((0.2 / estimate).ceil() as usize).clamp(1, 200),
         // Slow kernels need no hundred.
-        Pace::Recorded(most) => ((40.0 / estimate) as usize).clamp(1, most.max(1)),
+        Pace::Recorded(most) => ((10.0 / estimate) as usize).clamp(1, most.max(1)),
     };
     let rounds = match estimate * products as f64 {
         ..20.0 => 21,
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(rounds(Pace::Issued, 40.0), (11, 1));
         assert_eq!(rounds(Pace::Issued, 400.0), (5, 1));
         assert_eq!(rounds(Pace::Recorded(100), 0.005), (21, 100));
-        assert_eq!(rounds(Pace::Recorded(100), 1.0), (11, 40));
+        assert_eq!(rounds(Pace::Recorded(100), 1.0), (21, 10));
         assert_eq!(rounds(Pace::Recorded(1), 88.0), (11, 1));
     }
 

@@ -93,7 +93,9 @@ impl FromStr for Configuration {
     type Err = BenchError;
 
     fn from_str(text: &str) -> Result<Self, BenchError> {
-        text.parse().map(Self::Kernel).map_err(|_| BenchError::Option {
+        let named = |configuration: &Self| configuration.to_string() == text;
+        let found = text.parse().ok().map(Self::Kernel);
+        found.or_else(|| Self::all().into_iter().find(named)).ok_or_else(|| BenchError::Option {
             option: "--kernel",
             expected: format!(
                 "all or one of {}",

@@ -3,7 +3,7 @@
 // Greathouse & Daga 2014, CSR-Adaptive, with deviations: rows that several blocks share are added
 // in a fixed order, not with atomics; a block knows its rows and entries from its descriptor, so
 // that columns, values, row_ptr and y are asked for at once and three dependent accesses to memory
-// are all; rows much longer than their neighbours get a warp within the block.
+// are all; rows much longer than their neighbours get more lanes.
 //
 // A block is of one of three kinds, by its descriptor, which is eight words of 32 bits:
 //   0, 1 its entries: first, and one past the last
@@ -16,7 +16,8 @@
 // Rows (word 6 is not 0): at most STEPS*blockDim.x entries, and no more rows than there are groups of
 // `lanes` threads. Products go to shared memory, coalesced
 // and with STEPS of each thread under way; then `lanes` lanes add up each row. A row of more than
-// LONG_STEPS*lanes entries waits until all 32 lanes of the warp that met it add it up together.
+// LONG_STEPS*lanes entries waits until LONG_LANES lanes of the warp that met it add it up, LONG_ROWS
+// such rows at a time.
 // One row (word 4 is 0): the block adds it up, of any length.
 // A piece of a row: as before, but the sum goes to partials[blockIdx.x], and the block of the row
 // that finishes last adds all of them, in the order of the pieces. The order of additions depends on
@@ -38,8 +39,11 @@
 
 constexpr u32 BLOCK_THREADS = 256;
 constexpr u32 DESCRIPTOR_WORDS = 8;
-// Entries that a lane adds up at most before its row is given to the whole warp.
+// Entries that a lane adds up at most before its row waits for more lanes.
 constexpr u32 LONG_STEPS = 16;
+// Lanes of such a row, and rows that a warp adds up at a time.
+constexpr u32 LONG_LANES = 8;
+constexpr u32 LONG_ROWS = WARP_THREADS / LONG_LANES;
 
 // The place of product i: a gap after every 128 bytes spreads rows of like length over the banks.
 template <typename V>
@@ -190,19 +194,35 @@ __global__ void __launch_bounds__(BLOCK_THREADS, STEPS <= 4 ? 6 : 4)
     for (u32 offset = lanes / 2; offset > 0; offset /= 2) {
         sum += __shfl_xor_sync(ALL_LANES, sum, offset);
     }
+    const u32 warp_lane = threadIdx.x % WARP_THREADS;
     u32 waiting = __ballot_sync(ALL_LANES, is_long && lane == 0);
     while (waiting != 0) {
-        const u32 leader = __ffs(waiting) - 1;
-        waiting &= waiting - 1;
-        const u32 from = __shfl_sync(ALL_LANES, start, leader);
-        const u32 to = __shfl_sync(ALL_LANES, stop, leader);
+        // The first of those that wait, each for LONG_LANES lanes; WARP_THREADS where there are fewer.
+        u32 leaders[LONG_ROWS];
+        u32 own = WARP_THREADS;
+#pragma unroll
+        for (u32 r = 0; r < LONG_ROWS; ++r) {
+            leaders[r] = waiting == 0 ? WARP_THREADS : __ffs(waiting) - 1;
+            waiting &= waiting - 1;
+            own = warp_lane / LONG_LANES == r ? leaders[r] : own;
+        }
+        const u32 from = __shfl_sync(ALL_LANES, start, own % WARP_THREADS);
+        const u32 last = __shfl_sync(ALL_LANES, stop, own % WARP_THREADS);
+        const u32 to = own < WARP_THREADS ? last : from;
         V part = V(0);
 #pragma unroll 4
-        for (u32 i = from + threadIdx.x % WARP_THREADS; i < to; i += WARP_THREADS) {
+        for (u32 i = from + warp_lane % LONG_LANES; i < to; i += LONG_LANES) {
             part += products[padded<V>(i)];
         }
-        part = __shfl_sync(ALL_LANES, warp_sum(part), 0);
-        sum = threadIdx.x % WARP_THREADS == leader ? part : sum;
+#pragma unroll
+        for (u32 offset = LONG_LANES / 2; offset > 0; offset /= 2) {
+            part += __shfl_xor_sync(ALL_LANES, part, offset);
+        }
+#pragma unroll
+        for (u32 r = 0; r < LONG_ROWS; ++r) {
+            const V total = __shfl_sync(ALL_LANES, part, r * LONG_LANES);
+            sum = warp_lane == leaders[r] ? total : sum;
+        }
     }
     if (lane == 0 && row < nrows) {
         y[block.first_row + row] = scaled_row(alpha, sum, beta, &y_before);

@@ -37,7 +37,11 @@ struct PackJob {
                       // 8: values and columns of a step together
 };
 
+// Segments have at most MAX_CUT entries, and fewer, down to USUAL_CUT, unless a part would have more than
+// MANY_SEGMENTS of them: a thread takes an entry after the other.
 constexpr u32 MAX_CUT = 256;
+constexpr u32 USUAL_CUT = 64;
+constexpr u32 MANY_SEGMENTS = 4096;
 constexpr u32 SUM_BYTES = 4; // what a sum in shared memory costs, in bytes read
 constexpr u32 SUMS_ARE_PLACED = 1;
 constexpr u32 ROWS_ARE_CUT = 2;
@@ -157,8 +161,9 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
         }
         const u32 nnz = nrows == 0 ? 0 : u32(load(row_ptr + nrows) - load(row_ptr));
         const u32 mean = maximum(1u, divide_up(nnz, maximum(nrows, 1u)));
-        // 1 to 8, then so many quarters of the mean row, then whole rows.
-        const u32 most = minimum(longest, MAX_CUT);
+        // 1 to 8, then so many quarters of the mean row, then as much as may be.
+        const u32 most =
+            minimum(longest, minimum(maximum(nnz / MANY_SEGMENTS, USUAL_CUT), MAX_CUT));
         u32 candidate = lane + 1;
         if (lane >= 8) {
             const u32 quarters = lane < 16 ? lane - 7 : lane == 16 ? 12 : lane == 17 ? 16 : 32;

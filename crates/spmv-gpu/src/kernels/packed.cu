@@ -330,8 +330,8 @@ struct UnitRoom {
 // packed_stream: as packed_spmv, but what a piece needs is on its way into shared memory while the
 // piece before is multiplied: values and columns in bulk copies, STAGES of STEPS steps under way
 // per warp, also across pieces; x and the index where the room holds both pieces, else when the piece
-// before is done. y comes into registers meanwhile, OLD_ROWS of each thread. Values and columns of the
-// first piece are on their way before the launches ahead have ended.
+// before is done. y comes into registers meanwhile, OLD_ROWS of each thread. The index, values and
+// columns of the first piece are on their way before the launches ahead have ended.
 //
 // Needs sm_90; blocks of WARPS*32 threads; dynamic shared memory of WARPS times Staging and
 // room_bytes, a multiple of 16 of at least UnitRoom::bytes for every piece; the values, columns
@@ -373,13 +373,23 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
             }
         }
     };
-    // x and the index of a unit that is described already.
-    const auto fetch_operands = [&](u32 unit) {
+    // The index and x of a unit that is described already.
+    const auto fetch_index = [&](u32 unit) {
         const PackedPiece& piece = piece_of(unit);
         const UnitRoom own = UnitRoom::of<V, MODE>(piece);
-        u8* begin = own.begin(room, room_bytes, unit);
+        if (threadIdx.x == 0) {
+            const u32 bytes = piece.index_len * u32(sizeof(u16));
+            mbarrier_arrive_expect_tx(&indexed[unit % 2], bytes);
+            bulk_copy(own.begin(room, room_bytes, unit) + own.sums_bytes + own.x_bytes,
+                      all_index + piece.index, bytes, &indexed[unit % 2]);
+        }
+    };
+    const auto fetch_x = [&](u32 unit) {
         if constexpr ((MODE & GATHERED) == 0) {
+            const PackedPiece& piece = piece_of(unit);
+            const UnitRoom own = UnitRoom::of<V, MODE>(piece);
             const u32 ncols = piece.ncols;
+            u8* begin = own.begin(room, room_bytes, unit);
             V* to = reinterpret_cast<V*>(begin + own.sums_bytes);
             const V* from = x + piece.x + u64(unit % nrhs) * piece.x_stride;
 #pragma unroll 4
@@ -389,12 +399,6 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
             if (threadIdx.x == 0) {
                 to[ncols] = V(0);
             }
-        }
-        if (threadIdx.x == 0) {
-            const u32 bytes = piece.index_len * u32(sizeof(u16));
-            mbarrier_arrive_expect_tx(&indexed[unit % 2], bytes);
-            bulk_copy(begin + own.sums_bytes + own.x_bytes, all_index + piece.index, bytes,
-                      &indexed[unit % 2]);
         }
     };
     const auto enter = [&](Produce& producer) {
@@ -427,9 +431,10 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     if (lane == 0) {
         producer.fill(minimum(nunits, 1u), enter);
     }
-    wait_for_launches_ahead();
     if (nunits > 0) {
-        fetch_operands(0);
+        fetch_index(0);
+        wait_for_launches_ahead();
+        fetch_x(0);
     }
 
     u32 parities = 0;
@@ -457,7 +462,8 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
             has_next && own.bytes + UnitRoom::of<V, MODE>(piece_of(unit + 1)).bytes <= room_bytes;
         fetch_description(unit + 2);
         if (next_fits) {
-            fetch_operands(unit + 1);
+            fetch_x(unit + 1);
+            fetch_index(unit + 1);
         }
         if (lane == 0) {
             producer.fill(minimum(nunits, unit + 2), enter);
@@ -541,7 +547,8 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
         if (has_next && !next_fits) {
             fence_proxy_async();
             __syncthreads();
-            fetch_operands(unit + 1);
+            fetch_x(unit + 1);
+            fetch_index(unit + 1);
         }
     }
 }

@@ -17,8 +17,9 @@ pub(super) fn kinds(
     measured: &[Measured],
     classes: &Classes<'_>,
 ) -> Result<Vec<(Mode, usize)>, GpuError> {
+    let few = pieces.pieces.len() <= FEW_PIECES * classes.info.multiprocessors as usize;
     let kind = |(pattern, measured): (usize, &Measured)| {
-        classes.of(measured, !shape.uniform).ok_or_else(|| {
+        classes.of(measured, !shape.uniform, few).ok_or_else(|| {
             let piece = pieces.pieces.iter().find(|piece| piece.pattern == pattern);
             let item = piece.map_or(0, |piece| piece.item);
             let size = shape.size(item);
@@ -32,6 +33,9 @@ pub(super) fn kinds(
     };
     measured.iter().enumerate().map(kind).collect()
 }
+
+/// Pieces for each multiprocessor up to which all are under way at about the same time.
+const FEW_PIECES: usize = 12;
 
 /// Where everything lies in the arrays of a plan, and the jobs that write it.
 pub(super) struct Layout {

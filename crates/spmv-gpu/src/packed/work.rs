@@ -178,11 +178,16 @@ pub(super) const MAX_UNITS: usize = i32::MAX as usize;
 /// x is gathered when so many times more columns than slots would be copied.
 const COPIED_PER_SLOT: usize = 2;
 
+/// Columns that are copied where the pieces are few: a gather for each part of a long segment takes
+/// longer, and one way of reading is one launch.
+const FEW_COLUMNS: usize = 2048;
+
 impl Classes<'_> {
     /// The class of a pattern and how it is read: x copied into shared memory where the first class
     /// that has room for it does not have far fewer blocks than without x, and where its columns are
-    /// not many for the entries. `None` when there is no room.
-    pub(super) fn of(&self, measured: &Measured, joint: bool) -> Option<(Mode, usize)> {
+    /// not many for the entries, or for any where the pieces are `few`. `None` when there is no
+    /// room.
+    pub(super) fn of(&self, measured: &Measured, joint: bool, few: bool) -> Option<(Mode, usize)> {
         let ncols = measured.columns.len();
         let gathered = Mode { joint, gathered: true, wide: ncols >= usize::from(u16::MAX) };
         let copied = Mode { joint, gathered: false, wide: false };
@@ -196,8 +201,8 @@ impl Classes<'_> {
         if !measured.is_countable() {
             return None;
         }
-        let few = ncols <= COPIED_PER_SLOT * measured.nsteps as usize * WARP;
-        let fits = !gathered.wide && few;
+        let most = COPIED_PER_SLOT * measured.nsteps as usize * WARP;
+        let fits = !gathered.wide && ncols <= if few { most.max(FEW_COLUMNS) } else { most };
         (fits.then(|| class(copied)).flatten().map(|class| (copied, class)))
             .or_else(|| class(gathered).map(|class| (gathered, class)))
             .or_else(|| (!gathered.wide).then(|| class(copied)).flatten().map(|c| (copied, c)))

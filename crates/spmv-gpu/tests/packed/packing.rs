@@ -189,8 +189,10 @@ fn cost_of(lengths: &[usize], cut: usize, value_bytes: usize) -> usize {
 
 /// Where rows of these lengths may be cut.
 fn cuts_to_try(lengths: &[usize]) -> Vec<usize> {
-    let most = lengths.iter().copied().max().unwrap_or(1).clamp(1, 256);
-    let mean = lengths.iter().sum::<usize>().div_ceil(lengths.len().max(1)).max(1);
+    let nnz: usize = lengths.iter().sum();
+    let longest = lengths.iter().copied().max().unwrap_or(1).max(1);
+    let most = longest.min((nnz / 4096).clamp(64, 256));
+    let mean = nnz.div_ceil(lengths.len().max(1)).max(1);
     let quarters = (1..=8).chain([12, 16, 32]).map(|quarters| mean * quarters / 4);
     let all = (1..=8).chain(quarters).chain([most]);
     all.filter(|cut| (1..=most).contains(cut)).collect()
@@ -268,13 +270,16 @@ fn rows_of_known_lengths_are_cut_where_that_costs_least() {
         vec![1],
         vec![256; 32],
         vec![257; 32],
+        vec![100; 6000],
+        vec![256; 6000],
         vec![100_000],
         [vec![3; 500], vec![500]].concat(),
         (0..1000).map(|row| row % 61).collect(),
         (0..2048).map(|row| row * row % 97).collect(),
     ];
     check_cuts(&Emulator::new(Order::Forward), &parts).unwrap();
-    assert_eq!(found_cuts(&Emulator::new(Order::Forward), &parts[4..5], 8), [256]);
+    let found = found_cuts(&Emulator::new(Order::Forward), &parts[4..8], 8);
+    assert_eq!(found, [64, 64, 100, 256]);
 }
 
 /// The arrays of a plan, and what one product finds.

@@ -150,7 +150,8 @@ fn around_16_bits() -> Vec<Csr<f64>> {
 #[test]
 fn columns_that_16_bits_do_not_count_beside_small_systems() {
     let executor = Emulator::new(Order::Forward);
-    let all = around_16_bits();
+    // Few pieces would be read in one way.
+    let all = [around_16_bits(), vec![banded(6, 500); 24]].concat();
     check_exactly(&executor, &ragged(&all));
     let launches = PackedPlan::new(executor.clone(), &ragged(&all), options(1)).unwrap();
     assert!(launches.explain().launches > 2, "{:?}", launches.explain());
