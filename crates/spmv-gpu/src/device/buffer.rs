@@ -5,11 +5,10 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use cudarc::driver::CudaContext;
-use cudarc::driver::sys::{self, CUdeviceptr, CUresult};
+use cudarc::driver::sys::CUdeviceptr;
 
 use super::Device;
-use super::driver::{bind, check};
+use super::pool::Pool;
 use crate::{GpuError, KernelBuffer, Pod};
 
 /// Values of type `T` in device memory.
@@ -111,17 +110,15 @@ impl<T: Pod> fmt::Debug for DeviceBuffer<T> {
     }
 }
 
-/// Memory of the driver, freed on drop. Keeps the context alive.
+/// Memory of a pool, given back on drop. Keeps the pool and its context alive.
 struct Allocation {
     address: CUdeviceptr,
-    context: Arc<CudaContext>,
+    pool: Arc<Pool>,
 }
 
 impl Allocation {
     /// `bytes` is above 0.
     fn new(device: &Device, bytes: u128) -> Result<Self, GpuError> {
-        let context = Arc::clone(&device.shared.context);
-        bind(&context)?;
         let refused =
             |free| GpuError::OutOfMemory { needed: u64::try_from(bytes).unwrap_or(u64::MAX), free };
         // Sizes that overflow inside the driver end here, too.
@@ -129,24 +126,16 @@ impl Allocation {
         let Some(size) = usize::try_from(bytes).ok().filter(|_| bytes <= total) else {
             return Err(refused(device.memory()?.free_bytes));
         };
-        let mut address = 0;
-        // SAFETY: (1) the context is current; (2) the pointer is to one address.
-        let result = unsafe { sys::cuMemAlloc_v2(&mut address, size) };
-        if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
-            return Err(refused(device.memory()?.free_bytes));
+        let pool = Arc::clone(&device.shared.memory);
+        match pool.allocate(size)? {
+            Some(address) => Ok(Self { address, pool }),
+            None => Err(refused(device.memory()?.free_bytes)),
         }
-        check("cuMemAlloc", result)?;
-        Ok(Self { address, context })
     }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // Where the context is lost its memory is gone with it, so that there is nothing to do.
-        if bind(&self.context).is_ok() {
-            // SAFETY: (1) the address is of `cuMemAlloc` and freed only here; (2) the call waits
-            // for work that may still use the memory.
-            unsafe { sys::cuMemFree_v2(self.address) };
-        }
+        self.pool.free(self.address);
     }
 }

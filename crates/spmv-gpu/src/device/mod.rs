@@ -26,6 +26,7 @@ mod launch;
 pub mod library;
 pub mod nvrtc;
 mod pinned;
+mod pool;
 mod resources;
 mod staging;
 mod stream;
@@ -49,6 +50,7 @@ use crate::{GpuError, KernelKey};
 use cache::DiskCache;
 use driver::checked;
 use kernel::{Kernel, KernelStore};
+use pool::Pool;
 use staging::Staging;
 use stream::Stream;
 
@@ -67,6 +69,7 @@ struct Shared {
     // Before the context: fields are dropped in order.
     kernels: KernelStore,
     staging: Mutex<Option<Staging>>,
+    memory: Arc<Pool>,
     info: DeviceInfo,
     context: Arc<CudaContext>,
 }
@@ -81,7 +84,7 @@ impl Drop for Shared {
 /// Memory of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Bytes that nobody has allocated.
+    /// Bytes that can be allocated: those that nobody has, and those that this library keeps.
     pub free_bytes: u64,
     /// Bytes in all.
     pub total_bytes: u64,
@@ -120,7 +123,8 @@ impl Device {
         let architecture = architecture_for(10 * major + minor, &nvrtc::architectures()?);
         let stream = Arc::new(Stream::new(&context)?);
         let kernels = KernelStore::new(architecture, disk);
-        let shared = Shared { kernels, staging: Mutex::new(None), info, context };
+        let memory = Arc::new(Pool::new(&context)?);
+        let shared = Shared { kernels, staging: Mutex::new(None), memory, info, context };
         Ok(Self { shared: Arc::new(shared), stream })
     }
 
@@ -147,7 +151,18 @@ impl Device {
     /// What the driver reports.
     pub fn memory(&self) -> Result<MemoryInfo, GpuError> {
         let (free, total) = checked("cuMemGetInfo", self.shared.context.mem_get_info())?;
-        Ok(MemoryInfo { free_bytes: free as u64, total_bytes: total as u64 })
+        let free_bytes = free as u64 + self.shared.memory.unused()?;
+        Ok(MemoryInfo { free_bytes, total_bytes: total as u64 })
+    }
+
+    /// Gives memory that buffers gave back, and that is kept for the next ones, to the driver, so
+    /// that other libraries and programs can have it. Handles made by one call of
+    /// [`Device::new`] share what they keep.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn trim_memory(&self) -> Result<(), GpuError> {
+        self.shared.memory.trim()
     }
 
     /// The architecture that kernels are compiled for: that of the GPU, or PTX of the newest one
