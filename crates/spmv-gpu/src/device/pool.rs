@@ -44,8 +44,7 @@ impl Pool {
         let mut keep = u64::MAX;
         let attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
         // SAFETY: (1) the pool is alive; (2) this attribute is one number of 64 bits.
-        let result =
-            unsafe { sys::cuMemPoolSetAttribute(raw, attribute, (&raw mut keep).cast()) };
+        let result = unsafe { sys::cuMemPoolSetAttribute(raw, attribute, (&raw mut keep).cast()) };
         check("cuMemPoolSetAttribute", result)?;
         Ok(pool)
     }
