@@ -5,10 +5,11 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::CudaContext;
+use cudarc::driver::sys::{self, CUdeviceptr, CUresult};
 
 use super::Device;
-use super::pool::Pool;
+use super::driver::{bind, check};
 use crate::{GpuError, KernelBuffer, Pod};
 
 /// Values of type `T` in device memory.
@@ -110,15 +111,17 @@ impl<T: Pod> fmt::Debug for DeviceBuffer<T> {
     }
 }
 
-/// Memory of a pool, given back on drop. Keeps the pool and its context alive.
+/// Memory of the driver, freed on drop. Keeps the context alive.
 struct Allocation {
     address: CUdeviceptr,
-    pool: Arc<Pool>,
+    context: Arc<CudaContext>,
 }
 
 impl Allocation {
     /// `bytes` is above 0.
     fn new(device: &Device, bytes: u128) -> Result<Self, GpuError> {
+        let context = Arc::clone(&device.shared.context);
+        bind(&context)?;
         let refused =
             |free| GpuError::OutOfMemory { needed: u64::try_from(bytes).unwrap_or(u64::MAX), free };
         // Sizes that overflow inside the driver end here, too.
@@ -126,16 +129,24 @@ impl Allocation {
         let Some(size) = usize::try_from(bytes).ok().filter(|_| bytes <= total) else {
             return Err(refused(device.memory()?.free_bytes));
         };
-        let pool = Arc::clone(&device.shared.memory);
-        match pool.allocate(size)? {
-            Some(address) => Ok(Self { address, pool }),
-            None => Err(refused(device.memory()?.free_bytes)),
+        let mut address = 0;
+        // SAFETY: (1) the context is current; (2) the pointer is to one address.
+        let result = unsafe { sys::cuMemAlloc_v2(&mut address, size) };
+        if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+            return Err(refused(device.memory()?.free_bytes));
         }
+        check("cuMemAlloc", result)?;
+        Ok(Self { address, context })
     }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        self.pool.free(self.address);
+        // Where the context is lost its memory is gone with it, so that there is nothing to do.
+        if bind(&self.context).is_ok() {
+            // SAFETY: (1) the address is of `cuMemAlloc` and freed only here; (2) the call waits
+            // for work that may still use the memory.
+            unsafe { sys::cuMemFree_v2(self.address) };
+        }
     }
 }

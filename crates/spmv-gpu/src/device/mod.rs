@@ -26,7 +26,6 @@ mod launch;
 pub mod library;
 pub mod nvrtc;
 mod pinned;
-mod pool;
 mod resources;
 mod staging;
 mod stream;
@@ -50,7 +49,6 @@ use crate::{GpuError, KernelKey};
 use cache::DiskCache;
 use driver::checked;
 use kernel::{Kernel, KernelStore};
-use pool::Pool;
 use staging::Staging;
 use stream::Stream;
 
@@ -69,7 +67,6 @@ struct Shared {
     // Before the context: fields are dropped in order.
     kernels: KernelStore,
     staging: Mutex<Option<Staging>>,
-    memory: Arc<Pool>,
     info: DeviceInfo,
     context: Arc<CudaContext>,
 }
@@ -84,7 +81,7 @@ impl Drop for Shared {
 /// Memory of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Bytes that can be allocated: those that nobody has, and those that this library keeps.
+    /// Bytes that nobody has allocated.
     pub free_bytes: u64,
     /// Bytes in all.
     pub total_bytes: u64,
@@ -123,8 +120,7 @@ impl Device {
         let architecture = architecture_for(10 * major + minor, &nvrtc::architectures()?);
         let stream = Arc::new(Stream::new(&context)?);
         let kernels = KernelStore::new(architecture, disk);
-        let memory = Arc::new(Pool::new(&context)?);
-        let shared = Shared { kernels, staging: Mutex::new(None), memory, info, context };
+        let shared = Shared { kernels, staging: Mutex::new(None), info, context };
         Ok(Self { shared: Arc::new(shared), stream })
     }
 
@@ -151,18 +147,7 @@ impl Device {
     /// What the driver reports.
     pub fn memory(&self) -> Result<MemoryInfo, GpuError> {
         let (free, total) = checked("cuMemGetInfo", self.shared.context.mem_get_info())?;
-        let free_bytes = free as u64 + self.shared.memory.unused()?;
-        Ok(MemoryInfo { free_bytes, total_bytes: total as u64 })
-    }
-
-    /// Gives memory that buffers gave back, and that is kept for the next ones, to the driver, so
-    /// that other libraries and programs can have it. Handles made by one call of
-    /// [`Device::new`] share what they keep.
-    ///
-    /// # Errors
-    /// What the driver reports.
-    pub fn trim_memory(&self) -> Result<(), GpuError> {
-        self.shared.memory.trim()
+        Ok(MemoryInfo { free_bytes: free as u64, total_bytes: total as u64 })
     }
 
     /// The architecture that kernels are compiled for: that of the GPU, or PTX of the newest one
