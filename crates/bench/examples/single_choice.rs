@@ -2,7 +2,7 @@
 //!
 //! `single_choice <rows.jsonl> [--fit] [folder of matrices]...`: for every case of the rows what is
 //! chosen, what it took, and the best of ours and of the peer. With `--fit` the constants of the
-//! model are fitted to the rows first and printed as they stand in `choose/cost.rs`.
+//! model are fitted to the rows first and printed in the order of `choose/cost.rs`.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -72,10 +72,15 @@ fn main() -> Result<(), Box<dyn Error>> {
                 .filter(|sample| sample.candidate.family == *family)
                 .collect();
             *cost = fitted(*cost, &of_family);
-            let Cost { launch_us, round_us, gb_per_s, warp_ps, step_ps } = *cost;
+            let numbers = cost.constants().map(|number| *number);
+            let digits = [3, 3, 0, 0, 0, 0, 3, 3, 3, 4, 3, 4, 3];
+            let printed: Vec<String> = std::iter::zip(numbers, digits)
+                .map(|(number, digits)| format!("{number:.digits$}"))
+                .collect();
             println!(
-                "        Family::{family:?} => ({launch_us:.2}, {round_us:.3}, {gb_per_s:.0}.0, \
-                 {warp_ps:.0}.0, {step_ps:.0}.0), // {} products, typical error {:.0} %",
+                "        Family::{family:?} => {}; blocks {}; {} products, typical error {:.0} %",
+                printed[..7].join(", "),
+                printed[7..].join(", "),
                 of_family.len(),
                 100.0 * (error(cost, &of_family).sqrt().exp() - 1.0)
             );
@@ -119,18 +124,13 @@ fn fitted(start: Cost, samples: &[&Sample]) -> Cost {
     let mut step = 1.5;
     while step > 1.002 {
         let before = error(&best, samples);
-        for field in 0..5 {
+        for field in 0..best.constants().len() {
             for factor in [step, 1.0 / step] {
                 let mut cost = best;
-                *[
-                    &mut cost.launch_us,
-                    &mut cost.round_us,
-                    &mut cost.gb_per_s,
-                    &mut cost.warp_ps,
-                    &mut cost.step_ps,
-                ][field] *= factor;
-                // No kernel moves more than the memory can.
-                if cost.gb_per_s < 4800.0 && error(&cost, samples) < error(&best, samples) {
+                *cost.constants()[field] *= factor;
+                // No kernel moves more than the memory, or than the caches, can.
+                let possible = cost.gb_per_s < 4800.0 && cost.gather_gb_per_s <= 50_000.0;
+                if possible && error(&cost, samples) < error(&best, samples) {
                     best = cost;
                 }
             }

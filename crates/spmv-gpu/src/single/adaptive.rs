@@ -34,14 +34,14 @@ pub struct AdaptiveRows {
 
 /// As the descriptors of the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Block {
-    first: u32,
-    end: u32,
-    first_row: u32,
-    end_row: u32,
-    pieces: u32,
+pub(super) struct Block {
+    pub(super) first: u32,
+    pub(super) end: u32,
+    pub(super) first_row: u32,
+    pub(super) end_row: u32,
+    pub(super) pieces: u32,
     first_piece: u32,
-    lanes: u32,
+    pub(super) lanes: u32,
 }
 
 /// The threads of a block for at most `entries` entries, and how many entries each loads.
@@ -125,6 +125,10 @@ impl AdaptiveRows {
     /// The number of blocks; 0 for a pattern without rows.
     pub fn nblocks(&self) -> usize {
         self.blocks.len()
+    }
+
+    pub(super) fn blocks(&self) -> &[Block] {
+        &self.blocks
     }
 
     /// The most entries that a block of several rows may have.

@@ -1,22 +1,33 @@
 //! The time model of the automatic choice and its constants.
 //!
-//! A product takes
+//! A product takes a latency and, while much is under way, the time of what is most in demand:
 //!
 //! ```text
-//! launch + rounds * round + bytes / bandwidth + warps * warp + steps * step
+//! latency + sqrt(memory^2 + issue^2 + occupancy^2)
+//! latency   = launch + max(rounds * round + meetings * meeting, chain)
+//! memory    = bytes / bandwidth + gathers / gather bandwidth + steps * step
+//! issue     = warps * warp
+//! occupancy = waves * wave
+//! chain     = additions * addition + groups * group + group additions * group addition
 //! ```
 //!
 //! - `rounds`: dependent accesses to memory of the longest thread beyond those that every product
 //!   of the kernel has, which are part of `launch`;
 //! - `bytes`: indices and values as read, x once, y read and written;
+//! - `gathers`: bytes of x beyond the first reading of each, which come from the cache;
 //! - `warps`, `steps`: warps started and batches of loads over all of them, what costs where much
-//!   padding or many lanes without work go through the multiprocessors; of `csr-adaptive` batches
-//!   and blocks. Their unit is a picosecond on the whole device.
+//!   padding or many lanes without work go through the multiprocessors. Their unit is a picosecond
+//!   on the whole device;
+//! - `waves`: how often the device is filled with blocks. With one the latency is paid once.
+//!
+//! Of `csr-adaptive`, `warps` are blocks, which the device starts one by one; `steps` are the
+//! additions of rows that wait; `launch` grows with the threads of a block and the loads of each;
+//! and the terms of `chain` and `meetings` are its own, see [`Blocks`](super::Blocks).
 //!
 //! The constants are one row per kernel, for an NVIDIA H200. They were fitted to products in double
-//! precision, timed 100 in a graph, with operands that are not in the cache, of 2026-11-20. Since
-//! then `dia`, `ell`, `sell` and `csr-vector` ask for more at once: the first two numbers of these
-//! are what the accesses that wait for one another let expect. The example `single_choice` of the
+//! precision, timed 100 in a graph, with operands that are not in the cache, of 2026-11-20. Launches
+//! overlap by programmatic dependent launch: the start of a product is hidden behind the end of the
+//! one before, so `launch` is less than a product alone has. The example `single_choice` of the
 //! bench crate prints all of them anew from a file of rows. Other cards shift all rows alike in the
 //! first place, and only comparisons matter.
 
@@ -31,10 +42,33 @@ pub struct Cost {
     pub round_us: f64,
     /// Bytes per second, in units of 10^9.
     pub gb_per_s: f64,
+    /// Bytes per second of gathers from the cache, in units of 10^9.
+    pub gather_gb_per_s: f64,
     /// A warp, in picoseconds.
     pub warp_ps: f64,
     /// A step, in picoseconds.
     pub step_ps: f64,
+    /// A wave, in microseconds.
+    pub wave_us: f64,
+    /// What only blocks of rows have.
+    pub chain: ChainCost,
+}
+
+/// Constants of `csr-adaptive`, in microseconds; 0 for other kernels.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ChainCost {
+    /// A block of 256 threads more than one of few.
+    pub threads_us: f64,
+    /// Eight loads of each thread more than four.
+    pub loads_us: f64,
+    /// An addition.
+    pub addition_us: f64,
+    /// A group of rows that wait.
+    pub group_us: f64,
+    /// An addition of such a group.
+    pub group_addition_us: f64,
+    /// The meeting of the blocks of a row.
+    pub meeting_us: f64,
 }
 
 /// What a product of a kernel does, in the terms of the model.
@@ -44,31 +78,119 @@ pub struct Work {
     pub rounds: f64,
     /// Bytes moved.
     pub bytes: f64,
+    /// Bytes gathered from the cache.
+    pub gathers: f64,
     /// Warps.
     pub warps: f64,
     /// Batches of loads, over all warps.
     pub steps: f64,
+    /// Blocks over the blocks that the device holds at once, rounded up.
+    pub waves: f64,
+    /// What only blocks of rows have.
+    pub chain: Chain,
+}
+
+/// What a product of `csr-adaptive` does besides.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Chain {
+    /// Threads of a block, of 256.
+    pub threads: f64,
+    /// 1 if each thread has eight loads, 0 for four.
+    pub loads: f64,
+    /// Additions of a row, one after the other.
+    pub additions: f64,
+    /// Groups of rows that wait, one after the other.
+    pub groups: f64,
+    /// Additions of these groups, one after the other.
+    pub group_additions: f64,
+    /// 1 if blocks meet, else 0.
+    pub meetings: f64,
 }
 
 impl Cost {
     /// The time of a product in microseconds.
     pub fn time_us(&self, work: &Work) -> f64 {
-        let memory = work.bytes / self.gb_per_s * 1e-3;
-        let threads = (work.warps * self.warp_ps + work.steps * self.step_ps) * 1e-6;
-        self.launch_us + work.rounds * self.round_us + memory + threads
+        let (unit, chain) = (&self.chain, &work.chain);
+        let rows = chain.additions * unit.addition_us
+            + chain.groups * unit.group_us
+            + chain.group_additions * unit.group_addition_us;
+        let blocks = work.rounds * self.round_us + chain.meetings * unit.meeting_us;
+        let launch = self.launch_us + chain.threads * unit.threads_us + chain.loads * unit.loads_us;
+        let memory = (work.bytes / self.gb_per_s + work.gathers / self.gather_gb_per_s) * 1e-3
+            + work.steps * self.step_ps * 1e-6;
+        let issue = work.warps * self.warp_ps * 1e-6;
+        let occupancy = work.waves * self.wave_us;
+        launch + rows.max(blocks) + memory.hypot(issue).hypot(occupancy)
+    }
+
+    /// The constants one by one, those of blocks last.
+    pub fn constants(&mut self) -> [&mut f64; 13] {
+        let chain = &mut self.chain;
+        [
+            &mut self.launch_us,
+            &mut self.round_us,
+            &mut self.gb_per_s,
+            &mut self.gather_gb_per_s,
+            &mut self.warp_ps,
+            &mut self.step_ps,
+            &mut self.wave_us,
+            &mut chain.threads_us,
+            &mut chain.loads_us,
+            &mut chain.addition_us,
+            &mut chain.group_us,
+            &mut chain.group_addition_us,
+            &mut chain.meeting_us,
+        ]
     }
 }
 
 /// The constants for NVIDIA H200.
 pub fn cost(family: Family) -> Cost {
-    let (launch_us, round_us, gb_per_s, warp_ps, step_ps) = match family {
-        Family::Dia => (2.55, 0.600, 4308.0, 52.0, 0.0),
-        Family::Ell => (2.50, 0.450, 4793.0, 30.0, 0.0),
-        Family::Sell => (2.35, 0.479, 4794.0, 89.0, 0.0),
-        Family::CsrScalar => (2.14, 0.212, 4792.0, 0.0, 35.0),
-        Family::CsrVector => (2.45, 0.500, 4516.0, 106.0, 12.0),
-        Family::CsrAdaptive => (3.00, 0.521, 4604.0, 104.0, 58.0),
-        Family::Packed => (5.79, 0.450, 4294.0, 0.0, 3.0),
+    let (launch_us, round_us, gb_per_s, gather_gb_per_s, warp_ps, step_ps, wave_us) = match family {
+        Family::Dia => (1.056, 0.923, 4799.0, 50000.0, 233.0, 52.0, 0.279),
+        Family::Ell => (1.788, 0.886, 4799.0, 7906.0, 407.0, 43.0, 0.328),
+        Family::Sell => (1.733, 0.936, 4799.0, 10639.0, 588.0, 30.0, 0.505),
+        Family::CsrScalar => (1.665, 0.300, 4280.0, 50000.0, 0.0, 18.0, 0.0),
+        Family::CsrUnrolled => (1.457, 0.447, 4799.0, 50000.0, 0.0, 98.0, 0.437),
+        Family::CsrVector => (1.209, 0.537, 4796.0, 7096.0, 175.0, 100.0, 0.856),
+        Family::CsrBalanced => (4.000, 0.050, 3340.0, 50000.0, 0.0, 0.0, 0.0),
+        Family::CsrAdaptive => (1.313, 0.188, 4060.0, 6218.0, 741.0, 128.0, 0.352),
+        Family::Packed => (3.778, 0.450, 4790.0, 3811.0, 0.0, 0.0, 0.0),
     };
-    Cost { launch_us, round_us, gb_per_s, warp_ps, step_ps }
+    let chain = match family {
+        Family::CsrAdaptive => ChainCost {
+            threads_us: 0.427,
+            loads_us: 0.739,
+            addition_us: 0.0320,
+            group_us: 0.222,
+            group_addition_us: 0.0085,
+            meeting_us: 1.298,
+        },
+        _ => ChainCost::default(),
+    };
+    Cost { launch_us, round_us, gb_per_s, gather_gb_per_s, warp_ps, step_ps, wave_us, chain }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_most_in_demand_rules() {
+        let cost = Cost { launch_us: 1.0, gb_per_s: 1000.0, wave_us: 4.0, ..cost(Family::Dia) };
+        let work = Work { bytes: 3e6, waves: 1.0, ..Work::default() };
+
+        assert!((cost.time_us(&work) - 6.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn rows_of_warps_and_rows_of_blocks_do_not_wait_for_one_another() {
+        let cost = cost(Family::CsrAdaptive);
+        let rows = Chain { additions: 10.0, groups: 1.0, ..Chain::default() };
+        let chains = [rows, Chain { meetings: 1.0, ..Chain::default() }];
+        let time = |chain| cost.time_us(&Work { chain, ..Work::default() });
+
+        let both = Chain { meetings: 1.0, ..rows };
+        assert_eq!(time(both), chains.map(time).into_iter().fold(0.0, f64::max));
+    }
 }

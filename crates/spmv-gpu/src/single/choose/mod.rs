@@ -3,12 +3,14 @@
 //! Every [`Candidate`] has a time by the [model](cost); the least one is taken. What would store
 //! far more than the matrix is no candidate.
 
+mod blocks;
 pub mod cost;
 mod shape;
 
 use std::fmt;
 
-pub use cost::{Cost, Work};
+pub use blocks::Blocks;
+pub use cost::{Chain, Cost, Work};
 pub use shape::{LANES, Shape, Slices, WINDOWS};
 
 use super::adaptive::{BLOCK_ENTRIES, shape as block_shape};
@@ -18,13 +20,21 @@ use super::{SingleKernel, SingleOptions};
 const MOST_FILL: usize = 3;
 /// Entries of the usual row above which `csr-scalar` is no candidate: its accesses do not coalesce.
 const SCALAR_MEAN: f64 = 6.0;
+/// The same for `csr-unrolled`, which has four entries under way.
+const UNROLLED_MEAN: f64 = 12.0;
+/// `csr-balanced` is for large matrices of few long rows: its second launch is worth it there.
+const BALANCED_ENTRIES: usize = 1_000_000;
+const BALANCED_MEAN: f64 = 1024.0;
+/// The parts into which it cuts the entries of such.
+const BALANCED_PARTS: usize = 48 * MULTIPROCESSORS;
 /// `packed` is for large matrices of rows of like length.
 const PACKED_ENTRIES: usize = 1_000_000;
 const PACKED_DEVIATION: f64 = 0.25;
 const PACKED_LONGEST: usize = 256;
 
-/// How much faster x comes from the cache of the device than from its memory.
-const CACHE: f64 = 1.6;
+/// Multiprocessors, and blocks that each holds at most, of an NVIDIA H200, as the constants.
+const MULTIPROCESSORS: usize = 132;
+const MOST_BLOCKS: usize = 32;
 
 /// Kernels that share a row of constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,8 +47,12 @@ pub enum Family {
     Sell,
     /// `csr-scalar`.
     CsrScalar,
+    /// `csr-unrolled`.
+    CsrUnrolled,
     /// `csr-vector` with any number of lanes.
     CsrVector,
+    /// `csr-balanced`.
+    CsrBalanced,
     /// `csr-adaptive` with blocks of any size.
     CsrAdaptive,
     /// `packed`.
@@ -47,12 +61,14 @@ pub enum Family {
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Dia,
         Self::Ell,
         Self::Sell,
         Self::CsrScalar,
+        Self::CsrUnrolled,
         Self::CsrVector,
+        Self::CsrBalanced,
         Self::CsrAdaptive,
         Self::Packed,
     ];
@@ -77,7 +93,9 @@ impl Candidate {
             Family::Ell => SingleKernel::Ell,
             Family::Sell => SingleKernel::Sell,
             Family::CsrScalar => SingleKernel::CsrScalar,
+            Family::CsrUnrolled => SingleKernel::CsrUnrolled,
             Family::CsrVector => SingleKernel::CsrVector,
+            Family::CsrBalanced => SingleKernel::CsrBalanced,
             Family::CsrAdaptive => SingleKernel::CsrAdaptive,
             Family::Packed => SingleKernel::Packed,
         }
@@ -150,28 +168,35 @@ pub fn choose(shape: &Shape, value_bytes: usize, only_csr: bool) -> (Candidate, 
 pub fn candidates(shape: &Shape, value_bytes: usize) -> Vec<Candidate> {
     let (nrows, nnz) = (shape.nrows, shape.nnz);
     let vectors = (value_bytes * (shape.ncols + 2 * nrows)) as f64;
-    // Gathers beyond the first of each place come from the cache, which is this much faster.
-    let gathers = (32.0 * shape.sectors - (value_bytes * shape.ncols) as f64).max(0.0) / CACHE;
+    let gathers = (32.0 * shape.sectors - (value_bytes * shape.ncols) as f64).max(0.0);
     let entries = (value_bytes * nnz) as f64;
-    let csr = vectors + gathers + entries + (4 * (nnz + nrows + 1)) as f64;
-    let warps = nrows.div_ceil(32) as f64;
+    let csr = vectors + entries + (4 * (nnz + nrows + 1)) as f64;
     let candidate = |family, parameter, work| Candidate { family, parameter, work };
     let fits = |slots: usize| slots <= MOST_FILL * nnz + 1024 && i32::try_from(slots).is_ok();
-    // Rounds beyond the first, of so many entries at a time.
-    let rounds = |length: usize, at_once: usize| (length.div_ceil(at_once).max(1) - 1) as f64;
+    // A kernel of a thread or some lanes for each row, so many entries at a time.
+    let rows = |family, parameter, lanes: usize, at_once: usize| {
+        let warps = nrows.div_ceil(32 / lanes);
+        let rounds = (shape.longest.div_ceil(at_once).max(1) - 1) as f64;
+        let waves = warps.div_ceil(8 * resident_blocks(family) * MULTIPROCESSORS) as f64;
+        let work = Work { rounds, gathers, warps: warps as f64, waves, ..Work::default() };
+        candidate(family, parameter, work)
+    };
+    let warps = nrows.div_ceil(32);
     let mut all = Vec::new();
+    let mut push = |candidate: Candidate, bytes: f64, steps: usize| {
+        let work = Work { bytes, steps: steps as f64, ..candidate.work };
+        all.push(Candidate { work, ..candidate });
+    };
 
     if let Some(ndiags) = shape.ndiags.filter(|&ndiags| fits(ndiags * nrows)) {
-        let bytes = vectors + (value_bytes * ndiags * nrows) as f64;
-        let steps = warps * ndiags.div_ceil(8) as f64;
-        let work = Work { rounds: rounds(ndiags, 8), bytes, warps, steps };
-        all.push(candidate(Family::Dia, 0, work));
+        let rounds = (ndiags.div_ceil(8).max(1) - 1) as f64;
+        let mut dia = rows(Family::Dia, 0, 1, 8);
+        dia.work = Work { rounds, gathers: 0.0, ..dia.work };
+        push(dia, vectors + (value_bytes * ndiags * nrows) as f64, warps * ndiags.div_ceil(8));
     }
     if fits(shape.longest.saturating_mul(nrows)) {
-        let bytes = vectors + gathers + entries + (4 * shape.longest * nrows) as f64;
-        let steps = warps * shape.longest.div_ceil(8) as f64;
-        let work = Work { rounds: rounds(shape.longest, 8), bytes, warps, steps };
-        all.push(candidate(Family::Ell, 0, work));
+        let bytes = vectors + entries + (4 * shape.longest * nrows) as f64;
+        push(rows(Family::Ell, 0, 1, 8), bytes, warps * shape.longest.div_ceil(8));
     }
     for (window, slices) in WINDOWS.into_iter().zip(shape.slices) {
         let Some(slices) = slices.filter(|slices| fits(slices.slots)) else {
@@ -179,54 +204,70 @@ pub fn candidates(shape: &Shape, value_bytes: usize) -> Vec<Candidate> {
         };
         // Rows out of order: their places are read, and y is written in parts of a sector.
         let places = window.map_or(0, |_| 4 * nrows + value_bytes * nrows);
-        let bytes = vectors + gathers + entries + (4 * slices.slots + nrows / 8 + places) as f64;
-        let steps = slices.steps as f64;
-        let work = Work { rounds: rounds(shape.longest, 8), bytes, warps, steps };
-        all.push(candidate(Family::Sell, window.unwrap_or(0) as u32, work));
+        let bytes = vectors + entries + (4 * slices.slots + nrows / 8 + places) as f64;
+        push(rows(Family::Sell, window.unwrap_or(0) as u32, 1, 8), bytes, slices.steps);
     }
     for (lanes, steps) in LANES.into_iter().zip(shape.steps) {
-        let (family, at_once, parameter) = match lanes {
-            1 => (Family::CsrScalar, 1, 0),
-            _ => (Family::CsrVector, 4 * lanes as usize, lanes),
-        };
-        if lanes == 1 && shape.mean() > SCALAR_MEAN {
+        if lanes > 1 {
+            let at_once = 4 * lanes as usize;
+            push(rows(Family::CsrVector, lanes, lanes as usize, at_once), csr, steps);
             continue;
         }
-        let warps = nrows.div_ceil(32 / lanes as usize) as f64;
-        let rounds = rounds(shape.longest, at_once);
-        let work = Work { rounds, bytes: csr, warps, steps: steps as f64 };
-        all.push(candidate(family, parameter, work));
+        if shape.mean() <= SCALAR_MEAN {
+            push(rows(Family::CsrScalar, 0, 1, 1), csr, steps);
+        }
+        if shape.mean() <= UNROLLED_MEAN {
+            push(rows(Family::CsrUnrolled, 0, 1, 4), csr, steps);
+        }
     }
-    all.extend(BLOCK_ENTRIES.into_iter().map(|entries| {
-        let (threads, steps) = block_shape(entries);
-        // Blocks are full, or have as many rows as threads.
-        let blocks = (nnz / entries as usize).max(nrows / threads as usize) + 1;
-        let work = Work {
-            // A large block takes longer.
-            rounds: f64::from(entries) / 2048.0 + long_row_rounds(shape.longest, entries as usize),
-            bytes: csr + 36.0 * blocks as f64,
-            warps: blocks as f64 * f64::from(threads / 32 * steps) / 4.0,
-            steps: blocks as f64,
-        };
-        candidate(Family::CsrAdaptive, entries, work)
-    }));
+    for (entries, blocks) in BLOCK_ENTRIES.into_iter().zip(shape.blocks) {
+        let work = Work { gathers, ..block_work(entries, &blocks) };
+        let bytes = csr + 36.0 * blocks.count as f64;
+        let adaptive = candidate(Family::CsrAdaptive, entries, work);
+        push(adaptive, bytes, blocks.all_group_steps as usize);
+    }
+    if nnz >= BALANCED_ENTRIES && shape.mean() >= BALANCED_MEAN {
+        // The second launch adds the sums of the parts of a row, a warp's worth at a time.
+        let parts = BALANCED_PARTS * shape.longest / nnz;
+        let work = Work { rounds: (parts / 32) as f64, gathers, ..Work::default() };
+        push(candidate(Family::CsrBalanced, 0, work), csr, 0);
+    }
     let is_even = shape.deviation <= PACKED_DEVIATION * shape.mean();
     if nnz >= PACKED_ENTRIES && is_even && shape.longest <= PACKED_LONGEST {
-        let bytes = vectors + gathers + entries + (2 * nnz + 8 * nrows) as f64;
-        let steps = nnz as f64 / 256.0;
-        all.push(candidate(Family::Packed, 0, Work { rounds: 0.0, bytes, warps, steps }));
+        let bytes = vectors + entries + (2 * nnz + 8 * nrows) as f64;
+        let work = Work { gathers, ..Work::default() };
+        push(candidate(Family::Packed, 0, work), bytes, nnz / 256);
     }
     all
 }
 
-/// What the longest row adds to a product of `csr-adaptive`: nothing if a warp adds it up, else the
-/// sum over a block, then a second round of loads, then the meeting of the pieces.
-fn long_row_rounds(longest: usize, entries: usize) -> f64 {
-    match longest {
-        _ if longest <= entries.min(512) => 0.0,
-        _ if longest <= entries => 0.3,
-        _ if longest <= 2 * entries => 1.0,
-        _ => 2.0,
+/// Blocks of 256 threads that a multiprocessor holds of a kernel for rows.
+fn resident_blocks(family: Family) -> usize {
+    match family {
+        Family::Dia => 4,
+        Family::CsrUnrolled | Family::CsrVector => 5,
+        _ => 6,
+    }
+}
+
+/// What the blocks of `csr-adaptive` do, but for what they read.
+fn block_work(entries: u32, blocks: &Blocks) -> Work {
+    let (threads, loads) = block_shape(entries);
+    let threads_held = if loads <= 4 { 6 * 256 } else { 4 * 256 };
+    let at_once = MULTIPROCESSORS * (threads_held / threads as usize).min(MOST_BLOCKS);
+    Work {
+        rounds: f64::from(blocks.rounds),
+        warps: blocks.count as f64,
+        waves: blocks.count.div_ceil(at_once) as f64,
+        chain: Chain {
+            threads: f64::from(threads) / 256.0,
+            loads: f64::from(u8::from(loads > 4)),
+            additions: f64::from(blocks.steps),
+            groups: f64::from(blocks.groups),
+            group_additions: f64::from(blocks.group_steps),
+            meetings: f64::from(u8::from(blocks.meet)),
+        },
+        ..Work::default()
     }
 }
 
@@ -277,12 +318,44 @@ mod tests {
     }
 
     #[test]
-    fn equal_rows_without_diagonals_are_slices_or_lanes() {
+    fn equal_rows_without_diagonals_have_lanes() {
         // As large as bodyy5: its entries are few to a row and scattered.
         let mesh = Shape { ndiags: None, ..shape((0..18_589).map(|row| 6 + row % 3)) };
 
-        assert!(chosen(&mesh, false).starts_with("sell"), "{mesh:?}");
+        assert!(chosen(&mesh, false).starts_with("csr-vector("), "{mesh:?}");
         assert!(chosen(&mesh, true).starts_with("csr"));
+    }
+
+    #[test]
+    fn many_short_rows_are_too_many_for_lanes() {
+        // As luxembourg_osm and usroads.
+        let roads = Shape { ndiags: None, ..shape((0..120_000).map(|row| 1 + row % 4)) };
+
+        let of = chosen(&roads, true);
+        assert!(of == "csr-unrolled" || of.starts_with("csr-adaptive"), "{of}");
+    }
+
+    #[test]
+    fn few_rows_of_very_many_entries_are_cut_into_equal_parts() {
+        let names = |lengths: &[usize]| -> Vec<String> {
+            let shape = shape(lengths.iter().copied());
+            candidates(&shape, 8).iter().map(ToString::to_string).collect()
+        };
+
+        assert!(names(&[65_536; 16]).contains(&"csr-balanced".to_owned()));
+        assert!(!names(&[65_536; 15]).contains(&"csr-balanced".to_owned()));
+    }
+
+    #[test]
+    fn rows_that_wait_for_one_another_want_smaller_blocks() {
+        // Runs of short rows and of long ones, which are many in a warp if blocks are large.
+        let runs = shape((0..8000).map(|row| if row % 160 < 8 { 100 } else { 1 + row % 3 }));
+        let time = |name: &str| {
+            let all = candidates(&runs, 8);
+            all.iter().find(|candidate| candidate.to_string() == name).unwrap().time_us()
+        };
+
+        assert!(time("csr-adaptive(256)") < time("csr-adaptive(2048)"), "{:?}", runs.blocks);
     }
 
     #[test]
@@ -304,7 +377,8 @@ mod tests {
                 .map(ToString::to_string)
                 .collect();
 
-        for name in ["dia", "ell", "sell", "csr-scalar", "csr-vector(8)", "csr-vector"] {
+        let rows = ["csr-scalar", "csr-unrolled", "csr-vector(8)", "csr-vector"];
+        for name in ["dia", "ell", "sell"].into_iter().chain(rows) {
             assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
         }
         assert!(names.contains(&"csr-adaptive(512)".to_owned()));

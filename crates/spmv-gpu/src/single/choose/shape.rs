@@ -2,6 +2,9 @@
 
 use sparsebatch_formats::CsrPatternRef;
 
+use super::blocks::Blocks;
+use crate::single::adaptive::BLOCK_ENTRIES;
+
 /// Rows that a warp of the kernels for rows takes, and rows of a slice of `sell`.
 const WARP_ROWS: usize = 32;
 
@@ -49,6 +52,8 @@ pub struct Shape {
     /// For each of [`LANES`] the steps of four entries a lane, over all warps: as many in each warp
     /// as its longest row needs.
     pub steps: [usize; LANES.len()],
+    /// The blocks of `csr-adaptive`, for each of their sizes.
+    pub blocks: [Blocks; BLOCK_ENTRIES.len()],
 }
 
 impl Shape {
@@ -83,6 +88,7 @@ impl Shape {
                 Some(window) => is_padded.then(|| slices(&sorted(&lengths, window))),
             }),
             steps: LANES.map(|lanes| steps(&lengths, lanes as usize)),
+            blocks: BLOCK_ENTRIES.map(|entries| Blocks::of_row_ptr(row_ptr, entries)),
         }
     }
 
@@ -119,10 +125,13 @@ fn sorted(lengths: &[u32], window: usize) -> Vec<u32> {
 }
 
 /// Different sectors of x in each run of 32 rows, summed up; of many runs only some are looked at.
+/// Rows of a run that gather more than a multiprocessor keeps share nothing.
 fn sectors(pattern: CsrPatternRef<'_>) -> f64 {
     /// Columns of a sector of doubles.
     const COLUMNS: i32 = 4;
     const SAMPLES: usize = 256;
+    /// Sectors that a multiprocessor keeps: 128 KiB.
+    const KEPT: usize = 4096;
     let row_ptr = pattern.row_ptr();
     let runs = pattern.nrows().div_ceil(WARP_ROWS);
     let (mut found, mut looked_at) = (0, 0);
@@ -130,11 +139,18 @@ fn sectors(pattern: CsrPatternRef<'_>) -> f64 {
         let (first, end) = (run * WARP_ROWS, pattern.nrows().min((run + 1) * WARP_ROWS));
         let entries = row_ptr[first] as usize..row_ptr[end] as usize;
         looked_at += entries.len();
-        let columns = &pattern.col_idx()[entries];
-        let mut sectors: Vec<i32> = columns.iter().map(|column| column / COLUMNS).collect();
-        sectors.sort_unstable();
-        sectors.dedup();
-        found += sectors.len();
+        let distinct = |entries: std::ops::Range<usize>| {
+            let columns = &pattern.col_idx()[entries];
+            let mut sectors: Vec<i32> = columns.iter().map(|column| column / COLUMNS).collect();
+            sectors.sort_unstable();
+            sectors.dedup();
+            sectors.len()
+        };
+        let shared = distinct(entries);
+        found += match shared {
+            0..=KEPT => shared,
+            _ => (first..end).map(|row| distinct(pattern.row(row))).sum(),
+        };
     }
     found as f64 * pattern.nnz() as f64 / looked_at.max(1) as f64
 }
@@ -200,6 +216,20 @@ mod tests {
         // One slice of four is wide.
         assert_eq!(slices(&sorted(&lengths, 128)).slots, 8 * 32 * (16 + 3));
         assert_eq!(slices(&sorted(&lengths, 1024)).slots, 32 * (16 + 31));
+    }
+
+    #[test]
+    fn long_rows_share_no_sectors() {
+        let dense = |nrows: usize, ncols: i32| {
+            let row_ptr = (0..=nrows as i32).map(|row| row * ncols).collect();
+            let columns = (0..nrows).flat_map(|_| 0..ncols).collect();
+            let pattern =
+                sparsebatch_formats::CsrPattern::try_new(nrows, ncols as usize, row_ptr, columns);
+            sectors(pattern.unwrap().view())
+        };
+
+        assert_eq!(dense(32, 400), 100.0);
+        assert_eq!(dense(4, 20_000), 4.0 * 5000.0);
     }
 
     #[test]
