@@ -49,6 +49,7 @@ constexpr u32 WRITE_VALUES = 1;
 constexpr u32 WRITE_INDICES = 2;
 constexpr u32 WIDE_COLUMNS = 4;
 constexpr u32 JOINT_STEPS = 8;
+constexpr u32 INDEX_ALIGNMENT = 8; // entries of an index are padded to a multiple
 constexpr u32 SHARES = 8;
 constexpr u32 MEASURES = 4 + SHARES / 2;
 
@@ -449,6 +450,14 @@ __global__ void __launch_bounds__(256)
         if (job.flags & ROWS_ARE_CUT) {
             for (u32 row = threadIdx.x; row <= rows.nrows; row += blockDim.x) {
                 row_starts[row] = first_segment[row];
+            }
+        }
+        // What is copied with it.
+        const u32 starts = (job.flags & ROWS_ARE_CUT) ? rows.nrows + 1 : 0;
+        const u32 len = u32(row_starts - ends) + starts;
+        if (threadIdx.x == 0) {
+            for (u32 k = len; k % INDEX_ALIGNMENT != 0; ++k) {
+                ends[k] = 0;
             }
         }
     }

@@ -31,7 +31,7 @@ pub(super) fn kinds(
             }
         })
     };
-    measured.iter().enumerate().map(kind).collect()
+    measured.par_iter().enumerate().map(kind).collect()
 }
 
 /// Pieces for each multiprocessor up to which all are under way at about the same time.

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use rayon::prelude::*;
+
 use super::options::{Class, Mode};
 use crate::DeviceInfo;
 
@@ -156,7 +158,7 @@ pub(super) struct Classes<'a> {
     pub(super) classes: &'a [Class],
     pub(super) value_bytes: usize,
     /// Shared memory of a block of so many warps beside that of its pieces.
-    pub(super) staging_bytes: &'a dyn Fn(usize, Mode) -> usize,
+    pub(super) staging_bytes: &'a (dyn Fn(usize, Mode) -> usize + Sync),
     /// Whether two pieces find room at once, where that costs no resident block.
     pub(super) copies_ahead: bool,
     /// Right-hand sides: kernels count a block's pieces, each so many times, with 32 bits.
@@ -241,7 +243,7 @@ impl Classes<'_> {
     pub(super) fn work<'p>(
         &self,
         npieces: usize,
-        piece: impl Fn(usize) -> (&'p Measured, Mode, usize),
+        piece: impl Fn(usize) -> (&'p Measured, Mode, usize) + Sync,
         share: usize,
     ) -> Work {
         let measured = |i: u32| piece(i as usize).0;
@@ -254,7 +256,7 @@ impl Classes<'_> {
             ..Work::default()
         };
         // Large pieces first, so that small ones fill the end.
-        work.order.sort_by_cached_key(|&i| {
+        work.order.par_sort_by_cached_key(|&i| {
             let (mode, class) = kind(i);
             // Mode, then class and steps falling, then the piece.
             let falling = u64::from(!((class as u32) << 16 | measured(i).nsteps));

@@ -204,7 +204,8 @@ fn found_cuts(executor: &Emulator, parts: &[Vec<usize>], value_bytes: usize) -> 
     for lengths in parts {
         let (first, nrows) = (row_ptr.len(), lengths.len());
         for ahead in [0, nrows / 2] {
-            let part = [first + ahead, 0, 0, 0, nrows - ahead | 1000 << 32, ahead | nrows << 32];
+            let size = (nrows - ahead) | 1000 << 32;
+            let part = [first + ahead, 0, 0, 0, size, ahead | nrows << 32];
             words.extend(part.map(|word| word as u64));
         }
         let mut at = 0;
