@@ -84,6 +84,23 @@ __device__ __forceinline__ RowBlock read_row_block(const u64* blocks) {
             u32(pieces),  u32(pieces >> 32),  u32(lanes)};
 }
 
+// Adds 1 to a counter and returns what it was. Who finds it so sees what those that counted before
+// had written. One access to memory, where a fence on either side of it would be three.
+__device__ __forceinline__ u32 count_arrival(u32* counter) {
+#if defined(SPARSEBATCH_EMU)
+    __threadfence();
+    const u32 before = atomicAdd(counter, 1u);
+    __threadfence();
+#else
+    u32 before;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;"
+                 : "=r"(before)
+                 : "l"(counter)
+                 : "memory");
+#endif
+    return before;
+}
+
 // A row that the whole block, or several blocks, add up.
 template <typename V, u32 STEPS>
 __device__ __forceinline__ void long_row(const RowBlock& block, const i32* __restrict__ col_idx,
@@ -101,14 +118,12 @@ __device__ __forceinline__ void long_row(const RowBlock& block, const i32* __res
     if (block.pieces > 1) {
         if (threadIdx.x == 0) {
             partials[blockIdx.x] = sum;
-            __threadfence(); // the sum before the news of it
-            arrived = atomicAdd(counters + block.first_piece, 1u);
+            arrived = count_arrival(counters + block.first_piece);
         }
         __syncthreads();
         if (arrived != block.pieces - 1) {
             return; // The whole block.
         }
-        __threadfence();
         sum = V(0);
         for (u32 piece = threadIdx.x; piece < block.pieces; piece += blockDim.x) {
             sum += __ldcg(partials + block.first_piece + piece);

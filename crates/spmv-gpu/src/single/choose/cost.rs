@@ -164,7 +164,7 @@ pub fn cost(family: Family) -> Cost {
             addition_us: 0.0320,
             group_us: 0.222,
             group_addition_us: 0.0085,
-            meeting_us: 1.298,
+            meeting_us: 1.02,
         },
         _ => ChainCost::default(),
     };
