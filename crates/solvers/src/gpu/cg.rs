@@ -299,7 +299,7 @@ impl<E: Executor + Clone, T: Value> GpuCg<E, T> {
             rows_per_thread: self.shape.rows,
             values: self.shape.place,
             padding: self.padding,
-            systems_per_block: (self.grid.threads / self.shape.threads).max(1),
+            systems_per_block: self.grid.threads / self.shape.threads,
             threads_per_block: self.grid.threads,
             blocks: self.grid.blocks,
             shared_bytes: self.grid.shared_bytes,

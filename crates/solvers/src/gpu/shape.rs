@@ -45,8 +45,6 @@ pub struct GpuTuning {
     pub group: Option<(u32, u32)>,
     /// Where values are kept.
     pub values: Option<ValuePlace>,
-    /// Threads per block, 32 or 64, where a system has at most 32 threads. Default 64.
-    pub block_threads: Option<u32>,
     /// The most blocks of the launch. Default: what the device can hold at once.
     pub max_blocks: Option<u32>,
 }
@@ -69,7 +67,8 @@ type Table = &'static [(u32, u32)];
 
 /// Few threads with many rows each beat many with few: their loads and sums overlap, and barriers
 /// are cheaper.
-const THREE_A_ROW: Table = &[(8, 2), (16, 2), (16, 4), (32, 4), (32, 8), (64, 8), (64, 16)];
+const THREE_A_ROW: Table = &[(8, 2), (16, 2), (16, 4), (32, 4), (32, 8), (64, 8), (128, 8)];
+const THREE_A_ROW_F32: Table = &[(8, 2), (16, 2), (16, 4), (32, 4), (32, 8), (64, 8), (64, 16)];
 const FIVE_A_ROW: Table = &[(8, 2), (16, 4), (32, 4), (32, 8), (64, 8), (128, 8)];
 const IN_SHARED: Table =
     &[(8, 2), (32, 2), (32, 4), (64, 4), (128, 4), (128, 8), (256, 8), (512, 8)];
@@ -104,6 +103,7 @@ pub(super) fn choose(
     }
     let (longest, _) = widths(pattern, 1);
     let register_table = match longest {
+        0..=3 if value_bytes == 4 => Some((3, THREE_A_ROW_F32)),
         0..=3 => Some((3, THREE_A_ROW)),
         4..=5 => Some((5, FIVE_A_ROW)),
         _ => None,
@@ -149,13 +149,6 @@ fn check_tuning(nrows: usize, info: &DeviceInfo, tuning: &GpuTuning) -> Result<(
             });
         }
     }
-    if tuning.block_threads.is_some_and(|threads| threads != 32 && threads != 64) {
-        return Err(SolveError::Option {
-            name: "block_threads",
-            expected: "32 or 64",
-            found: format!("{:?}", tuning.block_threads),
-        });
-    }
     if tuning.max_blocks.is_some_and(|blocks| blocks == 0 || blocks > 1 << 20) {
         return Err(SolveError::Option {
             name: "max_blocks",
@@ -186,19 +179,13 @@ pub(super) fn grid(
     tuning: &GpuTuning,
 ) -> Grid {
     let bytes = group_bytes(shape, places, value_bytes);
-    let shared = |threads: u32| bytes * u64::from((threads / shape.threads).max(1));
-    let mut threads = shape.threads.max(tuning.block_threads.unwrap_or(64).max(32));
-    if shape.threads > 32 {
-        threads = shape.threads;
-    } else if shared(threads) + RESERVED_BYTES > u64::from(info.shared_bytes_per_block) {
-        threads = 32;
-    }
-    let shared_bytes = shared(threads);
+    let threads = shape.threads.max(32);
+    let shared_bytes = bytes * u64::from(threads / shape.threads);
     let by_threads = u64::from(info.max_threads_per_multiprocessor / threads);
     let by_shared =
         u64::from(info.shared_bytes_per_multiprocessor) / (shared_bytes + RESERVED_BYTES);
     let resident = by_threads.min(by_shared).clamp(1, 32) * u64::from(info.multiprocessors.max(1));
-    let work = systems.div_ceil(u64::from((threads / shape.threads).max(1)));
+    let work = systems.div_ceil(u64::from(threads / shape.threads));
     let most = u64::from(tuning.max_blocks.unwrap_or(u32::MAX));
     let blocks = resident.min(work).min(most).max(1) as u32;
     Grid { blocks, threads, shared_bytes: shared_bytes as u32 }

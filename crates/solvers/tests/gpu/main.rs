@@ -2,3 +2,5 @@
 
 mod agreement;
 mod common;
+mod independence;
+mod statuses;

@@ -27,7 +27,7 @@
 // for all GROUP*ROWS rows. In registers each slice is WIDTH wide. System s has the values from
 // s/nrhs*value_stride on, in the order of CSR, and `nrows` values of b and of x from s*nrows on.
 // Arrays of limits and tolerances are null or hold one a system. `queue` holds two zeros, and does so
-// again at the end. Blocks of GROUP threads, or of 32 or 64 where GROUP <= 32; any grid. Shared
+// again at the end. Blocks of GROUP threads, at least 32; any grid. Shared
 // memory: for each group GROUP*ROWS + 1 values, and starts[ROWS] more where they are kept there.
 
 constexpr u32 CG_REGISTERS = 0;
@@ -643,8 +643,20 @@ struct CgGroup {
     }
 };
 
+// Threads of a block, and blocks that a multiprocessor shall hold: what an iteration keeps in
+// registers, and 48 more. What is done once a system makes do with that.
+template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, bool JACOBI>
+struct CgBounds {
+    static constexpr u32 THREADS = GROUP > WARP_THREADS ? GROUP : WARP_THREADS;
+    static constexpr u32 WORDS = sizeof(V) / 4 * ROWS * (WIDTH + 4 + JACOBI);
+    static constexpr u32 KEPT = WORDS + (ROWS * WIDTH + 1) / 2 + 48;
+    static constexpr u32 FIT = 65536 / (THREADS * (KEPT < 255 ? KEPT : 255));
+    static constexpr u32 BLOCKS = FIT < 1 ? 1 : FIT;
+};
+
 template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI>
-__global__ void __launch_bounds__(GROUP > 64 ? GROUP : 64)
+__global__ void __launch_bounds__(CgBounds<V, GROUP, ROWS, WIDTH, JACOBI>::THREADS,
+                                  CgBounds<V, GROUP, ROWS, WIDTH, JACOBI>::BLOCKS)
     cg(u32 nsystems, u32 nrows, u32 nrhs, const u32* __restrict__ starts,
        const u32* __restrict__ firsts, const u16* __restrict__ columns,
        const V* __restrict__ values, u64 value_stride, const V* __restrict__ b,
@@ -668,11 +680,10 @@ __global__ void __launch_bounds__(GROUP > 64 ? GROUP : 64)
         task, shared + group * (GROUP * ROWS + 1 + stored), scratch);
     own.run();
 
-    // The last team to find the queue empty leaves it as it was.
-    constexpr u32 TEAM = GROUP > WARP_THREADS ? GROUP : WARP_THREADS;
-    if (threadIdx.x % TEAM == 0) {
+    // The last block to find the queue empty leaves it as it was.
+    if (threadIdx.x == 0) {
         __threadfence();
-        if (atomicAdd(queue + 1, 1u) == gridDim.x * (blockDim.x / TEAM) - 1) {
+        if (atomicAdd(queue + 1, 1u) == gridDim.x - 1) {
             queue[0] = 0;
             queue[1] = 0;
         }
