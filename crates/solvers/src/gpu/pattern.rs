@@ -58,7 +58,7 @@ pub(super) fn widths(pattern: CsrPatternRef<'_>, threads: usize) -> (usize, usiz
 mod tests {
     use super::super::shape::ValuePlace;
     use super::*;
-    use sparsebatch_formats::CsrPattern;
+    use sparsebatch_formats::{CsrPattern, Pattern};
 
     fn shape(width: u32) -> Shape {
         Shape { threads: 2, rows: 2, width, place: ValuePlace::Shared }

@@ -3,4 +3,5 @@
 mod agreement;
 mod common;
 mod independence;
+mod plan;
 mod statuses;
