@@ -68,7 +68,6 @@ type Table = &'static [(u32, u32)];
 /// Few threads with many rows each beat many with few: their loads and sums overlap, and barriers
 /// are cheaper.
 const THREE_A_ROW: Table = &[(8, 2), (16, 2), (16, 4), (32, 4), (32, 8), (64, 8), (128, 8)];
-const THREE_A_ROW_F32: Table = &[(8, 2), (16, 2), (16, 4), (32, 4), (32, 8), (64, 8), (64, 16)];
 const FIVE_A_ROW: Table = &[(8, 2), (16, 4), (32, 4), (32, 8), (64, 8), (128, 8)];
 const IN_SHARED: Table =
     &[(8, 2), (32, 2), (32, 4), (64, 4), (128, 4), (128, 8), (256, 8), (512, 8)];
@@ -103,7 +102,6 @@ pub(super) fn choose(
     }
     let (longest, _) = widths(pattern, 1);
     let register_table = match longest {
-        0..=3 if value_bytes == 4 => Some((3, THREE_A_ROW_F32)),
         0..=3 => Some((3, THREE_A_ROW)),
         4..=5 => Some((5, FIVE_A_ROW)),
         _ => None,

@@ -121,9 +121,14 @@ fn check<T: Value + CpuScalar>(
     seed: u64,
     preconditioner: Preconditioner,
 ) -> Result<(), TestCaseError> {
-    let systems = batch::<T>(n, most, flaws, seed);
-    let mut options = options(preconditioner);
-    options.max_iters = 60;
+    // How singular and indefinite systems end hangs on the last bits, unless Jacobi refuses them.
+    let sure = |&flaw: &Flaw| match flaw {
+        Flaw::NoDiagonal if preconditioner != Preconditioner::Jacobi => Flaw::Negative,
+        flaw => flaw,
+    };
+    let flaws: Vec<Flaw> = flaws.iter().map(sure).collect();
+    let systems = batch::<T>(n, most, &flaws, seed);
+    let options = options(preconditioner);
     let tuning = GpuTuning::default();
     let all = on_gpu(&Emulator::new(Order::Forward), &systems, &options, &tuning);
 

@@ -245,13 +245,14 @@ struct CgGroup {
     static constexpr u32 KEPT = IN_REGISTERS ? ROWS * WIDTH : 1;
 
     const CgTask<V>& task;
+    const u8* const shared_memory;
     V* const operand;
     V* const staged;
     double* const scratch;
     const u32 lane;
 
     V a[KEPT];
-    u32 places[(KEPT + 1) / 2]; // columns, two in a word
+    u32 places[(KEPT + 1) / 2]; // where the columns are in shared memory, in bytes, two in a word
     u32 starts[IN_REGISTERS ? 1 : ROWS + 1];
     V x[ROWS], r[ROWS], p[ROWS], m[JACOBI ? ROWS : 1];
     u32 system = 0, stop = VACANT, iteration = 0, limit = 0, restarts = 0;
@@ -259,16 +260,20 @@ struct CgGroup {
     V rho = 1, beta = 0, square = 0;
     double threshold = 0, rhs_norm = 0;
 
-    __device__ __forceinline__ CgGroup(const CgTask<V>& all, V* shared, double* partials)
-        : task(all), operand(shared), staged(shared + NONE + 1), scratch(partials),
-          lane(threadIdx.x % GROUP) {
+    __device__ __forceinline__ CgGroup(const CgTask<V>& all, const u8* memory, V* own,
+                                       double* partials)
+        : task(all), shared_memory(memory), operand(own), staged(own + NONE + 1),
+          scratch(partials), lane(threadIdx.x % GROUP) {
         if constexpr (IN_REGISTERS) {
+            constexpr u32 GROUPS = GROUP < WARP_THREADS ? WARP_THREADS / GROUP : 1;
+            static_assert(GROUPS * (NONE + 1) * sizeof(V) <= 0x10000, "places have 16 bits");
+            const u32 first = u32(reinterpret_cast<const u8*>(own) - memory);
+            const auto place_of = [&](u32 k) {
+                return first + load(task.columns + k * GROUP + lane) * u32(sizeof(V));
+            };
 #pragma unroll
-            for (u32 place = 0; place < KEPT; place += 2) {
-                const u32 low = load(task.columns + place * GROUP + lane);
-                const u32 high =
-                    place + 1 < KEPT ? load(task.columns + (place + 1) * GROUP + lane) : 0;
-                places[place / 2] = low | high << 16;
+            for (u32 k = 0; k < KEPT; k += 2) {
+                places[k / 2] = place_of(k) | (k + 1 < KEPT ? place_of(k + 1) << 16 : 0);
             }
         } else {
 #pragma unroll
@@ -302,33 +307,51 @@ struct CgGroup {
         return task.values + item * task.value_stride;
     }
 
-    // Calls visit(value, column) for the entries of own row j, and for padding: value 0, column NONE.
+    // Where the operand of entry k, in registers, is.
+    __device__ __forceinline__ const V* place(u32 k) const {
+        return reinterpret_cast<const V*>(shared_memory +
+                                          (places[k / 2] >> k % 2 * 16 & 0xffffu));
+    }
+
+    // Keeps the compiler from unpacking the places ahead of the iterations, into twice the registers.
+    __device__ __forceinline__ void keep_packed() {
+#if !defined(SPARSEBATCH_EMU)
+        if constexpr (IN_REGISTERS) {
+#pragma unroll
+            for (u32 k = 0; k < (KEPT + 1) / 2; ++k) {
+                asm volatile("" : "+r"(places[k]));
+            }
+        }
+#endif
+    }
+
+    // Calls visit(value, place of the operand) for the entries of own row j, and for padding: value
+    // 0, and the place that holds 0.
     template <typename Visit>
     __device__ __forceinline__ void entries(u32 j, Visit visit) const {
         if constexpr (IN_REGISTERS) {
 #pragma unroll
-            for (u32 k = 0; k < WIDTH; ++k) {
-                const u32 place = j * WIDTH + k;
-                visit(a[place], places[place / 2] >> place % 2 * 16 & 0xffffu);
+            for (u32 k = j * WIDTH; k < (j + 1) * WIDTH; ++k) {
+                visit(a[k], place(k));
             }
         } else if constexpr (PLACE == CG_SHARED) {
 #pragma unroll 4
             for (u32 place = starts[j] + lane; place < starts[j + 1]; place += GROUP) {
-                visit(staged[place], u32(load(task.columns + place)));
+                visit(staged[place], operand + load(task.columns + place));
             }
         } else {
             const V* value = own_values() + load(task.firsts + row(j, lane));
 #pragma unroll 4
             for (u32 place = starts[j] + lane; place < starts[j + 1]; place += GROUP, ++value) {
                 const u32 column = load(task.columns + place);
-                visit(column == NONE ? V(0) : load(value), column);
+                visit(column == NONE ? V(0) : load(value), operand + column);
             }
         }
     }
 
     __device__ __forceinline__ V product(u32 j) const {
         V sum = 0;
-        entries(j, [&](V value, u32 column) { sum += value * operand[column]; });
+        entries(j, [&](V value, const V* at) { sum += value * *at; });
         return sum;
     }
 
@@ -341,9 +364,8 @@ struct CgGroup {
             if constexpr (IN_REGISTERS) {
 #pragma unroll
                 for (u32 k = 0; k < WIDTH; ++k) {
-                    const u32 place = j * WIDTH + k;
-                    const u32 column = places[place / 2] >> place % 2 * 16 & 0xffffu;
-                    a[place] = column == NONE ? V(0) : load(value + k);
+                    const bool is_entry = place(j * WIDTH + k) != operand + NONE;
+                    a[j * WIDTH + k] = is_entry ? load(value + k) : V(0);
                 }
             } else if constexpr (PLACE == CG_SHARED) {
                 u32 k = 0;
@@ -399,6 +421,7 @@ struct CgGroup {
 
     // One iteration of all groups of the team; the systems that stop say why.
     __device__ __forceinline__ void iterate() {
+        keep_packed();
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
             p[j] = beta * p[j] + preconditioned(j);
@@ -529,8 +552,8 @@ struct CgGroup {
 #pragma unroll
             for (u32 j = 0; j < ROWS; ++j) {
                 sizes[j] = magnitude(double(b_at(j)));
-                entries(j, [&](V value, u32 column) {
-                    sizes[j] += magnitude(double(value)) * magnitude(double(operand[column]));
+                entries(j, [&](V value, const V* at) {
+                    sizes[j] += magnitude(double(value)) * magnitude(double(*at));
                 });
             }
             const double size = norm(due, [&](u32 j) { return sizes[j]; });
@@ -596,8 +619,8 @@ struct CgGroup {
                 x[j] = operand[row(j, lane)] * down + V(0);
                 if constexpr (JACOBI) {
                     V diagonal = 0;
-                    entries(j, [&](V value, u32 column) {
-                        diagonal = column == row(j, lane) ? value : diagonal;
+                    entries(j, [&](V value, const V* at) {
+                        diagonal = at == operand + row(j, lane) ? value : diagonal;
                     });
                     const bool none = diagonal == V(0) && row(j, lane) < task.nrows;
                     missing = missing || (none && (task.flags & CG_LENIENT) == 0);
@@ -677,7 +700,7 @@ __global__ void __launch_bounds__(CgBounds<V, GROUP, ROWS, WIDTH, JACOBI>::THREA
     V* const shared = reinterpret_cast<V*>(dynamic_shared);
     const u32 group = threadIdx.x / GROUP;
     CgGroup<V, GROUP, ROWS, WIDTH, PLACE, JACOBI> own(
-        task, shared + group * (GROUP * ROWS + 1 + stored), scratch);
+        task, dynamic_shared, shared + group * (GROUP * ROWS + 1 + stored), scratch);
     own.run();
 
     // The last block to find the queue empty leaves it as it was.
