@@ -35,6 +35,17 @@ pub enum SolveError {
         /// Its value.
         found: String,
     },
+    /// The GPU backend does not do this yet.
+    #[error("{what} is not supported on the GPU yet: {instead}")]
+    Unsupported {
+        /// What was asked for.
+        what: &'static str,
+        /// What can be done.
+        instead: &'static str,
+    },
+    /// The GPU refused the batch, or failed.
+    #[error(transparent)]
+    Gpu(#[from] sparsebatch_spmv_gpu::GpuError),
     /// The CPU backend refused the batch or the options.
     #[error(transparent)]
     Cpu(#[from] sparsebatch_cpu_ref::CpuError),

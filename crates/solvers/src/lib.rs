@@ -12,13 +12,16 @@
 //! further solves. The engine is either [fused](Engine::Fused) (whole solves in SIMD lanes) or
 //! [composed](Engine::Composed) of products and vector operations over all systems.
 //!
-//! Limitations: real `f32` and `f64` matrices; CPU only so far; vectors are item-major.
+//! [`gpu`] has the first solver of the GPU, CG for uniform batches.
+//!
+//! Limitations: real `f32` and `f64` matrices; on the GPU CG alone so far; vectors are item-major.
 #![deny(unsafe_code)]
 
 mod backend;
 mod choose;
 mod composed;
 mod error;
+pub mod gpu;
 mod ladder;
 mod options;
 mod report;

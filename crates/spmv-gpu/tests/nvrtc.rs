@@ -9,12 +9,14 @@ use sparsebatch_spmv_gpu::{GpuError, Pod};
 const ARCHITECTURES: [&str; 4] = ["sm_80", "sm_90", "sm_100", "sm_120"];
 
 /// What a module's kernels with many loads under way may spill, outside of their loops, in bytes: some
-/// registers, or one, which cost less than the resident threads that their launch bounds ask for.
-const MAY_SPILL: [(&str, u32); 2] = [("packed", 64), ("sell", 8)];
+/// registers, or one, which cost less than the resident threads that their launch bounds ask for. The
+/// launch bounds of `cg` leave room for what an iteration needs, and less than what is done once a
+/// system would take.
+const MAY_SPILL: [(&str, u32); 3] = [("packed", 64), ("sell", 8), ("cg", 1200)];
 
-/// The instances that hosts use, by module, the oldest architecture that has them, and the
+/// The instances that hosts use (of `cg` some of each kind: they take half a second each), by module, the oldest architecture that has them, and the
 /// registers that each may have.
-const INSTANCES: [(&str, &str, &[&str], u32); 18] = [
+const INSTANCES: [(&str, &str, &[&str], u32); 19] = [
     (
         "pack",
         "sm_80",
@@ -227,6 +229,45 @@ const INSTANCES: [(&str, &str, &[&str], u32); 18] = [
             "batch_sellp<float, u32, 8>",
         ],
         64,
+    ),
+    (
+        "cg",
+        "sm_80",
+        &[
+            "cg<double, 8, 2, 3, 0, 1>",
+            "cg<double, 16, 2, 3, 0, 1>",
+            "cg<double, 16, 4, 3, 0, 1>",
+            "cg<double, 32, 4, 3, 0, 1>",
+            "cg<double, 32, 8, 3, 0, 1>",
+            "cg<double, 64, 8, 3, 0, 1>",
+            "cg<double, 128, 8, 3, 0, 1>",
+            "cg<double, 8, 2, 5, 0, 1>",
+            "cg<double, 16, 4, 5, 0, 1>",
+            "cg<double, 32, 4, 5, 0, 1>",
+            "cg<double, 32, 8, 5, 0, 1>",
+            "cg<double, 64, 8, 5, 0, 1>",
+            "cg<double, 128, 8, 5, 0, 1>",
+            "cg<double, 8, 2, 0, 1, 1>",
+            "cg<double, 32, 2, 0, 1, 1>",
+            "cg<double, 32, 4, 0, 1, 1>",
+            "cg<double, 64, 4, 0, 1, 1>",
+            "cg<double, 128, 4, 0, 1, 1>",
+            "cg<double, 128, 8, 0, 1, 1>",
+            "cg<double, 256, 8, 0, 1, 1>",
+            "cg<double, 512, 8, 0, 1, 1>",
+            "cg<double, 128, 8, 0, 2, 1>",
+            "cg<double, 512, 8, 0, 2, 1>",
+            "cg<double, 16, 2, 3, 0, 0>",
+            "cg<double, 32, 8, 3, 0, 0>",
+            "cg<double, 128, 8, 5, 0, 0>",
+            "cg<double, 128, 8, 0, 1, 0>",
+            "cg<float, 16, 2, 3, 0, 1>",
+            "cg<float, 128, 8, 3, 0, 1>",
+            "cg<float, 128, 8, 5, 0, 1>",
+            "cg<float, 128, 8, 0, 1, 1>",
+            "cg<float, 32, 8, 3, 0, 0>",
+        ],
+        255,
     ),
 ];
 

@@ -11,7 +11,7 @@
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Every module and its source.
-const SOURCES: [(&str, &str); 16] = [
+const SOURCES: [(&str, &str); 17] = [
     ("pack", include_str!("pack.cu")),
     ("packed", include_str!("packed.cu")),
     ("vector", include_str!("vector.cu")),
@@ -28,6 +28,7 @@ const SOURCES: [(&str, &str); 16] = [
     ("batch_coo", include_str!("batch_coo.cu")),
     ("batch_ell", include_str!("batch_ell.cu")),
     ("batch_sellp", include_str!("batch_sellp.cu")),
+    ("cg", include_str!("cg.cu")),
 ];
 
 /// The names of all modules.

@@ -1,0 +1,64 @@
+//! The GPU's solves against the CPU's, for every kernel that plans choose.
+
+use kernel_emu::Order;
+use sparsebatch_formats::generate::{Family, Problem};
+use sparsebatch_formats::{Batch, Scalar};
+use sparsebatch_solvers::gpu::GpuTuning;
+use sparsebatch_solvers::{CpuScalar, SolveOptions, Status};
+use sparsebatch_spmv_gpu::Value;
+
+use crate::common::emulator::Emulator;
+use crate::common::{PRECONDITIONERS, Systems, compare, on_cpu, on_gpu, options};
+
+/// The first systems of a family.
+fn family<T: Scalar>(family: Family, nrows: usize, items: usize) -> Systems<T> {
+    let generated = Problem::new(family, nrows).unwrap().batch(items).unwrap().cast::<T>();
+    match generated.batch {
+        Batch::Uniform(batch) => {
+            let x0 = vec![T::ZERO; generated.rhs.len()];
+            Systems { batch, b: generated.rhs, x0 }
+        }
+        Batch::Ragged(_) => unreachable!("the families are uniform"),
+    }
+}
+
+fn families_agree<T: Value + CpuScalar>() {
+    let cases = [
+        (Family::Tri, 1, 9),
+        (Family::Tri, 13, 9),
+        (Family::Tri, 32, 9),
+        (Family::Tri, 50, 5),
+        (Family::Tri, 128, 3),
+        (Family::Tri, 200, 2),
+        (Family::Tri, 512, 2),
+        (Family::Tri, 1000, 1),
+        (Family::Lap2d, 16, 9),
+        (Family::Lap2d, 64, 5),
+        (Family::Lap2d, 100, 3),
+        (Family::Lap2d, 256, 3),
+        (Family::Lap2d, 400, 2),
+        (Family::Lap2d, 900, 1),
+    ];
+    for (kind, nrows, items) in cases {
+        let systems = family::<T>(kind, nrows, items);
+        for preconditioner in PRECONDITIONERS {
+            let options = options(preconditioner);
+            let executor = Emulator::new(Order::Forward);
+            let gpu = on_gpu(&executor, &systems, &options, &GpuTuning::default());
+            let cpu = on_cpu(&systems, &options);
+            let what = format!("{} {} {nrows} {preconditioner}", T::CPP, kind.name());
+            assert!(gpu.statuses().iter().all(|&status| status == Status::Converged), "{what}");
+            compare(&what, &systems, &gpu, &cpu, SolveOptions::default_rel_tol::<T>());
+        }
+    }
+}
+
+#[test]
+fn families_agree_in_f64() {
+    families_agree::<f64>();
+}
+
+#[test]
+fn families_agree_in_f32() {
+    families_agree::<f32>();
+}

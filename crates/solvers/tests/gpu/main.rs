@@ -1,0 +1,7 @@
+//! Solves on the GPU, run by the emulation and held against the CPU's.
+
+mod agreement;
+mod common;
+mod independence;
+mod plan;
+mod statuses;

@@ -1,0 +1,284 @@
+//! Every status that CG can end with, each among healthy neighbours, as on the CPU.
+
+use kernel_emu::Order;
+use sparsebatch_formats::testing::random_vector;
+use sparsebatch_formats::{Csr, CsrPattern, Scalar};
+use sparsebatch_solvers::gpu::GpuTuning;
+use sparsebatch_solvers::{CpuScalar, Preconditioner, SolveOptions, Status};
+use sparsebatch_spmv_gpu::Value;
+
+use crate::common::emulator::Emulator;
+use crate::common::{Solved, Systems, compare, on_cpu, on_gpu, options};
+
+const NAN: f64 = f64::NAN;
+const INF: f64 = f64::INFINITY;
+
+/// Tridiagonal matrices of `n` rows, whose entries an edit may replace: row, column, value.
+fn chain<T: Scalar>(n: usize, edits: &[(usize, usize, f64)]) -> Csr<T> {
+    let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
+    for row in 0..n {
+        for col in row.saturating_sub(1)..(row + 2).min(n) {
+            let edit = edits.iter().find(|&&(r, c, _)| (r, c) == (row, col));
+            let value = if row == col { 2.5 } else { -1.0 };
+            col_idx.push(col as i32);
+            values.push(T::from_f64(edit.map_or(value, |&(_, _, value)| value)));
+        }
+        row_ptr.push(col_idx.len() as i32);
+    }
+    Csr::try_new(n, n, row_ptr, col_idx, values).unwrap()
+}
+
+/// A system that ends in its own way.
+struct Case {
+    name: &'static str,
+    edits: Vec<(usize, usize, f64)>,
+    b: Vec<f64>,
+    x0: Vec<f64>,
+    /// Without a preconditioner, and with Jacobi.
+    expected: [Status; 2],
+}
+
+fn cases(n: usize) -> Vec<Case> {
+    use Status::{BreakdownRho, Converged, Indefinite, NonFinite, ZeroDiagonal};
+    let b = random_vector::<f64>(n, 3);
+    let case = |name, edits: &[(usize, usize, f64)], expected| Case {
+        name,
+        edits: edits.to_vec(),
+        b: b.clone(),
+        x0: vec![0.0; n],
+        expected,
+    };
+    let row_of_zeros = [(0, 0, 0.0), (0, 1, 0.0), (1, 0, 0.0)];
+    let negative: Vec<_> = (0..n).map(|row| (row, row, -2.5)).collect();
+    let zero: Vec<_> = (0..n)
+        .flat_map(|row| (row.saturating_sub(1)..(row + 2).min(n)).map(move |c| (row, c, 0.0)))
+        .collect();
+    let mut cases = vec![
+        case("healthy", &[], [Converged; 2]),
+        case("zero diagonal", &[(n / 2, n / 2, 0.0)], [Indefinite, ZeroDiagonal]),
+        case("negative", &negative, [Indefinite, BreakdownRho]),
+        case("zero matrix", &zero, [Indefinite, ZeroDiagonal]),
+        case("NaN in A", &[(1, 1, NAN)], [NonFinite; 2]),
+        case("Inf in A", &[(1, 0, INF)], [NonFinite; 2]),
+        case("-Inf in A", &[(0, 0, -INF)], [NonFinite; 2]),
+        case("healthy", &[], [Converged; 2]),
+    ];
+    for (name, value) in [("NaN in b", NAN), ("Inf in b", INF)] {
+        let mut bad = case(name, &[], [NonFinite; 2]);
+        bad.b[n - 1] = value;
+        cases.push(bad);
+    }
+    for (name, value) in [("NaN in x0", NAN), ("Inf in x0", -INF)] {
+        let mut bad = case(name, &[], [NonFinite; 2]);
+        bad.x0[0] = value;
+        cases.push(bad);
+    }
+    let mut trivial = case("b = 0", &[], [Converged; 2]);
+    trivial.b.fill(0.0);
+    trivial.x0.fill(7.0);
+    cases.push(trivial);
+    let mut nan_and_zero = case("NaN in A, b = 0", &[(1, 1, NAN)], [NonFinite; 2]);
+    nan_and_zero.b.fill(0.0);
+    cases.push(nan_and_zero);
+    let mut empty = case("row of zeros", &row_of_zeros, [Converged, ZeroDiagonal]);
+    empty.b[0] = 0.0;
+    cases.push(empty);
+    let mut guessed = case("a guess", &[], [Converged; 2]);
+    guessed.x0.copy_from_slice(&random_vector::<f64>(n, 9));
+    cases.push(guessed);
+    cases
+}
+
+fn systems<T: Scalar>(n: usize, cases: &[Case]) -> Systems<T> {
+    let matrices: Vec<Csr<T>> = cases.iter().map(|case| chain(n, &case.edits)).collect();
+    let cast = |v: &Vec<f64>| v.iter().map(|&v| T::from_f64(v)).collect::<Vec<T>>();
+    let mut systems = Systems::new(&matrices, cases.iter().flat_map(|c| cast(&c.b)).collect());
+    systems.x0 = cases.iter().flat_map(|c| cast(&c.x0)).collect();
+    systems
+}
+
+fn solve<T: Value>(systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
+    on_gpu(&Emulator::new(Order::Random(5)), systems, options, &GpuTuning::default())
+}
+
+fn table<T: Value + CpuScalar>() {
+    for n in [2, 7, 24, 100, 300] {
+        let cases = cases(n);
+        let systems = systems::<T>(n, &cases);
+        for (k, preconditioner) in
+            [Preconditioner::None, Preconditioner::Jacobi].into_iter().enumerate()
+        {
+            let options = options(preconditioner);
+            let gpu = solve(&systems, &options);
+            let cpu = on_cpu(&systems, &options);
+            let what = format!("{} n = {n} {preconditioner}", T::CPP);
+            for (case, outcome) in cases.iter().zip(&gpu.outcomes) {
+                let name = case.name;
+                assert_eq!(outcome.status, case.expected[k], "{what} {name}: {outcome:?}");
+            }
+            compare(&what, &systems, &gpu, &cpu, SolveOptions::default_rel_tol::<T>());
+        }
+        // Lenient Jacobi never ends with ZeroDiagonal.
+        let options = options(Preconditioner::Auto);
+        let (gpu, cpu) = (solve(&systems, &options), on_cpu(&systems, &options));
+        assert_eq!(gpu.statuses(), cpu.statuses(), "{} n = {n} lenient", T::CPP);
+    }
+}
+
+#[test]
+fn bad_systems_end_as_on_the_cpu_in_f64() {
+    table::<f64>();
+}
+
+#[test]
+fn bad_systems_end_as_on_the_cpu_in_f32() {
+    table::<f32>();
+}
+
+/// A diagonal entry that is not stored, in a pattern with an empty row.
+#[test]
+fn missing_entries_end_as_on_the_cpu() {
+    let pattern = CsrPattern::try_new(4, 4, vec![0, 2, 3, 3, 4], vec![0, 1, 0, 3]).unwrap();
+    let (row_ptr, col_idx) = (pattern.row_ptr().to_vec(), pattern.col_idx().to_vec());
+    let matrix = Csr::try_new(4, 4, row_ptr, col_idx, vec![4.0, 1.0, 1.0, 2.0]).unwrap();
+    let mut systems = Systems::new(&[matrix.clone(), matrix], vec![1.0; 8]);
+    // Solvable: the empty row has b = 0.
+    systems.b[2] = 0.0;
+    for (preconditioner, expected) in [
+        (Preconditioner::None, Status::Converged),
+        (Preconditioner::Auto, Status::Converged),
+        (Preconditioner::Jacobi, Status::ZeroDiagonal),
+    ] {
+        let options = options(preconditioner);
+        let (gpu, cpu) = (solve(&systems, &options), on_cpu(&systems, &options));
+
+        assert_eq!(gpu.statuses(), cpu.statuses(), "{preconditioner}");
+        assert_eq!(
+            gpu.statuses()[0],
+            if expected == Status::Converged { cpu.statuses()[0] } else { expected }
+        );
+    }
+}
+
+fn stagnates<T: Value + CpuScalar>(rel_tol: f64) {
+    let n = 24;
+    let healthy = chain::<T>(n, &[]);
+    let systems = Systems::new(&[healthy.clone(), healthy], random_vector::<T>(2 * n, 7));
+    for preconditioner in [Preconditioner::None, Preconditioner::Jacobi] {
+        let mut options = options(preconditioner);
+        options.rel_tols = Some(vec![rel_tol, 1e-3]);
+
+        let gpu = solve(&systems, &options);
+
+        assert_eq!(gpu.statuses(), [Status::Stagnated, Status::Converged]);
+        let outcome = &gpu.outcomes[0];
+        assert_eq!(outcome.restarts, 4);
+        let most = 50.0 * T::EPSILON.to_f64() * outcome.rhs_norm;
+        assert!(outcome.residual_norm <= most, "{outcome:?}");
+        assert!(outcome.residual_norm > rel_tol * outcome.rhs_norm);
+        assert_eq!(on_cpu(&systems, &options).statuses(), gpu.statuses());
+    }
+}
+
+#[test]
+fn a_tolerance_below_rounding_stagnates_after_all_restarts() {
+    stagnates::<f64>(1e-22);
+    stagnates::<f32>(1e-12);
+}
+
+#[test]
+fn a_tolerance_of_zero_and_the_floor() {
+    let n = 30;
+    let systems = Systems::new(&[chain::<f64>(n, &[])], random_vector(n, 7));
+    let mut options = options(Preconditioner::Jacobi);
+    options.rel_tol = Some(0.0);
+    let statuses =
+        |options| (solve(&systems, options).statuses(), on_cpu(&systems, options).statuses());
+
+    let (gpu, cpu) = statuses(&options);
+    assert_eq!(gpu, cpu);
+    assert_ne!(gpu, [Status::Converged]);
+
+    options.floor = Some(4.0);
+    let (gpu, cpu) = (solve(&systems, &options), on_cpu(&systems, &options));
+    assert_eq!(
+        (gpu.statuses(), cpu.statuses()),
+        (vec![Status::Converged], vec![Status::Converged])
+    );
+    assert!(gpu.outcomes[0].accepted_by_floor && cpu.outcomes[0].accepted_by_floor);
+}
+
+#[test]
+fn limits_are_kept_system_by_system() {
+    let n = 40;
+    let matrices = vec![chain::<f64>(n, &[]); 4];
+    let systems = Systems::new(&matrices, random_vector(4 * n, 7));
+    let mut options = options(Preconditioner::None);
+    options.max_iters_each = Some(vec![0, 3, 1000, 1]);
+
+    let gpu = solve(&systems, &options);
+
+    let iterations: Vec<u32> = gpu.outcomes.iter().map(|o| o.iterations).collect();
+    assert_eq!(gpu.statuses(), on_cpu(&systems, &options).statuses());
+    assert_eq!(gpu.statuses()[2], Status::Converged);
+    assert_eq!([iterations[0], iterations[1], iterations[3]], [0, 3, 1]);
+    for system in [0, 1, 3] {
+        assert_eq!(gpu.statuses()[system], Status::MaxIterations);
+    }
+    // Where an absolute tolerance is the larger one it decides.
+    (options.max_iters_each, options.abs_tols) = (None, Some(vec![0.5, 1e9, 0.0, 0.0]));
+    let gpu = solve(&systems, &options);
+    assert!(gpu.outcomes[0].residual_norm <= 0.5 && gpu.outcomes[0].iterations > 0);
+    assert_eq!(gpu.outcomes[1].iterations, 0);
+}
+
+/// How such a solve ends hangs on the last bits, but it does not converge.
+#[test]
+fn singular_systems_without_a_solution_do_not_converge() {
+    for n in [2, 20, 150] {
+        let edits = [(0, 0, 0.0), (0, 1, 0.0), (1, 0, 0.0)];
+        let systems = Systems::new(&[chain::<f64>(n, &edits)], vec![1.0; n]);
+        for preconditioner in [Preconditioner::None, Preconditioner::Auto] {
+            let options = options(preconditioner);
+            let (gpu, cpu) = (solve(&systems, &options), on_cpu(&systems, &options));
+
+            for solved in [gpu, cpu] {
+                let outcome = &solved.outcomes[0];
+                let failed = [Status::Indefinite, Status::NonFinite, Status::MaxIterations];
+                assert!(failed.contains(&outcome.status), "n = {n}: {outcome:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn overflow_inside_a_solve_is_non_finite() {
+    for n in [8, 100] {
+        let large = f64::MAX * 0.6;
+        let edits: Vec<_> = (0..n).map(|row| (row, row, large)).collect();
+        let edits = [edits, vec![(0, 1, large), (1, 0, large)]].concat();
+        let systems = Systems::new(&[chain::<f64>(n, &edits)], vec![1.0; n]);
+
+        let gpu = solve(&systems, &options(Preconditioner::None));
+
+        assert_eq!(gpu.statuses(), [Status::NonFinite]);
+    }
+}
+
+#[test]
+fn right_hand_sides_of_any_scale_are_solved() {
+    for n in [12, 70] {
+        for exponent in [-990, -700, -300, 0, 300, 700, 990] {
+            let b = random_vector::<f64>(n, 2).iter().map(|v| v * 2f64.powi(exponent)).collect();
+            let systems = Systems::new(&[chain::<f64>(n, &[])], b);
+            for preconditioner in [Preconditioner::None, Preconditioner::Jacobi] {
+                let options = options(preconditioner);
+                let (gpu, cpu) = (solve(&systems, &options), on_cpu(&systems, &options));
+
+                assert_eq!(gpu.statuses(), [Status::Converged], "2^{exponent}");
+                assert_eq!(gpu.outcomes[0].iterations, cpu.outcomes[0].iterations, "2^{exponent}");
+                assert!(gpu.outcomes[0].residual_norm <= 1e-10 * gpu.outcomes[0].rhs_norm);
+            }
+        }
+    }
+}
