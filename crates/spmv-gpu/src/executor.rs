@@ -120,6 +120,11 @@ pub trait KernelBuffer<T: Pod> {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// Whether some memory belongs to both.
+    fn shares_memory_with(&self, other: &impl KernelBuffer<T>) -> bool {
+        let end = |raw: u64, len: usize| raw + (len * size_of::<T>()) as u64;
+        self.raw() < end(other.raw(), other.len()) && other.raw() < end(self.raw(), self.len())
+    }
 }
 
 /// Checks that a product reads no x from memory that it writes y to.
@@ -127,8 +132,7 @@ pub(crate) fn check_apart<T: Pod>(
     x: &impl KernelBuffer<T>,
     y: &impl KernelBuffer<T>,
 ) -> Result<(), GpuError> {
-    let end = |raw: u64, len: usize| raw + (len * size_of::<T>()) as u64;
-    if x.raw() < end(y.raw(), y.len()) && y.raw() < end(x.raw(), x.len()) {
+    if x.shares_memory_with(y) {
         return Err(GpuError::InvalidArgument {
             name: "y",
             expected: "memory apart from x".to_owned(),

@@ -237,7 +237,7 @@ fn ours(
             packing.push(plan.explain().packing.as_secs_f64() * 1e3);
             Ok(plan)
         };
-        // The first one finds no memory that was given back.
+        // The first one is slower.
         for _ in operands.copies()..PLANS {
             plan()?;
         }

@@ -354,8 +354,7 @@ fn check_apart<T: Pod>(
     input: &impl KernelBuffer<T>,
     x: &impl KernelBuffer<T>,
 ) -> Result<(), SolveError> {
-    let end = |raw: u64, len: usize| raw + (len * size_of::<T>()) as u64;
-    if input.raw() < end(x.raw(), x.len()) && x.raw() < end(input.raw(), input.len()) {
+    if input.shares_memory_with(x) {
         return Err(SolveError::Option {
             name: "x",
             expected: "memory apart from values and b",
