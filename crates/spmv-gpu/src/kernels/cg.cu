@@ -30,6 +30,8 @@
 // again at the end. Blocks of GROUP threads, at least 32; any grid. Shared
 // memory: for each group GROUP*ROWS + 1 values, and starts[ROWS] more where they are kept there.
 
+#include "solver.cuh"
+
 constexpr u32 CG_REGISTERS = 0;
 constexpr u32 CG_SHARED = 1;
 constexpr u32 CG_GLOBAL = 2;
@@ -37,58 +39,6 @@ constexpr u32 CG_GLOBAL = 2;
 // Bits of `flags`: x holds guesses; a zero in the diagonal counts as 1.
 constexpr u32 CG_GUESS = 1;
 constexpr u32 CG_LENIENT = 2;
-
-// What a group is doing, or the status to give unless the true residual passes.
-constexpr u32 CONVERGED = 0;
-constexpr u32 MAX_ITERATIONS = 1;
-constexpr u32 BREAKDOWN_RHO = 2;
-constexpr u32 NON_FINITE = 5;
-constexpr u32 INDEFINITE = 6;
-constexpr u32 ZERO_DIAGONAL = 7;
-constexpr u32 STAGNATED = 10;
-constexpr u32 IDLE = 252;    // the queue is empty
-constexpr u32 PASSED = 253;  // the recurrence passed the test
-constexpr u32 VACANT = 254;  // ready for the next system
-constexpr u32 RUNNING = 255;
-
-template <typename V>
-struct Precision;
-
-template <>
-struct Precision<double> {
-    static constexpr double LARGEST = 1.7976931348623157e308;
-    static constexpr double EPSILON = 2.220446049250313e-16;
-    static constexpr int SAFE_EXPONENT = 200;
-    static constexpr int LARGEST_EXPONENT = 1000;
-};
-
-template <>
-struct Precision<float> {
-    static constexpr float LARGEST = 3.402823466e38f;
-    static constexpr double EPSILON = 1.1920928955078125e-7;
-    static constexpr int SAFE_EXPONENT = 20;
-    static constexpr int LARGEST_EXPONENT = 120;
-};
-
-template <typename V>
-__device__ __forceinline__ bool is_finite(V value) {
-    return value - value == V(0);
-}
-
-__device__ __forceinline__ double magnitude(double value) {
-    return value < 0 ? -value : value;
-}
-
-// 2^exponent, for exponents from -1022 to 1023.
-__device__ __forceinline__ double power_of_two(int exponent) {
-    return __longlong_as_double((long long)(exponent + 1023) << 52);
-}
-
-// The exponent of a positive number, within what power_of_two can undo.
-__device__ __forceinline__ int exponent_of(double value) {
-    const int exponent = int(__double_as_longlong(value) >> 52 & 0x7ff) - 1023;
-    return maximum(-1000, minimum(1000, exponent));
-}
 
 template <typename V>
 struct CgTask {
@@ -115,126 +65,6 @@ struct CgTask {
     u32* restarts;
     double* residual_norms;
     double* rhs_norms;
-};
-
-// Threads that run in step, and sums over a group of them.
-template <u32 GROUP>
-struct Team {
-    static constexpr bool IS_BLOCK = GROUP > WARP_THREADS;
-    static constexpr u32 WARPS = IS_BLOCK ? GROUP / WARP_THREADS : 1;
-    // In shared memory where a group is a block: a value, or two, of each warp, twice.
-    static constexpr u32 SCRATCH = IS_BLOCK ? 4 * WARPS : 1;
-
-    __device__ __forceinline__ static void sync() {
-        if constexpr (IS_BLOCK) {
-            __syncthreads();
-        } else {
-            __syncwarp();
-        }
-    }
-
-    // Whether it holds in any group of the team. It is the same in all threads of a group.
-    __device__ __forceinline__ static bool any(bool of_group) {
-        if constexpr (GROUP < WARP_THREADS) {
-            return __any_sync(ALL_LANES, of_group) != 0;
-        } else {
-            return of_group;
-        }
-    }
-
-    // Whether it holds in any thread of this group.
-    __device__ __forceinline__ static bool any_thread(bool of_thread) {
-        if constexpr (IS_BLOCK) {
-            return __syncthreads_or(of_thread) != 0;
-        } else if constexpr (GROUP == WARP_THREADS) {
-            return __any_sync(ALL_LANES, of_thread) != 0;
-        } else {
-            const u32 first = threadIdx.x % WARP_THREADS / GROUP * GROUP;
-            return (__ballot_sync(ALL_LANES, of_thread) >> first & ((1u << GROUP) - 1)) != 0;
-        }
-    }
-
-    // COUNT sums, the same in all threads of the group. In a block TURN is another one than in the
-    // sum before.
-    template <u32 TURN, u32 COUNT, typename T>
-    __device__ __forceinline__ static void sum(T (&value)[COUNT], double* scratch) {
-        static_assert(COUNT <= 2 && TURN <= 1, "what the scratch memory holds");
-#pragma unroll
-        for (u32 offset = minimum(GROUP, WARP_THREADS) / 2; offset > 0; offset /= 2) {
-#pragma unroll
-            for (u32 i = 0; i < COUNT; ++i) {
-                value[i] += __shfl_xor_sync(ALL_LANES, value[i], offset);
-            }
-        }
-        if constexpr (IS_BLOCK) {
-            T* const parts = reinterpret_cast<T*>(scratch + TURN * 2 * WARPS);
-            if (threadIdx.x % WARP_THREADS == 0) {
-#pragma unroll
-                for (u32 i = 0; i < COUNT; ++i) {
-                    parts[threadIdx.x / WARP_THREADS * COUNT + i] = value[i];
-                }
-            }
-            __syncthreads();
-#pragma unroll
-            for (u32 i = 0; i < COUNT; ++i) {
-                value[i] = parts[i];
-#pragma unroll
-                for (u32 warp = 1; warp < WARPS; ++warp) {
-                    value[i] += parts[warp * COUNT + i];
-                }
-            }
-        }
-    }
-
-    // A sum apart from those of the iterations.
-    template <typename T>
-    __device__ __forceinline__ static T sum_apart(T value, double* scratch) {
-        sync();
-        T values[1] = {value};
-        sum<0>(values, scratch);
-        sync();
-        return values[0];
-    }
-
-    __device__ __forceinline__ static double largest(double value, double* scratch) {
-#pragma unroll
-        for (u32 offset = minimum(GROUP, WARP_THREADS) / 2; offset > 0; offset /= 2) {
-            value = maximum(value, __shfl_xor_sync(ALL_LANES, value, offset));
-        }
-        if constexpr (IS_BLOCK) {
-            __syncthreads();
-            if (threadIdx.x % WARP_THREADS == 0) {
-                scratch[threadIdx.x / WARP_THREADS] = value;
-            }
-            __syncthreads();
-            for (u32 warp = 0; warp < WARPS; ++warp) {
-                value = maximum(value, scratch[warp]);
-            }
-            __syncthreads();
-        }
-        return value;
-    }
-
-    // The next system of each group that wants one; the scratch memory takes it to a block.
-    __device__ __forceinline__ static u32 take(bool wanted, u32* queue, double* scratch) {
-        u32 number = 0;
-        if (wanted && threadIdx.x % GROUP == 0) {
-            number = atomicAdd(queue, 1u);
-        }
-        if constexpr (IS_BLOCK) {
-            u32* const shared = reinterpret_cast<u32*>(scratch);
-            __syncthreads();
-            if (threadIdx.x == 0) {
-                *shared = number;
-            }
-            __syncthreads();
-            number = *shared;
-            __syncthreads();
-            return number;
-        } else {
-            return __shfl_sync(ALL_LANES, number, 0, GROUP);
-        }
-    }
 };
 
 template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI>

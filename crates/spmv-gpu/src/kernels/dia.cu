@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     dia(u32 nrows, u32 ncols, u32 ndiags, const i32* __restrict__ diag_offsets,
         const V* __restrict__ values, V alpha, const V* x, V beta,
         V* __restrict__ y) {
-    constexpr u32 UNROLL = 8;
+    constexpr u32 UNROLL = 9;
     let_next_launch_begin();
     const u64 row = grid_thread();
     if (row >= nrows) {

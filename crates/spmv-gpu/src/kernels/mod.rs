@@ -1,8 +1,9 @@
 //! The CUDA sources, embedded.
 //!
 //! A source holds templates of kernels, each with a comment that states what it computes, how
-//! threads map to data, its traffic and what it asks of its arguments. Sources include no headers.
-//! [`PRELUDE`] is compiled in front of each.
+//! threads map to data, its traffic and what it asks of its arguments. [`PRELUDE`] is compiled in
+//! front of each. What several modules share beyond it is in headers (`<name>.cuh`), which a module
+//! includes by name, without folders.
 //!
 //! To add a module: write `<name>.cu`, list it in `SOURCES`, and list its instances in
 //! `tests/nvrtc.rs`, which compiles them for all architectures and holds their registers.
@@ -31,6 +32,9 @@ const SOURCES: [(&str, &str); 17] = [
     ("cg", include_str!("cg.cu")),
 ];
 
+/// Every header and its source.
+const HEADERS: [(&str, &str); 1] = [("solver.cuh", include_str!("solver.cuh"))];
+
 /// The names of all modules.
 pub fn modules() -> impl Iterator<Item = &'static str> {
     SOURCES.iter().map(|&(name, _)| name)
@@ -41,11 +45,34 @@ pub fn source(module: &str) -> Option<&'static str> {
     SOURCES.iter().find(|&&(name, _)| name == module).map(|&(_, source)| source)
 }
 
-/// What is compiled for a module: prelude and source, marked so that messages of the compiler name
-/// real files and lines.
+/// What is compiled for a module: prelude, headers and source, marked so that messages of the
+/// compiler name real files and lines.
 pub fn program(module: &str) -> Option<String> {
     let source = source(module)?;
-    Some(format!("#line 1 \"prelude.cuh\"\n{PRELUDE}\n#line 1 \"{module}.cu\"\n{source}"))
+    let mut program = format!("#line 1 \"prelude.cuh\"\n{PRELUDE}\n");
+    append(&mut program, &format!("{module}.cu"), source, &mut Vec::new());
+    Some(program)
+}
+
+/// Appends a file with its headers in their places, each once.
+fn append(program: &mut String, name: &str, source: &str, seen: &mut Vec<&'static str>) {
+    *program += &format!("#line 1 \"{name}\"\n");
+    for (number, line) in source.lines().enumerate() {
+        let included = line.strip_prefix("#include \"").and_then(|rest| rest.strip_suffix('"'));
+        match included.and_then(|name| HEADERS.into_iter().find(|header| header.0 == name)) {
+            Some((header, _)) if seen.contains(&header) => {}
+            Some((header, text)) => {
+                seen.push(header);
+                append(program, header, text, seen);
+                *program += &format!("#line {} \"{name}\"\n", number + 2);
+                continue;
+            }
+            // What only tells compilers of files apart.
+            None if line == "#pragma once" => {}
+            None => *program += line,
+        }
+        *program += "\n";
+    }
 }
 
 #[cfg(test)]
@@ -53,13 +80,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_are_found_by_name_and_need_no_headers() {
+    fn sources_are_found_by_name_and_hold_their_headers() {
         for module in modules() {
             let program = program(module).unwrap();
 
-            assert!(program.contains(source(module).unwrap()));
+            let last = source(module).unwrap().lines().last().unwrap();
+            assert!(program.trim_end().ends_with(last), "{module}");
             assert!(!program.contains("#include"), "{module}");
         }
+    }
+
+    #[test]
+    fn headers_stand_once_and_lines_keep_their_numbers() {
+        let mut program = String::new();
+        let source = "int a;\n#include \"solver.cuh\"\n#include \"solver.cuh\"\nint b;\n";
+
+        append(&mut program, "m.cu", source, &mut Vec::new());
+
+        assert!(program.starts_with("#line 1 \"m.cu\"\nint a;\n#line 1 \"solver.cuh\"\n"));
+        assert!(program.ends_with("\n#line 3 \"m.cu\"\n\nint b;\n"));
+        assert_eq!(program.matches("#line 1 \"solver.cuh\"").count(), 1);
     }
 
     #[test]
