@@ -159,7 +159,12 @@ const INSTANCES: [(&str, &str, &[&str], u32); 19] = [
         40,
     ),
     ("ell", "sm_80", &["ell<double>", "ell<float>"], 80),
-    ("dia", "sm_80", &["dia<double>", "dia<float>"], 64),
+    (
+        "dia",
+        "sm_80",
+        &["dia<double, 3>", "dia<double, 5>", "dia<double, 7>", "dia<double, 9>", "dia<float, 9>"],
+        64,
+    ),
     ("sell", "sm_80", &["sell<double>", "sell<float>"], 80),
     ("sellp", "sm_80", &["sellp<double>", "sellp<float>"], 48),
     (

@@ -21,14 +21,14 @@ __device__ __forceinline__ bool is_fill(float value) {
 // Per slot: reads a value; inside the matrix also x. Per row: reads y unless beta is 0, writes y;
 // offsets come from cache.
 // diag_offsets: ndiags, -(nrows - 1) to ncols - 1; values: ndiags*nrows < 2^31, fill outside; x: ncols; y: nrows,
-// overlaps nothing else. One-dimensional blocks of at most BLOCK_THREADS threads, a thread per row
-// in the grid. No atomics: bitwise repeatable.
-template <typename V>
+// overlaps nothing else. UNROLL: any, best where few places are left over in the last round.
+// One-dimensional blocks of at most BLOCK_THREADS threads, a thread per row in the grid. No atomics:
+// bitwise repeatable.
+template <typename V, u32 UNROLL>
 __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     dia(u32 nrows, u32 ncols, u32 ndiags, const i32* __restrict__ diag_offsets,
         const V* __restrict__ values, V alpha, const V* x, V beta,
         V* __restrict__ y) {
-    constexpr u32 UNROLL = 9;
     let_next_launch_begin();
     const u64 row = grid_thread();
     if (row >= nrows) {

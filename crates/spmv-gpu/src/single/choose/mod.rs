@@ -14,6 +14,7 @@ pub use cost::{Chain, Cost, Work};
 pub use shape::{LANES, Shape, Slices, WINDOWS};
 
 use super::adaptive::{BLOCK_ENTRIES, shape as block_shape};
+use super::launch::DIA_ROUND;
 use super::{SingleKernel, SingleOptions};
 
 /// Slots for each entry that ELL and SELL may have as candidates.
@@ -189,10 +190,14 @@ pub fn candidates(shape: &Shape, value_bytes: usize) -> Vec<Candidate> {
     };
 
     if let Some(ndiags) = shape.ndiags.filter(|&ndiags| fits(ndiags * nrows)) {
-        let rounds = (ndiags.div_ceil(8).max(1) - 1) as f64;
+        let rounds = (ndiags.div_ceil(DIA_ROUND).max(1) - 1) as f64;
         let mut dia = rows(Family::Dia, 0, 1, 8);
         dia.work = Work { rounds, gathers: 0.0, ..dia.work };
-        push(dia, vectors + (value_bytes * ndiags * nrows) as f64, warps * ndiags.div_ceil(8));
+        push(
+            dia,
+            vectors + (value_bytes * ndiags * nrows) as f64,
+            warps * ndiags.div_ceil(DIA_ROUND),
+        );
     }
     if fits(shape.longest.saturating_mul(nrows)) {
         let bytes = vectors + entries + (4 * shape.longest * nrows) as f64;

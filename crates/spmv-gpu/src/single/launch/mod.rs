@@ -12,7 +12,7 @@ mod padded;
 pub(super) use adaptive::AdaptiveKernel;
 pub(super) use coo::DeviceCoo;
 pub(super) use csr::{BalancedKernel, DeviceCsr, RowKernel};
-pub(super) use padded::{DeviceDia, DeviceEll, DeviceSell};
+pub(super) use padded::{DIA_ROUND, DeviceDia, DeviceEll, DeviceSell};
 
 use crate::{Executor, GpuError, KernelKey, LaunchConfig, Value};
 

@@ -53,6 +53,16 @@ impl<E: Executor, T: Value> DeviceEll<E, T> {
     }
 }
 
+/// The most diagonals that a thread of `dia` asks for at once.
+pub(in crate::single) const DIA_ROUND: usize = 9;
+
+/// Diagonals per round: as few rounds as [`DIA_ROUND`] allows, and few places left over.
+fn dia_unroll(ndiags: usize) -> usize {
+    let rounds = ndiags.div_ceil(DIA_ROUND).max(1);
+    let [few @ .., most] = [3, 5, 7, DIA_ROUND];
+    few.into_iter().find(|&unroll| unroll * rounds >= ndiags).unwrap_or(most)
+}
+
 /// A matrix in DIA.
 pub(in crate::single) struct DeviceDia<E: Executor, T: Value> {
     key: KernelKey,
@@ -70,11 +80,12 @@ impl<E: Executor, T: Value> DeviceDia<E, T> {
         values: &[T],
     ) -> Result<Self, GpuError> {
         assert_eq!(values.len(), pattern.stored_len());
+        let ndiags = pattern.diag_offsets().len();
         Ok(Self {
-            key: instance::<T>("dia", "dia"),
+            key: KernelKey::new("dia", format!("dia<{}, {}>", T::CPP, dia_unroll(ndiags))),
             nrows: pattern.nrows() as u32,
             ncols: pattern.ncols() as u32,
-            ndiags: pattern.diag_offsets().len() as u32,
+            ndiags: ndiags as u32,
             diag_offsets: executor.upload(pattern.diag_offsets())?,
             values: executor.upload(values)?,
         })
