@@ -12,9 +12,9 @@
 //! further solves. The engine is either [fused](Engine::Fused) (whole solves in SIMD lanes) or
 //! [composed](Engine::Composed) of products and vector operations over all systems.
 //!
-//! [`gpu`] has the first solver of the GPU, CG for uniform batches.
+//! [`gpu`] has the solvers of the GPU: CG and BiCGStab, whole solves in one launch.
 //!
-//! Limitations: real `f32` and `f64` matrices; on the GPU CG alone so far; vectors are item-major.
+//! Limitations: real `f32` and `f64` matrices; on the CPU vectors are item-major.
 #![deny(unsafe_code)]
 
 mod backend;

@@ -144,7 +144,8 @@ pub(crate) fn check_apart<T: Pod>(
 
 /// Where kernels run.
 ///
-/// Work is ordered as it is issued. [`launch`](Executor::launch) and
+/// Work is ordered as it is issued, but on [`branches`](Executor::branches).
+/// [`launch`](Executor::launch) and
 /// [`fill_zero`](Executor::fill_zero) may return before the work is done; uploads and downloads
 /// wait for their own copy and for all work before it.
 pub trait Executor {
@@ -251,6 +252,33 @@ pub trait Executor {
         config: LaunchConfig,
         args: &mut Args<'_>,
     ) -> Result<(), GpuError>;
+
+    /// Executors of the same memory, on which work can run beside that of this one, between
+    /// [`fork`](Executor::fork) and [`join`](Executor::join). To be made once: they take a while.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn branches(&self, count: usize) -> Result<Vec<Self>, GpuError>
+    where
+        Self: Sized;
+
+    /// Puts later work on the branches behind all work issued here so far. Neither waits nor
+    /// allocates; may be recorded in a graph, the branches with it.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn fork(&self, branches: &[Self]) -> Result<(), GpuError>
+    where
+        Self: Sized;
+
+    /// Puts later work here behind all work issued to the branches so far, as
+    /// [`fork`](Executor::fork) does.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn join(&self, branches: &[Self]) -> Result<(), GpuError>
+    where
+        Self: Sized;
 
     /// Waits until all work is done.
     ///

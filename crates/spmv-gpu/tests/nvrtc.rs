@@ -10,13 +10,13 @@ const ARCHITECTURES: [&str; 4] = ["sm_80", "sm_90", "sm_100", "sm_120"];
 
 /// What a module's kernels with many loads under way may spill, outside of their loops, in bytes: some
 /// registers, or one, which cost less than the resident threads that their launch bounds ask for. The
-/// launch bounds of `cg` leave room for what an iteration needs, and less than what is done once a
-/// system would take.
-const MAY_SPILL: [(&str, u32); 3] = [("packed", 64), ("sell", 8), ("cg", 1200)];
+/// launch bounds of `cg` and `bicgstab` leave room for what an iteration needs, and less than what is
+/// done once a system would take.
+const MAY_SPILL: [(&str, u32); 4] = [("packed", 64), ("sell", 8), ("cg", 1200), ("bicgstab", 400)];
 
-/// The instances that hosts use (of `cg` some of each kind: they take half a second each), by module, the oldest architecture that has them, and the
-/// registers that each may have.
-const INSTANCES: [(&str, &str, &[&str], u32); 19] = [
+/// The instances that hosts use (of `cg` and `bicgstab` some of each kind: they take half a second
+/// each), by module, the oldest architecture that has them, and the registers that each may have.
+const INSTANCES: [(&str, &str, &[&str], u32); 20] = [
     (
         "pack",
         "sm_80",
@@ -266,11 +266,53 @@ const INSTANCES: [(&str, &str, &[&str], u32); 19] = [
             "cg<double, 32, 8, 3, 0, 0>",
             "cg<double, 128, 8, 5, 0, 0>",
             "cg<double, 128, 8, 0, 1, 0>",
+            "cg<double, 32, 2, 9, 0, 1>",
+            "cg<double, 32, 5, 9, 0, 1>",
+            "cg<double, 128, 4, 9, 0, 1>",
+            "cg<double, 128, 8, 9, 1, 1>",
+            "cg<double, 32, 8, 3, 0, 1, 1>",
+            "cg<double, 128, 8, 0, 1, 1, 1>",
             "cg<float, 16, 2, 3, 0, 1>",
             "cg<float, 128, 8, 3, 0, 1>",
             "cg<float, 128, 8, 5, 0, 1>",
             "cg<float, 128, 8, 0, 1, 1>",
             "cg<float, 32, 8, 3, 0, 0>",
+        ],
+        255,
+    ),
+    (
+        "bicgstab",
+        "sm_80",
+        &[
+            "bicgstab<double, 8, 2, 3, 0, 1, 1>",
+            "bicgstab<double, 16, 2, 3, 0, 1, 1>",
+            "bicgstab<double, 16, 4, 3, 0, 1, 3>",
+            "bicgstab<double, 32, 4, 3, 0, 1, 3>",
+            "bicgstab<double, 32, 8, 3, 0, 1, 3>",
+            "bicgstab<double, 128, 8, 3, 0, 1, 3>",
+            "bicgstab<double, 16, 4, 5, 0, 1, 3>",
+            "bicgstab<double, 32, 8, 5, 0, 1, 3>",
+            "bicgstab<double, 128, 8, 5, 0, 1, 3>",
+            "bicgstab<double, 16, 2, 9, 0, 1, 3>",
+            "bicgstab<double, 32, 2, 9, 0, 1, 3>",
+            "bicgstab<double, 32, 4, 9, 0, 1, 3>",
+            "bicgstab<double, 32, 5, 9, 0, 1, 3>",
+            "bicgstab<double, 64, 4, 9, 0, 1, 3>",
+            "bicgstab<double, 128, 4, 9, 0, 1, 3>",
+            "bicgstab<double, 128, 8, 9, 1, 1, 3>",
+            "bicgstab<double, 256, 8, 9, 1, 1, 3>",
+            "bicgstab<double, 64, 4, 0, 1, 1, 3>",
+            "bicgstab<double, 128, 8, 0, 1, 1, 3>",
+            "bicgstab<double, 512, 8, 0, 1, 1, 3>",
+            "bicgstab<double, 512, 8, 0, 2, 1, 3>",
+            "bicgstab<double, 32, 8, 3, 0, 0, 3>",
+            "bicgstab<double, 128, 4, 9, 0, 0, 3>",
+            "bicgstab<double, 32, 8, 3, 0, 1, 3, 1>",
+            "bicgstab<double, 32, 5, 9, 0, 1, 3, 1>",
+            "bicgstab<double, 128, 8, 9, 1, 1, 3, 1>",
+            "bicgstab<double, 128, 8, 0, 1, 1, 3, 1>",
+            "bicgstab<float, 32, 5, 9, 0, 1, 3>",
+            "bicgstab<float, 128, 8, 9, 1, 1, 3>",
         ],
         255,
     ),

@@ -5,31 +5,37 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
 
-/// Items (all, or those in `only`, ascending) with equal patterns, each class in ascending order, classes in the order of their first
-/// items. Patterns are hashed in parallel, then compared entry by entry: equal hashes prove
-/// nothing.
-pub(crate) fn by_pattern<T: Scalar>(batch: &Batch<T>, only: Option<&[usize]>) -> Vec<Vec<u32>> {
-    let items: Vec<u32> = match only {
-        Some(only) => only.iter().map(|&item| item as u32).collect(),
-        None => (0..batch.nitems() as u32).collect(),
-    };
+/// Items (all, or those in `only`, ascending) with equal patterns.
+pub(crate) fn classes<T: Scalar>(batch: &Batch<T>, only: Option<&[usize]>) -> Vec<Vec<u32>> {
+    let item = |k: usize| only.map_or(k, |only| only[k]);
+    let len = only.map_or(batch.nitems(), <[usize]>::len);
     if let Batch::Uniform(_) = batch {
-        return if items.is_empty() { Vec::new() } else { vec![items] };
+        let all: Vec<u32> = (0..len).map(|k| item(k) as u32).collect();
+        return if all.is_empty() { Vec::new() } else { vec![all] };
     }
-    let hashes: Vec<u64> =
-        items.par_iter().map(|&item| hash(batch.pattern(item as usize))).collect();
+    let mut classes = by_pattern(len, |k| batch.pattern(item(k)));
+    classes.iter_mut().flatten().for_each(|k| *k = item(*k as usize) as u32);
+    classes
+}
+
+/// Numbers below `len` with equal patterns, each class in ascending order, classes in the order of
+/// their first numbers. Patterns are hashed in parallel, then compared entry by entry: equal hashes
+/// prove nothing.
+pub fn by_pattern<'a>(
+    len: usize,
+    pattern: impl Fn(usize) -> CsrPatternRef<'a> + Sync,
+) -> Vec<Vec<u32>> {
+    let hashes: Vec<u64> = (0..len).into_par_iter().map(|item| hash(pattern(item))).collect();
     let mut classes: Vec<Vec<u32>> = Vec::new();
     let mut by_hash: HashMap<u64, Vec<usize>> = HashMap::new();
-    for (item, hash) in items.into_iter().zip(hashes) {
+    for (item, hash) in hashes.into_iter().enumerate() {
         let candidates = by_hash.entry(hash).or_default();
-        let equal = |&&class: &&usize| {
-            batch.pattern(classes[class][0] as usize) == batch.pattern(item as usize)
-        };
+        let equal = |&&class: &&usize| pattern(classes[class][0] as usize) == pattern(item);
         match candidates.iter().find(equal) {
-            Some(&class) => classes[class].push(item),
+            Some(&class) => classes[class].push(item as u32),
             None => {
                 candidates.push(classes.len());
-                classes.push(vec![item]);
+                classes.push(vec![item as u32]);
             }
         }
     }
@@ -58,7 +64,7 @@ mod tests {
         let one = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![1.0]).expect("valid");
         let items = [diagonal(1.0).expect("valid"), other, diagonal(3.0).expect("valid"), one];
 
-        let classes = by_pattern(&Batch::from_iter(items), None);
+        let classes = classes(&Batch::from_iter(items), None);
 
         assert_eq!(classes, [vec![0, 2], vec![1], vec![3]]);
     }

@@ -19,6 +19,7 @@ mod precond;
 mod product;
 mod single;
 
+pub use classes::by_pattern;
 pub use single::{SystemPreconditioner, dot};
 
 use rayon::prelude::*;
@@ -130,7 +131,7 @@ impl LanePlan {
         only: Option<&[usize]>,
     ) -> Result<Self, CpuError> {
         let isa = options.isa.unwrap_or_else(Isa::best);
-        let classes = classes::by_pattern(batch, only);
+        let classes = classes::classes(batch, only);
         let classes = classes.into_par_iter().map(|items| {
             let pattern = batch.pattern(items[0] as usize);
             let matrix = LaneMatrix::new(pattern);

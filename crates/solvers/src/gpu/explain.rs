@@ -7,19 +7,38 @@ use super::shape::ValuePlace;
 /// What a plan chose and what it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuExplain {
+    /// `cg` or `bicgstab`.
+    pub method: &'static str,
+    /// The launches of a solve, the one with the most work first.
+    pub bins: Vec<GpuBin>,
+    /// Bytes of patterns, and of where systems are, on the device.
+    pub pattern_bytes: u64,
+    /// Bytes of outcomes, limits and tolerances on the device.
+    pub workspace_bytes: u64,
+}
+
+/// Systems that one launch solves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuBin {
     /// The kernel, as it is compiled.
     pub kernel: String,
-    /// Rows of each system.
+    /// Systems, right-hand sides counted one by one.
+    pub systems: usize,
+    /// Different patterns.
+    pub patterns: usize,
+    /// Rows of the largest system.
     pub nrows: usize,
-    /// Entries of each system.
+    /// Entries of the largest system.
     pub nnz: usize,
     /// Threads that solve a system.
     pub threads_per_system: u32,
-    /// Rows that each of them owns, whose x, r and p it has in registers.
+    /// Rows that each of them owns, whose parts of the vectors it has in registers.
     pub rows_per_thread: u32,
     /// Where the values are during a solve.
     pub values: ValuePlace,
-    /// Places for values beyond the entries, a system.
+    /// Vectors in shared memory.
+    pub vectors: u32,
+    /// Places for values beyond the entries, all patterns together.
     pub padding: usize,
     /// Systems that a block solves side by side.
     pub systems_per_block: u32,
@@ -29,31 +48,48 @@ pub struct GpuExplain {
     pub blocks: u32,
     /// Dynamic shared memory of a block, in bytes.
     pub shared_bytes: u32,
-    /// Bytes of the pattern on the device.
-    pub pattern_bytes: u64,
-    /// Bytes of outcomes, limits and tolerances on the device.
-    pub workspace_bytes: u64,
+}
+
+impl GpuExplain {
+    /// The kernels, the one with the most work first.
+    pub fn kernels(&self) -> String {
+        self.bins.iter().map(|bin| bin.kernel.as_str()).collect::<Vec<_>>().join("; ")
+    }
 }
 
 impl fmt::Display for GpuExplain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.method)?;
+        for (number, bin) in self.bins.iter().enumerate() {
+            write!(f, "{} {bin}", if number > 0 { ";" } else { "" })?;
+        }
         write!(
             f,
-            "cg: {} threads with {} rows each solve a system of {} rows and {} entries, its values \
-             in {} ({} places of padding); {} blocks of {} threads, {} systems and {} bytes of \
-             shared memory each; on the device {} bytes of pattern, {} of outcomes and limits",
-            self.threads_per_system,
-            self.rows_per_thread,
+            "; on the device {} bytes of patterns, {} of outcomes and limits",
+            self.pattern_bytes, self.workspace_bytes
+        )
+    }
+}
+
+impl fmt::Display for GpuBin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} systems of up to {} rows and {} entries ({} patterns), {} threads with {} rows each \
+             for one, its values in {} ({} places of padding); {} blocks of {} threads, {} systems \
+             and {} bytes of shared memory each",
+            self.systems,
             self.nrows,
             self.nnz,
+            self.patterns,
+            self.threads_per_system,
+            self.rows_per_thread,
             self.values.name(),
             self.padding,
             self.blocks,
             self.threads_per_block,
             self.systems_per_block,
             self.shared_bytes,
-            self.pattern_bytes,
-            self.workspace_bytes,
         )
     }
 }

@@ -1,24 +1,27 @@
-//! Solves on an NVIDIA GPU: [`GpuCg`].
+//! Solves on an NVIDIA GPU: [`FusedSolver`].
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `cg.rs` | the plan and its launch |
+//! | `fused.rs` | the plan and its launches |
+//! | `bins.rs` | which systems a launch solves, and where their numbers are |
 //! | `shape.rs` | threads per system, and where its values are kept |
-//! | `pattern.rs` | the pattern in the order of the kernel |
+//! | `pattern.rs`, `banks.rs` | a pattern in the order of the kernel |
 //! | `explain.rs` | what was chosen, in words |
 //!
 //! Plans are written over [`Executor`](sparsebatch_spmv_gpu::Executor), like the products: tests run
 //! the same kernels on the CPU.
 //!
-//! Limitations: CG; uniform batches with values of their own, item-major, or shared ones; no
-//! preconditioner or Jacobi; at most 4,096 rows; no residual history and no ladder. Everything else
-//! is refused with [`SolveError::Unsupported`](crate::SolveError::Unsupported).
+//! Limitations: CG and BiCGStab; no preconditioner or Jacobi; at most 4,096 rows; no residual history
+//! and no ladder. Everything else is refused with
+//! [`SolveError::Unsupported`](crate::SolveError::Unsupported).
 
-mod cg;
+mod banks;
+mod bins;
 mod explain;
+mod fused;
 mod pattern;
 mod shape;
 
-pub use cg::{GpuCg, Guess};
-pub use explain::GpuExplain;
+pub use explain::{GpuBin, GpuExplain};
+pub use fused::{FusedMethod, FusedSolver, Guess, Layouts};
 pub use shape::{GpuTuning, ValuePlace};

@@ -3,13 +3,14 @@
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_spmv_gpu::DeviceInfo;
 
+use super::fused::FusedMethod;
 use super::pattern::widths;
 use crate::SolveError;
 
 /// Where the values of a system are during its solve.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ValuePlace {
-    /// In registers, up to five entries a row: read from device memory once.
+    /// In registers, up to nine entries a row: read from device memory once.
     Registers,
     /// In shared memory: read from device memory once.
     Shared,
@@ -45,50 +46,87 @@ pub struct GpuTuning {
     pub group: Option<(u32, u32)>,
     /// Where values are kept.
     pub values: Option<ValuePlace>,
+    /// Vectors of BiCGStab in shared memory: 1, or 3 where registers are short.
+    pub vectors: Option<u32>,
     /// The most blocks of the launch. Default: what the device can hold at once.
     pub max_blocks: Option<u32>,
 }
 
 /// The group of threads that solves a system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Shape {
     /// Threads per system.
     pub(super) threads: u32,
     /// Rows per thread.
     pub(super) rows: u32,
-    /// Entries a row in registers; 0 where values are elsewhere.
+    /// Entries a row whose columns are in registers; 0 where they are not.
     pub(super) width: u32,
     /// Where values are.
     pub(super) place: ValuePlace,
+    /// Vectors in shared memory.
+    pub(super) vectors: u32,
 }
 
-/// What fits in the registers of a group: entries a row, then threads and rows of each.
+impl Shape {
+    /// Whether values are copied to shared memory.
+    pub(super) fn keeps_in_shared(&self) -> bool {
+        self.place == ValuePlace::Shared
+    }
+}
+
+/// Groups in the order of their sizes: threads and rows of each.
 type Table = &'static [(u32, u32)];
 
 /// Few threads with many rows each beat many with few: their loads and sums overlap, and barriers
 /// are cheaper.
 const THREE_A_ROW: Table = &[(8, 2), (16, 2), (16, 4), (32, 4), (32, 8), (64, 8), (128, 8)];
 const FIVE_A_ROW: Table = &[(8, 2), (16, 4), (32, 4), (32, 8), (64, 8), (128, 8)];
+/// Random columns keep shared memory busy: values stay out of it as long as registers hold them.
+const NINE_A_ROW: Table = &[(8, 2), (16, 2), (32, 2), (32, 4), (32, 5), (64, 4), (128, 4)];
+const NINE_IN_SHARED: Table = &[(128, 8), (256, 8)];
 const IN_SHARED: Table =
     &[(8, 2), (32, 2), (32, 4), (64, 4), (128, 4), (128, 8), (256, 8), (512, 8)];
 const IN_GLOBAL: Table = &[(128, 8), (512, 8)];
+
+/// Where values may be, which entries a row the kernel has columns of in registers (0: those in
+/// memory), and the groups for it; the first that fits is taken.
+const PLACES: [(ValuePlace, u32, Table); 6] = [
+    (ValuePlace::Registers, 3, THREE_A_ROW),
+    (ValuePlace::Registers, 5, FIVE_A_ROW),
+    (ValuePlace::Registers, 9, NINE_A_ROW),
+    (ValuePlace::Shared, 9, NINE_IN_SHARED),
+    (ValuePlace::Shared, 0, IN_SHARED),
+    (ValuePlace::Global, 0, IN_GLOBAL),
+];
 
 /// The most rows of a system.
 pub(super) const MAX_ROWS: usize = 4096;
 
 /// Shared memory beside the groups' own: sums of the warps.
-const RESERVED_BYTES: u64 = 1024;
+const RESERVED_BYTES: u64 = 1536;
 
-/// Shared memory of one group, in bytes: a vector, a 0 behind it, and values where they are there.
+/// Shared memory of one group, in bytes: vectors, a 0 behind each, and values where they are there.
 pub(super) fn group_bytes(shape: &Shape, places: usize, value_bytes: usize) -> u64 {
-    let staged = if shape.place == ValuePlace::Shared { places } else { 0 };
+    let staged = if shape.keeps_in_shared() { places } else { 0 };
     let vector = shape.threads as usize * shape.rows as usize + 1;
-    ((vector + staged) * value_bytes) as u64
+    ((shape.vectors as usize * vector + staged) * value_bytes) as u64
+}
+
+/// Vectors that a method has in shared memory: in BiCGStab those used least too, where rows are many
+/// or long.
+fn vectors(method: FusedMethod, rows: u32, width: u32, tuning: &GpuTuning) -> u32 {
+    match method {
+        FusedMethod::Cg => 1,
+        FusedMethod::BiCgStab => {
+            tuning.vectors.unwrap_or(if rows <= 2 && (1..=5).contains(&width) { 1 } else { 3 })
+        }
+    }
 }
 
 /// Chooses the shape for a pattern.
 pub(super) fn choose(
     pattern: CsrPatternRef<'_>,
+    method: FusedMethod,
     value_bytes: usize,
     info: &DeviceInfo,
     tuning: &GpuTuning,
@@ -101,37 +139,44 @@ pub(super) fn choose(
         });
     }
     let (longest, _) = widths(pattern, 1);
-    let register_table = match longest {
-        0..=3 => Some((3, THREE_A_ROW)),
-        4..=5 => Some((5, FIVE_A_ROW)),
-        _ => None,
-    };
+    check_tuning(nrows, info, tuning)?;
     let from = |table: Table| {
         let fits = |&&(threads, rows): &&(u32, u32)| (threads * rows) as usize >= nrows;
         tuning.group.or_else(|| table.iter().find(fits).copied())
     };
-    let shape = |place| {
-        let (width, table) = match place {
-            ValuePlace::Registers => register_table?,
-            ValuePlace::Shared => (0, IN_SHARED),
-            ValuePlace::Global => (0, IN_GLOBAL),
+    let shape = |&(place, width, table): &(ValuePlace, u32, Table)| {
+        // Columns in registers leave the values in shared memory to rows that are about as long.
+        let suits = match place {
+            ValuePlace::Registers => longest <= width as usize,
+            _ => width == 0 || (6..=width as usize).contains(&longest),
         };
+        if !suits || tuning.values.is_some_and(|only| only != place) {
+            return None;
+        }
         let (threads, rows) = from(table)?;
-        let shape = Shape { threads, rows, width, place };
-        let (_, places) = widths(pattern, threads as usize);
+        let vectors = vectors(method, rows, width, tuning);
+        let shape = Shape { threads, rows, width, place, vectors };
+        let places = places(pattern, &shape);
         // A warp has at least so many groups.
         let groups = u64::from(32 / threads.min(32));
         let bytes = groups * group_bytes(&shape, places, value_bytes) + RESERVED_BYTES;
-        (bytes <= u64::from(info.shared_bytes_per_block)).then_some(shape)
+        // Places of columns in registers have 16 bits.
+        let near = width == 0 || groups == 1 || bytes <= 1 << 16;
+        (near && bytes <= u64::from(info.shared_bytes_per_block)).then_some(shape)
     };
-    check_tuning(nrows, info, tuning)?;
-    let places = [ValuePlace::Registers, ValuePlace::Shared, ValuePlace::Global];
-    let wanted = places.iter().filter(|&&place| tuning.values.is_none_or(|only| only == place));
-    wanted.copied().find_map(shape).ok_or_else(|| SolveError::Option {
+    PLACES.iter().find_map(shape).ok_or_else(|| SolveError::Option {
         name: "tuning",
         expected: "a place that holds the values of a system",
         found: format!("{tuning:?} for {nrows} rows of up to {longest} entries"),
     })
+}
+
+/// The places that slices of a pattern take.
+fn places(pattern: CsrPatternRef<'_>, shape: &Shape) -> usize {
+    match shape.width {
+        0 => widths(pattern, shape.threads as usize).1,
+        width => (shape.threads * shape.rows * width) as usize,
+    }
 }
 
 fn check_tuning(nrows: usize, info: &DeviceInfo, tuning: &GpuTuning) -> Result<(), SolveError> {
@@ -147,6 +192,13 @@ fn check_tuning(nrows: usize, info: &DeviceInfo, tuning: &GpuTuning) -> Result<(
             });
         }
     }
+    if tuning.vectors.is_some_and(|vectors| vectors != 1 && vectors != 3) {
+        return Err(SolveError::Option {
+            name: "vectors",
+            expected: "1 or 3",
+            found: format!("{:?}", tuning.vectors),
+        });
+    }
     if tuning.max_blocks.is_some_and(|blocks| blocks == 0 || blocks > 1 << 20) {
         return Err(SolveError::Option {
             name: "max_blocks",
@@ -157,7 +209,7 @@ fn check_tuning(nrows: usize, info: &DeviceInfo, tuning: &GpuTuning) -> Result<(
     Ok(())
 }
 
-/// The launch of a plan.
+/// A launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
     pub(super) blocks: u32,

@@ -4,11 +4,11 @@ use kernel_emu::Order;
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Scalar};
 use sparsebatch_solvers::gpu::GpuTuning;
-use sparsebatch_solvers::{CpuScalar, SolveOptions, Status};
+use sparsebatch_solvers::{CpuScalar, Method, SolveOptions, Status};
 use sparsebatch_spmv_gpu::Value;
 
 use crate::common::emulator::Emulator;
-use crate::common::{PRECONDITIONERS, Systems, compare, on_cpu, on_gpu, options};
+use crate::common::{METHODS, PRECONDITIONERS, Systems, compare, on_cpu, on_gpu, options};
 
 /// The first systems of a family.
 fn family<T: Scalar>(family: Family, nrows: usize, items: usize) -> Systems<T> {
@@ -38,15 +38,29 @@ fn families_agree<T: Value + CpuScalar>() {
         (Family::Lap2d, 256, 3),
         (Family::Lap2d, 400, 2),
         (Family::Lap2d, 900, 1),
+        (Family::Rand9, 12, 5),
+        (Family::Rand9, 30, 5),
+        (Family::Rand9, 54, 5),
+        (Family::Rand9, 100, 3),
+        (Family::Rand9, 144, 3),
+        (Family::Rand9, 200, 2),
+        (Family::Rand9, 512, 1),
+        (Family::Rand9, 992, 1),
+        (Family::Rand9, 1100, 1),
     ];
     for (kind, nrows, items) in cases {
         let systems = family::<T>(kind, nrows, items);
-        for preconditioner in PRECONDITIONERS {
-            let options = options(preconditioner);
+        for (method, preconditioner) in
+            METHODS.into_iter().flat_map(|method| PRECONDITIONERS.map(|p| (method, p)))
+        {
+            if method == Method::Cg && kind == Family::Rand9 {
+                continue;
+            }
+            let options = options(method, preconditioner);
             let executor = Emulator::new(Order::Forward);
             let gpu = on_gpu(&executor, &systems, &options, &GpuTuning::default());
             let cpu = on_cpu(&systems, &options);
-            let what = format!("{} {} {nrows} {preconditioner}", T::CPP, kind.name());
+            let what = format!("{} {} {nrows} {method} {preconditioner}", T::CPP, kind.name());
             assert!(gpu.statuses().iter().all(|&status| status == Status::Converged), "{what}");
             compare(&what, &systems, &gpu, &cpu, SolveOptions::default_rel_tol::<T>());
         }

@@ -9,7 +9,7 @@ use emulator::Emulator;
 use sparsebatch_formats::{
     Batch, BatchValues, Csr, CsrPattern, CsrPatternRef, Pattern, Scalar, UniformBatch,
 };
-use sparsebatch_solvers::gpu::{GpuCg, GpuTuning, Guess};
+use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess};
 use sparsebatch_solvers::{
     CpuScalar, Method, Outcome, Preconditioner, SolveOptions, Status, solve,
 };
@@ -19,9 +19,12 @@ use sparsebatch_spmv_gpu::{Executor, Value};
 pub(crate) const PRECONDITIONERS: [Preconditioner; 3] =
     [Preconditioner::None, Preconditioner::Jacobi, Preconditioner::Auto];
 
-/// CG with a preconditioner and the defaults.
-pub(crate) fn options(preconditioner: Preconditioner) -> SolveOptions {
-    SolveOptions { method: Method::Cg, preconditioner, ..SolveOptions::default() }
+/// The methods that the GPU has.
+pub(crate) const METHODS: [Method; 2] = [Method::Cg, Method::BiCgStab];
+
+/// A method with a preconditioner and the defaults.
+pub(crate) fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
+    SolveOptions { method, preconditioner, ..SolveOptions::default() }
 }
 
 /// A uniform batch with its vectors.
@@ -103,7 +106,8 @@ pub(crate) fn on_gpu<T: Value>(
 ) -> Solved<T> {
     let items = systems.batch.nitems();
     let mut plan =
-        GpuCg::<_, T>::with_tuning(executor, systems.pattern(), items, options, tuning).unwrap();
+        FusedSolver::<_, T>::with_tuning(executor, systems.pattern(), items, options, tuning)
+            .unwrap();
     let values = executor.upload(systems.values()).unwrap();
     let b = executor.upload(&systems.b).unwrap();
     let mut x = executor.upload(&systems.x0).unwrap();
@@ -113,7 +117,7 @@ pub(crate) fn on_gpu<T: Value>(
     Solved {
         x: executor.download(&x).unwrap(),
         outcomes: plan.outcomes().unwrap(),
-        kernel: plan.explain().kernel,
+        kernel: plan.explain().kernels(),
     }
 }
 
@@ -140,8 +144,8 @@ pub(crate) fn residual_norm<T: Scalar>(systems: &Systems<T>, x: &[T], system: us
     (0..n).map(square).sum::<f64>().sqrt()
 }
 
-/// Holds a GPU's solve against the CPU's: equal statuses, iteration counts within 10 % (or 2), true
-/// residuals as reported and within the tolerance.
+/// Holds a GPU's solve against the CPU's: equal statuses, iteration counts within 10 % (or 2; 4 in f32,
+/// where rounding soon decides), true residuals as reported and within the tolerance.
 pub(crate) fn compare<T: Scalar>(
     what: &str,
     systems: &Systems<T>,
@@ -152,7 +156,8 @@ pub(crate) fn compare<T: Scalar>(
     assert_eq!(gpu.statuses(), cpu.statuses(), "{what}");
     for (system, (g, c)) in gpu.outcomes.iter().zip(&cpu.outcomes).enumerate() {
         let what = format!("{what}, system {system} by {}: {g:?} {c:?}", gpu.kernel);
-        let close = (0.1 * f64::from(c.iterations)).max(2.0);
+        let few = if size_of::<T>() == 4 { 4.0 } else { 2.0 };
+        let close = (0.1 * f64::from(c.iterations)).max(few);
         assert!((f64::from(g.iterations) - f64::from(c.iterations)).abs() <= close, "{what}");
         assert_eq!(g.residual_norm.is_nan(), c.residual_norm.is_nan(), "{what}");
         if g.residual_norm.is_finite() && g.status != Status::NonFinite {

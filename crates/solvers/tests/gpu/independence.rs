@@ -6,11 +6,11 @@ use proptest::prelude::*;
 use sparsebatch_formats::testing::random_vector;
 use sparsebatch_formats::{Csr, CsrPattern, Pattern, Scalar};
 use sparsebatch_solvers::gpu::{GpuTuning, ValuePlace};
-use sparsebatch_solvers::{CpuScalar, Preconditioner, SolveOptions, Status};
+use sparsebatch_solvers::{CpuScalar, Method, Preconditioner, SolveOptions, Status};
 use sparsebatch_spmv_gpu::Value;
 
 use crate::common::emulator::Emulator;
-use crate::common::{PRECONDITIONERS, Systems, compare, on_cpu, on_gpu, options};
+use crate::common::{METHODS, PRECONDITIONERS, Systems, compare, on_cpu, on_gpu, options};
 
 /// A symmetric pattern with a full diagonal and up to `most` entries beside it in a row.
 fn pattern(n: usize, most: usize, seed: u64) -> CsrPattern {
@@ -48,7 +48,8 @@ enum Flaw {
     Scaled(f64),
 }
 
-fn matrix<T: Scalar>(pattern: &CsrPattern, flaw: Flaw, seed: u64) -> Csr<T> {
+/// Symmetric for CG; else entries above the diagonal are half of those below it.
+fn matrix<T: Scalar>(pattern: &CsrPattern, method: Method, flaw: Flaw, seed: u64) -> Csr<T> {
     let view = pattern.view();
     let n = view.nrows();
     let draws = random_vector::<f64>(n * n, seed);
@@ -61,7 +62,9 @@ fn matrix<T: Scalar>(pattern: &CsrPattern, flaw: Flaw, seed: u64) -> Csr<T> {
         let sum: f64 = view.row(row).map(|k| entry(k).abs()).sum();
         for k in view.row(row) {
             let is_diagonal = view.col_idx()[k] as usize == row;
-            let value = if is_diagonal { 1.05 * sum + 0.1 } else { entry(k) };
+            let is_upper = view.col_idx()[k] as usize > row;
+            let half = if is_upper && method == Method::BiCgStab { 0.5 } else { 1.0 };
+            let value = if is_diagonal { 1.05 * sum + 0.1 } else { half * entry(k) };
             values.push(match flaw {
                 Flaw::Zero => 0.0,
                 Flaw::Negative => -value,
@@ -94,10 +97,15 @@ fn flaw() -> impl Strategy<Value = Flaw> {
 }
 
 /// A batch of up to 6 systems, some flawed, with guesses here and there.
-fn batch<T: Scalar>(n: usize, most: usize, flaws: &[Flaw], seed: u64) -> Systems<T> {
+fn batch<T: Scalar>(
+    (n, most): (usize, usize),
+    method: Method,
+    flaws: &[Flaw],
+    seed: u64,
+) -> Systems<T> {
     let pattern = pattern(n, most, seed);
     let matrices: Vec<Csr<T>> =
-        flaws.iter().zip(seed..).map(|(&flaw, seed)| matrix(&pattern, flaw, seed)).collect();
+        flaws.iter().zip(seed..).map(|(&f, seed)| matrix(&pattern, method, f, seed)).collect();
     let mut systems = Systems::new(&matrices, random_vector(n * flaws.len(), seed ^ 77));
     if seed.is_multiple_of(2) {
         systems.x0 = random_vector(n * flaws.len(), seed ^ 99);
@@ -116,10 +124,10 @@ fn sizes() -> impl Strategy<Value = (usize, usize)> {
 }
 
 fn check<T: Value + CpuScalar>(
-    (n, most): (usize, usize),
+    size: (usize, usize),
     flaws: &[Flaw],
     seed: u64,
-    preconditioner: Preconditioner,
+    (method, preconditioner): (Method, Preconditioner),
 ) -> Result<(), TestCaseError> {
     // How singular and indefinite systems end hangs on the last bits, unless Jacobi refuses them.
     let sure = |&flaw: &Flaw| match flaw {
@@ -127,12 +135,12 @@ fn check<T: Value + CpuScalar>(
         flaw => flaw,
     };
     let flaws: Vec<Flaw> = flaws.iter().map(sure).collect();
-    let systems = batch::<T>(n, most, &flaws, seed);
-    let options = options(preconditioner);
+    let systems = batch::<T>(size, method, &flaws, seed);
+    let options = options(method, preconditioner);
     let tuning = GpuTuning::default();
     let all = on_gpu(&Emulator::new(Order::Forward), &systems, &options, &tuning);
 
-    let what = format!("{} n = {n} {preconditioner} {flaws:?} seed {seed}", T::CPP);
+    let what = format!("{} {size:?} {method} {preconditioner} {flaws:?} seed {seed}", T::CPP);
     compare(
         &what,
         &systems,
@@ -165,9 +173,10 @@ proptest! {
         size in sizes(),
         flaws in prop::collection::vec(flaw(), 1..6),
         seed in 0u64..1_000_000,
+        method in prop::sample::select(METHODS.to_vec()),
         preconditioner in prop::sample::select(PRECONDITIONERS.to_vec()),
     ) {
-        check::<f64>(size, &flaws, seed, preconditioner)?;
+        check::<f64>(size, &flaws, seed, (method, preconditioner))?;
     }
 
     #[test]
@@ -175,9 +184,10 @@ proptest! {
         size in sizes(),
         flaws in prop::collection::vec(flaw(), 1..6),
         seed in 0u64..1_000_000,
+        method in prop::sample::select(METHODS.to_vec()),
         preconditioner in prop::sample::select(PRECONDITIONERS.to_vec()),
     ) {
-        check::<f32>(size, &flaws, seed, preconditioner)?;
+        check::<f32>(size, &flaws, seed, (method, preconditioner))?;
     }
 }
 
@@ -195,13 +205,16 @@ fn values_may_be_anywhere() {
         let pattern = pattern_of_chain(n);
         let matrices: Vec<Csr<f64>> = (0..2).map(|k| chain(&pattern, 2.2 + f64::from(k))).collect();
         let systems = Systems::new(&matrices, random_vector(2 * n, 5));
-        for preconditioner in [Preconditioner::None, Preconditioner::Jacobi] {
-            let options = options(preconditioner);
+        for (method, preconditioner) in METHODS
+            .into_iter()
+            .flat_map(|method| [Preconditioner::None, Preconditioner::Jacobi].map(|p| (method, p)))
+        {
+            let options = options(method, preconditioner);
             let tuning = GpuTuning { values: Some(place), ..GpuTuning::default() };
             let gpu = on_gpu(&Emulator::new(Order::Reverse), &systems, &options, &tuning);
 
             assert_eq!(gpu.statuses(), [Status::Converged; 2], "{n} {place:?}");
-            let what = format!("{n} {place:?}");
+            let what = format!("{n} {place:?} {method}");
             compare(&what, &systems, &gpu, &on_cpu(&systems, &options), 1e-10);
         }
     }

@@ -4,4 +4,5 @@ mod agreement;
 mod common;
 mod independence;
 mod plan;
+mod scattered;
 mod statuses;

@@ -6,7 +6,7 @@ use kernel_emu::Order;
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::testing::random_vector;
 use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, Pattern, UniformBatch};
-use sparsebatch_solvers::gpu::{GpuCg, GpuTuning, Guess, ValuePlace};
+use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, ValuePlace};
 use sparsebatch_solvers::{
     Engine, Method, Preconditioner, SolveError, SolveOptions, SpmvOptions, Status, solve,
 };
@@ -39,11 +39,11 @@ fn unsupported<T>(result: Result<T, SolveError>) -> String {
 #[test]
 fn what_is_not_there_yet_is_refused_in_one_line() {
     let (pattern, ..) = tri(8, 1);
-    let make =
-        |options: &SolveOptions| GpuCg::<_, f64>::new(&emulator(), pattern.view(), 1, options);
-    let cg = options(Preconditioner::Jacobi);
+    let make = |options: &SolveOptions| {
+        FusedSolver::<_, f64>::new(&emulator(), pattern.view(), 1, options)
+    };
+    let cg = options(Method::Cg, Preconditioner::Jacobi);
     let refused = [
-        SolveOptions { method: Method::BiCgStab, ..cg.clone() },
         SolveOptions { method: Method::Lu, ..cg.clone() },
         SolveOptions { preconditioner: Preconditioner::Ilu0, ..cg.clone() },
         SolveOptions { preconditioner: Preconditioner::Ic0, ..cg.clone() },
@@ -57,23 +57,17 @@ fn what_is_not_there_yet_is_refused_in_one_line() {
         let text = unsupported(make(&options));
         assert!(text.contains("not supported on the GPU yet") && !text.contains('\n'), "{text}");
     }
-    let matrix = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![2.0]).unwrap();
-    let ragged: Batch<f64> = [matrix].into_iter().collect();
-    unsupported(GpuCg::for_batch(&emulator(), &ragged, &cg));
-    let (pattern, values, _) = tri(8, 2);
-    let batch = UniformBatch::try_new(pattern, 2, BatchValues::ItemMajor(values)).unwrap();
-    unsupported(GpuCg::for_batch(&emulator(), &Batch::Uniform(batch.to_interleaved()), &cg));
-    GpuCg::for_batch(&emulator(), &Batch::Uniform(batch), &cg).unwrap();
     let (large, ..) = tri(4097, 1);
-    unsupported(GpuCg::<_, f64>::new(&emulator(), large.view(), 1, &cg));
+    unsupported(FusedSolver::<_, f64>::new(&emulator(), large.view(), 1, &cg));
 }
 
 #[test]
 fn options_and_lengths_are_checked() {
     let (pattern, values, b) = tri(8, 2);
-    let cg = options(Preconditioner::None);
-    let make =
-        |options: &SolveOptions| GpuCg::<_, f64>::new(&emulator(), pattern.view(), 2, options);
+    let cg = options(Method::Cg, Preconditioner::None);
+    let make = |options: &SolveOptions| {
+        FusedSolver::<_, f64>::new(&emulator(), pattern.view(), 2, options)
+    };
     let bad = [
         SolveOptions { rel_tol: Some(-1.0), ..cg.clone() },
         SolveOptions { rel_tols: Some(vec![0.1]), ..cg.clone() },
@@ -83,16 +77,16 @@ fn options_and_lengths_are_checked() {
         assert!(make(&options).is_err(), "{options:?}");
     }
     let wide = CsrPattern::try_new(1, 2, vec![0, 1], vec![0]).unwrap();
-    let wide = GpuCg::<_, f64>::new(&emulator(), wide.view(), 1, &cg);
+    let wide = FusedSolver::<_, f64>::new(&emulator(), wide.view(), 1, &cg);
     assert!(matches!(wide, Err(SolveError::NotSquare { .. })));
     for group in [(3, 8), (8, 0), (4, 1), (2048, 1)] {
         let tuning = GpuTuning { group: Some(group), ..GpuTuning::default() };
-        let plan = GpuCg::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &cg, &tuning);
+        let plan = FusedSolver::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &cg, &tuning);
         assert!(matches!(plan, Err(SolveError::Option { name: "group", .. })), "{group:?}");
     }
 
     let executor = emulator();
-    let mut plan = GpuCg::<_, f64>::new(&executor, pattern.view(), 2, &cg).unwrap();
+    let mut plan = FusedSolver::<_, f64>::new(&executor, pattern.view(), 2, &cg).unwrap();
     let up = |v: &[f64]| executor.upload(v).unwrap();
     let mut x = up(&[5.0; 16]);
     let short = plan.solve(&up(&values[1..]), &up(&b), Guess::Zero, &mut x);
@@ -104,7 +98,7 @@ fn options_and_lengths_are_checked() {
     assert_eq!(executor.download(&x).unwrap(), [5.0; 16]);
 
     let small = Emulator::with_memory(64);
-    let plan = GpuCg::<_, f64>::new(&small, pattern.view(), 2, &cg);
+    let plan = FusedSolver::<_, f64>::new(&small, pattern.view(), 2, &cg);
     assert!(matches!(plan, Err(SolveError::Gpu(GpuError::OutOfMemory { .. }))));
 }
 
@@ -112,8 +106,8 @@ fn options_and_lengths_are_checked() {
 fn solves_repeat_with_other_values_and_guesses() {
     let (pattern, values, b) = tri(40, 7);
     let executor = emulator();
-    let options = options(Preconditioner::Jacobi);
-    let mut plan = GpuCg::<_, f64>::new(&executor, pattern.view(), 7, &options).unwrap();
+    let options = options(Method::Cg, Preconditioner::Jacobi);
+    let mut plan = FusedSolver::<_, f64>::new(&executor, pattern.view(), 7, &options).unwrap();
     let b = executor.upload(&b).unwrap();
     let first_values = executor.upload(&values).unwrap();
     let doubled: Vec<f64> = values.iter().map(|v| 2.0 * v).collect();
@@ -141,10 +135,10 @@ fn shared_values_and_several_right_hand_sides() {
     let (pattern, values, b) = tri(20, 6);
     let nnz = pattern.col_idx().len();
     let executor = emulator();
-    let mut options = options(Preconditioner::Jacobi);
+    let mut options = options(Method::Cg, Preconditioner::Jacobi);
     // Two items of three right-hand sides.
     options.nrhs = 3;
-    let mut plan = GpuCg::<_, f64>::new(&executor, pattern.view(), 2, &options).unwrap();
+    let mut plan = FusedSolver::<_, f64>::new(&executor, pattern.view(), 2, &options).unwrap();
     let own = &values[..2 * nnz];
     let b_buffer = executor.upload(&b).unwrap();
     let mut x = executor.upload(&vec![0.0; b.len()]).unwrap();
@@ -170,16 +164,16 @@ fn shared_values_and_several_right_hand_sides() {
 #[test]
 fn empty_batches_and_systems_without_rows() {
     let executor = emulator();
-    let options = options(Preconditioner::Jacobi);
+    let options = options(Method::Cg, Preconditioner::Jacobi);
     let empty = executor.upload::<f64>(&[]).unwrap();
     let mut x = executor.upload::<f64>(&[]).unwrap();
     let (pattern, ..) = tri(8, 1);
-    let mut none = GpuCg::<_, f64>::new(&executor, pattern.view(), 0, &options).unwrap();
+    let mut none = FusedSolver::<_, f64>::new(&executor, pattern.view(), 0, &options).unwrap();
     none.solve(&empty, &empty, Guess::Zero, &mut x).unwrap();
     assert!(none.outcomes().unwrap().is_empty());
 
     let no_rows = CsrPattern::try_new(0, 0, vec![0], vec![]).unwrap();
-    let mut plan = GpuCg::<_, f64>::new(&executor, no_rows.view(), 3, &options).unwrap();
+    let mut plan = FusedSolver::<_, f64>::new(&executor, no_rows.view(), 3, &options).unwrap();
     plan.solve(&empty, &empty, Guess::InX, &mut x).unwrap();
     let outcomes = plan.outcomes().unwrap();
     assert_eq!(outcomes.len(), 3);
@@ -191,10 +185,13 @@ fn plans_explain_themselves() {
     let executor = emulator();
     let explain = |n: usize| {
         let (pattern, ..) = tri(n, 1000);
-        let options = options(Preconditioner::Jacobi);
-        GpuCg::<_, f64>::new(&executor, pattern.view(), 1000, &options).unwrap().explain()
+        let options = options(Method::Cg, Preconditioner::Jacobi);
+        let plan = FusedSolver::<_, f64>::new(&executor, pattern.view(), 1000, &options);
+        let explain = plan.unwrap().explain();
+        assert_eq!((explain.method, explain.bins.len()), ("cg", 1));
+        (explain.bins[0].clone(), explain)
     };
-    let small = explain(30);
+    let (small, whole) = explain(30);
 
     assert_eq!((small.threads_per_system, small.rows_per_thread), (16, 2));
     assert_eq!((small.values, small.systems_per_block), (ValuePlace::Registers, 2));
@@ -202,14 +199,16 @@ fn plans_explain_themselves() {
     // p and a 0 for each of two systems.
     assert_eq!(small.shared_bytes, 2 * 33 * 8);
     assert_eq!((small.nrows, small.nnz, small.padding), (30, 88, 8));
-    assert_eq!(small.workspace_bytes, 25 * 1000 + 8);
-    let text = small.to_string();
+    assert_eq!(whole.workspace_bytes, 25 * 1000 + 8);
+    let text = whole.to_string();
     assert!(
-        text.starts_with("cg: 16 threads with 2 rows each solve a system of 30 rows"),
+        text.starts_with(
+            "cg: 1000 systems of up to 30 rows and 88 entries (1 patterns), 16 threads with 2 rows"
+        ),
         "{text}"
     );
     assert!(!text.contains('\n') && !text.contains("  "), "{text}");
-    let large = explain(3000);
+    let (large, _) = explain(3000);
     assert_eq!((large.values, large.systems_per_block), (ValuePlace::Shared, 1));
     assert!(large.shared_bytes > 8 * (4096 + 8998));
 }
@@ -224,8 +223,12 @@ fn dense_rows_beyond_shared_memory_are_read_from_device_memory() {
     let matrix = Csr::try_new(n, n, row_ptr, col_idx, values).unwrap();
     let systems = Systems::new(&[matrix.clone(), matrix], random_vector(2 * n, 1));
 
-    let solved =
-        on_gpu(&emulator(), &systems, &options(Preconditioner::None), &GpuTuning::default());
+    let solved = on_gpu(
+        &emulator(),
+        &systems,
+        &options(Method::Cg, Preconditioner::None),
+        &GpuTuning::default(),
+    );
 
     assert_eq!(solved.kernel, "cg<double, 128, 8, 0, 2, 0>");
     assert_eq!(solved.statuses(), [Status::Converged; 2]);

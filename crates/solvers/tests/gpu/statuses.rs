@@ -1,14 +1,14 @@
-//! Every status that CG can end with, each among healthy neighbours, as on the CPU.
+//! Every status that CG and BiCGStab can end with, each among healthy neighbours, as on the CPU.
 
 use kernel_emu::Order;
 use sparsebatch_formats::testing::random_vector;
 use sparsebatch_formats::{Csr, CsrPattern, Scalar};
 use sparsebatch_solvers::gpu::GpuTuning;
-use sparsebatch_solvers::{CpuScalar, Preconditioner, SolveOptions, Status};
+use sparsebatch_solvers::{CpuScalar, Method, Preconditioner, SolveOptions, Status};
 use sparsebatch_spmv_gpu::Value;
 
 use crate::common::emulator::Emulator;
-use crate::common::{Solved, Systems, compare, on_cpu, on_gpu, options};
+use crate::common::{METHODS, Solved, Systems, compare, on_cpu, on_gpu, options};
 
 const NAN: f64 = f64::NAN;
 const INF: f64 = f64::INFINITY;
@@ -38,8 +38,9 @@ struct Case {
     expected: [Status; 2],
 }
 
-fn cases(n: usize) -> Vec<Case> {
-    use Status::{BreakdownRho, Converged, Indefinite, NonFinite, ZeroDiagonal};
+fn cases(n: usize, method: Method) -> Vec<Case> {
+    use Status::{BreakdownAlpha, BreakdownRho, Converged, Indefinite, NonFinite, ZeroDiagonal};
+    let is_cg = method == Method::Cg;
     let b = random_vector::<f64>(n, 3);
     let case = |name, edits: &[(usize, usize, f64)], expected| Case {
         name,
@@ -55,9 +56,17 @@ fn cases(n: usize) -> Vec<Case> {
         .collect();
     let mut cases = vec![
         case("healthy", &[], [Converged; 2]),
-        case("zero diagonal", &[(n / 2, n / 2, 0.0)], [Indefinite, ZeroDiagonal]),
-        case("negative", &negative, [Indefinite, BreakdownRho]),
-        case("zero matrix", &zero, [Indefinite, ZeroDiagonal]),
+        case(
+            "zero diagonal",
+            &[(n / 2, n / 2, 0.0)],
+            [if is_cg { Indefinite } else { Converged }, ZeroDiagonal],
+        ),
+        case(
+            "negative",
+            &negative,
+            if is_cg { [Indefinite, BreakdownRho] } else { [Converged; 2] },
+        ),
+        case("zero matrix", &zero, [if is_cg { Indefinite } else { BreakdownAlpha }, ZeroDiagonal]),
         case("NaN in A", &[(1, 1, NAN)], [NonFinite; 2]),
         case("Inf in A", &[(1, 0, INF)], [NonFinite; 2]),
         case("-Inf in A", &[(0, 0, -INF)], [NonFinite; 2]),
@@ -101,17 +110,17 @@ fn solve<T: Value>(systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
     on_gpu(&Emulator::new(Order::Random(5)), systems, options, &GpuTuning::default())
 }
 
-fn table<T: Value + CpuScalar>() {
+fn table<T: Value + CpuScalar>(method: Method) {
     for n in [2, 7, 24, 100, 300] {
-        let cases = cases(n);
+        let cases = cases(n, method);
         let systems = systems::<T>(n, &cases);
         for (k, preconditioner) in
             [Preconditioner::None, Preconditioner::Jacobi].into_iter().enumerate()
         {
-            let options = options(preconditioner);
+            let options = options(method, preconditioner);
             let gpu = solve(&systems, &options);
             let cpu = on_cpu(&systems, &options);
-            let what = format!("{} n = {n} {preconditioner}", T::CPP);
+            let what = format!("{} n = {n} {method} {preconditioner}", T::CPP);
             for (case, outcome) in cases.iter().zip(&gpu.outcomes) {
                 let name = case.name;
                 assert_eq!(outcome.status, case.expected[k], "{what} {name}: {outcome:?}");
@@ -119,20 +128,20 @@ fn table<T: Value + CpuScalar>() {
             compare(&what, &systems, &gpu, &cpu, SolveOptions::default_rel_tol::<T>());
         }
         // Lenient Jacobi never ends with ZeroDiagonal.
-        let options = options(Preconditioner::Auto);
+        let options = options(method, Preconditioner::Auto);
         let (gpu, cpu) = (solve(&systems, &options), on_cpu(&systems, &options));
-        assert_eq!(gpu.statuses(), cpu.statuses(), "{} n = {n} lenient", T::CPP);
+        assert_eq!(gpu.statuses(), cpu.statuses(), "{} n = {n} {method} lenient", T::CPP);
     }
 }
 
 #[test]
 fn bad_systems_end_as_on_the_cpu_in_f64() {
-    table::<f64>();
+    METHODS.into_iter().for_each(table::<f64>);
 }
 
 #[test]
 fn bad_systems_end_as_on_the_cpu_in_f32() {
-    table::<f32>();
+    METHODS.into_iter().for_each(table::<f32>);
 }
 
 /// A diagonal entry that is not stored, in a pattern with an empty row.
@@ -144,15 +153,18 @@ fn missing_entries_end_as_on_the_cpu() {
     let mut systems = Systems::new(&[matrix.clone(), matrix], vec![1.0; 8]);
     // Solvable: the empty row has b = 0.
     systems.b[2] = 0.0;
-    for (preconditioner, expected) in [
+    let cases = [
         (Preconditioner::None, Status::Converged),
         (Preconditioner::Auto, Status::Converged),
         (Preconditioner::Jacobi, Status::ZeroDiagonal),
-    ] {
-        let options = options(preconditioner);
+    ];
+    for (method, (preconditioner, expected)) in
+        METHODS.into_iter().flat_map(|method| cases.map(|case| (method, case)))
+    {
+        let options = options(method, preconditioner);
         let (gpu, cpu) = (solve(&systems, &options), on_cpu(&systems, &options));
 
-        assert_eq!(gpu.statuses(), cpu.statuses(), "{preconditioner}");
+        assert_eq!(gpu.statuses(), cpu.statuses(), "{method} {preconditioner}");
         assert_eq!(
             gpu.statuses()[0],
             if expected == Status::Converged { cpu.statuses()[0] } else { expected }
@@ -164,8 +176,11 @@ fn stagnates<T: Value + CpuScalar>(rel_tol: f64) {
     let n = 24;
     let healthy = chain::<T>(n, &[]);
     let systems = Systems::new(&[healthy.clone(), healthy], random_vector::<T>(2 * n, 7));
-    for preconditioner in [Preconditioner::None, Preconditioner::Jacobi] {
-        let mut options = options(preconditioner);
+    let preconditioners = [Preconditioner::None, Preconditioner::Jacobi];
+    for (method, preconditioner) in
+        METHODS.into_iter().flat_map(|method| preconditioners.map(|p| (method, p)))
+    {
+        let mut options = options(method, preconditioner);
         options.rel_tols = Some(vec![rel_tol, 1e-3]);
 
         let gpu = solve(&systems, &options);
@@ -190,7 +205,7 @@ fn a_tolerance_below_rounding_stagnates_after_all_restarts() {
 fn a_tolerance_of_zero_and_the_floor() {
     let n = 30;
     let systems = Systems::new(&[chain::<f64>(n, &[])], random_vector(n, 7));
-    let mut options = options(Preconditioner::Jacobi);
+    let mut options = options(Method::Cg, Preconditioner::Jacobi);
     options.rel_tol = Some(0.0);
     let statuses =
         |options| (solve(&systems, options).statuses(), on_cpu(&systems, options).statuses());
@@ -213,7 +228,7 @@ fn limits_are_kept_system_by_system() {
     let n = 40;
     let matrices = vec![chain::<f64>(n, &[]); 4];
     let systems = Systems::new(&matrices, random_vector(4 * n, 7));
-    let mut options = options(Preconditioner::None);
+    let mut options = options(Method::Cg, Preconditioner::None);
     options.max_iters_each = Some(vec![0, 3, 1000, 1]);
 
     let gpu = solve(&systems, &options);
@@ -239,7 +254,7 @@ fn singular_systems_without_a_solution_do_not_converge() {
         let edits = [(0, 0, 0.0), (0, 1, 0.0), (1, 0, 0.0)];
         let systems = Systems::new(&[chain::<f64>(n, &edits)], vec![1.0; n]);
         for preconditioner in [Preconditioner::None, Preconditioner::Auto] {
-            let options = options(preconditioner);
+            let options = options(Method::Cg, preconditioner);
             let (gpu, cpu) = (solve(&systems, &options), on_cpu(&systems, &options));
 
             for solved in [gpu, cpu] {
@@ -259,9 +274,11 @@ fn overflow_inside_a_solve_is_non_finite() {
         let edits = [edits, vec![(0, 1, large), (1, 0, large)]].concat();
         let systems = Systems::new(&[chain::<f64>(n, &edits)], vec![1.0; n]);
 
-        let gpu = solve(&systems, &options(Preconditioner::None));
+        for method in METHODS {
+            let gpu = solve(&systems, &options(method, Preconditioner::None));
 
-        assert_eq!(gpu.statuses(), [Status::NonFinite]);
+            assert_eq!(gpu.statuses(), [Status::NonFinite], "{method}");
+        }
     }
 }
 
@@ -271,14 +288,59 @@ fn right_hand_sides_of_any_scale_are_solved() {
         for exponent in [-990, -700, -300, 0, 300, 700, 990] {
             let b = random_vector::<f64>(n, 2).iter().map(|v| v * 2f64.powi(exponent)).collect();
             let systems = Systems::new(&[chain::<f64>(n, &[])], b);
-            for preconditioner in [Preconditioner::None, Preconditioner::Jacobi] {
-                let options = options(preconditioner);
+            let preconditioners = [Preconditioner::None, Preconditioner::Jacobi];
+            for (method, preconditioner) in
+                METHODS.into_iter().flat_map(|method| preconditioners.map(|p| (method, p)))
+            {
+                let options = options(method, preconditioner);
                 let (gpu, cpu) = (solve(&systems, &options), on_cpu(&systems, &options));
 
-                assert_eq!(gpu.statuses(), [Status::Converged], "2^{exponent}");
+                assert_eq!(gpu.statuses(), [Status::Converged], "2^{exponent} {method}");
                 assert_eq!(gpu.outcomes[0].iterations, cpu.outcomes[0].iterations, "2^{exponent}");
                 assert!(gpu.outcomes[0].residual_norm <= 1e-10 * gpu.outcomes[0].rhs_norm);
             }
         }
     }
+}
+
+/// Dense matrices of three rows.
+fn dense<T: Scalar>(rows: [[f64; 3]; 3]) -> Csr<T> {
+    let values = rows.as_flattened().iter().map(|&v| T::from_f64(v)).collect();
+    let col_idx = (0..9).map(|k| k % 3).collect();
+    Csr::try_new(3, 3, vec![0, 3, 6, 9], col_idx, values).unwrap()
+}
+
+/// How BiCGStab breaks down, and how a restart gets over it.
+fn breakdowns<T: Value + CpuScalar>() {
+    // r^ is orthogonal to the first residual, which is not 0.
+    let rho = dense::<T>([[1.0, 0.0, 0.0], [1.0, 1.0, 1.0], [1.0, 0.0, 1.0]]);
+    // s = (0, -1, 0) is orthogonal to A s.
+    let omega = dense([[1.0, 0.0, 0.0], [1.0, 0.0, 1.0], [0.0, -1.0, 0.0]]);
+    let skew = dense([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]);
+    let healthy = dense([[4.0, 1.0, 0.0], [1.0, 3.0, 0.0], [0.0, 0.0, 1.0]]);
+    let matrices = [healthy.clone(), rho, healthy.clone(), omega, skew, healthy];
+    let b: Vec<T> = (0..18).map(|k| if k % 3 == 0 { T::ONE } else { T::ZERO }).collect();
+    let systems = Systems::new(&matrices, b);
+    let mut options = options(Method::BiCgStab, Preconditioner::None);
+    options.max_restarts = 0;
+
+    let (gpu, cpu) = (solve(&systems, &options), on_cpu(&systems, &options));
+
+    use Status::{BreakdownAlpha, BreakdownOmega, BreakdownRho, Converged};
+    let expected = [Converged, BreakdownRho, Converged, BreakdownOmega, BreakdownAlpha, Converged];
+    assert_eq!(gpu.statuses(), expected);
+    compare("breakdowns", &systems, &gpu, &cpu, SolveOptions::default_rel_tol::<T>());
+
+    options.max_restarts = 4;
+    let (gpu, cpu) = (solve(&systems, &options), on_cpu(&systems, &options));
+    assert_eq!(gpu.statuses(), cpu.statuses());
+    assert_eq!(gpu.statuses()[1], Converged);
+    assert!(gpu.outcomes[1].restarts >= 1);
+    assert_eq!(gpu.outcomes[4].restarts, 4);
+}
+
+#[test]
+fn breakdowns_of_bicgstab_and_restarts_after_them() {
+    breakdowns::<f64>();
+    breakdowns::<f32>();
 }

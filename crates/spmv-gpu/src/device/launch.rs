@@ -1,11 +1,14 @@
 //! A GPU as an [`Executor`].
 
+use std::sync::Arc;
+
 use cudarc::driver::sys;
 
 use super::Device;
 use super::buffer::DeviceBuffer;
 use super::driver::{bind, check};
 use super::staging::{STAGED_BYTES, Staging};
+use super::stream::Stream;
 use crate::error::check_len;
 use crate::{Args, DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig, Pod};
 
@@ -138,6 +141,35 @@ impl Executor for Device {
             )
         };
         check("cuLaunchKernelEx", result)
+    }
+
+    fn branches(&self, count: usize) -> Result<Vec<Self>, GpuError> {
+        if count > 0 {
+            self.stream.mark()?;
+        }
+        let branch = |_| {
+            let stream = Stream::new(&self.shared.context)?;
+            stream.mark()?;
+            Ok(Self { shared: Arc::clone(&self.shared), stream: Arc::new(stream) })
+        };
+        (0..count).map(branch).collect()
+    }
+
+    fn fork(&self, branches: &[Self]) -> Result<(), GpuError> {
+        if branches.is_empty() {
+            return Ok(());
+        }
+        let mark = self.stream.mark()?;
+        mark.record(&self.stream)?;
+        branches.iter().try_for_each(|branch| mark.hold(&branch.stream))
+    }
+
+    fn join(&self, branches: &[Self]) -> Result<(), GpuError> {
+        branches.iter().try_for_each(|branch| {
+            let mark = branch.stream.mark()?;
+            mark.record(&branch.stream)?;
+            mark.hold(&self.stream)
+        })
     }
 
     fn synchronize(&self) -> Result<(), GpuError> {

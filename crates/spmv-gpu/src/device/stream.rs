@@ -1,10 +1,10 @@
 //! Queues of work.
 
 use std::ffi::c_void;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::CudaContext;
-use cudarc::driver::sys::{self, CUstream};
+use cudarc::driver::sys::{self, CUevent, CUstream};
 
 use super::driver::{bind, check};
 use crate::GpuError;
@@ -13,6 +13,8 @@ use crate::GpuError;
 pub(super) struct Stream {
     raw: CUstream,
     owned: bool,
+    // Before the context: fields are dropped in order.
+    mark: OnceLock<Mark>,
     context: Arc<CudaContext>,
 }
 
@@ -30,7 +32,7 @@ impl Stream {
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: (1) the context is current; (2) the pointer is to one handle.
         check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut raw, flags) })?;
-        Ok(Self { raw, owned: true, context: Arc::clone(context) })
+        Ok(Self { raw, owned: true, mark: OnceLock::new(), context: Arc::clone(context) })
     }
 
     /// A stream that someone else destroys.
@@ -38,7 +40,7 @@ impl Stream {
     /// # Safety
     /// The stream belongs to the context and outlives this value.
     pub(super) unsafe fn borrowed(context: &Arc<CudaContext>, raw: *mut c_void) -> Self {
-        Self { raw: raw.cast(), owned: false, context: Arc::clone(context) }
+        Self { raw: raw.cast(), owned: false, mark: OnceLock::new(), context: Arc::clone(context) }
     }
 
     pub(super) fn raw(&self) -> CUstream {
@@ -57,6 +59,15 @@ impl Stream {
         Ok(status != none)
     }
 
+    /// An event of this stream's own, for others to wait for. The first call makes it.
+    pub(super) fn mark(&self) -> Result<&Mark, GpuError> {
+        if let Some(mark) = self.mark.get() {
+            return Ok(mark);
+        }
+        let made = Mark::new(&self.context)?;
+        Ok(self.mark.get_or_init(|| made))
+    }
+
     pub(super) fn wait(&self) -> Result<(), GpuError> {
         bind(&self.context)?;
         // SAFETY: (1) the context is current; (2) the stream is alive.
@@ -70,6 +81,56 @@ impl Drop for Stream {
             // SAFETY: the stream was made by `Stream::new` and is destroyed only here; work still
             // in it is completed.
             unsafe { sys::cuStreamDestroy_v2(self.raw) };
+        }
+    }
+}
+
+/// An event without a time, by which streams wait for each other. Threads that record it at once on
+/// one stream wait for more than they need, never for less.
+pub(super) struct Mark {
+    raw: CUevent,
+    context: Arc<CudaContext>,
+}
+
+// SAFETY: as for `Stream`.
+unsafe impl Send for Mark {}
+// SAFETY: as for `Stream`.
+unsafe impl Sync for Mark {}
+
+impl Mark {
+    fn new(context: &Arc<CudaContext>) -> Result<Self, GpuError> {
+        bind(context)?;
+        let mut raw = std::ptr::null_mut();
+        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+        // SAFETY: (1) the context is current; (2) the pointer is to one handle.
+        check("cuEventCreate", unsafe { sys::cuEventCreate(&mut raw, flags) })?;
+        Ok(Self { raw, context: Arc::clone(context) })
+    }
+
+    /// Puts the event behind all work of the stream so far.
+    pub(super) fn record(&self, stream: &Stream) -> Result<(), GpuError> {
+        bind(&self.context)?;
+        // SAFETY: (1) the context is current; (2) event and stream are alive.
+        check("cuEventRecord", unsafe { sys::cuEventRecord(self.raw, stream.raw()) })
+    }
+
+    /// Makes all later work of the stream wait for the event. A stream that does not record yet
+    /// joins the recording that the event is of.
+    pub(super) fn hold(&self, stream: &Stream) -> Result<(), GpuError> {
+        bind(&self.context)?;
+        // SAFETY: (1) the context is current; (2) event and stream are alive; (3) 0 is the flag for
+        // events of this process.
+        let result = unsafe { sys::cuStreamWaitEvent(stream.raw(), self.raw, 0) };
+        check("cuStreamWaitEvent", result)
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        if bind(&self.context).is_ok() {
+            // SAFETY: the event was made by `Mark::new` and is destroyed only here; the driver keeps
+            // it until waits for it are over.
+            unsafe { sys::cuEventDestroy_v2(self.raw) };
         }
     }
 }

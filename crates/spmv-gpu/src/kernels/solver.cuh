@@ -6,6 +6,8 @@
 constexpr u32 CONVERGED = 0;
 constexpr u32 MAX_ITERATIONS = 1;
 constexpr u32 BREAKDOWN_RHO = 2;
+constexpr u32 BREAKDOWN_OMEGA = 3;
+constexpr u32 BREAKDOWN_ALPHA = 4;
 constexpr u32 NON_FINITE = 5;
 constexpr u32 INDEFINITE = 6;
 constexpr u32 ZERO_DIAGONAL = 7;
@@ -59,8 +61,8 @@ template <u32 GROUP>
 struct Team {
     static constexpr bool IS_BLOCK = GROUP > WARP_THREADS;
     static constexpr u32 WARPS = IS_BLOCK ? GROUP / WARP_THREADS : 1;
-    // In shared memory where a group is a block: a value, or two, of each warp, twice.
-    static constexpr u32 SCRATCH = IS_BLOCK ? 4 * WARPS : 1;
+    // In shared memory where a group is a block: up to two values of each warp, and up to three.
+    static constexpr u32 SCRATCH = IS_BLOCK ? 5 * WARPS : 1;
 
     __device__ __forceinline__ static void sync() {
         if constexpr (IS_BLOCK) {
@@ -95,7 +97,7 @@ struct Team {
     // sum before.
     template <u32 TURN, u32 COUNT, typename T>
     __device__ __forceinline__ static void sum(T (&value)[COUNT], double* scratch) {
-        static_assert(COUNT <= 2 && TURN <= 1, "what the scratch memory holds");
+        static_assert(COUNT <= 2 + TURN && TURN <= 1, "what the scratch memory holds");
 #pragma unroll
         for (u32 offset = minimum(GROUP, WARP_THREADS) / 2; offset > 0; offset /= 2) {
 #pragma unroll

@@ -184,6 +184,19 @@ impl Executor for Emulator {
         Ok(())
     }
 
+    // One launch runs after the other.
+    fn branches(&self, count: usize) -> Result<Vec<Self>, GpuError> {
+        Ok(vec![self.clone(); count])
+    }
+
+    fn fork(&self, _: &[Self]) -> Result<(), GpuError> {
+        Ok(())
+    }
+
+    fn join(&self, _: &[Self]) -> Result<(), GpuError> {
+        Ok(())
+    }
+
     fn synchronize(&self) -> Result<(), GpuError> {
         Ok(())
     }

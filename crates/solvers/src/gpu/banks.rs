@@ -1,0 +1,193 @@
+//! The order of a row's entries in which threads gather a vector from shared memory at once.
+//!
+//! Shared memory has banks of 128 bytes in all, and hands out one address of each at a time: lanes
+//! whose columns are of one bank wait for each other. With random columns the 16 lanes that read
+//! 8-byte values together need about three turns where one would do.
+
+/// Bytes that all banks hand out at a time.
+const ALL_BANKS: usize = 128;
+
+/// An entry of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) column: u16,
+    /// Its number within the row.
+    pub(super) number: u16,
+}
+
+/// Brings the entries of rows that are read side by side, each by a lane, into places, `width` a row,
+/// so that those of one place are of different banks as far as that goes. Rows that need no more
+/// turns as they are stay so. The result depends on the rows alone.
+pub(super) fn spread(
+    rows: &[Vec<Entry>],
+    width: usize,
+    value_bytes: usize,
+) -> Vec<Vec<Option<Entry>>> {
+    let banks = ALL_BANKS / value_bytes;
+    let mut placed = Vec::with_capacity(rows.len());
+    for together in rows.chunks(banks) {
+        let as_they_are: Vec<Vec<_>> =
+            together.iter().map(|row| (0..width).map(|k| row.get(k).copied()).collect()).collect();
+        let least = together.iter().map(Vec::len).max().unwrap_or(0);
+        let before = turns(&as_they_are, width, banks);
+        if before <= least {
+            placed.extend(as_they_are);
+            continue;
+        }
+        let other = place(together, width, banks);
+        placed.extend(if turns(&other, width, banks) < before { other } else { as_they_are });
+    }
+    placed
+}
+
+/// How many turns all places take: in each, as many as the bank with the most columns has.
+fn turns(rows: &[Vec<Option<Entry>>], width: usize, banks: usize) -> usize {
+    let of_place = |k: usize| {
+        let mut columns: Vec<u16> =
+            rows.iter().filter_map(|row| row[k]).map(|e| e.column).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        let mut loads = vec![0; banks];
+        columns.iter().for_each(|&column| loads[usize::from(column) % banks] += 1);
+        loads.into_iter().max().unwrap_or(0)
+    };
+    (0..width).map(of_place).sum()
+}
+
+/// Place after place, the banks that most entries still want come first, each with a lane of its own
+/// where one can be had (augmenting paths, as for any bipartite matching). Lanes that have as many
+/// entries left as there are places take one in any case.
+fn place(rows: &[Vec<Entry>], width: usize, banks: usize) -> Vec<Vec<Option<Entry>>> {
+    let mut left: Vec<Vec<Entry>> = rows.to_vec();
+    let mut placed = vec![Vec::with_capacity(width); rows.len()];
+    let bank_of = |entry: &Entry| usize::from(entry.column) % banks;
+    for k in 0..width {
+        let mut wanted = vec![0; banks];
+        left.iter().flatten().for_each(|entry| wanted[bank_of(entry)] += 1);
+        let mut by_want: Vec<usize> = (0..banks).filter(|&bank| wanted[bank] > 0).collect();
+        by_want.sort_by_key(|&bank| std::cmp::Reverse(wanted[bank]));
+        let mut taken: Vec<Option<usize>> = vec![None; rows.len()];
+        for &bank in &by_want {
+            assign(bank, &left, &bank_of, &mut taken, &mut vec![false; rows.len()]);
+        }
+        let mut loads = vec![0; banks];
+        taken.iter().flatten().for_each(|&bank| loads[bank] += 1);
+        for (lane, entries) in left.iter_mut().enumerate() {
+            let must = entries.len() == width - k;
+            let chosen = match taken[lane] {
+                Some(bank) => entries.iter().position(|entry| bank_of(entry) == bank),
+                None if must => (0..entries.len()).min_by_key(|&e| loads[bank_of(&entries[e])]),
+                None => None,
+            };
+            let entry = chosen.map(|e| entries.remove(e));
+            if let (None, Some(entry)) = (taken[lane], &entry) {
+                loads[bank_of(entry)] += 1;
+            }
+            placed[lane].push(entry);
+        }
+    }
+    placed
+}
+
+/// Finds a lane for a bank, moving the banks of other lanes where need be.
+fn assign(
+    bank: usize,
+    left: &[Vec<Entry>],
+    bank_of: &impl Fn(&Entry) -> usize,
+    taken: &mut [Option<usize>],
+    seen: &mut [bool],
+) -> bool {
+    for lane in 0..left.len() {
+        if seen[lane] || !left[lane].iter().any(|entry| bank_of(entry) == bank) {
+            continue;
+        }
+        seen[lane] = true;
+        if taken[lane].is_none_or(|other| assign(other, left, bank_of, taken, seen)) {
+            taken[lane] = Some(bank);
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sparsebatch_formats::testing::random_vector;
+
+    fn rows(columns: &[Vec<u16>]) -> Vec<Vec<Entry>> {
+        let row = |columns: &Vec<u16>| -> Vec<Entry> {
+            columns.iter().zip(0..).map(|(&column, number)| Entry { column, number }).collect()
+        };
+        columns.iter().map(row).collect()
+    }
+
+    /// All entries are there once, and no row has more places than asked for.
+    fn check(rows: &[Vec<Entry>], placed: &[Vec<Option<Entry>>], width: usize) {
+        assert_eq!(rows.len(), placed.len());
+        for (row, places) in rows.iter().zip(placed) {
+            let mut found: Vec<Entry> = places.iter().copied().flatten().collect();
+            found.sort_by_key(|entry| entry.number);
+            assert_eq!((&found, places.len()), (row, width));
+        }
+    }
+
+    #[test]
+    fn lanes_of_one_bank_are_told_apart() {
+        // Each lane wants bank 0 and a bank of its own.
+        let columns: Vec<Vec<u16>> = (0..2).map(|lane| vec![16 * lane, 16 * lane + 1]).collect();
+        let rows = rows(&columns);
+
+        let placed = spread(&rows, 2, 8);
+
+        check(&rows, &placed, 2);
+        assert_eq!(turns(&placed, 2, 16), 2);
+    }
+
+    #[test]
+    fn what_needs_no_turns_beyond_its_length_stays() {
+        // Neighbours of a chain, whose first row is shorter.
+        let columns: Vec<Vec<u16>> = (1..17).map(|row| vec![row - 1, row, row + 1]).collect();
+        let rows = rows(&columns);
+
+        let placed = spread(&rows, 3, 8);
+
+        assert!(placed.iter().flatten().zip(0..).all(|(entry, k)| entry.unwrap().number == k % 3));
+    }
+
+    #[test]
+    fn random_columns_take_about_half_the_turns() {
+        for (lanes, value_bytes) in [(16, 8), (32, 4), (128, 8), (5, 8)] {
+            let draws = random_vector::<f64>(lanes * 9, 7);
+            let columns: Vec<Vec<u16>> = draws
+                .chunks(9)
+                .map(|row| row.iter().map(|v| ((v + 1.0) * 256.0) as u16).collect())
+                .collect();
+            let rows = rows(&columns);
+            let banks = ALL_BANKS / value_bytes;
+            let sum = |placed: &[Vec<Option<Entry>>]| -> usize {
+                placed.chunks(banks).map(|lanes| turns(lanes, 9, banks)).sum()
+            };
+            let before: Vec<Vec<_>> =
+                rows.iter().map(|row| row.iter().copied().map(Some).collect()).collect();
+
+            let placed = spread(&rows, 9, value_bytes);
+
+            check(&rows, &placed, 9);
+            let (before, after) = (sum(&before), sum(&placed));
+            let most = if lanes == 5 { before } else { before * 65 / 100 };
+            assert!(after <= most, "{lanes} lanes: {before} before, {after} after");
+        }
+    }
+
+    #[test]
+    fn rows_shorter_than_the_places_are_padded() {
+        let rows = rows(&[vec![], vec![0, 16], vec![32], vec![1, 2, 48]]);
+
+        let placed = spread(&rows, 5, 8);
+
+        check(&rows, &placed, 5);
+        // Four entries of bank 0, each in a place of its own.
+        assert_eq!(turns(&placed, 5, 16), 4);
+    }
+}

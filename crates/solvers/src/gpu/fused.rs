@@ -1,0 +1,495 @@
+//! [`FusedSolver`]: whole solves by CG or BiCGStab, one launch for all systems of a kind.
+
+use sparsebatch_cpu_ref::lanes::by_pattern;
+use sparsebatch_cpu_ref::{Criteria, Outcome, PerSystem, Status};
+use sparsebatch_formats::{Batch, BatchValues, CsrPatternRef, Layout, Pattern, RaggedCsr};
+use sparsebatch_spmv_gpu::{Args, Executor, GpuError, KernelBuffer, LaunchConfig, Pod, Value};
+
+use super::bins::{Addresses, Bin, Class, Common, bins};
+use super::explain::GpuExplain;
+use super::shape::GpuTuning;
+use crate::options::{Engine, Method, Preconditioner, check_len};
+use crate::{SolveError, SolveOptions};
+
+/// Bits of the kernel's `flags`.
+const FROM_GUESS: u32 = 1;
+const LENIENT: u32 = 2;
+
+/// The most systems of a launch: the kernel counts those it was asked for, and some more, in 32 bits.
+const MAX_SYSTEMS: usize = 4_000_000_000;
+
+/// What the solution vector holds before a solve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Guess {
+    /// Nothing: solves start from 0.
+    Zero,
+    /// Initial guesses.
+    InX,
+}
+
+/// The methods that solve a system in one launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FusedMethod {
+    /// Conjugate gradients, for symmetric positive definite matrices.
+    Cg,
+    /// BiCGStab, for any matrix.
+    BiCgStab,
+}
+
+impl FusedMethod {
+    /// The name in reports, and of the kernels.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cg => "cg",
+            Self::BiCgStab => "bicgstab",
+        }
+    }
+}
+
+/// How the arrays of a uniform batch are laid out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Layouts {
+    /// The values of the matrices, unless all items share them.
+    pub values: Layout,
+    /// Right-hand sides and solutions.
+    pub vectors: Layout,
+}
+
+/// CG or BiCGStab for every system of a batch, each solved whole by a group of threads, in one launch
+/// for all systems of about one size; several launches run at once.
+///
+/// Statuses, restarts and the true residual are those of the CPU's solvers: `Converged` is only said
+/// after `b - A x` was recomputed in the same launch. A system's result is a function of that system
+/// and of the plan's kernel, bit for bit: not of its neighbours, its place in the batch, or the order
+/// of threads.
+///
+/// # Source
+/// Hestenes and Stiefel 1952 (doi 10.6028/jres.049.044), van der Vorst 1992 (doi 10.1137/0913035);
+/// batched solvers in one kernel: Aggarwal, Kashi, Nayak, Anzt 2021
+/// (doi 10.1109/ScalA54577.2021.00010).
+pub struct FusedSolver<E: Executor, T: Value> {
+    executor: E,
+    method: FusedMethod,
+    bins: Vec<Bin<E>>,
+    /// Where all launches but the first run.
+    branches: Vec<E>,
+    sizes: Sizes,
+    steps: Steps,
+    lenient: bool,
+    criteria: Criteria,
+    rel_tols: Option<E::Buffer<f64>>,
+    abs_tols: Option<E::Buffer<f64>>,
+    max_iters: Option<E::Buffer<u32>>,
+    outcomes: Outcomes<E>,
+    values: std::marker::PhantomData<T>,
+}
+
+/// The lengths of the arrays of a solve.
+#[derive(Clone, Copy)]
+struct Sizes {
+    nitems: usize,
+    nrhs: usize,
+    /// Values of all items.
+    values: usize,
+    /// Values of one item that all may share.
+    shared: Option<usize>,
+    /// Values of `b` and of `x`.
+    rows: usize,
+}
+
+/// Distances in the arrays of a solve: from item to item (1 where a bin says where they are), from
+/// value to value, from row to row.
+#[derive(Clone, Copy)]
+struct Steps {
+    item: u64,
+    value: u64,
+    row: u64,
+}
+
+/// One entry per system, written by the kernels.
+struct Outcomes<E: Executor> {
+    status: E::Buffer<u8>,
+    iterations: E::Buffer<u32>,
+    /// Twice the restarts, plus 1 where the rounding floor accepted the system.
+    restarts: E::Buffer<u32>,
+    residual_norm: E::Buffer<f64>,
+    rhs_norm: E::Buffer<f64>,
+}
+
+impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
+    /// Analyses a pattern for `nitems` systems of `options.nrhs` right-hand sides each, allocates
+    /// everything and compiles the kernel. [`Method::Auto`] is CG.
+    ///
+    /// # Errors
+    /// [`SolveError::NotSquare`]; [`SolveError::Option`] and [`SolveError::Length`] for options out of
+    /// range; [`SolveError::Unsupported`] for what the GPU does not do yet; [`SolveError::Gpu`] when
+    /// memory or compiler fail.
+    pub fn new(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        options: &SolveOptions,
+    ) -> Result<Self, SolveError> {
+        Self::with_tuning(executor, pattern, nitems, options, &GpuTuning::default())
+    }
+
+    /// As [`FusedSolver::new`], for the patterns of a batch; vectors are item-major, values laid out
+    /// as those of the batch.
+    ///
+    /// # Errors
+    /// Those of [`FusedSolver::new`].
+    pub fn for_batch(
+        executor: &E,
+        batch: &Batch<T>,
+        options: &SolveOptions,
+    ) -> Result<Self, SolveError> {
+        let tuning = GpuTuning::default();
+        match batch {
+            Batch::Ragged(ragged) => Self::ragged(executor, ragged, options, &tuning),
+            Batch::Uniform(uniform) => {
+                let values = match uniform.values() {
+                    BatchValues::Interleaved(_) => Layout::Interleaved,
+                    BatchValues::ItemMajor(_) | BatchValues::Shared(_) => Layout::ItemMajor,
+                };
+                let layouts = Layouts { values, vectors: Layout::ItemMajor };
+                let (pattern, nitems) = (uniform.pattern().view(), uniform.nitems());
+                Self::with_layouts(executor, pattern, nitems, layouts, options, &tuning)
+            }
+        }
+    }
+
+    /// As [`FusedSolver::new`], with choices fixed.
+    ///
+    /// # Errors
+    /// Those of [`FusedSolver::new`]; [`SolveError::Option`] for choices that do not fit the pattern.
+    pub fn with_tuning(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        options: &SolveOptions,
+        tuning: &GpuTuning,
+    ) -> Result<Self, SolveError> {
+        Self::with_layouts(executor, pattern, nitems, Layouts::default(), options, tuning)
+    }
+
+    /// As [`FusedSolver::with_tuning`], for arrays of these layouts.
+    ///
+    /// # Errors
+    /// Those of [`FusedSolver::with_tuning`].
+    pub fn with_layouts(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        layouts: Layouts,
+        options: &SolveOptions,
+        tuning: &GpuTuning,
+    ) -> Result<Self, SolveError> {
+        let (nrows, nnz) = (pattern.nrows(), pattern.nnz());
+        check_square(0, pattern)?;
+        let rows = nrows * options.nrhs;
+        let sizes = Sizes {
+            nitems,
+            nrhs: options.nrhs,
+            values: nnz * nitems,
+            shared: Some(nnz),
+            rows: rows * nitems,
+        };
+        let step = |layout| if layout == Layout::Interleaved { nitems as u64 } else { 1 };
+        let (value, row) = (step(layouts.values), step(layouts.vectors));
+        let value_of = |item: u32| u64::from(item) * if value == 1 { nnz as u64 } else { 1 };
+        let row_of = |item: u32| u64::from(item) * if row == 1 { rows as u64 } else { 1 };
+        // An interleaved batch of one item is item-major.
+        let is_uniform = value == 1 && row == 1;
+        let addresses = if is_uniform {
+            Addresses::Uniform
+        } else {
+            Addresses::Scattered { value: &value_of, row: &row_of }
+        };
+        let steps = Steps { item: if is_uniform { nnz as u64 } else { 1 }, value, row };
+        let make_classes = || vec![Class { pattern, items: (0..nitems as u32).collect() }];
+        Self::plan(executor, sizes, steps, make_classes, addresses, options, tuning)
+    }
+
+    /// As [`FusedSolver::with_tuning`], for the patterns of a ragged batch, whose arrays are
+    /// concatenated.
+    ///
+    /// # Errors
+    /// Those of [`FusedSolver::with_tuning`].
+    pub fn ragged(
+        executor: &E,
+        batch: &RaggedCsr<T>,
+        options: &SolveOptions,
+        tuning: &GpuTuning,
+    ) -> Result<Self, SolveError> {
+        let nitems = batch.nitems();
+        for item in 0..nitems {
+            check_square(item, batch.item(item).pattern())?;
+        }
+        let rows = batch.row_offsets().last().copied().unwrap_or(0) * options.nrhs;
+        let values = batch.total_nnz();
+        let sizes = Sizes { nitems, nrhs: options.nrhs, values, shared: None, rows };
+        let value_of = |item: u32| batch.nnz_offsets()[item as usize] as u64;
+        let row_of = |item: u32| (batch.row_offsets()[item as usize] * options.nrhs) as u64;
+        let addresses = Addresses::Scattered { value: &value_of, row: &row_of };
+        let steps = Steps { item: 1, value: 1, row: 1 };
+        let make_classes = || {
+            let class =
+                |items: Vec<u32>| Class { pattern: batch.item(items[0] as usize).pattern(), items };
+            by_pattern(nitems, |item| batch.item(item).pattern()).into_iter().map(class).collect()
+        };
+        Self::plan(executor, sizes, steps, make_classes, addresses, options, tuning)
+    }
+
+    fn plan<'a>(
+        executor: &E,
+        sizes: Sizes,
+        steps: Steps,
+        make_classes: impl FnOnce() -> Vec<Class<'a>>,
+        addresses: Addresses<'_>,
+        options: &SolveOptions,
+        tuning: &GpuTuning,
+    ) -> Result<Self, SolveError> {
+        let (method, jacobi) = check_supported(options)?;
+        let systems = sizes.nitems.saturating_mul(sizes.nrhs);
+        if sizes.nrhs == 0 || systems > MAX_SYSTEMS {
+            return Err(SolveError::Option {
+                name: "nrhs",
+                expected: "at least 1, and at most 4000000000 systems in all",
+                found: options.nrhs.to_string(),
+            });
+        }
+        let criteria = options.criteria::<T>(systems)?;
+        let common = Common { method, jacobi, nrhs: sizes.nrhs, addresses, tuning };
+        let bins = bins::<E, T>(executor, make_classes(), &common)?;
+        Ok(Self {
+            method,
+            branches: executor.branches(bins.len().saturating_sub(1))?,
+            bins,
+            sizes,
+            steps,
+            lenient: options.preconditioner == Preconditioner::Auto,
+            rel_tols: upload_each(executor, &criteria.rel_tol)?,
+            abs_tols: upload_each(executor, &criteria.abs_tol)?,
+            max_iters: upload_each(executor, &criteria.max_iters)?,
+            criteria,
+            outcomes: Outcomes {
+                status: executor.alloc_zeroed(systems)?,
+                iterations: executor.alloc_zeroed(systems)?,
+                restarts: executor.alloc_zeroed(systems)?,
+                residual_norm: executor.alloc_zeroed(systems)?,
+                rhs_norm: executor.alloc_zeroed(systems)?,
+            },
+            executor: executor.clone(),
+            values: std::marker::PhantomData,
+        })
+    }
+
+    /// Solves every system. Allocates nothing, launches a kernel for each bin and returns before they
+    /// are done.
+    ///
+    /// `values` holds those of the batch in its layout, entries in the order of CSR; or, for a uniform
+    /// batch, those of one item, for all. `b` and `x` are laid out as the plan was told, right-hand
+    /// side after right-hand side within an item. Systems that do not converge are no error: see
+    /// [`FusedSolver::outcomes`].
+    ///
+    /// # Errors
+    /// [`SolveError::Length`] when an array does not fit, [`SolveError::Option`] when `x` overlaps
+    /// another one, [`SolveError::Gpu`] when a launch is refused; `x` is untouched in the first two
+    /// cases.
+    pub fn solve(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), SolveError> {
+        let shared = self.sizes.shared == Some(values.len());
+        if !shared {
+            check_len("values", self.sizes.values, values.len())?;
+        }
+        check_len("b", self.sizes.rows, b.len())?;
+        check_len("x", self.sizes.rows, x.len())?;
+        check_apart(values, x)?;
+        check_apart(b, x)?;
+        if self.sizes.nitems == 0 {
+            return Ok(());
+        }
+        // Values of one item may be all there are.
+        let steps = match shared && self.sizes.nitems > 1 {
+            true => Steps { item: 0, value: 1, ..self.steps },
+            false => self.steps,
+        };
+        self.executor.fork(&self.branches)?;
+        let launched = (0..self.bins.len())
+            .try_for_each(|number| self.launch(number, steps, values, b, guess, x));
+        self.executor.join(&self.branches)?;
+        Ok(launched?)
+    }
+
+    /// Starts the solves of a bin.
+    #[expect(unsafe_code, reason = "the one launch")]
+    fn launch(
+        &mut self,
+        number: usize,
+        steps: Steps,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), GpuError> {
+        let flags = if guess == Guess::InX { FROM_GUESS } else { 0 }
+            | if self.lenient { LENIENT } else { 0 };
+        let all = |limit: &PerSystem<f64>| match limit {
+            PerSystem::All(value) => *value,
+            PerSystem::Each(_) => 0.0,
+        };
+        let max_iters = match self.criteria.max_iters {
+            PerSystem::All(most) => most,
+            PerSystem::Each(_) => 0,
+        };
+        let executor = if number == 0 { &self.executor } else { &self.branches[number - 1] };
+        let bin = &mut self.bins[number];
+        let Outcomes { status, iterations, restarts, residual_norm, rhs_norm } = &mut self.outcomes;
+        let mut args = Args::new();
+        args.scalar(bin.systems)
+            .scalar(bin.nrows)
+            .scalar(self.sizes.nrhs as u32)
+            .input(&bin.starts)
+            .input(&bin.firsts)
+            .input(&bin.columns)
+            .input(&bin.order)
+            .scalar(bin.stored)
+            .input(&bin.items)
+            .input(&bin.patterns)
+            .input(values)
+            .scalar(steps.item)
+            .scalar(steps.value)
+            .scalar(steps.row)
+            .input(b)
+            .output(x)
+            .scalar(flags)
+            .scalar(all(&self.criteria.rel_tol))
+            .raw(address(&self.rel_tols))
+            .scalar(all(&self.criteria.abs_tol))
+            .raw(address(&self.abs_tols))
+            .scalar(max_iters)
+            .raw(address(&self.max_iters))
+            .scalar(self.criteria.max_restarts)
+            .scalar(self.criteria.floor.unwrap_or(-1.0))
+            .output(&mut bin.queue)
+            .output(status)
+            .output(iterations)
+            .output(restarts)
+            .output(residual_norm)
+            .output(rhs_norm);
+        let config = LaunchConfig {
+            shared_bytes: bin.grid.shared_bytes,
+            ..LaunchConfig::linear(bin.grid.blocks, bin.grid.threads)
+        };
+        // SAFETY: the arguments are those of `cg` and `bicgstab`; lengths were checked by `solve`,
+        // those of the plan's own arrays are what `plan` made of the same numbers, and so are columns
+        // below the rows and the places of items, each in one bin; x overlaps neither values nor b,
+        // and everything else belongs to the plan; the queue holds zeros before and after each launch,
+        // and all launches of one solve are behind those of the one before.
+        unsafe { executor.launch(&bin.key, config, &mut args) }
+    }
+
+    /// How each system of the last solve ended, item by item. Waits for the solve.
+    ///
+    /// # Errors
+    /// [`SolveError::Gpu`] with what the device reports.
+    pub fn outcomes(&self) -> Result<Vec<Outcome>, SolveError> {
+        let status = self.executor.download(&self.outcomes.status)?;
+        let iterations = self.executor.download(&self.outcomes.iterations)?;
+        let restarts = self.executor.download(&self.outcomes.restarts)?;
+        let residual_norm = self.executor.download(&self.outcomes.residual_norm)?;
+        let rhs_norm = self.executor.download(&self.outcomes.rhs_norm)?;
+        let outcome = |s: usize| Outcome {
+            status: Status::ALL[usize::from(status[s])],
+            iterations: iterations[s],
+            restarts: restarts[s] >> 1,
+            residual_norm: residual_norm[s],
+            rhs_norm: rhs_norm[s],
+            accepted_by_floor: restarts[s] & 1 != 0,
+            history: Vec::new(),
+        };
+        Ok((0..status.len()).map(outcome).collect())
+    }
+
+    /// What was chosen, and what it takes.
+    pub fn explain(&self) -> GpuExplain {
+        let each = |there: bool, size: usize| if there { size } else { 0 };
+        let limits = each(self.rel_tols.is_some(), 8)
+            + each(self.abs_tols.is_some(), 8)
+            + each(self.max_iters.is_some(), 4);
+        let systems = self.sizes.nitems * self.sizes.nrhs;
+        GpuExplain {
+            method: self.method.name(),
+            bins: self.bins.iter().map(|bin| bin.explain.clone()).collect(),
+            pattern_bytes: self.bins.iter().map(Bin::pattern_bytes).sum(),
+            workspace_bytes: (systems * (25 + limits) + self.bins.len() * 8) as u64,
+        }
+    }
+}
+
+fn check_square(item: usize, pattern: CsrPatternRef<'_>) -> Result<(), SolveError> {
+    let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
+    if nrows == ncols { Ok(()) } else { Err(SolveError::NotSquare { item, nrows, ncols }) }
+}
+
+/// The method, and whether the preconditioner is Jacobi.
+fn check_supported(options: &SolveOptions) -> Result<(FusedMethod, bool), SolveError> {
+    let refuse = |what, instead| Err(SolveError::Unsupported { what, instead });
+    let method = match options.method {
+        Method::Auto | Method::Cg => FusedMethod::Cg,
+        Method::BiCgStab => FusedMethod::BiCgStab,
+        Method::Lu => {
+            return refuse("a solver other than cg and bicgstab", "take one of these");
+        }
+    };
+    if options.engine != Engine::Fused {
+        return refuse("a composed engine", "take the fused one");
+    }
+    if options.history {
+        return refuse("the residual history", "solve on the CPU");
+    }
+    if options.fallback {
+        return refuse("the ladder of --fallback", "solve what did not converge on the CPU");
+    }
+    match options.preconditioner {
+        Preconditioner::None => Ok((method, false)),
+        Preconditioner::Auto | Preconditioner::Jacobi => Ok((method, true)),
+        Preconditioner::BlockJacobi | Preconditioner::Ilu0 | Preconditioner::Ic0 => {
+            refuse("a preconditioner other than none and jacobi", "take jacobi")
+        }
+    }
+}
+
+fn upload_each<E: Executor, V: Pod>(
+    executor: &E,
+    limits: &PerSystem<V>,
+) -> Result<Option<E::Buffer<V>>, GpuError> {
+    match limits {
+        PerSystem::All(_) => Ok(None),
+        PerSystem::Each(each) => executor.upload(each).map(Some),
+    }
+}
+
+/// The address of an array, or null.
+fn address<V: Pod>(buffer: &Option<impl KernelBuffer<V>>) -> u64 {
+    buffer.as_ref().map_or(0, KernelBuffer::raw)
+}
+
+fn check_apart<T: Pod>(
+    input: &impl KernelBuffer<T>,
+    x: &impl KernelBuffer<T>,
+) -> Result<(), SolveError> {
+    if input.shares_memory_with(x) {
+        return Err(SolveError::Option {
+            name: "x",
+            expected: "memory apart from values and b",
+            found: "memory shared with them".to_owned(),
+        });
+    }
+    Ok(())
+}

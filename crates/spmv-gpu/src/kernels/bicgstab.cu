@@ -1,0 +1,188 @@
+// Whole solves by BiCGStab, a group of threads a system, all in one launch: van der Vorst 1992
+// (doi 10.1137/0913035), right-preconditioned, so that the residual of the recurrence is that of the
+// system; batched in one kernel as in Kashi, Nayak, Kulkarni, Scheinberg, Lin, Anzt 2022
+// (doi 10.1109/IPDPS53621.2022.00024).
+//
+//   r = b - A x, r^ = r, p = r, rho = r^'r
+//   p^ = M p, v = A p^, alpha = rho / r^'v, s = r - alpha v; half step: if s passes, x += alpha p^
+//   s^ = M s, t = A s^, omega = t's / t't, x += alpha p^ + omega s^, r = s - omega t
+//   beta = (r^'r / rho) (alpha / omega), rho = r^'r, p = r + beta (p - omega v)
+//
+// M is the identity or the inverse of the diagonal (JACOBI). Arguments, places and traffic are those
+// of fused.cuh. VECTORS in shared memory: 1, for p^ and s^ in turn, or 3, for s^, p^ and r^, where
+// registers are short; p is not kept then, since
+//   p^ = M (r - beta omega v) + beta p^.
+// The test of the half step comes with the sums of the full one, where the CPU makes it before the
+// second product: that product costs less than another sum. An iteration has five barriers where a
+// group is a block, and else none but of the warp.
+
+#include "fused.cuh"
+
+template <typename Shape>
+struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
+    using Base = FusedGroup<BiCgStab<Shape>, Shape, true>;
+    using Base::Base;
+    using Base::beta;
+    using Base::iteration;
+    using Base::lane;
+    using Base::operand;
+    using Base::r;
+    using Base::rho;
+    using Base::scratch;
+    using Base::stop;
+    using Base::x;
+    using typename Base::Threads;
+    using V = typename Shape::V;
+    static constexpr u32 ROWS = Shape::ROWS;
+    static constexpr bool APART = Shape::VECTORS == 3;
+    static_assert(APART || Shape::VECTORS == 1, "what there is");
+    // Distances from s^ in shared memory.
+    static constexpr u32 HAT = APART ? 1 : 0;
+    static constexpr u32 P_HAT = HAT * (Shape::NONE + 1);
+    static constexpr u32 SHADOW = 2 * (Shape::NONE + 1);
+
+    V v[ROWS];
+    V p[APART ? 1 : ROWS], shadow[APART ? 1 : ROWS];
+    V omega = 0, shadow_square = 0;
+
+    __device__ __forceinline__ V* own(u32 j) const { return operand + this->row(j, lane); }
+
+    __device__ __forceinline__ V shadow_at(u32 j) const {
+        if constexpr (APART) {
+            return own(j)[SHADOW];
+        } else {
+            return shadow[j];
+        }
+    }
+
+    __device__ __forceinline__ V p_hat(u32 j) const {
+        if constexpr (APART) {
+            return own(j)[P_HAT];
+        } else {
+            return this->preconditioned(j, p[j]);
+        }
+    }
+
+    // The directions are 0, r^ is r.
+    __device__ __forceinline__ void begin_at_rest() {
+#pragma unroll
+        for (u32 j = 0; j < ROWS; ++j) {
+            v[j] = 0;
+            if constexpr (APART) {
+                own(j)[P_HAT] = 0;
+                own(j)[SHADOW] = r[j];
+            } else {
+                p[j] = 0;
+                shadow[j] = r[j];
+            }
+        }
+        omega = 0;
+    }
+
+    __device__ __forceinline__ V weight(u32 j) const { return r[j] * r[j]; }
+
+    __device__ __forceinline__ u32 begin_from(bool) {
+        shadow_square = rho;
+        return RUNNING;
+    }
+
+    // One iteration of all groups of the team; the systems that stop say why.
+    __device__ __forceinline__ void iterate() {
+        this->keep_packed();
+        const V back = beta * omega;
+#pragma unroll
+        for (u32 j = 0; j < ROWS; ++j) {
+            if constexpr (APART) {
+                const V turned = this->preconditioned(j, r[j] - back * v[j]);
+                own(j)[P_HAT] = turned + beta * own(j)[P_HAT];
+            } else {
+                p[j] = r[j] + beta * (p[j] - omega * v[j]);
+                *own(j) = this->preconditioned(j, p[j]);
+            }
+        }
+        Threads::sync();
+        V along[1] = {0};
+#pragma unroll
+        for (u32 j = 0; j < ROWS; ++j) {
+            v[j] = this->template product<HAT>(j);
+            along[0] += v[j] * shadow_at(j);
+        }
+        Threads::template sum<0>(along, scratch);
+        const bool bad_alpha = !(along[0] < V(0) || V(0) < along[0]);
+        const V alpha = bad_alpha ? V(0) : rho / along[0];
+#pragma unroll
+        for (u32 j = 0; j < ROWS; ++j) {
+            r[j] -= alpha * v[j];
+            *own(j) = this->preconditioned(j, r[j]);
+        }
+        Threads::sync();
+        V t[ROWS];
+        V sums[3] = {};
+#pragma unroll
+        for (u32 j = 0; j < ROWS; ++j) {
+            t[j] = this->product(j);
+            sums[0] += t[j] * r[j];
+            sums[1] += t[j] * t[j];
+            sums[2] += r[j] * r[j];
+        }
+        Threads::template sum<1>(sums, scratch);
+        const V ts = sums[0], tt = sums[1];
+        const bool half = sums[2] <= this->square && !bad_alpha;
+        const bool bad_omega = !half && !((ts < V(0) || V(0) < ts) && V(0) < tt);
+        omega = half || bad_omega || bad_alpha ? V(0) : ts / tt;
+        V next[2] = {};
+#pragma unroll
+        for (u32 j = 0; j < ROWS; ++j) {
+            x[j] += alpha * p_hat(j) + omega * this->preconditioned(j, r[j]);
+            r[j] -= omega * t[j];
+            next[0] += r[j] * r[j];
+            next[1] += r[j] * shadow_at(j);
+        }
+        Threads::template sum<0>(next, scratch);
+        const V rr = next[0];
+        ++iteration;
+        if (stop != RUNNING) {
+            return;
+        }
+        constexpr V TINY = V(Precision<V>::EPSILON * Precision<V>::EPSILON);
+        const bool passed = (rr <= this->square || half) && !bad_alpha;
+        const bool lost = !(rr <= Precision<V>::LARGEST);
+        // |r^'r| <= eps ||r^|| ||r||
+        const bool bad_rho = next[1] * next[1] <= TINY * (shadow_square * rr);
+        if (passed || bad_alpha || bad_omega || lost || bad_rho || iteration >= this->limit) {
+            stop = passed      ? PASSED
+                   : bad_alpha ? this->unless_lost(along[0], BREAKDOWN_ALPHA)
+                   : bad_omega ? this->unless_lost(ts + tt, BREAKDOWN_OMEGA)
+                   : lost      ? NON_FINITE
+                   : bad_rho   ? BREAKDOWN_RHO
+                               : MAX_ITERATIONS;
+            return;
+        }
+        beta = next[1] / rho * (alpha / omega);
+        rho = next[1];
+    }
+};
+
+template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, u32 VECTORS,
+          bool SCATTERED>
+using BiCgStabShape = FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, VECTORS, SCATTERED>;
+
+template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, u32 VECTORS,
+          bool SCATTERED = false,
+          typename Bounds = FusedBounds<
+              BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, VECTORS, SCATTERED>,
+              VECTORS == 3 ? 2 : 4, true>>
+__global__ void __launch_bounds__(Bounds::THREADS, Bounds::BLOCKS)
+    bicgstab(FUSED_PARAMETERS(V)) {
+    extern __shared__ __align__(16) u8 dynamic_shared[];
+    __shared__ double scratch[Team<GROUP>::SCRATCH];
+    const FusedTask<V> task FUSED_TASK;
+    V* const shared = reinterpret_cast<V*>(dynamic_shared);
+    const u32 group = threadIdx.x / GROUP;
+    using Group =
+        BiCgStab<BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, VECTORS, SCATTERED>>;
+    Group own(task, dynamic_shared, shared + group * (VECTORS * (GROUP * ROWS + 1) + stored),
+              scratch);
+    own.run();
+    Group::leave(queue);
+}
