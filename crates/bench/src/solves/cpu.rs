@@ -1,0 +1,62 @@
+//! Our solves on the CPU.
+
+use sparsebatch_solvers::{BatchReport, BatchSolver, SolveError, SolveOptions};
+
+use super::systems::Systems;
+use super::{Answer, Real, Solve};
+
+/// A batch and its analysis.
+pub(crate) struct CpuSolve<'a, T: Real> {
+    systems: &'a Systems<T>,
+    solver: BatchSolver<T>,
+    x: Vec<T>,
+    report: Option<BatchReport>,
+}
+
+impl<'a, T: Real> CpuSolve<'a, T> {
+    /// Analyses a batch.
+    ///
+    /// # Errors
+    /// What the solver refuses.
+    pub(crate) fn new(systems: &'a Systems<T>, options: &SolveOptions) -> Result<Self, SolveError> {
+        let solver = BatchSolver::new(&systems.batch, options)?;
+        Ok(Self { systems, solver, x: vec![T::ZERO; systems.b.len()], report: None })
+    }
+
+    /// Method, preconditioner and instruction set of the last solve, such as `cpu cg none avx2`.
+    pub(crate) fn configuration(&self) -> String {
+        match &self.report {
+            None => "cpu".to_owned(),
+            Some(BatchReport { solver, preconditioner, device, .. }) => {
+                format!("cpu {solver} {preconditioner}, {device}")
+            }
+        }
+    }
+}
+
+impl<T: Real> Solve<T> for CpuSolve<'_, T> {
+    fn copies(&self) -> usize {
+        1
+    }
+
+    fn restore(&mut self, _copy: usize) -> Result<(), SolveError> {
+        self.x.fill(T::ZERO);
+        Ok(())
+    }
+
+    fn wants_restoring(&self) -> bool {
+        true
+    }
+
+    fn solve(&mut self, _copy: usize) -> Result<(), SolveError> {
+        let report = self.solver.solve(&self.systems.batch, &self.systems.b, &mut self.x)?;
+        self.report = Some(report);
+        Ok(())
+    }
+
+    fn answer(&mut self, _copy: usize) -> Result<Answer<T>, SolveError> {
+        let systems = self.report.iter().flat_map(|report| &report.systems);
+        let outcomes = systems.map(|system| system.outcome.clone()).collect();
+        Ok(Answer { x: self.x.clone(), outcomes: Some(outcomes) })
+    }
+}
