@@ -227,7 +227,8 @@ mod tests {
     fn the_file_appears_at_the_end_with_the_second_bandwidth() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows.jsonl");
-        let run = Run::new("single", Machine::default());
+        let machine = Machine { copy_gb_per_s: 1.0, ..Machine::default() };
+        let run = Run::new("single", machine);
         let mut report = Vec::new();
         let mut recorder = Recorder::new(run.clone(), Some(&path), &mut report).unwrap();
 

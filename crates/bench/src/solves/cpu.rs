@@ -1,6 +1,6 @@
 //! Our solves on the CPU.
 
-use sparsebatch_solvers::{BatchReport, BatchSolver, SolveError, SolveOptions};
+use sparsebatch_solvers::{BatchReport, BatchSolver, Method, SolveError, SolveOptions};
 
 use super::systems::Systems;
 use super::{Answer, Real, Solve};
@@ -9,6 +9,7 @@ use super::{Answer, Real, Solve};
 pub(crate) struct CpuSolve<'a, T: Real> {
     systems: &'a Systems<T>,
     solver: BatchSolver<T>,
+    method: Method,
     x: Vec<T>,
     report: Option<BatchReport>,
 }
@@ -20,17 +21,21 @@ impl<'a, T: Real> CpuSolve<'a, T> {
     /// What the solver refuses.
     pub(crate) fn new(systems: &'a Systems<T>, options: &SolveOptions) -> Result<Self, SolveError> {
         let solver = BatchSolver::new(&systems.batch, options)?;
-        Ok(Self { systems, solver, x: vec![T::ZERO; systems.b.len()], report: None })
+        let x = vec![T::ZERO; systems.b.len()];
+        Ok(Self { systems, solver, method: options.method, x, report: None })
     }
 
-    /// Method, preconditioner and instruction set of the last solve, such as `cpu cg none avx2`.
+    /// Method and instruction set of the last solve, such as `cpu cg, 2 threads, avx2`, with the
+    /// preconditioner where the solver chose it.
     pub(crate) fn configuration(&self) -> String {
-        match &self.report {
-            None => "cpu".to_owned(),
-            Some(BatchReport { solver, preconditioner, device, .. }) => {
-                format!("cpu {solver} {preconditioner}, {device}")
-            }
-        }
+        let Some(BatchReport { solver, preconditioner, device, .. }) = &self.report else {
+            return "cpu".to_owned();
+        };
+        let chosen = match (self.method, *preconditioner) {
+            (Method::Auto, chosen) if chosen != "none" => format!(" {chosen}"),
+            _ => String::new(),
+        };
+        format!("cpu {solver}{chosen}, {device}")
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use sparsebatch_formats::{Batch, Pattern, Scalar};
 use sparsebatch_solvers::gpu::GpuTuning;
-use sparsebatch_solvers::{Outcome, SolveError, SolveOptions, Status};
+use sparsebatch_solvers::{Method, Outcome, SolveError, SolveOptions, Status};
 use sparsebatch_spmv_gpu::device::{availability, measure_bandwidth};
 use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
 
@@ -61,9 +61,8 @@ struct Label<'a> {
     options: &'a SolveOptions,
 }
 
-/// The name of an operation's preconditioner in rows.
+/// The preconditioner of a solve in rows.
 fn preconditioner(options: &SolveOptions) -> Option<String> {
-    use sparsebatch_solvers::Method;
     (options.method != Method::Lu).then(|| options.preconditioner.name().to_owned())
 }
 
@@ -173,19 +172,22 @@ impl<'a> SolveSession<'a> {
         self.measure(problem, &label, contender, None, &refused, CpuSolve::configuration, plan_ms)
     }
 
-    /// Measures the dense batched LU of cuBLAS, if the library is here.
+    /// Measures the dense batched LU of cuBLAS, if the library is here. What it solves is counted by
+    /// the test of solutions, with a rounding floor.
     ///
     /// # Errors
     /// As [`SolveSession::gpu`].
     pub(crate) fn dense_lu<T: cublas::Element + Real>(
         &mut self,
         problem: &Problem<'_, T>,
-        options: &SolveOptions,
+        floor: f64,
     ) -> Result<(), BenchError> {
         let (Some(device), Some(library)) = (self.device.clone(), self.cublas.clone()) else {
             return Ok(());
         };
         let contender = DenseLu::new(&device, &library, problem.systems).map_err(SolveError::from);
+        let options =
+            &SolveOptions { method: Method::Lu, floor: Some(floor), ..SolveOptions::default() };
         let label = Label { library: CUBLAS, backend: None, automatic: false, options };
         let name = |_: &DenseLu<T>| cublas::CONFIGURATION.to_owned();
         let refused = cublas::CONFIGURATION;
@@ -262,7 +264,6 @@ impl<'a> SolveSession<'a> {
         let machine = self.processor.as_ref().filter(|_| on_cpu).unwrap_or(&run.machine);
         let bytes = problem.systems.bytes();
         let copy = (machine.copy_gb_per_s > 0.0).then_some(machine.copy_gb_per_s * 1e6);
-        let is_peer = label.library != OURS;
         Row {
             schema: SCHEMA,
             suite: run.suite.to_owned(),
@@ -272,8 +273,8 @@ impl<'a> SolveSession<'a> {
             configuration: String::new(),
             automatic: label.automatic,
             backend: label.backend.map(str::to_owned),
-            operation: if is_peer { "lu" } else { label.options.method.name() }.to_owned(),
-            preconditioner: preconditioner(label.options).filter(|_| !is_peer),
+            operation: label.options.method.name().to_owned(),
+            preconditioner: preconditioner(label.options),
             precision: <T as Scalar>::NAME.to_owned(),
             batch: nitems as u64,
             n,

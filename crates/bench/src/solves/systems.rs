@@ -151,8 +151,9 @@ pub(crate) fn check<T: Scalar>(
     let test = |item: usize| {
         let [residual, rhs, magnitude, longest] = norms(systems, item, x);
         let rounding = (longest + 2.0) * eps * magnitude;
-        // False for NaN.
-        let passes = residual <= (rel_tol * rhs).max(floor * eps * magnitude) + rounding;
+        let limit = (rel_tol * rhs).max(floor * eps * magnitude) + rounding;
+        // Not for NaN.
+        let passes = residual.is_finite() && residual <= limit;
         let said = outcomes.map_or(passes, |all| all[item].status == Status::Converged);
         let relative = if residual == 0.0 { 0.0 } else { residual / rhs };
         (said, passes, relative)
@@ -169,5 +170,97 @@ pub(crate) fn check<T: Scalar>(
             let relative = found[item].2;
             format!("system {item} is said to be solved with a relative residual of {relative:.2e}")
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sparsebatch_formats::Csr;
+
+    /// Twice [2 1; 0 4] x = [4; 8], whose solution is [1; 2].
+    fn systems() -> Systems<f64> {
+        let matrix = Csr::try_new(2, 2, vec![0, 2, 3], vec![0, 1, 1], vec![2.0, 1.0, 4.0]).unwrap();
+        let (pattern, values) = matrix.into_parts();
+        let b = vec![4.0, 8.0, 4.0, 8.0];
+        Systems::uniform(pattern, 2, [values.clone(), values].concat(), b).unwrap()
+    }
+
+    fn ended(statuses: [Status; 2]) -> Vec<Outcome> {
+        let outcome = |status| Outcome {
+            status,
+            iterations: 1,
+            restarts: 0,
+            residual_norm: 0.0,
+            rhs_norm: 1.0,
+            accepted_by_floor: false,
+            history: Vec::new(),
+        };
+        statuses.map(outcome).to_vec()
+    }
+
+    #[test]
+    fn exact_solutions_pass() {
+        let verdict = check(&systems(), &[1.0, 2.0, 1.0, 2.0], None, &SolveOptions::default());
+
+        assert_eq!(verdict, Verdict { solved: 2, max_relative_residual: 0.0, wrong: None });
+    }
+
+    #[test]
+    fn a_status_is_held_against_the_solution() {
+        let options = SolveOptions::default();
+        let converged = ended([Status::Converged; 2]);
+        for wrong in [2.0 + 1e-8, f64::NAN, f64::INFINITY] {
+            let x = [1.0, 2.0, 1.0, wrong];
+
+            let verdict = check(&systems(), &x, Some(&converged), &options);
+            assert!(verdict.wrong.unwrap().starts_with("system 1 is said to be solved"));
+            let honest = ended([Status::Converged, Status::MaxIterations]);
+            let verdict = check(&systems(), &x, Some(&honest), &options);
+            assert_eq!((verdict.solved, verdict.wrong), (1, None));
+            assert_eq!(check(&systems(), &x, None, &options).solved, 1);
+        }
+    }
+
+    #[test]
+    fn tolerance_and_floor_are_those_of_the_solve() {
+        // A residual of 4e-8 beside a right-hand side of 9.
+        let x = [1.0, 2.0, 1.0, 2.0 + 1e-8];
+        let solved = |options: SolveOptions| check(&systems(), &x, None, &options).solved;
+        let rel_tol = |rel_tol| SolveOptions { rel_tol: Some(rel_tol), ..SolveOptions::default() };
+
+        assert_eq!(solved(rel_tol(1e-8)), 2);
+        assert_eq!(solved(rel_tol(1e-9)), 1);
+        assert_eq!(solved(SolveOptions { floor: Some(1e8), ..rel_tol(1e-9) }), 2);
+        let single = systems().cast::<f32>();
+        let verdict = check(&single, &[1.0, 2.0, 1.0, 2.00001], None, &SolveOptions::default());
+        assert_eq!(verdict.solved, 2);
+    }
+
+    #[test]
+    fn zero_right_hand_sides_ask_for_zero() {
+        let mut systems = systems();
+        systems.b[2..].fill(0.0);
+        let options = SolveOptions::default();
+
+        let verdict = check(&systems, &[1.0, 2.0, 0.0, 0.0], None, &options);
+        assert_eq!((verdict.solved, verdict.max_relative_residual), (2, 0.0));
+        assert_eq!(check(&systems, &[1.0, 2.0, 0.0, 1e-3], None, &options).solved, 1);
+    }
+
+    #[test]
+    fn first_systems_are_the_same_ones() {
+        let first = systems().first(1).unwrap();
+        assert_eq!((first.batch.nitems(), &*first.b), (1, &[4.0, 8.0][..]));
+        assert!(!first.is_symmetric());
+        let mix = sparsebatch_formats::generate::mix(5).unwrap();
+        let mix = Systems { batch: mix.batch, b: mix.rhs };
+
+        let first = mix.first(2).unwrap();
+
+        assert_eq!(first.batch.nitems(), 2);
+        assert_eq!(first.b[..], mix.b[..mix.batch.row_offset(2)]);
+        assert_eq!(first.values(), &mix.values()[..first.batch.total_nnz()]);
+        assert_eq!(mix.bytes(), 8 * (mix.batch.total_nnz() + 2 * mix.b.len()) as u64);
     }
 }

@@ -125,16 +125,16 @@ fn measure_case<T: Real + cublas::Element>(
         };
         let problem = Problem { case: &case.name, systems: &systems };
         let is_set = matches!(case.source, Source::Set(_));
-        for solve in solves(options, is_set, &case.source, is_symmetric) {
-            session.gpu(&problem, &solve, None)?;
+        let solves = solves(options, is_set, &case.source, is_symmetric);
+        for solve in &solves {
+            session.gpu(&problem, solve, None)?;
             for tuning in &options.tunings {
-                session.gpu(&problem, &solve, Some(&tuning.0))?;
+                session.gpu(&problem, solve, Some(&tuning.0))?;
             }
-            session.cpu(&problem, &solve)?;
+            session.cpu(&problem, solve)?;
         }
         if matches!(case.source, Source::Family(..) | Source::Set(_)) {
-            let floor = Some(FLOOR);
-            session.dense_lu(&problem, &SolveOptions { floor, ..SolveOptions::default() })?;
+            session.dense_lu(&problem, FLOOR)?;
         }
         let source = options.reference.as_deref().and_then(std::path::Path::file_name);
         let source = source.unwrap_or_default().to_string_lossy();
@@ -142,7 +142,10 @@ fn measure_case<T: Real + cublas::Element>(
             (&*reference.case, reference.batch, &*reference.precision)
                 == (&*case.name, batch as u64, <T as Scalar>::NAME)
         };
-        for reference in references.iter().filter(same) {
+        let like = |reference: &&Reference| {
+            is_set || solves.iter().any(|solve| solve.method.name() == reference.operation)
+        };
+        for reference in references.iter().filter(same).filter(like) {
             session.reference(reference, &format!("recorded in {source}"))?;
         }
     }
