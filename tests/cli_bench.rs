@@ -18,6 +18,42 @@ fn unknown_names_are_refused_with_the_known_ones() {
     let case = ["bench", "single", "--case", "banded 4", "--case", "banded 5"];
     run(&case).assert_bad_input(&["--case is banded 5, expected one of laplace 3-point 1000000"]);
     run(&["bench", "solver"]).assert_bad_input(&["solver"]);
+    let solvers = |option: &str, value: &str| run(&["bench", "solvers", option, value]);
+    solvers("--method", "cg,gmres").assert_bad_input(&["gmres", "auto cg bicgstab lu"]);
+    solvers("--precond", "ilu").assert_bad_input(&["ilu", "none jacobi"]);
+    solvers("--case", "tri 33")
+        .assert_bad_input(&["--case is tri 33, expected one of tri, tri 32"]);
+    solvers("--tuning", "32x4,32").assert_bad_input(&["--tuning is 32, expected shapes like 32x4"]);
+    solvers("--batch", "0").assert_bad_input(&["--batch"]);
+}
+
+#[test]
+fn files_of_solves_are_checked_before_anything_runs() {
+    let folder = Folder::new();
+    folder.run(&["bench", "solvers", "--sets", "."]).assert_bad_input(&["--sets is ."]);
+    folder.run(&["bench", "solvers", "--reference", "a.csv"]).assert_bad_input(&["a.csv"]);
+    folder.file("a.csv", "problem,ms\n");
+    let refused = folder.run(&["bench", "solvers", "--reference", "a.csv"]);
+    refused
+        .assert_bad_input(&["a.csv:1: expected a row of a bench, found no header suite,problem"]);
+}
+
+#[test]
+fn the_cpu_is_measured_without_a_gpu() {
+    let folder = Folder::new();
+    let cpu = ["bench", "solvers", "--backend", "cpu", "--case", "tri 32", "--batch", "20"];
+
+    let done = folder.run(&[&cpu[..], &["--method", "cg", "--output", "rows.jsonl"]].concat());
+    let json = folder.run(&[&cpu[..], &["--method", "lu", "--json"]].concat());
+
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert!(done.stdout.contains("2 rows, 0 not measured, 0 faults"), "{}", done.stdout);
+    let table = folder.run(&["bench", "table", "rows.jsonl"]);
+    assert!(table.stdout.contains("| tri 32 | 20 | cg | cpu cg, "), "{}", table.stdout);
+    let object: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    let row = &object["rows"][0];
+    assert_eq!((&row["operation"], &row["converged"]), (&"lu".into(), &20.into()));
+    assert_eq!((&row["n"], &row["backend"]), (&32.into(), &"cpu".into()));
 }
 
 #[test]
@@ -44,6 +80,8 @@ fn without_a_gpu_the_reason_is_one_line_and_nothing_is_written() {
 
     let refused = folder.run(&["bench", "single", "--size", "small", "--output", "rows.jsonl"]);
 
+    refused.assert_bad_input(&["bench needs a GPU: "]);
+    let refused = folder.run(&["bench", "solvers", "--size", "small", "--output", "rows.jsonl"]);
     refused.assert_bad_input(&["bench needs a GPU: "]);
     assert!(folder.names().is_empty());
 }

@@ -7,9 +7,12 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use sparsebatch_bench::suites::flexible_batch::{Experiment, Kernel};
 use sparsebatch_bench::suites::single::Configuration;
+use sparsebatch_bench::suites::solvers::{Backend, Precision};
 use sparsebatch_bench::{
-    BenchError, FlexibleBatch, Gap, Outcome, Row, Single, flexible_batch, single, suites, table,
+    BenchError, FlexibleBatch, Gap, Outcome, Row, Single, Solvers, flexible_batch, single, solvers,
+    suites, table,
 };
+use sparsebatch_solvers::{Method, Preconditioner};
 
 use super::error::CliError;
 use super::output::{self, SCHEMA, check_writable};
@@ -28,6 +31,8 @@ enum Suite {
     FlexibleBatch(FlexibleArgs),
     /// Products with one matrix on the GPU, beside cuSPARSE
     Single(SingleArgs),
+    /// Whole solves of batches, beside the dense LU of cuBLAS and recorded figures
+    Solvers(SolverArgs),
     /// Markdown tables of rows that were written before
     Table {
         /// Files of JSON lines
@@ -45,7 +50,7 @@ struct Common {
     /// Case to measure; may be given several times [default: all]
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
-    /// Leave cuSPARSE out
+    /// Leave the peers out: cuSPARSE, cuBLAS
     #[arg(long)]
     no_peer: bool,
     /// File of JSON lines to write
@@ -85,6 +90,52 @@ struct SingleArgs {
     /// Leave the generated matrices out
     #[arg(long)]
     no_generated: bool,
+}
+
+#[derive(Args)]
+struct SolverArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Systems of a batch, with commas between [default: the suite's sizes]
+    #[arg(long = "batch", value_name = "LIST", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..))]
+    batches: Vec<u32>,
+    /// Methods, with commas between: auto, cg, bicgstab, lu [default: cg where matrices are
+    /// symmetric, and bicgstab; on sets and at full size all]
+    #[arg(long = "method", value_name = "LIST", value_delimiter = ',')]
+    methods: Vec<String>,
+    /// Preconditioners of cg and bicgstab, with commas between [default: none,jacobi]
+    #[arg(long = "precond", value_name = "LIST", value_delimiter = ',')]
+    preconditioners: Vec<String>,
+    /// Precision of values and vectors
+    #[arg(long, value_enum, default_value_t = SolvePrecision::F64)]
+    precision: SolvePrecision,
+    /// Folders of batches to measure too, NAME.batch or batch_NAME.bin, their systems in turn
+    #[arg(long, value_name = "FOLDER", num_args = 1..)]
+    sets: Vec<PathBuf>,
+    /// What solves run on
+    #[arg(long, value_enum, default_value_t = SolveBackend::Gpu)]
+    backend: SolveBackend,
+    /// Kernel shapes of the GPU to measure too, with commas between, such as 32x4,16x8:registers:
+    /// threads per system x rows per thread, and where values are (registers, shared, global)
+    #[arg(long = "tuning", value_name = "LIST", value_delimiter = ',')]
+    tunings: Vec<String>,
+    /// Recorded figures of other libraries, shown beside ours
+    #[arg(long, value_name = "FILE.csv")]
+    reference: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SolveBackend {
+    Gpu,
+    Cpu,
+    Both,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SolvePrecision {
+    F64,
+    F32,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -147,6 +198,9 @@ pub(crate) fn run(args: &BenchArgs, global: Global) -> Result<Exit, CliError> {
         }
         Suite::Single(args) => {
             measured(global, &args.common, |report| single(&args.options()?, report))
+        }
+        Suite::Solvers(args) => {
+            measured(global, &args.common, |report| solvers(&args.options()?, report))
         }
         Suite::Table { files } => {
             output::print(&table(files)?)?;
@@ -211,6 +265,40 @@ impl SingleArgs {
             size: (*size).into(),
             matrices: self.matrices.clone(),
             no_generated: self.no_generated,
+            no_peer: *no_peer,
+            output: output.clone(),
+        })
+    }
+}
+
+/// The choices of a list of names.
+fn choices<C: std::str::FromStr<Err = sparsebatch_solvers::SolveError>>(
+    names: &[String],
+) -> Result<Vec<C>, BenchError> {
+    Ok(names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?)
+}
+
+impl SolverArgs {
+    fn options(&self) -> Result<Solvers, BenchError> {
+        let Common { size, cases, no_peer, output } = &self.common;
+        Ok(Solvers {
+            cases: cases.clone(),
+            batches: self.batches.iter().map(|&batch| batch as usize).collect(),
+            methods: choices::<Method>(&self.methods)?,
+            preconditioners: choices::<Preconditioner>(&self.preconditioners)?,
+            precision: match self.precision {
+                SolvePrecision::F64 => Precision::F64,
+                SolvePrecision::F32 => Precision::F32,
+            },
+            sets: self.sets.clone(),
+            backend: match self.backend {
+                SolveBackend::Gpu => Backend::Gpu,
+                SolveBackend::Cpu => Backend::Cpu,
+                SolveBackend::Both => Backend::Both,
+            },
+            tunings: self.tunings.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
+            reference: self.reference.clone(),
+            size: (*size).into(),
             no_peer: *no_peer,
             output: output.clone(),
         })

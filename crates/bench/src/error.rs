@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use sparsebatch_formats::FormatError;
+use sparsebatch_solvers::SolveError;
 use sparsebatch_spmv_gpu::GpuError;
 
 /// Why a suite or a table was given up.
@@ -22,6 +23,9 @@ pub enum BenchError {
     /// There is no GPU, or it was lost.
     #[error(transparent)]
     Gpu(#[from] GpuError),
+    /// A solver gave up, other than by refusing a case.
+    #[error(transparent)]
+    Solve(SolveError),
     /// A matrix cannot be made or read.
     #[error(transparent)]
     Format(#[from] FormatError),
@@ -46,6 +50,15 @@ pub enum BenchError {
     /// The report cannot be printed.
     #[error("standard output: {0}")]
     Print(std::io::Error),
+}
+
+impl From<SolveError> for BenchError {
+    fn from(error: SolveError) -> Self {
+        match error {
+            SolveError::Gpu(error) => Self::Gpu(error),
+            error => Self::Solve(error),
+        }
+    }
 }
 
 impl BenchError {

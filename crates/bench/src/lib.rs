@@ -1,24 +1,29 @@
-//! Measurements of sparsebatch on a GPU, beside cuSPARSE in the same run.
+//! Measurements of sparsebatch, beside NVIDIA's libraries in the same run.
 //!
 //! | start from | for |
 //! | --- | --- |
 //! | [`flexible_batch()`] | the suite `flexible-batch`: products of batches in which nothing is shared |
 //! | [`single()`] | the suite `single`: products with one matrix |
+//! | [`solvers()`] | the suite `solvers`: whole solves of batches |
 //! | [`Row`] | what a measurement holds |
 //! | [`table()`] | Markdown tables of JSON lines |
 //!
-//! Every answer is checked against the sequential sums of the host before it is timed. Peers are
-//! loaded at run time; where one is missing the report says so.
+//! Every answer is checked before it is timed: products against the sequential sums of the host,
+//! solves by the residual of every system, recomputed there in f64. Peers are loaded at run time;
+//! where one is missing the report says so.
 //!
-//! Limitations: f64; the first GPU; cuSPARSE is the only peer.
+//! Limitations: the first GPU; products in f64; cuSPARSE and the dense LU of cuBLAS are the only
+//! peers in the same run.
 #![deny(unsafe_code)]
 
 mod contender;
+mod cublas;
 mod cusparse;
 mod error;
 mod recorder;
 mod row;
 mod session;
+pub mod solves;
 pub mod statistics;
 pub mod suites;
 pub mod summary;
@@ -30,6 +35,7 @@ pub use recorder::Gap;
 pub use row::{Machine, Row, Run, SCHEMA};
 pub use suites::flexible_batch::{FlexibleBatch, flexible_batch};
 pub use suites::single::{Single, single};
+pub use suites::solvers::{Solvers, solvers};
 pub use table::table;
 
 /// What a suite measured.

@@ -5,8 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::row::{Row, Run};
-use crate::summary;
-use crate::{BenchError, Outcome};
+use crate::{BenchError, Outcome, solves, summary};
 
 /// What could not be measured, and why.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -62,16 +61,15 @@ impl<'a> Recorder<'a> {
         };
         let mut recorder = Self { run, report, output, rows: Vec::new(), gaps: Vec::new() };
         let machine = &recorder.run.machine;
-        let line = format!(
-            "{} on {}, driver {}: copy {:.0} GB/s, read {:.0} GB/s; commit {}, {}",
-            recorder.run.suite,
-            machine.device.as_deref().unwrap_or("?"),
-            machine.driver.as_deref().unwrap_or("?"),
-            machine.copy_gb_per_s,
-            machine.read_gb_per_s.unwrap_or(0.0),
-            recorder.run.commit,
-            recorder.run.date,
-        );
+        let mut line = recorder.run.suite.to_owned();
+        line += &format!(" on {}", machine.device.as_deref().unwrap_or("?"));
+        if let Some(driver) = &machine.driver {
+            line += &format!(", driver {driver}");
+        }
+        if let Some(read) = machine.read_gb_per_s {
+            line += &format!(": copy {:.0} GB/s, read {read:.0} GB/s", machine.copy_gb_per_s);
+        }
+        line += &format!("; commit {}, {}", recorder.run.commit, recorder.run.date);
         recorder.note(&line)?;
         Ok(recorder)
     }
@@ -90,13 +88,9 @@ impl<'a> Recorder<'a> {
 
     /// Takes a measurement.
     pub(crate) fn row(&mut self, row: Row) -> Result<(), BenchError> {
-        let share = row.share_of_copy.unwrap_or(f64::NAN);
-        let gflops = row.gflops.unwrap_or(f64::NAN);
-        let plan = row.plan_ms.map_or_else(String::new, |plan| {
-            format!("  plan {plan:.2} ms, {:.1} products", plan / row.median_ms)
-        });
+        let figures = if row.operation == "spmv" { of_product(&row) } else { of_solve(&row) };
         self.note(&format!(
-            "{:<22} {:>6} {:<12} {:<38} {:>10.5} ms {gflops:>7.1} GFLOP/s share {share:.3}{plan}",
+            "{:<22} {:>6} {:<12} {:<38} {:>10.5} ms {figures}",
             row.case, row.batch, row.library, row.configuration, row.median_ms
         ))?;
         if let Some((path, file)) = &mut self.output {
@@ -123,9 +117,13 @@ impl<'a> Recorder<'a> {
     /// When printing or writing fails.
     pub(crate) fn finish(mut self, copy_at_end: Option<f64>) -> Result<Outcome, BenchError> {
         for row in &mut self.rows {
-            row.machine.copy_gb_per_s_end = copy_at_end;
+            // Not of a processor or of figures from elsewhere.
+            if row.machine.copy_gb_per_s > 0.0 {
+                row.machine.copy_gb_per_s_end = copy_at_end;
+            }
         }
-        let text = summary::text(&self.rows);
+        let is_solves = self.rows.iter().any(|row| row.operation != "spmv");
+        let text = if is_solves { solves::summary::text } else { summary::text }(&self.rows);
         self.note(&text)?;
         let mut closing = format!("{} rows", self.rows.len());
         let faults = self.gaps.iter().filter(|gap| gap.is_fault).count();
@@ -142,6 +140,35 @@ impl<'a> Recorder<'a> {
             std::fs::rename(&part, &path).map_err(BenchError::io(&path))?;
         }
         Ok(Outcome { run: self.run.id, rows: self.rows, gaps: self.gaps })
+    }
+}
+
+/// The figures of a product.
+fn of_product(row: &Row) -> String {
+    let share = row.share_of_copy.unwrap_or(f64::NAN);
+    let gflops = row.gflops.unwrap_or(f64::NAN);
+    let plan = row.plan_ms.map_or_else(String::new, |plan| {
+        format!("  plan {plan:.2} ms, {:.1} products", plan / row.median_ms)
+    });
+    format!("{gflops:>7.1} GFLOP/s share {share:.3}{plan}")
+}
+
+/// The figures of a solve.
+fn of_solve(row: &Row) -> String {
+    let mut text =
+        format!("{:>8} {:<6}", row.operation, row.preconditioner.as_deref().unwrap_or(""));
+    if let Some(wall) = row.wall_ms {
+        text += &format!(" wall {wall:.5} ms");
+    }
+    if let Some(iterations) = row.mean_iterations {
+        text += &format!("  {iterations:.1} iterations");
+    }
+    if let Some(residual) = row.max_relative_residual {
+        text += &format!("  residual {residual:.1e}");
+    }
+    match row.converged {
+        Some(converged) if converged < row.batch => text + &format!("  {converged} CONVERGED"),
+        _ => text,
     }
 }
 
@@ -164,6 +191,7 @@ mod tests {
             library: "sparsebatch".to_owned(),
             configuration: "packed".to_owned(),
             automatic: true,
+            backend: None,
             operation: "spmv".to_owned(),
             preconditioner: None,
             precision: "f64".to_owned(),
@@ -175,6 +203,7 @@ mod tests {
             median_ms: 1.0,
             min_ms: 1.0,
             max_ms: 1.0,
+            wall_ms: None,
             rounds: 11,
             products: 1,
             timing: "events".to_owned(),
@@ -198,7 +227,8 @@ mod tests {
     fn the_file_appears_at_the_end_with_the_second_bandwidth() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows.jsonl");
-        let run = Run::new("single", Machine::default());
+        let machine = Machine { copy_gb_per_s: 1.0, ..Machine::default() };
+        let run = Run::new("single", machine);
         let mut report = Vec::new();
         let mut recorder = Recorder::new(run.clone(), Some(&path), &mut report).unwrap();
 

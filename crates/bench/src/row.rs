@@ -33,6 +33,9 @@ pub struct Row {
     /// Whether this is what a user gets who chooses nothing.
     #[serde(default)]
     pub automatic: bool,
+    /// Of our solves: `gpu` or `cpu`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
     /// `spmv`, or a method of solution.
     pub operation: String,
     /// Of solves.
@@ -42,10 +45,10 @@ pub struct Row {
     pub precision: String,
     /// Systems.
     pub batch: u64,
-    /// Rows of all systems, as `rows`.
+    /// Rows of all systems, as `rows`; in solves of a uniform batch those of one system.
     #[serde(default)]
     pub n: u64,
-    /// Stored entries.
+    /// Stored entries of all systems; in solves of a uniform batch those of one system.
     pub nnz: u64,
     /// Rows.
     pub rows: u64,
@@ -58,14 +61,19 @@ pub struct Row {
     pub min_ms: f64,
     /// The slowest round.
     pub max_ms: f64,
+    /// Of solves on a device: milliseconds of one call between two synchronisations, launch and
+    /// waiting included, the median of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wall_ms: Option<f64>,
     /// Rounds.
     #[serde(default)]
     pub rounds: u64,
     /// Products per round; `median_ms` is of one of them.
     #[serde(default)]
     pub products: u64,
-    /// `events`: products issued one by one between two events of the device; `graph`: recorded and
-    /// started together.
+    /// `events`: products or solves issued one by one between two events of the device; `graph`:
+    /// recorded and started together; `wall`: by the host's clock; `recorded`: a figure of another
+    /// library, taken elsewhere.
     #[serde(default)]
     pub timing: String,
     /// Copies of matrix, x and y that products take turns in, so that none is in the cache.
@@ -87,7 +95,8 @@ pub struct Row {
     /// Of solves.
     #[serde(default)]
     pub mean_iterations: Option<f64>,
-    /// Of solves.
+    /// Of solves: the largest `||b - A x|| / ||b||` over the systems that converged, recomputed on
+    /// the host in f64.
     #[serde(default)]
     pub max_relative_residual: Option<f64>,
     /// Of solves: systems that converged.
@@ -119,6 +128,9 @@ pub struct Machine {
     /// The version of cuSPARSE; absent where it was not found or not wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cusparse: Option<String>,
+    /// The version of cuBLAS, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cublas: Option<String>,
     /// Processor cores.
     #[serde(default)]
     pub cores: u64,

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use sparsebatch_spmv_gpu::device::{availability, measure_bandwidth};
+use sparsebatch_spmv_gpu::device::{Bandwidth, availability, measure_bandwidth};
 use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
 
 use crate::contender::{Contender, Multiply, Operands, Timed};
@@ -93,17 +93,9 @@ impl<'a> Session<'a> {
         let device = Device::new(0)?;
         let bandwidth = measure_bandwidth(&device)?;
         let found = peers.then(|| Library::load(&device));
-        let info = device.info();
         let machine = Machine {
-            device: Some(info.name.clone()),
-            driver: driver(),
-            cuda: Some(info.driver_version.to_string()),
             cusparse: found.as_ref().and_then(|found| found.as_ref().ok()).map(Library::version),
-            cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
-            copy_gb_per_s: bandwidth.copy_gb_per_s,
-            copy_gb_per_s_end: None,
-            read_gb_per_s: Some(bandwidth.read_gb_per_s),
-            l2_bytes: Some(info.l2_bytes),
+            ..machine(&device, bandwidth)
         };
         let mut recorder = Recorder::new(Run::new(suite, machine), output, report)?;
         let library = match found {
@@ -235,6 +227,7 @@ impl<'a> Session<'a> {
             library: label.library.to_owned(),
             configuration: label.configuration.clone(),
             automatic: label.automatic,
+            backend: None,
             operation: "spmv".to_owned(),
             preconditioner: None,
             precision: "f64".to_owned(),
@@ -246,6 +239,7 @@ impl<'a> Session<'a> {
             median_ms: timing.median_ms,
             min_ms: timing.min_ms,
             max_ms: timing.max_ms,
+            wall_ms: None,
             rounds: timing.rounds as u64,
             products: timing.products as u64,
             timing: if timing.recorded { "graph" } else { "events" }.to_owned(),
@@ -277,6 +271,28 @@ impl<'a> Session<'a> {
         let outcome = self.recorder.finish(copy)?;
         ended.map(|()| outcome)
     }
+}
+
+/// A device as rows describe it, without peers.
+pub(crate) fn machine(device: &Device, bandwidth: Bandwidth) -> Machine {
+    let info = device.info();
+    Machine {
+        device: Some(info.name.clone()),
+        driver: driver(),
+        cuda: Some(info.driver_version.to_string()),
+        cusparse: None,
+        cublas: None,
+        cores: cores(),
+        copy_gb_per_s: bandwidth.copy_gb_per_s,
+        copy_gb_per_s_end: None,
+        read_gb_per_s: Some(bandwidth.read_gb_per_s),
+        l2_bytes: Some(info.l2_bytes),
+    }
+}
+
+/// Processor cores.
+pub(crate) fn cores() -> u64 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64)
 }
 
 /// The version of the driver, where the system tells it.

@@ -49,9 +49,15 @@ fn same_case(a: &Row, b: &Row) -> bool {
             == (&b.case, b.batch, &b.operation, &b.preconditioner, &b.precision)
 }
 
-/// The tables of some rows.
+/// The tables of some rows: products, then solves.
 pub fn render(rows: &[Row]) -> String {
-    let cases = compare(rows);
+    let solves = crate::solves::table::render(rows);
+    products(rows).into_iter().chain(solves).collect::<Vec<_>>().join("\n")
+}
+
+fn products(rows: &[Row]) -> Vec<String> {
+    let rows: Vec<Row> = rows.iter().filter(|row| row.operation == "spmv").cloned().collect();
+    let cases = compare(&rows);
     let newest = |case: &&Comparison<'_>| {
         // A run beside peers tells more than one without.
         let rank = |case: &Comparison<'_>| (case.peer.is_some(), case.first.date.clone());
@@ -71,14 +77,14 @@ pub fn render(rows: &[Row]) -> String {
             newest.iter().filter(|case| section(case.first) == wanted).cloned().collect();
         one(&cases)
     });
-    tables.collect::<Vec<_>>().join("\n")
+    tables.collect()
 }
 
 /// Distinct texts in the order of their coming, joined.
-fn distinct(cases: &[Comparison<'_>], text: impl Fn(&Row) -> String) -> String {
+fn distinct(rows: &[&Row], text: impl Fn(&Row) -> String) -> String {
     let mut found: Vec<String> = Vec::new();
-    for case in cases {
-        let text = text(case.first);
+    for row in rows {
+        let text = text(row);
         if !text.is_empty() && !found.contains(&text) {
             found.push(text);
         }
@@ -86,8 +92,9 @@ fn distinct(cases: &[Comparison<'_>], text: impl Fn(&Row) -> String) -> String {
     found.join(", ")
 }
 
-fn one(cases: &[Comparison<'_>]) -> String {
-    let first = cases[0].first;
+/// Title and machine of a table of cases that begin with these rows.
+pub(crate) fn heading(rows: &[&Row]) -> String {
+    let first = rows[0];
     let title = match &first.experiment {
         Some(experiment) => format!("{}, {experiment}", first.suite),
         None => first.suite.clone(),
@@ -100,9 +107,19 @@ fn one(cases: &[Comparison<'_>]) -> String {
     if let Some(cusparse) = &machine.cusparse {
         text += &format!(", cuSPARSE {cusparse}");
     }
-    text += &format!(", copy {:.0} GB/s", machine.copy_gb_per_s);
-    text += &format!(", measured {}", distinct(cases, |row| row.date.clone()));
-    text += &format!(", commit {}.\n\n", distinct(cases, |row| row.commit.clone()));
+    if let Some(cublas) = &machine.cublas {
+        text += &format!(", cuBLAS {cublas}");
+    }
+    if machine.copy_gb_per_s > 0.0 {
+        text += &format!(", copy {:.0} GB/s", machine.copy_gb_per_s);
+    }
+    text += &format!(", measured {}", distinct(rows, |row| row.date.clone()));
+    text + &format!(", commit {}.\n\n", distinct(rows, |row| row.commit.clone()))
+}
+
+fn one(cases: &[Comparison<'_>]) -> String {
+    let firsts: Vec<&Row> = cases.iter().map(|case| case.first).collect();
+    let mut text = heading(&firsts);
     let has = |value: fn(&Comparison<'_>) -> bool| cases.iter().any(value);
     let automatic = has(|case| case.automatic.is_some());
     let looped = has(|case| case.looped.is_some());
@@ -154,7 +171,8 @@ fn milliseconds(ms: f64) -> String {
     format!("{ms:.digits$}")
 }
 
-fn line(text: &mut String, cells: impl Iterator<Item = String>) {
+/// Appends a line of a table.
+pub(crate) fn line(text: &mut String, cells: impl Iterator<Item = String>) {
     let cells: Vec<String> = cells.map(|cell| cell.replace('|', "\\|")).collect();
     writeln!(text, "| {} |", cells.join(" | ")).expect("writing to a string does not fail");
 }

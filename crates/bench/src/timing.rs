@@ -60,7 +60,7 @@ pub(crate) fn copies(useful_bytes: f64, l2_bytes: u64) -> usize {
 }
 
 /// Rounds and products of a round, for an estimate of one product.
-fn rounds(pace: Pace, estimate_ms: f64) -> (usize, usize) {
+pub(crate) fn rounds(pace: Pace, estimate_ms: f64) -> (usize, usize) {
     let estimate = estimate_ms.max(1e-4);
     let products = match pace {
         // A round of 0.2 ms is long beside the resolution of events.

@@ -4,6 +4,8 @@ mod cases;
 pub mod flexible_batch;
 mod matrices;
 pub mod single;
+pub(crate) mod solver_cases;
+pub mod solvers;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,158 @@
+//! The peer of solves: the dense batched LU of cuBLAS, loaded at run time.
+//!
+//! The matrices are made dense and uploaded beforehand, and brought back before every solve, since
+//! the factors take their place: neither is timed, in the peer's favour. `ffi.rs` has the calls and
+//! all the unsafe code.
+
+mod ffi;
+
+use std::rc::Rc;
+
+use rayon::prelude::*;
+use sparsebatch_formats::{Batch, Pattern};
+use sparsebatch_solvers::SolveError;
+use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError};
+
+use crate::solves::systems::Systems;
+use crate::solves::{Answer, Real, Solve};
+pub(crate) use ffi::Element;
+use ffi::{Handle, Work};
+
+/// What rows call it.
+pub(crate) const CONFIGURATION: &str = "dense LU getrfBatched + getrsBatched";
+
+/// The most rows of a system: beyond, a dense factorisation is no comparison.
+pub(crate) const MAX_ROWS: usize = 256;
+
+/// The most bytes of the dense matrices, of which there are two copies.
+const MAX_BYTES: usize = 8 << 30;
+
+/// Bytes that are made dense at a time.
+const CHUNK_BYTES: usize = 64 << 20;
+
+/// The library, with a handle on the stream of a device.
+#[derive(Clone)]
+pub(crate) struct Library {
+    handle: Rc<Handle>,
+}
+
+impl Library {
+    /// Loads the library.
+    ///
+    /// # Errors
+    /// In words, when it is not found or refuses the device.
+    pub(crate) fn load(device: &Device) -> Result<Self, String> {
+        if !ffi::is_present() {
+            return Err("libcublas is not found by the loader (LD_LIBRARY_PATH)".to_owned());
+        }
+        let handle = Handle::new(device).map_err(|error| error.to_string())?;
+        Ok(Self { handle: Rc::new(handle) })
+    }
+
+    /// The version, such as `13.0.2`.
+    pub(crate) fn version(&self) -> String {
+        self.handle.version()
+    }
+}
+
+/// A batch of dense matrices, with what a solve needs.
+pub(crate) struct DenseLu<T: Element> {
+    device: Device,
+    matrices: DeviceBuffer<T>,
+    b: DeviceBuffer<T>,
+    work: Work<T>,
+}
+
+fn refuse(name: &'static str, expected: String, found: impl ToString) -> GpuError {
+    GpuError::InvalidArgument { name, expected, found: found.to_string() }
+}
+
+impl<T: Element + Real> DenseLu<T> {
+    /// Makes the matrices dense and uploads them.
+    ///
+    /// # Errors
+    /// [`GpuError::InvalidArgument`] for ragged batches and for what is too large for a comparison;
+    /// [`GpuError::OutOfMemory`].
+    pub(crate) fn new(
+        device: &Device,
+        library: &Library,
+        systems: &Systems<T>,
+    ) -> Result<Self, GpuError> {
+        let Batch::Uniform(batch) = &systems.batch else {
+            return Err(refuse("batch", "systems of one size".to_owned(), "a ragged one"));
+        };
+        let (n, nitems) = (batch.pattern().nrows(), batch.nitems());
+        if n > MAX_ROWS {
+            return Err(refuse("rows", format!("at most {MAX_ROWS}"), n));
+        }
+        let bytes = n * n * nitems * size_of::<T>();
+        if bytes > MAX_BYTES {
+            return Err(refuse("bytes of dense matrices", format!("at most {MAX_BYTES}"), bytes));
+        }
+        let matrices = device.alloc(n * n * nitems)?;
+        let chunk = (CHUNK_BYTES / (n * n * size_of::<T>()).max(1)).max(1);
+        for first in (0..nitems).step_by(chunk) {
+            let items = first..(first + chunk).min(nitems);
+            let dense = dense(systems, n, items.clone());
+            device
+                .copy_from_host(&dense, &mut matrices.range(n * n * first..n * n * items.end)?)?;
+        }
+        let work = Work::new(device, Rc::clone(&library.handle), n, nitems)?;
+        Ok(Self { device: device.clone(), matrices, b: device.upload(&systems.b)?, work })
+    }
+}
+
+/// Some matrices, column by column.
+fn dense<T: Real>(systems: &Systems<T>, n: usize, items: std::ops::Range<usize>) -> Vec<T> {
+    let mut dense = vec![T::ZERO; n * n * items.len()];
+    dense.par_chunks_mut((n * n).max(1)).zip(items).for_each(|(dense, item)| {
+        let (pattern, mut copy) = (systems.batch.pattern(item), Vec::new());
+        let values = systems.batch.values_in(item, &mut copy);
+        for row in 0..n {
+            for k in pattern.row(row) {
+                dense[pattern.col_idx()[k] as usize * n + row] = values[k];
+            }
+        }
+    });
+    dense
+}
+
+impl<T: Element + Real> Solve<T> for DenseLu<T> {
+    fn copies(&self) -> usize {
+        1
+    }
+
+    fn restore(&mut self, _copy: usize) -> Result<(), SolveError> {
+        Ok(self.work.load(&self.matrices, &self.b)?)
+    }
+
+    fn wants_restoring(&self) -> bool {
+        true
+    }
+
+    fn solve(&mut self, _copy: usize) -> Result<(), SolveError> {
+        Ok(self.work.solve()?)
+    }
+
+    fn answer(&mut self, _copy: usize) -> Result<Answer<T>, SolveError> {
+        Ok(Answer { x: self.device.download(self.work.solutions())?, outcomes: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sparsebatch_formats::Csr;
+
+    #[test]
+    fn matrices_become_dense_column_by_column() {
+        // [1 2; 0 3] and [4 5; 0 6]
+        let pattern = Csr::try_new(2, 2, vec![0, 2, 3], vec![0, 1, 1], vec![1.0; 3]).unwrap();
+        let (pattern, _) = pattern.into_parts();
+        let values = vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let systems = Systems::uniform(pattern, 2, values, vec![0.0; 4]).unwrap();
+
+        assert_eq!(dense(&systems, 2, 0..2), [1.0, 0.0, 2.0, 3.0, 4.0, 0.0, 5.0, 6.0]);
+        assert_eq!(dense(&systems, 2, 1..2), [4.0, 0.0, 5.0, 6.0]);
+    }
+}

@@ -1,0 +1,132 @@
+//! Our solves on the device.
+
+use sparsebatch_formats::Batch;
+use sparsebatch_solvers::gpu::{GpuCg, GpuTuning, Guess};
+use sparsebatch_solvers::{Method, Outcome, SolveError, SolveOptions};
+use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
+
+use super::systems::Systems;
+use super::tuning::place_name;
+use super::{Answer, Real, Solve};
+
+/// A plan for batches of one pattern or mix of patterns.
+pub(crate) trait Plan<T: Real> {
+    /// Issues the solve of every system from x = 0; all arrays item-major.
+    ///
+    /// # Errors
+    /// What the plan refuses or the device reports.
+    fn solve(
+        &mut self,
+        values: &DeviceBuffer<T>,
+        b: &DeviceBuffer<T>,
+        x: &mut DeviceBuffer<T>,
+    ) -> Result<(), SolveError>;
+
+    /// How the systems of the last solve ended.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn outcomes(&self) -> Result<Vec<Outcome>, SolveError>;
+
+    /// Kernel and shape, such as `cg(32x4,registers)`.
+    fn configuration(&self) -> String;
+}
+
+impl<T: Real> Plan<T> for GpuCg<Device, T> {
+    fn solve(
+        &mut self,
+        values: &DeviceBuffer<T>,
+        b: &DeviceBuffer<T>,
+        x: &mut DeviceBuffer<T>,
+    ) -> Result<(), SolveError> {
+        Self::solve(self, values, b, Guess::Zero, x)
+    }
+
+    fn outcomes(&self) -> Result<Vec<Outcome>, SolveError> {
+        Self::outcomes(self)
+    }
+
+    fn configuration(&self) -> String {
+        let explain = self.explain();
+        let (threads, rows) = (explain.threads_per_system, explain.rows_per_thread);
+        format!("cg({threads}x{rows},{})", place_name(explain.values))
+    }
+}
+
+/// The plan for a batch by a method; `tuning` where its shape is fixed.
+///
+/// # Errors
+/// [`SolveError::Unsupported`] for what the GPU does not do yet; what the plan reports.
+pub(crate) fn plan<T: Real>(
+    device: &Device,
+    batch: &Batch<T>,
+    options: &SolveOptions,
+    tuning: Option<&GpuTuning>,
+) -> Result<Box<dyn Plan<T>>, SolveError> {
+    match (options.method, tuning, batch) {
+        (Method::Auto, ..) => {
+            Err(SolveError::Unsupported { what: "the choice of a method", instead: "name cg" })
+        }
+        (Method::Cg, Some(tuning), Batch::Uniform(batch)) => Ok(Box::new(GpuCg::with_tuning(
+            device,
+            sparsebatch_formats::Pattern::view(&**batch.pattern()),
+            batch.nitems(),
+            options,
+            tuning,
+        )?)),
+        // It refuses what it is not for.
+        _ => Ok(Box::new(GpuCg::for_batch(device, batch, options)?)),
+    }
+}
+
+/// Values, right-hand sides and solutions on the device, and the plan that solves them.
+pub(crate) struct GpuSolve<T: Real> {
+    device: Device,
+    plan: Box<dyn Plan<T>>,
+    copies: Vec<[DeviceBuffer<T>; 3]>,
+}
+
+impl<T: Real> GpuSolve<T> {
+    /// Uploads `copies` copies of the systems.
+    ///
+    /// # Errors
+    /// [`SolveError::Gpu`] when memory is short.
+    pub(crate) fn new(
+        device: &Device,
+        plan: Box<dyn Plan<T>>,
+        systems: &Systems<T>,
+        copies: usize,
+    ) -> Result<Self, SolveError> {
+        let copy = |_| {
+            let (values, b) = (device.upload(systems.values())?, device.upload(&systems.b)?);
+            Ok([values, b, device.alloc_zeroed(systems.b.len())?])
+        };
+        let copies = (0..copies.max(1)).map(copy).collect::<Result<_, SolveError>>()?;
+        Ok(Self { device: device.clone(), plan, copies })
+    }
+}
+
+impl<T: Real> Solve<T> for GpuSolve<T> {
+    fn copies(&self) -> usize {
+        self.copies.len()
+    }
+
+    fn restore(&mut self, _copy: usize) -> Result<(), SolveError> {
+        Ok(())
+    }
+
+    fn wants_restoring(&self) -> bool {
+        false
+    }
+
+    fn solve(&mut self, copy: usize) -> Result<(), SolveError> {
+        let copy = copy % self.copies.len();
+        let [values, b, x] = &mut self.copies[copy];
+        self.plan.solve(values, b, x)
+    }
+
+    fn answer(&mut self, copy: usize) -> Result<Answer<T>, SolveError> {
+        let x = self.device.download(&self.copies[copy % self.copies.len()][2])?;
+        Ok(Answer { x, outcomes: Some(self.plan.outcomes()?) })
+    }
+}

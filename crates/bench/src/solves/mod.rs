@@ -1,0 +1,66 @@
+//! Batched solves: what is solved, by what, how it is timed and judged.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `systems.rs` | batches, and the test of every solution on the host |
+//! | `gpu.rs` | our plans on the device; a new one is an [`gpu::Plan`] and a line in [`gpu::plan`] |
+//! | `cpu.rs` | our solver on the CPU |
+//! | `clock.rs` | the clock |
+//! | `tuning.rs` | kernel shapes by name |
+//! | `reference.rs` | figures of other libraries that were recorded elsewhere |
+//! | `session.rs` | a run: contenders are checked, timed and become rows |
+//! | `summary.rs`, `table.rs` | the rows of a case beside each other, and the targets |
+
+pub(crate) mod clock;
+pub(crate) mod cpu;
+pub(crate) mod gpu;
+pub mod reference;
+pub(crate) mod session;
+pub mod summary;
+pub(crate) mod systems;
+pub(crate) mod table;
+pub mod tuning;
+
+use sparsebatch_solvers::{CpuScalar, Outcome, SolveError};
+use sparsebatch_spmv_gpu::Value;
+
+/// The precisions of solves.
+pub(crate) trait Real: Value + CpuScalar {}
+
+impl<T: Value + CpuScalar> Real for T {}
+
+/// The solutions of a batch, item-major, and how each system ended where the solver says so.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer<T> {
+    pub(crate) x: Vec<T>,
+    pub(crate) outcomes: Option<Vec<Outcome>>,
+}
+
+/// A batch and what solves it, analysed, its data where the solver wants it.
+///
+/// The data lies there in copies that solves take turns in; copies are counted from 0 and around.
+pub(crate) trait Solve<T> {
+    /// Copies of the data.
+    fn copies(&self) -> usize;
+
+    /// Brings back what the last solve of a copy left changed. Not timed.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn restore(&mut self, copy: usize) -> Result<(), SolveError>;
+
+    /// Whether solves ask for [`Solve::restore`] before them.
+    fn wants_restoring(&self) -> bool;
+
+    /// Solves every system of a copy from x = 0. On a device, issues the work and returns.
+    ///
+    /// # Errors
+    /// What the solver refuses or the device reports.
+    fn solve(&mut self, copy: usize) -> Result<(), SolveError>;
+
+    /// What the last solve, which was of `copy`, found. Waits for it.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn answer(&mut self, copy: usize) -> Result<Answer<T>, SolveError>;
+}

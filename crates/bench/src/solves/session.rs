@@ -1,0 +1,391 @@
+//! A run of solves: contenders are checked, timed and become rows.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Instant;
+
+use sparsebatch_formats::{Batch, Pattern, Scalar};
+use sparsebatch_solvers::gpu::GpuTuning;
+use sparsebatch_solvers::{Method, Outcome, SolveError, SolveOptions, Status};
+use sparsebatch_spmv_gpu::device::{availability, measure_bandwidth};
+use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
+
+use super::clock::{SolveTiming, time};
+use super::cpu::CpuSolve;
+use super::gpu::{GpuSolve, plan};
+use super::reference::Reference;
+use super::systems::{Systems, Verdict, check};
+use super::{Real, Solve};
+use crate::cublas::{self, DenseLu};
+use crate::recorder::{Gap, Recorder};
+use crate::row::{Machine, Row, Run, SCHEMA};
+use crate::session::{cores, machine};
+use crate::summary::OURS;
+use crate::timing::copies;
+use crate::{BenchError, Outcome as Measured};
+
+/// The name of the peer in rows.
+pub(crate) const CUBLAS: &str = "cuBLAS";
+
+/// What solves run on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// The first GPU.
+    #[default]
+    Gpu,
+    /// The processor.
+    Cpu,
+    /// One after the other.
+    Both,
+}
+
+/// The GPU, the peer on it, the processor, and where rows go.
+pub(crate) struct SolveSession<'a> {
+    device: Option<Device>,
+    cublas: Option<cublas::Library>,
+    processor: Option<Machine>,
+    recorder: Recorder<'a>,
+}
+
+/// A batch with its name.
+pub(crate) struct Problem<'a, T> {
+    pub(crate) case: &'a str,
+    pub(crate) systems: &'a Systems<T>,
+}
+
+/// What solves.
+struct Label<'a> {
+    library: &'static str,
+    backend: Option<&'static str>,
+    automatic: bool,
+    options: &'a SolveOptions,
+}
+
+/// The preconditioner of a solve in rows.
+fn preconditioner(options: &SolveOptions) -> Option<String> {
+    (options.method != Method::Lu).then(|| options.preconditioner.name().to_owned())
+}
+
+impl<'a> SolveSession<'a> {
+    /// Starts a run: finds what it runs on, and prints that.
+    ///
+    /// # Errors
+    /// The reason why there is no GPU; an output that cannot be written.
+    pub(crate) fn start(
+        suite: &'static str,
+        backend: Backend,
+        peers: bool,
+        output: Option<&Path>,
+        report: &'a mut dyn Write,
+    ) -> Result<Self, BenchError> {
+        let processor = (backend != Backend::Gpu).then(processor);
+        let (mut device, mut found, mut gpu) = (None, None, None);
+        if backend != Backend::Cpu {
+            availability()?;
+            let first = Device::new(0)?;
+            found = peers.then(|| cublas::Library::load(&first));
+            let version = found.as_ref().and_then(|found| found.as_ref().ok());
+            let cublas = version.map(cublas::Library::version);
+            gpu = Some(Machine { cublas, ..machine(&first, measure_bandwidth(&first)?) });
+            device = Some(first);
+        }
+        let on = gpu.or(processor.clone()).unwrap_or_default();
+        let mut recorder = Recorder::new(Run::new(suite, on), output, report)?;
+        let cublas = match found {
+            None => None,
+            Some(Ok(library)) => Some(library),
+            Some(Err(reason)) => {
+                let (case, configuration) = ("all".to_owned(), "dense LU".to_owned());
+                let library = CUBLAS.to_owned();
+                recorder.gap(Gap { case, library, configuration, reason, is_fault: false })?;
+                None
+            }
+        };
+        Ok(Self { device, cublas, processor, recorder })
+    }
+
+    /// Prints a line.
+    pub(crate) fn note(&mut self, line: &str) -> Result<(), BenchError> {
+        self.recorder.note(line)
+    }
+
+    /// Takes a recorded figure as a row.
+    pub(crate) fn reference(
+        &mut self,
+        reference: &Reference,
+        source: &str,
+    ) -> Result<(), BenchError> {
+        let row = reference.row(self.recorder.run(), source);
+        self.recorder.row(row)
+    }
+
+    /// Measures our solver on the GPU, if it is asked for.
+    ///
+    /// # Errors
+    /// When the device is lost, and when the row cannot be printed or written.
+    pub(crate) fn gpu<T: Real>(
+        &mut self,
+        problem: &Problem<'_, T>,
+        options: &SolveOptions,
+        tuning: Option<&GpuTuning>,
+    ) -> Result<(), BenchError> {
+        let Some(device) = self.device.clone() else { return Ok(()) };
+        let systems = problem.systems;
+        let mut plan_ms = None;
+        let mut configuration = match tuning {
+            None => options.method.name().to_owned(),
+            Some(tuning) => format!("{} {}", options.method, shape(tuning)),
+        };
+        let contender = (|| {
+            // The first one compiles.
+            drop(plan(&device, &systems.batch, options, tuning)?);
+            let begin = Instant::now();
+            let plan = plan(&device, &systems.batch, options, tuning)?;
+            plan_ms = Some(begin.elapsed().as_secs_f64() * 1e3);
+            configuration = plan.configuration();
+            let copies = copies(systems.bytes() as f64, device.info().l2_bytes);
+            GpuSolve::new(&device, plan, systems, copies)
+        })();
+        let automatic = tuning.is_none();
+        let label = Label { library: OURS, backend: Some("gpu"), automatic, options };
+        let name = |_: &GpuSolve<T>| configuration.clone();
+        self.measure(problem, &label, contender, Some(&device), &configuration, name, plan_ms)
+    }
+
+    /// Measures our solver on the CPU, if it is asked for.
+    ///
+    /// # Errors
+    /// As [`SolveSession::gpu`].
+    pub(crate) fn cpu<T: Real>(
+        &mut self,
+        problem: &Problem<'_, T>,
+        options: &SolveOptions,
+    ) -> Result<(), BenchError> {
+        if self.processor.is_none() {
+            return Ok(());
+        }
+        let begin = Instant::now();
+        let contender = CpuSolve::new(problem.systems, options);
+        let plan_ms = Some(begin.elapsed().as_secs_f64() * 1e3);
+        let label = Label { library: OURS, backend: Some("cpu"), automatic: true, options };
+        let refused = format!("cpu {}", options.method);
+        self.measure(problem, &label, contender, None, &refused, CpuSolve::configuration, plan_ms)
+    }
+
+    /// Measures the dense batched LU of cuBLAS, if the library is here. What it solves is counted by
+    /// the test of solutions, with a rounding floor.
+    ///
+    /// # Errors
+    /// As [`SolveSession::gpu`].
+    pub(crate) fn dense_lu<T: cublas::Element + Real>(
+        &mut self,
+        problem: &Problem<'_, T>,
+        floor: f64,
+    ) -> Result<(), BenchError> {
+        let (Some(device), Some(library)) = (self.device.clone(), self.cublas.clone()) else {
+            return Ok(());
+        };
+        let contender = DenseLu::new(&device, &library, problem.systems).map_err(SolveError::from);
+        let options =
+            &SolveOptions { method: Method::Lu, floor: Some(floor), ..SolveOptions::default() };
+        let label = Label { library: CUBLAS, backend: None, automatic: false, options };
+        let name = |_: &DenseLu<T>| cublas::CONFIGURATION.to_owned();
+        let refused = cublas::CONFIGURATION;
+        self.measure(problem, &label, contender, Some(&device), refused, name, None)
+    }
+
+    /// Checks a contender, times it and takes the row; a refusal or a wrong answer becomes a gap.
+    #[expect(clippy::too_many_arguments, reason = "the pieces of one row")]
+    fn measure<T: Real, S: Solve<T>>(
+        &mut self,
+        problem: &Problem<'_, T>,
+        label: &Label<'_>,
+        contender: Result<S, SolveError>,
+        device: Option<&Device>,
+        refused: &str,
+        configuration: impl Fn(&S) -> String,
+        plan_ms: Option<f64>,
+    ) -> Result<(), BenchError> {
+        let measured = contender.and_then(|mut contender| {
+            let (verdict, outcomes) = match judge(problem.systems, &mut contender, label.options)? {
+                Ok(found) => found,
+                Err(wrong) => return Ok(Err(wrong)),
+            };
+            let timing = time(&mut contender, device)?;
+            let copies = contender.copies();
+            Ok(Ok((timing, copies, verdict, outcomes, configuration(&contender))))
+        });
+        let (reason, is_fault) = match measured {
+            Ok(Ok((timing, copies, verdict, outcomes, configuration))) => {
+                let mut row = self.row(problem, label, &timing, &verdict, outcomes.as_deref());
+                (row.configuration, row.copies, row.plan_ms) =
+                    (configuration, copies as u64, plan_ms);
+                self.recorder.row(row)?;
+                if let Some(line) = outcomes.as_deref().and_then(unsolved) {
+                    self.note(&format!("{:<22} {line}", problem.case))?;
+                }
+                return Ok(());
+            }
+            Ok(Err(wrong)) => (format!("wrong answer: {wrong}"), true),
+            Err(SolveError::Gpu(error @ GpuError::ContextLost { .. })) => return Err(error.into()),
+            Err(error) => (error.to_string(), label.library == OURS && !is_refusal(&error)),
+        };
+        self.recorder.gap(Gap {
+            case: format!("{} x {}", problem.case, problem.systems.batch.nitems()),
+            library: label.library.to_owned(),
+            configuration: match preconditioner(label.options) {
+                Some(preconditioner) => format!("{refused} {preconditioner}"),
+                None => refused.to_owned(),
+            },
+            reason,
+            is_fault,
+        })
+    }
+
+    fn row<T: Real>(
+        &self,
+        problem: &Problem<'_, T>,
+        label: &Label<'_>,
+        SolveTiming { timing, wall_ms }: &SolveTiming,
+        verdict: &Verdict,
+        outcomes: Option<&[Outcome]>,
+    ) -> Row {
+        let run = self.recorder.run();
+        let batch = &problem.systems.batch;
+        let nitems = batch.nitems();
+        let rows = batch.row_offset(nitems) as u64;
+        let (n, nnz) = match batch {
+            Batch::Uniform(uniform) => {
+                (uniform.pattern().nrows() as u64, uniform.pattern().nnz() as u64)
+            }
+            Batch::Ragged(ragged) => (rows, ragged.total_nnz() as u64),
+        };
+        let on_cpu = label.backend == Some("cpu");
+        let machine = self.processor.as_ref().filter(|_| on_cpu).unwrap_or(&run.machine);
+        let bytes = problem.systems.bytes();
+        let copy = (machine.copy_gb_per_s > 0.0).then_some(machine.copy_gb_per_s * 1e6);
+        Row {
+            schema: SCHEMA,
+            suite: run.suite.to_owned(),
+            experiment: None,
+            case: problem.case.to_owned(),
+            library: label.library.to_owned(),
+            configuration: String::new(),
+            automatic: label.automatic,
+            backend: label.backend.map(str::to_owned),
+            operation: label.options.method.name().to_owned(),
+            preconditioner: preconditioner(label.options),
+            precision: <T as Scalar>::NAME.to_owned(),
+            batch: nitems as u64,
+            n,
+            nnz,
+            rows,
+            columns: rows,
+            median_ms: timing.median_ms,
+            min_ms: timing.min_ms,
+            max_ms: timing.max_ms,
+            wall_ms: *wall_ms,
+            rounds: timing.rounds as u64,
+            products: timing.products as u64,
+            timing: if on_cpu { "wall" } else { "events" }.to_owned(),
+            copies: 1,
+            share_of_copy: None,
+            share_moved: copy.map(|copy| bytes as f64 / timing.median_ms / copy),
+            bytes_moved: Some(bytes),
+            plan_ms: None,
+            gflops: None,
+            mean_iterations: outcomes.map(|outcomes| {
+                let sum: u64 = outcomes.iter().map(|outcome| u64::from(outcome.iterations)).sum();
+                sum as f64 / outcomes.len().max(1) as f64
+            }),
+            max_relative_residual: Some(verdict.max_relative_residual),
+            converged: Some(verdict.solved as u64),
+            machine: machine.clone(),
+            run: run.id.clone(),
+            date: run.date.clone(),
+            commit: run.commit.clone(),
+        }
+    }
+
+    /// Ends the run. What was measured is kept when it ended early.
+    ///
+    /// # Errors
+    /// Why it ended early; what printing or writing reports.
+    pub(crate) fn finish(self, ended: Result<(), BenchError>) -> Result<Measured, BenchError> {
+        let copy = match (&ended, &self.device) {
+            (Ok(()), Some(device)) => {
+                measure_bandwidth(device).ok().map(|found| found.copy_gb_per_s)
+            }
+            _ => None,
+        };
+        let outcome = self.recorder.finish(copy)?;
+        ended.map(|()| outcome)
+    }
+}
+
+/// Solves the first and the last copy and tests all solutions: what the worse of them found, or what
+/// is wrong.
+#[expect(clippy::type_complexity, reason = "one caller")]
+fn judge<T: Real>(
+    systems: &Systems<T>,
+    contender: &mut impl Solve<T>,
+    options: &SolveOptions,
+) -> Result<Result<(Verdict, Option<Vec<Outcome>>), String>, SolveError> {
+    let mut found: Option<(Verdict, Option<Vec<Outcome>>)> = None;
+    for copy in (0..contender.copies()).step_by((contender.copies() - 1).max(1)) {
+        contender.restore(copy)?;
+        contender.solve(copy)?;
+        let answer = contender.answer(copy)?;
+        let verdict = check(systems, &answer.x, answer.outcomes.as_deref(), options);
+        if let Some(wrong) = verdict.wrong {
+            return Ok(Err(wrong));
+        }
+        if found.as_ref().is_none_or(|(first, _)| verdict.solved < first.solved) {
+            found = Some((verdict, answer.outcomes));
+        }
+    }
+    Ok(Ok(found.expect("there is a copy at least")))
+}
+
+/// Whether a solver says that it is not for this, or that memory is short.
+fn is_refusal(error: &SolveError) -> bool {
+    match error {
+        SolveError::Gpu(error) => matches!(
+            error,
+            GpuError::Format { .. }
+                | GpuError::InvalidArgument { .. }
+                | GpuError::OutOfMemory { .. }
+        ),
+        SolveError::Unsupported { .. } | SolveError::Option { .. } => true,
+        _ => false,
+    }
+}
+
+/// How many systems ended otherwise than solved, by status.
+fn unsolved(outcomes: &[Outcome]) -> Option<String> {
+    let counts: Vec<String> = Status::ALL
+        .into_iter()
+        .filter(|&status| status != Status::Converged)
+        .map(|status| (status, outcomes.iter().filter(|found| found.status == status).count()))
+        .filter(|&(_, count)| count > 0)
+        .map(|(status, count)| format!("{status} {count}"))
+        .collect();
+    (!counts.is_empty()).then(|| format!("not solved: {}", counts.join(", ")))
+}
+
+/// A shape that was asked for.
+fn shape(tuning: &GpuTuning) -> String {
+    let group = tuning.group.map(|(threads, rows)| format!("{threads}x{rows}"));
+    let place = tuning.values.map(|place| super::tuning::place_name(place).to_owned());
+    group.into_iter().chain(place).collect::<Vec<_>>().join(",")
+}
+
+/// The processor as rows describe it.
+fn processor() -> Machine {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let name = model.map_or("processor", |(_, name)| name.trim());
+    let threads = rayon::current_num_threads();
+    let device = Some(format!("{name}, {threads} threads"));
+    Machine { device, cores: cores(), ..Machine::default() }
+}

@@ -1,0 +1,333 @@
+//! Solves of one case beside each other, and the figures over many.
+//!
+//! Iterative methods are compared method by method, each side with the better of no preconditioner
+//! and Jacobi; others are shown apart. A row in which systems are left unsolved is beaten by every
+//! row in which none is, and is never counted. Recorded times are of whole calls, so that ours beside
+//! them are too: [`Row::wall_ms`], so far as that was measured.
+
+use std::collections::BTreeMap;
+
+use super::reference::RECORDED;
+use crate::row::Row;
+use crate::statistics::geomean;
+use crate::suites::solver_cases::{counts, family_name, is_family, members};
+use crate::summary::{OURS, cell};
+
+/// The largest relative residual of a recorded solve that counts: sparse or dense LU of the worst
+/// systems leaves 6e-9 in f64.
+fn recorded_limit(precision: &str) -> f64 {
+    if precision == "f64" { 1e-7 } else { 1e-4 }
+}
+
+/// Batches from here on are large.
+const LARGE: u64 = 10_000;
+
+/// The solves of one case by one method, in one run.
+#[derive(Clone, Debug)]
+pub struct Solves<'a> {
+    /// The fastest of ours: on the GPU, or on the CPU where nothing ran on the GPU.
+    pub ours: Option<&'a Row>,
+    /// The fastest of ours on the CPU, where the above is not.
+    pub cpu: Option<&'a Row>,
+    /// The fastest peer of the same run, by whatever method.
+    pub peer: Option<&'a Row>,
+    /// The fastest recorded figure: by the same method, by any for `auto`.
+    pub recorded: Option<&'a Row>,
+    /// The first of our rows, which names the case.
+    pub first: &'a Row,
+}
+
+/// Geometric mean and worst of some ratios.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ratios {
+    /// How many there are.
+    pub count: usize,
+    /// Their geometric mean.
+    pub geomean: f64,
+    /// The same by the device's clock, which sees neither launches nor waiting.
+    pub device_geomean: f64,
+    /// The least, and its case.
+    pub worst: (String, f64),
+}
+
+/// Whether all systems are solved.
+pub(crate) fn is_solved(row: &Row) -> bool {
+    match row.converged {
+        Some(converged) => converged == row.batch,
+        None => {
+            row.max_relative_residual.is_none_or(|found| found <= recorded_limit(&row.precision))
+        }
+    }
+}
+
+/// Milliseconds of a whole call, where that was measured.
+fn call_ms(row: &Row) -> f64 {
+    row.wall_ms.unwrap_or(row.median_ms)
+}
+
+/// What rows are compared by, besides the method.
+fn batch_of(row: &Row) -> (&str, &str, &str, u64, &str) {
+    (&row.run, &row.date, &row.case, row.batch, &row.precision)
+}
+
+/// The preconditioner of a row that is shown apart.
+fn apart(row: &Row) -> Option<&str> {
+    let simple = |name: &&str| !["none", "jacobi", "auto"].contains(name);
+    row.preconditioner.as_deref().filter(simple)
+}
+
+fn is_ours(row: &Row) -> bool {
+    row.library == OURS
+}
+
+fn is_recorded(row: &Row) -> bool {
+    row.timing == RECORDED
+}
+
+/// The fastest solved one of some rows.
+fn fastest<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<&'a Row> {
+    rows.filter(|row| is_solved(row)).min_by(|a, b| a.median_ms.total_cmp(&b.median_ms))
+}
+
+impl Solves<'_> {
+    /// How often ours is faster than what was recorded, whole calls both.
+    pub fn ratio(&self) -> Option<f64> {
+        Some(self.recorded?.median_ms / call_ms(self.ours?))
+    }
+
+    /// The same by the device's clock.
+    fn device_ratio(&self) -> Option<f64> {
+        Some(self.recorded?.median_ms / self.ours?.median_ms)
+    }
+
+    /// Case, batch and method.
+    pub fn name(&self) -> String {
+        let Row { case, batch, operation, precision, .. } = self.first;
+        let mut name = format!("{case} x {batch} {operation}");
+        for part in
+            apart(self.first).into_iter().chain((precision != "f64").then_some(&**precision))
+        {
+            name += &format!(" {part}");
+        }
+        name
+    }
+}
+
+/// Our solves by run, case and method, in the order of their first rows.
+pub fn compare(rows: &[Row]) -> Vec<Solves<'_>> {
+    let mut seen = BTreeMap::new();
+    for row in rows.iter().filter(|row| is_ours(row) && row.operation != "spmv") {
+        let next = seen.len();
+        seen.entry((batch_of(row), &row.operation, apart(row))).or_insert((next, row));
+    }
+    let mut firsts: Vec<_> = seen.into_values().collect();
+    firsts.sort_unstable_by_key(|&(place, _)| place);
+    firsts.into_iter().map(|(_, first)| solves_of(rows, first)).collect()
+}
+
+fn solves_of<'a>(rows: &'a [Row], first: &'a Row) -> Solves<'a> {
+    let batch: Vec<&Row> = rows.iter().filter(|row| batch_of(row) == batch_of(first)).collect();
+    let like = |row: &&&Row| row.operation == first.operation && apart(row) == apart(first);
+    let ours = |backend: &str| {
+        let on = |row: &&&Row| is_ours(row) && row.backend.as_deref() == Some(backend);
+        fastest(batch.iter().filter(like).filter(on).copied())
+    };
+    let gpu = batch.iter().filter(like).any(|row| row.backend.as_deref() == Some("gpu"));
+    let recorded = |row: &&&Row| is_recorded(row) && (first.operation == "auto" || like(row));
+    Solves {
+        ours: ours(if gpu { "gpu" } else { "cpu" }),
+        cpu: if gpu { ours("cpu") } else { None },
+        peer: fastest(batch.iter().filter(|row| !is_ours(row) && !is_recorded(row)).copied()),
+        recorded: fastest(batch.iter().filter(recorded).copied()),
+        first,
+    }
+}
+
+/// The ratios to recorded figures of cases that `wanted` takes.
+pub fn ratios(cases: &[Solves<'_>], wanted: impl Fn(&Row) -> bool) -> Option<Ratios> {
+    let taken = || cases.iter().filter(|case| wanted(case.first));
+    let named = taken().filter_map(|case| Some((case.name(), case.ratio()?)));
+    Some(Ratios {
+        count: named.clone().count(),
+        geomean: geomean(taken().filter_map(Solves::ratio))?,
+        device_geomean: geomean(taken().filter_map(Solves::device_ratio))?,
+        worst: named.min_by(|a, b| a.1.total_cmp(&b.1))?,
+    })
+}
+
+/// Whether a row is of the families, by CG or BiCGStab with a simple preconditioner.
+fn is_iterative_family(row: &Row) -> bool {
+    is_family(&row.case) && ["cg", "bicgstab"].contains(&&*row.operation) && apart(row).is_none()
+}
+
+/// The time of a mix over the sum over its families of (number of systems x time per system in the
+/// family's largest uniform batch), all by one method in one run; or the families that are missing.
+pub fn mix_ratio(cases: &[Solves<'_>], mix: &Solves<'_>) -> Option<Result<f64, Vec<String>>> {
+    let (members, time) = (members(&mix.first.case)?, mix.ours?.median_ms);
+    let (mut sum, mut missing) = (0.0, Vec::new());
+    for (&member, count) in members.iter().zip(counts(members, mix.first.batch)) {
+        let name = family_name(member);
+        let row = |row: &Row| {
+            (&row.run, &row.operation, &row.precision, apart(row))
+                == (&mix.first.run, &mix.first.operation, &mix.first.precision, apart(mix.first))
+                && row.case == name
+        };
+        let largest = cases
+            .iter()
+            .filter(|case| row(case.first))
+            .filter_map(|case| case.ours)
+            .max_by_key(|row| row.batch);
+        match largest {
+            _ if count == 0 => {}
+            Some(row) => sum += count as f64 * row.median_ms / row.batch as f64,
+            None => missing.push(name),
+        }
+    }
+    Some(if missing.is_empty() { Ok(time / sum) } else { Err(missing) })
+}
+
+/// The fastest of ours on a set beside the fastest recorded one, whatever the methods.
+fn best_of_sets<'a>(cases: &[Solves<'a>]) -> Vec<Solves<'a>> {
+    let mut sets: Vec<Solves<'a>> = Vec::new();
+    let is_set = |row: &Row| !is_family(&row.case) && members(&row.case).is_none();
+    for case in cases.iter().filter(|case| is_set(case.first)) {
+        let same = |set: &&mut Solves<'a>| batch_of(set.first) == batch_of(case.first);
+        let Some(set) = sets.iter_mut().find(same) else {
+            sets.push(case.clone());
+            continue;
+        };
+        let all = |a: Option<&'a Row>, b: Option<&'a Row>| fastest(a.into_iter().chain(b));
+        set.ours = all(set.ours, case.ours);
+        set.recorded = all(set.recorded, case.recorded);
+    }
+    sets
+}
+
+/// The headings of [`cells`].
+pub(crate) const HEADINGS: [&str; 12] = [
+    "case",
+    "batch",
+    "method",
+    "best of ours",
+    "ms",
+    "call ms",
+    "iterations",
+    "recorded",
+    "ms",
+    "recorded / ours",
+    "dense LU ms",
+    "CPU ms",
+];
+
+/// A line about a case.
+pub(crate) fn cells(case: &Solves<'_>) -> [String; 12] {
+    let row = case.first;
+    let mut method = row.operation.clone();
+    for part in apart(row).into_iter().chain((row.precision != "f64").then_some(&*row.precision)) {
+        method += &format!(" {part}");
+    }
+    let ours = case.ours.map_or_else(
+        || "not solved".to_owned(),
+        |row| {
+            let chosen = row.preconditioner.as_deref().filter(|name| *name != "auto");
+            [Some(&*row.configuration), chosen].into_iter().flatten().collect::<Vec<_>>().join(" ")
+        },
+    );
+    let recorded = case.recorded.map_or_else(
+        || "-".to_owned(),
+        |row| {
+            let method = (row.operation != case.first.operation).then_some(&*row.operation);
+            let parts = [Some(&*row.library), method, row.preconditioner.as_deref()];
+            parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+        },
+    );
+    let ms = |row: Option<&Row>| cell(row.map(|row| row.median_ms), 4);
+    [
+        row.case.clone(),
+        row.batch.to_string(),
+        method,
+        ours,
+        ms(case.ours),
+        cell(case.ours.and_then(|row| row.wall_ms), 4),
+        cell(case.ours.and_then(|row| row.mean_iterations), 1),
+        recorded,
+        ms(case.recorded),
+        cell(case.ratio(), 2),
+        ms(case.peer),
+        ms(case.cpu),
+    ]
+}
+
+/// The figures over all cases, a line each.
+pub(crate) fn totals(cases: &[Solves<'_>]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut add = |what: &str, ratios: Option<Ratios>| {
+        if let Some(Ratios { count, geomean, device_geomean, worst: (worst, least) }) = ratios {
+            lines.push(format!(
+                "{what}, {count} cases, recorded over ours: geomean {geomean:.2} x, worst \
+                 {least:.2} x ({worst}); geomean by the device's clock {device_geomean:.2} x"
+            ));
+        }
+    };
+    for precision in ["f64", "f32"] {
+        let family = |row: &Row| is_iterative_family(row) && row.precision == precision;
+        let large = ratios(cases, |row| family(row) && row.batch >= LARGE);
+        add(&format!("{precision}, batches of 10,000 and more"), large);
+        let small = ratios(cases, |row| family(row) && row.batch < LARGE);
+        add(&format!("{precision}, smaller batches"), small);
+    }
+    let sets = best_of_sets(cases);
+    add("sets, any method of ours over the best recorded", ratios(&sets, |_| true));
+    for set in &sets {
+        if let (Some(ours), Some(recorded), Some(ratio)) = (set.ours, set.recorded, set.ratio()) {
+            lines.push(format!(
+                "{} x {}: {} {} {:.4} ms, {} {:.4} ms, {ratio:.2} x",
+                set.first.case,
+                set.first.batch,
+                ours.operation,
+                ours.configuration,
+                call_ms(ours),
+                recorded.library,
+                recorded.median_ms,
+            ));
+        }
+    }
+    for case in cases {
+        match mix_ratio(cases, case) {
+            Some(Ok(ratio)) => {
+                lines.push(format!("{}: {ratio:.3} x the sum over its families", case.name()));
+            }
+            Some(Err(missing)) => lines.push(format!(
+                "{}: no sum over its families, not measured: {}",
+                case.name(),
+                missing.join(", ")
+            )),
+            None => {}
+        }
+    }
+    let unsolved: Vec<String> =
+        cases.iter().filter(|case| case.ours.is_none()).map(Solves::name).collect();
+    if !unsolved.is_empty() {
+        lines.push(format!("with systems left unsolved: {}", unsolved.join(", ")));
+    }
+    lines
+}
+
+/// The summary that ends a run.
+pub(crate) fn text(rows: &[Row]) -> String {
+    let cases = compare(rows);
+    let mut lines = vec![HEADINGS.map(str::to_owned)];
+    lines.extend(cases.iter().map(cells));
+    let widths: Vec<usize> = (0..HEADINGS.len())
+        .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
+        .collect();
+    let line = |cells: &[String; 12]| {
+        let padded = cells.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}"));
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let mut text = String::from("\n");
+    for cells in &lines {
+        text += &(line(cells) + "\n");
+    }
+    text + "\n" + &totals(&cases).join("\n")
+}

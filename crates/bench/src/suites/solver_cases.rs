@@ -1,0 +1,265 @@
+//! The batches of the suite `solvers`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rayon::prelude::*;
+use sparsebatch_formats::generate::{self, Family, MIX, Problem, rng};
+use sparsebatch_formats::{Batch, FormatError, Pattern, io};
+
+use super::Size;
+use crate::BenchError;
+use crate::solves::systems::Systems;
+
+/// Where the systems of a case come from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Source {
+    /// A family at a size.
+    Family(Family, usize),
+    /// The mix of all families.
+    Mix,
+    /// The mix of the symmetric ones.
+    MixSpd,
+    /// A `.batch` file, its systems in turn.
+    Set(PathBuf),
+}
+
+/// A case, and the batch sizes it is measured at, ascending.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) source: Source,
+    pub(crate) batches: Vec<usize>,
+}
+
+/// The members of a mix, where `name` is one.
+pub(crate) fn members(name: &str) -> Option<&'static [(Family, usize)]> {
+    match name {
+        "mix" => Some(&MIX),
+        "mix_spd" => Some(&MIX[..8]),
+        _ => None,
+    }
+}
+
+/// How many systems of each member a mix has.
+pub(crate) fn counts(members: &[(Family, usize)], nitems: u64) -> Vec<u64> {
+    let mut counts = vec![0; members.len()];
+    for item in 0..nitems {
+        counts[(rng::mix(rng::key(99, item)) % members.len() as u64) as usize] += 1;
+    }
+    counts
+}
+
+/// The name of a family at a size.
+pub(crate) fn family_name((family, nrows): (Family, usize)) -> String {
+    format!("{} {nrows}", family.name())
+}
+
+/// Whether a case is one of the families.
+pub(crate) fn is_family(name: &str) -> bool {
+    MIX.iter().any(|&member| family_name(member) == name)
+}
+
+/// The cases of a size; `batches` in place of the suite's own where they are given.
+///
+/// # Errors
+/// When a folder of sets cannot be read or has none.
+pub(crate) fn cases(
+    size: Size,
+    batches: &[usize],
+    sets: &[PathBuf],
+) -> Result<Vec<Case>, BenchError> {
+    let sizes = |full: &[usize]| {
+        let mut sizes = match (batches, size) {
+            ([], Size::Small) => vec![full[0].min(1000)],
+            ([], _) => full.to_vec(),
+            (given, _) => given.to_vec(),
+        };
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    };
+    let mut cases = Vec::new();
+    for member in MIX {
+        let full: &[usize] = match member.0 {
+            Family::Tri => &[1000, 10_000, 65_536],
+            Family::Lap2d | Family::Rand9 => &[1000, 10_000, 40_000],
+        };
+        let source = Source::Family(member.0, member.1);
+        cases.push(Case { name: family_name(member), source, batches: sizes(full) });
+    }
+    for (name, source) in [("mix", Source::Mix), ("mix_spd", Source::MixSpd)] {
+        cases.push(Case { name: name.to_owned(), source, batches: sizes(&[10_000]) });
+    }
+    for folder in sets {
+        for (name, path) in set_files(folder)? {
+            cases.push(Case { name, source: Source::Set(path), batches: sizes(&[10_000]) });
+        }
+    }
+    Ok(cases)
+}
+
+/// The batches of a folder by name: `NAME.batch` and `batch_NAME.bin`.
+fn set_files(folder: &Path) -> Result<Vec<(String, PathBuf)>, BenchError> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(BenchError::io(folder))? {
+        let path = entry.map_err(BenchError::io(folder))?.path();
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let bin = file.strip_prefix("batch_").and_then(|file| file.strip_suffix(".bin"));
+        if let Some(name) = file.strip_suffix(".batch").or(bin) {
+            found.push((name.to_owned(), path));
+        }
+    }
+    if found.is_empty() {
+        return Err(BenchError::Option {
+            option: "--sets",
+            expected: "a folder with files NAME.batch or batch_NAME.bin".to_owned(),
+            found: folder.display().to_string(),
+        });
+    }
+    found.sort();
+    Ok(found)
+}
+
+impl Case {
+    /// Whether the matrices are symmetric, where that is known before they are there.
+    pub(crate) fn is_symmetric(&self) -> Option<bool> {
+        match self.source {
+            Source::Family(family, _) => Some(family != Family::Rand9),
+            Source::Mix => Some(false),
+            Source::MixSpd => Some(true),
+            Source::Set(_) => None,
+        }
+    }
+
+    /// The systems of the largest batch.
+    ///
+    /// # Errors
+    /// When memory is short or a file is none.
+    pub(crate) fn systems(&self) -> Result<Systems<f64>, BenchError> {
+        let nitems = self.batches.last().copied().unwrap_or(0);
+        let mixed = |made: Result<generate::GeneratedBatch<f64>, FormatError>| {
+            made.map(|made| Systems { batch: made.batch, b: made.rhs })
+        };
+        Ok(match &self.source {
+            Source::Family(family, nrows) => family_systems(*family, *nrows, nitems)?,
+            Source::Mix => mixed(generate::mix(nitems))?,
+            Source::MixSpd => mixed(generate::mix_spd(nitems))?,
+            Source::Set(path) => {
+                let file = io::read_batch(path)?;
+                match &file.batch {
+                    Batch::Uniform(batch) if batch.nitems() > 0 => {
+                        Systems::in_turn(batch, &file.rhs, nitems)?
+                    }
+                    _ => {
+                        return Err(BenchError::Option {
+                            option: "--sets",
+                            expected: "files of uniform batches with a system at least".to_owned(),
+                            found: path.display().to_string(),
+                        });
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// Items that a thread makes at a time.
+const CHUNK: usize = 64;
+
+/// As [`Problem::batch`], on all cores.
+fn family_systems(
+    family: Family,
+    nrows: usize,
+    nitems: usize,
+) -> Result<Systems<f64>, FormatError> {
+    let problem = Problem::new(family, nrows)?;
+    let pattern = Arc::clone(problem.pattern());
+    let mut values = vec![0.0; pattern.nnz() * nitems];
+    let mut b = vec![0.0; nrows * nitems];
+    let chunks = values
+        .par_chunks_mut((CHUNK * pattern.nnz()).max(1))
+        .zip(b.par_chunks_mut((CHUNK * nrows).max(1)));
+    chunks.enumerate().for_each(|(chunk, (values, b))| {
+        let (mut made, mut rhs) = (Vec::with_capacity(values.len()), Vec::with_capacity(b.len()));
+        let first = chunk * CHUNK;
+        for item in first..(first + CHUNK).min(nitems) {
+            problem.push_values(item as u64, &mut made);
+            problem.push_rhs(item as u64, &mut rhs);
+        }
+        values.copy_from_slice(&made);
+        b.copy_from_slice(&rhs);
+    });
+    Systems::uniform(pattern, nitems, values, b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paper_size_has_every_problem_and_batch() {
+        let cases = cases(Size::Paper, &[], &[]).unwrap();
+
+        let sizes: Vec<_> = cases.iter().map(|case| (case.name.as_str(), &case.batches)).collect();
+        assert_eq!(sizes.len(), 14);
+        assert_eq!(sizes[0], ("tri 32", &vec![1000, 10_000, 65_536]));
+        assert_eq!(sizes[7], ("lap2d 900", &vec![1000, 10_000, 40_000]));
+        assert_eq!(sizes[11], ("rand9 992", &vec![1000, 10_000, 40_000]));
+        assert_eq!(sizes[13], ("mix_spd", &vec![10_000]));
+        let small = super::cases(Size::Small, &[], &[]).unwrap();
+        assert!(small.iter().all(|case| case.batches == [1000]));
+        let given = super::cases(Size::Paper, &[50, 7, 50], &[]).unwrap();
+        assert!(given.iter().all(|case| case.batches == [7, 50]));
+    }
+
+    #[test]
+    fn systems_made_on_all_cores_are_those_of_the_generator() {
+        for (family, nrows) in [(Family::Tri, 32), (Family::Rand9, 54)] {
+            let expected = Problem::new(family, nrows).unwrap().batch(150).unwrap();
+
+            let found = family_systems(family, nrows, 150).unwrap();
+
+            assert_eq!((found.batch, found.b), (expected.batch, expected.rhs));
+        }
+        assert_eq!(family_systems(Family::Tri, 32, 0).unwrap().b, [0.0; 0]);
+    }
+
+    #[test]
+    fn mixes_are_counted_as_they_are_made() {
+        let members = members("mix").unwrap();
+        let Batch::Ragged(batch) = generate::mix(200).unwrap().batch else {
+            panic!("a mix is ragged");
+        };
+
+        let counts = counts(members, 200);
+
+        assert_eq!(counts.iter().sum::<u64>(), 200);
+        let rows: u64 = members.iter().zip(&counts).map(|((_, n), count)| *n as u64 * count).sum();
+        assert_eq!(rows, batch.row_offsets()[200] as u64);
+        assert_eq!(super::members("tri 32"), None);
+    }
+
+    #[test]
+    fn sets_are_found_by_name_and_taken_in_turn() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = Problem::new(Family::Tri, 4).unwrap().batch(3).unwrap();
+        let file = io::BatchFile { batch: made.batch, rhs: made.rhs };
+        for name in ["b.batch", "batch_a.bin"] {
+            io::write_batch(&folder.path().join(name), &file.batch, &file.rhs).unwrap();
+        }
+        std::fs::write(folder.path().join("notes.txt"), "").unwrap();
+
+        let cases = cases(Size::Paper, &[7], &[folder.path().to_owned()]).unwrap();
+
+        let sets = &cases[14..];
+        assert_eq!(sets.iter().map(|case| case.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        let systems = sets[0].systems().unwrap();
+        assert!(systems.is_symmetric());
+        assert_eq!(systems.b[..4], systems.b[12..16]);
+        assert_eq!(systems.values()[..10], systems.values()[60..]);
+        let empty = tempfile::tempdir().unwrap();
+        let error = super::cases(Size::Paper, &[], &[empty.path().to_owned()]).unwrap_err();
+        assert!(error.to_string().contains("--sets is "), "{error}");
+    }
+}

@@ -1,0 +1,252 @@
+//! The suite `solvers`: whole solves of batches, ours on the GPU and the CPU, beside the dense LU of
+//! cuBLAS in the same run and figures of other libraries that were recorded elsewhere.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use sparsebatch_formats::Scalar;
+use sparsebatch_solvers::{Method, Preconditioner, SolveOptions};
+
+pub use super::Size;
+use super::solver_cases::{Case, Source, cases};
+use crate::cublas;
+use crate::solves::Real;
+use crate::solves::reference::{self, Reference};
+pub use crate::solves::session::Backend;
+use crate::solves::session::{Problem, SolveSession};
+use crate::solves::systems::Systems;
+pub use crate::solves::tuning::Tuning;
+use crate::{BenchError, Outcome};
+
+/// The rounding floor by which systems of the sets may be solved; see [`SolveOptions::floor`].
+const FLOOR: f64 = 4.0;
+
+/// A precision of values and vectors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// Double, to a relative residual of 1e-10.
+    #[default]
+    F64,
+    /// Single, to 1e-5.
+    F32,
+}
+
+/// What the suite shall measure.
+#[derive(Clone, Debug, Default)]
+pub struct Solvers {
+    /// Cases by name, or families; all when empty.
+    pub cases: Vec<String>,
+    /// Batch sizes in place of the suite's own.
+    pub batches: Vec<usize>,
+    /// Methods; when empty CG where matrices are symmetric and BiCGStab, on sets and at full size
+    /// the sparse LU and the automatic choice too.
+    pub methods: Vec<Method>,
+    /// Preconditioners of iterative methods; when empty none and Jacobi.
+    pub preconditioners: Vec<Preconditioner>,
+    /// The precision.
+    pub precision: Precision,
+    /// Folders of `.batch` files to measure too.
+    pub sets: Vec<PathBuf>,
+    /// What our solves run on.
+    pub backend: Backend,
+    /// Kernel shapes of the GPU to measure too.
+    pub tunings: Vec<Tuning>,
+    /// A file of recorded figures.
+    pub reference: Option<PathBuf>,
+    /// How much.
+    pub size: Size,
+    /// Whether cuBLAS is left out.
+    pub no_peer: bool,
+    /// The file for the rows.
+    pub output: Option<PathBuf>,
+}
+
+/// Runs the suite. Lines of what is measured go to `report`.
+///
+/// # Errors
+/// Names that nothing answers to, files that cannot be read, an output that cannot be written, and
+/// the reason why there is no GPU or it was lost.
+pub fn solvers(options: &Solvers, report: &mut dyn Write) -> Result<Outcome, BenchError> {
+    let all = cases(options.size, &options.batches, &options.sets)?;
+    check_cases(&options.cases, &all)?;
+    let references = match &options.reference {
+        Some(path) => reference::read(path)?,
+        None => Vec::new(),
+    };
+    let (peers, output) = (!options.no_peer, options.output.as_deref());
+    let mut session = SolveSession::start("solvers", options.backend, peers, output, report)?;
+    let ended = (|| {
+        for case in all.iter().filter(|case| is_wanted(&options.cases, &case.name)) {
+            match options.precision {
+                Precision::F64 => measure_case::<f64>(&mut session, case, options, &references)?,
+                Precision::F32 => measure_case::<f32>(&mut session, case, options, &references)?,
+            }
+        }
+        Ok(())
+    })();
+    session.finish(ended)
+}
+
+/// The family of a case: the first word of its name.
+fn family(name: &str) -> &str {
+    name.split(' ').next().unwrap_or(name)
+}
+
+fn is_wanted(names: &[String], name: &str) -> bool {
+    super::wanted(names, name) || names.iter().any(|wanted| wanted == family(name))
+}
+
+fn check_cases(wanted: &[String], cases: &[Case]) -> Result<(), BenchError> {
+    let mut known: Vec<&str> = Vec::new();
+    for case in cases {
+        for name in [family(&case.name), &case.name] {
+            if !known.contains(&name) {
+                known.push(name);
+            }
+        }
+    }
+    super::check_names("--case", wanted, known)
+}
+
+/// Measures all contenders on all batches of one case.
+fn measure_case<T: Real + cublas::Element>(
+    session: &mut SolveSession<'_>,
+    case: &Case,
+    options: &Solvers,
+    references: &[Reference],
+) -> Result<(), BenchError> {
+    let largest = case.systems()?;
+    let is_symmetric = case.is_symmetric().unwrap_or_else(|| largest.is_symmetric());
+    for &batch in &case.batches {
+        let systems: Systems<T> = if batch == largest.batch.nitems() {
+            largest.cast()
+        } else {
+            largest.first(batch)?.cast()
+        };
+        let problem = Problem { case: &case.name, systems: &systems };
+        let is_set = matches!(case.source, Source::Set(_));
+        let solves = solves(options, is_set, &case.source, is_symmetric);
+        for solve in &solves {
+            session.gpu(&problem, solve, None)?;
+            for tuning in &options.tunings {
+                session.gpu(&problem, solve, Some(&tuning.0))?;
+            }
+            session.cpu(&problem, solve)?;
+        }
+        if matches!(case.source, Source::Family(..) | Source::Set(_)) {
+            session.dense_lu(&problem, FLOOR)?;
+        }
+        let source = options.reference.as_deref().and_then(std::path::Path::file_name);
+        let source = source.unwrap_or_default().to_string_lossy();
+        let same = |reference: &&Reference| {
+            (&*reference.case, reference.batch, &*reference.precision)
+                == (&*case.name, batch as u64, <T as Scalar>::NAME)
+        };
+        let like = |reference: &&Reference| {
+            is_set || solves.iter().any(|solve| solve.method.name() == reference.operation)
+        };
+        for reference in references.iter().filter(same).filter(like) {
+            session.reference(reference, &format!("recorded in {source}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// The solves of a case.
+fn solves(
+    options: &Solvers,
+    is_set: bool,
+    source: &Source,
+    is_symmetric: bool,
+) -> Vec<SolveOptions> {
+    let methods = match (options.methods.as_slice(), source) {
+        ([], Source::Mix) => vec![Method::BiCgStab],
+        ([], Source::MixSpd) => vec![Method::Cg],
+        ([], _) if is_set || options.size == Size::Full => {
+            vec![Method::Auto, Method::Cg, Method::BiCgStab, Method::Lu]
+        }
+        ([], _) => vec![Method::Cg, Method::BiCgStab],
+        (given, _) => given.to_vec(),
+    };
+    let preconditioners = match options.preconditioners.as_slice() {
+        [] => &[Preconditioner::None, Preconditioner::Jacobi],
+        given => given,
+    };
+    let mut solves = Vec::new();
+    for method in methods.into_iter().filter(|&method| method != Method::Cg || is_symmetric) {
+        let preconditioners = match method {
+            Method::Auto | Method::Lu => &[Preconditioner::Auto],
+            Method::Cg | Method::BiCgStab => preconditioners,
+        };
+        solves.extend(preconditioners.iter().map(|&preconditioner| SolveOptions {
+            method,
+            preconditioner,
+            floor: is_set.then_some(FLOOR),
+            fallback: is_set && method == Method::Auto,
+            ..SolveOptions::default()
+        }));
+    }
+    solves
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sparsebatch_formats::generate::Family;
+
+    fn named(options: &Solvers, source: &Source, is_symmetric: bool) -> Vec<String> {
+        let is_set = matches!(source, Source::Set(_));
+        let solves = solves(options, is_set, source, is_symmetric);
+        solves.iter().map(|solve| format!("{} {}", solve.method, solve.preconditioner)).collect()
+    }
+
+    #[test]
+    fn symmetric_matrices_are_solved_by_both_methods_others_by_bicgstab() {
+        let all = Solvers::default();
+        let bicgstab = ["bicgstab none", "bicgstab jacobi"];
+
+        let tri = named(&all, &Source::Family(Family::Tri, 32), true);
+        assert_eq!(tri, ["cg none", "cg jacobi", "bicgstab none", "bicgstab jacobi"]);
+        assert_eq!(named(&all, &Source::Family(Family::Rand9, 54), false), bicgstab);
+        assert_eq!(named(&all, &Source::Mix, false), bicgstab);
+        assert_eq!(named(&all, &Source::MixSpd, true), ["cg none", "cg jacobi"]);
+        let set = named(&all, &Source::Set(PathBuf::new()), false);
+        assert_eq!(set, ["auto auto", "bicgstab none", "bicgstab jacobi", "lu auto"]);
+    }
+
+    #[test]
+    fn what_is_asked_for_is_measured_where_it_can_be() {
+        let options = Solvers {
+            methods: vec![Method::Cg, Method::Lu],
+            preconditioners: vec![Preconditioner::Jacobi],
+            ..Solvers::default()
+        };
+
+        let tri = named(&options, &Source::Family(Family::Tri, 32), true);
+        assert_eq!(tri, ["cg jacobi", "lu auto"]);
+        assert_eq!(named(&options, &Source::Mix, false), ["lu auto"]);
+    }
+
+    #[test]
+    fn sets_may_be_solved_to_the_rounding_floor() {
+        let set = solves(&Solvers::default(), true, &Source::Set(PathBuf::new()), true);
+        assert!(set.iter().all(|solve| solve.floor == Some(4.0)));
+        assert!(set.iter().all(|solve| solve.fallback == (solve.method == Method::Auto)));
+        let family = Source::Family(Family::Tri, 32);
+        let family = solves(&Solvers::default(), false, &family, true);
+        assert!(family.iter().all(|solve| solve.floor.is_none() && !solve.fallback));
+    }
+
+    #[test]
+    fn cases_are_named_by_themselves_or_their_family() {
+        let all = cases(Size::Paper, &[], &[]).unwrap();
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+
+        assert!(check_cases(&names(&["tri", "lap2d 900", "mix"]), &all).is_ok());
+        let error = check_cases(&names(&["tri 33"]), &all).unwrap_err().to_string();
+        assert!(error.contains("--case is tri 33, expected one of tri, tri 32"), "{error}");
+        assert!(is_wanted(&names(&["tri"]), "tri 64") && !is_wanted(&names(&["tri 6"]), "tri 64"));
+        assert!(is_wanted(&names(&["mix"]), "mix") && !is_wanted(&names(&["mix"]), "mix_spd"));
+        assert!(is_wanted(&[], "mid57"));
+    }
+}
