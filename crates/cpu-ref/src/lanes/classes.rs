@@ -8,7 +8,7 @@ use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
 /// Items (all, or those in `only`, ascending) with equal patterns, each class in ascending order, classes in the order of their first
 /// items. Patterns are hashed in parallel, then compared entry by entry: equal hashes prove
 /// nothing.
-pub(crate) fn by_pattern<T: Scalar>(batch: &Batch<T>, only: Option<&[usize]>) -> Vec<Vec<u32>> {
+pub fn by_pattern<T: Scalar>(batch: &Batch<T>, only: Option<&[usize]>) -> Vec<Vec<u32>> {
     let items: Vec<u32> = match only {
         Some(only) => only.iter().map(|&item| item as u32).collect(),
         None => (0..batch.nitems() as u32).collect(),
