@@ -37,14 +37,15 @@
 //! | multiply often | [`cpu::SpmvPlan`] |
 //! | multiply on a GPU | [`spmv_gpu::device::availability()`], [`spmv_gpu::SinglePlan`], [`spmv_gpu::PackedPlan`] for batches |
 //! | solve a batch | [`solve`], or [`BatchSolver`] to solve again with the analysis kept |
+//! | solve on a GPU | [`solve_on`], [`BatchSolver::on`] with a [`Backend`]; [`gpu`] for data on the device |
 //! | choose how | [`SolveOptions`]: [`Method`], [`Preconditioner`], [`Order`], tolerances, fallback |
 //! | see how it went | [`BatchReport`]: a [`Status`], iterations, the true residual of every system |
 //!
 //! # Limits
 //!
-//! Values are real, `f64` or `f32`; local indices are 32-bit. Solvers run on the CPU, products on the
-//! CPU or on an NVIDIA GPU; machines without one need nothing of CUDA. Threads are those of the
-//! current rayon pool.
+//! Values are real, `f64` or `f32`; local indices are 32-bit. Solvers and products run on the CPU or on
+//! an NVIDIA GPU, which does not have all solvers yet; machines without one need nothing of CUDA.
+//! Threads are those of the current rayon pool.
 #![forbid(unsafe_code)]
 
 pub use sparsebatch_cpu_ref as cpu;

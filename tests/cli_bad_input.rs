@@ -191,11 +191,6 @@ fn numbers_out_of_range_are_refused() {
 }
 
 #[test]
-fn a_gpu_is_refused_by_solve_in_one_line() {
-    run(&["solve", ALPHA13, "--backend", "gpu"]).assert_bad_input(&["no GPU backend yet"]);
-}
-
-#[test]
 fn usage_errors_are_one_line() {
     run(&["solve"]).assert_bad_input(&["INPUT"]);
     run(&["bench"]).assert_bad_input(&["bench"]);

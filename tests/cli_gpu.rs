@@ -1,4 +1,4 @@
-//! Products on a GPU, and what is said where there is none.
+//! Products and solves on a GPU, and what is said where there is none.
 #![cfg(feature = "cli")]
 
 mod common;
@@ -51,19 +51,23 @@ impl FakeDriver {
         run_with(&variables, args)
     }
 
-    /// What `spmv` and `doctor` say.
+    /// What `spmv`, `solve` and `doctor` say.
     fn assert_reason(&self, parts: &[&str]) {
-        self.run(&["spmv", ALPHA13, "--backend", "gpu"])
-            .assert_bad_input(&[&["--backend gpu: "], parts].concat());
-        let auto = self.run(&["spmv", ALPHA13, "--json"]);
-        assert_eq!(auto.code, 0, "{auto:?}");
-        assert_eq!(auto.json()["backend"], "cpu");
+        let holds = |value: &Value, part| value.as_str().unwrap().contains(part);
+        for command in ["spmv", "solve"] {
+            self.run(&[command, ALPHA13, "--backend", "gpu"])
+                .assert_bad_input(&[&["--backend gpu: "], parts].concat());
+            let auto = self.run(&[command, ALPHA13, "--json"]);
+            assert_eq!(auto.code, 0, "{auto:?}");
+            assert_eq!(auto.json()["backend"], "cpu");
+            for part in parts {
+                assert!(holds(&auto.json()["backend_reason"], part), "{part}: {auto:?}");
+            }
+        }
         let doctor = self.run(&["doctor", "--json"]);
         assert_eq!(doctor.code, 0, "{doctor:?}");
         for part in parts {
-            let holds = |value: &Value| value.as_str().unwrap().contains(part);
-            assert!(holds(&auto.json()["backend_reason"]), "{part}: {auto:?}");
-            assert!(holds(&doctor.json()["gpu"]), "{part}: {doctor:?}");
+            assert!(holds(&doctor.json()["gpu"], part), "{part}: {doctor:?}");
         }
     }
 }
@@ -97,13 +101,15 @@ fn a_missing_compiler_comes_with_what_to_install() {
 fn a_driver_that_fails_is_a_fault_when_a_gpu_was_asked_for() {
     let Some(driver) = FakeDriver::new(13_000, 999, 1) else { return };
 
-    let asked = driver.run(&["spmv", ALPHA13, "--backend", "gpu"]);
-    let auto = driver.run(&["spmv", ALPHA13, "--json"]);
+    for command in ["spmv", "solve"] {
+        let asked = driver.run(&[command, ALPHA13, "--backend", "gpu"]);
+        let auto = driver.run(&[command, ALPHA13, "--json"]);
 
-    assert_eq!((asked.code, asked.stdout.as_str()), (1, ""), "{asked:?}");
-    assert!(asked.stderr.contains("cuInit failed with code 999"), "{asked:?}");
-    assert_eq!(auto.code, 0, "{auto:?}");
-    assert!(auto.json()["backend_reason"].as_str().unwrap().contains("cuInit"), "{auto:?}");
+        assert_eq!((asked.code, asked.stdout.as_str()), (1, ""), "{asked:?}");
+        assert!(asked.stderr.contains("cuInit failed with code 999"), "{asked:?}");
+        assert_eq!(auto.code, 0, "{auto:?}");
+        assert!(auto.json()["backend_reason"].as_str().unwrap().contains("cuInit"), "{auto:?}");
+    }
 }
 
 #[test]
@@ -269,6 +275,55 @@ fn auto_takes_the_gpu_unless_only_the_cpu_has_the_kernel() {
     );
 }
 
+/// What `solve` with CG prints as JSON.
+fn solved(folder: &Folder, backend: &str, args: &[&str]) -> Value {
+    let cg = ["solve", "--solver", "cg", "--precond", "jacobi", "--json", "--backend", backend];
+    let run = folder.run(&[&cg, args].concat());
+    assert_eq!(run.code, 0, "{args:?}: {run:?}");
+    run.json()
+}
+
+#[test]
+fn solves_of_the_gpu_agree_with_those_of_the_cpu() {
+    let Some(_) = device_or_skip() else { return };
+    let folder = Folder::new();
+    generated(&folder, "tri --n 32 --batch 300 t.batch");
+    generated(&folder, "mix-spd --batch 200 m.batch");
+    folder.file("a.mtx", SPD);
+    for input in [&["t.batch"][..], &["m.batch"], &["a.mtx"], &["t.batch", "--precision", "f32"]] {
+        let gpu = solved(&folder, "gpu", &[input, &["--output", "gpu.npz"]].concat());
+        let cpu = solved(&folder, "cpu", &[input, &["--output", "cpu.npz"]].concat());
+
+        assert_eq!((&gpu["backend"], &gpu["backend_reason"]), (&"gpu".into(), &"asked for".into()));
+        assert_eq!((&gpu["status"], &gpu["rungs"]), (&cpu["status"], &cpu["rungs"]));
+        let mean = |json: &Value| json["iterations"]["mean"].as_f64().unwrap();
+        assert!((mean(&gpu) - mean(&cpu)).abs() <= 0.1 * mean(&cpu), "{gpu} {cpu}");
+        let x = |name: &str| read_npz_array(folder.path().join(name), "x").unwrap();
+        let close = if input.contains(&"f32") { 1e-3 } else { 1e-6 };
+        let agrees = |(g, c): (&f64, &f64)| (g - c).abs() <= close * (1.0 + c.abs());
+        assert!(x("gpu.npz").iter().zip(&x("cpu.npz")).all(agrees), "{input:?}");
+    }
+    assert_eq!(solved(&folder, "auto", &["t.batch"])["backend_reason"], "there is a GPU");
+}
+
+#[test]
+fn solves_that_the_gpu_cannot_do_are_refused_or_left_to_the_cpu() {
+    let Some(_) = device_or_skip() else { return };
+    let folder = Folder::new();
+    generated(&folder, "tri --n 32 --batch 20 t.batch");
+    let args = ["solve", "t.batch", "--solver", "cg", "--history", "r.csv", "--json"];
+
+    let asked = folder.run(&[&args[..], &["--backend", "gpu"]].concat());
+    asked.assert_bad_input(&["--backend gpu: ", "history", "not supported on the GPU"]);
+    assert!(!folder.names().contains(&"r.csv".to_owned()));
+    let auto = folder.run(&args).json();
+
+    assert_eq!((&auto["backend"], &auto["runs"][0]["backend"]), (&"cpu".into(), &"cpu".into()));
+    for reason in [&auto["backend_reason"], &auto["runs"][0]["cpu_reason"]] {
+        assert!(reason.as_str().unwrap().contains("history"), "{auto}");
+    }
+}
+
 #[test]
 fn the_doctor_tests_the_gpu() {
     let Some(_) = device_or_skip() else { return };
@@ -277,7 +332,7 @@ fn the_doctor_tests_the_gpu() {
 
     assert_eq!(run.code, 0, "{run:?}");
     let json = run.json();
-    for name in ["gpu", "gpu-batch"] {
+    for name in ["gpu", "gpu-batch", "gpu-solve"] {
         let tests = json["tests"].as_array().unwrap();
         let test = tests.iter().find(|test| test["name"] == name).unwrap();
         assert_eq!(test["passed"], true, "{test}");

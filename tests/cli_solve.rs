@@ -25,8 +25,14 @@ fn json_of_the_example_batch_holds_every_field_of_the_contract() {
         assert!(json["iterations"][part].is_number(), "{part}");
     }
     assert_eq!(json["rungs"], serde_json::json!({"first": 48}));
-    assert_eq!(json["backend"], "cpu");
-    assert!(json["backend_reason"].as_str().unwrap().contains("no GPU backend"));
+    assert!(["cpu", "gpu"].contains(&json["backend"].as_str().unwrap()), "{run:?}");
+    assert!(json["backend_reason"].as_str().unwrap().contains("GPU"), "{run:?}");
+    let runs = json["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 1);
+    assert_eq!((&runs[0]["rung"], &runs[0]["systems"]), (&"first".into(), &48.into()));
+    for (field, of_all) in [("backend", "backend"), ("kernel", "kernel")] {
+        assert_eq!(runs[0][field], json[of_all]);
+    }
     assert_eq!(json["solver"], "bicgstab");
     assert_eq!(json["preconditioner"], "jacobi");
     for text in ["device", "format", "kernel", "reason", "rhs", "precision", "version"] {
@@ -237,6 +243,19 @@ fn the_number_of_threads_does_not_change_a_bit() {
 }
 
 #[test]
+fn the_cpu_solves_where_it_is_asked_for() {
+    let run = run(&["solve", ALPHA13, "--backend", "cpu", "--json"]);
+
+    let json = run.json();
+    assert_eq!((run.code, &json["backend"]), (0, &"cpu".into()), "{run:?}");
+    assert_eq!(json["backend_reason"], "asked for");
+    assert_eq!(
+        (&json["runs"][0]["chunks"], &json["runs"][0]["cpu_reason"]),
+        (&1.into(), &Value::Null)
+    );
+}
+
+#[test]
 fn composed_products_report_their_cost() {
     let run = run(&["solve", ALPHA13, "--kernel", "csr-i", "--solver", "bicgstab", "--json"]);
 
@@ -253,4 +272,11 @@ fn the_ladder_solves_what_the_first_rung_does_not() {
     assert_eq!(run.code, 0, "{run:?}");
     let rungs = run.json()["rungs"].as_object().unwrap().clone();
     assert!(rungs.keys().any(|rung| rung != "first"), "{rungs:?}");
+    let json = run.json();
+    let runs = json["runs"].as_array().unwrap();
+    assert!(runs.len() > 1 && runs[0]["rung"] == "first", "{runs:?}");
+    for later in &runs[1..] {
+        assert!(later["systems"].as_u64().unwrap() < json["systems"].as_u64().unwrap() + 1);
+        assert!(later["kernel"].is_string() && later["backend"].is_string(), "{later}");
+    }
 }

@@ -46,6 +46,7 @@ pub(crate) fn run(global: Global) -> Result<Exit, CliError> {
     if let Some(device) = device {
         tests.push(("gpu", doctor_gpu::one_matrix(&device)));
         tests.push(("gpu-batch", doctor_gpu::batch(&device)));
+        tests.push(("gpu-solve", doctor_gpu::solves(&device)));
     }
     let report = Report {
         schema: SCHEMA,

@@ -9,7 +9,7 @@ use sparsebatch::spmv_gpu::device::{availability, library};
 use sparsebatch::spmv_gpu::{
     CudaVersion, Device, Executor, GpuError, PackedOptions, PackedPlan, SingleOptions, SinglePlan,
 };
-use sparsebatch::{Batch, RaggedCsr};
+use sparsebatch::{Backend, Batch, Gpu, Method, RaggedCsr, SolveOptions, solve_on};
 
 use super::doctor::row_sums;
 use super::gpu::ORDINAL;
@@ -217,6 +217,25 @@ pub(super) fn batch(device: &Device) -> Result<String, String> {
     };
     let y = multiply().map_err(|error: GpuError| error.to_string())?;
     verdict(&y, &expected, format!("the packed product agrees on {nitems} systems"))
+}
+
+/// Solves with Laplacians of two sizes, whose solutions are ones.
+pub(super) fn solves(device: &Device) -> Result<String, String> {
+    let sizes = [4, 6].map(|size| laplace(Stencil::Point5, &[size, size]));
+    let matrices: Vec<_> =
+        sizes.into_iter().collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+    let b: Vec<f64> = matrices.iter().flat_map(row_sums).collect();
+    let batch = Batch::from_iter(matrices);
+    let options = SolveOptions { method: Method::Cg, ..SolveOptions::default() };
+    let backend = Backend::Gpu(Gpu::new(device.clone()));
+    let solution = solve_on(&backend, &batch, &b, None, &options).map_err(|e| e.to_string())?;
+    let report = &solution.report;
+    match solution.x.iter().map(|x| (x - 1.0).abs()).fold(0.0, f64::max) {
+        error if report.all_converged() && error < 1e-8 => {
+            Ok(format!("{} systems solved by {}", report.systems.len(), report.kernel))
+        }
+        error => Err(format!("{:?}, error {error:.1e}", report.status_counts())),
+    }
 }
 
 fn verdict(found: &[f64], expected: &[f64], agreed: String) -> Result<String, String> {

@@ -38,7 +38,10 @@ impl From<FormatError> for CliError {
 
 impl From<SolveError> for CliError {
     fn from(error: SolveError) -> Self {
-        Self::Input(error.to_string())
+        match error {
+            SolveError::Gpu(error) => error.into(),
+            error => Self::Input(error.to_string()),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The GPU of a command: which one, or why none.
 
-use sparsebatch::spmv_gpu::{Device, GpuError};
+use sparsebatch::spmv_gpu::Device;
 
 use super::error::CliError;
 use super::options::Backend;
@@ -22,13 +22,14 @@ pub(crate) fn open(backend: Backend) -> Result<Found, CliError> {
     match (Device::new(ORDINAL), backend) {
         (Ok(device), Backend::Gpu) => Ok(Ok((device, "asked for"))),
         (Ok(device), _) => Ok(Ok((device, "there is a GPU"))),
-        (Err(error), Backend::Gpu) => Err(absent(error)),
+        (Err(error), Backend::Gpu) => Err(refused(error)),
         (Err(error), _) => Ok(Err(format!("no GPU: {error}"))),
     }
 }
 
-fn absent(error: GpuError) -> CliError {
-    match CliError::from(error) {
+/// What `--backend gpu` ends with.
+pub(crate) fn refused(error: impl Into<CliError>) -> CliError {
+    match error.into() {
         CliError::Input(text) => CliError::Input(format!("--backend gpu: {text}")),
         CliError::Internal(text) => CliError::Internal(format!("--backend gpu: {text}")),
     }
@@ -36,16 +37,18 @@ fn absent(error: GpuError) -> CliError {
 
 #[cfg(test)]
 mod tests {
+    use sparsebatch::spmv_gpu::GpuError;
+
     use super::*;
 
     #[test]
     fn a_missing_gpu_is_bad_usage_and_a_failing_one_a_fault() {
         let fails = GpuError::Driver { call: "cuInit", code: 999, message: "unknown".to_owned() };
 
-        let missing = absent(GpuError::NoDevice { ordinal: 0, count: 0 });
+        let missing = refused(GpuError::NoDevice { ordinal: 0, count: 0 });
         assert!(matches!(missing, CliError::Input(_)));
         assert!(missing.to_string().starts_with("--backend gpu: no GPU number 0"));
-        assert!(matches!(absent(fails), CliError::Internal(_)));
+        assert!(matches!(refused(fails), CliError::Internal(_)));
     }
 
     #[test]

@@ -90,20 +90,6 @@ pub(crate) struct MachineArgs {
 }
 
 impl MachineArgs {
-    /// Why the CPU solves.
-    ///
-    /// # Errors
-    /// When a GPU was asked for.
-    pub(crate) fn cpu_solves(&self) -> Result<&'static str, CliError> {
-        match self.backend {
-            Backend::Gpu => Err(CliError::input(
-                "--backend gpu: solves have no GPU backend yet, expected auto or cpu",
-            )),
-            Backend::Cpu => Ok("asked for"),
-            Backend::Auto => Ok("solves have no GPU backend yet"),
-        }
-    }
-
     /// The pool of threads that the work runs in.
     pub(crate) fn pool(&self) -> Result<rayon::ThreadPool, CliError> {
         let threads = self.threads.map_or(0, usize::from);

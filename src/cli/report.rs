@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use serde::Serialize;
-use sparsebatch::{BatchReport, Status, SystemReport};
+use sparsebatch::{BatchReport, RungRun, Status, SystemReport};
 
 use super::Global;
 use super::error::CliError;
@@ -23,8 +23,8 @@ pub(crate) struct Context<'a> {
     pub(crate) input: String,
     /// Where the right-hand sides came from.
     pub(crate) rhs_source: String,
-    /// Why the CPU computed.
-    pub(crate) backend_reason: &'static str,
+    /// Why the backend was taken; the report knows where it left something to the CPU.
+    pub(crate) backend_reason: &'a str,
     /// Threads.
     pub(crate) threads: usize,
     /// `f64` or `f32`.
@@ -54,7 +54,7 @@ struct Report<'a> {
     iterations: Iterations,
     rungs: BTreeMap<&'static str, usize>,
     backend: &'static str,
-    backend_reason: &'static str,
+    backend_reason: &'a str,
     device: &'a str,
     threads: usize,
     precision: &'static str,
@@ -65,12 +65,31 @@ struct Report<'a> {
     fallback: bool,
     format: &'static str,
     kernel: &'a str,
+    runs: Vec<Run<'a>>,
     rhs: &'a str,
     times_ms: Times,
     product_cost: Option<Products>,
     unconverged: Vec<Item<'a>>,
     items: Option<Vec<Item<'a>>>,
     skipped: &'a [Skipped],
+}
+
+#[derive(Serialize)]
+struct Run<'a> {
+    rung: &'static str,
+    systems: usize,
+    backend: &'static str,
+    kernel: &'a str,
+    chunks: usize,
+    cpu_reason: Option<&'a str>,
+}
+
+impl<'a> Run<'a> {
+    fn of(run: &'a RungRun) -> Self {
+        let RungRun { rung, systems, backend, kernel, chunks, cpu_reason } = run;
+        let (rung, cpu_reason) = (rung.name(), cpu_reason.as_deref());
+        Self { rung, systems: *systems, backend, kernel, chunks: *chunks, cpu_reason }
+    }
 }
 
 #[derive(Serialize)]
@@ -146,7 +165,7 @@ fn json<'a>(global: Global, context: &'a Context<'_>, report: &'a BatchReport) -
         iterations: Iterations { min, mean, max },
         rungs: report.rung_counts().into_iter().map(|(r, n)| (r.name(), n)).collect(),
         backend: report.backend,
-        backend_reason: context.backend_reason,
+        backend_reason: backend_reason(context, report),
         device: &report.device,
         threads: context.threads,
         precision: context.precision,
@@ -157,6 +176,7 @@ fn json<'a>(global: Global, context: &'a Context<'_>, report: &'a BatchReport) -
         fallback: context.fallback,
         format: report.format,
         kernel: &report.kernel,
+        runs: report.runs.iter().map(Run::of).collect(),
         rhs: &context.rhs_source,
         times_ms: times(context, report),
         product_cost: report.product_cost.as_ref().map(|cost| Products {
@@ -215,7 +235,7 @@ fn text(global: Global, context: &Context<'_>, report: &BatchReport) -> String {
             ),
         ),
         ("products", format!("{}, {}", report.format, report.kernel)),
-        ("device", format!("{}, {} ({})", report.backend, report.device, context.backend_reason)),
+        ("device", device(context, report)),
         ("converged", format!("{} of {systems}", report.converged())),
         ("iterations", format!("min {min}, mean {mean:.1}, max {max}")),
         ("max ||b - A x|| / ||b||", residuals(report)),
@@ -239,6 +259,11 @@ fn text(global: Global, context: &Context<'_>, report: &BatchReport) -> String {
             cost.products, 100.0 * cost.share_of_solve, ms(cost.plan_time), cost.break_even_products
         )));
     }
+    for run in report.runs.iter().skip(1) {
+        let why = run.cpu_reason.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+        let RungRun { rung, systems, backend, kernel, .. } = run;
+        lines.push(("then", format!("{rung}: {systems} systems, {backend}, {kernel}{why}")));
+    }
     let width = lines.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
     let mut text = String::new();
     for (key, value) in &lines {
@@ -252,6 +277,20 @@ fn text(global: Global, context: &Context<'_>, report: &BatchReport) -> String {
         text.push_str(&per_system(context, report).render(true));
     }
     text
+}
+
+/// Why the solve ran where it did.
+fn backend_reason<'a>(context: &Context<'a>, report: &'a BatchReport) -> &'a str {
+    report.cpu_reason().unwrap_or(context.backend_reason)
+}
+
+fn device(context: &Context<'_>, report: &BatchReport) -> String {
+    let chunks = match report.runs.first() {
+        Some(run) if run.chunks > 1 => format!(", in {} chunks", run.chunks),
+        _ => String::new(),
+    };
+    let reason = backend_reason(context, report);
+    format!("{}, {}{chunks} ({reason})", report.backend, report.device)
 }
 
 fn residuals(report: &BatchReport) -> String {

@@ -5,8 +5,10 @@ use std::time::Instant;
 
 use clap::Args;
 use sparsebatch::cpu::{CpuScalar, FormatChoice, KernelChoice, SpmvOptions};
+use sparsebatch::spmv_gpu::Value;
 use sparsebatch::{
-    Batch, BatchReport, BatchSolver, Engine, Method, Order, Preconditioner, SolveOptions,
+    Backend, Batch, BatchReport, BatchSolver, Engine, Gpu, Method, Order, Preconditioner,
+    SolveError, SolveOptions,
 };
 
 use super::error::CliError;
@@ -15,7 +17,7 @@ use super::options::{FORMATS, MachineArgs, Precision, VectorSource, name_of, nam
 use super::progress::Progress;
 use super::replicate::CopyArgs;
 use super::report::{self, Context};
-use super::{Exit, Global, output, save, vectors};
+use super::{Exit, Global, gpu, options, output, save, vectors};
 
 /// Options of `solve`.
 #[derive(Args)]
@@ -106,13 +108,13 @@ struct Solved {
 /// Bad usage and input, before anything is solved or written.
 pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     let start = Instant::now();
-    let backend_reason = args.machine.cpu_solves()?;
-    let options = args.options()?;
+    let solve_options = args.options()?;
     save::check_endings(args.output.as_deref())?;
     for path in args.output.iter().chain(&args.history) {
         output::check_writable(path)?;
     }
 
+    let (backend, backend_reason) = backend(args.machine.backend)?;
     let mut systems = args.input.read(global)?;
     check_square(&systems)?;
     let (mut b, rhs_source) = vectors::rhs(args.rhs.as_ref(), &mut systems)?;
@@ -126,11 +128,17 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     let threads = pool.current_num_threads();
     let progress = Progress::start(global, format!("solving {}", systems.described()));
     let solved = pool.install(|| match args.machine.precision {
-        Precision::F64 => solve(&systems.batch, b, x0, &options),
+        Precision::F64 => solve(&backend, &systems.batch, b, x0, &solve_options),
         Precision::F32 => {
             let narrow = |v: Vec<f64>| v.into_iter().map(|value| value as f32).collect();
-            solve::<f32>(&systems.batch.cast(), narrow(b), x0.map(narrow), &options)
+            solve::<f32>(&backend, &systems.batch.cast(), narrow(b), x0.map(narrow), &solve_options)
         }
+    });
+    let solved = solved.map_err(|error| match (&error, args.machine.backend) {
+        (SolveError::Unsupported { .. } | SolveError::Gpu(_), options::Backend::Gpu) => {
+            gpu::refused(error)
+        }
+        _ => error.into(),
     })?;
     drop(progress);
 
@@ -146,9 +154,9 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
         systems: &systems,
         input: args.input.described(),
         rhs_source,
-        backend_reason,
+        backend_reason: &backend_reason,
         threads,
-        precision: name_of(super::options::PRECISIONS, &args.machine.precision),
+        precision: name_of(options::PRECISIONS, &args.machine.precision),
         order: args.order.name(),
         fallback: args.fallback,
         total_time: start.elapsed(),
@@ -158,13 +166,26 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     Ok(if all_converged { Exit::Done } else { Exit::NotConverged })
 }
 
-fn solve<T: CpuScalar>(
+/// Where to solve, and why there. A GPU that was not asked for leaves to the CPU what it cannot do.
+fn backend(asked: options::Backend) -> Result<(Backend, String), CliError> {
+    Ok(match gpu::open(asked)? {
+        Ok((device, reason)) => {
+            let or_cpu = asked == options::Backend::Auto;
+            let gpu = Gpu { or_cpu, in_chunks: true, ..Gpu::new(device) };
+            (Backend::Gpu(gpu), reason.to_owned())
+        }
+        Err(reason) => (Backend::Cpu, reason),
+    })
+}
+
+fn solve<T: CpuScalar + Value>(
+    backend: &Backend,
     batch: &Batch<T>,
     b: Vec<T>,
     x0: Option<Vec<T>>,
     options: &SolveOptions,
-) -> Result<Solved, CliError> {
-    let mut solver = BatchSolver::new(batch, options)?;
+) -> Result<Solved, SolveError> {
+    let mut solver = BatchSolver::on(backend, batch, options)?;
     let mut x = x0.unwrap_or_else(|| vec![T::ZERO; b.len()]);
     let report = solver.solve(batch, &b, &mut x)?;
     Ok(Solved { x: x.into_iter().map(T::to_f64).collect(), report })

@@ -7,7 +7,7 @@ use sparsebatch_formats::{Batch, Scalar};
 
 use crate::backend::SolveBackend;
 use crate::choose::{STRONGER, Step};
-use crate::report::{Rung, SystemReport};
+use crate::report::{Rung, RungRun, SystemReport};
 use crate::{SolveError, SolveOptions};
 
 /// One batched solve with everything the rungs need.
@@ -24,12 +24,13 @@ pub(crate) struct Ladder<'a, T> {
 impl<T: Scalar> Ladder<'_, T> {
     /// Climbs: each rung takes the systems that are still not converged, starting from the best
     /// `x` so far. A system keeps the `x` with the smallest true residual, and when no rung
-    /// solves it, the status of the last one that was tried.
+    /// solves it, the status of the last one that was tried. Returns what ran.
     pub(crate) fn climb(
         &self,
         x: &mut [T],
         systems: &mut [SystemReport],
-    ) -> Result<(), SolveError> {
+    ) -> Result<Vec<RungRun>, SolveError> {
+        let mut runs = Vec::new();
         let mut rungs = vec![
             (Rung::Restart, self.first),
             (Rung::StrongerPreconditioner, Step::Lanes(STRONGER)),
@@ -56,10 +57,10 @@ impl<T: Scalar> Ladder<'_, T> {
             };
             let only: Vec<usize> = (0..systems.len()).filter(|&s| worth(&systems[s])).collect();
             if !only.is_empty() {
-                self.rung(rung, step, &only, x, systems)?;
+                runs.extend(self.rung(rung, step, &only, x, systems)?);
             }
         }
-        Ok(())
+        Ok(runs)
     }
 
     fn rung(
@@ -69,14 +70,14 @@ impl<T: Scalar> Ladder<'_, T> {
         only: &[usize],
         x: &mut [T],
         systems: &mut [SystemReport],
-    ) -> Result<(), SolveError> {
+    ) -> Result<Option<RungRun>, SolveError> {
         let nrhs = self.options.nrhs;
         let mut items: Vec<usize> = only.iter().map(|system| system / nrhs).collect();
         items.dedup();
-        let analysed = match self.backend.analyse(self.batch, step, Some(&items)) {
+        let mut analysed = match self.backend.analyse(self.batch, (rung, step), Some(&items)) {
             // Factors too large to hold: the next rung may still do.
             Err(SolveError::Cpu(CpuError::Symbolic(SymbolicError::TooManyEntries { .. }))) => {
-                return Ok(());
+                return Ok(None);
             }
             analysed => analysed?,
         };
@@ -111,7 +112,7 @@ impl<T: Scalar> Ladder<'_, T> {
             }
             *before = outcome;
         }
-        Ok(())
+        Ok(Some(RungRun::new(rung, only.len(), analysed.placement())))
     }
 
     fn range(&self, system: usize) -> std::ops::Range<usize> {

@@ -12,9 +12,12 @@
 //! further solves. The engine is either [fused](Engine::Fused) (whole solves in SIMD lanes) or
 //! [composed](Engine::Composed) of products and vector operations over all systems.
 //!
-//! [`gpu`] has the solvers of the GPU: CG and BiCGStab, whole solves in one launch.
+//! The same solve runs on the CPU or on an NVIDIA GPU by one argument, a [`Backend`]: see [`solve_on`]
+//! and [`BatchSolver::on`]. What the GPU cannot do yet goes to the CPU where that is allowed, and the
+//! report says so. [`gpu`] has the plans of the GPU, for data that lies there already.
 //!
-//! Limitations: real `f32` and `f64` matrices; on the CPU vectors are item-major.
+//! Limitations: real `f32` and `f64` matrices; on the CPU vectors are item-major; on the GPU those of
+//! [`gpu`].
 #![deny(unsafe_code)]
 
 mod backend;
@@ -24,11 +27,13 @@ mod error;
 pub mod gpu;
 mod ladder;
 mod options;
+mod products;
 mod report;
 mod solver;
 
+pub use backend::{Backend, Gpu};
 pub use error::SolveError;
 pub use options::{Engine, Method, Order, Preconditioner, SolveOptions};
-pub use report::{BatchReport, ProductCost, Rung, SystemReport};
-pub use solver::{BatchSolver, Solution, cpu_instruction_sets, solve};
+pub use report::{BatchReport, ProductCost, Rung, RungRun, SystemReport};
+pub use solver::{BatchSolver, Solution, cpu_instruction_sets, solve, solve_on};
 pub use sparsebatch_cpu_ref::{CpuScalar, Outcome, SpmvOptions, Status};

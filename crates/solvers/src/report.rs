@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use sparsebatch_cpu_ref::{Outcome, Status};
 
+use crate::backend::Placement;
+
 /// The step of the ladder that produced a system's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rung {
@@ -53,6 +55,30 @@ pub struct SystemReport {
     pub rung: Rung,
 }
 
+/// What one rung of a solve ran, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RungRun {
+    /// The rung.
+    pub rung: Rung,
+    /// Systems that it took.
+    pub systems: usize,
+    /// `"cpu"`, `"gpu"`, or `"gpu+cpu"` where each had some of the systems.
+    pub backend: &'static str,
+    /// The kernels.
+    pub kernel: String,
+    /// Parts that the batch was cut into since it did not fit in the GPU's memory; else 1.
+    pub chunks: usize,
+    /// Why the CPU had what a GPU was to do.
+    pub cpu_reason: Option<String>,
+}
+
+impl RungRun {
+    pub(crate) fn new(rung: Rung, systems: usize, placement: Placement) -> Self {
+        let Placement { backend, kernel, chunks, cpu_reason, .. } = placement;
+        Self { rung, systems, backend, kernel, chunks, cpu_reason }
+    }
+}
+
 /// The cost of composed products, for the question whether a plan paid for itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProductCost {
@@ -80,14 +106,16 @@ pub struct BatchReport {
     pub preconditioner: &'static str,
     /// Why `auto` took them; what was asked for otherwise.
     pub reason: String,
-    /// `"cpu"` or `"gpu"`.
+    /// What ran first: `"cpu"`, `"gpu"`, or `"gpu+cpu"` where each had some of the systems.
     pub backend: &'static str,
-    /// The device, e.g. instruction set and threads.
+    /// Its device, e.g. instruction set and threads, or the name of the GPU.
     pub device: String,
     /// The matrix format of the products.
     pub format: &'static str,
     /// The kernel of the products.
     pub kernel: String,
+    /// What ran, rung by rung; at least the first.
+    pub runs: Vec<RungRun>,
     /// Analysis, once per pattern: orders, symbolic factors, SpMV plan.
     pub plan_time: Duration,
     /// The solve itself.
@@ -97,6 +125,11 @@ pub struct BatchReport {
 }
 
 impl BatchReport {
+    /// Why the CPU solved, first, what a GPU was to solve.
+    pub fn cpu_reason(&self) -> Option<&str> {
+        self.runs.first()?.cpu_reason.as_deref()
+    }
+
     /// Systems that converged.
     pub fn converged(&self) -> usize {
         self.systems.iter().filter(|s| s.outcome.status == Status::Converged).count()

@@ -1,18 +1,17 @@
 //! The one entry: [`solve`] for a batch at once, [`BatchSolver`] for repeated solves.
 
-use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
-use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan};
-use sparsebatch_cpu_ref::{CpuError, CpuScalar, Criteria, Isa, Outcome, SpmvPlan};
-use sparsebatch_formats::{Batch, BatchValues, Layout};
+use sparsebatch_cpu_ref::{CpuScalar, Isa};
+use sparsebatch_formats::Batch;
+use sparsebatch_spmv_gpu::{Executor, Value};
 
-use crate::backend::{AnalysedSolve, CpuBackend, CpuPrimitives, SolveBackend};
-use crate::choose::{Choice, Step, choose, step};
-use crate::composed::Composed;
+use crate::backend::{AnalysedSolve, Backend, CpuBackend, GpuBackend, SolveBackend};
+use crate::choose::{Choice, Step, step};
 use crate::ladder::Ladder;
 use crate::options::{Engine, Method, Preconditioner, check_len};
-use crate::report::{BatchReport, ProductCost, Rung, SystemReport};
+use crate::products::ComposedEngine;
+use crate::report::{BatchReport, ProductCost, Rung, RungRun, SystemReport};
 use crate::{SolveError, SolveOptions};
 
 /// The solutions of a batch and how each system ended.
@@ -51,18 +50,31 @@ pub fn solve<T: CpuScalar>(
     x0: Option<&[T]>,
     options: &SolveOptions,
 ) -> Result<Solution<T>, SolveError> {
-    let mut solver = BatchSolver::new(batch, options)?;
-    let mut x = match x0 {
-        Some(x0) => x0.to_vec(),
-        None => vec![T::ZERO; b.len()],
-    };
-    let report = solver.solve(batch, b, &mut x)?;
-    Ok(Solution { x, report })
+    BatchSolver::new(batch, options)?.into_solution(batch, b, x0)
+}
+
+/// [`solve`] on a backend: the same solve on the CPU or on a GPU.
+///
+/// # Errors
+/// As [`BatchSolver::on`] and [`BatchSolver::solve`].
+pub fn solve_on<T, E>(
+    backend: &Backend<E>,
+    batch: &Batch<T>,
+    b: &[T],
+    x0: Option<&[T]>,
+    options: &SolveOptions,
+) -> Result<Solution<T>, SolveError>
+where
+    T: CpuScalar + Value,
+    E: Executor + Clone + Send + Sync + 'static,
+{
+    BatchSolver::on(backend, batch, options)?.into_solution(batch, b, x0)
 }
 
 /// The analysis of a batch, for repeated solves with other values, right-hand sides or guesses.
 pub struct BatchSolver<T> {
     options: SolveOptions,
+    backend: Box<dyn SolveBackend<T>>,
     choice: Choice,
     first: Step,
     nitems: usize,
@@ -72,16 +84,53 @@ pub struct BatchSolver<T> {
 
 enum Prepared<T> {
     Fused(Box<dyn AnalysedSolve<T>>),
-    Composed { plan: Box<SpmvPlan<T>>, analysis: LanePlan, order: ValueOrder },
+    Composed(Box<ComposedEngine<T>>),
+}
+
+impl<T: CpuScalar + Value> BatchSolver<T> {
+    /// As [`BatchSolver::new`], to solve on a backend.
+    ///
+    /// A GPU gets the kernels compiled, and memory for matrices, right-hand sides and solutions
+    /// unless they are solved in [chunks](crate::Gpu::in_chunks); each solve copies them there and
+    /// the solutions back.
+    ///
+    /// # Errors
+    /// Those of [`BatchSolver::new`]; [`SolveError::Unsupported`] for what the GPU does not do, unless
+    /// the [CPU may](crate::Gpu::or_cpu); [`SolveError::Gpu`] when memory or compiler fail.
+    pub fn on<E>(
+        backend: &Backend<E>,
+        batch: &Batch<T>,
+        options: &SolveOptions,
+    ) -> Result<Self, SolveError>
+    where
+        E: Executor + Clone + Send + Sync + 'static,
+    {
+        match backend {
+            Backend::Cpu => Self::new(batch, options),
+            Backend::Gpu(gpu) => {
+                let backend = GpuBackend::new(gpu.clone(), options.clone());
+                Self::analyse(Box::new(backend), batch, options)
+            }
+        }
+    }
 }
 
 impl<T: CpuScalar> BatchSolver<T> {
-    /// Chooses a method where the options say `auto`, and analyses the patterns of the batch.
+    /// Chooses a method where the options say `auto`, and analyses the patterns of the batch, to
+    /// solve on the CPU.
     ///
     /// # Errors
     /// [`SolveError::NotSquare`], [`SolveError::Option`] for options that are out of range or
     /// exclude each other, [`SolveError::Cpu`] when a pattern cannot be analysed as asked.
     pub fn new(batch: &Batch<T>, options: &SolveOptions) -> Result<Self, SolveError> {
+        Self::analyse(Box::new(CpuBackend), batch, options)
+    }
+
+    fn analyse(
+        backend: Box<dyn SolveBackend<T>>,
+        batch: &Batch<T>,
+        options: &SolveOptions,
+    ) -> Result<Self, SolveError> {
         check_square(batch)?;
         if options.nrhs == 0 {
             return Err(SolveError::Option {
@@ -92,10 +141,11 @@ impl<T: CpuScalar> BatchSolver<T> {
         }
         options.criteria::<T>(batch.nitems() * options.nrhs)?;
         let start = Instant::now();
-        let mut choice = choose(batch, options);
+        let mut choice = backend.choose(batch, options);
         let engine = match &options.engine {
             Engine::Fused => {
-                Prepared::Fused(CpuBackend.analyse(batch, step(&choice, options), None)?)
+                let first = (Rung::First, step(&choice, options));
+                Prepared::Fused(backend.analyse(batch, first, None)?)
             }
             Engine::Composed(spmv) => {
                 if options.method == Method::Lu {
@@ -105,6 +155,7 @@ impl<T: CpuScalar> BatchSolver<T> {
                         found: "lu".to_owned(),
                     });
                 }
+                let cpu_reason = backend.composed()?;
                 if choice.method == Method::Lu {
                     choice.method = Method::BiCgStab;
                     choice.reason = "the sparse LU has no products to compose".to_owned();
@@ -112,25 +163,14 @@ impl<T: CpuScalar> BatchSolver<T> {
                 let Step::Lanes(method) = step(&choice, options) else {
                     unreachable!("the first step runs in lanes")
                 };
-                let spmv = sparsebatch_cpu_ref::SpmvOptions { nrhs: options.nrhs, ..spmv.clone() };
-                if spmv.layout != Layout::ItemMajor {
-                    return Err(SolveError::Option {
-                        name: "layout",
-                        expected: "item-major vectors",
-                        found: "interleaved".to_owned(),
-                    });
-                }
-                Prepared::Composed {
-                    plan: Box::new(SpmvPlan::new(batch, &spmv)?),
-                    analysis: LanePlan::new(batch, method, LaneOptions::default(), None)?,
-                    order: ValueOrder::of(batch),
-                }
+                let engine = ComposedEngine::new(batch, method, spmv, options.nrhs, cpu_reason)?;
+                Prepared::Composed(Box::new(engine))
             }
         };
         let first = step(&choice, options);
         let plan_time = start.elapsed();
-        let nitems = batch.nitems();
-        Ok(Self { options: options.clone(), choice, first, nitems, engine, plan_time })
+        let (options, nitems) = (options.clone(), batch.nitems());
+        Ok(Self { options, backend, choice, first, nitems, engine, plan_time })
     }
 
     /// Solves every system; `x` holds the initial guesses on entry and the solutions on return.
@@ -139,7 +179,7 @@ impl<T: CpuScalar> BatchSolver<T> {
     ///
     /// # Errors
     /// [`SolveError::Length`] when `b` or `x` does not fit, [`SolveError::Cpu`] when the batch has
-    /// other patterns than the one analysed.
+    /// other patterns than the one analysed, [`SolveError::Gpu`] with what the GPU reports.
     pub fn solve(
         &mut self,
         batch: &Batch<T>,
@@ -155,11 +195,8 @@ impl<T: CpuScalar> BatchSolver<T> {
         let mut product_cost = None;
         let outcomes = match &mut self.engine {
             Prepared::Fused(analysed) => analysed.solve(batch, nrhs, b, x, &criteria, None)?,
-            Prepared::Composed { plan, analysis, order } => {
-                analysis.check_patterns(batch)?;
-                plan.update_values(&values_in(*order, batch)?)?;
-                let cg = matches!(self.first, Step::Lanes(LaneMethod::Cg(_)));
-                let (outcomes, cost) = composed(batch, nrhs, b, x, &criteria, plan, analysis, cg)?;
+            Prepared::Composed(engine) => {
+                let (outcomes, cost) = engine.solve(batch, b, x, &criteria)?;
                 product_cost = Some(cost);
                 outcomes
             }
@@ -168,149 +205,68 @@ impl<T: CpuScalar> BatchSolver<T> {
             .into_iter()
             .map(|outcome| SystemReport { outcome, rung: Rung::First })
             .collect();
+        let mut later = Vec::new();
         if self.options.fallback {
             let ladder = Ladder {
-                backend: &CpuBackend,
+                backend: &*self.backend,
                 batch,
                 options: &self.options,
                 criteria: &criteria,
                 b,
                 first: self.first,
             };
-            ladder.climb(x, &mut systems)?;
+            later = ladder.climb(x, &mut systems)?;
         }
         let solve_time = start.elapsed();
-        Ok(self.report(systems, solve_time, product_cost))
+        if let Some(cost) = &mut product_cost {
+            cost.share_of_solve = cost.product_time.as_secs_f64() / solve_time.as_secs_f64();
+        }
+        Ok(self.report(systems, later, solve_time, product_cost))
     }
 
     fn report(
         &self,
         systems: Vec<SystemReport>,
+        later: Vec<RungRun>,
         solve_time: Duration,
-        mut product_cost: Option<ProductCost>,
+        product_cost: Option<ProductCost>,
     ) -> BatchReport {
-        if let Some(cost) = &mut product_cost {
-            cost.share_of_solve = cost.product_time.as_secs_f64() / solve_time.as_secs_f64();
-        }
-        let (format, kernel) = match &self.engine {
-            Prepared::Fused(analysed) => ("csr", analysed.kernel()),
-            Prepared::Composed { plan, .. } => {
-                (plan.explain().format, plan.explain().kernel.to_owned())
-            }
+        let (format, placement) = match &self.engine {
+            Prepared::Fused(analysed) => ("csr", analysed.placement()),
+            Prepared::Composed(engine) => (engine.format(), engine.placement()),
         };
         let preconditioner = match (self.choice.method, self.choice.preconditioner) {
             (Method::Lu, _) => Preconditioner::None,
             (_, preconditioner) => preconditioner,
         };
+        let mut runs = vec![RungRun::new(Rung::First, systems.len(), placement.clone())];
+        runs.extend(later);
         BatchReport {
             systems,
             solver: self.choice.method.name(),
             preconditioner: preconditioner.name(),
             reason: self.choice.reason.clone(),
-            backend: SolveBackend::<T>::name(&CpuBackend),
-            device: SolveBackend::<T>::device(&CpuBackend),
+            backend: placement.backend,
+            device: placement.device,
             format,
-            kernel,
+            kernel: placement.kernel,
+            runs,
             plan_time: self.plan_time,
             solve_time,
             product_cost,
         }
     }
-}
 
-/// Runs the composed solver.
-#[expect(clippy::too_many_arguments, reason = "called once, with the pieces of one solve")]
-fn composed<T: CpuScalar>(
-    batch: &Batch<T>,
-    nrhs: usize,
-    b: &[T],
-    x: &mut [T],
-    criteria: &Criteria,
-    plan: &SpmvPlan<T>,
-    analysis: &LanePlan,
-    cg: bool,
-) -> Result<(Vec<Outcome>, ProductCost), SolveError> {
-    let (mut primitives, failed) = CpuPrimitives::new(batch, nrhs, plan, analysis);
-    let mut run = Composed::new(batch, nrhs, b, x, criteria, &failed);
-    if cg {
-        run.cg(x, &mut primitives)?;
-    } else {
-        run.bicgstab(x, &mut primitives)?;
-    }
-    let (products, product_time) = (primitives.products, primitives.product_time);
-    let plan_time = plan.explain().cost;
-    let per_product = product_time.as_secs_f64() / products.max(1) as f64;
-    let break_even = if per_product > 0.0 {
-        (100.0 * plan_time.as_secs_f64() / per_product).ceil() as u64
-    } else {
-        0
-    };
-    let cost = ProductCost {
-        products,
-        product_time,
-        plan_time,
-        break_even_products: break_even,
-        share_of_solve: 0.0,
-    };
-    Ok((run.finish(), cost))
-}
-
-/// How the values of all items stand one after the other.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ValueOrder {
-    ItemMajor,
-    Interleaved,
-    Shared,
-}
-
-impl ValueOrder {
-    fn of<T: CpuScalar>(batch: &Batch<T>) -> Self {
-        match batch {
-            Batch::Ragged(_) => Self::ItemMajor,
-            Batch::Uniform(batch) => match batch.values() {
-                BatchValues::ItemMajor(_) => Self::ItemMajor,
-                BatchValues::Interleaved(_) => Self::Interleaved,
-                BatchValues::Shared(_) => Self::Shared,
-            },
-        }
-    }
-}
-
-/// The values of a batch in the order in which an SpMV plan was made of another one.
-fn values_in<T: CpuScalar>(
-    order: ValueOrder,
-    batch: &Batch<T>,
-) -> Result<Cow<'_, [T]>, SolveError> {
-    if ValueOrder::of(batch) == order {
-        return Ok(Cow::Borrowed(source_values(batch)));
-    }
-    let (mut values, mut one) = (Vec::with_capacity(batch.total_nnz()), Vec::new());
-    for item in 0..batch.nitems() {
-        batch.copy_values(item, &mut one);
-        values.extend_from_slice(&one);
-    }
-    match order {
-        ValueOrder::ItemMajor => Ok(Cow::Owned(values)),
-        ValueOrder::Interleaved => {
-            let entries = 0..one.len();
-            let of_all = |k| values[k..].iter().step_by(one.len()).copied();
-            Ok(Cow::Owned(entries.flat_map(of_all).collect()))
-        }
-        ValueOrder::Shared => Err(SolveError::Cpu(CpuError::Parameter {
-            name: "batch",
-            expected: "values shared by all items, as in the batch analysed",
-            found: "values of each item's own".to_owned(),
-        })),
-    }
-}
-
-/// The values of a batch as they stand.
-fn source_values<T: CpuScalar>(batch: &Batch<T>) -> &[T] {
-    match batch {
-        Batch::Uniform(batch) => match batch.values() {
-            BatchValues::ItemMajor(v) | BatchValues::Interleaved(v) | BatchValues::Shared(v) => v,
-        },
-        Batch::Ragged(batch) => batch.values(),
+    /// One solve, from the guesses or from 0.
+    fn into_solution(
+        mut self,
+        batch: &Batch<T>,
+        b: &[T],
+        x0: Option<&[T]>,
+    ) -> Result<Solution<T>, SolveError> {
+        let mut x = x0.map_or_else(|| vec![T::ZERO; b.len()], <[T]>::to_vec);
+        let report = self.solve(batch, b, &mut x)?;
+        Ok(Solution { x, report })
     }
 }
 

@@ -150,7 +150,7 @@ pub(crate) fn check_apart<T: Pod>(
 /// wait for their own copy and for all work before it.
 pub trait Executor {
     /// Memory that kernels read and write.
-    type Buffer<T: Pod>: KernelBuffer<T>;
+    type Buffer<T: Pod>: KernelBuffer<T> + Send + Sync;
 
     /// The limits that choices of kernels and launch shapes depend on.
     fn info(&self) -> &DeviceInfo;

@@ -1,7 +1,7 @@
 //! Our solves on the device.
 
 use sparsebatch_formats::Batch;
-use sparsebatch_solvers::gpu::{GpuCg, GpuTuning, Guess};
+use sparsebatch_solvers::gpu::{FusedSolver, GpuBin, GpuTuning, Guess};
 use sparsebatch_solvers::{Method, Outcome, SolveError, SolveOptions};
 use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
 
@@ -32,7 +32,7 @@ pub(crate) trait Plan<T: Real> {
     fn configuration(&self) -> String;
 }
 
-impl<T: Real> Plan<T> for GpuCg<Device, T> {
+impl<T: Real> Plan<T> for FusedSolver<Device, T> {
     fn solve(
         &mut self,
         values: &DeviceBuffer<T>,
@@ -48,8 +48,12 @@ impl<T: Real> Plan<T> for GpuCg<Device, T> {
 
     fn configuration(&self) -> String {
         let explain = self.explain();
-        let (threads, rows) = (explain.threads_per_system, explain.rows_per_thread);
-        format!("cg({threads}x{rows},{})", place_name(explain.values))
+        let shape = |bin: &GpuBin| {
+            let (threads, rows) = (bin.threads_per_system, bin.rows_per_thread);
+            format!("{threads}x{rows},{}", place_name(bin.values))
+        };
+        let shapes: Vec<String> = explain.bins.iter().map(shape).collect();
+        format!("{}({})", explain.method, shapes.join(" + "))
     }
 }
 
@@ -64,10 +68,11 @@ pub(crate) fn plan<T: Real>(
     tuning: Option<&GpuTuning>,
 ) -> Result<Box<dyn Plan<T>>, SolveError> {
     match (options.method, tuning, batch) {
-        (Method::Auto, ..) => {
-            Err(SolveError::Unsupported { what: "the choice of a method", instead: "name cg" })
-        }
-        (Method::Cg, Some(tuning), Batch::Uniform(batch)) => Ok(Box::new(GpuCg::with_tuning(
+        (Method::Auto, ..) => Err(SolveError::Unsupported {
+            what: "the choice of a method",
+            instead: "name cg or bicgstab",
+        }),
+        (_, Some(tuning), Batch::Uniform(batch)) => Ok(Box::new(FusedSolver::with_tuning(
             device,
             sparsebatch_formats::Pattern::view(&**batch.pattern()),
             batch.nitems(),
@@ -75,7 +80,7 @@ pub(crate) fn plan<T: Real>(
             tuning,
         )?)),
         // It refuses what it is not for.
-        _ => Ok(Box::new(GpuCg::for_batch(device, batch, options)?)),
+        _ => Ok(Box::new(FusedSolver::for_batch(device, batch, options)?)),
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
 
-/// Items (all, or those in `only`, ascending) with equal patterns.
-pub(crate) fn classes<T: Scalar>(batch: &Batch<T>, only: Option<&[usize]>) -> Vec<Vec<u32>> {
+/// Items (all, or those in `only`, ascending) with equal patterns, as [`by_pattern`] groups them.
+pub fn classes<T: Scalar>(batch: &Batch<T>, only: Option<&[usize]>) -> Vec<Vec<u32>> {
     let item = |k: usize| only.map_or(k, |only| only[k]);
     let len = only.map_or(batch.nitems(), <[usize]>::len);
     if let Batch::Uniform(_) = batch {

@@ -19,7 +19,7 @@ mod precond;
 mod product;
 mod single;
 
-pub use classes::by_pattern;
+pub use classes::{by_pattern, classes};
 pub use single::{SystemPreconditioner, dot};
 
 use rayon::prelude::*;

@@ -9,29 +9,34 @@ use sparsebatch_cpu_ref::verdict::{Stop, System};
 use sparsebatch_cpu_ref::{CpuScalar, Criteria, Isa, Outcome, SpmvPlan, Status};
 use sparsebatch_formats::Batch;
 
-use super::{AnalysedSolve, Primitives, SolveBackend};
+use super::{AnalysedSolve, Placement, Primitives, SolveBackend};
 use crate::SolveError;
 use crate::choose::Step;
+use crate::report::Rung;
 
 /// All cores of rayon's current pool.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CpuBackend;
 
-impl<T: CpuScalar> SolveBackend<T> for CpuBackend {
-    fn name(&self) -> &'static str {
-        "cpu"
+impl CpuBackend {
+    /// What a kernel of the CPU runs on.
+    pub(crate) fn placement(kernel: String) -> Placement {
+        let device = format!("{} threads, {}", rayon::current_num_threads(), Isa::best().name());
+        Placement { backend: "cpu", device, kernel, chunks: 1, cpu_reason: None }
     }
+}
 
-    fn device(&self) -> String {
-        format!("{} threads, {}", rayon::current_num_threads(), Isa::best().name())
+impl<T: CpuScalar> SolveBackend<T> for CpuBackend {
+    fn composed(&self) -> Result<Option<String>, SolveError> {
+        Ok(None)
     }
 
     fn analyse(
         &self,
         batch: &Batch<T>,
-        step: Step,
+        (_, step): (Rung, Step),
         only: Option<&[usize]>,
-    ) -> Result<Box<dyn AnalysedSolve<T> + '_>, SolveError> {
+    ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError> {
         Ok(match step {
             Step::Lanes(method) => Box::new(Lanes {
                 method,
@@ -48,13 +53,13 @@ struct Lanes {
 }
 
 impl<T: CpuScalar> AnalysedSolve<T> for Lanes {
-    fn kernel(&self) -> String {
+    fn placement(&self) -> Placement {
         let kind = if self.method == LaneMethod::Lu { "lanes-lu" } else { "lanes" };
-        format!("{kind} {} x {}", self.plan.isa().name(), self.plan.lanes())
+        CpuBackend::placement(format!("{kind} {} x {}", self.plan.isa().name(), self.plan.lanes()))
     }
 
     fn solve(
-        &self,
+        &mut self,
         batch: &Batch<T>,
         nrhs: usize,
         b: &[T],
@@ -70,12 +75,12 @@ impl<T: CpuScalar> AnalysedSolve<T> for Lanes {
 struct Pivoting;
 
 impl<T: CpuScalar> AnalysedSolve<T> for Pivoting {
-    fn kernel(&self) -> String {
-        "pivoting-lu".to_owned()
+    fn placement(&self) -> Placement {
+        CpuBackend::placement("pivoting-lu".to_owned())
     }
 
     fn solve(
-        &self,
+        &mut self,
         batch: &Batch<T>,
         nrhs: usize,
         b: &[T],

@@ -2,42 +2,53 @@
 //! operations from which the composed solvers are built ([`Primitives`]).
 
 mod cpu;
+mod gpu;
+mod target;
 
 pub(crate) use cpu::{CpuBackend, CpuPrimitives};
+pub(crate) use gpu::GpuBackend;
+pub use target::{Backend, Gpu};
 
 use sparsebatch_cpu_ref::{Criteria, Outcome};
 use sparsebatch_formats::{Batch, Scalar};
 
-use crate::SolveError;
-use crate::choose::Step;
+use crate::choose::{Choice, Step, choose};
+use crate::report::Rung;
+use crate::{SolveError, SolveOptions};
 
 /// A machine that runs whole batched solves.
-pub(crate) trait SolveBackend<T: Scalar> {
-    /// `"cpu"` or `"gpu"`.
-    fn name(&self) -> &'static str;
+pub(crate) trait SolveBackend<T: Scalar>: Send + Sync {
+    /// Decides what `auto` stands for here.
+    fn choose(&self, batch: &Batch<T>, options: &SolveOptions) -> Choice {
+        choose(batch, options)
+    }
 
-    /// The device, for reports.
-    fn device(&self) -> String;
+    /// Why the CPU runs the composed engine in place of this machine, if it does.
+    ///
+    /// # Errors
+    /// [`SolveError::Unsupported`] where it may not.
+    fn composed(&self) -> Result<Option<String>, SolveError>;
 
-    /// Analyses the patterns of a batch (or of the items in `only`, ascending) for one step.
+    /// Analyses the patterns of a batch (or of the items in `only`, ascending) for the step of a
+    /// rung. What this machine cannot do goes to the CPU where that is allowed.
     fn analyse(
         &self,
         batch: &Batch<T>,
-        step: Step,
+        step: (Rung, Step),
         only: Option<&[usize]>,
-    ) -> Result<Box<dyn AnalysedSolve<T> + '_>, SolveError>;
+    ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError>;
 }
 
 /// An analysed batch: solves of it differ in values and right-hand sides alone.
 pub(crate) trait AnalysedSolve<T>: Send + Sync {
-    /// The kernel, for reports.
-    fn kernel(&self) -> String;
+    /// What runs where.
+    fn placement(&self) -> Placement;
 
-    /// Solves all systems, or those in `only` (ascending); see
+    /// Solves all systems, or those in `only` (ascending, of items that were analysed); see
     /// [`BatchSolver::solve`](crate::BatchSolver::solve) for the layout. Outcomes come in the
     /// order of the systems solved.
     fn solve(
-        &self,
+        &mut self,
         batch: &Batch<T>,
         nrhs: usize,
         b: &[T],
@@ -45,6 +56,21 @@ pub(crate) trait AnalysedSolve<T>: Send + Sync {
         criteria: &Criteria,
         only: Option<&[usize]>,
     ) -> Result<Vec<Outcome>, SolveError>;
+}
+
+/// What runs where, for reports.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Placement {
+    /// `"cpu"`, `"gpu"`, or `"gpu+cpu"`.
+    pub(crate) backend: &'static str,
+    /// The devices.
+    pub(crate) device: String,
+    /// The kernels.
+    pub(crate) kernel: String,
+    /// Parts that the batch was cut into for want of memory; 1 where it was not.
+    pub(crate) chunks: usize,
+    /// Why the CPU has what a GPU was to do.
+    pub(crate) cpu_reason: Option<String>,
 }
 
 /// Vector operations on all systems of a batch at once. Vectors are item-major; scalars come one

@@ -36,6 +36,12 @@ enum Memory {
     Sparse,
 }
 
+// SAFETY: the memory is the buffer's own and belongs to no thread; values are reached through
+// borrows of the buffer, and launches order what kernels write.
+unsafe impl<T: Send> Send for HostBuffer<T> {}
+// SAFETY: as above; a shared buffer is only read.
+unsafe impl<T: Sync> Sync for HostBuffer<T> {}
+
 impl<T: Pod> HostBuffer<T> {
     /// Values that are not set, counted in `in_use`.
     pub(super) fn new(len: usize, in_use: &Arc<AtomicU64>) -> Self {

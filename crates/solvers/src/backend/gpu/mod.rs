@@ -1,0 +1,327 @@
+//! A GPU: the items of a batch are grouped by pattern, and each group is solved by a plan of its own
+//! ([`plan_for`](plan::plan_for)).
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `plan.rs` | which plan a step gets |
+//! | `part.rs` | items of one pattern on the GPU, all at once or in chunks |
+//! | `staging.rs` | their values and vectors on the host |
+//!
+//! What a plan refuses goes to the CPU where that is allowed, and reports say so. Large copies go
+//! through page-locked memory of the device.
+
+mod part;
+mod plan;
+mod staging;
+
+use std::collections::BTreeMap;
+
+use sparsebatch_cpu_ref::lanes::classes;
+use sparsebatch_cpu_ref::{CpuError, CpuScalar, Criteria, Outcome};
+use sparsebatch_formats::Batch;
+use sparsebatch_spmv_gpu::{Executor, GpuError, Value};
+
+use super::cpu::wanted;
+use super::{AnalysedSolve, CpuBackend, Gpu, Placement, SolveBackend};
+use crate::choose::Step;
+use crate::report::Rung;
+use crate::{SolveError, SolveOptions};
+use part::{Part, Site};
+use staging::{Staging, Systems};
+
+/// Kernels that a report names.
+const NAMED_KERNELS: usize = 3;
+
+/// A GPU, with the options of the solves that run there.
+pub(crate) struct GpuBackend<E> {
+    gpu: Gpu<E>,
+    options: SolveOptions,
+}
+
+impl<E> GpuBackend<E> {
+    /// `options` are those of the whole batch; limits of analysed solves are theirs.
+    pub(crate) fn new(gpu: Gpu<E>, options: SolveOptions) -> Self {
+        Self { gpu, options }
+    }
+}
+
+impl<E, T> SolveBackend<T> for GpuBackend<E>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: CpuScalar + Value,
+{
+    fn composed(&self) -> Result<Option<String>, SolveError> {
+        let refused =
+            SolveError::Unsupported { what: "a composed engine", instead: "take the fused one" };
+        if self.gpu.or_cpu { Ok(Some(refused.to_string())) } else { Err(refused) }
+    }
+
+    fn analyse(
+        &self,
+        batch: &Batch<T>,
+        (rung, step): (Rung, Step),
+        only: Option<&[usize]>,
+    ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError> {
+        let executor = self.gpu.executor.clone();
+        let site = Site { executor, step, options: self.options.clone() };
+        // Later rungs take what the first one left: memory and systems.
+        let (or_cpu, in_chunks) =
+            (self.gpu.or_cpu || rung != Rung::First, self.gpu.in_chunks || rung != Rung::First);
+        let free = site.executor.free_memory()?;
+        let budget = self.gpu.memory_limit.map_or(free, |limit| limit.min(free));
+        let classes = classes(batch, only);
+        let divided = match at_once(&site, batch, &classes, budget, or_cpu) {
+            Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) if in_chunks => {
+                let divide = |part: &mut Part<E, T>| part.divide(&site, batch, budget);
+                let sends =
+                    |error: &SolveError| or_cpu && (is_unsupported(error) || is_full(error));
+                divide_by(batch, &classes, divide, sends)?
+            }
+            divided => divided?,
+        };
+        let Divided { parts, on_cpu, refusals, in_turns } = divided;
+        let cpu = match on_cpu.is_empty() {
+            true => None,
+            false => Some(CpuBackend.analyse(batch, (rung, step), Some(&on_cpu))?),
+        };
+        let mut on_this_cpu = vec![false; if cpu.is_some() { batch.nitems() } else { 0 }];
+        on_cpu.iter().for_each(|&item| on_this_cpu[item] = true);
+        Ok(Box::new(Analysed {
+            site,
+            nitems: batch.nitems(),
+            parts,
+            in_turns,
+            cpu,
+            on_cpu: on_this_cpu,
+            refusals,
+            staging: Staging::default(),
+        }))
+    }
+}
+
+/// Where the items of a batch went.
+struct Divided<E: Executor, T: Value> {
+    parts: Vec<Part<E, T>>,
+    /// Ascending.
+    on_cpu: Vec<usize>,
+    /// Why, with the number of items.
+    refusals: BTreeMap<String, usize>,
+    /// Whether parts are loaded one after the other.
+    in_turns: bool,
+}
+
+/// Loads everything.
+fn at_once<E, T>(
+    site: &Site<E>,
+    batch: &Batch<T>,
+    classes: &[Vec<u32>],
+    budget: u64,
+    or_cpu: bool,
+) -> Result<Divided<E, T>, SolveError>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: CpuScalar + Value,
+{
+    let mut needed = 0;
+    let load = |part: &mut Part<E, T>| {
+        let bytes = part.bytes(batch, site.options.nrhs);
+        if needed + bytes > budget {
+            // Of all parts, so that it is known what would do.
+            let all = classes.iter().map(|items| Part::<E, T>::new(batch, items.clone()));
+            let needed = all.map(|part| part.bytes(batch, site.options.nrhs)).sum();
+            return Err(GpuError::OutOfMemory { needed, free: budget }.into());
+        }
+        part.load(site, batch)?;
+        needed += bytes;
+        Ok(())
+    };
+    let divided = divide_by(batch, classes, load, |error| or_cpu && is_unsupported(error))?;
+    Ok(Divided { in_turns: false, ..divided })
+}
+
+/// Makes a part of each class; those that cannot be loaded go to the CPU where that is allowed.
+fn divide_by<E, T>(
+    batch: &Batch<T>,
+    classes: &[Vec<u32>],
+    mut load: impl FnMut(&mut Part<E, T>) -> Result<(), SolveError>,
+    sends_to_cpu: impl Fn(&SolveError) -> bool,
+) -> Result<Divided<E, T>, SolveError>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: CpuScalar + Value,
+{
+    let (mut parts, mut on_cpu, mut refusals) = (Vec::new(), Vec::new(), BTreeMap::new());
+    for items in classes {
+        let mut part = Part::new(batch, items.clone());
+        match load(&mut part) {
+            Ok(()) => parts.push(part),
+            Err(error) if sends_to_cpu(&error) => {
+                on_cpu.extend(items.iter().map(|&item| item as usize));
+                *refusals.entry(error.to_string()).or_default() += items.len();
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    on_cpu.sort_unstable();
+    Ok(Divided { parts, on_cpu, refusals, in_turns: true })
+}
+
+fn is_unsupported(error: &SolveError) -> bool {
+    matches!(error, SolveError::Unsupported { .. })
+}
+
+fn is_full(error: &SolveError) -> bool {
+    matches!(error, SolveError::Gpu(GpuError::OutOfMemory { .. }))
+}
+
+/// An analysed batch.
+struct Analysed<E: Executor, T: Value> {
+    site: Site<E>,
+    nitems: usize,
+    parts: Vec<Part<E, T>>,
+    in_turns: bool,
+    cpu: Option<Box<dyn AnalysedSolve<T>>>,
+    /// Which items the CPU has; empty where it has none.
+    on_cpu: Vec<bool>,
+    refusals: BTreeMap<String, usize>,
+    staging: Staging<T>,
+}
+
+impl<E, T> Analysed<E, T>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: CpuScalar + Value,
+{
+    fn solve_on_cpu(
+        &mut self,
+        systems: Systems<'_, T>,
+        (b, x, outcomes): (&[T], &mut [T], &mut [Option<Outcome>]),
+        criteria: &Criteria,
+    ) -> Result<(), SolveError> {
+        let Some(cpu) = &mut self.cpu else {
+            return Ok(());
+        };
+        let nrhs = systems.nrhs;
+        let theirs = |&system: &usize| self.on_cpu[system / nrhs] && systems.wants(system);
+        let only: Vec<usize> = (0..self.nitems * nrhs).filter(theirs).collect();
+        let solved = cpu.solve(systems.batch, nrhs, b, x, criteria, Some(&only))?;
+        for (system, outcome) in only.into_iter().zip(solved) {
+            outcomes[system] = Some(outcome);
+        }
+        Ok(())
+    }
+
+    /// The kernels of the parts, most systems first.
+    fn kernels(&self) -> String {
+        let mut systems: BTreeMap<&str, usize> = BTreeMap::new();
+        for part in &self.parts {
+            *systems.entry(part.kernel()).or_default() += part.items.len();
+        }
+        let mut kernels: Vec<(&str, usize)> = systems.into_iter().collect();
+        kernels.sort_by_key(|&(_, systems)| std::cmp::Reverse(systems));
+        match kernels.as_slice() {
+            [] => "none".to_owned(),
+            [(kernel, _)] => (*kernel).to_owned(),
+            kernels => {
+                let named = kernels.iter().take(NAMED_KERNELS);
+                let mut text: Vec<String> = named
+                    .map(|(kernel, systems)| format!("{kernel} ({systems} systems)"))
+                    .collect();
+                if kernels.len() > NAMED_KERNELS {
+                    text.push(format!("{} more", kernels.len() - NAMED_KERNELS));
+                }
+                text.join(", ")
+            }
+        }
+    }
+}
+
+impl<E, T> AnalysedSolve<T> for Analysed<E, T>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: CpuScalar + Value,
+{
+    fn placement(&self) -> Placement {
+        let refusals = || {
+            let each = self.refusals.iter().map(|(why, items)| format!("{items} systems: {why}"));
+            each.collect::<Vec<_>>().join("; ")
+        };
+        let device = self.site.executor.info().name.clone();
+        match (&self.cpu, self.parts.is_empty()) {
+            (None, _) => Placement {
+                backend: "gpu",
+                device,
+                kernel: self.kernels(),
+                chunks: self.chunks(),
+                cpu_reason: None,
+            },
+            (Some(cpu), true) => {
+                let whys: Vec<&str> = self.refusals.keys().map(String::as_str).collect();
+                Placement { cpu_reason: Some(whys.join("; ")), ..cpu.placement() }
+            }
+            (Some(cpu), false) => {
+                let cpu = cpu.placement();
+                Placement {
+                    backend: "gpu+cpu",
+                    device: format!("{device}; {}", cpu.device),
+                    kernel: format!("{}; {}", self.kernels(), cpu.kernel),
+                    chunks: self.chunks(),
+                    cpu_reason: Some(refusals()),
+                }
+            }
+        }
+    }
+
+    fn solve(
+        &mut self,
+        batch: &Batch<T>,
+        nrhs: usize,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+        only: Option<&[usize]>,
+    ) -> Result<Vec<Outcome>, SolveError> {
+        crate::options::check_len("items of the batch", self.nitems, batch.nitems())?;
+        if !self.parts.iter().all(|part| part.matches(batch)) {
+            return Err(SolveError::Cpu(CpuError::Parameter {
+                name: "batch",
+                expected: "the patterns that the plan was made for",
+                found: "others".to_owned(),
+            }));
+        }
+        let flags = only.map(|only| wanted(self.nitems * nrhs, Some(only)));
+        let systems = Systems { batch, nrhs, wanted: flags.as_deref() };
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; self.nitems * nrhs];
+        if self.in_turns {
+            for part in &mut self.parts {
+                let vectors = (b, &mut *x, outcomes.as_mut_slice());
+                part.solve_in_chunks(&self.site, systems, vectors, &mut self.staging)?;
+            }
+            self.solve_on_cpu(systems, (b, x, &mut outcomes), criteria)?;
+        } else {
+            for part in &mut self.parts {
+                part.send(&self.site, systems, b, x, &mut self.staging)?;
+            }
+            for part in &mut self.parts {
+                part.start()?;
+            }
+            // Meanwhile.
+            self.solve_on_cpu(systems, (b, x, &mut outcomes), criteria)?;
+            for part in &mut self.parts {
+                part.receive(&self.site, systems, x, &mut outcomes, &mut self.staging)?;
+            }
+        }
+        Ok(outcomes.into_iter().flatten().collect())
+    }
+}
+
+impl<E, T> Analysed<E, T>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: Value,
+{
+    /// Chunks of the part that has the most.
+    fn chunks(&self) -> usize {
+        self.parts.iter().map(Part::chunks).max().unwrap_or(1)
+    }
+}

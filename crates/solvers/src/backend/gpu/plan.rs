@@ -1,0 +1,129 @@
+//! The plans of the GPU, as the backend sees them: [`plan_for`].
+
+use sparsebatch_cpu_ref::Outcome;
+use sparsebatch_cpu_ref::lanes::{LaneMethod, LanePreconditioner};
+use sparsebatch_formats::CsrPatternRef;
+use sparsebatch_spmv_gpu::{Executor, Value};
+
+use crate::choose::Step;
+use crate::gpu::{FusedSolver, Guess};
+use crate::options::{Engine, Method, Order, Preconditioner};
+use crate::{SolveError, SolveOptions};
+
+/// Solves of systems of equal pattern on a GPU.
+pub(super) trait ClassPlan<E: Executor, T: Value>: Send + Sync {
+    /// Starts the solve of every system; see [`FusedSolver::solve`].
+    fn solve(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), SolveError>;
+
+    /// How each system ended, item by item. Waits for the solve.
+    fn outcomes(&self) -> Result<Vec<Outcome>, SolveError>;
+
+    /// The kernel, for reports.
+    fn kernel(&self) -> String;
+}
+
+/// The plan of a step for `nitems` systems of one pattern. `options` are those of these systems.
+///
+/// # Errors
+/// [`SolveError::Unsupported`] for what the GPU does not do, [`SolveError::Gpu`] when memory or
+/// compiler fail.
+pub(super) fn plan_for<E, T>(
+    executor: &E,
+    step: Step,
+    pattern: CsrPatternRef<'_>,
+    nitems: usize,
+    options: SolveOptions,
+) -> Result<Box<dyn ClassPlan<E, T>>, SolveError>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: Value,
+{
+    let options = of_step(step, options)?;
+    Ok(Box::new(FusedSolver::<E, T>::new(executor, pattern, nitems, &options)?))
+}
+
+/// The options that ask a plan for a step.
+fn of_step(step: Step, mut options: SolveOptions) -> Result<SolveOptions, SolveError> {
+    let Step::Lanes(method) = step else {
+        return Err(SolveError::Unsupported {
+            what: "LU with partial pivoting",
+            instead: "it runs on the CPU",
+        });
+    };
+    let order = |min_degree| if min_degree { Order::MinDegree } else { Order::Natural };
+    let (method, preconditioner) = match method {
+        LaneMethod::Cg(preconditioner) => (Method::Cg, preconditioner),
+        LaneMethod::BiCgStab(preconditioner) => (Method::BiCgStab, preconditioner),
+        LaneMethod::Lu => (Method::Lu, LanePreconditioner::None),
+    };
+    options.preconditioner = match preconditioner {
+        LanePreconditioner::None => Preconditioner::None,
+        LanePreconditioner::Jacobi { lenient: true } => Preconditioner::Auto,
+        LanePreconditioner::Jacobi { lenient: false } => Preconditioner::Jacobi,
+        LanePreconditioner::BlockJacobi { size } => {
+            options.block_size = size;
+            Preconditioner::BlockJacobi
+        }
+        LanePreconditioner::Ilu0 { min_degree } => {
+            options.order = order(min_degree);
+            Preconditioner::Ilu0
+        }
+        LanePreconditioner::Ic0 { min_degree } => {
+            options.order = order(min_degree);
+            Preconditioner::Ic0
+        }
+    };
+    // The ladder is climbed above the plans.
+    Ok(SolveOptions { method, fallback: false, engine: Engine::Fused, ..options })
+}
+
+/// The options of some items: limits of the systems one by one are picked out.
+pub(super) fn options_of(options: &SolveOptions, items: &[u32]) -> SolveOptions {
+    let nrhs = options.nrhs;
+    fn pick<V: Copy>(each: &Option<Vec<V>>, items: &[u32], nrhs: usize) -> Option<Vec<V>> {
+        let of = |&item: &u32| item as usize * nrhs..(item as usize + 1) * nrhs;
+        let each = each.as_ref()?;
+        Some(items.iter().flat_map(|item| each[of(item)].iter().copied()).collect())
+    }
+    SolveOptions {
+        rel_tols: pick(&options.rel_tols, items, nrhs),
+        abs_tols: pick(&options.abs_tols, items, nrhs),
+        max_iters_each: pick(&options.max_iters_each, items, nrhs),
+        ..options.clone()
+    }
+}
+
+/// Whether systems have limits of their own.
+pub(super) fn has_own_limits(options: &SolveOptions) -> bool {
+    options.rel_tols.is_some() || options.abs_tols.is_some() || options.max_iters_each.is_some()
+}
+
+impl<E, T> ClassPlan<E, T> for FusedSolver<E, T>
+where
+    E: Executor + Clone + Send + Sync,
+    T: Value,
+{
+    fn solve(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), SolveError> {
+        Self::solve(self, values, b, guess, x)
+    }
+
+    fn outcomes(&self) -> Result<Vec<Outcome>, SolveError> {
+        Self::outcomes(self)
+    }
+
+    fn kernel(&self) -> String {
+        self.explain().kernels()
+    }
+}

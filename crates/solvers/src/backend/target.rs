@@ -1,0 +1,56 @@
+//! Where a batch is solved: [`Backend`].
+
+use sparsebatch_spmv_gpu::Device;
+
+/// Where a batch is solved.
+///
+/// # Examples
+/// ```no_run
+/// use sparsebatch_formats::{Batch, Csr};
+/// use sparsebatch_solvers::{Backend, BatchSolver, Gpu, SolveOptions};
+/// use sparsebatch_spmv_gpu::Device;
+/// let a = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![2.0])?;
+/// let batch = Batch::from(a);
+/// // The same solve by one argument: on the first GPU, or on the CPU where there is none.
+/// let backend = match Device::new(0) {
+///     Ok(device) => Backend::Gpu(Gpu { or_cpu: true, ..Gpu::new(device) }),
+///     Err(_) => Backend::Cpu,
+/// };
+/// let mut x = [0.0f64];
+/// let report = BatchSolver::on(&backend, &batch, &SolveOptions::default())?
+///     .solve(&batch, &[4.0], &mut x)?;
+/// assert!(report.all_converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub enum Backend<E = Device> {
+    /// All cores of rayon's current pool.
+    Cpu,
+    /// A GPU.
+    Gpu(Gpu<E>),
+}
+
+/// A GPU, and how solves use it.
+#[derive(Clone, Debug)]
+pub struct Gpu<E = Device> {
+    /// What runs the kernels.
+    pub executor: E,
+    /// Whether the CPU solves what the GPU cannot; [`BatchReport::runs`](crate::BatchReport::runs)
+    /// says what and why. Otherwise that is refused with
+    /// [`SolveError::Unsupported`](crate::SolveError::Unsupported), but for later rungs of the ladder,
+    /// which the CPU takes in any case.
+    pub or_cpu: bool,
+    /// Whether a batch that does not fit in the GPU's memory is solved in chunks, each with memory
+    /// and transfers of its own. Otherwise it is refused before anything is launched, with
+    /// [`GpuError::OutOfMemory`](sparsebatch_spmv_gpu::GpuError::OutOfMemory).
+    pub in_chunks: bool,
+    /// The most bytes of device memory that a solve takes; all that is free when absent.
+    pub memory_limit: Option<u64>,
+}
+
+impl<E> Gpu<E> {
+    /// The GPU alone, and a batch at once.
+    pub fn new(executor: E) -> Self {
+        Self { executor, or_cpu: false, in_chunks: false, memory_limit: None }
+    }
+}

@@ -1,0 +1,157 @@
+//! The composed engine: iterations over the products of an SpMV plan.
+
+use std::borrow::Cow;
+
+use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan};
+use sparsebatch_cpu_ref::{CpuError, CpuScalar, Criteria, Outcome, SpmvOptions, SpmvPlan};
+use sparsebatch_formats::{Batch, BatchValues, Layout};
+
+use crate::SolveError;
+use crate::backend::{CpuBackend, CpuPrimitives, Placement};
+use crate::composed::Composed;
+use crate::report::ProductCost;
+
+/// A batch analysed for composed solves.
+pub(crate) struct ComposedEngine<T> {
+    plan: Box<SpmvPlan<T>>,
+    analysis: LanePlan,
+    order: ValueOrder,
+    method: LaneMethod,
+    nrhs: usize,
+    /// Why the CPU computes in place of a GPU.
+    cpu_reason: Option<String>,
+}
+
+impl<T: CpuScalar> ComposedEngine<T> {
+    /// Analyses a batch for CG or BiCGStab over the products that `spmv` asks for.
+    pub(crate) fn new(
+        batch: &Batch<T>,
+        method: LaneMethod,
+        spmv: &SpmvOptions,
+        nrhs: usize,
+        cpu_reason: Option<String>,
+    ) -> Result<Self, SolveError> {
+        let spmv = SpmvOptions { nrhs, ..spmv.clone() };
+        if spmv.layout != Layout::ItemMajor {
+            return Err(SolveError::Option {
+                name: "layout",
+                expected: "item-major vectors",
+                found: "interleaved".to_owned(),
+            });
+        }
+        Ok(Self {
+            plan: Box::new(SpmvPlan::new(batch, &spmv)?),
+            analysis: LanePlan::new(batch, method, LaneOptions::default(), None)?,
+            order: ValueOrder::of(batch),
+            method,
+            nrhs,
+            cpu_reason,
+        })
+    }
+
+    /// The matrix format of the products.
+    pub(crate) fn format(&self) -> &'static str {
+        self.plan.explain().format
+    }
+
+    /// What runs where.
+    pub(crate) fn placement(&self) -> Placement {
+        let kernel = self.plan.explain().kernel.to_owned();
+        Placement { cpu_reason: self.cpu_reason.clone(), ..CpuBackend::placement(kernel) }
+    }
+
+    /// Solves every system; see [`BatchSolver::solve`](crate::BatchSolver::solve) for the layout.
+    pub(crate) fn solve(
+        &mut self,
+        batch: &Batch<T>,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+    ) -> Result<(Vec<Outcome>, ProductCost), SolveError> {
+        self.analysis.check_patterns(batch)?;
+        self.plan.update_values(&values_in(self.order, batch)?)?;
+        let (mut primitives, failed) =
+            CpuPrimitives::new(batch, self.nrhs, &self.plan, &self.analysis);
+        let mut run = Composed::new(batch, self.nrhs, b, x, criteria, &failed);
+        if matches!(self.method, LaneMethod::Cg(_)) {
+            run.cg(x, &mut primitives)?;
+        } else {
+            run.bicgstab(x, &mut primitives)?;
+        }
+        let (products, product_time) = (primitives.products, primitives.product_time);
+        let plan_time = self.plan.explain().cost;
+        let per_product = product_time.as_secs_f64() / products.max(1) as f64;
+        let break_even = if per_product > 0.0 {
+            (100.0 * plan_time.as_secs_f64() / per_product).ceil() as u64
+        } else {
+            0
+        };
+        let cost = ProductCost {
+            products,
+            product_time,
+            plan_time,
+            break_even_products: break_even,
+            share_of_solve: 0.0,
+        };
+        Ok((run.finish(), cost))
+    }
+}
+
+/// How the values of all items stand one after the other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ValueOrder {
+    ItemMajor,
+    Interleaved,
+    Shared,
+}
+
+impl ValueOrder {
+    fn of<T: CpuScalar>(batch: &Batch<T>) -> Self {
+        match batch {
+            Batch::Ragged(_) => Self::ItemMajor,
+            Batch::Uniform(batch) => match batch.values() {
+                BatchValues::ItemMajor(_) => Self::ItemMajor,
+                BatchValues::Interleaved(_) => Self::Interleaved,
+                BatchValues::Shared(_) => Self::Shared,
+            },
+        }
+    }
+}
+
+/// The values of a batch in the order in which an SpMV plan was made of another one.
+fn values_in<T: CpuScalar>(
+    order: ValueOrder,
+    batch: &Batch<T>,
+) -> Result<Cow<'_, [T]>, SolveError> {
+    if ValueOrder::of(batch) == order {
+        return Ok(Cow::Borrowed(source_values(batch)));
+    }
+    let (mut values, mut one) = (Vec::with_capacity(batch.total_nnz()), Vec::new());
+    for item in 0..batch.nitems() {
+        batch.copy_values(item, &mut one);
+        values.extend_from_slice(&one);
+    }
+    match order {
+        ValueOrder::ItemMajor => Ok(Cow::Owned(values)),
+        ValueOrder::Interleaved => {
+            let entries = 0..one.len();
+            let of_all = |k| values[k..].iter().step_by(one.len()).copied();
+            Ok(Cow::Owned(entries.flat_map(of_all).collect()))
+        }
+        ValueOrder::Shared => Err(SolveError::Cpu(CpuError::Parameter {
+            name: "batch",
+            expected: "values shared by all items, as in the batch analysed",
+            found: "values of each item's own".to_owned(),
+        })),
+    }
+}
+
+/// The values of a batch as they stand.
+fn source_values<T: CpuScalar>(batch: &Batch<T>) -> &[T] {
+    match batch {
+        Batch::Uniform(batch) => match batch.values() {
+            BatchValues::ItemMajor(v) | BatchValues::Interleaved(v) | BatchValues::Shared(v) => v,
+        },
+        Batch::Ragged(batch) => batch.values(),
+    }
+}

@@ -1,0 +1,159 @@
+//! What the GPU cannot do, and the ladder.
+
+use kernel_emu::Order;
+use sparsebatch_solvers::{
+    Backend, BatchSolver, Engine, Method, Preconditioner, Rung, SolveError, SolveOptions,
+    SpmvOptions, Status, solve, solve_on,
+};
+
+use crate::common::emulator::Emulator;
+use crate::common::{agree, bits, cg, chain, gpu, gpu_or_cpu, patterns, ragged, rhs};
+
+fn emulator() -> Emulator {
+    Emulator::new(Order::Forward)
+}
+
+/// Options that no plan of the GPU takes.
+fn unsupported() -> Vec<SolveOptions> {
+    vec![
+        SolveOptions { preconditioner: Preconditioner::BlockJacobi, ..cg() },
+        SolveOptions { history: true, ..cg() },
+        SolveOptions { engine: Engine::Composed(SpmvOptions::default()), ..cg() },
+    ]
+}
+
+#[test]
+fn what_the_gpu_cannot_do_is_refused_in_one_line() {
+    let batch = ragged(patterns::<f64>(9));
+    for options in unsupported() {
+        let executor = emulator();
+        match BatchSolver::on(&gpu(&executor), &batch, &options).map(drop) {
+            Err(error @ SolveError::Unsupported { .. }) => {
+                let text = error.to_string();
+                assert!(
+                    text.contains("not supported on the GPU") && !text.contains('\n'),
+                    "{text}"
+                );
+            }
+            other => panic!("{options:?}: {other:?}"),
+        }
+        assert!(executor.launched().is_empty());
+    }
+}
+
+#[test]
+fn the_cpu_takes_it_where_it_may_and_the_report_says_so() {
+    let batch = ragged(patterns::<f64>(9));
+    let b = rhs(&batch, 1);
+    for options in unsupported() {
+        let solution = solve_on(&gpu_or_cpu(&emulator()), &batch, &b, None, &options).unwrap();
+        let cpu = solve(&batch, &b, None, &options).unwrap();
+
+        assert_eq!(solution.x, cpu.x);
+        let report = &solution.report;
+        assert_eq!((report.backend, &report.device), ("cpu", &cpu.report.device));
+        assert_eq!(report.kernel, cpu.report.kernel);
+        assert!(report.cpu_reason().unwrap().contains("not supported on the GPU"), "{report:?}");
+        assert_eq!(report.runs[0].cpu_reason.as_deref(), report.cpu_reason());
+    }
+}
+
+#[test]
+fn systems_that_are_too_large_go_to_the_cpu_alone() {
+    let large = 70_000;
+    let mut matrices = patterns::<f64>(6);
+    matrices.insert(2, chain(large, 4.0));
+    let batch = ragged(matrices);
+    let b = rhs(&batch, 1);
+    let executor = emulator();
+
+    let solution = agree("large", &gpu_or_cpu(&executor), &batch, &b, None, &cg());
+
+    let report = &solution.report;
+    assert!(report.all_converged());
+    assert_eq!(report.backend, "gpu+cpu");
+    assert!(report.kernel.contains("cg<") && report.kernel.contains("; lanes"), "{report:?}");
+    assert!(report.device.starts_with("emulation; "), "{}", report.device);
+    let reason = report.cpu_reason().unwrap();
+    assert!(reason.starts_with("1 systems: ") && reason.contains("rows"), "{reason}");
+    let refused = BatchSolver::on(&gpu(&executor), &batch, &cg()).map(drop);
+    assert!(matches!(refused, Err(SolveError::Unsupported { .. })), "{refused:?}");
+}
+
+/// Restart is a rung that the GPU has: only systems that ran out of iterations take it.
+#[test]
+fn rungs_run_on_the_gpu_for_some_of_the_systems() {
+    // Eight iterations, or five and the rest after a restart.
+    let batch = ragged((0..15).map(|i| chain::<f64>(12 + 4 * (i % 3), 20.0 + i as f64)));
+    let nrhs = 2;
+    let b = rhs(&batch, nrhs);
+    let few = |system: usize| system % 4 == 1;
+    let options = SolveOptions {
+        nrhs,
+        max_iters_each: Some((0..30).map(|s| if few(s) { 5 } else { 40 }).collect()),
+        ..cg()
+    };
+    let with_ladder = SolveOptions { fallback: true, ..options.clone() };
+    let executor = emulator();
+    let backend = gpu(&executor);
+
+    let plain = solve_on(&backend, &batch, &b, None, &options).unwrap();
+    let solution = agree("restart", &backend, &batch, &b, None, &with_ladder);
+
+    let report = &solution.report;
+    assert!(report.all_converged(), "{:?}", report.status_counts());
+    let restart = report.runs.iter().find(|run| run.rung == Rung::Restart).unwrap();
+    let restarted = report.systems.iter().filter(|s| s.rung == Rung::Restart).count();
+    assert_eq!((restart.backend, restart.systems), ("gpu", restarted));
+    assert!(restarted > 0 && restart.cpu_reason.is_none());
+    for (system, ended) in plain.report.systems.iter().enumerate() {
+        if ended.outcome.status == Status::Converged {
+            let same = bits(&batch, &plain, nrhs, system) == bits(&batch, &solution, nrhs, system);
+            assert!(same && report.systems[system].rung == Rung::First, "system {system}");
+        }
+    }
+}
+
+/// Later rungs that the GPU has not run on the CPU, also where the GPU was asked for, by name.
+#[test]
+fn later_rungs_that_the_gpu_has_not_run_on_the_cpu_and_say_so() {
+    // Negative definite: no matrix for CG.
+    let flawed = [chain::<f64>(12, -2.5), chain(5, -2.5)];
+    let batch = ragged(patterns(4).into_iter().chain(flawed));
+    let b = rhs(&batch, 1);
+    let options = SolveOptions { fallback: true, ..cg() };
+
+    let solution = agree("stronger", &gpu(&emulator()), &batch, &b, None, &options);
+
+    let report = &solution.report;
+    assert!(report.all_converged());
+    assert_eq!((report.backend, report.cpu_reason()), ("gpu", None));
+    let later = &report.runs[1];
+    assert_eq!((later.rung, later.systems), (Rung::StrongerPreconditioner, 2));
+    if later.backend == "cpu" {
+        assert!(later.cpu_reason.as_ref().unwrap().contains("not supported on the GPU"));
+    }
+    assert!(report.systems[..4].iter().all(|system| system.rung == Rung::First));
+}
+
+#[test]
+fn bad_options_are_refused_alike() {
+    let batch = ragged(patterns::<f64>(3));
+    let bad = [
+        SolveOptions { nrhs: 0, ..cg() },
+        SolveOptions { rel_tol: Some(-1.0), ..cg() },
+        SolveOptions { rel_tols: Some(vec![0.1]), ..cg() },
+        SolveOptions {
+            method: Method::Lu,
+            engine: Engine::Composed(SpmvOptions::default()),
+            ..cg()
+        },
+    ];
+    let backends: [Backend<Emulator>; 2] = [Backend::Cpu, gpu(&emulator())];
+    for options in bad {
+        let [cpu, gpu] = backends
+            .each_ref()
+            .map(|backend| BatchSolver::on(backend, &batch, &options).map(drop).unwrap_err());
+        assert_eq!(cpu.to_string(), gpu.to_string());
+    }
+}
