@@ -72,6 +72,8 @@ fn compiler(for_kernels: bool) -> Result<cc::Build, String> {
     // Kernels look at the same bytes of shared memory through several types. A contraction to FMA
     // would depend on the machine.
     build.flag("-fno-strict-aliasing").flag("-ffp-contract=off").flag("-fno-omit-frame-pointer");
+    // Lines for backtraces; what else a debugger wants takes a third of the time of large modules.
+    build.flag("-g1");
     build.flag_if_supported("-ftls-model=initial-exec");
     match env::var(SANITIZE).as_deref() {
         Err(_) | Ok("") => {}

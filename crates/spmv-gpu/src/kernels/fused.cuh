@@ -136,7 +136,6 @@ struct FusedGroup : Shape {
     using Shape::WIDTH;
     using Threads = Team<GROUP>;
     static constexpr u32 KEPT = KEEPS_COLUMNS ? ROWS * WIDTH : 1;
-    static constexpr u32 NO_PATTERN = 0xffffffffu;
 
     const FusedTask<V>& task;
     const u8* const shared_memory;
@@ -153,8 +152,8 @@ struct FusedGroup : Shape {
     int scale = 0; // the group works on b * 2^-scale
     V rho = 1, beta = 0, square = 0;
     double threshold = 0, rhs_norm = 0;
-    // Of the system at hand where they are SCATTERED.
-    u32 own_rows = 0, pattern = NO_PATTERN;
+    // Of the system at hand where they are SCATTERED; of the first pattern before there is one.
+    u32 own_rows = 0, pattern = 0;
     u64 first_value = 0, first_row = 0, first_place = 0;
 
     __device__ __forceinline__ FusedGroup(const FusedTask<V>& all, const u8* memory, V* own,
@@ -167,9 +166,10 @@ struct FusedGroup : Shape {
             static_assert(((GROUPS - 1) * VALUES + NONE + 1) * sizeof(V) <= 0x10000,
                           "places have 16 bits");
         }
-        if constexpr (!SCATTERED) {
-            take_pattern();
+        if constexpr (SCATTERED) {
+            size_up();
         }
+        take_pattern();
 #pragma unroll
         for (u32 v = 0; v < VECTORS; ++v) {
             if (lane == 0) {
@@ -220,6 +220,12 @@ struct FusedGroup : Shape {
         return load(firsts + row(j, lane));
     }
 
+    __device__ __forceinline__ void size_up() {
+        const u64* const words = task.patterns + u64(pattern) * PATTERN_WORDS;
+        own_rows = u32(load(words));
+        first_place = load(words + 1);
+    }
+
     // Where the group finds system `number` of the queue.
     __device__ __forceinline__ void locate(u32 number) {
         if constexpr (SCATTERED) {
@@ -230,8 +236,7 @@ struct FusedGroup : Shape {
             const u32 next = u32(word >> 32);
             if (next != pattern) {
                 pattern = next;
-                own_rows = u32(load(task.patterns + u64(next) * PATTERN_WORDS));
-                first_place = load(task.patterns + u64(next) * PATTERN_WORDS + 1);
+                size_up();
                 take_pattern();
             }
             system = u32(word) * task.nrhs + rhs;

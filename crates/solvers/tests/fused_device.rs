@@ -1,0 +1,147 @@
+//! Whole solves on a real GPU, held against the CPU's: batches of all families, in one launch or
+//! several at once, again and again, and from a graph.
+
+use sparsebatch_formats::generate::{Family, Problem};
+use sparsebatch_formats::{Batch, Csr, Pattern};
+use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, ValuePlace};
+use sparsebatch_solvers::{Method, Outcome, Preconditioner, SolveOptions, Status, solve};
+use sparsebatch_spmv_gpu::testing::device_or_skip;
+use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
+
+fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
+    SolveOptions { method, preconditioner, ..SolveOptions::default() }
+}
+
+/// Every bit of a solve.
+fn bits(x: &[f64], outcomes: &[Outcome]) -> (Vec<u64>, Vec<(Status, u32, u64)>) {
+    let of = |o: &Outcome| (o.status, o.iterations, o.residual_norm.to_bits());
+    (x.iter().map(|v| v.to_bits()).collect(), outcomes.iter().map(of).collect())
+}
+
+/// Holds a solve against the CPU's.
+fn compare(what: &str, batch: &Batch<f64>, b: &[f64], options: &SolveOptions, found: &[Outcome]) {
+    let cpu = solve(batch, b, None, options).unwrap();
+    for (item, (gpu, cpu)) in found.iter().zip(&cpu.report.systems).enumerate() {
+        let (g, c) = (f64::from(gpu.iterations), f64::from(cpu.outcome.iterations));
+        let what = format!("{what} item {item}: {gpu:?}, {:?}", cpu.outcome);
+        assert_eq!((gpu.status, cpu.outcome.status), (Status::Converged, gpu.status), "{what}");
+        assert!((g - c).abs() <= (0.1 * c).max(2.0), "{what}");
+        assert!(gpu.residual_norm <= 1e-10 * gpu.rhs_norm, "{what}");
+    }
+}
+
+fn families(method: Method) -> Vec<(Family, usize)> {
+    use Family::{Lap2d, Rand9, Tri};
+    let mut families = vec![
+        (Tri, 1),
+        (Tri, 13),
+        (Tri, 32),
+        (Tri, 64),
+        (Tri, 128),
+        (Tri, 256),
+        (Tri, 512),
+        (Tri, 1024),
+        (Tri, 2000),
+        (Lap2d, 16),
+        (Lap2d, 256),
+        (Lap2d, 900),
+    ];
+    if method == Method::BiCgStab {
+        families.extend([(Rand9, 54), (Rand9, 144), (Rand9, 200), (Rand9, 512), (Rand9, 992)]);
+    }
+    families
+}
+
+#[test]
+fn uniform_batches_agree_with_the_cpu() {
+    let Some(device) = device_or_skip() else { return };
+    for method in [Method::Cg, Method::BiCgStab] {
+        for (family, nrows) in families(method) {
+            let problem = Problem::new(family, nrows).unwrap().batch(300).unwrap();
+            let Batch::Uniform(batch) = &problem.batch else { unreachable!("one pattern") };
+            let values: Vec<f64> = (0..300).flat_map(|k| batch.to_matrix(k).into_parts().1).collect();
+            let values = device.upload(&values).unwrap();
+            let b = device.upload(&problem.rhs).unwrap();
+            for preconditioner in [Preconditioner::None, Preconditioner::Jacobi] {
+                let options = options(method, preconditioner);
+                for place in [None, Some(ValuePlace::Shared), Some(ValuePlace::Global)] {
+                    let tuning = GpuTuning { values: place, ..GpuTuning::default() };
+                    let mut plan = FusedSolver::<Device, f64>::with_tuning(
+                        &device,
+                        batch.pattern().view(),
+                        300,
+                        &options,
+                        &tuning,
+                    )
+                    .unwrap();
+                    let mut x = device.alloc_zeroed(problem.rhs.len()).unwrap();
+                    let mut run = || {
+                        plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
+                        bits(&device.download(&x).unwrap(), &plan.outcomes().unwrap())
+                    };
+                    let first = run();
+                    assert_eq!(run(), first, "{}", plan.explain());
+                    let what = plan.explain().kernels();
+                    let outcomes = plan.outcomes().unwrap();
+                    compare(&what, &problem.batch, &problem.rhs, &options, &outcomes);
+                }
+            }
+        }
+    }
+}
+
+/// Systems of all families in turn.
+fn mix(method: Method) -> (Batch<f64>, Vec<f64>) {
+    let families = families(method);
+    let (mut matrices, mut b) = (Vec::new(), Vec::new());
+    for item in 0..600 {
+        let (family, nrows) = families[item as usize * 7 % families.len()];
+        let problem = Problem::new(family, nrows).unwrap();
+        let (pattern, mut values) = (problem.pattern(), Vec::new());
+        problem.push_values(item, &mut values);
+        problem.push_rhs(item, &mut b);
+        let (row_ptr, col_idx) = (pattern.row_ptr().to_vec(), pattern.col_idx().to_vec());
+        matrices.push(Csr::try_new(nrows, nrows, row_ptr, col_idx, values).unwrap());
+    }
+    (matrices.into_iter().collect(), b)
+}
+
+#[test]
+fn ragged_batches_agree_with_the_cpu_also_from_a_graph() {
+    let Some(device) = device_or_skip() else { return };
+    for method in [Method::Cg, Method::BiCgStab] {
+        let (batch, b) = mix(method);
+        let Batch::Ragged(ragged) = &batch else { unreachable!("collected") };
+        let options = options(method, Preconditioner::Jacobi);
+        let mut plan = FusedSolver::for_batch(&device, &batch, &options).unwrap();
+        let values = device.upload(ragged.values()).unwrap();
+        let b_buffer = device.upload(&b).unwrap();
+        let mut x: DeviceBuffer<f64> = device.alloc_zeroed(b.len()).unwrap();
+
+        plan.solve(&values, &b_buffer, Guess::Zero, &mut x).unwrap();
+        let outcomes = plan.outcomes().unwrap();
+        let first = bits(&device.download(&x).unwrap(), &outcomes);
+        compare(&plan.explain().kernels(), &batch, &b, &options, &outcomes);
+        for _ in 0..5 {
+            plan.solve(&values, &b_buffer, Guess::Zero, &mut x).unwrap();
+            let again = bits(&device.download(&x).unwrap(), &plan.outcomes().unwrap());
+            assert_eq!(again, first);
+        }
+
+        let graph = device
+            .capture(|_| {
+                let solved = plan.solve(&values, &b_buffer, Guess::Zero, &mut x);
+                solved.unwrap_or_else(|error| panic!("{error}"));
+                Ok(())
+            })
+            .unwrap();
+        for _ in 0..3 {
+            device.fill_zero(&mut x).unwrap();
+            // SAFETY: the buffers and the plan are alive until the downloads are done.
+            #[expect(unsafe_code, reason = "the launch of a graph")]
+            unsafe { graph.launch() }.unwrap();
+            let again = bits(&device.download(&x).unwrap(), &plan.outcomes().unwrap());
+            assert_eq!(again, first);
+        }
+    }
+}
