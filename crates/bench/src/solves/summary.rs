@@ -203,7 +203,7 @@ fn best_of_sets<'a>(cases: &[Solves<'a>]) -> Vec<Solves<'a>> {
         };
         let all = |a: Option<&'a Row>, b: Option<&'a Row>| fastest(a.into_iter().chain(b));
         set.ours = all(set.ours, case.ours);
-        set.cpu = all(set.cpu, case.cpu);
+        set.first = set.ours.unwrap_or(set.first);
         set.recorded = all(set.recorded, case.recorded);
     }
     sets
