@@ -140,7 +140,9 @@ fn measure_case<T: Real + cublas::Element>(
         let solves = solves(options, is_set, &case.source, is_symmetric);
         for solve in &solves {
             session.gpu(&problem, solve, None)?;
-            for tuning in &options.tunings {
+            // Shapes are of the iterative methods.
+            let has_shapes = matches!(solve.method, Method::Cg | Method::BiCgStab);
+            for tuning in options.tunings.iter().filter(|_| has_shapes) {
                 session.gpu(&problem, solve, Some(&tuning.0))?;
             }
             session.cpu(&problem, solve)?;
