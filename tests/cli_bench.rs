@@ -24,6 +24,7 @@ fn unknown_names_are_refused_with_the_known_ones() {
     solvers("--case", "tri 33")
         .assert_bad_input(&["--case is tri 33, expected one of tri, tri 32"]);
     solvers("--tuning", "32x4,32").assert_bad_input(&["--tuning is 32, expected shapes like 32x4"]);
+    run(&["bench", "solvers", "--no-generated"]).assert_bad_input(&["--sets is absent"]);
     solvers("--batch", "0").assert_bad_input(&["--batch"]);
 }
 

@@ -5,8 +5,10 @@
 #   BINARY     the program sparsebatch, built with --release elsewhere
 #   MATRICES   folder with the folders small and large of matrices; large may be missing
 #   RESULTS    folder for reports and JSON lines
-#   PART       smoke, batch, kernels, single, single-small, full, fig3, fig4, fig5, fig6, fig7, profile
-#              [default: smoke batch single]
+#   PART       smoke, batch, kernels, single, single-small, full, fig3, fig4, fig5, fig6, fig7, solvers,
+#              solvers-small, sets, profile [default: smoke batch single]
+# Solves are shown beside REFERENCE, a file of recorded figures, where that is set; the part sets takes
+# the folders in SETS [default: MATRICES/batch].
 # CUDA's libraries must be on LD_LIBRARY_PATH. A part that takes longer than PART_SECONDS (default
 # 570) is ended; its rows so far stay in RESULTS/PART.jsonl.part. BENCH_COMMIT overrides the commit
 # in the rows.
@@ -19,6 +21,9 @@ nvidia-smi >"$results/nvidia-smi.txt" 2>&1
 large=()
 [[ -d $matrices/large ]] && large=(--matrices "$matrices/large")
 small=(--matrices "$matrices/small")
+recorded=()
+[[ -n ${REFERENCE:-} ]] && recorded=(--reference "$REFERENCE")
+read -r -a sets <<<"${SETS:-$matrices/batch}"
 failed=0
 
 # part NAME ARGUMENTS...: one call of bench, its report and its rows.
@@ -51,6 +56,9 @@ for name in "$@"; do
             ;;
         fig[3567]) part "$name" flexible-batch "${small[@]}" --experiment "$name" ;;
         fig4) part fig4 flexible-batch --experiment fig4 ;;
+        solvers) part solvers solvers "${recorded[@]}" ;;
+        solvers-small) part solvers-small solvers --size small --backend both "${recorded[@]}" ;;
+        sets) part sets solvers --no-generated --sets "${sets[@]}" "${recorded[@]}" ;;
         profile)
             timeout 120 ncu --clock-control none --set full -k regex:packed_spmv --launch-skip 2 \
                 -c 1 "$binary" bench flexible-batch "${small[@]}" --case hetero_all --no-peer \

@@ -113,6 +113,9 @@ struct SolverArgs {
     /// Folders of batches to measure too, NAME.batch or batch_NAME.bin, their systems in turn
     #[arg(long, value_name = "FOLDER", num_args = 1..)]
     sets: Vec<PathBuf>,
+    /// Leave the generated batches out
+    #[arg(long)]
+    no_generated: bool,
     /// What solves run on
     #[arg(long, value_enum, default_value_t = SolveBackend::Gpu)]
     backend: SolveBackend,
@@ -291,6 +294,7 @@ impl SolverArgs {
                 SolvePrecision::F32 => Precision::F32,
             },
             sets: self.sets.clone(),
+            no_generated: self.no_generated,
             backend: match self.backend {
                 SolveBackend::Gpu => Backend::Gpu,
                 SolveBackend::Cpu => Backend::Cpu,

@@ -16,7 +16,7 @@ const HEADER: &str = "suite,problem,n,nnz,batch,precision,operation,precondition
 fn ours(case: &str, method: &str, preconditioner: &str, median_ms: f64, wall_ms: f64) -> Row {
     let row = json!({
         "schema": 1, "suite": "solvers", "case": case, "library": "sparsebatch",
-        "configuration": "kernel", "backend": "gpu", "operation": method,
+        "configuration": "kernel", "automatic": true, "backend": "gpu", "operation": method,
         "preconditioner": preconditioner, "precision": "f64", "batch": 1000, "nnz": 1, "rows": 1,
         "median_ms": median_ms, "min_ms": median_ms, "max_ms": median_ms, "wall_ms": wall_ms,
         "timing": "events", "converged": 1000, "machine": { "device": "a GPU" }, "run": "r",
@@ -28,7 +28,7 @@ fn ours(case: &str, method: &str, preconditioner: &str, median_ms: f64, wall_ms:
 /// A recorded row beside them.
 fn recorded(case: &str, method: &str, preconditioner: &str, median_ms: f64) -> Row {
     let mut row = ours(case, method, preconditioner, median_ms, median_ms);
-    row.library = "Ginkgo".to_owned();
+    (row.library, row.automatic) = ("Ginkgo".to_owned(), false);
     (row.backend, row.wall_ms, row.converged) = (None, None, None);
     row.timing = "recorded".to_owned();
     row.max_relative_residual = Some(1e-11);
@@ -93,6 +93,28 @@ fn the_automatic_choice_is_held_against_every_method() {
     assert_eq!(cases[0].ratio(), Some(4.0));
     assert_eq!(cases[0].cpu.unwrap().median_ms, 7.0);
     assert_eq!(cases[0].peer.unwrap().library, "cuBLAS");
+}
+
+#[test]
+fn shapes_that_are_asked_for_are_shown_apart() {
+    let mut rows = vec![
+        ours("tri 32", "cg", "none", 1.0, 1.0),
+        ours("tri 32", "cg", "none", 0.8, 0.8),
+        ours("tri 32", "cg", "none", 0.5, 0.5),
+        recorded("tri 32", "cg", "none", 4.0),
+    ];
+    for (row, name) in rows[1..3].iter_mut().zip(["cg(8x4)", "cg(16x2)"]) {
+        (row.automatic, row.configuration) = (false, name.to_owned());
+    }
+
+    let cases = compare(&rows);
+
+    assert_eq!((cases.len(), cases[0].ratio()), (1, Some(4.0)));
+    assert_eq!(cases[0].shape.unwrap().configuration, "cg(16x2)");
+    let text = table::render(&rows);
+    let line = "tri 32 x 1000 cg: best shape cg(16x2) none 0.5000 ms, by itself kernel none \
+                1.0000 ms, regret 100.0 %";
+    assert!(text.contains(line), "{text}");
 }
 
 #[test]
@@ -233,6 +255,9 @@ fn the_cpu_solves_families_mixes_and_sets() {
     assert_eq!(std::fs::read_to_string(&output).unwrap(), lines.concat());
     let text = table(&[output]).unwrap();
     assert!(text.contains("| small | 10 | auto | cpu lu"), "{text}");
+    let (sets, _) =
+        run(&Solvers { cases: Vec::new(), no_generated: true, output: None, ..options });
+    assert!(sets.rows.iter().all(|row| row.case == "small") && sets.rows.len() == 2);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `systems.rs` | batches, and the test of every solution on the host |
-//! | `gpu.rs` | our plans on the device; a new one is an [`gpu::Plan`] and a line in [`gpu::plan`] |
+//! | `gpu.rs` | our plans on the device; a new one is a `Plan` and a line in `plan` |
 //! | `cpu.rs` | our solver on the CPU |
 //! | `clock.rs` | the clock |
 //! | `tuning.rs` | kernel shapes by name |

@@ -84,21 +84,21 @@ fn parse(text: &str) -> Result<Vec<Reference>, (usize, String)> {
 /// The solve of a line, where it is one.
 fn solve_of(fields: &[String]) -> Result<Option<Reference>, String> {
     let count = COLUMNS.split(',').count();
-    let &[
-        ref suite,
-        ref problem,
-        ref n,
-        ref nnz,
-        ref batch,
-        ref precision,
-        ref operation,
-        ref preconditioner,
-        ref library,
-        ref configuration,
-        ref median_ms,
-        ref mean_iterations,
+    let [
+        suite,
+        problem,
+        n,
+        nnz,
+        batch,
+        precision,
+        operation,
+        preconditioner,
+        library,
+        configuration,
+        median_ms,
+        mean_iterations,
         _,
-        ref residual,
+        residual,
     ] = fields
     else {
         return Err(format!("{} fields in place of {count}", fields.len()));

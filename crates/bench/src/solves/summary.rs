@@ -2,14 +2,14 @@
 //!
 //! Iterative methods are compared method by method, each side with the better of no preconditioner
 //! and Jacobi; others are shown apart. A row in which systems are left unsolved is beaten by every
-//! row in which none is, and is never counted. Recorded times are of whole calls, so that ours beside
+//! row in which none is, and is never counted; nor are kernel shapes that were asked for. Recorded times are of whole calls, so that ours beside
 //! them are too: [`Row::wall_ms`], so far as that was measured.
 
 use std::collections::BTreeMap;
 
 use super::reference::RECORDED;
 use crate::row::Row;
-use crate::statistics::geomean;
+use crate::statistics::{geomean, regret};
 use crate::suites::solver_cases::{counts, family_name, is_family, members};
 use crate::summary::{OURS, cell};
 
@@ -25,8 +25,10 @@ const LARGE: u64 = 10_000;
 /// The solves of one case by one method, in one run.
 #[derive(Clone, Debug)]
 pub struct Solves<'a> {
-    /// The fastest of ours: on the GPU, or on the CPU where nothing ran on the GPU.
+    /// The fastest of ours, left to itself: on the GPU, or on the CPU where nothing ran on the GPU.
     pub ours: Option<&'a Row>,
+    /// The fastest shape of those that were asked for.
+    pub shape: Option<&'a Row>,
     /// The fastest of ours on the CPU, where the above is not.
     pub cpu: Option<&'a Row>,
     /// The fastest peer of the same run, by whatever method.
@@ -128,15 +130,18 @@ pub fn compare(rows: &[Row]) -> Vec<Solves<'_>> {
 fn solves_of<'a>(rows: &'a [Row], first: &'a Row) -> Solves<'a> {
     let batch: Vec<&Row> = rows.iter().filter(|row| batch_of(row) == batch_of(first)).collect();
     let like = |row: &&&Row| row.operation == first.operation && apart(row) == apart(first);
-    let ours = |backend: &str| {
-        let on = |row: &&&Row| is_ours(row) && row.backend.as_deref() == Some(backend);
+    let ours = |backend: &str, automatic: bool| {
+        let on = |row: &&&Row| {
+            is_ours(row) && row.automatic == automatic && row.backend.as_deref() == Some(backend)
+        };
         fastest(batch.iter().filter(like).filter(on).copied())
     };
     let gpu = batch.iter().filter(like).any(|row| row.backend.as_deref() == Some("gpu"));
     let recorded = |row: &&&Row| is_recorded(row) && (first.operation == "auto" || like(row));
     Solves {
-        ours: ours(if gpu { "gpu" } else { "cpu" }),
-        cpu: if gpu { ours("cpu") } else { None },
+        ours: ours(if gpu { "gpu" } else { "cpu" }, true),
+        shape: ours("gpu", false),
+        cpu: if gpu { ours("cpu", true) } else { None },
         peer: fastest(batch.iter().filter(|row| !is_ours(row) && !is_recorded(row)).copied()),
         recorded: fastest(batch.iter().filter(recorded).copied()),
         first,
@@ -198,9 +203,16 @@ fn best_of_sets<'a>(cases: &[Solves<'a>]) -> Vec<Solves<'a>> {
         };
         let all = |a: Option<&'a Row>, b: Option<&'a Row>| fastest(a.into_iter().chain(b));
         set.ours = all(set.ours, case.ours);
+        set.first = set.ours.unwrap_or(set.first);
         set.recorded = all(set.recorded, case.recorded);
     }
     sets
+}
+
+/// Kernel and preconditioner.
+fn configured(row: &Row) -> String {
+    let chosen = row.preconditioner.as_deref().filter(|name| *name != "auto");
+    [Some(&*row.configuration), chosen].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// The headings of [`cells`].
@@ -226,13 +238,7 @@ pub(crate) fn cells(case: &Solves<'_>) -> [String; 12] {
     for part in apart(row).into_iter().chain((row.precision != "f64").then_some(&*row.precision)) {
         method += &format!(" {part}");
     }
-    let ours = case.ours.map_or_else(
-        || "not solved".to_owned(),
-        |row| {
-            let chosen = row.preconditioner.as_deref().filter(|name| *name != "auto");
-            [Some(&*row.configuration), chosen].into_iter().flatten().collect::<Vec<_>>().join(" ")
-        },
-    );
+    let ours = case.ours.map_or_else(|| "not solved".to_owned(), configured);
     let recorded = case.recorded.map_or_else(
         || "-".to_owned(),
         |row| {
@@ -289,6 +295,28 @@ pub(crate) fn totals(cases: &[Solves<'_>]) -> Vec<String> {
                 call_ms(ours),
                 recorded.library,
                 recorded.median_ms,
+            ));
+        }
+    }
+    let mut same_run = |what: &str, other: fn(&Solves<'_>) -> Option<f64>| {
+        let ratio = |case: &Solves<'_>| Some(other(case)? / case.ours?.median_ms);
+        let found: Vec<f64> = cases.iter().filter_map(ratio).collect();
+        if let Some(mean) = geomean(found.iter().copied()) {
+            lines.push(format!("{what}, same run, {} cases: geomean {mean:.2} x", found.len()));
+        }
+    };
+    same_run("dense LU over ours", |case| Some(case.peer?.median_ms));
+    same_run("CPU over GPU", |case| Some(case.cpu?.median_ms));
+    for case in cases {
+        if let (Some(shape), Some(ours)) = (case.shape, case.ours) {
+            lines.push(format!(
+                "{}: best shape {} {:.4} ms, by itself {} {:.4} ms, regret {:.1} %",
+                case.name(),
+                configured(shape),
+                shape.median_ms,
+                configured(ours),
+                ours.median_ms,
+                100.0 * regret(ours.median_ms, shape.median_ms).max(0.0),
             ));
         }
     }

@@ -246,7 +246,7 @@ mod tests {
         let made = Problem::new(Family::Tri, 4).unwrap().batch(3).unwrap();
         let file = io::BatchFile { batch: made.batch, rhs: made.rhs };
         for name in ["b.batch", "batch_a.bin"] {
-            io::write_batch(&folder.path().join(name), &file.batch, &file.rhs).unwrap();
+            io::write_batch(folder.path().join(name), &file.batch, &file.rhs).unwrap();
         }
         std::fs::write(folder.path().join("notes.txt"), "").unwrap();
 

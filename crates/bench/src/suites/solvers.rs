@@ -47,6 +47,8 @@ pub struct Solvers {
     pub precision: Precision,
     /// Folders of `.batch` files to measure too.
     pub sets: Vec<PathBuf>,
+    /// Whether families and mixes are left out.
+    pub no_generated: bool,
     /// What our solves run on.
     pub backend: Backend,
     /// Kernel shapes of the GPU to measure too.
@@ -67,7 +69,17 @@ pub struct Solvers {
 /// Names that nothing answers to, files that cannot be read, an output that cannot be written, and
 /// the reason why there is no GPU or it was lost.
 pub fn solvers(options: &Solvers, report: &mut dyn Write) -> Result<Outcome, BenchError> {
-    let all = cases(options.size, &options.batches, &options.sets)?;
+    let mut all = cases(options.size, &options.batches, &options.sets)?;
+    if options.no_generated {
+        all.retain(|case| matches!(case.source, Source::Set(_)));
+    }
+    if all.is_empty() {
+        return Err(BenchError::Option {
+            option: "--sets",
+            expected: "a folder of batches where generated ones are left out".to_owned(),
+            found: "absent".to_owned(),
+        });
+    }
     check_cases(&options.cases, &all)?;
     let references = match &options.reference {
         Some(path) => reference::read(path)?,
@@ -128,7 +140,9 @@ fn measure_case<T: Real + cublas::Element>(
         let solves = solves(options, is_set, &case.source, is_symmetric);
         for solve in &solves {
             session.gpu(&problem, solve, None)?;
-            for tuning in &options.tunings {
+            // Shapes are of the iterative methods.
+            let has_shapes = matches!(solve.method, Method::Cg | Method::BiCgStab);
+            for tuning in options.tunings.iter().filter(|_| has_shapes) {
                 session.gpu(&problem, solve, Some(&tuning.0))?;
             }
             session.cpu(&problem, solve)?;
