@@ -8,7 +8,7 @@ use sparsebatch_spmv_gpu::{Executor, KernelBuffer, KernelKey, Value};
 use super::explain::GpuBin;
 use super::fused::FusedMethod;
 use super::pattern::Slices;
-use super::shape::{GpuTuning, Grid, Shape, choose, grid};
+use super::shape::{GpuTuning, Grid, Shape, choose, grid, stored};
 use crate::SolveError;
 
 /// Items of one pattern.
@@ -42,7 +42,9 @@ pub(super) struct Bin<E: Executor> {
     pub(super) systems: u32,
     /// Rows of each system, where all are of one pattern.
     pub(super) nrows: u32,
-    /// Values of the longest pattern that are kept in shared memory.
+    /// Entries of each system, where all are of one pattern.
+    pub(super) entries: u32,
+    /// Values that each group has in shared memory beside its vectors.
     pub(super) stored: u32,
     pub(super) starts: E::Buffer<u32>,
     pub(super) firsts: E::Buffer<u32>,
@@ -98,7 +100,8 @@ fn upload<E: Executor, T: Value>(
     let (mut items, mut patterns) = (Vec::new(), Vec::new());
     for (number, (class, slices)) in (0u64..).zip(&classes) {
         if let Addresses::Scattered { value, row } = common.addresses {
-            patterns.extend([class.pattern.nrows() as u64, all.columns.len() as u64]);
+            let (nrows, nnz) = (class.pattern.nrows() as u64, class.pattern.nnz() as u64);
+            patterns.extend([nrows | nnz << 32, all.columns.len() as u64]);
             let words = |&item: &u32| [u64::from(item) | number << 32, value(item), row(item)];
             items.extend(class.items.iter().flat_map(words));
         }
@@ -109,11 +112,12 @@ fn upload<E: Executor, T: Value>(
     }
     let largest =
         |size: &dyn Fn(&(Class<'_>, Slices)) -> usize| classes.iter().map(size).max().unwrap_or(0);
-    let longest = largest(&|(_, slices)| slices.len());
+    let nnz = largest(&|(class, _)| class.pattern.nnz());
+    let stored = stored(&shape, largest(&|(_, slices)| slices.len()), nnz);
     let nitems: usize = classes.iter().map(|(class, _)| class.items.len()).sum();
     let systems = nitems * common.nrhs;
     let bytes = size_of::<T>();
-    let grid = grid(&shape, longest, bytes, systems as u64, executor.info(), common.tuning);
+    let grid = grid(&shape, stored, bytes, systems as u64, executor.info(), common.tuning);
     let scattered = matches!(common.addresses, Addresses::Scattered { .. });
     let key = key::<T>(&shape, common, scattered);
     executor.prepare(std::slice::from_ref(&key))?;
@@ -123,7 +127,7 @@ fn upload<E: Executor, T: Value>(
         systems,
         patterns: classes.len(),
         nrows: largest(&|(class, _)| class.pattern.nrows()),
-        nnz: largest(&|(class, _)| class.pattern.nnz()),
+        nnz,
         threads_per_system: shape.threads,
         rows_per_thread: shape.rows,
         values: shape.place,
@@ -139,7 +143,8 @@ fn upload<E: Executor, T: Value>(
         grid,
         systems: systems as u32,
         nrows: explain.nrows as u32,
-        stored: if shape.keeps_in_shared() { longest as u32 } else { 0 },
+        entries: nnz as u32,
+        stored: stored as u32,
         starts: executor.upload(&all.starts)?,
         firsts: executor.upload(&all.firsts)?,
         columns: executor.upload(&all.columns)?,
@@ -153,14 +158,17 @@ fn upload<E: Executor, T: Value>(
 
 /// The kernel of a shape.
 fn key<T: Value>(shape: &Shape, common: &Common<'_>, scattered: bool) -> KernelKey {
-    let &Shape { threads, rows, width, place, vectors } = shape;
-    let (place, jacobi) = (place.code(), u32::from(common.jacobi));
-    let mut parameters = format!("{}, {threads}, {rows}, {width}, {place}, {jacobi}", T::CPP);
+    let &Shape { threads, rows, width, place, near, vectors } = shape;
+    let (place, jacobi, near) = (place.code(), u32::from(common.jacobi), u32::from(near));
+    let mut parameters =
+        format!("{}, {threads}, {rows}, {width}, {place}, {jacobi}, {near}", T::CPP);
     if common.method == FusedMethod::BiCgStab {
         parameters += &format!(", {vectors}");
     }
-    if scattered {
-        parameters += ", 1";
+    match common.tuning.resident {
+        Some(resident) => parameters += &format!(", {}, {resident}", u32::from(scattered)),
+        None if scattered => parameters += ", 1",
+        None => {}
     }
     let module = common.method.name();
     KernelKey::new(module, format!("{module}<{parameters}>"))

@@ -353,6 +353,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         let mut args = Args::new();
         args.scalar(bin.systems)
             .scalar(bin.nrows)
+            .scalar(bin.entries)
             .scalar(self.sizes.nrhs as u32)
             .input(&bin.starts)
             .input(&bin.firsts)

@@ -5,54 +5,63 @@ use sparsebatch_formats::CsrPatternRef;
 use super::banks::{self, Entry};
 use super::shape::{Shape, ValuePlace};
 
-/// The pattern in slices of as many rows as a group has threads, each as wide as its longest row
-/// (or as the kernel's registers): place `k` of row `j * threads + lane` is at
-/// `starts[j] + k * threads + lane`.
+/// The pattern in slices of as many slots as a group has threads, each as wide as its longest row
+/// (or as the kernel's registers): place `k` of slot `j * threads + lane` is at
+/// `starts[j] + k * threads + lane`. A slot has a row; see [`Shape::row_in`].
 #[derive(Default)]
 pub(super) struct Slices {
     /// Where each slice begins; the last one is the length.
     pub(super) starts: Vec<u32>,
-    /// The first entry of each row in CSR, also of the rows that the system does not have.
+    /// The first entry in CSR of each slot's row, also of the rows that the system does not have.
     pub(super) firsts: Vec<u32>,
-    /// Columns; `threads * rows` where there is no entry.
+    /// The slots of columns; `threads * rows` where there is no entry.
     pub(super) columns: Vec<u16>,
-    /// Which entry of its row in CSR is where; empty where values stay in device memory, which are
-    /// read in the order of CSR.
+    /// Which entry of its row in CSR is where; where values will be in registers, which of the system,
+    /// as [`skewed`] counts, or [`NO_ENTRY`]; empty where they stay in device memory, which are read in
+    /// the order of CSR.
     pub(super) order: Vec<u16>,
 }
 
 impl Slices {
     /// Cuts a pattern that fits the shape: at most `threads * rows` rows, and no more than 65,535.
-    /// Entries of a row are brought into an order in which lanes read the vector from different
-    /// banks of shared memory.
+    /// Where columns are in registers a row's diagonal comes first, or 0, and where neighbours are
+    /// near those before and behind. The other entries are brought into an order in which lanes read
+    /// the vector from different banks of shared memory.
     pub(super) fn new(pattern: CsrPatternRef<'_>, shape: &Shape, value_bytes: usize) -> Self {
         let threads = shape.threads as usize;
-        let nplaces = threads * shape.rows as usize;
-        let none = nplaces as u16;
-        let in_order = shape.place == ValuePlace::Global;
-        let entries = |row: usize| if row < pattern.nrows() { pattern.row(row) } else { 0..0 };
+        let nslots = threads * shape.rows as usize;
+        let none = nslots as u16;
         let mut slices = Self { starts: vec![0], ..Self::default() };
-        for first in (0..nplaces).step_by(threads) {
-            let rows: Vec<Vec<Entry>> = (first..first + threads)
-                .map(|row| {
-                    let columns = entries(row).map(|k| pattern.col_idx()[k] as u16);
-                    columns.zip(0..).map(|(column, number)| Entry { column, number }).collect()
-                })
-                .collect();
-            let longest = rows.iter().map(Vec::len).max().unwrap_or(0);
+        for first in (0..nslots).step_by(threads) {
+            let rows: Vec<Row> =
+                (first..first + threads).map(|slot| Row::new(pattern, shape, slot)).collect();
+            let longest = rows.iter().map(Row::len).max().unwrap_or(0);
             let width = if shape.width > 0 { shape.width as usize } else { longest };
-            slices.firsts.extend((first..first + threads).map(|row| entries(row).start as u32));
-            let placed = if in_order {
-                rows.iter().map(|row| row.iter().copied().map(Some).collect()).collect()
+            slices.firsts.extend(rows.iter().map(|row| row.first as u32));
+            let far: Vec<Vec<Entry>> = rows.iter().map(|row| row.far.clone()).collect();
+            let far: Vec<Vec<Option<Entry>>> = if shape.place == ValuePlace::Global {
+                far.iter().map(|row| row.iter().copied().map(Some).collect()).collect()
             } else {
-                banks::spread(&rows, width, value_bytes)
+                banks::spread(&far, width - shape.own_places(), value_bytes)
             };
-            let at = |row: &Vec<Option<Entry>>, k: usize| row.get(k).copied().flatten();
             for k in 0..width {
-                let entries = || placed.iter().map(|row| at(row, k));
+                let at = |(row, far): (&Row, &Vec<Option<Entry>>)| match row.own.get(k) {
+                    Some(&own) => own,
+                    None => far.get(k - row.own.len()).copied().flatten(),
+                };
+                let entries = || rows.iter().zip(&far).map(at);
                 slices.columns.extend(entries().map(|entry| entry.map_or(none, |e| e.column)));
-                if !in_order {
-                    slices.order.extend(entries().map(|entry| entry.map_or(0, |e| e.number)));
+                match shape.place {
+                    ValuePlace::Global => {}
+                    ValuePlace::Shared => {
+                        slices.order.extend(entries().map(|entry| entry.map_or(0, |e| e.number)));
+                    }
+                    ValuePlace::Registers => {
+                        slices.order.extend(entries().zip(&rows).map(|(entry, row)| {
+                            let number = |e: Entry| skewed(row.first + usize::from(e.number));
+                            entry.map_or(NO_ENTRY, |e| number(e) as u16)
+                        }));
+                    }
                 }
             }
             slices.starts.push(slices.columns.len() as u32);
@@ -64,6 +73,80 @@ impl Slices {
     pub(super) fn len(&self) -> usize {
         self.columns.len()
     }
+}
+
+/// The entries of a row, by the slots of their columns.
+struct Row {
+    /// Its first entry in CSR.
+    first: usize,
+    /// What comes first, whether there or not.
+    own: Vec<Option<Entry>>,
+    far: Vec<Entry>,
+}
+
+impl Row {
+    fn new(pattern: CsrPatternRef<'_>, shape: &Shape, slot: usize) -> Self {
+        let row = shape.row_in(slot);
+        let entries = if row < pattern.nrows() { pattern.row(row) } else { 0..0 };
+        let mut this =
+            Self { first: entries.start, own: vec![None; shape.own_places()], far: vec![] };
+        for (k, number) in entries.zip(0..) {
+            let column = pattern.col_idx()[k] as usize;
+            let entry = Entry { column: shape.slot_of(column) as u16, number };
+            match own_place(row, column).and_then(|place| this.own.get_mut(place)) {
+                Some(own) => *own = Some(entry),
+                None => this.far.push(entry),
+            }
+        }
+        this
+    }
+
+    fn len(&self) -> usize {
+        self.own.len() + self.far.len()
+    }
+}
+
+/// The place of the diagonal, of the row before, of the row behind.
+fn own_place(row: usize, column: usize) -> Option<usize> {
+    if column == row {
+        Some(0)
+    } else if column + 1 == row {
+        Some(1)
+    } else if column == row + 1 {
+        Some(2)
+    } else {
+        None
+    }
+}
+
+/// The places that a row needs whose first `own` ones are kept for the diagonal, the row before and the
+/// row behind: that of the most.
+pub(super) fn places_a_row(pattern: CsrPatternRef<'_>, own: usize) -> usize {
+    let of_row = |row: usize| {
+        let is_far = |&k: &usize| {
+            own_place(row, pattern.col_idx()[k] as usize).is_none_or(|place| place >= own)
+        };
+        own + pattern.row(row).filter(is_far).count()
+    };
+    (0..pattern.nrows()).map(of_row).max().unwrap_or(own)
+}
+
+/// The share of rows whose neighbours before and behind are both there.
+pub(super) fn share_of_neighbours(pattern: CsrPatternRef<'_>) -> f64 {
+    let nrows = pattern.nrows();
+    let both = |row: &usize| {
+        let columns = || pattern.row(*row).map(|k| pattern.col_idx()[k] as usize);
+        columns().any(|column| column + 1 == *row) && columns().any(|column| column == *row + 1)
+    };
+    (0..nrows).filter(both).count() as f64 / nrows.max(1) as f64
+}
+
+/// Stands for a value that a row does not have.
+pub(super) const NO_ENTRY: u16 = u16::MAX;
+
+/// Where the kernel has a value that waits in shared memory.
+pub(super) fn skewed(number: usize) -> usize {
+    number + number / 16
 }
 
 /// The length of the longest row, and the places that slices of `threads` rows take.
@@ -79,7 +162,7 @@ mod tests {
     use sparsebatch_formats::{CsrPattern, Pattern};
 
     fn shape(width: u32, place: ValuePlace) -> Shape {
-        Shape { threads: 2, rows: 2, width, place, vectors: 1 }
+        Shape { threads: 2, rows: 2, width, place, near: false, vectors: 1 }
     }
 
     #[test]
@@ -89,15 +172,35 @@ mod tests {
         let slices = |width, place| Slices::new(pattern.view(), &shape(width, place), 8);
 
         let narrow = slices(0, ValuePlace::Shared);
-        let wide = slices(2, ValuePlace::Registers);
+        let wide = slices(3, ValuePlace::Registers);
         let global = slices(0, ValuePlace::Global);
 
         assert_eq!(narrow.starts, [0, 4, 6]);
         assert_eq!(narrow.columns, [0, 4, 2, 4, 1, 4]);
         assert_eq!(narrow.order, [0, 0, 1, 0, 0, 0]);
         assert_eq!(narrow.firsts, [0, 2, 2, 0]);
-        assert_eq!(wide.columns, [0, 4, 2, 4, 1, 4, 4, 4]);
+        // The diagonal, there or not, then the others.
+        assert_eq!(wide.columns, [0, 4, 2, 4, 4, 4, 4, 4, 1, 4, 4, 4]);
+        assert_eq!(&wide.order[..6], [0, NO_ENTRY, 1, NO_ENTRY, NO_ENTRY, NO_ENTRY]);
+        assert_eq!(wide.order[8], 2);
         assert_eq!((global.columns, global.order), (narrow.columns, vec![]));
         assert_eq!(widths(pattern.view(), 2), (2, 6));
+        assert_eq!((places_a_row(pattern.view(), 1), places_a_row(pattern.view(), 3)), (2, 4));
+    }
+
+    #[test]
+    fn near_rows_belong_to_one_thread() {
+        // A chain of four.
+        let columns = vec![0, 1, 0, 1, 2, 1, 2, 3, 2, 3];
+        let pattern = CsrPattern::try_new(4, 4, vec![0, 2, 5, 8, 10], columns).unwrap();
+        let near = Shape { near: true, ..shape(3, ValuePlace::Registers) };
+
+        let slices = Slices::new(pattern.view(), &near, 8);
+
+        // Slots hold rows 0, 2, 1, 3: the diagonal, the row before, the row behind.
+        assert_eq!(slices.firsts, [0, 5, 2, 8]);
+        assert_eq!(slices.columns, [0, 1, 4, 2, 2, 3, 2, 3, 0, 1, 1, 4]);
+        assert_eq!(slices.order, [0, 6, NO_ENTRY, 5, 1, 7, 3, 9, 2, 8, 4, NO_ENTRY]);
+        assert_eq!(share_of_neighbours(pattern.view()), 0.5);
     }
 }

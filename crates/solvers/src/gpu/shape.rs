@@ -4,7 +4,7 @@ use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_spmv_gpu::DeviceInfo;
 
 use super::fused::FusedMethod;
-use super::pattern::widths;
+use super::pattern::{places_a_row, share_of_neighbours, skewed, widths};
 use crate::SolveError;
 
 /// Where the values of a system are during its solve.
@@ -48,6 +48,11 @@ pub struct GpuTuning {
     pub values: Option<ValuePlace>,
     /// Vectors of BiCGStab in shared memory: 1, or 3 where registers are short.
     pub vectors: Option<u32>,
+    /// Whether a thread owns rows side by side, whose operands it then mostly has in registers.
+    pub near: Option<bool>,
+    /// Blocks that a multiprocessor is to hold: the compiler gives a thread as many registers as that
+    /// leaves.
+    pub resident: Option<u32>,
     /// The most blocks of the launch. Default: what the device can hold at once.
     pub max_blocks: Option<u32>,
 }
@@ -63,6 +68,8 @@ pub(super) struct Shape {
     pub(super) width: u32,
     /// Where values are.
     pub(super) place: ValuePlace,
+    /// Whether a thread owns rows side by side.
+    pub(super) near: bool,
     /// Vectors in shared memory.
     pub(super) vectors: u32,
 }
@@ -71,6 +78,27 @@ impl Shape {
     /// Whether values are copied to shared memory.
     pub(super) fn keeps_in_shared(&self) -> bool {
         self.place == ValuePlace::Shared
+    }
+
+    /// The row in a slot.
+    pub(super) fn row_in(&self, slot: usize) -> usize {
+        let (threads, rows) = (self.threads as usize, self.rows as usize);
+        if self.near { slot % threads * rows + slot / threads } else { slot }
+    }
+
+    /// The slot of a row.
+    pub(super) fn slot_of(&self, row: usize) -> usize {
+        let (threads, rows) = (self.threads as usize, self.rows as usize);
+        if self.near { row % rows * threads + row / rows } else { row }
+    }
+
+    /// The places of a row that are kept for the diagonal and neighbours.
+    pub(super) fn own_places(&self) -> usize {
+        match (self.width, self.near) {
+            (0, _) => 0,
+            (_, false) => 1,
+            (_, true) => 3,
+        }
     }
 }
 
@@ -99,17 +127,29 @@ const PLACES: [(ValuePlace, u32, Table); 6] = [
     (ValuePlace::Global, 0, IN_GLOBAL),
 ];
 
+/// Threads own rows side by side where so many of them have both neighbours.
+const MANY_NEIGHBOURS: f64 = 0.75;
+
 /// The most rows of a system.
 pub(super) const MAX_ROWS: usize = 4096;
 
 /// Shared memory beside the groups' own: sums of the warps.
 const RESERVED_BYTES: u64 = 1536;
 
-/// Shared memory of one group, in bytes: vectors, a 0 behind each, and values where they are there.
-pub(super) fn group_bytes(shape: &Shape, places: usize, value_bytes: usize) -> u64 {
-    let staged = if shape.keeps_in_shared() { places } else { 0 };
+/// Values of a group in shared memory beside its vectors: the system's, or those of the next one and
+/// its right-hand side.
+pub(super) fn stored(shape: &Shape, places: usize, nnz: usize) -> usize {
+    match shape.place {
+        ValuePlace::Registers => skewed(shape.threads as usize * shape.rows as usize) + skewed(nnz),
+        ValuePlace::Shared => places,
+        ValuePlace::Global => 0,
+    }
+}
+
+/// Shared memory of one group, in bytes: vectors, a 0 behind each, and what is stored beside them.
+pub(super) fn group_bytes(shape: &Shape, stored: usize, value_bytes: usize) -> u64 {
     let vector = shape.threads as usize * shape.rows as usize + 1;
-    ((shape.vectors as usize * vector + staged) * value_bytes) as u64
+    ((shape.vectors as usize * vector + stored) * value_bytes) as u64
 }
 
 /// Vectors that a method has in shared memory: in BiCGStab those used least too, where rows are many
@@ -139,30 +179,35 @@ pub(super) fn choose(
         });
     }
     let (longest, _) = widths(pattern, 1);
+    let (plain, beside) = (places_a_row(pattern, 1), places_a_row(pattern, 3));
+    let is_chain = share_of_neighbours(pattern) >= MANY_NEIGHBOURS;
     check_tuning(nrows, info, tuning)?;
     let from = |table: Table| {
         let fits = |&&(threads, rows): &&(u32, u32)| (threads * rows) as usize >= nrows;
         tuning.group.or_else(|| table.iter().find(fits).copied())
     };
     let shape = |&(place, width, table): &(ValuePlace, u32, Table)| {
+        let near = place == ValuePlace::Registers
+            && beside <= width as usize
+            && tuning.near.unwrap_or(is_chain);
         // Columns in registers leave the values in shared memory to rows that are about as long.
         let suits = match place {
-            ValuePlace::Registers => longest <= width as usize,
-            _ => width == 0 || (6..=width as usize).contains(&longest),
+            ValuePlace::Registers => near || plain <= width as usize,
+            _ => width == 0 || (longest >= 6 && plain <= width as usize),
         };
         if !suits || tuning.values.is_some_and(|only| only != place) {
             return None;
         }
         let (threads, rows) = from(table)?;
         let vectors = vectors(method, rows, width, tuning);
-        let shape = Shape { threads, rows, width, place, vectors };
-        let places = places(pattern, &shape);
+        let shape = Shape { threads, rows, width, place, near, vectors };
+        let stored = stored(&shape, places(pattern, &shape), pattern.nnz());
         // A warp has at least so many groups.
         let groups = u64::from(32 / threads.min(32));
-        let bytes = groups * group_bytes(&shape, places, value_bytes) + RESERVED_BYTES;
+        let bytes = groups * group_bytes(&shape, stored, value_bytes) + RESERVED_BYTES;
         // Places of columns in registers have 16 bits.
-        let near = width == 0 || groups == 1 || bytes <= 1 << 16;
-        (near && bytes <= u64::from(info.shared_bytes_per_block)).then_some(shape)
+        let reached = width == 0 || groups == 1 || bytes <= 1 << 16;
+        (reached && bytes <= u64::from(info.shared_bytes_per_block)).then_some(shape)
     };
     PLACES.iter().find_map(shape).ok_or_else(|| SolveError::Option {
         name: "tuning",
@@ -199,6 +244,13 @@ fn check_tuning(nrows: usize, info: &DeviceInfo, tuning: &GpuTuning) -> Result<(
             found: format!("{:?}", tuning.vectors),
         });
     }
+    if tuning.resident.is_some_and(|resident| resident == 0 || resident > 32) {
+        return Err(SolveError::Option {
+            name: "resident",
+            expected: "1 to 32",
+            found: format!("{:?}", tuning.resident),
+        });
+    }
     if tuning.max_blocks.is_some_and(|blocks| blocks == 0 || blocks > 1 << 20) {
         return Err(SolveError::Option {
             name: "max_blocks",
@@ -222,13 +274,13 @@ pub(super) struct Grid {
 /// empty.
 pub(super) fn grid(
     shape: &Shape,
-    places: usize,
+    stored: usize,
     value_bytes: usize,
     systems: u64,
     info: &DeviceInfo,
     tuning: &GpuTuning,
 ) -> Grid {
-    let bytes = group_bytes(shape, places, value_bytes);
+    let bytes = group_bytes(shape, stored, value_bytes);
     let threads = shape.threads.max(32);
     let shared_bytes = bytes * u64::from(threads / shape.threads);
     let by_threads = u64::from(info.max_threads_per_multiprocessor / threads);

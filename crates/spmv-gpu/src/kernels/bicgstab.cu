@@ -34,6 +34,7 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
     using typename Base::Threads;
     using V = typename Shape::V;
     static constexpr u32 ROWS = Shape::ROWS;
+    static constexpr bool WEIGHTS_ARE_SQUARES = true;
     static constexpr bool APART = Shape::VECTORS == 3;
     static_assert(APART || Shape::VECTORS == 1, "what there is");
     // Distances from s^ in shared memory.
@@ -45,7 +46,7 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
     V p[APART ? 1 : ROWS], shadow[APART ? 1 : ROWS];
     V omega = 0, shadow_square = 0;
 
-    __device__ __forceinline__ V* own(u32 j) const { return operand + this->row(j, lane); }
+    __device__ __forceinline__ V* own(u32 j) const { return operand + this->slot(j, lane); }
 
     __device__ __forceinline__ V shadow_at(u32 j) const {
         if constexpr (APART) {
@@ -90,37 +91,39 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
     __device__ __forceinline__ void iterate() {
         this->keep_packed();
         const V back = beta * omega;
+        V hat[ROWS];
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
             if constexpr (APART) {
                 const V turned = this->preconditioned(j, r[j] - back * v[j]);
-                own(j)[P_HAT] = turned + beta * own(j)[P_HAT];
+                hat[j] = turned + beta * own(j)[P_HAT];
+                own(j)[P_HAT] = hat[j];
             } else {
                 p[j] = r[j] + beta * (p[j] - omega * v[j]);
-                *own(j) = this->preconditioned(j, p[j]);
+                hat[j] = this->preconditioned(j, p[j]);
+                this->put(j, hat[j]);
             }
         }
-        Threads::sync();
-        V along[1] = {0};
-#pragma unroll
-        for (u32 j = 0; j < ROWS; ++j) {
-            v[j] = this->template product<HAT>(j);
-            along[0] += v[j] * shadow_at(j);
-        }
+        this->sync_parts();
+        this->template multiply<HAT>(hat, v);
+        V along[1] = {this->sum_of([&](u32 j) { return v[j] * shadow_at(j); })};
         Threads::template sum<0>(along, scratch);
         const bool bad_alpha = !(along[0] < V(0) || V(0) < along[0]);
-        const V alpha = bad_alpha ? V(0) : rho / along[0];
+        const V alpha = bad_alpha ? V(0) : quotient(rho, along[0]);
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
             r[j] -= alpha * v[j];
-            *own(j) = this->preconditioned(j, r[j]);
+            hat[j] = this->preconditioned(j, r[j]);
+            this->put(j, hat[j]);
         }
-        Threads::sync();
+        this->sync_parts();
         V t[ROWS];
+        this->multiply(hat, t);
+        bool is_sure;
+        const V inverse = reciprocal(rho, is_sure);
         V sums[3] = {};
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
-            t[j] = this->product(j);
             sums[0] += t[j] * r[j];
             sums[1] += t[j] * t[j];
             sums[2] += r[j] * r[j];
@@ -129,7 +132,8 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
         const V ts = sums[0], tt = sums[1];
         const bool half = sums[2] <= this->square && !bad_alpha;
         const bool bad_omega = !half && !((ts < V(0) || V(0) < ts) && V(0) < tt);
-        omega = half || bad_omega || bad_alpha ? V(0) : ts / tt;
+        omega = half || bad_omega || bad_alpha ? V(0) : quotient(ts, tt);
+        const V turn = quotient(alpha, omega);
         V next[2] = {};
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
@@ -158,20 +162,20 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
                                : MAX_ITERATIONS;
             return;
         }
-        beta = next[1] / rho * (alpha / omega);
+        beta = quotient(next[1], rho, inverse, is_sure) * turn;
         rho = next[1];
     }
 };
 
-template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, u32 VECTORS,
-          bool SCATTERED>
-using BiCgStabShape = FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, VECTORS, SCATTERED>;
+template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
+          u32 VECTORS, bool SCATTERED>
+using BiCgStabShape = FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED>;
 
-template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, u32 VECTORS,
-          bool SCATTERED = false,
+template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
+          u32 VECTORS, bool SCATTERED = false, u32 RESIDENT = 0,
           typename Bounds = FusedBounds<
-              BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, VECTORS, SCATTERED>,
-              VECTORS == 3 ? 2 : 4, true>>
+              BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED>,
+              VECTORS == 3 ? 2 : 4, RESIDENT>>
 __global__ void __launch_bounds__(Bounds::THREADS, Bounds::BLOCKS)
     bicgstab(FUSED_PARAMETERS(V)) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
@@ -180,7 +184,7 @@ __global__ void __launch_bounds__(Bounds::THREADS, Bounds::BLOCKS)
     V* const shared = reinterpret_cast<V*>(dynamic_shared);
     const u32 group = threadIdx.x / GROUP;
     using Group =
-        BiCgStab<BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, VECTORS, SCATTERED>>;
+        BiCgStab<BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED>>;
     Group own(task, dynamic_shared, shared + group * (VECTORS * (GROUP * ROWS + 1) + stored),
               scratch);
     own.run();

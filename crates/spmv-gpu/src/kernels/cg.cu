@@ -29,6 +29,7 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
     using V = typename Shape::V;
     static constexpr u32 ROWS = Shape::ROWS;
     static constexpr bool JACOBI = Shape::JACOBI;
+    static constexpr bool WEIGHTS_ARE_SQUARES = !JACOBI;
 
     V p[ROWS];
 
@@ -53,28 +54,26 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
             p[j] = beta * p[j] + this->preconditioned(j, r[j]);
-            operand[this->row(j, lane)] = p[j];
+            this->put(j, p[j]);
         }
-        Threads::sync();
+        this->sync_parts();
+        bool is_sure;
+        const V inverse = reciprocal(rho, is_sure);
         V ap[ROWS];
-        V curvature[1] = {0};
-#pragma unroll
-        for (u32 j = 0; j < ROWS; ++j) {
-            ap[j] = this->product(j);
-            curvature[0] += ap[j] * p[j];
-        }
+        this->multiply(p, ap);
+        V curvature[1] = {this->sum_of([&](u32 j) { return ap[j] * p[j]; })};
         Threads::template sum<0>(curvature, scratch);
         const bool bad = !(V(0) < curvature[0]);
-        const V alpha = bad ? V(0) : rho / curvature[0];
-        V sums[JACOBI ? 2 : 1] = {};
+        const V alpha = bad ? V(0) : quotient(rho, curvature[0]);
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
             x[j] += alpha * p[j];
             r[j] -= alpha * ap[j];
-            sums[0] += r[j] * r[j];
-            if constexpr (JACOBI) {
-                sums[1] += m[j] * r[j] * r[j];
-            }
+        }
+        V sums[JACOBI ? 2 : 1];
+        sums[0] = this->sum_of([&](u32 j) { return r[j] * r[j]; });
+        if constexpr (JACOBI) {
+            sums[1] = this->sum_of([&](u32 j) { return m[j] * r[j] * r[j]; });
         }
         Threads::template sum<1>(sums, scratch);
         const V rr = sums[0], rz = sums[JACOBI ? 1 : 0];
@@ -92,25 +91,26 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
                    : broken ? BREAKDOWN_RHO
                             : MAX_ITERATIONS;
         }
-        beta = rz / rho;
+        beta = quotient(rz, rho, inverse, is_sure);
         rho = rz;
     }
 };
 
-template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool SCATTERED>
-using CgShape = FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, 1, SCATTERED>;
+template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
+          bool SCATTERED>
+using CgShape = FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, 1, SCATTERED>;
 
-template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI,
-          bool SCATTERED = false,
+template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
+          bool SCATTERED = false, u32 RESIDENT = 0,
           typename Bounds =
-              FusedBounds<CgShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, SCATTERED>, 2, (WIDTH > 5)>>
+              FusedBounds<CgShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, SCATTERED>, 2, RESIDENT>>
 __global__ void __launch_bounds__(Bounds::THREADS, Bounds::BLOCKS) cg(FUSED_PARAMETERS(V)) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
     __shared__ double scratch[Team<GROUP>::SCRATCH];
     const FusedTask<V> task FUSED_TASK;
     V* const shared = reinterpret_cast<V*>(dynamic_shared);
     const u32 group = threadIdx.x / GROUP;
-    using Group = Cg<CgShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, SCATTERED>>;
+    using Group = Cg<CgShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, SCATTERED>>;
     Group own(task, dynamic_shared, shared + group * (GROUP * ROWS + 1 + stored), scratch);
     own.run();
     Group::leave(queue);

@@ -5,12 +5,17 @@
 // - GROUP threads, a power of two, have a system at a time and take the next one from a queue. Those
 //   of a warp share it where GROUP <= 32, and a block's warps know nothing of each other; else a
 //   block is a group. What has ended or found no system stands still until its warp is through.
-// - Thread `lane` of a group owns the rows j*GROUP + lane, j below ROWS, whose parts of the vectors
-//   it has in registers. The operand of a product is in shared memory, with a 0 behind it that the
-//   columns of padding point to.
+// - Thread `lane` of a group owns the rows in the slots j*GROUP + lane, j below ROWS, whose parts of
+//   the vectors it has in registers: row j*GROUP + lane, or lane*ROWS + j where the operands of
+//   neighbouring rows are to be NEAR: mostly in registers of the thread itself. The operand of a
+//   product is in shared memory, slot by slot, with a 0 behind it that the columns of padding point to.
 // - PLACE says where the values are: in registers, WIDTH a row; copied to shared memory, where each
 //   thread reads those of its own rows alone; or read from global memory in each iteration. Where
-//   WIDTH is not 0 the columns are in registers, two in a word.
+//   WIDTH is not 0 the columns are in registers, two in a word, but for the first places of each row:
+//   the diagonal, and where NEAR the rows before and behind. Padding multiplies 0 there by an operand
+//   of the system: what is not finite ends it in any case. True residuals leave padding out.
+// - Values that will be in registers, and b, are copied to shared memory while the group still solves
+//   the system before.
 // - Sums have an order that depends on GROUP and ROWS and the order of the pattern's entries alone:
 //   bitwise repeatable, whatever the neighbours and the order of threads.
 // - A system ends by the rules of the CPU's solvers, on the residual recomputed from x; one that the
@@ -18,20 +23,22 @@
 // - Traffic of a system: its values, b twice, x once (twice with a guess), 25 B of outcome.
 //
 // Arguments: nrows <= GROUP*ROWS, nsystems + groups of the launch < 2^32, nrhs >= 1. The pattern is in
-// slices of GROUP rows: place starts[j] + k*GROUP + lane of `columns` is the entry in place k of row
-// j*GROUP + lane, or GROUP*ROWS where it has none, and starts[ROWS] is the length; firsts[row] is the
-// row's first entry in CSR, for all GROUP*ROWS rows, and `order` the number of the entry within its
-// row in CSR (k itself in global memory). With columns in registers each slice is WIDTH wide.
+// slices of GROUP slots: starts[j] + k*GROUP + lane of `columns` is the slot of the column in place k of
+// slot j*GROUP + lane, or GROUP*ROWS where it has none, and starts[ROWS] is the length; firsts is the
+// first entry in CSR of each slot's row, and `order` the number of the entry within its row in CSR (k
+// itself in global memory); for values in registers the number within the system, as `skewed` counts,
+// or NO_ENTRY. With columns in registers each slice is WIDTH wide. A system has `entries` of them.
 // System s has the values from s/nrhs*value_stride on, in the order of CSR, and `nrows` values of b
 // and of x from s*nrows on.
 // SCATTERED: nrows counts for nothing. Item i of the queue has three words in `items`: its number in
 // the batch | its pattern << 32, the place of its first value in units of value_stride, and of its
 // first row in b and x. Values are value_step apart, rows row_step, right-hand sides nrows*row_step. Pattern p has
-// two words in `patterns`: nrows, and where its `columns` and `order` begin; its `starts` begin at
+// two words in `patterns`: nrows | entries << 32, and where its `columns` and `order` begin; its `starts` begin at
 // p*(ROWS + 1), its `firsts` at p*GROUP*ROWS.
 // Arrays of limits and tolerances are null or hold one a system, as do those of outcomes, by number in
 // the batch times nrhs. `queue` holds two zeros, and does so again at the end. `stored` is the length
-// of the longest pattern where values are in shared memory. Blocks of GROUP threads, at least 32; any
+// of the longest pattern where values are in shared memory, and where they are in registers
+// skewed(GROUP*ROWS) and skewed(entries) of the longest. Blocks of GROUP threads, at least 32; any
 // grid. Shared memory: for each group as many vectors of GROUP*ROWS + 1 values as the method says, and
 // `stored` more.
 #pragma once
@@ -46,13 +53,22 @@ constexpr u32 IN_GLOBAL = 2;
 constexpr u32 FUSED_GUESS = 1;
 constexpr u32 FUSED_LENIENT = 2;
 
+// Stands for a value that a row does not have.
+constexpr u32 NO_ENTRY = 0xffffu;
+
+// Where a value is while it waits: lanes that read values some 8, 12, 24 apart find them in different
+// banks.
+__device__ __forceinline__ constexpr u32 skewed(u32 number) {
+    return number + number / 16;
+}
+
 // The number of words of an item, and of a pattern.
 constexpr u32 ITEM_WORDS = 3;
 constexpr u32 PATTERN_WORDS = 2;
 
 template <typename V>
 struct FusedTask {
-    u32 nsystems, nrows, nrhs;
+    u32 nsystems, nrows, entries, nrhs;
     const u32* starts;
     const u32* firsts;
     const u16* columns;
@@ -83,7 +99,7 @@ struct FusedTask {
 
 // The parameters of a kernel, and the task that they make.
 #define FUSED_PARAMETERS(V)                                                                        \
-    u32 nsystems, u32 nrows, u32 nrhs, const u32 *__restrict__ starts,                             \
+    u32 nsystems, u32 nrows, u32 entries, u32 nrhs, const u32 *__restrict__ starts,                \
         const u32 *__restrict__ firsts, const u16 *__restrict__ columns,                           \
         const u16 *__restrict__ order, u32 stored, const u64 *__restrict__ items,                  \
         const u64 *__restrict__ patterns, const V *__restrict__ values, u64 value_stride,          \
@@ -95,14 +111,14 @@ struct FusedTask {
         double *__restrict__ residual_norms, double *__restrict__ rhs_norms
 #define FUSED_TASK                                                                                 \
     {                                                                                              \
-        nsystems, nrows, nrhs, starts, firsts, columns, order, stored, items, patterns, values,    \
+        nsystems, nrows, entries, nrhs, starts, firsts, columns, order, stored, items, patterns, values, \
             value_stride, value_step, row_step, b, x, flags, rel_tol, rel_tols, abs_tol, abs_tols, \
             max_iters, max_iters_each, max_restarts, floor, queue, statuses, iterations, restarts, \
             residual_norms, rhs_norms                                                              \
     }
 
 // What the template parameters of a kernel say.
-template <typename Value, u32 GROUP_, u32 ROWS_, u32 WIDTH_, u32 PLACE_, bool JACOBI_,
+template <typename Value, u32 GROUP_, u32 ROWS_, u32 WIDTH_, u32 PLACE_, bool JACOBI_, bool NEAR_,
           u32 VECTORS_, bool SCATTERED_>
 struct FusedShape {
     using V = Value;
@@ -111,12 +127,22 @@ struct FusedShape {
     static constexpr u32 WIDTH = WIDTH_;
     static constexpr u32 PLACE = PLACE_;
     static constexpr bool JACOBI = JACOBI_;
+    static constexpr bool NEAR = NEAR_;
     static constexpr u32 VECTORS = VECTORS_; // in shared memory
     static constexpr bool SCATTERED = SCATTERED_;
     static constexpr u32 NONE = GROUP * ROWS;
     static constexpr bool KEEPS_VALUES = PLACE == IN_REGISTERS;
     static constexpr bool KEEPS_COLUMNS = WIDTH > 0;
+    // Entries of a row whose operands the thread mostly has, and others.
+    static constexpr u32 OWN = NEAR ? 3 : 1;
+    static constexpr u32 FAR = KEEPS_COLUMNS ? WIDTH - OWN : 0;
+    static constexpr bool IS_BLOCK = GROUP > WARP_THREADS;
+    // Whether products find all operands in shared memory, or those of a thread's first and last row.
+    static constexpr bool GATHERS = !KEEPS_COLUMNS || FAR > 0;
+    static constexpr bool EXCHANGES = NEAR && IS_BLOCK;
     static_assert(!KEEPS_VALUES || KEEPS_COLUMNS, "registers hold rows of one width");
+    static_assert(!NEAR || KEEPS_VALUES, "neighbours are in registers as values are");
+    static_assert(!KEEPS_COLUMNS || WIDTH >= OWN, "the first places are there");
 };
 
 // `Method` is the class that inherits: it has iterate(), begin_at_rest() and weight(j), whose sum over
@@ -124,11 +150,17 @@ struct FusedShape {
 template <typename Method, typename Shape, bool RETRIES>
 struct FusedGroup : Shape {
     using V = typename Shape::V;
+    using Shape::EXCHANGES;
+    using Shape::FAR;
+    using Shape::GATHERS;
     using Shape::GROUP;
+    using Shape::IS_BLOCK;
     using Shape::JACOBI;
     using Shape::KEEPS_COLUMNS;
     using Shape::KEEPS_VALUES;
+    using Shape::NEAR;
     using Shape::NONE;
+    using Shape::OWN;
     using Shape::PLACE;
     using Shape::ROWS;
     using Shape::SCATTERED;
@@ -136,6 +168,7 @@ struct FusedGroup : Shape {
     using Shape::WIDTH;
     using Threads = Team<GROUP>;
     static constexpr u32 KEPT = KEEPS_COLUMNS ? ROWS * WIDTH : 1;
+    static constexpr u32 PLACES = FAR > 0 ? ROWS * FAR : 1;
 
     const FusedTask<V>& task;
     const u8* const shared_memory;
@@ -145,13 +178,17 @@ struct FusedGroup : Shape {
     const u32 lane;
 
     V a[KEEPS_VALUES ? KEPT : 1];
-    u32 places[(KEPT + 1) / 2]; // where the columns are in shared memory, in bytes, two in a word
+    u32 places[(PLACES + 1) / 2]; // where the columns are in shared memory, in bytes, two in a word
     u32 starts[KEEPS_COLUMNS ? 1 : ROWS + 1];
     V x[ROWS], r[ROWS], m[JACOBI ? ROWS : 1];
     u32 system = 0, stop = VACANT, iteration = 0, limit = 0, restarts = 0;
     int scale = 0; // the group works on b * 2^-scale
     V rho = 1, beta = 0, square = 0;
-    double threshold = 0, rhs_norm = 0;
+    double threshold = 0, rhs_norm = 0, squares = 0;
+    // The number of the next system in the queue, whose values are on their way, and of the one behind
+    // it, once thread 0 has asked.
+    u32 next = 0, behind = 0;
+    bool asked = false;
     // Of the system at hand where they are SCATTERED; of the first pattern before there is one.
     u32 own_rows = 0, pattern = 0;
     u64 first_value = 0, first_row = 0, first_place = 0;
@@ -180,7 +217,15 @@ struct FusedGroup : Shape {
 
     __device__ __forceinline__ Method& self() { return static_cast<Method&>(*this); }
 
-    __device__ __forceinline__ static u32 row(u32 j, u32 lane) { return j * GROUP + lane; }
+    __device__ __forceinline__ static u32 slot(u32 j, u32 lane) { return j * GROUP + lane; }
+
+    __device__ __forceinline__ static u32 row(u32 j, u32 lane) {
+        return NEAR ? lane * ROWS + j : slot(j, lane);
+    }
+
+    __device__ __forceinline__ static u32 slot_of(u32 row) {
+        return NEAR ? slot(row % ROWS, row / ROWS) : row;
+    }
 
     __device__ __forceinline__ u32 nrows() const {
         if constexpr (SCATTERED) {
@@ -195,12 +240,17 @@ struct FusedGroup : Shape {
         if constexpr (KEEPS_COLUMNS) {
             const u32 first = u32(reinterpret_cast<const u8*>(operand) - shared_memory);
             const u16* const columns = own_columns();
-            const auto place_of = [&](u32 k) {
-                return first + load(columns + k * GROUP + lane) * u32(sizeof(V));
+            const auto place_of = [&](u32 f) {
+                const u32 j = f / (FAR > 0 ? FAR : 1);
+                const u32 k = j * WIDTH + OWN + f % (FAR > 0 ? FAR : 1);
+                const u32 column = load(columns + k * GROUP + lane);
+                return first + (column == NONE ? slot(j, lane) : column) * u32(sizeof(V));
             };
+            if constexpr (FAR > 0) {
 #pragma unroll
-            for (u32 k = 0; k < KEPT; k += 2) {
-                places[k / 2] = place_of(k) | (k + 1 < KEPT ? place_of(k + 1) << 16 : 0);
+                for (u32 f = 0; f < PLACES; f += 2) {
+                    places[f / 2] = place_of(f) | (f + 1 < PLACES ? place_of(f + 1) << 16 : 0);
+                }
             }
         } else {
             const u32* const own = SCATTERED ? task.starts + pattern * (ROWS + 1) : task.starts;
@@ -217,7 +267,7 @@ struct FusedGroup : Shape {
 
     __device__ __forceinline__ u32 first_entry(u32 j) const {
         const u32* const firsts = SCATTERED ? task.firsts + u64(pattern) * NONE : task.firsts;
-        return load(firsts + row(j, lane));
+        return load(firsts + slot(j, lane));
     }
 
     __device__ __forceinline__ void size_up() {
@@ -226,24 +276,75 @@ struct FusedGroup : Shape {
         first_place = load(words + 1);
     }
 
-    // Where the group finds system `number` of the queue.
-    __device__ __forceinline__ void locate(u32 number) {
+    // Where system `number` of the queue is.
+    struct Item {
+        u32 system, pattern, nrows, entries;
+        u64 first_value, first_row;
+    };
+
+    __device__ __forceinline__ Item item(u32 number) const {
         if constexpr (SCATTERED) {
             const u32 index = task.nrhs == 1 ? number : number / task.nrhs;
             const u32 rhs = number - index * task.nrhs;
-            const u64* const item = task.items + u64(index) * ITEM_WORDS;
-            const u64 word = load(item);
-            const u32 next = u32(word >> 32);
-            if (next != pattern) {
-                pattern = next;
+            const u64* const words = task.items + u64(index) * ITEM_WORDS;
+            const u64 word = load(words);
+            const u64 sizes = load(task.patterns + (word >> 32) * PATTERN_WORDS);
+            return Item{u32(word) * task.nrhs + rhs,
+                        u32(word >> 32),
+                        u32(sizes),
+                        u32(sizes >> 32),
+                        load(words + 1) * task.value_stride,
+                        load(words + 2) + u64(rhs) * u32(sizes) * task.row_step};
+        } else {
+            const u64 index = task.nrhs == 1 ? number : number / task.nrhs;
+            return Item{number,       0, task.nrows, task.entries, index * task.value_stride,
+                        u64(number) * task.nrows};
+        }
+    }
+
+    // The group turns to system `number` of the queue.
+    __device__ __forceinline__ void turn_to(u32 number) {
+        if constexpr (SCATTERED) {
+            const Item at = item(number);
+            if (at.pattern != pattern) {
+                pattern = at.pattern;
                 size_up();
                 take_pattern();
             }
-            system = u32(word) * task.nrhs + rhs;
-            first_value = load(item + 1) * task.value_stride;
-            first_row = load(item + 2) + u64(rhs) * own_rows * task.row_step;
+            system = at.system;
+            first_value = at.first_value;
+            first_row = at.first_row;
         } else {
             system = number;
+        }
+    }
+
+    // Where values wait for their turn in registers.
+    __device__ __forceinline__ V* waiting_values() const { return staged + skewed(NONE); }
+
+    // Sends for the values and b of the next system.
+    __device__ __forceinline__ void send_for_next() {
+        if (next < task.nsystems) {
+            const Item at = item(next);
+            const u64 value_step = SCATTERED ? task.value_step : 1;
+            const u64 row_step = SCATTERED ? task.row_step : 1;
+            for (u32 k = lane; k < at.entries; k += GROUP) {
+                cp_async_value(waiting_values() + skewed(k),
+                               task.values + at.first_value + k * value_step);
+            }
+            for (u32 k = lane; k < at.nrows; k += GROUP) {
+                cp_async_value(staged + skewed(k), task.b + at.first_row + k * row_step);
+            }
+        }
+    }
+
+    // Thread 0 asks for the system behind the next one, whose number it has some time later.
+    __device__ __forceinline__ void ask(bool wanted) {
+        if (wanted && !asked && next < task.nsystems) {
+            asked = true;
+            if (lane == 0) {
+                behind = atomicAdd(task.queue, 1u);
+            }
         }
     }
 
@@ -273,35 +374,39 @@ struct FusedGroup : Shape {
     // Entries on from the first, in values.
     __device__ __forceinline__ u64 value_step() const { return SCATTERED ? task.value_step : 1; }
 
-    // Where own row j is in b and x.
-    __device__ __forceinline__ u64 place_in_vectors(u32 j) const {
+    // Where a row is in b and x.
+    __device__ __forceinline__ u64 place_in_vectors_of(u32 row) const {
         if constexpr (SCATTERED) {
-            return first_row + row(j, lane) * task.row_step;
+            return first_row + row * task.row_step;
         } else {
-            return u64(system) * task.nrows + row(j, lane);
+            return u64(system) * task.nrows + row;
         }
     }
 
-    __device__ __forceinline__ V b_at(u32 j) const {
-        return row(j, lane) < nrows() ? load(task.b + place_in_vectors(j)) : V(0);
+    __device__ __forceinline__ u64 place_in_vectors(u32 j) const {
+        return place_in_vectors_of(row(j, lane));
     }
 
-    // Where the operand of entry k is, columns being in registers.
-    __device__ __forceinline__ const V* place(u32 k) const {
+    // Where the operand of far entry f is, columns being in registers.
+    __device__ __forceinline__ const V* place(u32 f) const {
         return reinterpret_cast<const V*>(shared_memory +
-                                          (places[k / 2] >> k % 2 * 16 & 0xffffu));
+                                          (places[f / 2] >> f % 2 * 16 & 0xffffu));
     }
 
     // Keeps the compiler from unpacking the places ahead of the iterations, into twice the registers.
     __device__ __forceinline__ void keep_packed() {
 #if !defined(SPARSEBATCH_EMU)
-        if constexpr (KEEPS_COLUMNS) {
+        if constexpr (FAR > 0) {
 #pragma unroll
-            for (u32 k = 0; k < (KEPT + 1) / 2; ++k) {
+            for (u32 k = 0; k < (PLACES + 1) / 2; ++k) {
                 asm volatile("" : "+r"(places[k]));
             }
         }
 #endif
+    }
+
+    __device__ __forceinline__ V kept(u32 k) const {
+        return KEEPS_VALUES ? a[KEEPS_VALUES ? k : 0] : staged[k * GROUP + lane];
     }
 
     // Calls visit(value, place of the operand) for the entries of own row j, and for padding: value
@@ -309,9 +414,10 @@ struct FusedGroup : Shape {
     template <typename Visit>
     __device__ __forceinline__ void entries(u32 j, Visit visit) const {
         if constexpr (KEEPS_COLUMNS) {
+            const u16* const columns = own_columns();
 #pragma unroll
             for (u32 k = j * WIDTH; k < (j + 1) * WIDTH; ++k) {
-                visit(KEEPS_VALUES ? a[KEEPS_VALUES ? k : 0] : staged[k * GROUP + lane], place(k));
+                visit(kept(k), operand + load(columns + k * GROUP + lane));
             }
         } else if constexpr (PLACE == IN_SHARED) {
             const u16* const columns = own_columns();
@@ -331,59 +437,105 @@ struct FusedGroup : Shape {
         }
     }
 
-    // Own row j of A times the vector number OPERAND in shared memory.
+    // Shares own part j of the vector number OPERAND in shared memory, where products want it.
     template <u32 OPERAND = 0>
-    __device__ __forceinline__ V product(u32 j) const {
-        V sum = 0;
-        entries(j, [&](V value, const V* at) { sum += value * at[OPERAND * (NONE + 1)]; });
-        return sum;
+    __device__ __forceinline__ void put(u32 j, V value) {
+        if (GATHERS || (EXCHANGES && (j == 0 || j + 1 == ROWS))) {
+            operand[OPERAND * (NONE + 1) + slot(j, lane)] = value;
+        }
     }
 
-    // Brings the values of the system to where they are kept.
-    __device__ __forceinline__ void fetch() {
-        if constexpr (PLACE != IN_GLOBAL) {
-            const V* const values = own_values();
+    // Between put and multiply.
+    __device__ __forceinline__ static void sync_parts() {
+        if constexpr (GATHERS || EXCHANGES) {
+            Threads::sync();
+        }
+    }
+
+    // Own rows of A times the vector number OPERAND in shared memory, whose own parts are `own`.
+    template <u32 OPERAND = 0>
+    __device__ __forceinline__ void multiply(const V (&own)[ROWS], V (&product)[ROWS]) const {
+        const V* const vector = operand + OPERAND * (NONE + 1);
+        V before = 0, behind = 0;
+        if constexpr (EXCHANGES) {
+            // At the ends any number of the system does.
+            before = vector[lane == 0 ? 0 : slot(ROWS - 1, lane - 1)];
+            behind = vector[lane + 1 == GROUP ? lane : lane + 1];
+        } else if constexpr (NEAR) {
+            before = __shfl_up_sync(ALL_LANES, own[ROWS - 1], 1, GROUP);
+            behind = __shfl_down_sync(ALL_LANES, own[0], 1, GROUP);
+        }
+#pragma unroll
+        for (u32 j = 0; j < ROWS; ++j) {
+            V sum = 0;
+            if constexpr (KEEPS_COLUMNS) {
+                sum = kept(j * WIDTH) * own[j];
+                if constexpr (NEAR) {
+                    sum += kept(j * WIDTH + 1) * (j > 0 ? own[j > 0 ? j - 1 : 0] : before);
+                    sum += kept(j * WIDTH + 2) *
+                           (j + 1 < ROWS ? own[j + 1 < ROWS ? j + 1 : 0] : behind);
+                }
+#pragma unroll
+                for (u32 f = 0; f < FAR; ++f) {
+                    sum += kept(j * WIDTH + OWN + f) * place(j * FAR + f)[OPERAND * (NONE + 1)];
+                }
+            } else {
+                entries(j, [&](V value, const V* at) { sum += value * at[OPERAND * (NONE + 1)]; });
+            }
+            product[j] = sum;
+        }
+    }
+
+    // Brings the values of the system to where they are kept, and b.
+    __device__ __forceinline__ void fetch(V (&b)[ROWS]) {
+        if constexpr (KEEPS_VALUES) {
             const u16* const order = SCATTERED ? task.order + first_place : task.order;
 #pragma unroll
-            for (u32 j = 0; j < ROWS; ++j) {
-                const u32 first = first_entry(j);
-                const auto value = [&](u32 place) {
-                    return values + (first + load(order + place)) * value_step();
-                };
-                if constexpr (KEEPS_COLUMNS) {
+            for (u32 k = 0; k < KEPT; ++k) {
+                const u32 number = load(order + k * GROUP + lane);
+                a[k] = number != NO_ENTRY ? waiting_values()[number] : V(0);
+            }
 #pragma unroll
-                    for (u32 k = j * WIDTH; k < (j + 1) * WIDTH; ++k) {
-                        const bool is_entry = place(k) != operand + NONE;
-                        if constexpr (KEEPS_VALUES) {
-                            a[k] = is_entry ? load(value(k * GROUP + lane)) : V(0);
-                        } else if (is_entry) {
-                            cp_async_value(staged + k * GROUP + lane, value(k * GROUP + lane));
-                        } else {
-                            staged[k * GROUP + lane] = 0;
-                        }
-                    }
-                } else {
-                    const u16* const columns = own_columns();
-                    for (u32 place = starts[j] + lane; place < starts[j + 1]; place += GROUP) {
-                        if (load(columns + place) == NONE) {
-                            staged[place] = 0;
-                        } else {
-                            cp_async_value(staged + place, value(place));
-                        }
+            for (u32 j = 0; j < ROWS; ++j) {
+                b[j] = row(j, lane) < nrows() ? staged[skewed(row(j, lane))] : V(0);
+            }
+        } else if constexpr (PLACE == IN_SHARED) {
+            const V* const values = own_values();
+            const u16* const order = SCATTERED ? task.order + first_place : task.order;
+            const u16* const columns = own_columns();
+#pragma unroll
+            for (u32 j = 0; j < ROWS; ++j) {
+                const V* const first = values + first_entry(j) * value_step();
+                const u32 begin = KEEPS_COLUMNS ? j * WIDTH * GROUP : starts[KEEPS_COLUMNS ? 0 : j];
+                const u32 end =
+                    KEEPS_COLUMNS ? (j + 1) * WIDTH * GROUP : starts[KEEPS_COLUMNS ? 0 : j + 1];
+                for (u32 place = begin + lane; place < end; place += GROUP) {
+                    if (load(columns + place) == NONE) {
+                        staged[place] = 0;
+                    } else {
+                        cp_async_value(staged + place, first + load(order + place) * value_step());
                     }
                 }
             }
-        }
-        if constexpr (PLACE == IN_SHARED) {
             cp_async_wait_all();
+        }
+        if constexpr (!KEEPS_VALUES) {
+            take_b(b);
+        }
+    }
+
+    __device__ __forceinline__ void take_b(V (&b)[ROWS]) const {
+#pragma unroll
+        for (u32 j = 0; j < ROWS; ++j) {
+            b[j] = row(j, lane) < nrows() ? load(task.b + place_in_vectors(j)) : V(0);
         }
     }
 
     // sqrt(sum value(j)^2) over the group without spurious overflow or underflow: NaN when a value
-    // is NaN, infinite when one is.
+    // is NaN, infinite when one is. `sum` becomes the sum as it is.
     template <typename Value>
-    __device__ __forceinline__ double norm(bool wanted, Value value) const {
-        double sum = 0;
+    __device__ __forceinline__ double norm(bool wanted, Value value, double& sum) const {
+        sum = 0;
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
             sum += value(j) * value(j);
@@ -423,6 +575,17 @@ struct FusedGroup : Shape {
         }
     }
 
+    // The sum over own rows, two at a time.
+    template <typename Value>
+    __device__ __forceinline__ static V sum_of(Value value) {
+        V sums[2] = {};
+#pragma unroll
+        for (u32 j = 0; j < ROWS; ++j) {
+            sums[j % 2] += value(j);
+        }
+        return sums[0] + sums[1];
+    }
+
     __device__ __forceinline__ static u32 unless_lost(V value, u32 status) {
         return is_finite(value) ? status : NON_FINITE;
     }
@@ -437,38 +600,59 @@ struct FusedGroup : Shape {
     __device__ __forceinline__ void examine() {
         const bool wanted = stop == VACANT;
         bool fresh = false;
+        V b[ROWS];
+        if (stop != RUNNING && stop != IDLE && !wanted) {
+            take_b(b);
+        }
+        ask(is_due());
         if (Threads::any(wanted)) {
-            const u32 number = Threads::take(wanted, task.queue, scratch);
-            fresh = wanted && number < task.nsystems;
+            fresh = wanted && next < task.nsystems;
+            if constexpr (KEEPS_VALUES) {
+                cp_async_wait_all();
+                Threads::sync();
+            }
             if (fresh) {
-                locate(number);
-                fetch();
+                turn_to(next);
+                fetch(b);
             } else if (wanted) {
                 stop = IDLE;
                 stand_still();
             }
+            const u32 number = Threads::of_first(behind, scratch);
+            if (fresh) {
+                next = number;
+                asked = false;
+                if constexpr (KEEPS_VALUES) {
+                    send_for_next();
+                }
+            }
         }
         const bool due = is_due();
         if (Threads::any(fresh)) {
-            const double norm_of_b = norm(fresh, [&](u32 j) { return double(b_at(j)); });
+            double sum;
+            const double norm_of_b = norm(fresh, [&](u32 j) { return double(b[j]); }, sum);
             rhs_norm = fresh ? norm_of_b : rhs_norm;
+            squares = fresh ? sum : squares;
         }
 
         // The iterate as it is returned, for all to read.
+        const bool guesses = (task.flags & FUSED_GUESS) != 0;
         const V up = V(power_of_two(scale));
         bool moved = false;
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
             if (due) {
-                const bool guessed = fresh && (task.flags & FUSED_GUESS) != 0 && rhs_norm != 0 &&
-                                     row(j, lane) < nrows();
-                const V start = guessed ? task.x[place_in_vectors(j)] : V(0);
-                const V value = fresh ? start : x[j] * up;
-                operand[row(j, lane)] = value;
+                V value = fresh ? V(0) : x[j] * up;
+                if (guesses && fresh && rhs_norm != 0 && row(j, lane) < nrows()) {
+                    value = task.x[place_in_vectors(j)];
+                }
+                operand[slot(j, lane)] = value;
                 moved = moved || value != V(0);
             }
         }
-        moved = Threads::any_thread(moved);
+        if (guesses) {
+            moved = Threads::any_thread(moved);
+        }
         if (fresh) {
             const double rel_tol =
                 task.rel_tols == nullptr ? task.rel_tol : load(task.rel_tols + system);
@@ -482,16 +666,30 @@ struct FusedGroup : Shape {
         // hold NaN.
         const bool is_b =
             fresh && !moved && !(rhs_norm <= threshold) && is_finite(rhs_norm);
-        Threads::sync();
+        double residual = rhs_norm;
+        if (due && is_b) {
 #pragma unroll
-        for (u32 j = 0; j < ROWS; ++j) {
-            // The sum of the products first: products that cancel must not absorb b.
-            const V sum = product(j);
-            if (due) {
-                r[j] = is_b ? b_at(j) : b_at(j) - sum;
+            for (u32 j = 0; j < ROWS; ++j) {
+                r[j] = b[j];
             }
         }
-        double residual = norm(due, [&](u32 j) { return double(r[j]); });
+        if (Threads::any(due && !is_b)) {
+            Threads::sync();
+#pragma unroll
+            for (u32 j = 0; j < ROWS; ++j) {
+                // The sum of the products first: products that cancel must not absorb b.
+                V sum = 0;
+                entries(j, [&](V value, const V* at) { sum += value * *at; });
+                if (due && !is_b) {
+                    r[j] = b[j] - sum;
+                }
+            }
+            double sum;
+            const double computed =
+                norm(due && !is_b, [&](u32 j) { return double(r[j]); }, sum);
+            residual = is_b ? residual : computed;
+            squares = due && !is_b ? sum : squares;
+        }
         residual = is_finite(residual) ? residual : residual - residual;
         bool accepted = residual <= threshold;
         bool by_floor = false;
@@ -499,12 +697,13 @@ struct FusedGroup : Shape {
             double sizes[ROWS];
 #pragma unroll
             for (u32 j = 0; j < ROWS; ++j) {
-                sizes[j] = magnitude(double(b_at(j)));
+                sizes[j] = magnitude(double(b[j]));
                 entries(j, [&](V value, const V* at) {
                     sizes[j] += magnitude(double(value)) * magnitude(double(*at));
                 });
             }
-            const double size = norm(due, [&](u32 j) { return sizes[j]; });
+            double sum;
+            const double size = norm(due, [&](u32 j) { return sizes[j]; }, sum);
             by_floor = !fresh && !accepted &&
                        residual <= task.floor * Precision<V>::EPSILON * size;
             accepted = accepted || by_floor;
@@ -529,12 +728,13 @@ struct FusedGroup : Shape {
             status = stop;
         }
 
-        if (due && status != RUNNING) {
-#pragma unroll
-            for (u32 j = 0; j < ROWS; ++j) {
-                if (row(j, lane) < nrows()) {
-                    task.x[place_in_vectors(j)] = operand[row(j, lane)];
-                }
+        const bool ends = due && status != RUNNING;
+        if (NEAR && Threads::any(ends)) {
+            Threads::sync();
+        }
+        if (ends) {
+            for (u32 at = lane; at < nrows(); at += GROUP) {
+                task.x[place_in_vectors_of(at)] = operand[slot_of(at)];
             }
             if (lane == 0) {
                 task.statuses[system] = u8(status);
@@ -544,6 +744,9 @@ struct FusedGroup : Shape {
                 task.rhs_norms[system] = rhs_norm;
             }
             stop = VACANT;
+        }
+        if (NEAR && Threads::any(ends)) {
+            Threads::sync();
         }
         begin(due && status == RUNNING, fresh);
     }
@@ -566,12 +769,16 @@ struct FusedGroup : Shape {
         for (u32 j = 0; j < ROWS; ++j) {
             if (fresh) {
                 // Adding 0 leaves no -0.
-                x[j] = operand[row(j, lane)] * down + V(0);
+                x[j] = (task.flags & FUSED_GUESS) != 0 ? operand[slot(j, lane)] * down + V(0) : V(0);
                 if constexpr (JACOBI) {
                     V diagonal = 0;
-                    entries(j, [&](V value, const V* at) {
-                        diagonal = at == operand + row(j, lane) ? value : diagonal;
-                    });
+                    if constexpr (KEEPS_COLUMNS) {
+                        diagonal = kept(j * WIDTH);
+                    } else {
+                        entries(j, [&](V value, const V* at) {
+                            diagonal = at == operand + slot(j, lane) ? value : diagonal;
+                        });
+                    }
                     const bool none = diagonal == V(0) && row(j, lane) < nrows();
                     missing = missing || (none && (task.flags & FUSED_LENIENT) == 0);
                     m[j] = diagonal == V(0) ? V(1) : V(1) / diagonal;
@@ -585,10 +792,15 @@ struct FusedGroup : Shape {
         if constexpr (JACOBI) {
             missing = Threads::any_thread(missing);
         }
-        weighted = Threads::sum_apart(weighted, scratch);
+        // What the norm was made of, unless it is weighted or scaled.
+        const bool is_known = Method::WEIGHTS_ARE_SQUARES && scale == 0;
+        if (Threads::any(starting && !is_known)) {
+            weighted = Threads::sum_apart(weighted, scratch);
+        }
         if (!starting) {
             return;
         }
+        weighted = is_known ? V(squares) : weighted;
         restarts += fresh ? 0 : 1;
         beta = 0;
         rho = weighted;
@@ -598,6 +810,12 @@ struct FusedGroup : Shape {
 
     __device__ __forceinline__ void run() {
         stand_still();
+        ask(true);
+        next = Threads::of_first(behind, scratch);
+        asked = false;
+        if constexpr (KEEPS_VALUES) {
+            send_for_next();
+        }
         for (;;) {
             if (Threads::any(is_due())) {
                 do {
@@ -623,27 +841,29 @@ struct FusedGroup : Shape {
     }
 };
 
-// Threads of a block, and blocks that a multiprocessor shall hold: what an iteration keeps in
-// registers, `OWN` values a row beside x and r, and 48 registers more, where shared memory does not
-// hold fewer. What is done once a system makes do with that. The registers are in four parts, each of
-// whole warps: BY_PARTS counts with that, which leaves a thread more of them.
-template <typename Shape, u32 OWN, bool BY_PARTS>
+// Threads of a block, and blocks that a multiprocessor shall hold: RESIDENT, or, where that is 0, what
+// an iteration keeps in registers, `OWN` values a row beside x and r, and 40 registers more, where
+// shared memory does not hold fewer. What is done once a system makes do with that. The registers are
+// in four parts, each of whole warps.
+template <typename Shape, u32 OWN, u32 RESIDENT>
 struct FusedBounds {
     using V = typename Shape::V;
     static constexpr u32 THREADS = Shape::GROUP > WARP_THREADS ? Shape::GROUP : WARP_THREADS;
     static constexpr u32 VALUES = Shape::KEEPS_VALUES ? Shape::WIDTH : 0;
     static constexpr u32 WORDS =
         sizeof(V) / 4 * Shape::ROWS * (VALUES + 2 + OWN + Shape::JACOBI);
-    static constexpr u32 KEPT = WORDS + (Shape::ROWS * Shape::WIDTH + 1) / 2 + 48;
+    static constexpr u32 KEPT = WORDS + (Shape::ROWS * Shape::FAR + 1) / 2 + 40;
     static constexpr u32 LARGEST = KEPT < 255 ? KEPT : 255;
     static constexpr u32 BY_REGISTERS =
-        BY_PARTS ? 4 * (16384 / (WARP_THREADS * LARGEST)) / (THREADS / WARP_THREADS)
-                 : 65536 / (THREADS * LARGEST);
+        4 * (16384 / (WARP_THREADS * LARGEST)) / (THREADS / WARP_THREADS);
     // Of the H100 and its kin; others have less, and registers to spare then.
-    static constexpr u32 STAGED = Shape::PLACE == IN_SHARED ? Shape::NONE * Shape::WIDTH : 0;
+    static constexpr u32 PLACES = Shape::NONE * Shape::WIDTH;
+    static constexpr u32 STAGED = Shape::PLACE == IN_SHARED ? PLACES
+                                  : Shape::KEEPS_VALUES     ? skewed(Shape::NONE) + skewed(PLACES)
+                                                            : 0;
     static constexpr u32 BYTES =
         THREADS / Shape::GROUP * (Shape::VECTORS * (Shape::NONE + 1) + STAGED) * sizeof(V) + 2048;
     static constexpr u32 BY_SHARED = 233472 / BYTES;
     static constexpr u32 FIT = BY_REGISTERS < BY_SHARED ? BY_REGISTERS : BY_SHARED;
-    static constexpr u32 BLOCKS = FIT < 1 ? 1 : FIT > 32 ? 32 : FIT;
+    static constexpr u32 BLOCKS = RESIDENT > 0 ? RESIDENT : FIT < 1 ? 1 : FIT > 32 ? 32 : FIT;
 };

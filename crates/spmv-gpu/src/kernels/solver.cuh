@@ -56,6 +56,39 @@ __device__ __forceinline__ int exponent_of(double value) {
     return maximum(-1000, minimum(1000, exponent));
 }
 
+// About 1 / value, to 2 units in the last place, and `is_sure` false where that may not be so: without
+// the branches of a division, so that it goes on beside other work.
+__device__ __forceinline__ double reciprocal(double value, bool& is_sure) {
+    is_sure = magnitude(value) > 1e-290 && magnitude(value) < 1e290;
+#if defined(SPARSEBATCH_EMU)
+    return 1.0 / value;
+#else
+    double inverse;
+    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(inverse) : "d"(value));
+    inverse += inverse * (1.0 - value * inverse);
+    inverse += inverse * (1.0 - value * inverse);
+    return inverse;
+#endif
+}
+
+__device__ __forceinline__ float reciprocal(float value, bool& is_sure) {
+    is_sure = true;
+    return 1.0f / value;
+}
+
+// a / b with the reciprocal of b where that is sure.
+template <typename V>
+__device__ __forceinline__ V quotient(V a, V b, V inverse_of_b, bool is_sure) {
+    return is_sure ? a * inverse_of_b : a / b;
+}
+
+template <typename V>
+__device__ __forceinline__ V quotient(V a, V b) {
+    bool is_sure;
+    const V inverse = reciprocal(b, is_sure);
+    return quotient(a, b, inverse, is_sure);
+}
+
 // Threads that run in step, and sums over a group of them.
 template <u32 GROUP>
 struct Team {
@@ -154,12 +187,9 @@ struct Team {
         return value;
     }
 
-    // The next system of each group that wants one; the scratch memory takes it to a block.
-    __device__ __forceinline__ static u32 take(bool wanted, u32* queue, double* scratch) {
-        u32 number = 0;
-        if (wanted && threadIdx.x % GROUP == 0) {
-            number = atomicAdd(queue, 1u);
-        }
+    // The number that the first thread of each group has; the scratch memory takes it to a block. All
+    // threads have come this far when it returns.
+    __device__ __forceinline__ static u32 of_first(u32 number, double* scratch) {
         if constexpr (IS_BLOCK) {
             u32* const shared = reinterpret_cast<u32*>(scratch);
             __syncthreads();
@@ -171,6 +201,7 @@ struct Team {
             __syncthreads();
             return number;
         } else {
+            __syncwarp();
             return __shfl_sync(ALL_LANES, number, 0, GROUP);
         }
     }
