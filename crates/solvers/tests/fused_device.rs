@@ -59,7 +59,8 @@ fn uniform_batches_agree_with_the_cpu() {
         for (family, nrows) in families(method) {
             let problem = Problem::new(family, nrows).unwrap().batch(300).unwrap();
             let Batch::Uniform(batch) = &problem.batch else { unreachable!("one pattern") };
-            let values: Vec<f64> = (0..300).flat_map(|k| batch.to_matrix(k).into_parts().1).collect();
+            let values: Vec<f64> =
+                (0..300).flat_map(|k| batch.to_matrix(k).into_parts().1).collect();
             let values = device.upload(&values).unwrap();
             let b = device.upload(&problem.rhs).unwrap();
             for preconditioner in [Preconditioner::None, Preconditioner::Jacobi] {

@@ -16,108 +16,9 @@
 // - A system ends by the rules of the CPU's solvers, on the residual recomputed from x; one that the
 //   recurrence let pass too early starts again.
 // - Traffic of a system: its values, b twice, x once (twice with a guess), 25 B of outcome.
-//
-// Arguments: nrows <= GROUP*ROWS, nsystems + groups of the launch < 2^32, nrhs >= 1. The pattern is in
-// slices of GROUP rows: place starts[j] + k*GROUP + lane of `columns` is the entry in place k of row
-// j*GROUP + lane, or GROUP*ROWS where it has none, and starts[ROWS] is the length; firsts[row] is the
-// row's first entry in CSR, for all GROUP*ROWS rows, and `order` the number of the entry within its
-// row in CSR (k itself in global memory). With columns in registers each slice is WIDTH wide.
-// System s has the values from s/nrhs*value_stride on, in the order of CSR, and `nrows` values of b
-// and of x from s*nrows on.
-// SCATTERED: nrows counts for nothing. Item i of the queue has three words in `items`: its number in
-// the batch | its pattern << 32, the place of its first value in units of value_stride, and of its
-// first row in b and x. Values are value_step apart, rows row_step, right-hand sides nrows*row_step. Pattern p has
-// two words in `patterns`: nrows, and where its `columns` and `order` begin; its `starts` begin at
-// p*(ROWS + 1), its `firsts` at p*GROUP*ROWS.
-// Arrays of limits and tolerances are null or hold one a system, as do those of outcomes, by number in
-// the batch times nrhs. `queue` holds two zeros, and does so again at the end. `stored` is the length
-// of the longest pattern where values are in shared memory. Blocks of GROUP threads, at least 32; any
-// grid. Shared memory: for each group as many vectors of GROUP*ROWS + 1 values as the method says, and
-// `stored` more.
 #pragma once
 
-#include "solver.cuh"
-
-constexpr u32 IN_REGISTERS = 0;
-constexpr u32 IN_SHARED = 1;
-constexpr u32 IN_GLOBAL = 2;
-
-// Bits of `flags`: x holds guesses; a zero in the diagonal counts as 1.
-constexpr u32 FUSED_GUESS = 1;
-constexpr u32 FUSED_LENIENT = 2;
-
-// The number of words of an item, and of a pattern.
-constexpr u32 ITEM_WORDS = 3;
-constexpr u32 PATTERN_WORDS = 2;
-
-template <typename V>
-struct FusedTask {
-    u32 nsystems, nrows, nrhs;
-    const u32* starts;
-    const u32* firsts;
-    const u16* columns;
-    const u16* order;
-    u32 stored;
-    const u64* items;
-    const u64* patterns;
-    const V* values;
-    u64 value_stride, value_step, row_step;
-    const V* b;
-    V* x;
-    u32 flags;
-    double rel_tol;
-    const double* rel_tols;
-    double abs_tol;
-    const double* abs_tols;
-    u32 max_iters;
-    const u32* max_iters_each;
-    u32 max_restarts;
-    double floor;
-    u32* queue;
-    u8* statuses;
-    u32* iterations;
-    u32* restarts;
-    double* residual_norms;
-    double* rhs_norms;
-};
-
-// The parameters of a kernel, and the task that they make.
-#define FUSED_PARAMETERS(V)                                                                        \
-    u32 nsystems, u32 nrows, u32 nrhs, const u32 *__restrict__ starts,                             \
-        const u32 *__restrict__ firsts, const u16 *__restrict__ columns,                           \
-        const u16 *__restrict__ order, u32 stored, const u64 *__restrict__ items,                  \
-        const u64 *__restrict__ patterns, const V *__restrict__ values, u64 value_stride,          \
-        u64 value_step, u64 row_step, const V *__restrict__ b, V *__restrict__ x, u32 flags,       \
-        double rel_tol, const double *__restrict__ rel_tols, double abs_tol,                       \
-        const double *__restrict__ abs_tols, u32 max_iters,                                        \
-        const u32 *__restrict__ max_iters_each, u32 max_restarts, double floor, u32 *queue,        \
-        u8 *__restrict__ statuses, u32 *__restrict__ iterations, u32 *__restrict__ restarts,       \
-        double *__restrict__ residual_norms, double *__restrict__ rhs_norms
-#define FUSED_TASK                                                                                 \
-    {                                                                                              \
-        nsystems, nrows, nrhs, starts, firsts, columns, order, stored, items, patterns, values,    \
-            value_stride, value_step, row_step, b, x, flags, rel_tol, rel_tols, abs_tol, abs_tols, \
-            max_iters, max_iters_each, max_restarts, floor, queue, statuses, iterations, restarts, \
-            residual_norms, rhs_norms                                                              \
-    }
-
-// What the template parameters of a kernel say.
-template <typename Value, u32 GROUP_, u32 ROWS_, u32 WIDTH_, u32 PLACE_, bool JACOBI_,
-          u32 VECTORS_, bool SCATTERED_>
-struct FusedShape {
-    using V = Value;
-    static constexpr u32 GROUP = GROUP_;
-    static constexpr u32 ROWS = ROWS_;
-    static constexpr u32 WIDTH = WIDTH_;
-    static constexpr u32 PLACE = PLACE_;
-    static constexpr bool JACOBI = JACOBI_;
-    static constexpr u32 VECTORS = VECTORS_; // in shared memory
-    static constexpr bool SCATTERED = SCATTERED_;
-    static constexpr u32 NONE = GROUP * ROWS;
-    static constexpr bool KEEPS_VALUES = PLACE == IN_REGISTERS;
-    static constexpr bool KEEPS_COLUMNS = WIDTH > 0;
-    static_assert(!KEEPS_VALUES || KEEPS_COLUMNS, "registers hold rows of one width");
-};
+#include "fused_task.cuh"
 
 // `Method` is the class that inherits: it has iterate(), begin_at_rest() and weight(j), whose sum over
 // the rows it gets as begin_from(). RETRIES: a breakdown is got over by starting again.
@@ -621,29 +522,4 @@ struct FusedGroup : Shape {
             }
         }
     }
-};
-
-// Threads of a block, and blocks that a multiprocessor shall hold: what an iteration keeps in
-// registers, `OWN` values a row beside x and r, and 48 registers more, where shared memory does not
-// hold fewer. What is done once a system makes do with that. The registers are in four parts, each of
-// whole warps: BY_PARTS counts with that, which leaves a thread more of them.
-template <typename Shape, u32 OWN, bool BY_PARTS>
-struct FusedBounds {
-    using V = typename Shape::V;
-    static constexpr u32 THREADS = Shape::GROUP > WARP_THREADS ? Shape::GROUP : WARP_THREADS;
-    static constexpr u32 VALUES = Shape::KEEPS_VALUES ? Shape::WIDTH : 0;
-    static constexpr u32 WORDS =
-        sizeof(V) / 4 * Shape::ROWS * (VALUES + 2 + OWN + Shape::JACOBI);
-    static constexpr u32 KEPT = WORDS + (Shape::ROWS * Shape::WIDTH + 1) / 2 + 48;
-    static constexpr u32 LARGEST = KEPT < 255 ? KEPT : 255;
-    static constexpr u32 BY_REGISTERS =
-        BY_PARTS ? 4 * (16384 / (WARP_THREADS * LARGEST)) / (THREADS / WARP_THREADS)
-                 : 65536 / (THREADS * LARGEST);
-    // Of the H100 and its kin; others have less, and registers to spare then.
-    static constexpr u32 STAGED = Shape::PLACE == IN_SHARED ? Shape::NONE * Shape::WIDTH : 0;
-    static constexpr u32 BYTES =
-        THREADS / Shape::GROUP * (Shape::VECTORS * (Shape::NONE + 1) + STAGED) * sizeof(V) + 2048;
-    static constexpr u32 BY_SHARED = 233472 / BYTES;
-    static constexpr u32 FIT = BY_REGISTERS < BY_SHARED ? BY_REGISTERS : BY_SHARED;
-    static constexpr u32 BLOCKS = FIT < 1 ? 1 : FIT > 32 ? 32 : FIT;
 };
