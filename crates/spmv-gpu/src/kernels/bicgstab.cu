@@ -1,7 +1,7 @@
 // Whole solves by BiCGStab, a group of threads a system, all in one launch: van der Vorst 1992
 // (doi 10.1137/0913035), right-preconditioned, so that the residual of the recurrence is that of the
-// system; batched in one kernel as in Kashi, Nayak, Kulkarni, Scheinberg, Lin, Anzt 2022
-// (doi 10.1109/IPDPS53621.2022.00024).
+// system; batched in one kernel as in Kashi, Nayak, Kulkarni, Scheinberg, Lin, Anzt, Batched sparse
+// iterative solvers on GPU for the collision operator for fusion plasma simulations, IPDPS 2022.
 //
 //   r = b - A x, r^ = r, p = r, rho = r^'r
 //   p^ = M p, v = A p^, alpha = rho / r^'v, s = r - alpha v; half step: if s passes, x += alpha p^
