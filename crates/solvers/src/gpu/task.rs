@@ -1,6 +1,6 @@
 //! What a plan is asked for, and what it refuses.
 
-use sparsebatch_formats::{CsrPatternRef, Layout, Pattern};
+use sparsebatch_formats::{CsrPatternRef, Layout};
 use sparsebatch_spmv_gpu::{KernelBuffer, Pod};
 
 use crate::options::{Engine, Method, Preconditioner};
