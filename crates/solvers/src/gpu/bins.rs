@@ -6,9 +6,9 @@ use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_spmv_gpu::{Executor, KernelBuffer, KernelKey, Value};
 
 use super::explain::GpuBin;
-use super::fused::FusedMethod;
 use super::pattern::Slices;
 use super::shape::{GpuTuning, Grid, Shape, choose, grid, stored};
+use super::task::FusedMethod;
 use crate::SolveError;
 
 /// Items of one pattern.

@@ -8,7 +8,10 @@ use sparsebatch_spmv_gpu::{Args, Executor, GpuError, KernelBuffer, LaunchConfig,
 use super::bins::{Addresses, Bin, Class, Common, bins};
 use super::explain::GpuExplain;
 use super::shape::GpuTuning;
-use crate::options::{Engine, Method, Preconditioner, check_len};
+use super::task::{
+    FusedMethod, Guess, Layouts, Sizes, Steps, check_apart, check_square, check_supported,
+};
+use crate::options::{Preconditioner, check_len};
 use crate::{SolveError, SolveOptions};
 
 /// Bits of the kernel's `flags`.
@@ -17,43 +20,6 @@ const LENIENT: u32 = 2;
 
 /// The most systems of a launch: the kernel counts those it was asked for, and some more, in 32 bits.
 const MAX_SYSTEMS: usize = 4_000_000_000;
-
-/// What the solution vector holds before a solve.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Guess {
-    /// Nothing: solves start from 0.
-    Zero,
-    /// Initial guesses.
-    InX,
-}
-
-/// The methods that solve a system in one launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FusedMethod {
-    /// Conjugate gradients, for symmetric positive definite matrices.
-    Cg,
-    /// BiCGStab, for any matrix.
-    BiCgStab,
-}
-
-impl FusedMethod {
-    /// The name in reports, and of the kernels.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cg => "cg",
-            Self::BiCgStab => "bicgstab",
-        }
-    }
-}
-
-/// How the arrays of a uniform batch are laid out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Layouts {
-    /// The values of the matrices, unless all items share them.
-    pub values: Layout,
-    /// Right-hand sides and solutions.
-    pub vectors: Layout,
-}
 
 /// CG or BiCGStab for every system of a batch, each solved whole by a group of threads, in one launch
 /// for all systems of about one size; several launches run at once.
@@ -84,28 +50,6 @@ pub struct FusedSolver<E: Executor, T: Value> {
     values: std::marker::PhantomData<T>,
 }
 
-/// The lengths of the arrays of a solve.
-#[derive(Clone, Copy)]
-struct Sizes {
-    nitems: usize,
-    nrhs: usize,
-    /// Values of all items.
-    values: usize,
-    /// Values of one item that all may share.
-    shared: Option<usize>,
-    /// Values of `b` and of `x`.
-    rows: usize,
-}
-
-/// Distances in the arrays of a solve: from item to item (1 where a bin says where they are), from
-/// value to value, from row to row.
-#[derive(Clone, Copy)]
-struct Steps {
-    item: u64,
-    value: u64,
-    row: u64,
-}
-
 /// One entry per system, written by the kernels.
 struct Outcomes<E: Executor> {
     status: E::Buffer<u8>,
@@ -118,7 +62,7 @@ struct Outcomes<E: Executor> {
 
 impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
     /// Analyses a pattern for `nitems` systems of `options.nrhs` right-hand sides each, allocates
-    /// everything and compiles the kernel. [`Method::Auto`] is CG.
+    /// everything and compiles the kernel. [`Method::Auto`](crate::Method::Auto) is CG.
     ///
     /// # Errors
     /// [`SolveError::NotSquare`]; [`SolveError::Option`] and [`SolveError::Length`] for options out of
@@ -433,39 +377,6 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
     }
 }
 
-fn check_square(item: usize, pattern: CsrPatternRef<'_>) -> Result<(), SolveError> {
-    let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
-    if nrows == ncols { Ok(()) } else { Err(SolveError::NotSquare { item, nrows, ncols }) }
-}
-
-/// The method, and whether the preconditioner is Jacobi.
-fn check_supported(options: &SolveOptions) -> Result<(FusedMethod, bool), SolveError> {
-    let refuse = |what, instead| Err(SolveError::Unsupported { what, instead });
-    let method = match options.method {
-        Method::Auto | Method::Cg => FusedMethod::Cg,
-        Method::BiCgStab => FusedMethod::BiCgStab,
-        Method::Lu => {
-            return refuse("a solver other than cg and bicgstab", "take one of these");
-        }
-    };
-    if options.engine != Engine::Fused {
-        return refuse("a composed engine", "take the fused one");
-    }
-    if options.history {
-        return refuse("the residual history", "solve on the CPU");
-    }
-    if options.fallback {
-        return refuse("the ladder of --fallback", "solve what did not converge on the CPU");
-    }
-    match options.preconditioner {
-        Preconditioner::None => Ok((method, false)),
-        Preconditioner::Auto | Preconditioner::Jacobi => Ok((method, true)),
-        Preconditioner::BlockJacobi | Preconditioner::Ilu0 | Preconditioner::Ic0 => {
-            refuse("a preconditioner other than none and jacobi", "take jacobi")
-        }
-    }
-}
-
 fn upload_each<E: Executor, V: Pod>(
     executor: &E,
     limits: &PerSystem<V>,
@@ -479,18 +390,4 @@ fn upload_each<E: Executor, V: Pod>(
 /// The address of an array, or null.
 fn address<V: Pod>(buffer: &Option<impl KernelBuffer<V>>) -> u64 {
     buffer.as_ref().map_or(0, KernelBuffer::raw)
-}
-
-fn check_apart<T: Pod>(
-    input: &impl KernelBuffer<T>,
-    x: &impl KernelBuffer<T>,
-) -> Result<(), SolveError> {
-    if input.shares_memory_with(x) {
-        return Err(SolveError::Option {
-            name: "x",
-            expected: "memory apart from values and b",
-            found: "memory shared with them".to_owned(),
-        });
-    }
-    Ok(())
 }

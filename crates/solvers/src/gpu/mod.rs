@@ -3,6 +3,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `fused.rs` | the plan and its launches |
+//! | `task.rs` | what a plan is asked for, and what it refuses |
 //! | `bins.rs` | which systems a launch solves, and where their numbers are |
 //! | `shape.rs` | threads per system, and where its values are kept |
 //! | `pattern.rs`, `banks.rs` | a pattern in the order of the kernel |
@@ -21,7 +22,9 @@ mod explain;
 mod fused;
 mod pattern;
 mod shape;
+mod task;
 
 pub use explain::{GpuBin, GpuExplain};
-pub use fused::{FusedMethod, FusedSolver, Guess, Layouts};
+pub use fused::FusedSolver;
 pub use shape::{GpuTuning, ValuePlace};
+pub use task::{FusedMethod, Guess, Layouts};

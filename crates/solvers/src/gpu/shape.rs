@@ -3,8 +3,8 @@
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_spmv_gpu::DeviceInfo;
 
-use super::fused::FusedMethod;
 use super::pattern::{places_a_row, share_of_neighbours, skewed, widths};
+use super::task::FusedMethod;
 use crate::SolveError;
 
 /// Where the values of a system are during its solve.

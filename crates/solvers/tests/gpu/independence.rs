@@ -220,6 +220,24 @@ fn values_may_be_anywhere() {
     }
 }
 
+/// BiCGStab has its vectors in registers or in shared memory, whatever the table says.
+#[test]
+fn vectors_may_be_in_shared_memory() {
+    for (n, vectors) in [(30, 3), (30, 1), (100, 1), (100, 3)] {
+        let pattern = pattern_of_chain(n);
+        let matrices: Vec<Csr<f64>> = (0..3).map(|k| chain(&pattern, 2.2 + f64::from(k))).collect();
+        let systems = Systems::new(&matrices, random_vector(3 * n, 5));
+        for preconditioner in [Preconditioner::None, Preconditioner::Jacobi] {
+            let options = options(Method::BiCgStab, preconditioner);
+            let tuning = GpuTuning { vectors: Some(vectors), ..GpuTuning::default() };
+            let gpu = on_gpu(&Emulator::new(Order::Reverse), &systems, &options, &tuning);
+
+            assert!(gpu.kernel.ends_with(&format!(", {vectors}>")), "{}", gpu.kernel);
+            compare(&gpu.kernel, &systems, &gpu, &on_cpu(&systems, &options), 1e-10);
+        }
+    }
+}
+
 fn pattern_of_chain(n: usize) -> CsrPattern {
     let (mut row_ptr, mut col_idx) = (vec![0], Vec::new());
     for row in 0..n {

@@ -84,6 +84,9 @@ fn options_and_lengths_are_checked() {
         let plan = FusedSolver::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &cg, &tuning);
         assert!(matches!(plan, Err(SolveError::Option { name: "group", .. })), "{group:?}");
     }
+    let tuning = GpuTuning { vectors: Some(2), ..GpuTuning::default() };
+    let plan = FusedSolver::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &cg, &tuning);
+    assert!(matches!(plan, Err(SolveError::Option { name: "vectors", .. })));
 
     let executor = emulator();
     let mut plan = FusedSolver::<_, f64>::new(&executor, pattern.view(), 2, &cg).unwrap();

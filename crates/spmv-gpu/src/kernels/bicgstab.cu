@@ -1,16 +1,16 @@
 // Whole solves by BiCGStab, a group of threads a system, all in one launch: van der Vorst 1992
 // (doi 10.1137/0913035), right-preconditioned, so that the residual of the recurrence is that of the
-// system; batched in one kernel as in Kashi, Nayak, Kulkarni, Scheinberg, Lin, Anzt 2022
-// (doi 10.1109/IPDPS53621.2022.00024).
+// system; batched in one kernel as in Kashi, Nayak, Kulkarni, Scheinberg, Lin, Anzt, Batched sparse
+// iterative solvers on GPU for the collision operator for fusion plasma simulations, IPDPS 2022.
 //
 //   r = b - A x, r^ = r, p = r, rho = r^'r
 //   p^ = M p, v = A p^, alpha = rho / r^'v, s = r - alpha v; half step: if s passes, x += alpha p^
 //   s^ = M s, t = A s^, omega = t's / t't, x += alpha p^ + omega s^, r = s - omega t
 //   beta = (r^'r / rho) (alpha / omega), rho = r^'r, p = r + beta (p - omega v)
 //
-// M is the identity or the inverse of the diagonal (JACOBI). Arguments, places and traffic are those
-// of fused.cuh. VECTORS in shared memory: 1, for p^ and s^ in turn, or 3, for s^, p^ and r^, where
-// registers are short; p is not kept then, since
+// M is the identity or the inverse of the diagonal (JACOBI). Arguments are those of fused_task.cuh,
+// places and traffic those of fused.cuh. VECTORS in shared memory: 1, for p^ and s^ in turn, or 3, for
+// s^, p^ and r^, where registers are short; p is not kept then, since
 //   p^ = M (r - beta omega v) + beta p^.
 // The test of the half step comes with the sums of the full one, where the CPU makes it before the
 // second product: that product costs less than another sum. An iteration has five barriers where a
@@ -128,7 +128,7 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
             sums[1] += t[j] * t[j];
             sums[2] += r[j] * r[j];
         }
-        Threads::template sum<1>(sums, scratch);
+        Threads::template sum_side_by_side<1>(sums, scratch);
         const V ts = sums[0], tt = sums[1];
         const bool half = sums[2] <= this->square && !bad_alpha;
         const bool bad_omega = !half && !((ts < V(0) || V(0) < ts) && V(0) < tt);
@@ -142,7 +142,7 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
             next[0] += r[j] * r[j];
             next[1] += r[j] * shadow_at(j);
         }
-        Threads::template sum<0>(next, scratch);
+        Threads::template sum_side_by_side<0>(next, scratch);
         const V rr = next[0];
         ++iteration;
         if (stop != RUNNING) {

@@ -5,9 +5,9 @@
 //   r = b - A x, z = M r, p = z, rho = r'z
 //   alpha = rho / p'Ap, x += alpha p, r -= alpha Ap, beta = r'z / rho, rho = r'z, p = z + beta p
 //
-// M is the identity or the inverse of the diagonal (JACOBI). Arguments, places and traffic are those
-// of fused.cuh, with one vector in shared memory: p. An iteration has three barriers where a group is
-// a block, and else none but of the warp.
+// M is the identity or the inverse of the diagonal (JACOBI). Arguments are those of fused_task.cuh,
+// places and traffic those of fused.cuh, with one vector in shared memory: p. An iteration has three
+// barriers where a group is a block, and else none but of the warp.
 
 #include "fused.cuh"
 
@@ -75,7 +75,11 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
         if constexpr (JACOBI) {
             sums[1] = this->sum_of([&](u32 j) { return m[j] * r[j] * r[j]; });
         }
-        Threads::template sum<1>(sums, scratch);
+        if constexpr (JACOBI) {
+            Threads::template sum_side_by_side<1>(sums, scratch);
+        } else {
+            Threads::template sum<1>(sums, scratch);
+        }
         const V rr = sums[0], rz = sums[JACOBI ? 1 : 0];
         ++iteration;
         if (stop != RUNNING) {

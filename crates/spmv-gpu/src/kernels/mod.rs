@@ -34,8 +34,11 @@ const SOURCES: [(&str, &str); 18] = [
 ];
 
 /// Every header and its source.
-const HEADERS: [(&str, &str); 2] =
-    [("solver.cuh", include_str!("solver.cuh")), ("fused.cuh", include_str!("fused.cuh"))];
+const HEADERS: [(&str, &str); 3] = [
+    ("solver.cuh", include_str!("solver.cuh")),
+    ("fused_task.cuh", include_str!("fused_task.cuh")),
+    ("fused.cuh", include_str!("fused.cuh")),
+];
 
 /// The names of all modules.
 pub fn modules() -> impl Iterator<Item = &'static str> {

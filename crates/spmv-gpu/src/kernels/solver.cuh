@@ -158,6 +158,57 @@ struct Team {
         }
     }
 
+    // As sum(), for two or three sums, with fewer shuffles: half of the lanes go on with one sum, half
+    // with another.
+    template <u32 TURN, u32 COUNT, typename T>
+    __device__ __forceinline__ static void sum_side_by_side(T (&value)[COUNT], double* scratch) {
+        static_assert(COUNT >= 2 && COUNT <= 2 + TURN && TURN <= 1, "what the scratch memory holds");
+        constexpr u32 LANES = IS_BLOCK ? WARP_THREADS : GROUP;
+        if constexpr (LANES < 4) {
+            return sum<TURN>(value, scratch);
+        }
+        const bool second = (threadIdx.x & LANES / 2) != 0;
+        const bool third = COUNT > 2 && (threadIdx.x & LANES / 4) != 0;
+        T own = second ? value[1] : value[0];
+        own += __shfl_xor_sync(ALL_LANES, second ? value[0] : value[1], LANES / 2);
+        if constexpr (COUNT > 2) {
+            const T last = value[2] + __shfl_xor_sync(ALL_LANES, value[2], LANES / 2);
+            const T other = third ? own : last;
+            own = third ? last : own;
+            own += __shfl_xor_sync(ALL_LANES, other, LANES / 4);
+        }
+#pragma unroll
+        for (u32 offset = COUNT > 2 ? LANES / 8 : LANES / 4; offset > 0; offset /= 2) {
+            own += __shfl_xor_sync(ALL_LANES, own, offset);
+        }
+        if constexpr (IS_BLOCK) {
+            T* const parts = reinterpret_cast<T*>(scratch + TURN * 2 * WARPS);
+            // Lane 0 has the first sum, 16 the second, 8 the third.
+            if (threadIdx.x % (COUNT > 2 ? 8 : 16) == 0 && !(second && third)) {
+                const u32 i = third ? 2 : second ? 1 : 0;
+                parts[threadIdx.x / WARP_THREADS * COUNT + i] = own;
+            }
+            __syncthreads();
+#pragma unroll
+            for (u32 i = 0; i < COUNT; ++i) {
+                value[i] = parts[i];
+#pragma unroll
+                for (u32 warp = 1; warp < WARPS; ++warp) {
+                    value[i] += parts[warp * COUNT + i];
+                }
+            }
+        } else {
+            if constexpr (COUNT > 2) {
+                const T other = __shfl_xor_sync(ALL_LANES, own, LANES / 4);
+                value[2] = third ? own : other;
+                own = third ? other : own;
+            }
+            const T other = __shfl_xor_sync(ALL_LANES, own, LANES / 2);
+            value[0] = second ? other : own;
+            value[1] = second ? own : other;
+        }
+    }
+
     // A sum apart from those of the iterations.
     template <typename T>
     __device__ __forceinline__ static T sum_apart(T value, double* scratch) {

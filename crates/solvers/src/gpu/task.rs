@@ -1,0 +1,115 @@
+//! What a plan is asked for, and what it refuses.
+
+use sparsebatch_formats::{CsrPatternRef, Layout};
+use sparsebatch_spmv_gpu::{KernelBuffer, Pod};
+
+use crate::options::{Engine, Method, Preconditioner};
+use crate::{SolveError, SolveOptions};
+
+/// What the solution vector holds before a solve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Guess {
+    /// Nothing: solves start from 0.
+    Zero,
+    /// Initial guesses.
+    InX,
+}
+
+/// The methods that solve a system in one launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FusedMethod {
+    /// Conjugate gradients, for symmetric positive definite matrices.
+    Cg,
+    /// BiCGStab, for any matrix.
+    BiCgStab,
+}
+
+impl FusedMethod {
+    /// The name in reports, and of the kernels.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cg => "cg",
+            Self::BiCgStab => "bicgstab",
+        }
+    }
+}
+
+/// How the arrays of a uniform batch are laid out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Layouts {
+    /// The values of the matrices, unless all items share them.
+    pub values: Layout,
+    /// Right-hand sides and solutions.
+    pub vectors: Layout,
+}
+
+/// The lengths of the arrays of a solve.
+#[derive(Clone, Copy)]
+pub(super) struct Sizes {
+    pub(super) nitems: usize,
+    pub(super) nrhs: usize,
+    /// Values of all items.
+    pub(super) values: usize,
+    /// Values of one item that all may share.
+    pub(super) shared: Option<usize>,
+    /// Values of `b` and of `x`.
+    pub(super) rows: usize,
+}
+
+/// Distances in the arrays of a solve: from item to item (1 where a bin says where they are), from
+/// value to value, from row to row.
+#[derive(Clone, Copy)]
+pub(super) struct Steps {
+    pub(super) item: u64,
+    pub(super) value: u64,
+    pub(super) row: u64,
+}
+
+/// Refuses a pattern that is not square.
+pub(super) fn check_square(item: usize, pattern: CsrPatternRef<'_>) -> Result<(), SolveError> {
+    let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
+    if nrows == ncols { Ok(()) } else { Err(SolveError::NotSquare { item, nrows, ncols }) }
+}
+
+/// The method, and whether the preconditioner is Jacobi.
+pub(super) fn check_supported(options: &SolveOptions) -> Result<(FusedMethod, bool), SolveError> {
+    let refuse = |what, instead| Err(SolveError::Unsupported { what, instead });
+    let method = match options.method {
+        Method::Auto | Method::Cg => FusedMethod::Cg,
+        Method::BiCgStab => FusedMethod::BiCgStab,
+        Method::Lu => {
+            return refuse("a solver other than cg and bicgstab", "take one of these");
+        }
+    };
+    if options.engine != Engine::Fused {
+        return refuse("a composed engine", "take the fused one");
+    }
+    if options.history {
+        return refuse("the residual history", "solve on the CPU");
+    }
+    if options.fallback {
+        return refuse("the ladder of --fallback", "solve what did not converge on the CPU");
+    }
+    match options.preconditioner {
+        Preconditioner::None => Ok((method, false)),
+        Preconditioner::Auto | Preconditioner::Jacobi => Ok((method, true)),
+        Preconditioner::BlockJacobi | Preconditioner::Ilu0 | Preconditioner::Ic0 => {
+            refuse("a preconditioner other than none and jacobi", "take jacobi")
+        }
+    }
+}
+
+/// Refuses a solution in memory of an input.
+pub(super) fn check_apart<T: Pod>(
+    input: &impl KernelBuffer<T>,
+    x: &impl KernelBuffer<T>,
+) -> Result<(), SolveError> {
+    if input.shares_memory_with(x) {
+        return Err(SolveError::Option {
+            name: "x",
+            expected: "memory apart from values and b",
+            found: "memory shared with them".to_owned(),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+// The arguments and shapes of kernels that solve whole systems.
+//
+// Arguments: nrows <= GROUP*ROWS, nsystems + groups of the launch < 2^32, nrhs >= 1. The pattern is in
+// slices of GROUP slots: starts[j] + k*GROUP + lane of `columns` is the slot of the column in place k of
+// slot j*GROUP + lane, or GROUP*ROWS where it has none, and starts[ROWS] is the length; firsts is the
+// first entry in CSR of each slot's row, and `order` the number of the entry within its row in CSR (k
+// itself in global memory); for values in registers the number within the system, as `skewed` counts,
+// or NO_ENTRY. With columns in registers each slice is WIDTH wide. A system has `entries` of them.
+// System s has the values from s/nrhs*value_stride on, in the order of CSR, and `nrows` values of b
+// and of x from s*nrows on.
+// SCATTERED: nrows counts for nothing. Item i of the queue has three words in `items`: its number in
+// the batch | its pattern << 32, the place of its first value in units of value_stride, and of its
+// first row in b and x. Values are value_step apart, rows row_step, right-hand sides nrows*row_step.
+// Pattern p has two words in `patterns`: nrows | entries << 32, and where its `columns` and `order`
+// begin; its `starts` begin at p*(ROWS + 1), its `firsts` at p*GROUP*ROWS.
+// Arrays of limits and tolerances are null or hold one a system, as do those of outcomes, by number in
+// the batch times nrhs. `queue` holds two zeros, and does so again at the end. `stored` is the length
+// of the longest pattern where values are in shared memory, and where they are in registers
+// skewed(GROUP*ROWS) and skewed(entries) of the longest. Blocks of GROUP threads, at least 32; any
+// grid. Shared memory: for each group as many vectors of GROUP*ROWS + 1 values as the method says, and
+// `stored` more.
+#pragma once
+
+#include "solver.cuh"
+
+constexpr u32 IN_REGISTERS = 0;
+constexpr u32 IN_SHARED = 1;
+constexpr u32 IN_GLOBAL = 2;
+
+// Bits of `flags`: x holds guesses; a zero in the diagonal counts as 1.
+constexpr u32 FUSED_GUESS = 1;
+constexpr u32 FUSED_LENIENT = 2;
+
+// Stands for a value that a row does not have.
+constexpr u32 NO_ENTRY = 0xffffu;
+
+// Where a value is while it waits: lanes that read values some 8, 12, 24 apart find them in different
+// banks.
+__device__ __forceinline__ constexpr u32 skewed(u32 number) {
+    return number + number / 16;
+}
+
+// The number of words of an item, and of a pattern.
+constexpr u32 ITEM_WORDS = 3;
+constexpr u32 PATTERN_WORDS = 2;
+
+template <typename V>
+struct FusedTask {
+    u32 nsystems, nrows, entries, nrhs;
+    const u32* starts;
+    const u32* firsts;
+    const u16* columns;
+    const u16* order;
+    u32 stored;
+    const u64* items;
+    const u64* patterns;
+    const V* values;
+    u64 value_stride, value_step, row_step;
+    const V* b;
+    V* x;
+    u32 flags;
+    double rel_tol;
+    const double* rel_tols;
+    double abs_tol;
+    const double* abs_tols;
+    u32 max_iters;
+    const u32* max_iters_each;
+    u32 max_restarts;
+    double floor;
+    u32* queue;
+    u8* statuses;
+    u32* iterations;
+    u32* restarts;
+    double* residual_norms;
+    double* rhs_norms;
+};
+
+// The parameters of a kernel, and the task that they make.
+#define FUSED_PARAMETERS(V)                                                                        \
+    u32 nsystems, u32 nrows, u32 entries, u32 nrhs, const u32 *__restrict__ starts,                \
+        const u32 *__restrict__ firsts, const u16 *__restrict__ columns,                           \
+        const u16 *__restrict__ order, u32 stored, const u64 *__restrict__ items,                  \
+        const u64 *__restrict__ patterns, const V *__restrict__ values, u64 value_stride,          \
+        u64 value_step, u64 row_step, const V *__restrict__ b, V *__restrict__ x, u32 flags,       \
+        double rel_tol, const double *__restrict__ rel_tols, double abs_tol,                       \
+        const double *__restrict__ abs_tols, u32 max_iters,                                        \
+        const u32 *__restrict__ max_iters_each, u32 max_restarts, double floor, u32 *queue,        \
+        u8 *__restrict__ statuses, u32 *__restrict__ iterations, u32 *__restrict__ restarts,       \
+        double *__restrict__ residual_norms, double *__restrict__ rhs_norms
+#define FUSED_TASK                                                                                 \
+    {                                                                                              \
+        nsystems, nrows, entries, nrhs, starts, firsts, columns, order, stored, items, patterns, values, \
+            value_stride, value_step, row_step, b, x, flags, rel_tol, rel_tols, abs_tol, abs_tols, \
+            max_iters, max_iters_each, max_restarts, floor, queue, statuses, iterations, restarts, \
+            residual_norms, rhs_norms                                                              \
+    }
+
+// What the template parameters of a kernel say.
+template <typename Value, u32 GROUP_, u32 ROWS_, u32 WIDTH_, u32 PLACE_, bool JACOBI_, bool NEAR_,
+          u32 VECTORS_, bool SCATTERED_>
+struct FusedShape {
+    using V = Value;
+    static constexpr u32 GROUP = GROUP_;
+    static constexpr u32 ROWS = ROWS_;
+    static constexpr u32 WIDTH = WIDTH_;
+    static constexpr u32 PLACE = PLACE_;
+    static constexpr bool JACOBI = JACOBI_;
+    static constexpr bool NEAR = NEAR_;
+    static constexpr u32 VECTORS = VECTORS_; // in shared memory
+    static constexpr bool SCATTERED = SCATTERED_;
+    static constexpr u32 NONE = GROUP * ROWS;
+    static constexpr bool KEEPS_VALUES = PLACE == IN_REGISTERS;
+    static constexpr bool KEEPS_COLUMNS = WIDTH > 0;
+    // Entries of a row whose operands the thread mostly has, and others.
+    static constexpr u32 OWN = NEAR ? 3 : 1;
+    static constexpr u32 FAR = KEEPS_COLUMNS ? WIDTH - OWN : 0;
+    static constexpr bool IS_BLOCK = GROUP > WARP_THREADS;
+    // Whether products find all operands in shared memory, or those of a thread's first and last row.
+    static constexpr bool GATHERS = !KEEPS_COLUMNS || FAR > 0;
+    static constexpr bool EXCHANGES = NEAR && IS_BLOCK;
+    static_assert(!KEEPS_VALUES || KEEPS_COLUMNS, "registers hold rows of one width");
+    static_assert(!NEAR || KEEPS_VALUES, "neighbours are in registers as values are");
+    static_assert(!KEEPS_COLUMNS || WIDTH >= OWN, "the first places are there");
+};
+
+// Threads of a block, and blocks that a multiprocessor shall hold: RESIDENT, or, where that is 0, what
+// an iteration keeps in registers, `OWN` values a row beside x and r, and 40 registers more, where
+// shared memory does not hold fewer. What is done once a system makes do with that. The registers are
+// in four parts, each of whole warps.
+template <typename Shape, u32 OWN, u32 RESIDENT>
+struct FusedBounds {
+    using V = typename Shape::V;
+    static constexpr u32 THREADS = Shape::GROUP > WARP_THREADS ? Shape::GROUP : WARP_THREADS;
+    static constexpr u32 VALUES = Shape::KEEPS_VALUES ? Shape::WIDTH : 0;
+    static constexpr u32 WORDS =
+        sizeof(V) / 4 * Shape::ROWS * (VALUES + 2 + OWN + Shape::JACOBI);
+    static constexpr u32 KEPT = WORDS + (Shape::ROWS * Shape::FAR + 1) / 2 + 40;
+    static constexpr u32 LARGEST = KEPT < 255 ? KEPT : 255;
+    static constexpr u32 BY_REGISTERS =
+        4 * (16384 / (WARP_THREADS * LARGEST)) / (THREADS / WARP_THREADS);
+    // Of the H100 and its kin; others have less, and registers to spare then.
+    static constexpr u32 PLACES = Shape::NONE * Shape::WIDTH;
+    static constexpr u32 STAGED = Shape::PLACE == IN_SHARED ? PLACES
+                                  : Shape::KEEPS_VALUES     ? skewed(Shape::NONE) + skewed(PLACES)
+                                                            : 0;
+    static constexpr u32 BYTES =
+        THREADS / Shape::GROUP * (Shape::VECTORS * (Shape::NONE + 1) + STAGED) * sizeof(V) + 2048;
+    static constexpr u32 BY_SHARED = 233472 / BYTES;
+    static constexpr u32 FIT = BY_REGISTERS < BY_SHARED ? BY_REGISTERS : BY_SHARED;
+    static constexpr u32 BLOCKS = RESIDENT > 0 ? RESIDENT : FIT < 1 ? 1 : FIT > 32 ? 32 : FIT;
+};
