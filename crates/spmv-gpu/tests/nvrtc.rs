@@ -16,7 +16,7 @@ const MAY_SPILL: [(&str, u32); 3] = [("packed", 64), ("sell", 8), ("cg", 1200)];
 
 /// The instances that hosts use (of `cg` some of each kind: they take half a second each), by module, the oldest architecture that has them, and the
 /// registers that each may have.
-const INSTANCES: [(&str, &str, &[&str], u32); 19] = [
+const INSTANCES: [(&str, &str, &[&str], u32); 20] = [
     (
         "pack",
         "sm_80",
@@ -269,6 +269,7 @@ const INSTANCES: [(&str, &str, &[&str], u32); 19] = [
         ],
         255,
     ),
+    ("shift", "sm_80", &["shift<double>", "shift<float>"], 40),
 ];
 
 fn compile_source(source: &str, architecture: &str) -> Result<Compiled, GpuError> {

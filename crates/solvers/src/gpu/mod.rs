@@ -1,4 +1,5 @@
-//! Solves on an NVIDIA GPU: [`GpuCg`].
+//! Solves on an NVIDIA GPU of data that lies there: [`GpuCg`]. For data on the host see
+//! [`BatchSolver::on`](crate::BatchSolver::on), which uses these plans.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -6,6 +7,7 @@
 //! | `shape.rs` | threads per system, and where its values are kept |
 //! | `pattern.rs` | the pattern in the order of the kernel |
 //! | `explain.rs` | what was chosen, in words |
+//! | `shift.rs` | [`ShiftedValues`]: matrices `I/dt - J` formed on the device |
 //!
 //! Plans are written over [`Executor`](sparsebatch_spmv_gpu::Executor), like the products: tests run
 //! the same kernels on the CPU.
@@ -18,7 +20,9 @@ mod cg;
 mod explain;
 mod pattern;
 mod shape;
+mod shift;
 
 pub use cg::{GpuCg, Guess};
 pub use explain::GpuExplain;
 pub use shape::{GpuTuning, ValuePlace};
+pub use shift::ShiftedValues;

@@ -12,7 +12,7 @@
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Every module and its source.
-const SOURCES: [(&str, &str); 17] = [
+const SOURCES: [(&str, &str); 18] = [
     ("pack", include_str!("pack.cu")),
     ("packed", include_str!("packed.cu")),
     ("vector", include_str!("vector.cu")),
@@ -30,6 +30,7 @@ const SOURCES: [(&str, &str); 17] = [
     ("batch_ell", include_str!("batch_ell.cu")),
     ("batch_sellp", include_str!("batch_sellp.cu")),
     ("cg", include_str!("cg.cu")),
+    ("shift", include_str!("shift.cu")),
 ];
 
 /// Every header and its source.
