@@ -13,7 +13,7 @@ constexpr u32 SHIFT_THREADS = WARP_THREADS * SHIFT_ITEMS;
 // - Traffic: per entry a flag, mostly from the cache; reads jacobian, writes out. out overlaps no
 //   other argument. Every result is one rounding of 1/dt rounded: bitwise repeatable.
 template <typename V>
-__global__ void __launch_bounds__(SHIFT_THREADS)
+__global__ void __launch_bounds__(SHIFT_THREADS, 6)
     shift(u64 nitems, u32 nnz, const u8* __restrict__ is_diagonal, u64 stride,
           const V* __restrict__ jacobian, const V* __restrict__ dt, V* __restrict__ out) {
     const u32 lane = threadIdx.x % WARP_THREADS;
