@@ -17,6 +17,7 @@ mod plan;
 mod staging;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sparsebatch_cpu_ref::lanes::by_pattern;
 use sparsebatch_cpu_ref::{CpuError, CpuScalar, Criteria, Outcome};
@@ -39,12 +40,14 @@ const NAMED_KERNELS: usize = 3;
 pub(crate) struct GpuBackend<E> {
     gpu: Gpu<E>,
     options: SolveOptions,
+    /// Bytes that the first rung keeps on the device, about.
+    held: AtomicU64,
 }
 
 impl<E> GpuBackend<E> {
     /// `options` are those of the whole batch; limits of analysed solves are theirs.
     pub(crate) fn new(gpu: Gpu<E>, options: SolveOptions) -> Self {
-        Self { gpu, options }
+        Self { gpu, options, held: AtomicU64::new(0) }
     }
 }
 
@@ -71,7 +74,9 @@ where
         let or_cpu = self.gpu.or_cpu || rung != Rung::First;
         let may_divide = self.gpu.in_chunks || rung != Rung::First;
         let free = site.executor.free_memory()?;
-        let budget = self.gpu.memory_limit.map_or(free, |limit| limit.min(free));
+        let held = self.held.load(Ordering::Relaxed);
+        let budget =
+            self.gpu.memory_limit.map_or(free, |limit| limit.saturating_sub(held).min(free));
         let classes = by_pattern(batch, only);
         let divided = match at_once(&site, batch, &classes, budget, or_cpu) {
             Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) if may_divide => {
@@ -80,6 +85,10 @@ where
             divided => divided?,
         };
         let Divided { parts, on_cpu, refusals, in_turns } = divided;
+        if rung == Rung::First && !in_turns {
+            let bytes = parts.iter().map(|part| part.bytes(batch, self.options.nrhs)).sum();
+            self.held.store(bytes, Ordering::Relaxed);
+        }
         let cpu = match on_cpu.is_empty() {
             true => None,
             false => Some(CpuBackend.analyse(batch, (rung, step), Some(&on_cpu))?),
@@ -168,7 +177,9 @@ where
 {
     fn placement(&self) -> Placement {
         let refusals = || {
-            let each = self.refusals.iter().map(|(why, items)| format!("{items} systems: {why}"));
+            let nitems = self.nitems;
+            let each = self.refusals.iter();
+            let each = each.map(|(why, items)| format!("{items} of {nitems} systems: {why}"));
             each.collect::<Vec<_>>().join("; ")
         };
         let device = self.site.executor.info().name.clone();
