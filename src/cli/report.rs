@@ -236,6 +236,9 @@ fn text(global: Global, context: &Context<'_>, report: &BatchReport) -> String {
         ),
         ("products", format!("{}, {}", report.format, report.kernel)),
         ("device", device(context, report)),
+    ];
+    lines.extend(report.runs.iter().skip(1).map(|run| ("then", later(run))));
+    lines.extend([
         ("converged", format!("{} of {systems}", report.converged())),
         ("iterations", format!("min {min}, mean {mean:.1}, max {max}")),
         ("max ||b - A x|| / ||b||", residuals(report)),
@@ -246,7 +249,7 @@ fn text(global: Global, context: &Context<'_>, report: &BatchReport) -> String {
                 times.read, times.plan, times.solve, times.total
             ),
         ),
-    ];
+    ]);
     if report.accepted_by_floor() > 0 {
         lines.push((
             "by rounding floor",
@@ -258,11 +261,6 @@ fn text(global: Global, context: &Context<'_>, report: &BatchReport) -> String {
             "{} products, {:.0} % of the solve; plan {:.2} ms, below 1 % of the products after {} of them",
             cost.products, 100.0 * cost.share_of_solve, ms(cost.plan_time), cost.break_even_products
         )));
-    }
-    for run in report.runs.iter().skip(1) {
-        let why = run.cpu_reason.as_ref().map_or(String::new(), |why| format!(" ({why})"));
-        let RungRun { rung, systems, backend, kernel, .. } = run;
-        lines.push(("then", format!("{rung}: {systems} systems, {backend}, {kernel}{why}")));
     }
     let width = lines.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
     let mut text = String::new();
@@ -291,6 +289,13 @@ fn device(context: &Context<'_>, report: &BatchReport) -> String {
     };
     let reason = backend_reason(context, report);
     format!("{}, {}{chunks} ({reason})", report.backend, report.device)
+}
+
+/// What a rung after the first ran.
+fn later(run: &RungRun) -> String {
+    let RungRun { rung, systems, backend, kernel, .. } = run;
+    let why = run.cpu_reason.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+    format!("{rung}: {}, {backend}, {kernel}{why}", output::counted(*systems, "system"))
 }
 
 fn residuals(report: &BatchReport) -> String {

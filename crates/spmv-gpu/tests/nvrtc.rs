@@ -16,7 +16,7 @@ const MAY_SPILL: [(&str, u32); 4] = [("packed", 64), ("sell", 8), ("cg", 1200), 
 
 /// The instances that hosts use (of `cg` and `bicgstab` some of each kind: they take half a second
 /// each), by module, the oldest architecture that has them, and the registers that each may have.
-const INSTANCES: [(&str, &str, &[&str], u32); 20] = [
+const INSTANCES: [(&str, &str, &[&str], u32); 21] = [
     (
         "pack",
         "sm_80",
@@ -316,6 +316,7 @@ const INSTANCES: [(&str, &str, &[&str], u32); 20] = [
         ],
         255,
     ),
+    ("shift", "sm_80", &["shift<double>", "shift<float>"], 40),
 ];
 
 fn compile_source(source: &str, architecture: &str) -> Result<Compiled, GpuError> {

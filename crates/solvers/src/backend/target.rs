@@ -2,7 +2,8 @@
 
 use sparsebatch_spmv_gpu::Device;
 
-/// Where a batch is solved.
+/// Where a batch is solved. By itself `Backend::Cpu` does not tell its type:
+/// `let backend: Backend = Backend::Cpu`.
 ///
 /// # Examples
 /// ```no_run

@@ -1,4 +1,5 @@
-//! Solves on an NVIDIA GPU: [`FusedSolver`].
+//! Solves on an NVIDIA GPU of data that lies there: [`FusedSolver`]. For data on the host see
+//! [`BatchSolver::on`](crate::BatchSolver::on), which uses these plans.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -8,6 +9,7 @@
 //! | `shape.rs` | threads per system, and where its values are kept |
 //! | `pattern.rs`, `banks.rs` | a pattern in the order of the kernel |
 //! | `explain.rs` | what was chosen, in words |
+//! | `shift.rs` | [`ShiftedValues`]: matrices `I/dt - J` formed on the device |
 //!
 //! Plans are written over [`Executor`](sparsebatch_spmv_gpu::Executor), like the products: tests run
 //! the same kernels on the CPU.
@@ -22,9 +24,11 @@ mod explain;
 mod fused;
 mod pattern;
 mod shape;
+mod shift;
 mod task;
 
 pub use explain::{GpuBin, GpuExplain};
 pub use fused::FusedSolver;
 pub use shape::{GpuTuning, ValuePlace};
+pub use shift::ShiftedValues;
 pub use task::{FusedMethod, Guess, Layouts};

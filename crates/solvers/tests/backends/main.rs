@@ -5,3 +5,4 @@ mod common;
 mod fallback;
 mod memory;
 mod repeats;
+mod shift;

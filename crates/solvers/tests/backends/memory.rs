@@ -94,6 +94,33 @@ fn chunks_of_several_patterns_limits_and_layouts() {
     }
 }
 
+/// What the first rung keeps counts for the later ones.
+#[test]
+fn rungs_stay_within_the_limit() {
+    let batch = ragged((0..15).map(|i| chain::<f64>(12, 20.0 + i as f64)));
+    let b = rhs(&batch, 1);
+    let few = |system: usize| system % 4 == 1;
+    let options = SolveOptions {
+        max_iters_each: Some((0..15).map(|s| if few(s) { 5 } else { 40 }).collect()),
+        fallback: true,
+        ..cg()
+    };
+    let executor = Emulator::new(Order::Forward);
+    let limited =
+        |limit| Backend::Gpu(Gpu { memory_limit: Some(limit), ..Gpu::new(executor.clone()) });
+    let (needed, _) = out_of_memory(BatchSolver::on(&limited(1), &batch, &options));
+    for (limit, backend) in [(needed, "cpu"), (3 * needed, "gpu")] {
+        let solution = agree("limit", &limited(limit), &batch, &b, None, &options);
+
+        let report = &solution.report;
+        assert!(report.all_converged() && report.backend == "gpu", "{report:?}");
+        let restart = &report.runs[1];
+        assert_eq!((restart.backend, restart.systems), (backend, 4));
+        let reason = restart.cpu_reason.as_deref().unwrap_or("out of GPU memory");
+        assert!(reason.contains("out of GPU memory"), "{reason}");
+    }
+}
+
 #[test]
 fn one_system_that_does_not_fit_is_refused_or_goes_to_the_cpu() {
     let batch = ragged([chain(5, 2.5), chain::<f64>(1000, 2.5), chain(5, 2.6)]);
@@ -107,6 +134,9 @@ fn one_system_that_does_not_fit_is_refused_or_goes_to_the_cpu() {
     assert!(needed > 4 << 10 && free <= 4 << 10, "{needed} {free}");
     let report = &solution.report;
     assert_eq!(report.backend, "gpu+cpu");
-    assert!(report.cpu_reason().unwrap().contains("1 systems: out of GPU memory"), "{report:?}");
+    assert!(
+        report.cpu_reason().unwrap().contains("1 of 3 systems: out of GPU memory"),
+        "{report:?}"
+    );
     assert_eq!(small.free_memory().unwrap(), 4 << 10);
 }

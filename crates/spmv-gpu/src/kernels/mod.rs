@@ -12,7 +12,7 @@
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Every module and its source.
-const SOURCES: [(&str, &str); 18] = [
+const SOURCES: [(&str, &str); 19] = [
     ("pack", include_str!("pack.cu")),
     ("packed", include_str!("packed.cu")),
     ("vector", include_str!("vector.cu")),
@@ -31,6 +31,7 @@ const SOURCES: [(&str, &str); 18] = [
     ("batch_sellp", include_str!("batch_sellp.cu")),
     ("cg", include_str!("cg.cu")),
     ("bicgstab", include_str!("bicgstab.cu")),
+    ("shift", include_str!("shift.cu")),
 ];
 
 /// Every header and its source.

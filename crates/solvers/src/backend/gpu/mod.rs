@@ -4,17 +4,20 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `plan.rs` | which plan a step gets |
+//! | `divide.rs` | what is on the GPU, and what goes to the CPU |
 //! | `part.rs` | items of one pattern on the GPU, all at once or in chunks |
 //! | `staging.rs` | their values and vectors on the host |
 //!
 //! What a plan refuses goes to the CPU where that is allowed, and reports say so. Large copies go
 //! through page-locked memory of the device.
 
+mod divide;
 mod part;
 mod plan;
 mod staging;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sparsebatch_cpu_ref::lanes::classes;
 use sparsebatch_cpu_ref::{CpuError, CpuScalar, Criteria, Outcome};
@@ -26,6 +29,7 @@ use super::{AnalysedSolve, CpuBackend, Gpu, Placement, SolveBackend};
 use crate::choose::Step;
 use crate::report::Rung;
 use crate::{SolveError, SolveOptions};
+use divide::{Divided, at_once, in_chunks};
 use part::{Part, Site};
 use staging::{Staging, Systems};
 
@@ -36,12 +40,14 @@ const NAMED_KERNELS: usize = 3;
 pub(crate) struct GpuBackend<E> {
     gpu: Gpu<E>,
     options: SolveOptions,
+    /// Bytes that the first rung keeps on the device, about.
+    held: AtomicU64,
 }
 
 impl<E> GpuBackend<E> {
     /// `options` are those of the whole batch; limits of analysed solves are theirs.
     pub(crate) fn new(gpu: Gpu<E>, options: SolveOptions) -> Self {
-        Self { gpu, options }
+        Self { gpu, options, held: AtomicU64::new(0) }
     }
 }
 
@@ -65,21 +71,24 @@ where
         let executor = self.gpu.executor.clone();
         let site = Site { executor, step, options: self.options.clone() };
         // Later rungs take what the first one left: memory and systems.
-        let (or_cpu, in_chunks) =
-            (self.gpu.or_cpu || rung != Rung::First, self.gpu.in_chunks || rung != Rung::First);
+        let or_cpu = self.gpu.or_cpu || rung != Rung::First;
+        let may_divide = self.gpu.in_chunks || rung != Rung::First;
         let free = site.executor.free_memory()?;
-        let budget = self.gpu.memory_limit.map_or(free, |limit| limit.min(free));
+        let held = self.held.load(Ordering::Relaxed);
+        let budget =
+            self.gpu.memory_limit.map_or(free, |limit| limit.saturating_sub(held).min(free));
         let classes = classes(batch, only);
         let divided = match at_once(&site, batch, &classes, budget, or_cpu) {
-            Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) if in_chunks => {
-                let divide = |part: &mut Part<E, T>| part.divide(&site, batch, budget);
-                let sends =
-                    |error: &SolveError| or_cpu && (is_unsupported(error) || is_full(error));
-                divide_by(batch, &classes, divide, sends)?
+            Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) if may_divide => {
+                in_chunks(&site, batch, &classes, budget, or_cpu)?
             }
             divided => divided?,
         };
         let Divided { parts, on_cpu, refusals, in_turns } = divided;
+        if rung == Rung::First && !in_turns {
+            let bytes = parts.iter().map(|part| part.bytes(batch, self.options.nrhs)).sum();
+            self.held.store(bytes, Ordering::Relaxed);
+        }
         let cpu = match on_cpu.is_empty() {
             true => None,
             false => Some(CpuBackend.analyse(batch, (rung, step), Some(&on_cpu))?),
@@ -97,81 +106,6 @@ where
             staging: Staging::default(),
         }))
     }
-}
-
-/// Where the items of a batch went.
-struct Divided<E: Executor, T: Value> {
-    parts: Vec<Part<E, T>>,
-    /// Ascending.
-    on_cpu: Vec<usize>,
-    /// Why, with the number of items.
-    refusals: BTreeMap<String, usize>,
-    /// Whether parts are loaded one after the other.
-    in_turns: bool,
-}
-
-/// Loads everything.
-fn at_once<E, T>(
-    site: &Site<E>,
-    batch: &Batch<T>,
-    classes: &[Vec<u32>],
-    budget: u64,
-    or_cpu: bool,
-) -> Result<Divided<E, T>, SolveError>
-where
-    E: Executor + Clone + Send + Sync + 'static,
-    T: CpuScalar + Value,
-{
-    let mut needed = 0;
-    let load = |part: &mut Part<E, T>| {
-        let bytes = part.bytes(batch, site.options.nrhs);
-        if needed + bytes > budget {
-            // Of all parts, so that it is known what would do.
-            let all = classes.iter().map(|items| Part::<E, T>::new(batch, items.clone()));
-            let needed = all.map(|part| part.bytes(batch, site.options.nrhs)).sum();
-            return Err(GpuError::OutOfMemory { needed, free: budget }.into());
-        }
-        part.load(site, batch)?;
-        needed += bytes;
-        Ok(())
-    };
-    let divided = divide_by(batch, classes, load, |error| or_cpu && is_unsupported(error))?;
-    Ok(Divided { in_turns: false, ..divided })
-}
-
-/// Makes a part of each class; those that cannot be loaded go to the CPU where that is allowed.
-fn divide_by<E, T>(
-    batch: &Batch<T>,
-    classes: &[Vec<u32>],
-    mut load: impl FnMut(&mut Part<E, T>) -> Result<(), SolveError>,
-    sends_to_cpu: impl Fn(&SolveError) -> bool,
-) -> Result<Divided<E, T>, SolveError>
-where
-    E: Executor + Clone + Send + Sync + 'static,
-    T: CpuScalar + Value,
-{
-    let (mut parts, mut on_cpu, mut refusals) = (Vec::new(), Vec::new(), BTreeMap::new());
-    for items in classes {
-        let mut part = Part::new(batch, items.clone());
-        match load(&mut part) {
-            Ok(()) => parts.push(part),
-            Err(error) if sends_to_cpu(&error) => {
-                on_cpu.extend(items.iter().map(|&item| item as usize));
-                *refusals.entry(error.to_string()).or_default() += items.len();
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    on_cpu.sort_unstable();
-    Ok(Divided { parts, on_cpu, refusals, in_turns: true })
-}
-
-fn is_unsupported(error: &SolveError) -> bool {
-    matches!(error, SolveError::Unsupported { .. })
-}
-
-fn is_full(error: &SolveError) -> bool {
-    matches!(error, SolveError::Gpu(GpuError::OutOfMemory { .. }))
 }
 
 /// An analysed batch.
@@ -243,7 +177,9 @@ where
 {
     fn placement(&self) -> Placement {
         let refusals = || {
-            let each = self.refusals.iter().map(|(why, items)| format!("{items} systems: {why}"));
+            let nitems = self.nitems;
+            let each = self.refusals.iter();
+            let each = each.map(|(why, items)| format!("{items} of {nitems} systems: {why}"));
             each.collect::<Vec<_>>().join("; ")
         };
         let device = self.site.executor.info().name.clone();

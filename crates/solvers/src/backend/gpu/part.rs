@@ -1,5 +1,6 @@
 //! Items of equal pattern, and what the GPU holds of them: [`Part`].
 
+use rayon::prelude::*;
 use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_formats::{Batch, BatchValues, CsrPattern, CsrPatternRef, Pattern};
 use sparsebatch_spmv_gpu::{Executor, GpuError, KernelBuffer, Value};
@@ -54,11 +55,11 @@ where
 
     /// Whether a batch has the pattern at all of the items.
     pub(super) fn matches(&self, batch: &Batch<T>) -> bool {
-        let mut items = match batch {
-            Batch::Uniform(_) => self.items[..1].iter(),
-            Batch::Ragged(_) => self.items.iter(),
+        let items = match batch {
+            Batch::Uniform(_) => &self.items[..1],
+            Batch::Ragged(_) => &self.items,
         };
-        items.all(|&item| batch.pattern(item as usize) == self.pattern.view())
+        items.par_iter().all(|&item| batch.pattern(item as usize) == self.pattern.view())
     }
 
     /// The kernel, for reports; of parts that were loaded once.

@@ -6,7 +6,7 @@ use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_spmv_gpu::{Executor, Value};
 
 use crate::choose::Step;
-use crate::gpu::{FusedSolver, Guess};
+use crate::gpu::{FusedSolver, GpuExplain, Guess};
 use crate::options::{Engine, Method, Order, Preconditioner};
 use crate::{SolveError, SolveOptions};
 
@@ -104,26 +104,32 @@ pub(super) fn has_own_limits(options: &SolveOptions) -> bool {
     options.rel_tols.is_some() || options.abs_tols.is_some() || options.max_iters_each.is_some()
 }
 
-impl<E, T> ClassPlan<E, T> for FusedSolver<E, T>
-where
-    E: Executor + Clone + Send + Sync,
-    T: Value,
-{
-    fn solve(
-        &mut self,
-        values: &E::Buffer<T>,
-        b: &E::Buffer<T>,
-        guess: Guess,
-        x: &mut E::Buffer<T>,
-    ) -> Result<(), SolveError> {
-        Self::solve(self, values, b, guess, x)
-    }
+/// A solver of the GPU as a plan, with the kernel out of its account of itself.
+macro_rules! class_plan {
+    ($solver:ident, $kernel:expr) => {
+        impl<E, T> ClassPlan<E, T> for $solver<E, T>
+        where
+            E: Executor + Clone + Send + Sync,
+            T: Value,
+        {
+            fn solve(
+                &mut self,
+                values: &E::Buffer<T>,
+                b: &E::Buffer<T>,
+                guess: Guess,
+                x: &mut E::Buffer<T>,
+            ) -> Result<(), SolveError> {
+                Self::solve(self, values, b, guess, x)
+            }
 
-    fn outcomes(&self) -> Result<Vec<Outcome>, SolveError> {
-        Self::outcomes(self)
-    }
+            fn outcomes(&self) -> Result<Vec<Outcome>, SolveError> {
+                Self::outcomes(self)
+            }
 
-    fn kernel(&self) -> String {
-        self.explain().kernels()
-    }
+            fn kernel(&self) -> String {
+                $kernel(self.explain())
+            }
+        }
+    };
 }
+class_plan!(FusedSolver, |explain: GpuExplain| explain.kernels());

@@ -1,0 +1,110 @@
+//! Which items are on the GPU, all at once or in chunks, and which go to the CPU.
+
+use std::collections::BTreeMap;
+
+use sparsebatch_cpu_ref::CpuScalar;
+use sparsebatch_formats::Batch;
+use sparsebatch_spmv_gpu::{Executor, GpuError, Value};
+
+use super::part::{Part, Site};
+use crate::SolveError;
+
+/// Where the items of a batch went.
+pub(super) struct Divided<E: Executor, T: Value> {
+    pub(super) parts: Vec<Part<E, T>>,
+    /// Ascending.
+    pub(super) on_cpu: Vec<usize>,
+    /// Why, with the number of items.
+    pub(super) refusals: BTreeMap<String, usize>,
+    /// Whether parts are loaded one after the other.
+    pub(super) in_turns: bool,
+}
+
+/// Loads everything; what plans refuse goes to the CPU where that is allowed.
+///
+/// # Errors
+/// [`GpuError::OutOfMemory`] when not everything fits; those of
+/// [`plan_for`](super::plan::plan_for) otherwise.
+pub(super) fn at_once<E, T>(
+    site: &Site<E>,
+    batch: &Batch<T>,
+    classes: &[Vec<u32>],
+    budget: u64,
+    or_cpu: bool,
+) -> Result<Divided<E, T>, SolveError>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: CpuScalar + Value,
+{
+    let mut needed = 0;
+    let load = |part: &mut Part<E, T>| {
+        let bytes = part.bytes(batch, site.options.nrhs);
+        if needed + bytes > budget {
+            // Of all parts, so that it is known what would do.
+            let all = classes.iter().map(|items| Part::<E, T>::new(batch, items.clone()));
+            let needed = all.map(|part| part.bytes(batch, site.options.nrhs)).sum();
+            return Err(GpuError::OutOfMemory { needed, free: budget }.into());
+        }
+        part.load(site, batch)?;
+        needed += bytes;
+        Ok(())
+    };
+    let divided = divide_by(batch, classes, load, |error| or_cpu && is_unsupported(error))?;
+    Ok(Divided { in_turns: false, ..divided })
+}
+
+/// Divides everything into chunks that fit in memory; what plans refuse, and systems that are too
+/// large, go to the CPU where that is allowed.
+///
+/// # Errors
+/// As [`at_once`], when one system does not fit.
+pub(super) fn in_chunks<E, T>(
+    site: &Site<E>,
+    batch: &Batch<T>,
+    classes: &[Vec<u32>],
+    budget: u64,
+    or_cpu: bool,
+) -> Result<Divided<E, T>, SolveError>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: CpuScalar + Value,
+{
+    let divide = |part: &mut Part<E, T>| part.divide(site, batch, budget);
+    let sends = |error: &SolveError| or_cpu && (is_unsupported(error) || is_full(error));
+    divide_by(batch, classes, divide, sends)
+}
+
+/// Makes a part of each class; those that cannot be loaded go to the CPU where that is allowed.
+fn divide_by<E, T>(
+    batch: &Batch<T>,
+    classes: &[Vec<u32>],
+    mut load: impl FnMut(&mut Part<E, T>) -> Result<(), SolveError>,
+    sends_to_cpu: impl Fn(&SolveError) -> bool,
+) -> Result<Divided<E, T>, SolveError>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: CpuScalar + Value,
+{
+    let (mut parts, mut on_cpu, mut refusals) = (Vec::new(), Vec::new(), BTreeMap::new());
+    for items in classes {
+        let mut part = Part::new(batch, items.clone());
+        match load(&mut part) {
+            Ok(()) => parts.push(part),
+            Err(error) if sends_to_cpu(&error) => {
+                on_cpu.extend(items.iter().map(|&item| item as usize));
+                *refusals.entry(error.to_string()).or_default() += items.len();
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    on_cpu.sort_unstable();
+    Ok(Divided { parts, on_cpu, refusals, in_turns: true })
+}
+
+fn is_unsupported(error: &SolveError) -> bool {
+    matches!(error, SolveError::Unsupported { .. })
+}
+
+fn is_full(error: &SolveError) -> bool {
+    matches!(error, SolveError::Gpu(GpuError::OutOfMemory { .. }))
+}

@@ -1,0 +1,31 @@
+// Matrices of implicit steps, formed where the Jacobians lie.
+
+constexpr u32 SHIFT_ITEMS = 8;  // items of a block, a warp each
+constexpr u32 SHIFT_THREADS = WARP_THREADS * SHIFT_ITEMS;
+
+// shift: out = 1/dt - jacobian on the diagonal and -jacobian elsewhere, for every item of a batch of
+// one pattern: the values of I/dt - J.
+// - Blocks of SHIFT_THREADS threads. Blocks stride over the items in x, a warp an item; over the
+//   entries of an item in y. Any grid.
+// - is_diagonal holds 1 for the entries on the diagonal, else 0, nnz of them. Item i has the values
+//   from jacobian + i * stride on, where 0 stands for one Jacobian of all, dt[i], and the results
+//   from out + i * nnz on.
+// - Traffic: per entry a flag, mostly from the cache; reads jacobian, writes out. out overlaps no
+//   other argument. Every result is one rounding of 1/dt rounded: bitwise repeatable.
+template <typename V>
+__global__ void __launch_bounds__(SHIFT_THREADS, 6)
+    shift(u64 nitems, u32 nnz, const u8* __restrict__ is_diagonal, u64 stride,
+          const V* __restrict__ jacobian, const V* __restrict__ dt, V* __restrict__ out) {
+    const u32 lane = threadIdx.x % WARP_THREADS;
+    const u64 first = u64(blockIdx.x) * SHIFT_ITEMS + threadIdx.x / WARP_THREADS;
+    for (u64 item = first; item < nitems; item += u64(gridDim.x) * SHIFT_ITEMS) {
+        const V inverse = V(1) / load(dt + item);
+        const V* const values = jacobian + item * stride;
+        V* const shifted = out + item * nnz;
+        for (u64 k = u64(blockIdx.y) * WARP_THREADS + lane; k < nnz;
+             k += u64(gridDim.y) * WARP_THREADS) {
+            const V value = load(values + k);
+            shifted[k] = load(is_diagonal + k) != 0 ? inverse - value : -value;
+        }
+    }
+}
