@@ -17,7 +17,7 @@ const FROM_GUESS: u32 = 1;
 const LENIENT: u32 = 2;
 
 /// The most systems of a launch: the kernel counts those it was asked for, and some more, in 32 bits.
-const MAX_SYSTEMS: usize = 4_000_000_000;
+pub(super) const MAX_SYSTEMS: usize = 4_000_000_000;
 
 /// What the solution vector holds before a solve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -335,7 +335,7 @@ fn check_supported(options: &SolveOptions) -> Result<bool, SolveError> {
     }
 }
 
-fn upload_each<E: Executor, V: Pod>(
+pub(super) fn upload_each<E: Executor, V: Pod>(
     executor: &E,
     limits: &PerSystem<V>,
 ) -> Result<Option<E::Buffer<V>>, GpuError> {
@@ -346,11 +346,11 @@ fn upload_each<E: Executor, V: Pod>(
 }
 
 /// The address of an array, or null.
-fn address<V: Pod>(buffer: &Option<impl KernelBuffer<V>>) -> u64 {
+pub(super) fn address<V: Pod>(buffer: &Option<impl KernelBuffer<V>>) -> u64 {
     buffer.as_ref().map_or(0, KernelBuffer::raw)
 }
 
-fn check_apart<T: Pod>(
+pub(super) fn check_apart<T: Pod>(
     input: &impl KernelBuffer<T>,
     x: &impl KernelBuffer<T>,
 ) -> Result<(), SolveError> {

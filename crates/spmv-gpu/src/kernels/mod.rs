@@ -12,7 +12,7 @@
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Every module and its source.
-const SOURCES: [(&str, &str); 17] = [
+const SOURCES: [(&str, &str); 18] = [
     ("pack", include_str!("pack.cu")),
     ("packed", include_str!("packed.cu")),
     ("vector", include_str!("vector.cu")),
@@ -30,10 +30,12 @@ const SOURCES: [(&str, &str); 17] = [
     ("batch_ell", include_str!("batch_ell.cu")),
     ("batch_sellp", include_str!("batch_sellp.cu")),
     ("cg", include_str!("cg.cu")),
+    ("lu", include_str!("lu.cu")),
 ];
 
 /// Every header and its source.
-const HEADERS: [(&str, &str); 1] = [("solver.cuh", include_str!("solver.cuh"))];
+const HEADERS: [(&str, &str); 2] =
+    [("solver.cuh", include_str!("solver.cuh")), ("factor.cuh", include_str!("factor.cuh"))];
 
 /// The names of all modules.
 pub fn modules() -> impl Iterator<Item = &'static str> {

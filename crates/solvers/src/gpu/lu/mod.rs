@@ -1,0 +1,19 @@
+//! [`GpuLu`]: whole solves by sparse LU in one launch.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `tasks.rs` | elimination as sums of products, and their levels |
+//! | `streams.rs` | the sums that each warp and lane makes, level by level |
+//! | `shape.rs` | threads and systems of a group, order, launch |
+//! | `plan.rs` | the plan and its launch |
+//! | `explain.rs` | what was chosen, in words |
+
+mod explain;
+mod plan;
+mod shape;
+mod streams;
+mod tasks;
+
+pub use explain::GpuLuExplain;
+pub use plan::GpuLu;
+pub use shape::{LuOrder, LuTuning};

@@ -1,0 +1,8 @@
+//! Solves by LU on the GPU, run by the emulation and held against the CPU's.
+
+#[path = "../gpu/common.rs"]
+#[allow(dead_code, reason = "half of it is for CG")]
+mod common;
+
+mod agreement;
+mod support;
