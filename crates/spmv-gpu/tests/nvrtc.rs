@@ -16,7 +16,7 @@ const MAY_SPILL: [(&str, u32); 3] = [("packed", 64), ("sell", 8), ("cg", 1200)];
 
 /// The instances that hosts use (of `cg` some of each kind: they take half a second each), by module, the oldest architecture that has them, and the
 /// registers that each may have.
-const INSTANCES: [(&str, &str, &[&str], u32); 19] = [
+const INSTANCES: [(&str, &str, &[&str], u32); 20] = [
     (
         "pack",
         "sm_80",
@@ -268,6 +268,34 @@ const INSTANCES: [(&str, &str, &[&str], u32); 19] = [
             "cg<float, 32, 8, 3, 0, 0>",
         ],
         255,
+    ),
+    (
+        "lu",
+        "sm_80",
+        &[
+            "lu<double, 32, 1>",
+            "lu<double, 32, 2>",
+            "lu<double, 64, 1>",
+            "lu<double, 64, 2>",
+            "lu<double, 128, 1>",
+            "lu<double, 128, 2>",
+            "lu<double, 256, 1>",
+            "lu<double, 256, 2>",
+            "lu<double, 512, 1>",
+            "lu<double, 512, 2>",
+            "lu<float, 32, 1>",
+            "lu<float, 32, 2>",
+            "lu<float, 64, 1>",
+            "lu<float, 64, 2>",
+            "lu<float, 128, 1>",
+            "lu<float, 128, 2>",
+            "lu<float, 256, 1>",
+            "lu<float, 256, 2>",
+            "lu<float, 512, 1>",
+            "lu<float, 512, 2>",
+        ],
+        // With two systems a group; with one 80.
+        144,
     ),
 ];
 

@@ -14,45 +14,54 @@ struct alignas(sizeof(V) * COUNT) Values {
 // Works through the stream of a warp. It consists of slices: for each lane a task (place | factor <<
 // 16) and a word that says how to go on, then for each of `width` steps a pair for each lane.
 //
-//   bits  0..15 width                        bits 22..30 barriers of the group after it
-//   bits 16..18 log2 of the lanes on a task  bit  31     the last slice
-//   bits 19..21 the largest of the warp's
+//   bits  0..15 width                        bits 22..25 the width of the slice after it, at most 15
+//   bits 16..18 log2 of the lanes on a task  bits 26..30 barriers of the group after it
+//   bits 19..21 the largest of the warp's    bit  31     the last slice
 //
 // Calls add(sums, pair) for each pair, those of a lane in their order; adds the sums of the lanes on
 // a task, as many as a power of two; calls finish(task, sums) in the first of them. What others read
-// they read after the next barrier. The words that come next are asked for ahead: their latency is
-// hidden behind sums and barriers.
+// they read after the next barrier. Words are asked for eight steps ahead, and those of a slice while
+// the one before it is worked on: their latency is hidden behind sums and barriers.
 template <typename Sum, u32 GROUP, u32 COUNT, typename Add, typename Finish>
 __device__ __forceinline__ void run_stream(const u32* stream, Add add, Finish finish) {
-    constexpr u32 AHEAD = 4;
+    constexpr u32 STEPS = 4, AHEAD = 2 * STEPS;
     const u32 lane = threadIdx.x % WARP_THREADS;
+    const auto ask = [&](u32(&into)[AHEAD], const u32* pairs, u32 width) {
+#pragma unroll
+        for (u32 u = 0; u < AHEAD; ++u) {
+            if (u < width) {
+                into[u] = load(pairs + u * WARP_THREADS);
+            }
+        }
+    };
     u64 head = load(reinterpret_cast<const u64*>(stream) + lane);
     const u32* pairs = stream + 2 * WARP_THREADS + lane;
-    u32 ahead[AHEAD];
-    u32 width = u32(head >> 32) & 0xffffu;
-#pragma unroll
-    for (u32 u = 0; u < AHEAD; ++u) {
-        ahead[u] = u < width ? load(pairs + u * WARP_THREADS) : 0;
-    }
+    u32 ahead[AHEAD] = {};
+    ask(ahead, pairs, u32(head >> 32) & 0xffffu);
     for (;;) {
         const u32 task = u32(head), word = u32(head >> 32);
+        const u32 width = word & 0xffffu;
+        const bool is_last = word >> 31 != 0;
         const u32* const next = pairs + width * WARP_THREADS;
-        if (word >> 31 == 0) {
+        u32 ahead_of_next[AHEAD] = {};
+        if (!is_last) {
             head = load(reinterpret_cast<const u64*>(next - lane) + lane);
+            ask(ahead_of_next, next + 2 * WARP_THREADS, word >> 22 & 15);
         }
         Sum sums[COUNT] = {};
 #pragma unroll 1
-        for (u32 k = 0; k < width; k += AHEAD) {
-            u32 now[AHEAD];
+        for (u32 k = 0; k < width; k += STEPS) {
+            u32 now[STEPS];
 #pragma unroll
-            for (u32 u = 0; u < AHEAD; ++u) {
+            for (u32 u = 0; u < STEPS; ++u) {
                 now[u] = ahead[u];
+                ahead[u] = ahead[STEPS + u];
                 if (k + AHEAD + u < width) {
-                    ahead[u] = load(pairs + (k + AHEAD + u) * WARP_THREADS);
+                    ahead[STEPS + u] = load(pairs + (k + AHEAD + u) * WARP_THREADS);
                 }
             }
 #pragma unroll
-            for (u32 u = 0; u < AHEAD; ++u) {
+            for (u32 u = 0; u < STEPS; ++u) {
                 if (k + u < width) {
                     add(sums, now[u]);
                 }
@@ -66,23 +75,19 @@ __device__ __forceinline__ void run_stream(const u32* stream, Add add, Finish fi
                 sums[i] += offset < own ? other : Sum(0);
             }
         }
-        const bool is_last = word >> 31 != 0;
-        pairs = next + 2 * WARP_THREADS;
-        width = is_last ? 0 : u32(head >> 32) & 0xffffu;
-#pragma unroll
-        for (u32 u = 0; u < AHEAD; ++u) {
-            if (u < width) {
-                ahead[u] = load(pairs + u * WARP_THREADS);
-            }
-        }
         if ((task & 0xffffu) != NO_PLACE) {
             finish(task, sums);
         }
-        for (u32 count = word >> 22 & 511; count > 0; --count) {
+        for (u32 count = word >> 26 & 31; count > 0; --count) {
             Team<GROUP>::sync();
         }
         if (is_last) {
             return;
+        }
+        pairs = next + 2 * WARP_THREADS;
+#pragma unroll
+        for (u32 u = 0; u < AHEAD; ++u) {
+            ahead[u] = ahead_of_next[u];
         }
     }
 }

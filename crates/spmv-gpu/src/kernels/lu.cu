@@ -445,8 +445,12 @@ struct LuGroup {
     }
 };
 
+// Threads of a multiprocessor at one system a group: registers for more do not pay, since shared
+// memory allows fewer.
+constexpr u32 LU_THREADS = 768;
+
 template <typename V, u32 GROUP, u32 COUNT>
-__global__ void __launch_bounds__(GROUP, 1024 / GROUP)
+__global__ void __launch_bounds__(GROUP, LU_THREADS / COUNT / GROUP)
     lu(u32 nsystems, u32 nrows, u32 nrhs, u32 nnz, const u32* __restrict__ words,
        const u32* __restrict__ starts, const u16* __restrict__ targets, u32 ntargets,
        const u16* __restrict__ perm, u32 nplaces, u32 y, const V* __restrict__ values,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::shape::LuOrder;
+use super::order::LuOrder;
 
 /// What a plan chose and what it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl fmt::Display for GpuLuExplain {
         write!(
             f,
             "lu: {} threads solve {} systems of {} rows and {} entries side by side, {} a \
-             multiprocessor; {} order: {} entries of L + U, {} tasks in {} levels, {} products ({} \
+             multiprocessor; {}: {} entries of L + U, {} tasks in {} levels, {} products ({} \
              places of padding), about {} cycles; {} blocks of {} bytes of shared memory each; on \
              the device {} bytes of schedule, {} of outcomes and limits",
             self.threads_per_block,
@@ -56,7 +56,7 @@ impl fmt::Display for GpuLuExplain {
             self.nrows,
             self.nnz,
             self.systems_per_multiprocessor,
-            self.order.name(),
+            self.order,
             self.factor_entries,
             self.tasks,
             self.levels,

@@ -1,39 +1,14 @@
 //! The order of elimination, and how many threads solve how many systems side by side.
 
 use sparsebatch_cpu_ref::CpuError;
-use sparsebatch_cpu_ref::symbolic::{FactorPattern, SymbolicError, min_degree};
+use sparsebatch_cpu_ref::symbolic::{FactorPattern, SymbolicError};
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_spmv_gpu::DeviceInfo;
 
+use super::order::{LuOrder, TRIED};
 use super::streams::{Cost, Streams};
 use super::tasks::{NONE, Places, Tasks, elimination, residual, targets};
 use crate::SolveError;
-
-/// The order in which rows and columns are eliminated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LuOrder {
-    /// As the rows stand.
-    Natural,
-    /// Minimum degree: little fill.
-    MinDegree,
-}
-
-impl LuOrder {
-    /// The name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Natural => "natural",
-            Self::MinDegree => "minimum degree",
-        }
-    }
-
-    fn permutation(self, pattern: CsrPatternRef<'_>) -> Result<Option<Vec<u32>>, SymbolicError> {
-        match self {
-            Self::Natural => Ok(None),
-            Self::MinDegree => min_degree(pattern).map(Some),
-        }
-    }
-}
 
 /// Choices that a plan makes by itself where they are left open. For experiments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,13 +25,12 @@ pub struct LuTuning {
 
 const THREADS: [u32; 5] = [32, 64, 128, 256, 512];
 const SYSTEMS: [u32; 2] = [1, 2];
-const ORDERS: [LuOrder; 1] = [LuOrder::MinDegree];
 
 /// Shared memory beside the values: sums of the warps, and what the device keeps for itself.
 const RESERVED_BYTES: u64 = 2048;
 
-/// Threads of a multiprocessor at the registers that the kernel may use.
-const RESIDENT_THREADS: u32 = 1024;
+/// Threads of a multiprocessor at the registers that the kernel may use, times systems of a group.
+const RESIDENT_THREADS: u32 = 768;
 
 /// Cycles of a solve beside its streams: taking systems, their vectors, norms, outcomes.
 const REST_CYCLES: u64 = 5000;
@@ -147,8 +121,18 @@ impl Schedule {
     ) -> Result<Self, SolveError> {
         check_tuning(tuning)?;
         let mut best: Option<(u64, Ordered, u32, u32, Grid)> = None;
-        for order in ORDERS.into_iter().filter(|&order| tuning.order.is_none_or(|o| o == order)) {
-            let ordered = Ordered::new(a, order, value_bytes, info)?;
+        let orders = tuning.order.map_or(TRIED.to_vec(), |order| vec![order]);
+        let mut refusal = None;
+        for order in orders {
+            let ordered = match Ordered::new(a, order, value_bytes, info) {
+                Ok(ordered) => ordered,
+                // Another order may have less fill.
+                Err(error @ SolveError::Unsupported { .. }) => {
+                    refusal.get_or_insert(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let mut own: Option<(u64, u32, u32, Grid)> = None;
             for threads in THREADS.into_iter().filter(|&n| tuning.threads.is_none_or(|m| m == n)) {
                 let warps = (threads / 32) as usize;
@@ -161,7 +145,7 @@ impl Schedule {
                     let Some(grid) = grid(bytes, threads, systems, nsystems, info, tuning) else {
                         continue;
                     };
-                    let time = time(costs, systems, grid.resident, nsystems, info);
+                    let time = time(costs, systems, grid.resident);
                     if own.is_none_or(|(least, ..)| time < least) {
                         own = Some((time, threads, systems, grid));
                     }
@@ -173,10 +157,12 @@ impl Schedule {
                 best = Some((time, ordered, threads, systems, grid));
             }
         }
-        let (_, ordered, threads, systems, grid) = best.ok_or_else(|| SolveError::Option {
-            name: "tuning",
-            expected: "groups whose values fit in the shared memory of a block",
-            found: format!("{tuning:?}"),
+        let (_, ordered, threads, systems, grid) = best.ok_or_else(|| {
+            refusal.unwrap_or_else(|| SolveError::Option {
+                name: "tuning",
+                expected: "groups whose values fit in the shared memory of a block",
+                found: format!("{tuning:?}"),
+            })
         })?;
         Ok(Self::new(a, ordered, threads, systems, grid))
     }
@@ -214,14 +200,14 @@ fn latency(costs: [Cost; 2]) -> u64 {
     REST_CYCLES + costs.iter().map(|cost| cost.latency).sum::<u64>()
 }
 
-/// Cycles of the whole launch: rounds of what a multiprocessor holds, or what its shared memory has to
-/// do, whichever is more, and some of the other.
-fn time(costs: [Cost; 2], systems: u32, resident: u32, nsystems: u64, info: &DeviceInfo) -> u64 {
-    let groups = nsystems.div_ceil(u64::from(systems)).max(1);
-    let each = groups.div_ceil(u64::from(info.multiprocessors.max(1)));
-    let waiting = each.div_ceil(u64::from(resident)) * latency(costs);
-    let busy = |cost: &Cost| cost.busy_words + u64::from(systems) * cost.busy_values;
-    let busy = each * costs.iter().map(busy).sum::<u64>();
+/// Cycles a system of a large batch: those of a group, shared by all that a multiprocessor holds, or what
+/// its shared memory has to do, whichever is more, and some of the other. It does not depend on the number
+/// of systems: a system gives the same bits in any batch.
+fn time(costs: [Cost; 2], systems: u32, resident: u32) -> u64 {
+    let (systems, resident) = (u64::from(systems), u64::from(resident));
+    let waiting = latency(costs) / (resident * systems);
+    let busy = |cost: &Cost| cost.busy_words / systems + cost.busy_values;
+    let busy = costs.iter().map(busy).sum::<u64>();
     waiting.max(busy) + waiting.min(busy) / 4
 }
 
@@ -239,7 +225,7 @@ fn grid(
         return None;
     }
     let by_shared = u64::from(info.shared_bytes_per_multiprocessor) / (bytes + RESERVED_BYTES);
-    let by_threads = info.max_threads_per_multiprocessor.min(RESIDENT_THREADS) / threads;
+    let by_threads = info.max_threads_per_multiprocessor.min(RESIDENT_THREADS / systems) / threads;
     let resident = by_shared.min(u64::from(by_threads)).clamp(1, 32);
     let most = resident * u64::from(info.multiprocessors.max(1));
     let work = nsystems.div_ceil(u64::from(systems));

@@ -26,8 +26,10 @@ const LANES: usize = 32;
 /// Bits of a slice's second word: see `factor.cuh`.
 const OWN_PARTS_SHIFT: u32 = 16;
 const MOST_PARTS_SHIFT: u32 = 19;
-const BARRIERS_SHIFT: u32 = 22;
-const MOST_BARRIERS: u32 = 511;
+const NEXT_WIDTH_SHIFT: u32 = 22;
+const MOST_NEXT_WIDTH: usize = 15;
+const BARRIERS_SHIFT: u32 = 26;
+const MOST_BARRIERS: u32 = 31;
 const LAST: u32 = 1 << 31;
 
 /// The most products of a lane in a slice.
@@ -118,19 +120,30 @@ impl<'a> Streams<'a> {
         let warps = self.levels.first().map_or(1, Vec::len);
         for warp in 0..warps {
             starts.push(words.len() as u32);
-            let mut last = None;
+            // Where the slices begin.
+            let mut heads = Vec::new();
             for level in &self.levels {
                 for slice in &level[warp] {
-                    last = Some(self.push(slice, padding, words));
+                    heads.push(self.push(slice, padding, words));
                 }
-                last = Some(match last {
-                    Some(head) if barriers(words[head + 1]) < MOST_BARRIERS => head,
-                    _ => self.push(&Slice::default(), padding, words),
-                });
-                each_lane(words, last, |word| word + (1 << BARRIERS_SHIFT));
+                let has_room = |&head: &usize| barriers(words[head + 1]) < MOST_BARRIERS;
+                if heads.last().is_none_or(|head| !has_room(head)) {
+                    heads.push(self.push(&Slice::default(), padding, words));
+                }
+                if let Some(&last) = heads.last() {
+                    each_lane(words, last, |word| word + (1 << BARRIERS_SHIFT));
+                }
             }
-            let last = last.unwrap_or_else(|| self.push(&Slice::default(), padding, words));
-            each_lane(words, Some(last), |word| word | LAST);
+            if heads.is_empty() {
+                heads.push(self.push(&Slice::default(), padding, words));
+            }
+            for pair in heads.windows(2) {
+                let width = (words[pair[1] + 1] as usize & MOST_WIDTH).min(MOST_NEXT_WIDTH);
+                each_lane(words, pair[0], |word| word | (width as u32) << NEXT_WIDTH_SHIFT);
+            }
+            if let Some(&last) = heads.last() {
+                each_lane(words, last, |word| word | LAST);
+            }
         }
     }
 
@@ -170,11 +183,10 @@ fn barriers(word: u32) -> u32 {
     word >> BARRIERS_SHIFT & MOST_BARRIERS
 }
 
-fn each_lane(words: &mut [u32], head: Option<usize>, change: impl Fn(u32) -> u32) {
-    if let Some(head) = head {
-        for word in words[head..head + 2 * LANES].iter_mut().skip(1).step_by(2) {
-            *word = change(*word);
-        }
+/// Changes the second word of a slice's lanes.
+fn each_lane(words: &mut [u32], head: usize, change: impl Fn(u32) -> u32) {
+    for word in words[head..head + 2 * LANES].iter_mut().skip(1).step_by(2) {
+        *word = change(*word);
     }
 }
 
@@ -230,4 +242,110 @@ fn assign(mut slices: Vec<Slice>, warps: usize) -> (Vec<Vec<Slice>>, u64) {
         assigned[first].push(slice);
     }
     (assigned, loads.into_iter().max().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tasks::Task;
+    use super::*;
+
+    /// Tasks of so many pairs each on the levels given; pair `k` of task `t` is `t << 16 | k`.
+    fn tasks(shape: &[(usize, u32)]) -> Tasks {
+        let mut all = Tasks::default();
+        for (number, &(pairs, level)) in shape.iter().enumerate() {
+            let first = all.pairs.len();
+            all.pairs.extend((0..pairs).map(|k| (number << 16 | k) as u32));
+            let (place, pairs) = (number as u32, first..all.pairs.len());
+            all.tasks.push(Task { place, factor: NONE, pairs, level });
+        }
+        all
+    }
+
+    /// Reads the words back as the kernel does: for each warp the tasks that it finishes, with their
+    /// pairs lane after lane, and a `None` for each barrier.
+    fn read(words: &[u32], start: u32, padding: u32) -> Vec<Option<(u32, Vec<u32>)>> {
+        let (mut at, mut events) = (start as usize, Vec::new());
+        loop {
+            let control = words[at + 1];
+            let width = control as usize & MOST_WIDTH;
+            let pairs = at + 2 * LANES;
+            for lane in 0..LANES {
+                let (task, own) = (words[at + 2 * lane], words[at + 2 * lane + 1]);
+                assert_eq!(own & !(7 << OWN_PARTS_SHIFT), control & !(7 << OWN_PARTS_SHIFT));
+                let parts = 1 << (own >> OWN_PARTS_SHIFT & 7);
+                assert!(own >> OWN_PARTS_SHIFT & 7 <= control >> MOST_PARTS_SHIFT & 7);
+                if task == NONE {
+                    continue;
+                }
+                assert_eq!(lane % parts, 0);
+                let steps = (0..width).flat_map(|step| {
+                    (0..parts).map(move |part| words[pairs + step * LANES + lane + part])
+                });
+                events.push(Some((task & NONE, steps.filter(|&pair| pair != padding).collect())));
+            }
+            let barriers = control >> BARRIERS_SHIFT & MOST_BARRIERS;
+            events.extend((0..barriers).map(|_| None));
+            if control & LAST != 0 {
+                return events;
+            }
+            at = pairs + width * LANES;
+            let next = words[at + 1] as usize & MOST_WIDTH;
+            assert_eq!(
+                (control >> NEXT_WIDTH_SHIFT) as usize & MOST_NEXT_WIDTH,
+                next.min(MOST_NEXT_WIDTH)
+            );
+        }
+    }
+
+    #[test]
+    fn every_task_is_done_once_with_all_its_pairs_in_its_level() {
+        let shape: Vec<(usize, u32)> =
+            (0..500).map(|task| (task * 7919 % 97 * (task % 5), task as u32 / 3 % 70)).collect();
+        let tasks = tasks(&shape);
+        for warps in [1, 2, 4, 16] {
+            let streams = Streams::new(&tasks, warps);
+            let (mut words, mut starts) = (vec![77; 5], Vec::new());
+
+            streams.append(u32::MAX, &mut words, &mut starts);
+
+            assert_eq!((streams.nlevels(), starts.len()), (70, warps));
+            let mut seen = vec![0; shape.len()];
+            for start in starts {
+                let mut level = 0;
+                for event in read(&words, start, u32::MAX) {
+                    let Some((task, pairs)) = event else {
+                        level += 1;
+                        continue;
+                    };
+                    let task = task as usize;
+                    seen[task] += 1;
+                    assert_eq!(shape[task].1, level);
+                    assert_eq!(pairs, tasks.pairs[tasks.tasks[task].pairs.clone()]);
+                }
+                assert_eq!(level, 70, "all warps meet at the same barriers");
+            }
+            assert!(seen.iter().all(|&times| times == 1));
+        }
+    }
+
+    #[test]
+    fn nothing_to_do_is_one_empty_slice() {
+        let tasks = Tasks::default();
+        let (mut words, mut starts) = (Vec::new(), Vec::new());
+
+        Streams::new(&tasks, 1).append(0, &mut words, &mut starts);
+
+        assert_eq!((words.len(), starts), (2 * LANES, vec![0]));
+        assert!(read(&words, 0, 0).is_empty());
+    }
+
+    #[test]
+    fn a_single_long_sum_is_cut_for_all_lanes() {
+        let tasks = tasks(&[(640, 0)]);
+
+        let streams = Streams::new(&tasks, 2);
+
+        assert_eq!(streams.levels[0].iter().flatten().map(|slice| slice.width).sum::<usize>(), 20);
+        assert_eq!(streams.padding(), 0);
+    }
 }

@@ -187,3 +187,108 @@ pub(super) fn targets(pattern: &FactorPattern, places: &Places, nnz: usize) -> V
     }
     targets
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sparsebatch_formats::{CsrPattern, Pattern};
+
+    /// [1 2 .; 3 4 5; . 6 7], in natural order.
+    fn chain() -> (CsrPattern, FactorPattern) {
+        let a = CsrPattern::try_new(3, 3, vec![0, 2, 5, 7], vec![0, 1, 0, 1, 2, 1, 2]).unwrap();
+        let factors = FactorPattern::lu(a.view(), None, 9).unwrap();
+        (a, factors)
+    }
+
+    /// Works through tasks as they stand, checking that operands are of lower levels.
+    fn work(tasks: &Tasks, values: &mut [f64]) {
+        let mut level = vec![0; values.len()];
+        for task in &tasks.tasks {
+            let mut value = values[task.place as usize];
+            for pair in &tasks.pairs[task.pairs.clone()] {
+                let (left, right) = ((pair & 0xffff) as usize, (pair >> 16) as usize);
+                assert!(level[left] <= task.level && level[right] <= task.level);
+                value -= values[left] * values[right];
+            }
+            if task.factor == task.place {
+                value = 1.0 / value;
+            } else if task.factor != NONE {
+                assert!(level[task.factor as usize] <= task.level);
+                value *= values[task.factor as usize];
+            }
+            values[task.place as usize] = value;
+            level[task.place as usize] = task.level + 1;
+        }
+    }
+
+    #[test]
+    fn rows_of_u_and_columns_of_l_stand_together() {
+        let places = Places::new(&chain().1);
+
+        // u00 u01, l10 u11 u12, l21 u22.
+        assert_eq!(places.entries, [0, 1, 5, 2, 3, 6, 4]);
+        assert_eq!((places.y, places.x, places.len), (7, 10, 14));
+    }
+
+    #[test]
+    fn tasks_factor_and_solve() {
+        let (a, pattern) = chain();
+        let places = Places::new(&pattern);
+        let mut values = vec![0.0; places.len];
+        for (k, &place) in targets(&pattern, &places, 7).iter().enumerate() {
+            values[place as usize] = [4.0, 1.0, 2.0, 5.0, 1.0, 3.0, 6.0][k];
+        }
+        // b of x = (1, 2, 3).
+        values[7..10].copy_from_slice(&[6.0, 15.0, 24.0]);
+
+        work(&elimination(&pattern, &places, true), &mut values);
+
+        let close = |values: &[f64]| {
+            values[7..10].iter().zip([1.0, 2.0, 3.0]).all(|(x, y)| (x - y).abs() < 1e-14)
+        };
+        assert!(close(&values), "{values:?}");
+        // Again with the factors that are there; and b - A x of the result.
+        values[7..10].copy_from_slice(&[6.0, 15.0, 24.0]);
+        work(&elimination(&pattern, &places, false), &mut values);
+        assert!(close(&values), "{values:?}");
+        let products = residual(a.view(), &pattern, &places);
+        assert_eq!(
+            products.pairs,
+            [
+                10 << 16,
+                11 << 16 | 1,
+                10 << 16 | 2,
+                11 << 16 | 3,
+                12 << 16 | 4,
+                11 << 16 | 5,
+                12 << 16 | 6
+            ]
+        );
+    }
+
+    #[test]
+    fn independent_work_shares_levels() {
+        let a = CsrPattern::try_new(3, 3, vec![0, 1, 2, 3], vec![0, 1, 2]).unwrap();
+        let pattern = FactorPattern::lu(a.view(), None, 9).unwrap();
+
+        let tasks = elimination(&pattern, &Places::new(&pattern), true);
+
+        // An inverse and a multiplication each.
+        let levels: Vec<u32> = tasks.tasks.iter().map(|task| task.level).collect();
+        assert_eq!(levels, [0, 0, 0, 1, 1, 1]);
+    }
+
+    /// What another row still reads of the right-hand side is not overwritten by the solution.
+    #[test]
+    fn unsymmetric_patterns_keep_what_is_read() {
+        // Row 1 reads y0; x0 needs nothing of row 1.
+        let a = CsrPattern::try_new(2, 2, vec![0, 1, 3], vec![0, 0, 1]).unwrap();
+        let pattern = FactorPattern::lu(a.view(), None, 9).unwrap();
+        let places = Places::new(&pattern);
+
+        let tasks = elimination(&pattern, &places, false);
+
+        let level = |place| tasks.tasks.iter().rfind(|task| task.place == place).unwrap().level;
+        assert_eq!((level(places.y), level(places.y + 1)), (1, 1));
+    }
+}
