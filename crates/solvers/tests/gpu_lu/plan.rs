@@ -48,10 +48,10 @@ fn what_is_not_there_yet_is_refused_in_one_line() {
     let ragged: Batch<f64> = [matrix.clone()].into_iter().collect();
     unsupported(GpuLu::for_batch(&emulator(), &ragged, &lu));
     let values = BatchValues::ItemMajor(matrix.values().to_vec());
-    let batch = UniformBatch::try_new(pattern.clone(), 1, values).unwrap();
+    let batch = UniformBatch::try_new(pattern.clone().into(), 1, values).unwrap();
     GpuLu::for_batch(&emulator(), &Batch::Uniform(batch), &lu).unwrap();
     let values = BatchValues::ItemMajor([matrix.values(), matrix.values()].concat());
-    let batch = UniformBatch::try_new(pattern, 2, values).unwrap();
+    let batch = UniformBatch::try_new(pattern.into(), 2, values).unwrap();
     unsupported(GpuLu::for_batch(&emulator(), &Batch::Uniform(batch.to_interleaved()), &lu));
 }
 
@@ -181,7 +181,7 @@ fn shared_values_and_several_right_hand_sides_are_solved() {
         let mut x = executor.upload(&vec![f64::NAN; b.len()]).unwrap();
         let (host, right) = (executor.upload(host).unwrap(), executor.upload(&b).unwrap());
         plan.solve(&host, &right, Guess::Zero, &mut x).unwrap();
-        let batch = UniformBatch::try_new(pattern.clone(), items, values).unwrap();
+        let batch = UniformBatch::try_new(pattern.clone().into(), items, values).unwrap();
 
         let expected = solve(&Batch::Uniform(batch), &b, None, &options).unwrap();
 
