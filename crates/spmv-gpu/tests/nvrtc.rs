@@ -12,7 +12,7 @@ const ARCHITECTURES: [&str; 4] = ["sm_80", "sm_90", "sm_100", "sm_120"];
 /// registers, or one, which cost less than the resident threads that their launch bounds ask for. The
 /// launch bounds of `cg` leave room for what an iteration needs, and less than what is done once a
 /// system would take.
-const MAY_SPILL: [(&str, u32); 3] = [("packed", 64), ("sell", 8), ("cg", 1200)];
+const MAY_SPILL: [(&str, u32); 4] = [("packed", 64), ("sell", 8), ("cg", 1200), ("lu", 64)];
 
 /// The instances that hosts use (of `cg` some of each kind: they take half a second each), by module, the oldest architecture that has them, and the
 /// registers that each may have.
@@ -295,7 +295,7 @@ const INSTANCES: [(&str, &str, &[&str], u32); 20] = [
             "lu<float, 512, 2>",
         ],
         // With two systems a group; with one 80.
-        144,
+        168,
     ),
 ];
 

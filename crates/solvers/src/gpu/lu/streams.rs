@@ -4,8 +4,9 @@ use super::tasks::{NONE, Tasks};
 
 /// Cycles of a multiprocessor, roughly, by which schedules are compared.
 mod cycles {
-    /// A slice without products: its words, the result's old value, its factor.
-    pub(super) const SLICE: u64 = 90;
+    /// A slice without products: what is left of the wait for its words, the result's old value, its
+    /// factor.
+    pub(super) const SLICE: u64 = 140;
     /// A product of each lane, as a dependent chain.
     pub(super) const PRODUCT: u64 = 16;
     /// Adding the parts of a sum once.
@@ -15,10 +16,12 @@ mod cycles {
     /// A barrier of a warp, and of a block.
     pub(super) const WARP_BARRIER: u64 = 20;
     pub(super) const BLOCK_BARRIER: u64 = 50;
-    /// Shared memory that is busy with the words of a step, and with a step's or a slice's values of
-    /// one system, whose banks are met by chance.
+    /// Accesses of shared memory and the first-level cache, a step: its words, its values, and more of
+    /// them for so many products, whose banks are met by chance. Of a slice: its words, its values.
     pub(super) const BUSY_WORDS: u64 = 2;
-    pub(super) const BUSY_VALUES: u64 = 8;
+    pub(super) const BUSY_STEP: u64 = 3;
+    pub(super) const BUSY_PRODUCTS: u64 = 6;
+    pub(super) const BUSY_SLICE: u64 = 8;
 }
 
 const LANES: usize = 32;
@@ -46,7 +49,8 @@ struct Slice {
     /// Tasks, each with the binary logarithm of its parts, those of many parts first.
     tasks: Vec<(usize, u32)>,
     width: usize,
-    cost: u64,
+    latency: u64,
+    busy: u64,
 }
 
 /// What a stream costs by the estimate, in cycles.
@@ -87,14 +91,16 @@ impl<'a> Streams<'a> {
             let lengths = &LENGTHS[..enough.min(LENGTHS.len())];
             let plans = lengths.iter().map(|&length| {
                 let slices = slices(tasks, &level, length);
-                let steps = slices.iter().map(|slice| slice.width as u64 + 2).sum::<u64>();
+                let words = |slice: &Slice| (slice.width as u64 + 2) * cycles::BUSY_WORDS;
+                let words = slices.iter().map(words).sum::<u64>();
+                let values = slices.iter().map(|slice| slice.busy).sum::<u64>();
                 let (assigned, latency) = assign(slices, warps);
-                (latency + steps * cycles::BUSY_VALUES / 4, latency, steps, assigned)
+                (latency + values / 4, latency, words, values, assigned)
             });
-            if let Some((_, latency, steps, assigned)) = plans.min_by_key(|plan| plan.0) {
+            if let Some((_, latency, words, values, assigned)) = plans.min_by_key(|plan| plan.0) {
                 cost.latency += latency + barrier;
-                cost.busy_words += steps * cycles::BUSY_WORDS;
-                cost.busy_values += steps * cycles::BUSY_VALUES;
+                cost.busy_words += words;
+                cost.busy_values += values;
                 levels.push(assigned);
             }
         }
@@ -223,7 +229,11 @@ fn slices(tasks: &Tasks, level: &[usize], length: usize) -> Vec<Slice> {
             let task = &tasks.tasks[task];
             task.place == task.factor
         });
-        slice.cost = cycles::SLICE
+        let pairs = |&(task, _): &(usize, u32)| tasks.tasks[task].pairs.len() as u64;
+        slice.busy = cycles::BUSY_SLICE
+            + cycles::BUSY_STEP * slice.width as u64
+            + slice.tasks.iter().map(pairs).sum::<u64>() / cycles::BUSY_PRODUCTS;
+        slice.latency = cycles::SLICE
             + cycles::PRODUCT * slice.width as u64
             + cycles::ADD_PARTS * u64::from(most)
             + if inverts { cycles::INVERSE } else { 0 };
@@ -233,12 +243,12 @@ fn slices(tasks: &Tasks, level: &[usize], length: usize) -> Vec<Slice> {
 
 /// Gives slices to the warp that is done first, long ones first; the second is when the last is done.
 fn assign(mut slices: Vec<Slice>, warps: usize) -> (Vec<Vec<Slice>>, u64) {
-    slices.sort_by_key(|slice| std::cmp::Reverse(slice.cost));
+    slices.sort_by_key(|slice| std::cmp::Reverse(slice.latency));
     let mut assigned = vec![Vec::new(); warps];
     let mut loads = vec![0; warps];
     for slice in slices {
         let first = (0..warps).min_by_key(|&warp| loads[warp]).unwrap_or(0);
-        loads[first] += slice.cost;
+        loads[first] += slice.latency;
         assigned[first].push(slice);
     }
     (assigned, loads.into_iter().max().unwrap_or(0))

@@ -36,15 +36,14 @@ impl Places {
         let mut entries = vec![0; nnz];
         let mut next = 0..;
         for row in 0..nrows {
-            for k in pattern.diag()[row] as usize..pattern.upper(row).end {
-                entries[k] = next.next().unwrap_or(0);
-            }
+            let upper = pattern.diag()[row] as usize..pattern.upper(row).end;
+            entries[upper].iter_mut().zip(&mut next).for_each(|(entry, place)| *entry = place);
         }
         let mut lower: Vec<(u32, usize)> =
             (0..nrows).flat_map(|row| pattern.lower(row).map(|k| (pattern.cols()[k], k))).collect();
         lower.sort_unstable();
-        for (_, k) in lower {
-            entries[k] = next.next().unwrap_or(0);
+        for ((_, k), place) in lower.into_iter().zip(next) {
+            entries[k] = place;
         }
         let y = nnz as u32;
         Self { entries, y, x: y + nrows as u32, len: Self::count(nnz, nrows) }
@@ -86,6 +85,12 @@ impl Builder {
         Self { tasks: Tasks::default(), ready: vec![0; places], read: vec![0; places] }
     }
 
+    /// Whether a factor is made after the operands of a sum.
+    fn waits(&self, factor: u32, pairs: &[(u32, u32)]) -> bool {
+        let ready = |place: u32| self.ready[place as usize];
+        pairs.iter().all(|&(left, right)| ready(left).max(ready(right)) < ready(factor))
+    }
+
     fn push(&mut self, place: u32, factor: u32, pairs: impl Iterator<Item = (u32, u32)>) {
         let first = self.tasks.pairs.len();
         // What others still read is not overwritten.
@@ -109,6 +114,9 @@ impl Builder {
         self.tasks.tasks.push(Task { place, factor, pairs, level });
     }
 }
+
+/// Sums of so many products are not made a task apart from the multiplication after them.
+const FEW: usize = 2;
 
 /// The solve with factors on a pattern, and their computation before it where `factorise` holds.
 ///
@@ -141,7 +149,14 @@ pub(super) fn elimination(pattern: &FactorPattern, places: &Places, factorise: b
                 let col = pattern.cols()[k] as usize;
                 let factor =
                     if col <= row { places.entries[pattern.diag()[col] as usize] } else { NONE };
-                builder.push(places.entries[k], factor, own.drain(..));
+                let place = places.entries[k];
+                // A sum need not wait for the pivot that it is multiplied with.
+                if col < row && own.len() > FEW && builder.waits(factor, own) {
+                    builder.push(place, NONE, own.drain(..));
+                    builder.push(place, factor, std::iter::empty());
+                } else {
+                    builder.push(place, factor, own.drain(..));
+                }
             }
             for k in entries {
                 in_row[pattern.cols()[k] as usize] = usize::MAX;
