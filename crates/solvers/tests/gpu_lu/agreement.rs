@@ -17,12 +17,12 @@ pub(crate) fn residuals_are_small<T: Scalar>(what: &str, systems: &Systems<T>, s
     let n = systems.nrows();
     for system in 0..solved.outcomes.len() {
         let a = systems.batch.to_matrix(system);
-        let (x, b) = (&solved.x[system * n..], &systems.b[system * n..]);
-        for row in 0..n {
-            let (mut sum, mut size) = (-b[row].to_f64(), b[row].to_f64().abs());
-            for k in a.view().pattern().row(row) {
-                let product =
-                    a.values()[k].to_f64() * x[a.view().pattern().col_idx()[k] as usize].to_f64();
+        let pattern = a.view().pattern();
+        let x = &solved.x[system * n..(system + 1) * n];
+        for (row, b) in systems.b[system * n..(system + 1) * n].iter().enumerate() {
+            let (mut sum, mut size) = (-b.to_f64(), b.to_f64().abs());
+            for k in pattern.row(row) {
+                let product = a.values()[k].to_f64() * x[pattern.col_idx()[k] as usize].to_f64();
                 sum += product;
                 size += product.abs();
             }

@@ -68,6 +68,20 @@ fn systems_beyond_shared_memory_or_16_bits_are_refused() {
     assert_eq!(make(168).unwrap().explain().factor_entries, 168 * 168);
     let text = unsupported(make(169));
     assert!(text.contains("shared memory of a block") && text.contains("65535"), "{text}");
+    // Fill counts: an arrow that is eliminated from its head is dense.
+    let (mut row_ptr, mut col_idx) = (vec![0], (0..400).collect::<Vec<i32>>());
+    row_ptr.push(400);
+    for row in 1..400 {
+        col_idx.extend([0, row]);
+        row_ptr.push(col_idx.len() as i32);
+    }
+    let arrow = CsrPattern::try_new(400, 400, row_ptr, col_idx).unwrap();
+    let make = |order| {
+        let tuning = LuTuning { order: Some(order), ..LuTuning::default() };
+        GpuLu::<_, f64>::with_tuning(&emulator(), arrow.view(), 1, &options(), &tuning)
+    };
+    unsupported(make(LuOrder::Natural));
+    assert_eq!(make(LuOrder::MinDegree).unwrap().explain().factor_entries, 1198);
     // More rows than places have numbers.
     let diagonal =
         CsrPattern::try_new(40_000, 40_000, (0..=40_000).collect(), (0..40_000).collect());

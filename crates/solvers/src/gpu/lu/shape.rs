@@ -1,5 +1,6 @@
 //! The order of elimination, and how many threads solve how many systems side by side.
 
+use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuError;
 use sparsebatch_cpu_ref::symbolic::{FactorPattern, SymbolicError};
 use sparsebatch_formats::CsrPatternRef;
@@ -48,14 +49,11 @@ impl Ordered {
     fn new(
         a: CsrPatternRef<'_>,
         order: LuOrder,
+        permutation: Option<Vec<u32>>,
         value_bytes: usize,
         info: &DeviceInfo,
     ) -> Result<Self, SolveError> {
-        let nrows = a.nrows();
-        let bytes = u64::from(info.shared_bytes_per_block).saturating_sub(RESERVED_BYTES);
-        let fit = (bytes / value_bytes as u64).min(u64::from(NONE)) as usize;
-        let most = fit.checked_sub(Places::count(0, nrows)).ok_or(TOO_LARGE)?;
-        let permutation = order.permutation(a).map_err(CpuError::from)?;
+        let most = fit(value_bytes, info) - Places::count(0, a.nrows());
         let pattern = FactorPattern::lu(a, permutation.as_deref(), most).map_err(|e| match e {
             SymbolicError::TooManyEntries { .. } => TOO_LARGE,
             e => CpuError::from(e).into(),
@@ -68,6 +66,57 @@ impl Ordered {
         ];
         Ok(Self { order, pattern, places, programs })
     }
+
+    /// The group with the least time by the estimate; none where the tuning leaves none that fits.
+    fn best_group(
+        &self,
+        value_bytes: usize,
+        nsystems: u64,
+        info: &DeviceInfo,
+        tuning: &LuTuning,
+    ) -> Option<Group> {
+        let mut best: Option<Group> = None;
+        for threads in THREADS.into_iter().filter(|&n| tuning.threads.is_none_or(|m| m == n)) {
+            let warps = (threads / 32) as usize;
+            // A refinement is rare, a residual always there.
+            let costs = [0, 2].map(|p| Streams::new(&self.programs[p], warps).cost);
+            for systems in SYSTEMS.into_iter().filter(|&n| tuning.systems.is_none_or(|m| m == n)) {
+                let bytes = (self.places.len * value_bytes) as u64 * u64::from(systems);
+                let Some(grid) = grid(bytes, threads, systems, nsystems, info, tuning) else {
+                    continue;
+                };
+                let time = time(costs, systems, grid.resident);
+                if best.is_none_or(|least| time < least.time) {
+                    best = Some(Group { time, threads, systems, grid });
+                }
+            }
+        }
+        best
+    }
+}
+
+/// The threads that solve some systems side by side, and what a system takes by the estimate.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    time: u64,
+    threads: u32,
+    systems: u32,
+    grid: Grid,
+}
+
+/// The values that a block holds and 16 bits can number.
+fn fit(value_bytes: usize, info: &DeviceInfo) -> usize {
+    let bytes = u64::from(info.shared_bytes_per_block).saturating_sub(RESERVED_BYTES);
+    (bytes / value_bytes as u64).min(u64::from(NONE)) as usize
+}
+
+/// Refuses a pattern that is too large even without fill, before any order is looked for.
+fn check_size(
+    a: CsrPatternRef<'_>,
+    value_bytes: usize,
+    info: &DeviceInfo,
+) -> Result<(), SolveError> {
+    if Places::count(a.nnz(), a.nrows()) > fit(value_bytes, info) { Err(TOO_LARGE) } else { Ok(()) }
 }
 
 const TOO_LARGE: SolveError = SolveError::Unsupported {
@@ -120,54 +169,51 @@ impl Schedule {
         tuning: &LuTuning,
     ) -> Result<Self, SolveError> {
         check_tuning(tuning)?;
-        let mut best: Option<(u64, Ordered, u32, u32, Grid)> = None;
         let orders = tuning.order.map_or(TRIED.to_vec(), |order| vec![order]);
-        let mut refusal = None;
+        let mut permutations: Vec<(LuOrder, Option<Vec<u32>>)> = Vec::new();
+        check_size(a, value_bytes, info)?;
         for order in orders {
-            let ordered = match Ordered::new(a, order, value_bytes, info) {
-                Ok(ordered) => ordered,
-                // Another order may have less fill.
-                Err(error @ SolveError::Unsupported { .. }) => {
-                    refusal.get_or_insert(error);
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            let mut own: Option<(u64, u32, u32, Grid)> = None;
-            for threads in THREADS.into_iter().filter(|&n| tuning.threads.is_none_or(|m| m == n)) {
-                let warps = (threads / 32) as usize;
-                // A refinement is rare, a residual always there.
-                let costs = [0, 2].map(|p| Streams::new(&ordered.programs[p], warps).cost);
-                for systems in
-                    SYSTEMS.into_iter().filter(|&n| tuning.systems.is_none_or(|m| m == n))
-                {
-                    let bytes = (ordered.places.len * value_bytes) as u64 * u64::from(systems);
-                    let Some(grid) = grid(bytes, threads, systems, nsystems, info, tuning) else {
-                        continue;
-                    };
-                    let time = time(costs, systems, grid.resident);
-                    if own.is_none_or(|(least, ..)| time < least) {
-                        own = Some((time, threads, systems, grid));
-                    }
-                }
-            }
-            if let Some((time, threads, systems, grid)) = own
-                && best.as_ref().is_none_or(|&(least, ..)| time < least)
-            {
-                best = Some((time, ordered, threads, systems, grid));
+            let permutation = order.permutation(a).map_err(CpuError::from)?;
+            if permutations.iter().all(|(_, other)| *other != permutation) {
+                permutations.push((order, permutation));
             }
         }
-        let (_, ordered, threads, systems, grid) = best.ok_or_else(|| {
+        let candidates: Vec<_> = permutations
+            .into_par_iter()
+            .map(|(order, permutation)| {
+                let ordered = Ordered::new(a, order, permutation, value_bytes, info)?;
+                Ok(ordered
+                    .best_group(value_bytes, nsystems, info, tuning)
+                    .map(|best| (ordered, best)))
+            })
+            .collect();
+        let mut best: Option<(Ordered, Group)> = None;
+        let mut refusal = None;
+        for candidate in candidates {
+            match candidate {
+                Ok(Some((ordered, group))) => {
+                    if best.as_ref().is_none_or(|(_, least)| group.time < least.time) {
+                        best = Some((ordered, group));
+                    }
+                }
+                Ok(None) => {}
+                // Another order may have less fill.
+                Err(error @ SolveError::Unsupported { .. }) => refusal = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let (ordered, group) = best.ok_or_else(|| {
             refusal.unwrap_or_else(|| SolveError::Option {
                 name: "tuning",
                 expected: "groups whose values fit in the shared memory of a block",
                 found: format!("{tuning:?}"),
             })
         })?;
-        Ok(Self::new(a, ordered, threads, systems, grid))
+        Ok(Self::new(a, ordered, group))
     }
 
-    fn new(a: CsrPatternRef<'_>, ordered: Ordered, threads: u32, systems: u32, grid: Grid) -> Self {
+    fn new(a: CsrPatternRef<'_>, ordered: Ordered, group: Group) -> Self {
+        let Group { threads, systems, grid, .. } = group;
         let Ordered { order, pattern, places, programs } = ordered;
         let streams = programs.each_ref().map(|tasks| Streams::new(tasks, (threads / 32) as usize));
         let (mut words, mut starts) = (Vec::new(), Vec::new());
