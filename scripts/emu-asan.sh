@@ -36,7 +36,7 @@ export TSAN_OPTIONS="halt_on_error=1:suppressions=$PWD/scripts/emu-tsan.supp:${T
 if [[ $# -eq 0 ]]; then
     # The whole workspace, so that its crates are built with the features that they have there.
     set -- --workspace --release
-    for test in faults kernels sanitizer vector single flexible packed interop trust gpu; do
+    for test in faults kernels sanitizer vector single flexible packed interop trust gpu gpu_lu; do
         set -- "$@" --test "$test"
     done
 fi

@@ -1,7 +1,7 @@
 //! Our solves on the device.
 
 use sparsebatch_formats::Batch;
-use sparsebatch_solvers::gpu::{FusedSolver, GpuBin, GpuTuning, Guess};
+use sparsebatch_solvers::gpu::{FusedSolver, GpuExplain, GpuLu, GpuLuExplain, GpuTuning, Guess};
 use sparsebatch_solvers::{Method, Outcome, SolveError, SolveOptions};
 use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
 
@@ -32,29 +32,47 @@ pub(crate) trait Plan<T: Real> {
     fn configuration(&self) -> String;
 }
 
-impl<T: Real> Plan<T> for FusedSolver<Device, T> {
-    fn solve(
-        &mut self,
-        values: &DeviceBuffer<T>,
-        b: &DeviceBuffer<T>,
-        x: &mut DeviceBuffer<T>,
-    ) -> Result<(), SolveError> {
-        Self::solve(self, values, b, Guess::Zero, x)
-    }
+/// The plans are alike but for their names.
+macro_rules! plans {
+    ($($plan:ident => $configuration:ident),*) => {$(
+        impl<T: Real> Plan<T> for $plan<Device, T> {
+            fn solve(
+                &mut self,
+                values: &DeviceBuffer<T>,
+                b: &DeviceBuffer<T>,
+                x: &mut DeviceBuffer<T>,
+            ) -> Result<(), SolveError> {
+                Self::solve(self, values, b, Guess::Zero, x)
+            }
 
-    fn outcomes(&self) -> Result<Vec<Outcome>, SolveError> {
-        Self::outcomes(self)
-    }
+            fn outcomes(&self) -> Result<Vec<Outcome>, SolveError> {
+                Self::outcomes(self)
+            }
 
-    fn configuration(&self) -> String {
-        let explain = self.explain();
-        let shape = |bin: &GpuBin| {
-            let (threads, rows) = (bin.threads_per_system, bin.rows_per_thread);
-            format!("{threads}x{rows},{}", place_name(bin.values))
-        };
-        let shapes: Vec<String> = explain.bins.iter().map(shape).collect();
-        format!("{}({})", explain.method, shapes.join(" + "))
-    }
+            fn configuration(&self) -> String {
+                $configuration(&self.explain())
+            }
+        }
+    )*};
+}
+
+plans!(FusedSolver => fused, GpuLu => lu);
+
+fn fused(explain: &GpuExplain) -> String {
+    let Some(bin) = explain.bins.first() else {
+        return explain.method.to_owned();
+    };
+    let (threads, rows) = (bin.threads_per_system, bin.rows_per_thread);
+    let more = match explain.bins.len() - 1 {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{}({threads}x{rows},{}){more}", explain.method, place_name(bin.values))
+}
+
+fn lu(explain: &GpuLuExplain) -> String {
+    let (threads, systems) = (explain.threads_per_block, explain.systems_per_block);
+    format!("lu({threads} threads, {systems} systems)")
 }
 
 /// The plan for a batch by a method; `tuning` where its shape is fixed.
@@ -70,8 +88,9 @@ pub(crate) fn plan<T: Real>(
     match (options.method, tuning, batch) {
         (Method::Auto, ..) => Err(SolveError::Unsupported {
             what: "the choice of a method",
-            instead: "name cg or bicgstab",
+            instead: "name cg, bicgstab or lu",
         }),
+        (Method::Lu, ..) => Ok(Box::new(GpuLu::for_batch(device, batch, options)?)),
         (_, Some(tuning), Batch::Uniform(batch)) => Ok(Box::new(FusedSolver::with_tuning(
             device,
             sparsebatch_formats::Pattern::view(&**batch.pattern()),

@@ -3,13 +3,14 @@
 use sparsebatch_cpu_ref::lanes::by_pattern;
 use sparsebatch_cpu_ref::{Criteria, Outcome, PerSystem, Status};
 use sparsebatch_formats::{Batch, BatchValues, CsrPatternRef, Layout, Pattern, RaggedCsr};
-use sparsebatch_spmv_gpu::{Args, Executor, GpuError, KernelBuffer, LaunchConfig, Pod, Value};
+use sparsebatch_spmv_gpu::{Args, Executor, GpuError, KernelBuffer, LaunchConfig, Value};
 
 use super::bins::{Addresses, Bin, Class, Common, bins};
 use super::explain::GpuExplain;
 use super::shape::GpuTuning;
 use super::task::{
-    FusedMethod, Guess, Layouts, Sizes, Steps, check_apart, check_square, check_supported,
+    FusedMethod, Guess, Layouts, MAX_SYSTEMS, Sizes, Steps, address, check_apart, check_square,
+    check_supported, upload_each,
 };
 use crate::options::{Preconditioner, check_len};
 use crate::{SolveError, SolveOptions};
@@ -17,9 +18,6 @@ use crate::{SolveError, SolveOptions};
 /// Bits of the kernel's `flags`.
 const FROM_GUESS: u32 = 1;
 const LENIENT: u32 = 2;
-
-/// The most systems of a launch: the kernel counts those it was asked for, and some more, in 32 bits.
-const MAX_SYSTEMS: usize = 4_000_000_000;
 
 /// CG or BiCGStab for every system of a batch, each solved whole by a group of threads, in one launch
 /// for all systems of about one size; several launches run at once.
@@ -375,19 +373,4 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
             workspace_bytes: (systems * (25 + limits) + self.bins.len() * 8) as u64,
         }
     }
-}
-
-fn upload_each<E: Executor, V: Pod>(
-    executor: &E,
-    limits: &PerSystem<V>,
-) -> Result<Option<E::Buffer<V>>, GpuError> {
-    match limits {
-        PerSystem::All(_) => Ok(None),
-        PerSystem::Each(each) => executor.upload(each).map(Some),
-    }
-}
-
-/// The address of an array, or null.
-fn address<V: Pod>(buffer: &Option<impl KernelBuffer<V>>) -> u64 {
-    buffer.as_ref().map_or(0, KernelBuffer::raw)
 }

@@ -1,4 +1,4 @@
-//! Solves on an NVIDIA GPU of data that lies there: [`FusedSolver`]. For data on the host see
+//! Solves on an NVIDIA GPU of data that lies there: [`FusedSolver`] and [`GpuLu`]. For data on the host see
 //! [`BatchSolver::on`](crate::BatchSolver::on), which uses these plans.
 //!
 //! | file | holds |
@@ -10,18 +10,20 @@
 //! | `pattern.rs`, `banks.rs` | a pattern in the order of the kernel |
 //! | `explain.rs` | what was chosen, in words |
 //! | `shift.rs` | [`ShiftedValues`]: matrices `I/dt - J` formed on the device |
+//! | `lu/` | sparse LU: its plan, its schedule |
 //!
 //! Plans are written over [`Executor`](sparsebatch_spmv_gpu::Executor), like the products: tests run
 //! the same kernels on the CPU.
 //!
-//! Limitations: CG and BiCGStab; no preconditioner or Jacobi; at most 4,096 rows; no residual history
-//! and no ladder. Everything else is refused with
-//! [`SolveError::Unsupported`](crate::SolveError::Unsupported).
+//! Limitations: CG and BiCGStab of at most 4,096 rows, with no preconditioner or Jacobi; LU of what fits
+//! in shared memory, for uniform batches, item-major; no residual history and no ladder. Everything
+//! else is refused with [`SolveError::Unsupported`](crate::SolveError::Unsupported).
 
 mod banks;
 mod bins;
 mod explain;
 mod fused;
+mod lu;
 mod pattern;
 mod shape;
 mod shift;
@@ -29,6 +31,7 @@ mod task;
 
 pub use explain::{GpuBin, GpuExplain};
 pub use fused::FusedSolver;
+pub use lu::{GpuLu, GpuLuExplain, LuOrder, LuTuning};
 pub use shape::{GpuTuning, ValuePlace};
 pub use shift::ShiftedValues;
 pub use task::{FusedMethod, Guess, Layouts};

@@ -48,7 +48,8 @@ pub struct GpuTuning {
     pub values: Option<ValuePlace>,
     /// Vectors of BiCGStab in shared memory: 1, or 3 where registers are short.
     pub vectors: Option<u32>,
-    /// Whether a thread owns rows side by side, whose operands it then mostly has in registers.
+    /// Whether a thread owns rows side by side where it can, whose operands it then mostly has in
+    /// registers. Default: where most rows have both neighbours.
     pub near: Option<bool>,
     /// Blocks that a multiprocessor is to hold: the compiler gives a thread as many registers as that
     /// leaves.
@@ -107,7 +108,7 @@ type Table = &'static [(u32, u32)];
 
 /// Few threads with many rows each beat many with few: their loads and sums overlap, and barriers
 /// are cheaper.
-const THREE_A_ROW: Table = &[(8, 2), (16, 2), (16, 4), (32, 4), (32, 8), (64, 8), (128, 8)];
+const CHAINS: Table = &[(8, 2), (8, 4), (16, 4), (32, 4), (32, 8), (64, 8), (128, 8)];
 const FIVE_A_ROW: Table = &[(8, 2), (16, 4), (32, 4), (32, 8), (64, 8), (128, 8)];
 /// Random columns keep shared memory busy: values stay out of it as long as registers hold them.
 const NINE_A_ROW: Table = &[(8, 2), (16, 2), (32, 2), (32, 4), (32, 5), (64, 4), (128, 4)];
@@ -117,14 +118,15 @@ const IN_SHARED: Table =
 const IN_GLOBAL: Table = &[(128, 8), (512, 8)];
 
 /// Where values may be, which entries a row the kernel has columns of in registers (0: those in
-/// memory), and the groups for it; the first that fits is taken.
-const PLACES: [(ValuePlace, u32, Table); 6] = [
-    (ValuePlace::Registers, 3, THREE_A_ROW),
-    (ValuePlace::Registers, 5, FIVE_A_ROW),
-    (ValuePlace::Registers, 9, NINE_A_ROW),
-    (ValuePlace::Shared, 9, NINE_IN_SHARED),
-    (ValuePlace::Shared, 0, IN_SHARED),
-    (ValuePlace::Global, 0, IN_GLOBAL),
+/// memory), whether threads own rows side by side, and the groups for it; the first that fits is taken.
+const PLACES: [(ValuePlace, u32, bool, Table); 7] = [
+    (ValuePlace::Registers, 3, true, CHAINS),
+    (ValuePlace::Registers, 5, true, FIVE_A_ROW),
+    (ValuePlace::Registers, 5, false, FIVE_A_ROW),
+    (ValuePlace::Registers, 9, false, NINE_A_ROW),
+    (ValuePlace::Shared, 9, false, NINE_IN_SHARED),
+    (ValuePlace::Shared, 0, false, IN_SHARED),
+    (ValuePlace::Global, 0, false, IN_GLOBAL),
 ];
 
 /// Threads own rows side by side where so many of them have both neighbours.
@@ -154,11 +156,12 @@ pub(super) fn group_bytes(shape: &Shape, stored: usize, value_bytes: usize) -> u
 
 /// Vectors that a method has in shared memory: in BiCGStab those used least too, where rows are many
 /// or long.
-fn vectors(method: FusedMethod, rows: u32, width: u32, tuning: &GpuTuning) -> u32 {
+fn vectors(method: FusedMethod, rows: u32, width: u32, near: bool, tuning: &GpuTuning) -> u32 {
     match method {
         FusedMethod::Cg => 1,
         FusedMethod::BiCgStab => {
-            tuning.vectors.unwrap_or(if rows <= 2 && (1..=5).contains(&width) { 1 } else { 3 })
+            let few = if near && width == 3 { rows <= 4 } else { rows <= 2 };
+            tuning.vectors.unwrap_or(if few && (1..=5).contains(&width) { 1 } else { 3 })
         }
     }
 }
@@ -186,20 +189,20 @@ pub(super) fn choose(
         let fits = |&&(threads, rows): &&(u32, u32)| (threads * rows) as usize >= nrows;
         tuning.group.or_else(|| table.iter().find(fits).copied())
     };
-    let shape = |&(place, width, table): &(ValuePlace, u32, Table)| {
-        let near = place == ValuePlace::Registers
-            && beside <= width as usize
-            && tuning.near.unwrap_or(is_chain);
+    let shape = |&(place, width, near, table): &(ValuePlace, u32, bool, Table)| {
         // Columns in registers leave the values in shared memory to rows that are about as long.
         let suits = match place {
-            ValuePlace::Registers => near || plain <= width as usize,
+            ValuePlace::Registers if near => {
+                beside <= width as usize && tuning.near.unwrap_or(is_chain)
+            }
+            ValuePlace::Registers => plain <= width as usize,
             _ => width == 0 || (longest >= 6 && plain <= width as usize),
         };
         if !suits || tuning.values.is_some_and(|only| only != place) {
             return None;
         }
         let (threads, rows) = from(table)?;
-        let vectors = vectors(method, rows, width, tuning);
+        let vectors = vectors(method, rows, width, near, tuning);
         let shape = Shape { threads, rows, width, place, near, vectors };
         let stored = stored(&shape, places(pattern, &shape), pattern.nnz());
         // A warp has at least so many groups.

@@ -1,10 +1,14 @@
 //! What a plan is asked for, and what it refuses.
 
+use sparsebatch_cpu_ref::PerSystem;
 use sparsebatch_formats::{CsrPatternRef, Layout};
-use sparsebatch_spmv_gpu::{KernelBuffer, Pod};
+use sparsebatch_spmv_gpu::{Executor, GpuError, KernelBuffer, Pod};
 
 use crate::options::{Engine, Method, Preconditioner};
 use crate::{SolveError, SolveOptions};
+
+/// The most systems of a launch: the kernel counts those it was asked for, and some more, in 32 bits.
+pub(super) const MAX_SYSTEMS: usize = 4_000_000_000;
 
 /// What the solution vector holds before a solve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -112,4 +116,20 @@ pub(super) fn check_apart<T: Pod>(
         });
     }
     Ok(())
+}
+
+/// Uploads limits that systems have one by one.
+pub(super) fn upload_each<E: Executor, V: Pod>(
+    executor: &E,
+    limits: &PerSystem<V>,
+) -> Result<Option<E::Buffer<V>>, GpuError> {
+    match limits {
+        PerSystem::All(_) => Ok(None),
+        PerSystem::Each(each) => executor.upload(each).map(Some),
+    }
+}
+
+/// The address of an array, or null.
+pub(super) fn address<V: Pod>(buffer: &Option<impl KernelBuffer<V>>) -> u64 {
+    buffer.as_ref().map_or(0, KernelBuffer::raw)
 }

@@ -66,7 +66,7 @@ impl<T: Scalar> Systems<T> {
         systems
     }
 
-    fn values(&self) -> &[T] {
+    pub(crate) fn values(&self) -> &[T] {
         match self.batch.values() {
             BatchValues::ItemMajor(v) | BatchValues::Shared(v) | BatchValues::Interleaved(v) => v,
         }

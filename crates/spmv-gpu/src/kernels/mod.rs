@@ -12,7 +12,7 @@
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Every module and its source.
-const SOURCES: [(&str, &str); 19] = [
+const SOURCES: [(&str, &str); 20] = [
     ("pack", include_str!("pack.cu")),
     ("packed", include_str!("packed.cu")),
     ("vector", include_str!("vector.cu")),
@@ -31,14 +31,16 @@ const SOURCES: [(&str, &str); 19] = [
     ("batch_sellp", include_str!("batch_sellp.cu")),
     ("cg", include_str!("cg.cu")),
     ("bicgstab", include_str!("bicgstab.cu")),
+    ("lu", include_str!("lu.cu")),
     ("shift", include_str!("shift.cu")),
 ];
 
 /// Every header and its source.
-const HEADERS: [(&str, &str); 3] = [
+const HEADERS: [(&str, &str); 4] = [
     ("solver.cuh", include_str!("solver.cuh")),
     ("fused_task.cuh", include_str!("fused_task.cuh")),
     ("fused.cuh", include_str!("fused.cuh")),
+    ("factor.cuh", include_str!("factor.cuh")),
 ];
 
 /// The names of all modules.

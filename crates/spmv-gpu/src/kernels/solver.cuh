@@ -238,6 +238,15 @@ struct Team {
         return value;
     }
 
+    // The next number of the queue for each group that wants one.
+    __device__ __forceinline__ static u32 take(bool wanted, u32* queue, double* scratch) {
+        u32 number = 0;
+        if (wanted && threadIdx.x % GROUP == 0) {
+            number = atomicAdd(queue, 1u);
+        }
+        return of_first(number, scratch);
+    }
+
     // The number that the first thread of each group has; the scratch memory takes it to a block. All
     // threads have come this far when it returns.
     __device__ __forceinline__ static u32 of_first(u32 number, double* scratch) {

@@ -6,7 +6,7 @@ use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_spmv_gpu::{Executor, Value};
 
 use crate::choose::Step;
-use crate::gpu::{FusedSolver, GpuExplain, Guess};
+use crate::gpu::{FusedSolver, GpuExplain, GpuLu, GpuLuExplain, Guess};
 use crate::options::{Engine, Method, Order, Preconditioner};
 use crate::{SolveError, SolveOptions};
 
@@ -45,7 +45,10 @@ where
     T: Value,
 {
     let options = of_step(step, options)?;
-    Ok(Box::new(FusedSolver::<E, T>::new(executor, pattern, nitems, &options)?))
+    Ok(match options.method {
+        Method::Lu => Box::new(GpuLu::<E, T>::new(executor, pattern, nitems, &options)?),
+        _ => Box::new(FusedSolver::<E, T>::new(executor, pattern, nitems, &options)?),
+    })
 }
 
 /// The options that ask a plan for a step.
@@ -133,3 +136,4 @@ macro_rules! class_plan {
     };
 }
 class_plan!(FusedSolver, |explain: GpuExplain| explain.kernels());
+class_plan!(GpuLu, |explain: GpuLuExplain| explain.kernel);

@@ -1,0 +1,72 @@
+//! What a plan chose.
+
+use std::fmt;
+
+use super::order::LuOrder;
+
+/// What a plan chose and what it takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuLuExplain {
+    /// The kernel, as it is compiled.
+    pub kernel: String,
+    /// Rows of each system.
+    pub nrows: usize,
+    /// Entries of each system.
+    pub nnz: usize,
+    /// The order of elimination.
+    pub order: LuOrder,
+    /// Entries of L + U, the diagonal counted once.
+    pub factor_entries: usize,
+    /// Levels of factorisation and solve, each of which ends with a barrier.
+    pub levels: usize,
+    /// Entries of L + U and of the two vectors that take more than a copy.
+    pub tasks: usize,
+    /// Products of factorisation and solve.
+    pub pairs: usize,
+    /// Products with 0 beside them, where lanes have none left.
+    pub padding: usize,
+    /// Threads of a block.
+    pub threads_per_block: u32,
+    /// Systems that a block solves side by side.
+    pub systems_per_block: u32,
+    /// Systems that a multiprocessor holds at once, by the estimate.
+    pub systems_per_multiprocessor: u32,
+    /// Blocks of the launch; each takes systems until there are none left.
+    pub blocks: u32,
+    /// Dynamic shared memory of a block, in bytes.
+    pub shared_bytes: u32,
+    /// Cycles of a block for its systems without refinement, by the estimate.
+    pub cycles: u64,
+    /// Bytes of the schedule on the device.
+    pub pattern_bytes: u64,
+    /// Bytes of outcomes, limits and tolerances on the device.
+    pub workspace_bytes: u64,
+}
+
+impl fmt::Display for GpuLuExplain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "lu: {} threads solve {} systems of {} rows and {} entries side by side, {} a \
+             multiprocessor; {}: {} entries of L + U, {} tasks in {} levels, {} products ({} \
+             places of padding), about {} cycles; {} blocks of {} bytes of shared memory each; on \
+             the device {} bytes of schedule, {} of outcomes and limits",
+            self.threads_per_block,
+            self.systems_per_block,
+            self.nrows,
+            self.nnz,
+            self.systems_per_multiprocessor,
+            self.order,
+            self.factor_entries,
+            self.tasks,
+            self.levels,
+            self.pairs,
+            self.padding,
+            self.cycles,
+            self.blocks,
+            self.shared_bytes,
+            self.pattern_bytes,
+            self.workspace_bytes,
+        )
+    }
+}

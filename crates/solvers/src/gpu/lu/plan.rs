@@ -1,0 +1,319 @@
+//! The plan: options checked, arrays on the device, the launch, the outcomes.
+
+use sparsebatch_cpu_ref::{Criteria, Outcome, PerSystem, Status};
+use sparsebatch_formats::{Batch, BatchValues, CsrPatternRef, Pattern};
+use sparsebatch_spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
+
+use super::super::task::{Guess, MAX_SYSTEMS, address, check_apart, upload_each};
+use super::explain::GpuLuExplain;
+use super::shape::{LuTuning, Schedule};
+use crate::options::{Engine, Method, check_len};
+use crate::{SolveError, SolveOptions};
+
+/// A bit of the kernel's `flags`.
+const FROM_GUESS: u32 = 1;
+
+/// Sparse LU for every system of a uniform batch: factorisation, solve and refinement of each by a
+/// block of threads, all in one launch.
+///
+/// The order of elimination and the filled pattern are found once per pattern, on the CPU; there is no
+/// pivoting. The solution is refined from the true residual while that does not pass, up to
+/// [`SolveOptions::max_restarts`] times. An iteration is one solve with the factors. Statuses are those
+/// of the CPU's LU: `Singular` where a pivot is zero and `NonFinite` where numbers were lost;
+/// `Converged` is only said after `b - A x` was recomputed in the same launch. A system's result is a
+/// function of that system and of the plan's schedule, bit for bit: not of its neighbours, its place in
+/// the batch, or the order of threads.
+///
+/// Factors and vectors are in the shared memory of a block, which limits the size: L + U and two vectors
+/// have at most 65,534 values, and fit in what a block can have (227 KiB on the H200: about 29,000 values
+/// in f64).
+///
+/// # Source
+/// Levels of elimination: Anderson and Saad 1989 (doi 10.1142/S0129053389000056); one launch for many
+/// systems: as [`FusedSolver`](super::super::FusedSolver). Refinement: Higham, Accuracy and Stability of Numerical
+/// Algorithms, 2nd ed. 2002, chapter 12.
+pub struct GpuLu<E: Executor, T: Value> {
+    executor: E,
+    nrows: usize,
+    nnz: usize,
+    nitems: usize,
+    nrhs: usize,
+    key: KernelKey,
+    schedule: Schedule,
+    words: E::Buffer<u32>,
+    starts: E::Buffer<u32>,
+    targets: E::Buffer<u16>,
+    perm: E::Buffer<u16>,
+    criteria: Criteria,
+    rel_tols: Option<E::Buffer<f64>>,
+    abs_tols: Option<E::Buffer<f64>>,
+    max_iters: Option<E::Buffer<u32>>,
+    outcomes: Outcomes<E>,
+    values: std::marker::PhantomData<T>,
+}
+
+/// One entry per system, written by the kernel, and its queue.
+struct Outcomes<E: Executor> {
+    queue: E::Buffer<u32>,
+    status: E::Buffer<u8>,
+    iterations: E::Buffer<u32>,
+    /// Twice the restarts, plus 1 where the rounding floor accepted the system.
+    restarts: E::Buffer<u32>,
+    residual_norm: E::Buffer<f64>,
+    rhs_norm: E::Buffer<f64>,
+}
+
+impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
+    /// Analyses a pattern for `nitems` systems of `options.nrhs` right-hand sides each, allocates
+    /// everything and compiles the kernel. Preconditioner and order of the options do not matter.
+    ///
+    /// # Errors
+    /// [`SolveError::NotSquare`]; [`SolveError::Option`] and [`SolveError::Length`] for options out of
+    /// range; [`SolveError::Unsupported`] for what the GPU does not do yet, factors beyond its shared
+    /// memory among it; [`SolveError::Gpu`] when memory or compiler fail.
+    pub fn new(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        options: &SolveOptions,
+    ) -> Result<Self, SolveError> {
+        Self::with_tuning(executor, pattern, nitems, options, &LuTuning::default())
+    }
+
+    /// As [`GpuLu::new`], for the pattern of a batch.
+    ///
+    /// # Errors
+    /// Those of [`GpuLu::new`]; [`SolveError::Unsupported`] for ragged batches and interleaved values.
+    pub fn for_batch(
+        executor: &E,
+        batch: &Batch<T>,
+        options: &SolveOptions,
+    ) -> Result<Self, SolveError> {
+        match batch {
+            Batch::Ragged(_) => Err(SolveError::Unsupported {
+                what: "a ragged batch",
+                instead: "give systems of one pattern as a uniform batch",
+            }),
+            Batch::Uniform(uniform) => {
+                if matches!(uniform.values(), BatchValues::Interleaved(_)) {
+                    return Err(SolveError::Unsupported {
+                        what: "a batch of interleaved values",
+                        instead: "give them item-major",
+                    });
+                }
+                Self::new(executor, uniform.pattern().view(), uniform.nitems(), options)
+            }
+        }
+    }
+
+    /// As [`GpuLu::new`], with choices fixed.
+    ///
+    /// # Errors
+    /// Those of [`GpuLu::new`]; [`SolveError::Option`] for choices that do not fit the pattern.
+    pub fn with_tuning(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        options: &SolveOptions,
+        tuning: &LuTuning,
+    ) -> Result<Self, SolveError> {
+        let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
+        if nrows != ncols {
+            return Err(SolveError::NotSquare { item: 0, nrows, ncols });
+        }
+        check_supported(options)?;
+        let systems = nitems.saturating_mul(options.nrhs);
+        if options.nrhs == 0 || systems > MAX_SYSTEMS {
+            return Err(SolveError::Option {
+                name: "nrhs",
+                expected: "at least 1, and at most 4000000000 systems in all",
+                found: options.nrhs.to_string(),
+            });
+        }
+        let criteria = options.criteria::<T>(systems)?;
+        let info = executor.info();
+        let schedule = Schedule::choose(pattern, size_of::<T>(), systems as u64, info, tuning)?;
+        let expression = format!("lu<{}, {}, {}>", T::CPP, schedule.threads, schedule.systems);
+        let key = KernelKey::new("lu", expression);
+        executor.prepare(std::slice::from_ref(&key))?;
+        let perm: Vec<u16> = schedule.pattern.perm().iter().map(|&row| row as u16).collect();
+        Ok(Self {
+            nrows,
+            nnz: pattern.nnz(),
+            nitems,
+            nrhs: options.nrhs,
+            key,
+            words: executor.upload(&schedule.words)?,
+            starts: executor.upload(&schedule.starts)?,
+            targets: executor.upload(&schedule.targets)?,
+            perm: executor.upload(&perm)?,
+            schedule,
+            rel_tols: upload_each(executor, &criteria.rel_tol)?,
+            abs_tols: upload_each(executor, &criteria.abs_tol)?,
+            max_iters: upload_each(executor, &criteria.max_iters)?,
+            criteria,
+            outcomes: Outcomes {
+                queue: executor.alloc_zeroed(2)?,
+                status: executor.alloc_zeroed(systems)?,
+                iterations: executor.alloc_zeroed(systems)?,
+                restarts: executor.alloc_zeroed(systems)?,
+                residual_norm: executor.alloc_zeroed(systems)?,
+                rhs_norm: executor.alloc_zeroed(systems)?,
+            },
+            executor: executor.clone(),
+            values: std::marker::PhantomData,
+        })
+    }
+
+    /// Solves every system. Allocates nothing, launches one kernel and returns before it is done.
+    ///
+    /// `values` holds the entries of item 0 in the order of CSR, of item 1, ...; or those of one
+    /// item, for all. `b` and `x` are item-major, right-hand side after right-hand side within an
+    /// item. Systems that do not converge are no error: see [`GpuLu::outcomes`].
+    ///
+    /// # Errors
+    /// [`SolveError::Length`] when an array does not fit, [`SolveError::Option`] when `x` overlaps
+    /// another one, [`SolveError::Gpu`] when the launch is refused; `x` is untouched then.
+    #[expect(unsafe_code, reason = "the one launch")]
+    pub fn solve(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), SolveError> {
+        let rows = self.nrows * self.nitems * self.nrhs;
+        let shared = values.len() == self.nnz;
+        if !shared {
+            check_len("values", self.nnz * self.nitems, values.len())?;
+        }
+        check_len("b", rows, b.len())?;
+        check_len("x", rows, x.len())?;
+        check_apart(values, x)?;
+        check_apart(b, x)?;
+        if self.nitems == 0 {
+            return Ok(());
+        }
+        let all = |limit: &PerSystem<f64>| match limit {
+            PerSystem::All(value) => *value,
+            PerSystem::Each(_) => 0.0,
+        };
+        let max_iters = match self.criteria.max_iters {
+            PerSystem::All(most) => most,
+            PerSystem::Each(_) => 0,
+        };
+        let Outcomes { queue, status, iterations, restarts, residual_norm, rhs_norm } =
+            &mut self.outcomes;
+        let mut args = Args::new();
+        args.scalar((self.nitems * self.nrhs) as u32)
+            .scalar(self.nrows as u32)
+            .scalar(self.nrhs as u32)
+            .scalar(self.nnz as u32)
+            .input(&self.words)
+            .input(&self.starts)
+            .input(&self.targets)
+            .scalar(self.schedule.targets.len() as u32)
+            .input(&self.perm)
+            .scalar(self.schedule.nplaces as u32)
+            .scalar(self.schedule.y)
+            .input(values)
+            .scalar(if shared { 0 } else { self.nnz as u64 })
+            .input(b)
+            .output(x)
+            .scalar(if guess == Guess::InX { FROM_GUESS } else { 0 })
+            .scalar(all(&self.criteria.rel_tol))
+            .raw(address(&self.rel_tols))
+            .scalar(all(&self.criteria.abs_tol))
+            .raw(address(&self.abs_tols))
+            .scalar(max_iters)
+            .raw(address(&self.max_iters))
+            .scalar(self.criteria.max_restarts)
+            .scalar(self.criteria.floor.unwrap_or(-1.0))
+            .output(queue)
+            .output(status)
+            .output(iterations)
+            .output(restarts)
+            .output(residual_norm)
+            .output(rhs_norm);
+        let config = LaunchConfig {
+            shared_bytes: self.schedule.grid.shared_bytes,
+            ..LaunchConfig::linear(self.schedule.grid.blocks, self.schedule.threads)
+        };
+        // SAFETY: the arguments are those of `lu`; lengths were checked here, and those of the plan's
+        // own arrays are what `new` made of the same pattern: places below `nplaces`, rows and entries
+        // below those of A; x overlaps neither values nor b, and everything else belongs to the plan;
+        // the queue holds zeros before and after each launch.
+        unsafe { self.executor.launch(&self.key, config, &mut args) }?;
+        Ok(())
+    }
+
+    /// How each system of the last solve ended, item by item. Waits for the solve.
+    ///
+    /// # Errors
+    /// [`SolveError::Gpu`] with what the device reports.
+    pub fn outcomes(&self) -> Result<Vec<Outcome>, SolveError> {
+        let status = self.executor.download(&self.outcomes.status)?;
+        let iterations = self.executor.download(&self.outcomes.iterations)?;
+        let restarts = self.executor.download(&self.outcomes.restarts)?;
+        let residual_norm = self.executor.download(&self.outcomes.residual_norm)?;
+        let rhs_norm = self.executor.download(&self.outcomes.rhs_norm)?;
+        let outcome = |s: usize| Outcome {
+            status: Status::ALL[usize::from(status[s])],
+            iterations: iterations[s],
+            restarts: restarts[s] >> 1,
+            residual_norm: residual_norm[s],
+            rhs_norm: rhs_norm[s],
+            accepted_by_floor: restarts[s] & 1 != 0,
+            history: Vec::new(),
+        };
+        Ok((0..status.len()).map(outcome).collect())
+    }
+
+    /// What was chosen, and what it takes.
+    pub fn explain(&self) -> GpuLuExplain {
+        let bytes = |len: usize, each: usize| (len * each) as u64;
+        let each = |there: bool, size: usize| if there { size } else { 0 };
+        let limits = each(self.rel_tols.is_some(), 8)
+            + each(self.abs_tols.is_some(), 8)
+            + each(self.max_iters.is_some(), 4);
+        let schedule = &self.schedule;
+        GpuLuExplain {
+            kernel: self.key.expression.clone(),
+            nrows: self.nrows,
+            nnz: self.nnz,
+            order: schedule.order,
+            factor_entries: schedule.pattern.nnz(),
+            levels: schedule.levels,
+            tasks: schedule.tasks,
+            pairs: schedule.pairs,
+            padding: schedule.padding,
+            threads_per_block: schedule.threads,
+            systems_per_block: schedule.systems,
+            systems_per_multiprocessor: schedule.grid.resident * schedule.systems,
+            blocks: schedule.grid.blocks,
+            shared_bytes: schedule.grid.shared_bytes,
+            cycles: schedule.cycles,
+            pattern_bytes: bytes(self.words.len() + self.starts.len(), 4)
+                + bytes(self.targets.len() + self.perm.len(), 2),
+            workspace_bytes: bytes(self.nitems * self.nrhs, 25 + limits) + 8,
+        }
+    }
+}
+
+fn check_supported(options: &SolveOptions) -> Result<(), SolveError> {
+    let refuse = |what, instead| Err(SolveError::Unsupported { what, instead });
+    match options.method {
+        Method::Auto | Method::Lu => {}
+        Method::Cg | Method::BiCgStab => return refuse("a solver other than lu", "take lu"),
+    }
+    if options.engine != Engine::Fused {
+        return refuse("a composed engine", "take the fused one");
+    }
+    if options.history {
+        return refuse("the residual history", "solve on the CPU");
+    }
+    if options.fallback {
+        return refuse("the ladder of --fallback", "solve what did not converge on the CPU");
+    }
+    Ok(())
+}
