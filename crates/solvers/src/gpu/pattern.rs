@@ -141,6 +141,13 @@ pub(super) fn share_of_neighbours(pattern: CsrPatternRef<'_>) -> f64 {
     (0..nrows).filter(both).count() as f64 / nrows.max(1) as f64
 }
 
+/// Whether no row stores some column.
+pub(super) fn has_empty_column(pattern: CsrPatternRef<'_>) -> bool {
+    let mut stored = vec![false; pattern.ncols()];
+    pattern.col_idx().iter().for_each(|&column| stored[column as usize] = true);
+    stored.contains(&false)
+}
+
 /// Stands for a value that a row does not have.
 pub(super) const NO_ENTRY: u16 = u16::MAX;
 
@@ -186,6 +193,9 @@ mod tests {
         assert_eq!((global.columns, global.order), (narrow.columns, vec![]));
         assert_eq!(widths(pattern.view(), 2), (2, 6));
         assert_eq!((places_a_row(pattern.view(), 1), places_a_row(pattern.view(), 3)), (2, 4));
+        assert!(!has_empty_column(pattern.view()));
+        let hollow = CsrPattern::try_new(2, 2, vec![0, 1, 2], vec![0, 0]).unwrap();
+        assert!(has_empty_column(hollow.view()));
     }
 
     #[test]

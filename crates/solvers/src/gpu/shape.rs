@@ -3,7 +3,7 @@
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_spmv_gpu::DeviceInfo;
 
-use super::pattern::{places_a_row, share_of_neighbours, skewed, widths};
+use super::pattern::{has_empty_column, places_a_row, share_of_neighbours, skewed, widths};
 use super::task::FusedMethod;
 use crate::SolveError;
 
@@ -108,11 +108,12 @@ type Table = &'static [(u32, u32)];
 
 /// Few threads with many rows each beat many with few: their loads and sums overlap, and barriers
 /// are cheaper.
-const CHAINS: Table = &[(8, 2), (8, 4), (16, 4), (32, 4), (32, 8), (64, 8), (128, 8)];
+const CHAINS: Table = &[(8, 2), (8, 4), (16, 4), (16, 8), (32, 8), (64, 8), (128, 8)];
 const FIVE_A_ROW: Table = &[(8, 2), (16, 4), (32, 4), (32, 8), (64, 8), (128, 8)];
 /// Random columns keep shared memory busy: values stay out of it as long as registers hold them.
-const NINE_A_ROW: Table = &[(8, 2), (16, 2), (32, 2), (32, 4), (32, 5), (64, 4), (128, 4)];
-const NINE_IN_SHARED: Table = &[(128, 8), (256, 8)];
+const NINE_A_ROW: Table =
+    &[(8, 2), (16, 2), (32, 2), (32, 4), (32, 5), (64, 4), (128, 4), (256, 4)];
+const NINE_IN_SHARED: Table = &[(256, 8)];
 const IN_SHARED: Table =
     &[(8, 2), (32, 2), (32, 4), (64, 4), (128, 4), (128, 8), (256, 8), (512, 8)];
 const IN_GLOBAL: Table = &[(128, 8), (512, 8)];
@@ -156,12 +157,22 @@ pub(super) fn group_bytes(shape: &Shape, stored: usize, value_bytes: usize) -> u
 
 /// Vectors that a method has in shared memory: in BiCGStab those used least too, where rows are many
 /// or long.
-fn vectors(method: FusedMethod, rows: u32, width: u32, near: bool, tuning: &GpuTuning) -> u32 {
+fn vectors(
+    method: FusedMethod,
+    (threads, rows): (u32, u32),
+    width: u32,
+    tuning: &GpuTuning,
+) -> u32 {
     match method {
         FusedMethod::Cg => 1,
         FusedMethod::BiCgStab => {
-            let few = if near && width == 3 { rows <= 4 } else { rows <= 2 };
-            tuning.vectors.unwrap_or(if few && (1..=5).contains(&width) { 1 } else { 3 })
+            let few = match width {
+                3 => rows <= 4,
+                5 => rows <= 2,
+                9 => threads >= 128 && rows <= 4,
+                _ => false,
+            };
+            tuning.vectors.unwrap_or(if few { 1 } else { 3 })
         }
     }
 }
@@ -184,6 +195,7 @@ pub(super) fn choose(
     let (longest, _) = widths(pattern, 1);
     let (plain, beside) = (places_a_row(pattern, 1), places_a_row(pattern, 3));
     let is_chain = share_of_neighbours(pattern) >= MANY_NEIGHBOURS;
+    let is_whole = !has_empty_column(pattern);
     check_tuning(nrows, info, tuning)?;
     let from = |table: Table| {
         let fits = |&&(threads, rows): &&(u32, u32)| (threads * rows) as usize >= nrows;
@@ -198,11 +210,12 @@ pub(super) fn choose(
             ValuePlace::Registers => plain <= width as usize,
             _ => width == 0 || (longest >= 6 && plain <= width as usize),
         };
-        if !suits || tuning.values.is_some_and(|only| only != place) {
+        // Padding multiplies there: what is not finite in a column that no row stores must not matter.
+        if !suits || (width > 0 && !is_whole) || tuning.values.is_some_and(|only| only != place) {
             return None;
         }
         let (threads, rows) = from(table)?;
-        let vectors = vectors(method, rows, width, near, tuning);
+        let vectors = vectors(method, (threads, rows), width, tuning);
         let shape = Shape { threads, rows, width, place, near, vectors };
         let stored = stored(&shape, places(pattern, &shape), pattern.nnz());
         // A warp has at least so many groups.

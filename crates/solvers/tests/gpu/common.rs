@@ -144,8 +144,8 @@ pub(crate) fn residual_norm<T: Scalar>(systems: &Systems<T>, x: &[T], system: us
     (0..n).map(square).sum::<f64>().sqrt()
 }
 
-/// Holds a GPU's solve against the CPU's: equal statuses, iteration counts within 10 % (or 2; 4 in f32,
-/// where rounding soon decides), true residuals as reported and within the tolerance.
+/// Holds a GPU's solve against the CPU's: equal statuses, iteration counts within 10 % (or 2; in f32,
+/// where rounding soon decides, within 30 % or 4), true residuals as reported and within the tolerance.
 pub(crate) fn compare<T: Scalar>(
     what: &str,
     systems: &Systems<T>,
@@ -156,8 +156,8 @@ pub(crate) fn compare<T: Scalar>(
     assert_eq!(gpu.statuses(), cpu.statuses(), "{what}");
     for (system, (g, c)) in gpu.outcomes.iter().zip(&cpu.outcomes).enumerate() {
         let what = format!("{what}, system {system} by {}: {g:?} {c:?}", gpu.kernel);
-        let few = if size_of::<T>() == 4 { 4.0 } else { 2.0 };
-        let close = (0.1 * f64::from(c.iterations)).max(few);
+        let (share, few) = if size_of::<T>() == 4 { (0.3, 4.0) } else { (0.1, 2.0) };
+        let close = (share * f64::from(c.iterations)).max(few);
         assert!((f64::from(g.iterations) - f64::from(c.iterations)).abs() <= close, "{what}");
         assert_eq!(g.residual_norm.is_nan(), c.residual_norm.is_nan(), "{what}");
         if g.residual_norm.is_finite() && g.status != Status::NonFinite {

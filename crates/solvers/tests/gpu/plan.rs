@@ -196,17 +196,17 @@ fn plans_explain_themselves() {
     };
     let (small, whole) = explain(30);
 
-    assert_eq!((small.threads_per_system, small.rows_per_thread), (16, 2));
-    assert_eq!((small.values, small.systems_per_block), (ValuePlace::Registers, 2));
-    assert_eq!(small.kernel, "cg<double, 16, 2, 3, 0, 1>");
-    // p and a 0 for each of two systems.
-    assert_eq!(small.shared_bytes, 2 * 33 * 8);
+    assert_eq!((small.threads_per_system, small.rows_per_thread), (8, 4));
+    assert_eq!((small.values, small.systems_per_block), (ValuePlace::Registers, 4));
+    assert_eq!(small.kernel, "cg<double, 8, 4, 3, 0, 1, 1>");
+    // For each of four systems p and a 0, and b and the values of the next one, one place in 16 apart.
+    assert_eq!(small.shared_bytes, 4 * (33 + (32 + 2) + (88 + 5)) * 8);
     assert_eq!((small.nrows, small.nnz, small.padding), (30, 88, 8));
     assert_eq!(whole.workspace_bytes, 25 * 1000 + 8);
     let text = whole.to_string();
     assert!(
         text.starts_with(
-            "cg: 1000 systems of up to 30 rows and 88 entries (1 patterns), 16 threads with 2 rows"
+            "cg: 1000 systems of up to 30 rows and 88 entries (1 patterns), 8 threads with 4 rows"
         ),
         "{text}"
     );
@@ -233,6 +233,6 @@ fn dense_rows_beyond_shared_memory_are_read_from_device_memory() {
         &GpuTuning::default(),
     );
 
-    assert_eq!(solved.kernel, "cg<double, 128, 8, 0, 2, 0>");
+    assert_eq!(solved.kernel, "cg<double, 128, 8, 0, 2, 0, 0>");
     assert_eq!(solved.statuses(), [Status::Converged; 2]);
 }

@@ -175,7 +175,7 @@ template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bo
           u32 VECTORS, bool SCATTERED = false, u32 RESIDENT = 0,
           typename Bounds = FusedBounds<
               BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED>,
-              VECTORS == 3 ? 2 : 4, RESIDENT>>
+              VECTORS == 3 ? 2 : 4, 40, RESIDENT>>
 __global__ void __launch_bounds__(Bounds::THREADS, Bounds::BLOCKS)
     bicgstab(FUSED_PARAMETERS(V)) {
     extern __shared__ __align__(16) u8 dynamic_shared[];

@@ -124,17 +124,17 @@ struct FusedShape {
 };
 
 // Threads of a block, and blocks that a multiprocessor shall hold: RESIDENT, or, where that is 0, what
-// an iteration keeps in registers, `OWN` values a row beside x and r, and 40 registers more, where
+// an iteration keeps in registers, `OWN` values a row beside x and r, and SPARE registers more, where
 // shared memory does not hold fewer. What is done once a system makes do with that. The registers are
 // in four parts, each of whole warps.
-template <typename Shape, u32 OWN, u32 RESIDENT>
+template <typename Shape, u32 OWN, u32 SPARE, u32 RESIDENT>
 struct FusedBounds {
     using V = typename Shape::V;
     static constexpr u32 THREADS = Shape::GROUP > WARP_THREADS ? Shape::GROUP : WARP_THREADS;
     static constexpr u32 VALUES = Shape::KEEPS_VALUES ? Shape::WIDTH : 0;
     static constexpr u32 WORDS =
         sizeof(V) / 4 * Shape::ROWS * (VALUES + 2 + OWN + Shape::JACOBI);
-    static constexpr u32 KEPT = WORDS + (Shape::ROWS * Shape::FAR + 1) / 2 + 40;
+    static constexpr u32 KEPT = WORDS + (Shape::ROWS * Shape::FAR + 1) / 2 + SPARE;
     static constexpr u32 LARGEST = KEPT < 255 ? KEPT : 255;
     static constexpr u32 BY_REGISTERS =
         4 * (16384 / (WARP_THREADS * LARGEST)) / (THREADS / WARP_THREADS);
