@@ -18,16 +18,20 @@ fn bits(x: &[f64], outcomes: &[Outcome]) -> (Vec<u64>, Vec<(Status, u32, u64)>) 
     (x.iter().map(|v| v.to_bits()).collect(), outcomes.iter().map(of).collect())
 }
 
-/// Holds a solve against the CPU's.
+/// Holds a solve against the CPU's: iteration counts within 10 % on average, and, since rounding alone
+/// moves those of BiCGStab, each within 25 %.
 fn compare(what: &str, batch: &Batch<f64>, b: &[f64], options: &SolveOptions, found: &[Outcome]) {
     let cpu = solve(batch, b, None, options).unwrap();
+    let (mut ours, mut theirs) = (0.0, 0.0);
     for (item, (gpu, cpu)) in found.iter().zip(&cpu.report.systems).enumerate() {
         let (g, c) = (f64::from(gpu.iterations), f64::from(cpu.outcome.iterations));
         let what = format!("{what} item {item}: {gpu:?}, {:?}", cpu.outcome);
         assert_eq!((gpu.status, cpu.outcome.status), (Status::Converged, gpu.status), "{what}");
-        assert!((g - c).abs() <= (0.1 * c).max(2.0), "{what}");
+        assert!((g - c).abs() <= (0.25 * c).max(2.0), "{what}");
         assert!(gpu.residual_norm <= 1e-10 * gpu.rhs_norm, "{what}");
+        (ours, theirs) = (ours + g, theirs + c);
     }
+    assert!((ours - theirs).abs() <= 0.1 * theirs, "{what}: {ours}, {theirs} iterations in all");
 }
 
 fn families(method: Method) -> Vec<(Family, usize)> {

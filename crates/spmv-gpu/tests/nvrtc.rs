@@ -13,7 +13,7 @@ const ARCHITECTURES: [&str; 4] = ["sm_80", "sm_90", "sm_100", "sm_120"];
 /// launch bounds of `cg` and `bicgstab` leave room for what an iteration needs, and less than what is
 /// done once a system would take.
 const MAY_SPILL: [(&str, u32); 5] =
-    [("packed", 64), ("sell", 8), ("cg", 1200), ("bicgstab", 480), ("lu", 64)];
+    [("packed", 64), ("sell", 8), ("cg", 1200), ("bicgstab", 1000), ("lu", 64)];
 
 /// The instances that hosts use (of `cg` and `bicgstab` some of each kind: they take half a second
 /// each), by module, the oldest architecture that has them, and the registers that each may have.
@@ -241,7 +241,7 @@ const INSTANCES: [(&str, &str, &[&str], u32); 22] = [
         "sm_80",
         &[
             "cg<double, 8, 2, 3, 0, 1, 1>",
-            "cg<double, 16, 2, 3, 0, 1, 1>",
+            "cg<double, 8, 4, 3, 0, 1, 1>",
             "cg<double, 16, 4, 3, 0, 1, 1>",
             "cg<double, 16, 8, 3, 0, 1, 1>",
             "cg<double, 32, 8, 3, 0, 1, 1>",
@@ -263,17 +263,19 @@ const INSTANCES: [(&str, &str, &[&str], u32); 22] = [
             "cg<double, 512, 8, 0, 1, 1, 0>",
             "cg<double, 128, 8, 0, 2, 1, 0>",
             "cg<double, 512, 8, 0, 2, 1, 0>",
-            "cg<double, 16, 2, 3, 0, 0, 1>",
+            "cg<double, 8, 4, 3, 0, 0, 1>",
             "cg<double, 32, 8, 3, 0, 0, 1>",
             "cg<double, 128, 8, 5, 0, 0, 0>",
             "cg<double, 128, 8, 0, 1, 0, 0>",
+            "cg<double, 32, 8, 5, 0, 0, 1>",
+            "cg<double, 128, 8, 5, 0, 1, 1>",
             "cg<double, 32, 2, 9, 0, 1, 0>",
             "cg<double, 32, 5, 9, 0, 1, 0>",
             "cg<double, 128, 4, 9, 0, 1, 0>",
-            "cg<double, 128, 8, 9, 1, 1, 0>",
+            "cg<double, 256, 8, 9, 1, 1, 0>",
             "cg<double, 32, 8, 3, 0, 1, 1, 1>",
             "cg<double, 128, 8, 0, 1, 1, 0, 1>",
-            "cg<float, 16, 2, 3, 0, 1, 1>",
+            "cg<float, 8, 4, 3, 0, 1, 1>",
             "cg<float, 128, 8, 3, 0, 1, 1>",
             "cg<float, 128, 8, 5, 0, 1, 0>",
             "cg<float, 128, 8, 0, 1, 1, 0>",
@@ -286,7 +288,7 @@ const INSTANCES: [(&str, &str, &[&str], u32); 22] = [
         "sm_80",
         &[
             "bicgstab<double, 8, 2, 3, 0, 1, 1, 1>",
-            "bicgstab<double, 16, 2, 3, 0, 1, 1, 1>",
+            "bicgstab<double, 8, 4, 3, 0, 1, 1, 1>",
             "bicgstab<double, 16, 4, 3, 0, 1, 1, 1>",
             "bicgstab<double, 16, 8, 3, 0, 1, 1, 3>",
             "bicgstab<double, 32, 8, 3, 0, 1, 1, 3>",
@@ -301,6 +303,7 @@ const INSTANCES: [(&str, &str, &[&str], u32); 22] = [
             "bicgstab<double, 64, 4, 9, 0, 1, 0, 3>",
             "bicgstab<double, 128, 4, 9, 0, 1, 0, 1>",
             "bicgstab<double, 256, 4, 9, 0, 1, 0, 1>",
+            "bicgstab<double, 32, 8, 5, 0, 1, 1, 3>",
             "bicgstab<double, 256, 8, 9, 1, 1, 0, 3>",
             "bicgstab<double, 64, 4, 0, 1, 1, 0, 3>",
             "bicgstab<double, 128, 8, 0, 1, 1, 0, 3>",
