@@ -1,16 +1,17 @@
 //! [`FusedSolver`]: whole solves by CG or BiCGStab, one launch for all systems of a kind.
 
+use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_cpu_ref::lanes::by_pattern;
-use sparsebatch_cpu_ref::{Criteria, Outcome, PerSystem, Status};
 use sparsebatch_formats::{Batch, BatchValues, CsrPatternRef, Layout, Pattern, RaggedCsr};
 use sparsebatch_spmv_gpu::{Args, Executor, GpuError, KernelBuffer, LaunchConfig, Value};
 
 use super::bins::{Addresses, Bin, Class, Common, bins};
 use super::explain::GpuExplain;
+use super::outcomes::{Limits, Outcomes};
 use super::shape::GpuTuning;
 use super::task::{
-    FusedMethod, Guess, Layouts, MAX_SYSTEMS, Sizes, Steps, address, check_apart, check_square,
-    check_supported, upload_each,
+    FusedMethod, Guess, Layouts, Sizes, Steps, check_apart, check_square, check_supported,
+    count_systems,
 };
 use crate::options::{Preconditioner, check_len};
 use crate::{SolveError, SolveOptions};
@@ -40,22 +41,9 @@ pub struct FusedSolver<E: Executor, T: Value> {
     sizes: Sizes,
     steps: Steps,
     lenient: bool,
-    criteria: Criteria,
-    rel_tols: Option<E::Buffer<f64>>,
-    abs_tols: Option<E::Buffer<f64>>,
-    max_iters: Option<E::Buffer<u32>>,
+    limits: Limits<E>,
     outcomes: Outcomes<E>,
     values: std::marker::PhantomData<T>,
-}
-
-/// One entry per system, written by the kernels.
-struct Outcomes<E: Executor> {
-    status: E::Buffer<u8>,
-    iterations: E::Buffer<u32>,
-    /// Twice the restarts, plus 1 where the rounding floor accepted the system.
-    restarts: E::Buffer<u32>,
-    residual_norm: E::Buffer<f64>,
-    rhs_norm: E::Buffer<f64>,
 }
 
 impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
@@ -192,14 +180,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         tuning: &GpuTuning,
     ) -> Result<Self, SolveError> {
         let (method, jacobi) = check_supported(options)?;
-        let systems = sizes.nitems.saturating_mul(sizes.nrhs);
-        if sizes.nrhs == 0 || systems > MAX_SYSTEMS {
-            return Err(SolveError::Option {
-                name: "nrhs",
-                expected: "at least 1, and at most 4000000000 systems in all",
-                found: options.nrhs.to_string(),
-            });
-        }
+        let systems = count_systems(sizes.nitems, sizes.nrhs)?;
         let criteria = options.criteria::<T>(systems)?;
         let common = Common { method, jacobi, nrhs: sizes.nrhs, addresses, tuning };
         let bins = bins::<E, T>(executor, make_classes(), &common)?;
@@ -210,17 +191,8 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
             sizes,
             steps,
             lenient: options.preconditioner == Preconditioner::Auto,
-            rel_tols: upload_each(executor, &criteria.rel_tol)?,
-            abs_tols: upload_each(executor, &criteria.abs_tol)?,
-            max_iters: upload_each(executor, &criteria.max_iters)?,
-            criteria,
-            outcomes: Outcomes {
-                status: executor.alloc_zeroed(systems)?,
-                iterations: executor.alloc_zeroed(systems)?,
-                restarts: executor.alloc_zeroed(systems)?,
-                residual_norm: executor.alloc_zeroed(systems)?,
-                rhs_norm: executor.alloc_zeroed(systems)?,
-            },
+            limits: Limits::new(executor, criteria)?,
+            outcomes: Outcomes::new(executor, systems)?,
             executor: executor.clone(),
             values: std::marker::PhantomData,
         })
@@ -281,17 +253,8 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
     ) -> Result<(), GpuError> {
         let flags = if guess == Guess::InX { FROM_GUESS } else { 0 }
             | if self.lenient { LENIENT } else { 0 };
-        let all = |limit: &PerSystem<f64>| match limit {
-            PerSystem::All(value) => *value,
-            PerSystem::Each(_) => 0.0,
-        };
-        let max_iters = match self.criteria.max_iters {
-            PerSystem::All(most) => most,
-            PerSystem::Each(_) => 0,
-        };
         let executor = if number == 0 { &self.executor } else { &self.branches[number - 1] };
         let bin = &mut self.bins[number];
-        let Outcomes { status, iterations, restarts, residual_norm, rhs_norm } = &mut self.outcomes;
         let mut args = Args::new();
         args.scalar(bin.systems)
             .scalar(bin.nrows)
@@ -310,21 +273,10 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
             .scalar(steps.row)
             .input(b)
             .output(x)
-            .scalar(flags)
-            .scalar(all(&self.criteria.rel_tol))
-            .raw(address(&self.rel_tols))
-            .scalar(all(&self.criteria.abs_tol))
-            .raw(address(&self.abs_tols))
-            .scalar(max_iters)
-            .raw(address(&self.max_iters))
-            .scalar(self.criteria.max_restarts)
-            .scalar(self.criteria.floor.unwrap_or(-1.0))
-            .output(&mut bin.queue)
-            .output(status)
-            .output(iterations)
-            .output(restarts)
-            .output(residual_norm)
-            .output(rhs_norm);
+            .scalar(flags);
+        self.limits.pass(&mut args);
+        args.output(&mut bin.queue);
+        self.outcomes.pass(&mut args);
         let config = LaunchConfig {
             shared_bytes: bin.grid.shared_bytes,
             ..LaunchConfig::linear(bin.grid.blocks, bin.grid.threads)
@@ -342,35 +294,18 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
     /// # Errors
     /// [`SolveError::Gpu`] with what the device reports.
     pub fn outcomes(&self) -> Result<Vec<Outcome>, SolveError> {
-        let status = self.executor.download(&self.outcomes.status)?;
-        let iterations = self.executor.download(&self.outcomes.iterations)?;
-        let restarts = self.executor.download(&self.outcomes.restarts)?;
-        let residual_norm = self.executor.download(&self.outcomes.residual_norm)?;
-        let rhs_norm = self.executor.download(&self.outcomes.rhs_norm)?;
-        let outcome = |s: usize| Outcome {
-            status: Status::ALL[usize::from(status[s])],
-            iterations: iterations[s],
-            restarts: restarts[s] >> 1,
-            residual_norm: residual_norm[s],
-            rhs_norm: rhs_norm[s],
-            accepted_by_floor: restarts[s] & 1 != 0,
-            history: Vec::new(),
-        };
-        Ok((0..status.len()).map(outcome).collect())
+        Ok(self.outcomes.download(&self.executor)?)
     }
 
     /// What was chosen, and what it takes.
     pub fn explain(&self) -> GpuExplain {
-        let each = |there: bool, size: usize| if there { size } else { 0 };
-        let limits = each(self.rel_tols.is_some(), 8)
-            + each(self.abs_tols.is_some(), 8)
-            + each(self.max_iters.is_some(), 4);
         let systems = self.sizes.nitems * self.sizes.nrhs;
+        let each = Outcomes::<E>::BYTES_A_SYSTEM + self.limits.bytes_a_system();
         GpuExplain {
             method: self.method.name(),
             bins: self.bins.iter().map(|bin| bin.explain.clone()).collect(),
             pattern_bytes: self.bins.iter().map(Bin::pattern_bytes).sum(),
-            workspace_bytes: (systems * (25 + limits) + self.bins.len() * 8) as u64,
+            workspace_bytes: (systems * each + self.bins.len() * 8) as u64,
         }
     }
 }

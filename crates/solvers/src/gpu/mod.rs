@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `fused.rs` | the plan and its launches |
 //! | `task.rs` | what a plan is asked for, and what it refuses |
+//! | `outcomes.rs` | tolerances and limits of the systems, and how each ended |
 //! | `bins.rs` | which systems a launch solves, and where their numbers are |
 //! | `shape.rs` | threads per system, and where its values are kept |
 //! | `pattern.rs`, `banks.rs` | a pattern in the order of the kernel |
@@ -24,6 +25,7 @@ mod bins;
 mod explain;
 mod fused;
 mod lu;
+mod outcomes;
 mod pattern;
 mod shape;
 mod shift;

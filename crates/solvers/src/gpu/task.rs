@@ -1,14 +1,13 @@
 //! What a plan is asked for, and what it refuses.
 
-use sparsebatch_cpu_ref::PerSystem;
 use sparsebatch_formats::{CsrPatternRef, Layout};
-use sparsebatch_spmv_gpu::{Executor, GpuError, KernelBuffer, Pod};
+use sparsebatch_spmv_gpu::{KernelBuffer, Pod};
 
 use crate::options::{Engine, Method, Preconditioner};
 use crate::{SolveError, SolveOptions};
 
 /// The most systems of a launch: the kernel counts those it was asked for, and some more, in 32 bits.
-pub(super) const MAX_SYSTEMS: usize = 4_000_000_000;
+const MAX_SYSTEMS: usize = 4_000_000_000;
 
 /// What the solution vector holds before a solve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,6 +74,34 @@ pub(super) fn check_square(item: usize, pattern: CsrPatternRef<'_>) -> Result<()
     if nrows == ncols { Ok(()) } else { Err(SolveError::NotSquare { item, nrows, ncols }) }
 }
 
+/// The systems of `nitems` items of `nrhs` right-hand sides, if a launch can count them.
+pub(super) fn count_systems(nitems: usize, nrhs: usize) -> Result<usize, SolveError> {
+    let systems = nitems.saturating_mul(nrhs);
+    if nrhs == 0 || systems > MAX_SYSTEMS {
+        return Err(SolveError::Option {
+            name: "nrhs",
+            expected: "at least 1, and at most 4000000000 systems in all",
+            found: nrhs.to_string(),
+        });
+    }
+    Ok(systems)
+}
+
+/// Refuses what no plan does.
+pub(super) fn check_common(options: &SolveOptions) -> Result<(), SolveError> {
+    let refuse = |what, instead| Err(SolveError::Unsupported { what, instead });
+    if options.engine != Engine::Fused {
+        return refuse("a composed engine", "take the fused one");
+    }
+    if options.history {
+        return refuse("the residual history", "solve on the CPU");
+    }
+    if options.fallback {
+        return refuse("the ladder of --fallback", "solve what did not converge on the CPU");
+    }
+    Ok(())
+}
+
 /// The method, and whether the preconditioner is Jacobi.
 pub(super) fn check_supported(options: &SolveOptions) -> Result<(FusedMethod, bool), SolveError> {
     let refuse = |what, instead| Err(SolveError::Unsupported { what, instead });
@@ -85,15 +112,7 @@ pub(super) fn check_supported(options: &SolveOptions) -> Result<(FusedMethod, bo
             return refuse("a solver other than cg and bicgstab", "take one of these");
         }
     };
-    if options.engine != Engine::Fused {
-        return refuse("a composed engine", "take the fused one");
-    }
-    if options.history {
-        return refuse("the residual history", "solve on the CPU");
-    }
-    if options.fallback {
-        return refuse("the ladder of --fallback", "solve what did not converge on the CPU");
-    }
+    check_common(options)?;
     match options.preconditioner {
         Preconditioner::None => Ok((method, false)),
         Preconditioner::Auto | Preconditioner::Jacobi => Ok((method, true)),
@@ -116,20 +135,4 @@ pub(super) fn check_apart<T: Pod>(
         });
     }
     Ok(())
-}
-
-/// Uploads limits that systems have one by one.
-pub(super) fn upload_each<E: Executor, V: Pod>(
-    executor: &E,
-    limits: &PerSystem<V>,
-) -> Result<Option<E::Buffer<V>>, GpuError> {
-    match limits {
-        PerSystem::All(_) => Ok(None),
-        PerSystem::Each(each) => executor.upload(each).map(Some),
-    }
-}
-
-/// The address of an array, or null.
-pub(super) fn address<V: Pod>(buffer: &Option<impl KernelBuffer<V>>) -> u64 {
-    buffer.as_ref().map_or(0, KernelBuffer::raw)
 }

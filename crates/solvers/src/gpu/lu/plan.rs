@@ -1,13 +1,14 @@
 //! The plan: options checked, arrays on the device, the launch, the outcomes.
 
-use sparsebatch_cpu_ref::{Criteria, Outcome, PerSystem, Status};
+use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_formats::{Batch, BatchValues, CsrPatternRef, Pattern};
 use sparsebatch_spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 
-use super::super::task::{Guess, MAX_SYSTEMS, address, check_apart, upload_each};
+use super::super::outcomes::{Limits, Outcomes};
+use super::super::task::{Guess, check_apart, check_common, check_square, count_systems};
 use super::explain::GpuLuExplain;
 use super::shape::{LuTuning, Schedule};
-use crate::options::{Engine, Method, check_len};
+use crate::options::{Method, check_len};
 use crate::{SolveError, SolveOptions};
 
 /// A bit of the kernel's `flags`.
@@ -30,8 +31,8 @@ const FROM_GUESS: u32 = 1;
 ///
 /// # Source
 /// Levels of elimination: Anderson and Saad 1989 (doi 10.1142/S0129053389000056); one launch for many
-/// systems: as [`FusedSolver`](super::super::FusedSolver). Refinement: Higham, Accuracy and Stability of Numerical
-/// Algorithms, 2nd ed. 2002, chapter 12.
+/// systems: as [`FusedSolver`](super::super::FusedSolver). Refinement: Higham, Accuracy and Stability
+/// of Numerical Algorithms, 2nd ed. 2002, chapter 12.
 pub struct GpuLu<E: Executor, T: Value> {
     executor: E,
     nrows: usize,
@@ -44,23 +45,10 @@ pub struct GpuLu<E: Executor, T: Value> {
     starts: E::Buffer<u32>,
     targets: E::Buffer<u16>,
     perm: E::Buffer<u16>,
-    criteria: Criteria,
-    rel_tols: Option<E::Buffer<f64>>,
-    abs_tols: Option<E::Buffer<f64>>,
-    max_iters: Option<E::Buffer<u32>>,
+    limits: Limits<E>,
+    queue: E::Buffer<u32>,
     outcomes: Outcomes<E>,
     values: std::marker::PhantomData<T>,
-}
-
-/// One entry per system, written by the kernel, and its queue.
-struct Outcomes<E: Executor> {
-    queue: E::Buffer<u32>,
-    status: E::Buffer<u8>,
-    iterations: E::Buffer<u32>,
-    /// Twice the restarts, plus 1 where the rounding floor accepted the system.
-    restarts: E::Buffer<u32>,
-    residual_norm: E::Buffer<f64>,
-    rhs_norm: E::Buffer<f64>,
 }
 
 impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
@@ -117,19 +105,10 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         options: &SolveOptions,
         tuning: &LuTuning,
     ) -> Result<Self, SolveError> {
-        let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
-        if nrows != ncols {
-            return Err(SolveError::NotSquare { item: 0, nrows, ncols });
-        }
+        let nrows = pattern.nrows();
+        check_square(0, pattern)?;
         check_supported(options)?;
-        let systems = nitems.saturating_mul(options.nrhs);
-        if options.nrhs == 0 || systems > MAX_SYSTEMS {
-            return Err(SolveError::Option {
-                name: "nrhs",
-                expected: "at least 1, and at most 4000000000 systems in all",
-                found: options.nrhs.to_string(),
-            });
-        }
+        let systems = count_systems(nitems, options.nrhs)?;
         let criteria = options.criteria::<T>(systems)?;
         let info = executor.info();
         let schedule = Schedule::choose(pattern, size_of::<T>(), systems as u64, info, tuning)?;
@@ -148,18 +127,9 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             targets: executor.upload(&schedule.targets)?,
             perm: executor.upload(&perm)?,
             schedule,
-            rel_tols: upload_each(executor, &criteria.rel_tol)?,
-            abs_tols: upload_each(executor, &criteria.abs_tol)?,
-            max_iters: upload_each(executor, &criteria.max_iters)?,
-            criteria,
-            outcomes: Outcomes {
-                queue: executor.alloc_zeroed(2)?,
-                status: executor.alloc_zeroed(systems)?,
-                iterations: executor.alloc_zeroed(systems)?,
-                restarts: executor.alloc_zeroed(systems)?,
-                residual_norm: executor.alloc_zeroed(systems)?,
-                rhs_norm: executor.alloc_zeroed(systems)?,
-            },
+            limits: Limits::new(executor, criteria)?,
+            queue: executor.alloc_zeroed(2)?,
+            outcomes: Outcomes::new(executor, systems)?,
             executor: executor.clone(),
             values: std::marker::PhantomData,
         })
@@ -194,16 +164,6 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         if self.nitems == 0 {
             return Ok(());
         }
-        let all = |limit: &PerSystem<f64>| match limit {
-            PerSystem::All(value) => *value,
-            PerSystem::Each(_) => 0.0,
-        };
-        let max_iters = match self.criteria.max_iters {
-            PerSystem::All(most) => most,
-            PerSystem::Each(_) => 0,
-        };
-        let Outcomes { queue, status, iterations, restarts, residual_norm, rhs_norm } =
-            &mut self.outcomes;
         let mut args = Args::new();
         args.scalar((self.nitems * self.nrhs) as u32)
             .scalar(self.nrows as u32)
@@ -220,21 +180,10 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             .scalar(if shared { 0 } else { self.nnz as u64 })
             .input(b)
             .output(x)
-            .scalar(if guess == Guess::InX { FROM_GUESS } else { 0 })
-            .scalar(all(&self.criteria.rel_tol))
-            .raw(address(&self.rel_tols))
-            .scalar(all(&self.criteria.abs_tol))
-            .raw(address(&self.abs_tols))
-            .scalar(max_iters)
-            .raw(address(&self.max_iters))
-            .scalar(self.criteria.max_restarts)
-            .scalar(self.criteria.floor.unwrap_or(-1.0))
-            .output(queue)
-            .output(status)
-            .output(iterations)
-            .output(restarts)
-            .output(residual_norm)
-            .output(rhs_norm);
+            .scalar(if guess == Guess::InX { FROM_GUESS } else { 0 });
+        self.limits.pass(&mut args);
+        args.output(&mut self.queue);
+        self.outcomes.pass(&mut args);
         let config = LaunchConfig {
             shared_bytes: self.schedule.grid.shared_bytes,
             ..LaunchConfig::linear(self.schedule.grid.blocks, self.schedule.threads)
@@ -252,30 +201,12 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// # Errors
     /// [`SolveError::Gpu`] with what the device reports.
     pub fn outcomes(&self) -> Result<Vec<Outcome>, SolveError> {
-        let status = self.executor.download(&self.outcomes.status)?;
-        let iterations = self.executor.download(&self.outcomes.iterations)?;
-        let restarts = self.executor.download(&self.outcomes.restarts)?;
-        let residual_norm = self.executor.download(&self.outcomes.residual_norm)?;
-        let rhs_norm = self.executor.download(&self.outcomes.rhs_norm)?;
-        let outcome = |s: usize| Outcome {
-            status: Status::ALL[usize::from(status[s])],
-            iterations: iterations[s],
-            restarts: restarts[s] >> 1,
-            residual_norm: residual_norm[s],
-            rhs_norm: rhs_norm[s],
-            accepted_by_floor: restarts[s] & 1 != 0,
-            history: Vec::new(),
-        };
-        Ok((0..status.len()).map(outcome).collect())
+        Ok(self.outcomes.download(&self.executor)?)
     }
 
     /// What was chosen, and what it takes.
     pub fn explain(&self) -> GpuLuExplain {
         let bytes = |len: usize, each: usize| (len * each) as u64;
-        let each = |there: bool, size: usize| if there { size } else { 0 };
-        let limits = each(self.rel_tols.is_some(), 8)
-            + each(self.abs_tols.is_some(), 8)
-            + each(self.max_iters.is_some(), 4);
         let schedule = &self.schedule;
         GpuLuExplain {
             kernel: self.key.expression.clone(),
@@ -295,25 +226,19 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             cycles: schedule.cycles,
             pattern_bytes: bytes(self.words.len() + self.starts.len(), 4)
                 + bytes(self.targets.len() + self.perm.len(), 2),
-            workspace_bytes: bytes(self.nitems * self.nrhs, 25 + limits) + 8,
+            workspace_bytes: bytes(
+                self.nitems * self.nrhs,
+                Outcomes::<E>::BYTES_A_SYSTEM + self.limits.bytes_a_system(),
+            ) + 8,
         }
     }
 }
 
 fn check_supported(options: &SolveOptions) -> Result<(), SolveError> {
-    let refuse = |what, instead| Err(SolveError::Unsupported { what, instead });
     match options.method {
-        Method::Auto | Method::Lu => {}
-        Method::Cg | Method::BiCgStab => return refuse("a solver other than lu", "take lu"),
+        Method::Auto | Method::Lu => check_common(options),
+        Method::Cg | Method::BiCgStab => {
+            Err(SolveError::Unsupported { what: "a solver other than lu", instead: "take lu" })
+        }
     }
-    if options.engine != Engine::Fused {
-        return refuse("a composed engine", "take the fused one");
-    }
-    if options.history {
-        return refuse("the residual history", "solve on the CPU");
-    }
-    if options.fallback {
-        return refuse("the ladder of --fallback", "solve what did not converge on the CPU");
-    }
-    Ok(())
 }

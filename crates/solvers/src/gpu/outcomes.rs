@@ -1,0 +1,121 @@
+//! What every plan tells its kernels of each system, and hears of it: [`Limits`] and [`Outcomes`].
+
+use sparsebatch_cpu_ref::{Criteria, Outcome, PerSystem, Status};
+use sparsebatch_spmv_gpu::{Args, Executor, GpuError, KernelBuffer, Pod};
+
+/// Tolerances and limits on the device.
+pub(super) struct Limits<E: Executor> {
+    criteria: Criteria,
+    rel_tols: Option<E::Buffer<f64>>,
+    abs_tols: Option<E::Buffer<f64>>,
+    max_iters: Option<E::Buffer<u32>>,
+}
+
+impl<E: Executor> Limits<E> {
+    /// Uploads what systems have one by one.
+    pub(super) fn new(executor: &E, criteria: Criteria) -> Result<Self, GpuError> {
+        Ok(Self {
+            rel_tols: upload_each(executor, &criteria.rel_tol)?,
+            abs_tols: upload_each(executor, &criteria.abs_tol)?,
+            max_iters: upload_each(executor, &criteria.max_iters)?,
+            criteria,
+        })
+    }
+
+    /// Appends `rel_tol, rel_tols, abs_tol, abs_tols, max_iters, max_iters_each, max_restarts, floor`.
+    pub(super) fn pass(&self, args: &mut Args<'_>) {
+        let criteria = &self.criteria;
+        args.scalar(of_all(&criteria.rel_tol))
+            .raw(address(&self.rel_tols))
+            .scalar(of_all(&criteria.abs_tol))
+            .raw(address(&self.abs_tols))
+            .scalar(of_all(&criteria.max_iters))
+            .raw(address(&self.max_iters))
+            .scalar(criteria.max_restarts)
+            .scalar(criteria.floor.unwrap_or(-1.0));
+    }
+
+    /// Bytes on the device, for each system.
+    pub(super) fn bytes_a_system(&self) -> usize {
+        let each = |there: bool, size: usize| if there { size } else { 0 };
+        each(self.rel_tols.is_some(), 8)
+            + each(self.abs_tols.is_some(), 8)
+            + each(self.max_iters.is_some(), 4)
+    }
+}
+
+/// What all systems have in common, or 0.
+fn of_all<V: Copy + Default>(limit: &PerSystem<V>) -> V {
+    match limit {
+        PerSystem::All(value) => *value,
+        PerSystem::Each(_) => V::default(),
+    }
+}
+
+fn upload_each<E: Executor, V: Pod>(
+    executor: &E,
+    limits: &PerSystem<V>,
+) -> Result<Option<E::Buffer<V>>, GpuError> {
+    match limits {
+        PerSystem::All(_) => Ok(None),
+        PerSystem::Each(each) => executor.upload(each).map(Some),
+    }
+}
+
+/// The address of an array, or null.
+fn address<V: Pod>(buffer: &Option<impl KernelBuffer<V>>) -> u64 {
+    buffer.as_ref().map_or(0, KernelBuffer::raw)
+}
+
+/// One entry per system, written by kernels.
+pub(super) struct Outcomes<E: Executor> {
+    status: E::Buffer<u8>,
+    iterations: E::Buffer<u32>,
+    /// Twice the restarts, plus 1 where the rounding floor accepted the system.
+    restarts: E::Buffer<u32>,
+    residual_norm: E::Buffer<f64>,
+    rhs_norm: E::Buffer<f64>,
+}
+
+impl<E: Executor> Outcomes<E> {
+    /// Bytes on the device, for each system.
+    pub(super) const BYTES_A_SYSTEM: usize = 25;
+
+    pub(super) fn new(executor: &E, systems: usize) -> Result<Self, GpuError> {
+        Ok(Self {
+            status: executor.alloc_zeroed(systems)?,
+            iterations: executor.alloc_zeroed(systems)?,
+            restarts: executor.alloc_zeroed(systems)?,
+            residual_norm: executor.alloc_zeroed(systems)?,
+            rhs_norm: executor.alloc_zeroed(systems)?,
+        })
+    }
+
+    /// Appends `statuses, iterations, restarts, residual_norms, rhs_norms`.
+    pub(super) fn pass<'a>(&'a mut self, args: &mut Args<'a>) {
+        args.output(&mut self.status)
+            .output(&mut self.iterations)
+            .output(&mut self.restarts)
+            .output(&mut self.residual_norm)
+            .output(&mut self.rhs_norm);
+    }
+
+    /// How each system ended. Waits for the solve.
+    pub(super) fn download(&self, executor: &E) -> Result<Vec<Outcome>, GpuError> {
+        let status = executor.download(&self.status)?;
+        let iterations = executor.download(&self.iterations)?;
+        let restarts = executor.download(&self.restarts)?;
+        let residual_norm = executor.download(&self.residual_norm)?;
+        let rhs_norm = executor.download(&self.rhs_norm)?;
+        let outcome = |s: usize| Outcome {
+            status: Status::ALL[usize::from(status[s])],
+            iterations: iterations[s],
+            restarts: restarts[s] >> 1,
+            residual_norm: residual_norm[s],
+            rhs_norm: rhs_norm[s],
+            accepted_by_floor: restarts[s] & 1 != 0,
+            history: Vec::new(),
+        };
+        Ok((0..status.len()).map(outcome).collect())
+    }
+}
