@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
+#[path = "build/objects.rs"]
+mod objects;
 #[path = "build/rewrite.rs"]
 mod rewrite;
 
@@ -54,14 +56,14 @@ fn build() -> Result<(), String> {
     // the runtime calls each by name.
     let mut kernels = compiler(true)?;
     kernels.include("include").flag(CHECKS).flag("-fno-sanitize-recover=undefined");
-    kernels.files(modules.iter().map(|m| &m.generated)).file(&registry);
+    let sources = modules.iter().map(|m| m.generated.clone()).chain([registry]).collect();
     let mut runtime = compiler(false)?;
     runtime.warnings(true).extra_warnings(true);
     runtime.files(
         ["engine", "fiber", "shared", "copies", "checks", "registry"]
             .map(|f| format!("runtime/{f}.cpp")),
     );
-    let objects = kernels.try_compile_intermediates().map_err(|e| e.to_string())?;
+    let objects = objects::compile(&kernels, sources, &out)?;
     runtime.objects(objects).try_compile("kernel_emu").map_err(|e| e.to_string())
 }
 
