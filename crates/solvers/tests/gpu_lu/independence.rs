@@ -66,7 +66,7 @@ fn sizes() -> impl Strategy<Value = (usize, usize)> {
 fn tunings() -> impl Strategy<Value = LuTuning> {
     let threads =
         prop::sample::select(vec![None, Some(32), Some(64), Some(128), Some(256), Some(512)]);
-    let systems = prop::sample::select(vec![None, Some(1), Some(2)]);
+    let systems = prop::sample::select(vec![None, Some(1), Some(2), Some(3), Some(7)]);
     (threads, systems).prop_map(|(threads, systems)| LuTuning {
         threads,
         systems,

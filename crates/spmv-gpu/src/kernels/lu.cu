@@ -1,7 +1,7 @@
-// Whole solves by sparse LU without pivoting, a group of threads for COUNT systems at a time, all in
-// one launch: factorisation on a filled pattern by levels of inner products (Crout), forward and
-// backward substitution, and refinement from the true residual (Wilkinson 1963; Higham, Accuracy and
-// Stability of Numerical Algorithms, 2nd ed. 2002, chapter 12).
+// Whole solves by sparse LU without pivoting, a block for `count` systems at a time, all in one launch:
+// factorisation on a filled pattern as sums of products (Crout), forward and backward substitution,
+// and refinement from the true residual (Wilkinson 1963; Higham, Accuracy and Stability of Numerical
+// Algorithms, 2nd ed. 2002, chapter 12).
 //
 //   r = b - A x0;  P A P^T = L U;  repeat: x += P^T U^-1 L^-1 P r, r = b - A x
 //
@@ -9,38 +9,45 @@
 // not pass is refined again while restarts and iterations are left. A pivot of zero or NaN ends it.
 //
 // Common to all instances:
-// - A group is a block of GROUP threads and takes COUNT systems at a time from a queue. Systems of a
-//   group share the words of the schedule and the barriers, no value: one that has ended stands still
-//   until the others have.
-// - Factors, right-hand side and x are in shared memory, those of the COUNT systems side by side. The
-//   schedule is in global memory: all groups read it, through the caches.
-// - What is computed by which lane, in which order, is in the schedule: bitwise repeatable, whatever
-//   the neighbours and the order of threads.
-// - Traffic of a system: its values twice, or more where it is refined more often; b two times and
-//   more, x once (twice with a guess), 25 B of outcome.
+// - A lane has one system throughout: there are no sums over lanes. The systems of a block stand side
+//   by side in shared memory, value by value, and all do the same: a warp works on 32 / count targets
+//   (entries of L + U, of the solution) at a time, each for all systems. One that has ended goes along
+//   until the others have, and changes no more.
+// - Which warp computes what, and when, is in the program, which all blocks read through the caches.
+//   The products of a target are subtracted one by one in an order that the pattern alone decides:
+//   bitwise repeatable, whatever the warps, the systems side by side, the neighbours and the order of
+//   threads.
+// - The factors take the place of A's values, which are fetched again, mostly from L2, for the
+//   residual: a refinement factors again.
+// - Traffic of a system: its values twice and more, b once and more, x once (twice with a guess), 25 B
+//   of outcome.
 //
-// Arguments: `nsystems` + groups of the launch * COUNT < 2^32, nrhs >= 1. `words` holds the streams of
-// factor.cuh for each warp; that of warp w begins at starts[w] for factorisation and first solve, at
-// starts[WARPS + w] for a further solve, at starts[2*WARPS + w] for the residual, whose tasks are
-// (place | row << 16) and whose pairs (entry of A | place << 16), 65535 for no entry. A group has
-// `nplaces` places: the `nrows` of the right-hand side in the order of elimination from place `y` on,
-// then those of x, and last a 0; targets[e] is the place of entry e of A, targets[nnz..ntargets] are
-// those of fill. perm[k] is the row that is eliminated k-th. System s has the nnz values from
-// s/nrhs*value_stride on, in the order of CSR, and `nrows` values of b and of x from s*nrows on. Arrays
-// of limits and tolerances are null or hold one a system. `queue` holds two zeros, and does so again at
-// the end. Blocks of GROUP threads; any grid. Shared memory: nplaces * COUNT values.
+// Arguments: `nsystems` + blocks of the launch * count < 2^32, nrhs >= 1, 1 <= count <= 32. `words`
+// holds the records of programs.cuh for each warp; those of warp w begin at starts[w] for the
+// elimination, at starts[WARPS + w] for the residual. A block has `nplaces` places of `count` values,
+// numbered in steps of `count`: from `y` on the `nrows` of the right-hand side in the order of
+// elimination, which become those of x; then those of the residual in the order of the matrix; last a
+// 0. targets[e] is the place of entry e of A, targets[nnz..ntargets] are those of fill. perm[k] is the
+// row that is eliminated k-th. System s has the nnz values from s/nrhs*value_stride on, in the order of
+// CSR, and `nrows` values of b and of x from s*nrows on. Arrays of limits and tolerances are null or
+// hold one a system. `queue` holds two zeros, and does so again at the end. Blocks of GROUP threads;
+// any grid. Shared memory: nplaces * count values, and after them, from the next multiple of 8 bytes
+// on, (CHAINS + 1) * count doubles.
 
 #include "solver.cuh"
-#include "factor.cuh"
+#include "programs.cuh"
 
 constexpr u32 SINGULAR = 9;
 
 // A bit of `flags`: x holds guesses.
 constexpr u32 LU_GUESS = 1;
 
+// Norms are made of so many sums, whatever the threads.
+constexpr u32 CHAINS = 16;
+
 template <typename V>
 struct LuTask {
-    u32 nsystems, nrows, nrhs, nnz;
+    u32 nsystems, count, nrows, nrhs, nnz;
     const u32* words;
     const u32* starts;
     const u16* targets;
@@ -68,390 +75,375 @@ struct LuTask {
     double* rhs_norms;
 };
 
-template <typename V, u32 GROUP, u32 COUNT>
-struct LuGroup {
+// One thread's part in the solves of its block.
+template <typename V, u32 GROUP>
+struct LuBlock {
     using Threads = Team<GROUP>;
-    using Place = Values<V, COUNT>;
     static constexpr u32 WARPS = GROUP / WARP_THREADS;
 
     const LuTask<V>& task;
-    Place* const places;
-    Place* const y;
-    Place* const x;
+    const u32 count;
+    const u32 lane, slots, slot, member; // member: which of the systems side by side
+    const u32 worker, workers;
+    const bool works;
+    V* const places;
+    V* const y;
+    V* const r;
     double* const scratch;
 
     u32 first = 0;
-    u32 state[COUNT]; // RUNNING, or IDLE: it has ended, or there is none
-    u32 iteration[COUNT], limit[COUNT], restarts[COUNT];
-    int scale[COUNT]; // it is solved for r * 2^-scale
-    double threshold[COUNT], rhs_norm[COUNT], residual[COUNT];
+    u32 state; // RUNNING, or IDLE: it has ended, or there is none
+    u32 iteration, limit, restarts;
+    int scale; // it is solved for r * 2^-scale
+    double threshold, rhs_norm, residual;
 
-    __device__ __forceinline__ LuGroup(const LuTask<V>& all, Place* shared, double* partials)
-        : task(all), places(shared), y(shared + all.y), x(shared + all.y + all.nrows),
-          scratch(partials) {}
+    __device__ __forceinline__ LuBlock(const LuTask<V>& all, V* shared)
+        : task(all), count(all.count), lane(threadIdx.x % WARP_THREADS),
+          slots(WARP_THREADS / count), slot(lane / count), member(lane % count),
+          worker(threadIdx.x / WARP_THREADS * slots + slot), workers(WARPS * slots),
+          works(slot < slots), places(shared), y(shared + all.y * count),
+          r(y + all.nrows * count),
+          scratch(reinterpret_cast<double*>(
+              shared + (all.nplaces * count * sizeof(V) + 7) / 8 * 8 / sizeof(V))) {}
 
     // The number of a system; that of the last one where there is none.
-    __device__ __forceinline__ u32 system(u32 i) const {
+    __device__ __forceinline__ u32 number(u32 i) const {
         return minimum(first + i, task.nsystems - 1);
     }
 
-    // The values of each system.
-    struct OwnValues {
-        const V* of[COUNT];
+    __device__ __forceinline__ bool runs() const { return state == RUNNING; }
 
-        __device__ __forceinline__ explicit OwnValues(const LuGroup& group) {
-#pragma unroll
-            for (u32 i = 0; i < COUNT; ++i) {
-                const u32 number = group.system(i), nrhs = group.task.nrhs;
-                const u64 item = nrhs == 1 ? number : number / nrhs;
-                of[i] = group.task.values + item * group.task.value_stride;
+    // The sum over the rows of part(row), the same in all threads that have the system.
+    template <typename Part>
+    __device__ __forceinline__ double sum_over_rows(Part part) {
+        if (works) {
+            for (u32 chain = worker; chain < CHAINS; chain += workers) {
+                double sum = 0;
+                for (u32 row = chain; row < task.nrows; row += CHAINS) {
+                    sum += part(double(r[row * count + member]));
+                }
+                scratch[chain * count + member] = sum;
             }
         }
-
-        // The left operand of a pair; padding is multiplied with 0.
-        __device__ __forceinline__ V entry(u32 i, u32 pair) const {
-            const u32 k = pair & 0xffffu;
-            return k == NO_PLACE ? V(0) : load(of[i] + k);
-        }
-    };
-
-    __device__ __forceinline__ const V* own_b(u32 i) const {
-        return task.b + u64(system(i)) * task.nrows;
-    }
-
-    __device__ __forceinline__ V* own_x(u32 i) const {
-        return task.x + u64(system(i)) * task.nrows;
-    }
-
-    __device__ __forceinline__ const u32* stream(u32 program) const {
-        return task.words + load(task.starts + program * WARPS + threadIdx.x / WARP_THREADS);
-    }
-
-    __device__ __forceinline__ bool runs(u32 i) const { return state[i] == RUNNING; }
-
-    __device__ __forceinline__ bool any_runs() const {
-        bool any = false;
-#pragma unroll
-        for (u32 i = 0; i < COUNT; ++i) {
-            any = any || runs(i);
-        }
-        return any;
-    }
-
-    // sqrt(sum value(row)^2) over the rows without spurious overflow or underflow: NaN when a value
-    // is NaN, infinite when one is.
-    template <typename Value>
-    __device__ __forceinline__ double norm(Value value) const {
+        Threads::sync();
         double sum = 0;
-        for (u32 row = threadIdx.x; row < task.nrows; row += GROUP) {
-            sum += value(row) * value(row);
+#pragma unroll
+        for (u32 chain = 0; chain < CHAINS; ++chain) {
+            sum += scratch[chain * count + member];
         }
-        sum = Threads::sum_apart(sum, scratch);
-        if (sum >= 1e-280 && sum < 1e280) {
+        Threads::sync();
+        return sum;
+    }
+
+    // The norm of r without spurious overflow or underflow: NaN when a value is NaN, infinite when
+    // one is.
+    __device__ __forceinline__ double norm() {
+        const double sum = sum_over_rows([](double value) { return value * value; });
+        const bool lossy = !(sum >= 1e-280 && sum < 1e280);
+        if (!Threads::any_thread(lossy)) {
             return __dsqrt_rn(sum);
         }
         double most = 0;
-        for (u32 row = threadIdx.x; row < task.nrows; row += GROUP) {
-            most = maximum(most, magnitude(value(row)));
+        for (u32 row = 0; row < task.nrows; ++row) {
+            most = maximum(most, magnitude(double(r[row * count + member])));
         }
-        most = Threads::largest(most, scratch);
+        const int exponent = most > 0 && is_finite(most) ? exponent_of(most) : 0;
+        const double down = power_of_two(-exponent);
+        const double scaled = sum_over_rows([&](double value) {
+            const double part = value * down;
+            return part * part;
+        });
+        if (!lossy) {
+            return __dsqrt_rn(sum);
+        }
         if (sum != sum || most == 0 || !is_finite(most)) {
             return sum != sum ? sum : most;
         }
-        const int exponent = exponent_of(most);
-        double scaled = 0;
-        for (u32 row = threadIdx.x; row < task.nrows; row += GROUP) {
-            const double part = value(row) * power_of_two(-exponent);
-            scaled += part * part;
-        }
-        return __dsqrt_rn(Threads::sum_apart(scaled, scratch)) * power_of_two(exponent);
+        return __dsqrt_rn(scaled) * power_of_two(exponent);
     }
 
     // Asks for the values, and clears the places of fill.
-    __device__ __forceinline__ void fetch() {
-        const OwnValues values(*this);
+    __device__ __forceinline__ void fetch_values() {
+        for (u32 k = threadIdx.x; k < task.ntargets; k += GROUP) {
+            V* const place = places + load(task.targets + k) * count;
+            if (k >= task.nnz) {
+                for (u32 i = 0; i < count; ++i) {
+                    place[i] = V(0);
+                }
+            } else if (task.nrhs == 1) {
+                const V* from = task.values + first * task.value_stride + k;
+                const u32 there = minimum(count, task.nsystems - first);
 #pragma unroll 4
-        for (u32 k = threadIdx.x; k < task.nnz; k += GROUP) {
-            Place* const place = places + load(task.targets + k);
-#pragma unroll
-            for (u32 i = 0; i < COUNT; ++i) {
-                cp_async_value(place->of + i, values.of[i] + k);
+                for (u32 i = 0; i < there; ++i, from += task.value_stride) {
+                    cp_async_value(place + i, from);
+                }
+                for (u32 i = there; i < count; ++i) {
+                    place[i] = V(0);
+                }
+            } else {
+                for (u32 i = 0; i < count; ++i) {
+                    cp_async_value(place + i, task.values +
+                                                  number(i) / task.nrhs * task.value_stride + k);
+                }
             }
-        }
-#pragma unroll 4
-        for (u32 k = task.nnz + threadIdx.x; k < task.ntargets; k += GROUP) {
-            places[load(task.targets + k)] = Place{};
         }
     }
 
-    // Takes up the systems from `first` on, and what they start from; whether their residual is b.
-    __device__ __forceinline__ void enter(bool (&is_b)[COUNT]) {
-        bool moved[COUNT] = {};
-#pragma unroll
-        for (u32 i = 0; i < COUNT; ++i) {
-            const V* const b = own_b(i);
-            state[i] = first + i < task.nsystems ? RUNNING : IDLE;
-            rhs_norm[i] = norm([&](u32 row) { return double(load(b + row)); });
-            const double rel_tol =
-                task.rel_tols == nullptr ? task.rel_tol : load(task.rel_tols + system(i));
-            threshold[i] = task.abs_tols == nullptr ? task.abs_tol : load(task.abs_tols + system(i));
-            threshold[i] = maximum(threshold[i], rel_tol * rhs_norm[i]);
-            limit[i] = task.max_iters_each == nullptr ? task.max_iters
-                                                      : load(task.max_iters_each + system(i));
-            iteration[i] = restarts[i] = 0;
-            const int exponent = exponent_of(rhs_norm[i]);
-            constexpr int MOST = Precision<V>::LARGEST_EXPONENT;
-            const bool safe = maximum(exponent, -exponent) <= Precision<V>::SAFE_EXPONENT;
-            scale[i] = safe ? 0 : maximum(-MOST, minimum(MOST, exponent));
-        }
+    // r = b.
+    __device__ __forceinline__ void fetch_b() {
         for (u32 row = threadIdx.x; row < task.nrows; row += GROUP) {
-            Place start{};
-#pragma unroll
-            for (u32 i = 0; i < COUNT; ++i) {
-                if (runs(i) && (task.flags & LU_GUESS) != 0 && rhs_norm[i] != 0) {
-                    start.of[i] = own_x(i)[row];
-                }
-                moved[i] = moved[i] || start.of[i] != V(0);
+#pragma unroll 4
+            for (u32 i = 0; i < count; ++i) {
+                r[row * count + i] = load(task.b + u64(number(i)) * task.nrows + row);
             }
-            x[row] = start;
         }
-        // From x = 0 the residual is b; A x is still computed where it alone decides, since A may
-        // hold NaN.
-#pragma unroll
-        for (u32 i = 0; i < COUNT; ++i) {
-            is_b[i] = !Threads::any_thread(moved[i]) && !(rhs_norm[i] <= threshold[i]) &&
-                      is_finite(rhs_norm[i]);
+    }
+
+    // y = the guesses, or 0. Guesses for a right-hand side of 0 are not looked at.
+    __device__ __forceinline__ void fetch_x() {
+        for (u32 k = threadIdx.x; k < task.nrows; k += GROUP) {
+            const u32 row = load(task.perm + k);
+            for (u32 i = 0; i < count; ++i) {
+                y[k * count + i] = (task.flags & LU_GUESS) != 0
+                                       ? task.x[u64(number(i)) * task.nrows + row]
+                                       : V(0);
+            }
         }
+    }
+
+    __device__ __forceinline__ void store_x() {
+        for (u32 k = threadIdx.x; k < task.nrows; k += GROUP) {
+            const u32 row = load(task.perm + k);
+            for (u32 i = 0; i < minimum(count, task.nsystems - first); ++i) {
+                task.x[u64(first + i) * task.nrows + row] = y[k * count + i];
+            }
+        }
+    }
+
+    // The records of this warp and slot. Lanes that have no slot read those of slot 0.
+    __device__ __forceinline__ const u32* program(u32 which) const {
+        const u32 warp = threadIdx.x / WARP_THREADS;
+        return task.words + load(task.starts + which * WARPS + warp) +
+               (works ? slot : 0) * RECORD_WORDS;
+    }
+
+    // Where r holds b: b - A x, or |b| + |A||x|, for the lanes that want it.
+    template <bool MAGNITUDES>
+    __device__ __forceinline__ void multiply(bool wanted) {
+        const auto start = [](u32) { return V(0); };
+        const auto add = [](V sum, V left, V right) {
+            if constexpr (MAGNITUDES) {
+                return sum + V(magnitude(left)) * V(magnitude(right));
+            } else {
+                return minus_product(sum, left, right);
+            }
+        };
+        // The sum of the products first: products that cancel must not absorb b.
+        const auto finish = [&](u32 target, bool, V sum) {
+            const u32 place = target & 0xffffu;
+            if (place != NO_PLACE && works && wanted) {
+                V& value = places[place + member];
+                value = (MAGNITUDES ? V(magnitude(value)) : value) + sum;
+            }
+        };
+        run_program<GROUP, V>(program(1), slots * RECORD_WORDS, places + member, start, add, finish);
         Threads::sync();
     }
 
-    // Right-hand side and norm: r = b - A x, or b.
-    __device__ __forceinline__ void find_residual(const bool (&is_b)[COUNT]) {
-        bool all_are_b = true;
-#pragma unroll
-        for (u32 i = 0; i < COUNT; ++i) {
-            all_are_b = all_are_b && (is_b[i] || !runs(i));
+    // Factors, and solves with y. Whether a pivot is zero or NaN.
+    __device__ __forceinline__ bool eliminate() {
+        V* const own = places + member;
+        u32* const flags = reinterpret_cast<u32*>(scratch + CHAINS * count);
+        for (u32 i = threadIdx.x; i < count; i += GROUP) {
+            flags[i] = 0;
         }
-        if (all_are_b) {
-            for (u32 k = threadIdx.x; k < task.nrows; k += GROUP) {
-                const u32 row = load(task.perm + k);
-#pragma unroll
-                for (u32 i = 0; i < COUNT; ++i) {
-                    y[k].of[i] = load(own_b(i) + row);
-                }
+        const u32 first_of_y = task.y * count;
+        bool bad = false;
+        const auto start = [&](u32 target) {
+            const u32 place = target & 0xffffu;
+            return place == NO_PLACE ? V(0) : own[place];
+        };
+        const auto add = [](V sum, V left, V right) { return minus_product(sum, left, right); };
+        const auto finish = [&](u32 target, bool divides, V sum) {
+            const u32 place = target & 0xffffu, divisor = target >> 16;
+            if (divides && divisor != NO_PLACE) {
+                const V by = own[divisor];
+                // Every pivot divides once in the solution.
+                bad = bad || (place >= first_of_y && !(by < V(0) || V(0) < by));
+                sum = quotient(sum, by);
+            }
+            if (place != NO_PLACE && works) {
+                own[place] = sum;
+            }
+        };
+        Threads::sync();
+        run_program<GROUP, V>(program(0), slots * RECORD_WORDS, own, start, add, finish);
+        if (bad && works) {
+            atomicOr(flags + member, 1u);
+        }
+        Threads::sync();
+        return flags[member] != 0;
+    }
+
+    // Takes up the systems from `first` on. Their r is b, or b - A x, and `residual` its norm.
+    __device__ __forceinline__ void enter() {
+        const u32 own = number(member);
+        state = first + member < task.nsystems ? RUNNING : IDLE;
+        rhs_norm = norm();
+        const double rel_tol = task.rel_tols == nullptr ? task.rel_tol : load(task.rel_tols + own);
+        threshold = task.abs_tols == nullptr ? task.abs_tol : load(task.abs_tols + own);
+        threshold = maximum(threshold, rel_tol * rhs_norm);
+        limit = task.max_iters_each == nullptr ? task.max_iters : load(task.max_iters_each + own);
+        iteration = restarts = 0;
+        const int exponent = exponent_of(rhs_norm);
+        constexpr int MOST = Precision<V>::LARGEST_EXPONENT;
+        const bool safe = maximum(exponent, -exponent) <= Precision<V>::SAFE_EXPONENT;
+        scale = safe ? 0 : maximum(-MOST, minimum(MOST, exponent));
+
+        bool moved = false;
+        if ((task.flags & LU_GUESS) != 0) {
+            for (u32 k = 0; k < task.nrows; ++k) {
+                moved = moved || y[k * count + member] != V(0);
             }
             Threads::sync();
-        } else {
-            const OwnValues values(*this);
-            const auto add = [&](V(&sums)[COUNT], u32 pair) {
-                const Place at = places[pair >> 16];
-#pragma unroll
-                for (u32 i = 0; i < COUNT; ++i) {
-                    sums[i] += values.entry(i, pair) * at.of[i];
+            if (rhs_norm == 0 && works && slot == 0 && threadIdx.x < WARP_THREADS) {
+                for (u32 k = 0; k < task.nrows; ++k) {
+                    y[k * count + member] = V(0);
                 }
-            };
-            const auto finish = [&](u32 word, const V(&sums)[COUNT]) {
-                // The sum of the products first: products that cancel must not absorb b.
-#pragma unroll
-                for (u32 i = 0; i < COUNT; ++i) {
-                    const V right = load(own_b(i) + (word >> 16));
-                    places[word & 0xffffu].of[i] = is_b[i] ? right : right - sums[i];
-                }
-            };
-            run_stream<V, GROUP, COUNT>(stream(2), add, finish);
+            }
+            moved = moved && rhs_norm != 0;
         }
-#pragma unroll
-        for (u32 i = 0; i < COUNT; ++i) {
-            if (is_b[i]) {
-                residual[i] = rhs_norm[i];
-            } else if (runs(i)) {
-                const double found = norm([&](u32 k) { return double(y[k].of[i]); });
-                residual[i] = is_finite(found) ? found : found - found;
+        // From x = 0 the residual is b; A x is still computed where it alone decides, since A may
+        // hold NaN.
+        const bool is_b = !moved && !(rhs_norm <= threshold) && is_finite(rhs_norm);
+        residual = rhs_norm;
+        if (Threads::any_thread(runs() && !is_b)) {
+            multiply<false>(!is_b);
+            const double found = norm();
+            if (!is_b) {
+                residual = is_finite(found) ? found : found - found;
             }
         }
     }
 
-    // || |A||x| + |b| ||, the size of what cancels in a residual.
-    __device__ __forceinline__ void find_sizes(double (&sizes)[COUNT]) {
-        const OwnValues values(*this);
-        int exponent[COUNT] = {};
-        for (u32 pass = 0; pass < 2; ++pass) {
-            double squares[COUNT] = {}, most[COUNT] = {};
-            const auto add = [&](double(&sums)[COUNT], u32 pair) {
-                const Place at = places[pair >> 16];
-#pragma unroll
-                for (u32 i = 0; i < COUNT; ++i) {
-                    sums[i] += magnitude(double(values.entry(i, pair))) * magnitude(double(at.of[i]));
-                }
-            };
-            const auto finish = [&](u32 word, const double(&sums)[COUNT]) {
-#pragma unroll
-                for (u32 i = 0; i < COUNT; ++i) {
-                    const double size = magnitude(double(load(own_b(i) + (word >> 16)))) + sums[i];
-                    const double part = size * power_of_two(-exponent[i]);
-                    squares[i] += part * part;
-                    most[i] = maximum(most[i], size);
-                }
-            };
-            run_stream<double, GROUP, COUNT>(stream(2), add, finish);
-            bool again = false;
-#pragma unroll
-            for (u32 i = 0; i < COUNT; ++i) {
-                const double sum = Threads::sum_apart(squares[i], scratch);
-                const double largest = Threads::largest(most[i], scratch);
-                const bool lossy = !(sum >= 1e-280 && sum < 1e280) && sum == sum &&
-                                   largest > 0 && is_finite(largest);
-                if (pass == 0) {
-                    sizes[i] = __dsqrt_rn(sum);
-                    exponent[i] = lossy ? exponent_of(largest) : 0;
-                    again = again || lossy;
-                } else if (exponent[i] != 0) {
-                    sizes[i] = __dsqrt_rn(sum) * power_of_two(exponent[i]);
-                }
-            }
-            if (!again) {
-                return;
-            }
+    // Ends the systems that are through: `fresh` before the first step, else after one that ended so.
+    __device__ __forceinline__ void judge(bool fresh, u32 stop) {
+        bool accepted = residual <= threshold, by_floor = false;
+        const bool in_doubt = runs() && !fresh && !accepted;
+        bool lost = false;
+        if (task.floor >= 0 && Threads::any_thread(in_doubt)) {
+            lost = true;
+            fetch_b();
+            Threads::sync();
+            multiply<true>(true);
+            const double size = norm();
+            by_floor = !accepted && residual <= task.floor * Precision<V>::EPSILON * size;
+            accepted = accepted || by_floor;
         }
-    }
-
-    // Ends the systems that are through: `fresh` before the first step, else after the one that
-    // `stop` tells of.
-    __device__ __forceinline__ void judge(bool fresh, const u32 (&stop)[COUNT]) {
-        bool accepted[COUNT], by_floor[COUNT] = {};
-        bool in_doubt = false;
-#pragma unroll
-        for (u32 i = 0; i < COUNT; ++i) {
-            accepted[i] = residual[i] <= threshold[i];
-            in_doubt = in_doubt || (runs(i) && !fresh && !accepted[i]);
-        }
-        if (in_doubt && task.floor >= 0) {
-            double sizes[COUNT];
-            find_sizes(sizes);
-#pragma unroll
-            for (u32 i = 0; i < COUNT; ++i) {
-                by_floor[i] = !accepted[i] &&
-                              residual[i] <= task.floor * Precision<V>::EPSILON * sizes[i];
-                accepted[i] = accepted[i] || by_floor[i];
-            }
-        }
-#pragma unroll
-        for (u32 i = 0; i < COUNT; ++i) {
-            if (!runs(i)) {
-                continue;
-            }
+        if (runs()) {
             u32 status = RUNNING;
-            if (residual[i] != residual[i] || !is_finite(rhs_norm[i])) {
+            if (residual != residual || !is_finite(rhs_norm)) {
                 status = NON_FINITE;
-                residual[i] = __longlong_as_double(0x7ff8000000000000ll);
-            } else if (accepted[i]) {
+                residual = __longlong_as_double(0x7ff8000000000000ll);
+            } else if (accepted) {
                 status = CONVERGED;
             } else if (fresh) {
-                status = limit[i] == 0 ? MAX_ITERATIONS : RUNNING;
-            } else if (stop[i] != PASSED) {
-                status = stop[i];
-            } else if (restarts[i] < task.max_restarts) {
-                ++restarts[i];
+                status = limit == 0 ? MAX_ITERATIONS : RUNNING;
+            } else if (stop != PASSED) {
+                status = stop;
+            } else if (restarts < task.max_restarts) {
+                ++restarts;
             } else {
                 status = STAGNATED;
             }
             if (status != RUNNING) {
-                end(i, status, by_floor[i]);
+                end(status, by_floor && !fresh);
             }
+        }
+        if (lost && Threads::any_thread(runs())) {
+            fetch_b();
+            Threads::sync();
+            multiply<false>(true);
         }
     }
 
-    __device__ __forceinline__ void end(u32 i, u32 status, bool by_floor) {
-        for (u32 row = threadIdx.x; row < task.nrows; row += GROUP) {
-            own_x(i)[row] = x[row].of[i];
+    __device__ __forceinline__ void end(u32 status, bool by_floor) {
+        const u32 own = first + member;
+        if (threadIdx.x < count) {
+            task.statuses[own] = u8(status);
+            task.iterations[own] = iteration;
+            task.restarts[own] = restarts << 1 | by_floor;
+            task.residual_norms[own] = residual;
+            task.rhs_norms[own] = rhs_norm;
         }
-        if (threadIdx.x == 0) {
-            task.statuses[system(i)] = u8(status);
-            task.iterations[system(i)] = iteration[i];
-            task.restarts[system(i)] = restarts[i] << 1 | by_floor;
-            task.residual_norms[system(i)] = residual[i];
-            task.rhs_norms[system(i)] = rhs_norm[i];
-        }
-        state[i] = IDLE;
+        state = IDLE;
     }
 
-    // One solve with the residual of all systems of the group; the first one factors before it.
-    __device__ __forceinline__ void step(bool fresh, u32 (&stop)[COUNT]) {
-        V down[COUNT], up[COUNT];
-#pragma unroll
-        for (u32 i = 0; i < COUNT; ++i) {
-            down[i] = V(power_of_two(-scale[i]));
-            up[i] = V(power_of_two(scale[i]));
-        }
-        for (u32 k = threadIdx.x; k < task.nrows; k += GROUP) {
-#pragma unroll
-            for (u32 i = 0; i < COUNT; ++i) {
-                y[k].of[i] *= down[i];
+    // One factorisation and solve with the residual; how it ended.
+    __device__ __forceinline__ u32 step() {
+        const V down = V(power_of_two(-scale)), up = V(power_of_two(scale));
+        // The residual goes to y, and x from there to r.
+        if (works) {
+            for (u32 k = worker; k < task.nrows; k += workers) {
+                V& before = r[load(task.perm + k) * count + member];
+                V& after = y[k * count + member];
+                const V x = after;
+                after = before * down;
+                before = x;
             }
         }
-        if (fresh) {
-            cp_async_wait_all();
-        }
-        Threads::sync();
-        bool bad[COUNT] = {};
-        eliminate<V, GROUP, COUNT>(stream(fresh ? 0 : 1), places, bad);
-#pragma unroll
-        for (u32 i = 0; i < COUNT; ++i) {
-            bad[i] = Threads::any_thread(bad[i]);
-            iteration[i] += bad[i] ? 0 : 1;
-            stop[i] = bad[i] ? SINGULAR : iteration[i] >= limit[i] ? MAX_ITERATIONS : PASSED;
-        }
-        for (u32 k = threadIdx.x; k < task.nrows; k += GROUP) {
-            const u32 row = load(task.perm + k);
-#pragma unroll
-            for (u32 i = 0; i < COUNT; ++i) {
-                if (runs(i) && !bad[i]) {
-                    x[row].of[i] += y[k].of[i] * up[i];
-                }
+        const bool bad = eliminate();
+        iteration += bad ? 0 : 1;
+        if (works) {
+            for (u32 k = worker; k < task.nrows; k += workers) {
+                const V x = r[load(task.perm + k) * count + member];
+                V& after = y[k * count + member];
+                after = runs() && !bad ? x + after * up : x;
             }
         }
         Threads::sync();
+        return bad ? SINGULAR : iteration >= limit ? MAX_ITERATIONS : PASSED;
     }
 
     __device__ __forceinline__ void run() {
-        if (threadIdx.x == 0) {
-            places[task.nplaces - 1] = Place{};
+        for (u32 i = threadIdx.x; i < count; i += GROUP) {
+            places[(task.nplaces - 1) * count + i] = V(0);
         }
         for (;;) {
             // Nobody reads the values of the systems before any more.
             Threads::sync();
-            first = Threads::take(true, task.queue, scratch) * COUNT;
+            first = Threads::take(true, task.queue, scratch) * count;
             if (first >= task.nsystems) {
                 return;
             }
-            fetch();
-            bool is_b[COUNT];
-            enter(is_b);
-            u32 stop[COUNT] = {};
-            for (bool fresh = true;; fresh = false) {
-                find_residual(is_b);
-                judge(fresh, stop);
-                if (!any_runs()) {
-                    break;
-                }
-                step(fresh, stop);
-#pragma unroll
-                for (u32 i = 0; i < COUNT; ++i) {
-                    is_b[i] = false;
-                }
-            }
+            fetch_values();
+            fetch_b();
+            fetch_x();
             cp_async_wait_all();
+            Threads::sync();
+            enter();
+            judge(true, PASSED);
+            while (Threads::any_thread(runs())) {
+                const u32 stop = step();
+                fetch_values();
+                fetch_b();
+                cp_async_wait_all();
+                Threads::sync();
+                multiply<false>(true);
+                const double found = norm();
+                if (runs()) {
+                    residual = is_finite(found) ? found : found - found;
+                }
+                judge(false, stop);
+            }
+            store_x();
         }
     }
 };
 
-// Threads of a multiprocessor at one system a group: registers for more do not pay, since shared
-// memory allows fewer.
-constexpr u32 LU_THREADS = 768;
-
-template <typename V, u32 GROUP, u32 COUNT>
-__global__ void __launch_bounds__(GROUP, LU_THREADS / COUNT / GROUP)
-    lu(u32 nsystems, u32 nrows, u32 nrhs, u32 nnz, const u32* __restrict__ words,
+template <typename V, u32 GROUP>
+__global__ void __launch_bounds__(GROUP)
+    lu(u32 nsystems, u32 count, u32 nrows, u32 nrhs, u32 nnz, const u32* __restrict__ words,
        const u32* __restrict__ starts, const u16* __restrict__ targets, u32 ntargets,
        const u16* __restrict__ perm, u32 nplaces, u32 y, const V* __restrict__ values,
        u64 value_stride, const V* __restrict__ b, V* __restrict__ x, u32 flags, double rel_tol,
@@ -461,17 +453,15 @@ __global__ void __launch_bounds__(GROUP, LU_THREADS / COUNT / GROUP)
        u32* __restrict__ restarts, double* __restrict__ residual_norms,
        double* __restrict__ rhs_norms) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
-    __shared__ double scratch[Team<GROUP>::SCRATCH];
 
-    const LuTask<V> task{nsystems, nrows,    nrhs,    nnz,      words,        starts,
-                         targets,  ntargets, perm,    nplaces,  y,            values,
-                         value_stride,       b,       x,        flags,        rel_tol,
-                         rel_tols, abs_tol,  abs_tols, max_iters, max_iters_each, max_restarts,
-                         floor,    queue,    statuses, iterations, restarts,  residual_norms,
-                         rhs_norms};
-    LuGroup<V, GROUP, COUNT> group(
-        task, reinterpret_cast<Values<V, COUNT>*>(dynamic_shared), scratch);
-    group.run();
+    const LuTask<V> task{nsystems, count,    nrows,   nrhs,      nnz,        words,
+                         starts,   targets,  ntargets, perm,     nplaces,    y,
+                         values,   value_stride,      b,         x,          flags,
+                         rel_tol,  rel_tols, abs_tol, abs_tols,  max_iters,  max_iters_each,
+                         max_restarts,       floor,   queue,     statuses,   iterations,
+                         restarts, residual_norms,    rhs_norms};
+    LuBlock<V, GROUP> block(task, reinterpret_cast<V*>(dynamic_shared));
+    block.run();
 
     // The last block to find the queue empty leaves it as it was.
     if (threadIdx.x == 0) {

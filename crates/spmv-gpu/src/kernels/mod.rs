@@ -36,11 +36,12 @@ const SOURCES: [(&str, &str); 20] = [
 ];
 
 /// Every header and its source.
-const HEADERS: [(&str, &str); 4] = [
+const HEADERS: [(&str, &str); 5] = [
     ("solver.cuh", include_str!("solver.cuh")),
     ("fused_task.cuh", include_str!("fused_task.cuh")),
     ("fused.cuh", include_str!("fused.cuh")),
     ("factor.cuh", include_str!("factor.cuh")),
+    ("programs.cuh", include_str!("programs.cuh")),
 ];
 
 /// The names of all modules.

@@ -17,13 +17,13 @@ pub struct GpuLuExplain {
     pub order: LuOrder,
     /// Entries of L + U, the diagonal counted once.
     pub factor_entries: usize,
-    /// Levels of factorisation and solve, each of which ends with a barrier.
-    pub levels: usize,
-    /// Entries of L + U and of the two vectors that take more than a copy.
-    pub tasks: usize,
+    /// The most entries of L + U and of the solution that wait for each other in a row.
+    pub depth: usize,
+    /// Steps of factorisation and solve, each of which ends with a barrier.
+    pub steps: usize,
     /// Products of factorisation and solve.
     pub pairs: usize,
-    /// Products with 0 beside them, where lanes have none left.
+    /// Products with 0 beside them, where lanes beside them have more.
     pub padding: usize,
     /// Threads of a block.
     pub threads_per_block: u32,
@@ -35,7 +35,7 @@ pub struct GpuLuExplain {
     pub blocks: u32,
     /// Dynamic shared memory of a block, in bytes.
     pub shared_bytes: u32,
-    /// Cycles of a block for its systems without refinement, by the estimate.
+    /// Cycles of a multiprocessor for the systems it holds, without refinement, by the estimate.
     pub cycles: u64,
     /// Bytes of the schedule on the device.
     pub pattern_bytes: u64,
@@ -48,7 +48,7 @@ impl fmt::Display for GpuLuExplain {
         write!(
             f,
             "lu: {} threads solve {} systems of {} rows and {} entries side by side, {} a \
-             multiprocessor; {}: {} entries of L + U, {} tasks in {} levels, {} products ({} \
+             multiprocessor; {}: {} entries of L + U, {} waiting for each other, {} steps, {} products ({} \
              places of padding), about {} cycles; {} blocks of {} bytes of shared memory each; on \
              the device {} bytes of schedule, {} of outcomes and limits",
             self.threads_per_block,
@@ -58,8 +58,8 @@ impl fmt::Display for GpuLuExplain {
             self.systems_per_multiprocessor,
             self.order,
             self.factor_entries,
-            self.tasks,
-            self.levels,
+            self.depth,
+            self.steps,
             self.pairs,
             self.padding,
             self.cycles,

@@ -2,19 +2,19 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `tasks.rs` | elimination as sums of products, and their levels |
-//! | `streams.rs` | the sums that each warp and lane makes, level by level |
+//! | `graph.rs` | elimination as sums of products that wait for each other |
+//! | `program.rs` | the sums that each warp makes, step by step |
 //! | `order.rs` | orders of elimination |
 //! | `shape.rs` | threads and systems of a group, order, launch |
 //! | `plan.rs` | the plan and its launch |
 //! | `explain.rs` | what was chosen, in words |
 
 mod explain;
+mod graph;
 mod order;
 mod plan;
+mod program;
 mod shape;
-mod streams;
-mod tasks;
 
 pub use explain::GpuLuExplain;
 pub use order::LuOrder;

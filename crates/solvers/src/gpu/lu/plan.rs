@@ -27,11 +27,11 @@ const FROM_GUESS: u32 = 1;
 ///
 /// Factors and vectors are in the shared memory of a block, which limits the size: L + U and two vectors
 /// have at most 65,534 values, and fit in what a block can have (227 KiB on the H200: about 29,000 values
-/// in f64).
+/// in f64). A refinement factors again.
 ///
 /// # Source
-/// Levels of elimination: Anderson and Saad 1989 (doi 10.1142/S0129053389000056); one launch for many
-/// systems: as [`FusedSolver`](super::super::FusedSolver). Refinement: Higham, Accuracy and Stability
+/// One system a lane, the values of many side by side: as on the CPU. Work in parallel within a system
+/// by list scheduling of its sums (Graham 1969, doi 10.1137/0117039). Refinement: Higham, Accuracy and Stability
 /// of Numerical Algorithms, 2nd ed. 2002, chapter 12.
 pub struct GpuLu<E: Executor, T: Value> {
     executor: E,
@@ -112,7 +112,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         let criteria = options.criteria::<T>(systems)?;
         let info = executor.info();
         let schedule = Schedule::choose(pattern, size_of::<T>(), systems as u64, info, tuning)?;
-        let expression = format!("lu<{}, {}, {}>", T::CPP, schedule.threads, schedule.systems);
+        let expression = format!("lu<{}, {}>", T::CPP, schedule.grid.threads);
         let key = KernelKey::new("lu", expression);
         executor.prepare(std::slice::from_ref(&key))?;
         let perm: Vec<u16> = schedule.pattern.perm().iter().map(|&row| row as u16).collect();
@@ -166,6 +166,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         }
         let mut args = Args::new();
         args.scalar((self.nitems * self.nrhs) as u32)
+            .scalar(self.schedule.grid.systems)
             .scalar(self.nrows as u32)
             .scalar(self.nrhs as u32)
             .scalar(self.nnz as u32)
@@ -174,8 +175,8 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             .input(&self.targets)
             .scalar(self.schedule.targets.len() as u32)
             .input(&self.perm)
-            .scalar(self.schedule.nplaces as u32)
-            .scalar(self.schedule.y)
+            .scalar(self.schedule.places.len as u32)
+            .scalar(self.schedule.places.y)
             .input(values)
             .scalar(if shared { 0 } else { self.nnz as u64 })
             .input(b)
@@ -186,7 +187,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         self.outcomes.pass(&mut args);
         let config = LaunchConfig {
             shared_bytes: self.schedule.grid.shared_bytes,
-            ..LaunchConfig::linear(self.schedule.grid.blocks, self.schedule.threads)
+            ..LaunchConfig::linear(self.schedule.grid.blocks, self.schedule.grid.threads)
         };
         // SAFETY: the arguments are those of `lu`; lengths were checked here, and those of the plan's
         // own arrays are what `new` made of the same pattern: places below `nplaces`, rows and entries
@@ -214,13 +215,13 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             nnz: self.nnz,
             order: schedule.order,
             factor_entries: schedule.pattern.nnz(),
-            levels: schedule.levels,
-            tasks: schedule.tasks,
+            depth: schedule.depth,
+            steps: schedule.steps,
             pairs: schedule.pairs,
             padding: schedule.padding,
-            threads_per_block: schedule.threads,
-            systems_per_block: schedule.systems,
-            systems_per_multiprocessor: schedule.grid.resident * schedule.systems,
+            threads_per_block: schedule.grid.threads,
+            systems_per_block: schedule.grid.systems,
+            systems_per_multiprocessor: schedule.grid.resident * schedule.grid.systems,
             blocks: schedule.grid.blocks,
             shared_bytes: schedule.grid.shared_bytes,
             cycles: schedule.cycles,

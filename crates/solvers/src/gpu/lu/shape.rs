@@ -7,16 +7,16 @@ use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_spmv_gpu::DeviceInfo;
 
 use super::order::{LuOrder, TRIED};
-use super::streams::{Cost, Streams};
-use super::tasks::{NONE, Places, Tasks, elimination, residual, targets};
+use super::graph::{Graph, Places, rows, targets};
+use super::program::{Program, Workers};
 use crate::SolveError;
 
 /// Choices that a plan makes by itself where they are left open. For experiments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LuTuning {
-    /// Threads per group: 32, 64, 128, 256 or 512.
+    /// Threads per block: 32, 64, 128, 256 or 512.
     pub threads: Option<u32>,
-    /// Systems that a group solves side by side: 1 or 2.
+    /// Systems that a block solves side by side: 1 to 32.
     pub systems: Option<u32>,
     /// The order of elimination.
     pub order: Option<LuOrder>,
@@ -25,28 +25,45 @@ pub struct LuTuning {
 }
 
 const THREADS: [u32; 5] = [32, 64, 128, 256, 512];
-const SYSTEMS: [u32; 2] = [1, 2];
+const LANES: u32 = 32;
 
-/// What is taken where the choice is left open: two systems side by side took 1.1 to 1.8 times as long
-/// on an NVIDIA H200, on all of eleven patterns.
-const USUAL_SYSTEMS: u32 = 1;
+/// With which orders are compared.
+const USUAL_THREADS: u32 = 256;
 
-/// Shared memory beside the values: sums of the warps, and what the device keeps for itself.
-const RESERVED_BYTES: u64 = 2048;
+/// Norms are made of so many sums: see `lu.cu`.
+const CHAINS: u64 = 16;
 
-/// Threads of a multiprocessor at the registers that the kernel may use, times systems of a group.
-const RESIDENT_THREADS: u32 = 768;
+/// Shared memory that the device keeps for itself, a block.
+const RESERVED_BYTES: u64 = 1024;
 
-/// Cycles of a solve beside its streams: taking systems, their vectors, norms, outcomes.
-const REST_CYCLES: u64 = 5000;
+/// Threads of a multiprocessor at the registers that the kernel may use.
+const RESIDENT_THREADS: u32 = 512;
 
-/// A pattern in an order, as tasks.
+/// The most blocks of a multiprocessor that are looked at.
+const MOST_RESIDENT: u32 = 4;
+
+/// Cycles of a block beside its programs: taking systems, norms, outcomes.
+const REST_CYCLES: u64 = 6000;
+
+/// Bytes a cycle that a multiprocessor gets from the device's memory, and from its cache.
+const MEMORY_BYTES_A_CYCLE: u64 = 16;
+const CACHE_BYTES_A_CYCLE: u64 = 32;
+
+/// A pattern in an order, as sums of products.
 struct Ordered {
     order: LuOrder,
     pattern: FactorPattern,
     places: Places,
-    /// Factorisation and solve, a further solve, the residual.
-    programs: [Tasks; 3],
+    graph: Graph,
+    rows: Vec<Vec<(u32, u32)>>,
+}
+
+/// The programs of a block, and what it takes by the estimate.
+struct Shape {
+    grid: Grid,
+    programs: [Program; 2],
+    /// Cycles of a multiprocessor for the systems that it has at once.
+    cycles: u64,
 }
 
 impl Ordered {
@@ -57,60 +74,79 @@ impl Ordered {
         value_bytes: usize,
         info: &DeviceInfo,
     ) -> Result<Self, SolveError> {
-        let most = fit(value_bytes, info) - Places::count(0, a.nrows());
+        let most = fit(value_bytes, info) - Places::new(0, a.nrows()).len;
         let pattern = FactorPattern::lu(a, permutation.as_deref(), most).map_err(|e| match e {
             SymbolicError::TooManyEntries { .. } => TOO_LARGE,
             e => CpuError::from(e).into(),
         })?;
-        let places = Places::new(&pattern);
-        let programs = [
-            elimination(&pattern, &places, true),
-            elimination(&pattern, &places, false),
-            residual(a, &pattern, &places),
-        ];
-        Ok(Self { order, pattern, places, programs })
+        let places = Places::new(pattern.nnz(), pattern.nrows());
+        let (graph, rows) = (Graph::new(&pattern), rows(a, &pattern));
+        Ok(Self { order, pattern, places, graph, rows })
     }
 
-    /// The group with the least time by the estimate; none where the tuning leaves none that fits.
-    fn best_group(
+    fn shape(&self, grid: Grid, nnz: usize, value_bytes: usize) -> Shape {
+        let slots = (LANES / grid.systems) as usize;
+        let workers = Workers { warps: (grid.threads / LANES) as usize, slots };
+        let programs = [
+            Program::elimination(&self.graph, workers),
+            Program::product(&self.rows, self.places, workers),
+        ];
+        let resident = u64::from(grid.resident);
+        let bytes = (nnz * value_bytes) as u64 * u64::from(grid.systems) * resident;
+        let moved = bytes / MEMORY_BYTES_A_CYCLE + bytes / CACHE_BYTES_A_CYCLE;
+        let latency = REST_CYCLES + programs.iter().map(|program| program.latency).sum::<u64>();
+        let busy = resident * programs.iter().map(|program| program.busy).sum::<u64>();
+        let cycles = latency.max(busy) + latency.min(busy) / 4 + moved;
+        Shape { grid, programs, cycles }
+    }
+
+    /// The least time of a large batch, in cycles of a multiprocessor for 1024 systems. It does not
+    /// depend on the number of systems: one that decides on orders gives the same bits in any batch.
+    fn time(
         &self,
+        nnz: usize,
+        value_bytes: usize,
+        info: &DeviceInfo,
+        tuning: &LuTuning,
+    ) -> Option<u64> {
+        let threads = tuning.threads.unwrap_or(USUAL_THREADS);
+        let grid = grids(self.places, value_bytes, u64::MAX, info, tuning, threads).next()?;
+        let shape = self.shape(grid, nnz, value_bytes);
+        Some(shape.cycles * 1024 / u64::from(grid.resident * grid.systems))
+    }
+
+    /// The shape that has solved all systems first.
+    fn best_shape(
+        &self,
+        nnz: usize,
         value_bytes: usize,
         nsystems: u64,
         info: &DeviceInfo,
         tuning: &LuTuning,
-    ) -> Option<Group> {
-        let mut best: Option<Group> = None;
-        for threads in THREADS.into_iter().filter(|&n| tuning.threads.is_none_or(|m| m == n)) {
-            let warps = (threads / 32) as usize;
-            // A refinement is rare, a residual always there.
-            let costs = [0, 2].map(|p| Streams::new(&self.programs[p], warps).cost);
-            let systems = tuning.systems.unwrap_or(USUAL_SYSTEMS);
-            let bytes = (self.places.len * value_bytes) as u64 * u64::from(systems);
-            let Some(grid) = grid(bytes, threads, systems, nsystems, info, tuning) else {
-                continue;
-            };
-            let time = time(costs, systems, grid.resident);
-            if best.is_none_or(|least| time < least.time) {
-                best = Some(Group { time, threads, systems, grid });
-            }
-        }
-        best
+    ) -> Option<Shape> {
+        let threads = THREADS.into_iter().filter(|&n| tuning.threads.is_none_or(|m| m == n));
+        let grids: Vec<Grid> = threads
+            .flat_map(|n| grids(self.places, value_bytes, nsystems, info, tuning, n))
+            .collect();
+        let shapes = grids.into_par_iter().map(|grid| {
+            let at_once = u64::from(info.multiprocessors.max(1) * grid.resident * grid.systems);
+            let shape = self.shape(grid, nnz, value_bytes);
+            (shape.cycles * nsystems.div_ceil(at_once).max(1), shape)
+        });
+        let key = |(time, shape): &(u64, Shape)| (*time, shape.grid.threads, shape.grid.systems);
+        shapes.min_by_key(key).map(|(_, shape)| shape)
     }
-}
-
-/// The threads that solve some systems side by side, and what a system takes by the estimate.
-#[derive(Clone, Copy, Debug)]
-struct Group {
-    time: u64,
-    threads: u32,
-    systems: u32,
-    grid: Grid,
 }
 
 /// The values that a block holds and 16 bits can number.
 fn fit(value_bytes: usize, info: &DeviceInfo) -> usize {
-    let bytes = u64::from(info.shared_bytes_per_block).saturating_sub(RESERVED_BYTES);
-    (bytes / value_bytes as u64).min(u64::from(NONE)) as usize
+    let bytes = u64::from(info.shared_bytes_per_block).saturating_sub(beside(1));
+    (bytes / value_bytes as u64).min(65_534) as usize
+}
+
+/// Shared memory beside the values, for so many systems side by side.
+fn beside(systems: u32) -> u64 {
+    RESERVED_BYTES + (CHAINS + 1) * 8 * u64::from(systems) + 8
 }
 
 /// Refuses a pattern that is too large even without fill, before any order is looked for.
@@ -119,11 +155,15 @@ fn check_size(
     value_bytes: usize,
     info: &DeviceInfo,
 ) -> Result<(), SolveError> {
-    if Places::count(a.nnz(), a.nrows()) > fit(value_bytes, info) { Err(TOO_LARGE) } else { Ok(()) }
+    if Places::new(a.nnz(), a.nrows()).len > fit(value_bytes, info) {
+        Err(TOO_LARGE)
+    } else {
+        Ok(())
+    }
 }
 
 const TOO_LARGE: SolveError = SolveError::Unsupported {
-    what: "a system whose factors and vectors have more than 65535 values or exceed the shared \
+    what: "a system whose factors and vectors have more than 65534 values or exceed the shared \
            memory of a block",
     instead: "solve it on the CPU, or by an iterative method",
 };
@@ -132,12 +172,7 @@ const TOO_LARGE: SolveError = SolveError::Unsupported {
 pub(super) struct Schedule {
     pub(super) order: LuOrder,
     pub(super) pattern: FactorPattern,
-    pub(super) nplaces: usize,
-    /// The place of the right-hand side.
-    pub(super) y: u32,
-    /// Threads of a group, and the systems that it solves side by side.
-    pub(super) threads: u32,
-    pub(super) systems: u32,
+    pub(super) places: Places,
     pub(super) grid: Grid,
     /// Places of the entries of A, then those of fill.
     pub(super) targets: Vec<u16>,
@@ -145,19 +180,22 @@ pub(super) struct Schedule {
     /// Where the words of each warp begin, program by program.
     pub(super) starts: Vec<u32>,
     /// Of factorisation and solve.
-    pub(super) levels: usize,
-    pub(super) tasks: usize,
+    pub(super) steps: usize,
+    pub(super) depth: usize,
     pub(super) pairs: usize,
     pub(super) padding: usize,
-    /// Of a group's systems, by the estimate.
+    /// Of a multiprocessor for the systems that it has at once, by the estimate.
     pub(super) cycles: u64,
 }
 
 /// The launch of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
+    pub(super) threads: u32,
+    /// Systems that a block solves side by side.
+    pub(super) systems: u32,
     pub(super) blocks: u32,
-    /// Groups that a multiprocessor holds at once, a guess.
+    /// Blocks that a multiprocessor holds at once, a guess.
     pub(super) resident: u32,
     pub(super) shared_bytes: u32,
 }
@@ -185,18 +223,17 @@ impl Schedule {
             .into_par_iter()
             .map(|(order, permutation)| {
                 let ordered = Ordered::new(a, order, permutation, value_bytes, info)?;
-                Ok(ordered
-                    .best_group(value_bytes, nsystems, info, tuning)
-                    .map(|best| (ordered, best)))
+                let time = ordered.time(a.nnz(), value_bytes, info, tuning);
+                Ok(time.map(|time| (ordered, time)))
             })
             .collect();
-        let mut best: Option<(Ordered, Group)> = None;
+        let mut best: Option<(Ordered, u64)> = None;
         let mut refusal = None;
         for candidate in candidates {
             match candidate {
-                Ok(Some((ordered, group))) => {
-                    if best.as_ref().is_none_or(|(_, least)| group.time < least.time) {
-                        best = Some((ordered, group));
+                Ok(Some((ordered, time))) => {
+                    if best.as_ref().is_none_or(|(_, least)| time < *least) {
+                        best = Some((ordered, time));
                     }
                 }
                 Ok(None) => {}
@@ -205,81 +242,79 @@ impl Schedule {
                 Err(error) => return Err(error),
             }
         }
-        let (ordered, group) = best.ok_or_else(|| {
+        let best = best.and_then(|(ordered, _)| {
+            let shape = ordered.best_shape(a.nnz(), value_bytes, nsystems, info, tuning)?;
+            Some(Self::new(a, ordered, &shape))
+        });
+        best.ok_or_else(|| {
             refusal.unwrap_or_else(|| SolveError::Option {
                 name: "tuning",
-                expected: "groups whose values fit in the shared memory of a block",
+                expected: "blocks whose values fit in their shared memory",
                 found: format!("{tuning:?}"),
             })
-        })?;
-        Ok(Self::new(a, ordered, group))
+        })
     }
 
-    fn new(a: CsrPatternRef<'_>, ordered: Ordered, group: Group) -> Self {
-        let Group { threads, systems, grid, .. } = group;
-        let Ordered { order, pattern, places, programs } = ordered;
-        let streams = programs.each_ref().map(|tasks| Streams::new(tasks, (threads / 32) as usize));
+    fn new(a: CsrPatternRef<'_>, ordered: Ordered, shape: &Shape) -> Self {
+        let Ordered { order, pattern, places, graph, .. } = ordered;
+        let grid = shape.grid;
         let (mut words, mut starts) = (Vec::new(), Vec::new());
-        let zero = places.len as u32 - 1;
-        for (stream, left) in streams.iter().zip([zero, zero, NONE]) {
-            stream.append(left | zero << 16, &mut words, &mut starts);
+        for program in &shape.programs {
+            program.append(grid.systems, places, &mut words, &mut starts);
         }
+        let (pairs, padding) = shape.programs[0].pairs_and_padding();
         Self {
             order,
-            nplaces: places.len,
-            y: places.y,
-            threads,
-            systems,
+            places,
             grid,
-            targets: targets(&pattern, &places, a.nnz()),
+            targets: targets(&pattern, a.nnz()).into_iter().map(|place| place as u16).collect(),
             words,
             starts,
-            levels: streams[0].nlevels(),
-            tasks: programs[0].tasks.len(),
-            pairs: programs[0].pairs.len(),
-            padding: streams[0].padding(),
-            cycles: latency([streams[0].cost, streams[2].cost]),
+            steps: shape.programs[0].steps,
+            depth: graph.depth(),
+            pairs,
+            padding,
+            cycles: shape.cycles,
             pattern,
         }
     }
 }
 
-/// From taking systems to their outcomes, in cycles.
-fn latency(costs: [Cost; 2]) -> u64 {
-    REST_CYCLES + costs.iter().map(|cost| cost.latency).sum::<u64>()
-}
-
-/// Cycles a system of a large batch: those of a group, shared by all that a multiprocessor holds, or what
-/// its shared memory has to do, whichever is more, and some of the other. It does not depend on the number
-/// of systems: a system gives the same bits in any batch.
-fn time(costs: [Cost; 2], systems: u32, resident: u32) -> u64 {
-    let (systems, resident) = (u64::from(systems), u64::from(resident));
-    let waiting = latency(costs) / (resident * systems);
-    let busy = |cost: &Cost| cost.busy_words / systems + cost.busy_values;
-    let busy = costs.iter().map(busy).sum::<u64>();
-    waiting.max(busy) + waiting.min(busy) / 4
-}
-
-/// As many blocks as the device holds at once, or as there is work for: they take systems from a
-/// queue. None where a block does not fit.
-fn grid(
-    bytes: u64,
-    threads: u32,
-    systems: u32,
+/// The launches that are looked at: with more blocks a multiprocessor, or more systems side by side.
+/// As many blocks as the device holds at once, or as there is work for: they take systems from a queue.
+fn grids(
+    places: Places,
+    value_bytes: usize,
     nsystems: u64,
     info: &DeviceInfo,
     tuning: &LuTuning,
-) -> Option<Grid> {
-    if bytes + RESERVED_BYTES > u64::from(info.shared_bytes_per_block) {
-        return None;
-    }
-    let by_shared = u64::from(info.shared_bytes_per_multiprocessor) / (bytes + RESERVED_BYTES);
-    let by_threads = info.max_threads_per_multiprocessor.min(RESIDENT_THREADS / systems) / threads;
-    let resident = by_shared.min(u64::from(by_threads)).clamp(1, 32);
-    let most = resident * u64::from(info.multiprocessors.max(1));
-    let work = nsystems.div_ceil(u64::from(systems));
-    let blocks = most.min(work).min(u64::from(tuning.max_blocks.unwrap_or(u32::MAX))).max(1);
-    Some(Grid { blocks: blocks as u32, resident: resident as u32, shared_bytes: bytes as u32 })
+    threads: u32,
+) -> impl Iterator<Item = Grid> {
+    let multiprocessors = u64::from(info.multiprocessors.max(1));
+    let (of_block, of_all) =
+        (u64::from(info.shared_bytes_per_block), u64::from(info.shared_bytes_per_multiprocessor));
+    let each = (places.len * value_bytes) as u64;
+    let (systems, max_blocks) = (tuning.systems, tuning.max_blocks);
+    let most_resident =
+        (RESIDENT_THREADS.min(info.max_threads_per_multiprocessor) / threads).max(1);
+    (1..=most_resident.min(MOST_RESIDENT)).filter_map(move |resident| {
+        let fits = |systems: u32| {
+            let bytes = each * u64::from(systems) + beside(systems);
+            bytes <= of_block && bytes * u64::from(resident) <= of_all
+        };
+        let most = match systems {
+            Some(systems) => Some(systems).filter(|&systems| fits(systems)),
+            None => (1..=LANES).rev().find(|&systems| fits(systems)),
+        }?;
+        // As many rounds as there must be, of as few systems.
+        let rounds = nsystems.div_ceil(multiprocessors * u64::from(resident * most)).max(1);
+        let few = nsystems.div_ceil(rounds.saturating_mul(multiprocessors * u64::from(resident)));
+        let systems = systems.unwrap_or(most.min(few.clamp(1, u64::from(LANES)) as u32));
+        let blocks = nsystems.div_ceil(u64::from(systems)).min(multiprocessors * u64::from(resident));
+        let blocks = blocks.min(u64::from(max_blocks.unwrap_or(u32::MAX))).max(1) as u32;
+        let shared_bytes = (each * u64::from(systems) + beside(systems) - RESERVED_BYTES) as u32;
+        Some(Grid { threads, systems, blocks, resident, shared_bytes })
+    })
 }
 
 fn check_tuning(tuning: &LuTuning) -> Result<(), SolveError> {
@@ -290,7 +325,7 @@ fn check_tuning(tuning: &LuTuning) -> Result<(), SolveError> {
         _ => Ok(()),
     };
     check("threads", "32, 64, 128, 256 or 512", tuning.threads, &|n| THREADS.contains(&n))?;
-    check("systems", "1 or 2", tuning.systems, &|n| SYSTEMS.contains(&n))?;
+    check("systems", "1 to 32", tuning.systems, &|n| (1..=LANES).contains(&n))?;
     let few = |blocks| (1..=1 << 20).contains(&blocks);
     check("max_blocks", "1 to 1048576", tuning.max_blocks, &few)
 }

@@ -1,0 +1,364 @@
+//! Who computes what, and when: sums of products given to the warps of a block, step by step.
+
+use std::collections::BinaryHeap;
+
+use super::graph::{Graph, NONE, Places};
+
+/// Bits and sizes of a record: see `programs.cuh`.
+const PAIRS: usize = 6;
+const WORDS: usize = 8;
+const STARTS: u32 = 1 << 3;
+const ENDS: u32 = 1 << 4;
+const DIVIDES: u32 = 1 << 5;
+const IS_LAST: u32 = 1 << 6;
+const BARRIERS_SHIFT: u32 = 8;
+const NO_PLACE: u32 = 0xffff;
+
+/// Records that are asked for ahead of the last one.
+const AHEAD: usize = 2;
+
+/// Cycles of a multiprocessor, roughly, by which programs are compared.
+mod cycles {
+    /// A record without products: its target's value, the wait for it.
+    pub(super) const RECORD: u64 = 60;
+    pub(super) const PRODUCT: u64 = 9;
+    pub(super) const DIVISION: u64 = 75;
+    pub(super) const BARRIER: u64 = 35;
+    /// What a record and a product keep the multiprocessor busy with.
+    pub(super) const BUSY_RECORD: u64 = 12;
+    pub(super) const BUSY_PRODUCT: u64 = 5;
+}
+
+/// The threads of a block: warps, and the targets that each works on at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Workers {
+    pub(super) warps: usize,
+    pub(super) slots: usize,
+}
+
+/// A part of a target's sum.
+#[derive(Clone, Debug)]
+struct Piece {
+    place: u32,
+    divisor: u32,
+    pairs: Vec<(u32, u32)>,
+}
+
+/// What a warp does at a time: a piece for each slot, and barriers after it.
+#[derive(Clone, Debug)]
+struct Slice {
+    pieces: Vec<Piece>,
+    control: u32,
+    barriers: u32,
+}
+
+impl Slice {
+    fn new(pieces: Vec<Piece>, mut control: u32) -> Self {
+        if pieces.iter().any(|piece| piece.divisor != NONE) {
+            control |= DIVIDES;
+        }
+        Self { pieces, control, barriers: 0 }
+    }
+
+    fn width(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.pairs.len()).max().unwrap_or(0)
+    }
+
+    fn cycles(&self) -> u64 {
+        let division = if self.control & DIVIDES == 0 { 0 } else { cycles::DIVISION };
+        cycles::RECORD + self.width() as u64 * cycles::PRODUCT + division
+    }
+}
+
+/// The slices of each warp.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    warps: Vec<Vec<Slice>>,
+    slots: usize,
+    /// Barriers of the block.
+    pub(super) steps: usize,
+    /// From the first record to the last, by the estimate.
+    pub(super) latency: u64,
+    /// Of the multiprocessor, by the estimate.
+    pub(super) busy: u64,
+}
+
+/// A target that has work, the one first that most others wait for.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    urgency: u64,
+    target: std::cmp::Reverse<u32>,
+}
+
+/// What is known of a target while work is given out.
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    /// Products that were given out, and that could be.
+    done: usize,
+    known: usize,
+    /// Targets that must be complete before the first piece.
+    waits: usize,
+    complete: bool,
+    /// It is among the candidates.
+    listed: bool,
+}
+
+struct Lists<'a> {
+    graph: &'a Graph,
+    states: Vec<State>,
+    /// The targets that read what a target makes.
+    consumers: Vec<Vec<u32>>,
+    /// The targets that wait for it to be complete, for its own sake.
+    followers: Vec<Vec<u32>>,
+    urgency: Vec<u64>,
+    candidates: BinaryHeap<Candidate>,
+}
+
+impl<'a> Lists<'a> {
+    fn new(graph: &'a Graph) -> Self {
+        let count = graph.targets.len();
+        let mut lists = Self {
+            graph,
+            states: vec![State::default(); count],
+            consumers: vec![Vec::new(); count],
+            followers: vec![Vec::new(); count],
+            urgency: vec![0; count],
+            candidates: BinaryHeap::new(),
+        };
+        for (number, target) in graph.targets.iter().enumerate() {
+            let products = graph.products[target.products.clone()].iter();
+            let makers = products.flat_map(|product| product.makers).chain([target.divisor_maker]);
+            for maker in makers.filter(|&maker| maker != NONE) {
+                lists.consumers[maker as usize].push(number as u32);
+            }
+            for &before in &graph.before[target.before.clone()] {
+                lists.followers[before as usize].push(number as u32);
+                lists.states[number].waits += 1;
+            }
+        }
+        for consumers in &mut lists.consumers {
+            consumers.dedup();
+        }
+        for number in (0..count).rev() {
+            let after = lists.consumers[number].iter().chain(&lists.followers[number]);
+            let most = after.map(|&other| lists.urgency[other as usize]).max().unwrap_or(0);
+            let target = &graph.targets[number];
+            let division = if target.divisor == NONE { 0 } else { cycles::DIVISION };
+            let step = cycles::RECORD + cycles::PRODUCT + cycles::BARRIER;
+            lists.urgency[number] = most + step + division;
+        }
+        for number in 0..count as u32 {
+            lists.look(number);
+        }
+        lists
+    }
+
+    fn is_complete(&self, target: u32) -> bool {
+        target == NONE || self.states[target as usize].complete
+    }
+
+    /// Puts a target among the candidates if it has a full piece, or its last one.
+    fn look(&mut self, number: u32) {
+        let target = &self.graph.targets[number as usize];
+        let mut state = self.states[number as usize];
+        if state.complete || state.listed || state.waits > 0 {
+            return;
+        }
+        let products = &self.graph.products[target.products.clone()];
+        while state.known < products.len()
+            && products[state.known].makers.iter().all(|&maker| self.is_complete(maker))
+        {
+            state.known += 1;
+        }
+        let left = state.known - state.done;
+        let is_last = state.known == products.len()
+            && left <= PAIRS
+            && self.is_complete(target.divisor_maker);
+        if is_last || left >= PAIRS {
+            state.listed = true;
+            let urgency = self.urgency[number as usize];
+            self.candidates.push(Candidate { urgency, target: std::cmp::Reverse(number) });
+        }
+        self.states[number as usize] = state;
+    }
+
+    /// The next piece of a candidate, and whether it is its last.
+    fn piece(&mut self, number: u32) -> (Piece, bool) {
+        let target = &self.graph.targets[number as usize];
+        let products = &self.graph.products[target.products.clone()];
+        let state = &mut self.states[number as usize];
+        state.listed = false;
+        let first = state.done;
+        state.done = state.known.min(first + PAIRS);
+        let (done, known) = (state.done, state.known);
+        let is_last = done == products.len() && self.is_complete(target.divisor_maker);
+        let own = &products[first..done];
+        debug_assert!(done <= known);
+        let piece = Piece {
+            place: target.place,
+            divisor: if is_last { target.divisor } else { NONE },
+            pairs: own.iter().map(|product| (product.left, product.right)).collect(),
+        };
+        (piece, is_last)
+    }
+
+    fn complete(&mut self, number: u32) {
+        self.states[number as usize].complete = true;
+        for other in std::mem::take(&mut self.followers[number as usize]) {
+            self.states[other as usize].waits -= 1;
+            self.look(other);
+        }
+        for other in std::mem::take(&mut self.consumers[number as usize]) {
+            self.look(other);
+        }
+    }
+}
+
+impl Program {
+    /// The most urgent work first; within a step nothing waits for anything.
+    pub(super) fn elimination(graph: &Graph, workers: Workers) -> Self {
+        let mut lists = Lists::new(graph);
+        let mut program = Self::empty(workers);
+        let at_once = workers.warps * workers.slots;
+        while !lists.candidates.is_empty() {
+            let rounds = (lists.candidates.len() / at_once).clamp(1, 3);
+            let mut chosen = Vec::new();
+            while chosen.len() < rounds * at_once {
+                let Some(Candidate { target, .. }) = lists.candidates.pop() else { break };
+                let (piece, is_last) = lists.piece(target.0);
+                chosen.push((piece, target.0, is_last));
+            }
+            // Equal work for the slots of a warp.
+            chosen.sort_by_key(|(piece, number, _)| {
+                (std::cmp::Reverse((piece.divisor != NONE, piece.pairs.len())), *number)
+            });
+            let mut spent = vec![0; workers.warps];
+            let mut pieces = Vec::new();
+            for (position, (piece, _, _)) in chosen.iter().enumerate() {
+                pieces.push(piece.clone());
+                if pieces.len() == workers.slots || position + 1 == chosen.len() {
+                    let slice = Slice::new(std::mem::take(&mut pieces), STARTS | ENDS);
+                    program.give(slice, &mut spent);
+                }
+            }
+            program.latency += spent.into_iter().max().unwrap_or(0) + cycles::BARRIER;
+            program.barrier();
+            for (_, number, is_last) in chosen {
+                if is_last {
+                    lists.complete(number);
+                } else {
+                    lists.look(number);
+                }
+            }
+        }
+        debug_assert!(lists.states.iter().all(|state| state.complete));
+        program
+    }
+
+    /// `r -= A x`, each row by one slot.
+    pub(super) fn product(rows: &[Vec<(u32, u32)>], places: Places, workers: Workers) -> Self {
+        let mut program = Self::empty(workers);
+        let mut order: Vec<usize> = (0..rows.len()).collect();
+        order.sort_by_key(|&row| std::cmp::Reverse(rows[row].len()));
+        let mut spent = vec![0; workers.warps];
+        for some in order.chunks(workers.slots) {
+            let records = rows[some[0]].len().div_ceil(PAIRS).max(1);
+            let warp = program.least(&spent);
+            for record in 0..records {
+                let part = |row: &usize| {
+                    let pairs = rows[*row].iter().skip(record * PAIRS).take(PAIRS);
+                    let place = places.r + *row as u32;
+                    Piece { place, divisor: NONE, pairs: pairs.copied().collect() }
+                };
+                let starts = if record == 0 { STARTS } else { 0 };
+                let ends = if record + 1 == records { ENDS } else { 0 };
+                let slice = Slice::new(some.iter().map(part).collect(), starts | ends);
+                program.give_to(warp, slice, &mut spent);
+            }
+        }
+        program.latency += spent.into_iter().max().unwrap_or(0);
+        program
+    }
+
+    fn empty(workers: Workers) -> Self {
+        let warps = vec![Vec::new(); workers.warps];
+        Self { warps, slots: workers.slots, steps: 0, latency: 0, busy: 0 }
+    }
+
+    /// The warp that has spent the least.
+    fn least(&self, spent: &[u64]) -> usize {
+        (0..spent.len()).min_by_key(|&warp| spent[warp]).unwrap_or(0)
+    }
+
+    fn give(&mut self, slice: Slice, spent: &mut [u64]) {
+        let warp = self.least(spent);
+        self.give_to(warp, slice, spent);
+    }
+
+    fn give_to(&mut self, warp: usize, slice: Slice, spent: &mut [u64]) {
+        spent[warp] += slice.cycles();
+        self.busy += cycles::BUSY_RECORD + slice.width() as u64 * cycles::BUSY_PRODUCT;
+        self.warps[warp].push(slice);
+    }
+
+    fn barrier(&mut self) {
+        self.steps += 1;
+        for warp in &mut self.warps {
+            if warp.is_empty() {
+                warp.push(Slice::new(Vec::new(), 0));
+            }
+            if let Some(last) = warp.last_mut() {
+                last.barriers += 1;
+            }
+        }
+    }
+
+    /// Pairs of places, and how many more that are there for the sake of other slots.
+    pub(super) fn pairs_and_padding(&self) -> (usize, usize) {
+        let slices = self.warps.iter().flatten();
+        let (pairs, all) = slices.fold((0, 0), |(pairs, all), slice| {
+            let own: usize = slice.pieces.iter().map(|piece| piece.pairs.len()).sum();
+            (pairs + own, all + slice.width() * self.slots)
+        });
+        (pairs, all - pairs)
+    }
+
+    /// The records of a system in a block of `count`, behind what is in `words`; where those of each
+    /// warp begin, behind what is in `starts`.
+    pub(super) fn append(
+        &self,
+        count: u32,
+        places: Places,
+        words: &mut Vec<u32>,
+        starts: &mut Vec<u32>,
+    ) {
+        let zero = (places.len as u32 - 1) * count;
+        for warp in &self.warps {
+            starts.push(words.len() as u32);
+            let nothing = [Slice::new(Vec::new(), 0)];
+            let slices = if warp.is_empty() { &nothing[..] } else { warp };
+            for (number, slice) in slices.iter().enumerate() {
+                let width = slice.width();
+                let is_last = if number + 1 == slices.len() { IS_LAST } else { 0 };
+                let control =
+                    width as u32 | slice.control | is_last | slice.barriers << BARRIERS_SHIFT;
+                for slot in 0..self.slots {
+                    let piece = slice.pieces.get(slot);
+                    let place = |place: u32| if place == NONE { NO_PLACE } else { place * count };
+                    words.push(match piece {
+                        Some(piece) => place(piece.place) | place(piece.divisor) << 16,
+                        None => NO_PLACE | NO_PLACE << 16,
+                    });
+                    words.push(control);
+                    words.extend((0..PAIRS).map(|k| {
+                        match piece.and_then(|piece| piece.pairs.get(k)) {
+                            Some(&(left, right)) => left * count | (right * count) << 16,
+                            None => zero | zero << 16,
+                        }
+                    }));
+                }
+            }
+            words.extend(std::iter::repeat_n(0, AHEAD * self.slots * WORDS));
+        }
+    }
+}
