@@ -173,7 +173,7 @@ struct LuBlock {
             } else if (task.nrhs == 1) {
                 const V* from = task.values + first * task.value_stride + k;
                 const u32 there = minimum(count, task.nsystems - first);
-#pragma unroll 4
+#pragma unroll 2
                 for (u32 i = 0; i < there; ++i, from += task.value_stride) {
                     cp_async_value(place + i, from);
                 }
@@ -189,12 +189,12 @@ struct LuBlock {
         }
     }
 
-    // r = b.
+    // Asks for b, which becomes r.
     __device__ __forceinline__ void fetch_b() {
         for (u32 row = threadIdx.x; row < task.nrows; row += GROUP) {
-#pragma unroll 4
+#pragma unroll 2
             for (u32 i = 0; i < count; ++i) {
-                r[row * count + i] = load(task.b + u64(number(i)) * task.nrows + row);
+                cp_async_value(r + row * count + i, task.b + u64(number(i)) * task.nrows + row);
             }
         }
     }
@@ -230,7 +230,8 @@ struct LuBlock {
     // Where r holds b: b - A x, or |b| + |A||x|, for the lanes that want it.
     template <bool MAGNITUDES>
     __device__ __forceinline__ void multiply(bool wanted) {
-        const auto start = [](u32) { return V(0); };
+        const SharedValues<V> own(places + member);
+        const u32 zero = (task.nplaces - 1) * count;
         const auto add = [](V sum, V left, V right) {
             if constexpr (MAGNITUDES) {
                 return sum + V(magnitude(left)) * V(magnitude(right));
@@ -239,45 +240,56 @@ struct LuBlock {
             }
         };
         // The sum of the products first: products that cancel must not absorb b.
-        const auto finish = [&](u32 target, bool, V sum) {
-            const u32 place = target & 0xffffu;
-            if (place != NO_PLACE && works && wanted) {
-                V& value = places[place + member];
-                value = (MAGNITUDES ? V(magnitude(value)) : value) + sum;
+        V sum = 0;
+        run_program<GROUP>(program(1), slots * RECORD_WORDS, [&](const Record& record) {
+            if ((record.control() & RECORD_STARTS) != 0) {
+                sum = 0;
             }
-        };
-        run_program<GROUP, V>(program(1), slots * RECORD_WORDS, places + member, start, add, finish);
+            sum = add_record(record, own, sum, add, [] {});
+            if ((record.control() & RECORD_ENDS) != 0 && record.target() != zero && works &&
+                wanted) {
+                const V b = own.get(record.target());
+                own.set(record.target(), (MAGNITUDES ? V(magnitude(b)) : b) + sum);
+            }
+        });
         Threads::sync();
     }
 
     // Factors, and solves with y. Whether a pivot is zero or NaN.
     __device__ __forceinline__ bool eliminate() {
-        V* const own = places + member;
+        const SharedValues<V> own(places + member);
         u32* const flags = reinterpret_cast<u32*>(scratch + CHAINS * count);
         for (u32 i = threadIdx.x; i < count; i += GROUP) {
             flags[i] = 0;
         }
-        const u32 first_of_y = task.y * count;
+        const u32 first_of_y = task.y * count, zero = (task.nplaces - 1) * count;
         bool bad = false;
-        const auto start = [&](u32 target) {
-            const u32 place = target & 0xffffu;
-            return place == NO_PLACE ? V(0) : own[place];
-        };
         const auto add = [](V sum, V left, V right) { return minus_product(sum, left, right); };
-        const auto finish = [&](u32 target, bool divides, V sum) {
-            const u32 place = target & 0xffffu, divisor = target >> 16;
-            if (divides && divisor != NO_PLACE) {
-                const V by = own[divisor];
-                // Every pivot divides once in the solution.
-                bad = bad || (place >= first_of_y && !(by < V(0) || V(0) < by));
-                sum = quotient(sum, by);
-            }
-            if (place != NO_PLACE && works) {
-                own[place] = sum;
-            }
-        };
         Threads::sync();
-        run_program<GROUP, V>(program(0), slots * RECORD_WORDS, own, start, add, finish);
+        run_program<GROUP>(program(0), slots * RECORD_WORDS, [&](const Record& record) {
+            const u32 target = record.target();
+            V sum = own.get(target);
+            if ((record.control() & RECORD_DIVIDES) != 0) {
+                const V by = own.get(record.divisor());
+                V inverse;
+                sum = add_record(record, own, sum, add, [&] {
+                    bool ignored;
+                    inverse = reciprocal(by, ignored);
+                });
+                if (is_moderate(by)) {
+                    sum *= inverse;
+                } else if (record.divisor() != zero) {
+                    // Every pivot divides once in the solution.
+                    bad = bad || (target >= first_of_y && !(by < V(0) || V(0) < by));
+                    sum /= by;
+                }
+            } else {
+                sum = add_record(record, own, sum, add, [] {});
+            }
+            if (target != zero && works) {
+                own.set(target, sum);
+            }
+        });
         if (bad && works) {
             atomicOr(flags + member, 1u);
         }
@@ -334,6 +346,7 @@ struct LuBlock {
         if (task.floor >= 0 && Threads::any_thread(in_doubt)) {
             lost = true;
             fetch_b();
+            cp_async_wait_all();
             Threads::sync();
             multiply<true>(true);
             const double size = norm();
@@ -362,6 +375,7 @@ struct LuBlock {
         }
         if (lost && Threads::any_thread(runs())) {
             fetch_b();
+            cp_async_wait_all();
             Threads::sync();
             multiply<false>(true);
         }
@@ -441,8 +455,11 @@ struct LuBlock {
     }
 };
 
+// Threads of a multiprocessor, by its registers.
+constexpr u32 LU_THREADS = 512;
+
 template <typename V, u32 GROUP>
-__global__ void __launch_bounds__(GROUP)
+__global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
     lu(u32 nsystems, u32 count, u32 nrows, u32 nrhs, u32 nnz, const u32* __restrict__ words,
        const u32* __restrict__ starts, const u16* __restrict__ targets, u32 ntargets,
        const u16* __restrict__ perm, u32 nplaces, u32 y, const V* __restrict__ values,

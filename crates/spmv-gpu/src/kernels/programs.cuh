@@ -2,18 +2,46 @@
 // steps and given to the warps of a block.
 #pragma once
 
-// No place: a slot without work, or a target without a divisor.
-constexpr u32 NO_PLACE = 0xffff;
-
-// What a record does to its target.
+// A record: (target | divisor << 16), what to do, and pairs of places (left | right << 16). What is not
+// there is the place of a 0.
 constexpr u32 RECORD_PAIRS = 6;
 constexpr u32 RECORD_WORDS = 8;
-constexpr u32 RECORD_COUNT = 7;       // how many pairs
-constexpr u32 RECORD_STARTS = 1 << 3; // the target's sum begins
-constexpr u32 RECORD_ENDS = 1 << 4;   // it is complete, or set down until later
-constexpr u32 RECORD_DIVIDES = 1 << 5;
-constexpr u32 RECORD_IS_LAST = 1 << 6;
+constexpr u32 RECORD_STARTS = 1 << 2; // the target's sum begins
+constexpr u32 RECORD_ENDS = 1 << 3;   // it is complete, or set down until later
+constexpr u32 RECORD_DIVIDES = 1 << 4;
+constexpr u32 RECORD_IS_LAST = 1 << 5;
 constexpr u32 RECORD_BARRIERS = 8; // from this bit on: barriers of the block after it
+
+// The halves of a word, in a form that a compiler does not take apart: with the address it makes two
+// instructions, else three.
+__device__ __forceinline__ u32 low_half(u32 word) {
+#if defined(SPARSEBATCH_EMU)
+    return word & 0xffffu;
+#else
+    u32 half;
+    asm("prmt.b32 %0, %1, 0, 0x4410;" : "=r"(half) : "r"(word));
+    return half;
+#endif
+}
+
+__device__ __forceinline__ u32 high_half(u32 word) {
+#if defined(SPARSEBATCH_EMU)
+    return word >> 16;
+#else
+    u32 half;
+    asm("prmt.b32 %0, %1, 0, 0x4432;" : "=r"(half) : "r"(word));
+    return half;
+#endif
+}
+
+// Whether a value is finite and its reciprocal far from overflow and underflow; by its exponent.
+__device__ __forceinline__ bool is_moderate(double value) {
+    return (u32(__double_as_longlong(value) >> 52) & 0x7ffu) - 64u < 1918u;
+}
+
+__device__ __forceinline__ bool is_moderate(float) {
+    return false;
+}
 
 struct Record {
     uint4 head, tail;
@@ -22,8 +50,11 @@ struct Record {
         : head(load(reinterpret_cast<const uint4*>(words))),
           tail(load(reinterpret_cast<const uint4*>(words) + 1)) {}
 
-    __device__ __forceinline__ u32 target() const { return head.x; }
+    __device__ __forceinline__ u32 target() const { return low_half(head.x); }
+    __device__ __forceinline__ u32 divisor() const { return high_half(head.x); }
     __device__ __forceinline__ u32 control() const { return head.y; }
+    // In twos.
+    __device__ __forceinline__ u32 pairs() const { return control() & 3; }
 
     __device__ __forceinline__ u32 pair(u32 k) const {
         return k == 0 ? head.z : k == 1 ? head.w : k == 2 ? tail.x : k == 3 ? tail.y
@@ -40,49 +71,110 @@ __device__ __forceinline__ float minus_product(float sum, float left, float righ
     return __fmaf_rn(-left, right, sum);
 }
 
+// Values in shared memory, by numbers. Reads stay in the order in which they stand, all ahead of what
+// is done with them: a compiler that spares registers puts them apart, and their latencies add up.
+template <typename V>
+struct SharedValues {
+#if defined(SPARSEBATCH_EMU)
+    V* values;
+
+    __device__ __forceinline__ explicit SharedValues(V* first) : values(first) {}
+    __device__ __forceinline__ V get(u32 i) const { return values[i]; }
+    __device__ __forceinline__ void set(u32 i, V value) const { values[i] = value; }
+#else
+    u32 address;
+
+    __device__ __forceinline__ explicit SharedValues(V* first)
+        : address(u32(__cvta_generic_to_shared(first))) {
+        // Known in one piece, or it is put together again for each access.
+        asm volatile("" : "+r"(address));
+    }
+
+    __device__ __forceinline__ V get(u32 i) const { return read(i, V()); }
+
+    __device__ __forceinline__ void set(u32 i, double value) const {
+        asm volatile("st.shared.f64 [%0], %1;" ::"r"(address + i * 8), "d"(value) : "memory");
+    }
+
+    __device__ __forceinline__ void set(u32 i, float value) const {
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(address + i * 4), "f"(value) : "memory");
+    }
+
+private:
+    __device__ __forceinline__ double read(u32 i, double) const {
+        double value;
+        asm volatile("ld.shared.f64 %0, [%1];" : "=d"(value) : "r"(address + i * 8) : "memory");
+        return value;
+    }
+
+    __device__ __forceinline__ float read(u32 i, float) const {
+        float value;
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address + i * 4) : "memory");
+        return value;
+    }
+#endif
+};
+
+// sum, with PAIRS products added to it one after the other. `meanwhile` is done while they are read.
+template <u32 PAIRS, typename V, typename Sum, typename Add, typename Meanwhile>
+__device__ __forceinline__ Sum add_pairs(const Record& record, const SharedValues<V>& own, Sum sum,
+                                         Add add, Meanwhile meanwhile) {
+    V left[PAIRS], right[PAIRS];
+#pragma unroll
+    for (u32 k = 0; k < PAIRS; ++k) {
+        left[k] = own.get(low_half(record.pair(k)));
+        right[k] = own.get(high_half(record.pair(k)));
+    }
+    meanwhile();
+#pragma unroll
+    for (u32 k = 0; k < PAIRS; ++k) {
+        sum = add(sum, left[k], right[k]);
+    }
+    return sum;
+}
+
+// With all pairs of a record.
+template <typename V, typename Sum, typename Add, typename Meanwhile>
+__device__ __forceinline__ Sum add_record(const Record& record, const SharedValues<V>& own, Sum sum,
+                                          Add add, Meanwhile meanwhile) {
+    const u32 pairs = record.pairs();
+    if (pairs < 2) {
+        return add_pairs<2>(record, own, sum, add, meanwhile);
+    }
+    if (pairs == 2) {
+        return add_pairs<4>(record, own, sum, add, meanwhile);
+    }
+    return add_pairs<RECORD_PAIRS>(record, own, sum, add, meanwhile);
+}
+
 // Works through the records of a warp for one slot: those of its slots stand side by side, `stride`
-// words apart in time. A record holds (target | divisor << 16), what to do, and pairs of places; all
-// records at a time do the same number of pairs, barriers and divisions. `own` is where a system's
-// value at place 0 is; places are multiples of the systems side by side.
+// words apart in time. All records at a time have as many pairs, and the same to do. `own` is where a
+// system's value at place 0 is; places are multiples of the systems side by side.
 //
-// Calls start(target) for the sum to begin with, add(sum, left, right) for each pair in its order and
-// finish(target, divides, sum). What others read they read after the next barrier. Records are asked
-// for two ahead: two more follow the last one.
-template <u32 GROUP, typename Sum, typename V, typename Start, typename Add, typename Finish>
-__device__ __forceinline__ void run_program(const u32* words, u32 stride, const V* own, Start start,
-                                            Add add, Finish finish) {
-    Record now(words), next(words + stride);
-    Sum sum = 0;
-    for (words += 2 * stride;; words += stride) {
-        const Record ahead(words);
-        const u32 control = now.control(), count = control & RECORD_COUNT;
-        if ((control & RECORD_STARTS) != 0) {
-            sum = start(now.target());
-        }
-        V left[RECORD_PAIRS], right[RECORD_PAIRS];
-#pragma unroll
-        for (u32 k = 0; k < RECORD_PAIRS; ++k) {
-            if (k < count) {
-                left[k] = own[now.pair(k) & 0xffffu];
-                right[k] = own[now.pair(k) >> 16];
-            }
-        }
-#pragma unroll
-        for (u32 k = 0; k < RECORD_PAIRS; ++k) {
-            if (k < count) {
-                sum = add(sum, left[k], right[k]);
-            }
-        }
-        if ((control & RECORD_ENDS) != 0) {
-            finish(now.target(), (control & RECORD_DIVIDES) != 0, sum);
-        }
-        for (u32 left_over = control >> RECORD_BARRIERS; left_over > 0; --left_over) {
+// Calls work(record) for each, and waits for barriers; what others read they read after the next one.
+// Records are asked for two ahead: five more follow the last one.
+template <u32 GROUP, typename Work>
+__device__ __forceinline__ void run_program(const u32* words, u32 stride, Work work) {
+    const auto next = [&](const Record& record) {
+        work(record);
+#pragma unroll 1
+        for (u32 barriers = record.control() >> RECORD_BARRIERS; barriers > 0; --barriers) {
             Team<GROUP>::sync();
         }
-        if ((control & RECORD_IS_LAST) != 0) {
+        return (record.control() & RECORD_IS_LAST) == 0;
+    };
+    // Two by two: a wait for one of them is a wait for all that were asked for.
+    Record first(words), second(words + stride);
+    for (;;) {
+        const Record third(words + 2 * stride), fourth(words + 3 * stride);
+        if (!next(first) || !next(second)) {
             return;
         }
-        now = next;
-        next = ahead;
+        words += 4 * stride;
+        first = Record(words);
+        second = Record(words + stride);
+        if (!next(third) || !next(fourth)) {
+            return;
+        }
     }
 }

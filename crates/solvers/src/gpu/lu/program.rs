@@ -7,26 +7,25 @@ use super::graph::{Graph, NONE, Places};
 /// Bits and sizes of a record: see `programs.cuh`.
 const PAIRS: usize = 6;
 const WORDS: usize = 8;
-const STARTS: u32 = 1 << 3;
-const ENDS: u32 = 1 << 4;
-const DIVIDES: u32 = 1 << 5;
-const IS_LAST: u32 = 1 << 6;
+const STARTS: u32 = 1 << 2;
+const ENDS: u32 = 1 << 3;
+const DIVIDES: u32 = 1 << 4;
+const IS_LAST: u32 = 1 << 5;
 const BARRIERS_SHIFT: u32 = 8;
-const NO_PLACE: u32 = 0xffff;
 
-/// Records that are asked for ahead of the last one.
-const AHEAD: usize = 2;
+/// Records that are asked for behind the last one.
+const AHEAD: usize = 5;
 
 /// Cycles of a multiprocessor, roughly, by which programs are compared.
 mod cycles {
-    /// A record without products: its target's value, the wait for it.
-    pub(super) const RECORD: u64 = 60;
-    pub(super) const PRODUCT: u64 = 9;
-    pub(super) const DIVISION: u64 = 75;
-    pub(super) const BARRIER: u64 = 35;
+    /// A record without products: its target's value, the waits for it, what is done around it.
+    pub(super) const RECORD: u64 = 300;
+    pub(super) const PRODUCT: u64 = 25;
+    pub(super) const DIVISION: u64 = 120;
+    pub(super) const BARRIER: u64 = 60;
     /// What a record and a product keep the multiprocessor busy with.
-    pub(super) const BUSY_RECORD: u64 = 12;
-    pub(super) const BUSY_PRODUCT: u64 = 5;
+    pub(super) const BUSY_RECORD: u64 = 25;
+    pub(super) const BUSY_PRODUCT: u64 = 8;
 }
 
 /// The threads of a block: warps, and the targets that each works on at a time.
@@ -313,7 +312,7 @@ impl Program {
         }
     }
 
-    /// Pairs of places, and how many more that are there for the sake of other slots.
+    /// Pairs of places, and how many more there are for the sake of other slots.
     pub(super) fn pairs_and_padding(&self) -> (usize, usize) {
         let slices = self.warps.iter().flatten();
         let (pairs, all) = slices.fold((0, 0), |(pairs, all), slice| {
@@ -338,16 +337,15 @@ impl Program {
             let nothing = [Slice::new(Vec::new(), 0)];
             let slices = if warp.is_empty() { &nothing[..] } else { warp };
             for (number, slice) in slices.iter().enumerate() {
-                let width = slice.width();
+                let twos = slice.width().div_ceil(2) as u32;
                 let is_last = if number + 1 == slices.len() { IS_LAST } else { 0 };
-                let control =
-                    width as u32 | slice.control | is_last | slice.barriers << BARRIERS_SHIFT;
+                let control = twos | slice.control | is_last | slice.barriers << BARRIERS_SHIFT;
                 for slot in 0..self.slots {
                     let piece = slice.pieces.get(slot);
-                    let place = |place: u32| if place == NONE { NO_PLACE } else { place * count };
+                    let place = |place: u32| if place == NONE { zero } else { place * count };
                     words.push(match piece {
                         Some(piece) => place(piece.place) | place(piece.divisor) << 16,
-                        None => NO_PLACE | NO_PLACE << 16,
+                        None => zero | zero << 16,
                     });
                     words.push(control);
                     words.extend((0..PAIRS).map(|k| {

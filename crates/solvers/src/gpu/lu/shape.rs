@@ -94,9 +94,11 @@ impl Ordered {
         let resident = u64::from(grid.resident);
         let bytes = (nnz * value_bytes) as u64 * u64::from(grid.systems) * resident;
         let moved = bytes / MEMORY_BYTES_A_CYCLE + bytes / CACHE_BYTES_A_CYCLE;
-        let latency = REST_CYCLES + programs.iter().map(|program| program.latency).sum::<u64>();
-        let busy = resident * programs.iter().map(|program| program.busy).sum::<u64>();
-        let cycles = latency.max(busy) + latency.min(busy) / 4 + moved;
+        let latency = programs.iter().map(|program| program.latency).sum::<u64>()
+            + REST_CYCLES
+            + moved / resident;
+        let busy = resident * programs.iter().map(|program| program.busy).sum::<u64>() + moved;
+        let cycles = latency.max(busy) + latency.min(busy) / 4;
         Shape { grid, programs, cycles }
     }
 
