@@ -315,6 +315,8 @@ const INSTANCES: [(&str, &str, &[&str], u32); 22] = [
             "bicgstab<double, 32, 5, 9, 0, 1, 0, 3, 1>",
             "bicgstab<double, 256, 8, 9, 1, 1, 0, 3, 1>",
             "bicgstab<double, 128, 8, 0, 1, 1, 0, 3, 1>",
+            "bicgstab<double, 32, 1, 0, 1, 1, 0, 1, 0, 0, 2>",
+            "bicgstab<double, 32, 2, 0, 1, 1, 0, 1, 1, 0, 2>",
             "bicgstab<float, 32, 5, 9, 0, 1, 0, 3>",
             "bicgstab<float, 256, 8, 9, 1, 1, 0, 3>",
         ],

@@ -113,10 +113,10 @@ fn upload<E: Executor, T: Value>(
     let largest =
         |size: &dyn Fn(&(Class<'_>, Slices)) -> usize| classes.iter().map(size).max().unwrap_or(0);
     let nnz = largest(&|(class, _)| class.pattern.nnz());
-    let stored = stored(&shape, largest(&|(_, slices)| slices.len()), nnz);
+    let bytes = size_of::<T>();
+    let stored = stored(&shape, largest(&|(_, slices)| slices.len()), nnz, bytes);
     let nitems: usize = classes.iter().map(|(class, _)| class.items.len()).sum();
     let systems = nitems * common.nrhs;
-    let bytes = size_of::<T>();
     let grid = grid(&shape, stored, bytes, systems as u64, executor.info(), common.tuning);
     let scattered = matches!(common.addresses, Addresses::Scattered { .. });
     let key = key::<T>(&shape, common, scattered);
@@ -128,12 +128,13 @@ fn upload<E: Executor, T: Value>(
         patterns: classes.len(),
         nrows: largest(&|(class, _)| class.pattern.nrows()),
         nnz,
-        threads_per_system: shape.threads,
+        threads_per_system: shape.team(),
+        threads_per_row: shape.parts,
         rows_per_thread: shape.rows,
         values: shape.place,
         vectors: shape.vectors,
         padding: all.len() - entries,
-        systems_per_block: grid.threads / shape.threads,
+        systems_per_block: grid.threads / shape.team(),
         threads_per_block: grid.threads,
         blocks: grid.blocks,
         shared_bytes: grid.shared_bytes,
@@ -158,17 +159,19 @@ fn upload<E: Executor, T: Value>(
 
 /// The kernel of a shape.
 fn key<T: Value>(shape: &Shape, common: &Common<'_>, scattered: bool) -> KernelKey {
-    let &Shape { threads, rows, width, place, near, vectors } = shape;
+    let &Shape { threads, parts, rows, width, place, near, vectors } = shape;
     let (place, jacobi, near) = (place.code(), u32::from(common.jacobi), u32::from(near));
     let mut parameters =
         format!("{}, {threads}, {rows}, {width}, {place}, {jacobi}, {near}", T::CPP);
     if common.method == FusedMethod::BiCgStab {
         parameters += &format!(", {vectors}");
     }
-    match common.tuning.resident {
-        Some(resident) => parameters += &format!(", {}, {resident}", u32::from(scattered)),
-        None if scattered => parameters += ", 1",
-        None => {}
+    // What comes last and is as it is by default is left out.
+    let resident = common.tuning.resident.unwrap_or(0);
+    let more = [(u32::from(scattered), 0), (resident, 0), (parts, 1)];
+    let count = more.iter().rposition(|(value, usual)| value != usual).map_or(0, |last| last + 1);
+    for (value, _) in &more[..count] {
+        parameters += &format!(", {value}");
     }
     let module = common.method.name();
     KernelKey::new(module, format!("{module}<{parameters}>"))

@@ -32,7 +32,10 @@ pub struct GpuBin {
     pub nnz: usize,
     /// Threads that solve a system.
     pub threads_per_system: u32,
-    /// Rows that each of them owns, whose parts of the vectors it has in registers.
+    /// Those of them that share the entries of each row.
+    pub threads_per_row: u32,
+    /// Rows that each of them owns, or so many together, whose parts of the vectors they have in
+    /// registers.
     pub rows_per_thread: u32,
     /// Where the values are during a solve.
     pub values: ValuePlace,
@@ -75,14 +78,15 @@ impl fmt::Display for GpuBin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} systems of up to {} rows and {} entries ({} patterns), {} threads with {} rows each \
-             for one, its values in {} ({} places of padding); {} blocks of {} threads, {} systems \
+            "{} systems of up to {} rows and {} entries ({} patterns), {} threads ({} a row) with {} rows \
+             each for one, its values in {} ({} places of padding); {} blocks of {} threads, {} systems \
              and {} bytes of shared memory each",
             self.systems,
             self.nrows,
             self.nnz,
             self.patterns,
             self.threads_per_system,
+            self.threads_per_row,
             self.rows_per_thread,
             self.values.name(),
             self.padding,

@@ -12,7 +12,8 @@ use super::shape::{Shape, ValuePlace};
 pub(super) struct Slices {
     /// Where each slice begins; the last one is the length.
     pub(super) starts: Vec<u32>,
-    /// The first entry in CSR of each slot's row, also of the rows that the system does not have.
+    /// The first entry in CSR of each slot's row, also of the rows that the system does not have; where
+    /// threads share rows, their number too.
     pub(super) firsts: Vec<u32>,
     /// The slots of columns; `threads * rows` where there is no entry.
     pub(super) columns: Vec<u16>,
@@ -30,6 +31,9 @@ impl Slices {
     pub(super) fn new(pattern: CsrPatternRef<'_>, shape: &Shape, value_bytes: usize) -> Self {
         let threads = shape.threads as usize;
         let nslots = threads * shape.rows as usize;
+        if shape.parts > 1 {
+            return Self::shared(pattern, shape, nslots);
+        }
         let none = nslots as u16;
         let mut slices = Self { starts: vec![0], ..Self::default() };
         for first in (0..nslots).step_by(threads) {
@@ -67,6 +71,22 @@ impl Slices {
             slices.starts.push(slices.columns.len() as u32);
         }
         slices
+    }
+
+    /// As it stands, for threads that share rows.
+    fn shared(pattern: CsrPatternRef<'_>, shape: &Shape, nslots: usize) -> Self {
+        let slot_of = |&column: &i32| shape.slot_of(column as usize) as u16;
+        let first = |slot: usize| {
+            let row = shape.row_in(slot);
+            let entries = if row < pattern.nrows() { pattern.row(row) } else { 0..0 };
+            (entries.start | entries.len() << 16) as u32
+        };
+        Self {
+            starts: vec![0; shape.rows as usize + 1],
+            firsts: (0..nslots).map(first).collect(),
+            columns: pattern.col_idx().iter().map(slot_of).collect(),
+            order: Vec::new(),
+        }
     }
 
     /// Places, padding included.
@@ -169,7 +189,7 @@ mod tests {
     use sparsebatch_formats::{CsrPattern, Pattern};
 
     fn shape(width: u32, place: ValuePlace) -> Shape {
-        Shape { threads: 2, rows: 2, width, place, near: false, vectors: 1 }
+        Shape { threads: 2, parts: 1, rows: 2, width, place, near: false, vectors: 1 }
     }
 
     #[test]

@@ -118,6 +118,7 @@ fn sizes() -> impl Strategy<Value = (usize, usize)> {
     prop_oneof![
         (1usize..20, 0usize..8),
         (20usize..140, 0usize..12),
+        (13usize..64, 10usize..30),
         (140usize..300, 0usize..6),
         (500usize..700, 2usize..9),
     ]
@@ -216,6 +217,28 @@ fn values_may_be_anywhere() {
             assert_eq!(gpu.statuses(), [Status::Converged; 2], "{n} {place:?}");
             let what = format!("{n} {place:?} {method}");
             compare(&what, &systems, &gpu, &on_cpu(&systems, &options), 1e-10);
+        }
+    }
+}
+
+/// Threads share rows, whatever their lengths.
+#[test]
+fn rows_may_be_shared_by_threads() {
+    for (n, parts) in [(13, 2), (40, 2), (64, 4), (50, 4), (61, 8), (5, 8)] {
+        let group = (parts > 2).then_some((8, 8));
+        let systems = batch::<f64>((n, 9), Method::Cg, &[Flaw::None, Flaw::Nan, Flaw::None], 3);
+        for (method, preconditioner) in METHODS
+            .into_iter()
+            .flat_map(|method| [Preconditioner::None, Preconditioner::Jacobi].map(|p| (method, p)))
+        {
+            let options = SolveOptions { floor: Some(2.0), ..options(method, preconditioner) };
+            let tuning = GpuTuning { parts: Some(parts), group, ..GpuTuning::default() };
+            for order in [Order::Forward, Order::Reverse, Order::Random(7)] {
+                let gpu = on_gpu(&Emulator::new(order), &systems, &options, &tuning);
+
+                assert!(gpu.kernel.ends_with(&format!(", 0, 0, {parts}>")), "{}", gpu.kernel);
+                compare(&gpu.kernel, &systems, &gpu, &on_cpu(&systems, &options), 1e-10);
+            }
         }
     }
 }

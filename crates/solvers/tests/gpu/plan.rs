@@ -84,6 +84,11 @@ fn options_and_lengths_are_checked() {
         let plan = FusedSolver::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &cg, &tuning);
         assert!(matches!(plan, Err(SolveError::Option { name: "group", .. })), "{group:?}");
     }
+    for parts in [0, 3, 16] {
+        let tuning = GpuTuning { parts: Some(parts), ..GpuTuning::default() };
+        let plan = FusedSolver::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &cg, &tuning);
+        assert!(matches!(plan, Err(SolveError::Option { name: "parts", .. })), "{parts}");
+    }
     let tuning = GpuTuning { vectors: Some(2), ..GpuTuning::default() };
     let plan = FusedSolver::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &cg, &tuning);
     assert!(matches!(plan, Err(SolveError::Option { name: "vectors", .. })));

@@ -168,23 +168,24 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
 };
 
 template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
-          u32 VECTORS, bool SCATTERED>
-using BiCgStabShape = FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED>;
+          u32 VECTORS, bool SCATTERED, u32 PARTS>
+using BiCgStabShape =
+    FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED, PARTS>;
 
 template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
-          u32 VECTORS, bool SCATTERED = false, u32 RESIDENT = 0,
+          u32 VECTORS, bool SCATTERED = false, u32 RESIDENT = 0, u32 PARTS = 1,
           typename Bounds = FusedBounds<
-              BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED>,
+              BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED, PARTS>,
               VECTORS == 3 ? 2 : 4, 40, RESIDENT>>
 __global__ void __launch_bounds__(Bounds::THREADS, Bounds::BLOCKS)
     bicgstab(FUSED_PARAMETERS(V)) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
-    __shared__ double scratch[Team<GROUP>::SCRATCH];
+    __shared__ double scratch[Team<GROUP * PARTS>::SCRATCH];
     const FusedTask<V> task FUSED_TASK;
     V* const shared = reinterpret_cast<V*>(dynamic_shared);
-    const u32 group = threadIdx.x / GROUP;
-    using Group =
-        BiCgStab<BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED>>;
+    const u32 group = threadIdx.x / (GROUP * PARTS);
+    using Group = BiCgStab<
+        BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED, PARTS>>;
     Group own(task, dynamic_shared, shared + group * (VECTORS * (GROUP * ROWS + 1) + stored),
               scratch);
     own.run();

@@ -101,21 +101,21 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
 };
 
 template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
-          bool SCATTERED>
-using CgShape = FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, 1, SCATTERED>;
+          bool SCATTERED, u32 PARTS>
+using CgShape = FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, 1, SCATTERED, PARTS>;
 
 template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
-          bool SCATTERED = false, u32 RESIDENT = 0,
+          bool SCATTERED = false, u32 RESIDENT = 0, u32 PARTS = 1,
           typename Bounds =
-              FusedBounds<CgShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, SCATTERED>, 2,
-                          (GROUP > WARP_THREADS ? 64 : 40), RESIDENT>>
+              FusedBounds<CgShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, SCATTERED, PARTS>, 2,
+                          (GROUP * PARTS > WARP_THREADS ? 64 : 40), RESIDENT>>
 __global__ void __launch_bounds__(Bounds::THREADS, Bounds::BLOCKS) cg(FUSED_PARAMETERS(V)) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
-    __shared__ double scratch[Team<GROUP>::SCRATCH];
+    __shared__ double scratch[Team<GROUP * PARTS>::SCRATCH];
     const FusedTask<V> task FUSED_TASK;
     V* const shared = reinterpret_cast<V*>(dynamic_shared);
-    const u32 group = threadIdx.x / GROUP;
-    using Group = Cg<CgShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, SCATTERED>>;
+    const u32 group = threadIdx.x / (GROUP * PARTS);
+    using Group = Cg<CgShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, SCATTERED, PARTS>>;
     Group own(task, dynamic_shared, shared + group * (GROUP * ROWS + 1 + stored), scratch);
     own.run();
     Group::leave(queue);

@@ -2,7 +2,8 @@
 // neither overflow nor underflow, and how it begins and ends.
 //
 // Common to all instances:
-// - GROUP threads, a power of two, have a system at a time and take the next one from a queue. Those
+// - GROUP threads (times PARTS), a power of two, have a system at a time and take the next one from a
+//   queue. Those
 //   of a warp share it where GROUP <= 32, and a block's warps know nothing of each other; else a
 //   block is a group. What has ended or found no system stands still until its warp is through.
 // - Thread `lane` of a group owns the rows in the slots j*GROUP + lane, j below ROWS, whose parts of
@@ -41,12 +42,14 @@ struct FusedGroup : Shape {
     using Shape::NEAR;
     using Shape::NONE;
     using Shape::OWN;
+    using Shape::PARTS;
     using Shape::PLACE;
     using Shape::ROWS;
     using Shape::SCATTERED;
+    using Shape::TEAM;
     using Shape::VECTORS;
     using Shape::WIDTH;
-    using Threads = Team<GROUP>;
+    using Threads = Team<TEAM, PARTS>;
     static constexpr u32 KEPT = KEEPS_COLUMNS ? ROWS * WIDTH : 1;
     static constexpr u32 PLACES = FAR > 0 ? ROWS * FAR : 1;
 
@@ -55,7 +58,8 @@ struct FusedGroup : Shape {
     V* const operand;
     V* const staged;
     double* const scratch;
-    const u32 lane;
+    const u32 member; // of the group
+    const u32 lane, part;
 
     V a[KEEPS_VALUES ? KEPT : 1];
     u32 places[(PLACES + 1) / 2]; // where the columns are in shared memory, in bytes, two in a word
@@ -76,7 +80,8 @@ struct FusedGroup : Shape {
     __device__ __forceinline__ FusedGroup(const FusedTask<V>& all, const u8* memory, V* own,
                                           double* partials)
         : task(all), shared_memory(memory), operand(own), staged(own + VECTORS * (NONE + 1)),
-          scratch(partials), lane(threadIdx.x % GROUP) {
+          scratch(partials), member(threadIdx.x % TEAM), lane(member / PARTS),
+          part(member % PARTS) {
         if constexpr (KEEPS_COLUMNS) {
             constexpr u32 GROUPS = GROUP < WARP_THREADS ? WARP_THREADS / GROUP : 1;
             constexpr u32 VALUES = VECTORS * (NONE + 1) + (PLACE == IN_SHARED ? KEPT * GROUP : 0);
@@ -89,7 +94,7 @@ struct FusedGroup : Shape {
         take_pattern();
 #pragma unroll
         for (u32 v = 0; v < VECTORS; ++v) {
-            if (lane == 0) {
+            if (member == 0) {
                 operand[v * (NONE + 1) + NONE] = 0;
             }
         }
@@ -115,7 +120,17 @@ struct FusedGroup : Shape {
         }
     }
 
-    // Brings the columns, or where the slices are, to registers.
+    // Entries of the pattern at hand.
+    __device__ __forceinline__ u32 nentries() const {
+        if constexpr (SCATTERED) {
+            return u32(load(task.patterns + u64(pattern) * PATTERN_WORDS) >> 32);
+        } else {
+            return task.entries;
+        }
+    }
+
+    // Brings the columns, or where the slices are, to registers; those that threads share to shared
+    // memory.
     __device__ __forceinline__ void take_pattern() {
         if constexpr (KEEPS_COLUMNS) {
             const u32 first = u32(reinterpret_cast<const u8*>(operand) - shared_memory);
@@ -132,6 +147,15 @@ struct FusedGroup : Shape {
                     places[f / 2] = place_of(f) | (f + 1 < PLACES ? place_of(f + 1) << 16 : 0);
                 }
             }
+        } else if constexpr (PARTS > 1) {
+            const u32 count = nentries();
+            for (u32 k = member; k < count; k += TEAM) {
+                shared_columns()[k] = load(own_columns() + k);
+            }
+#pragma unroll
+            for (u32 j = 0; j < ROWS; ++j) {
+                starts[j] = first_entry(j);
+            }
         } else {
             const u32* const own = SCATTERED ? task.starts + pattern * (ROWS + 1) : task.starts;
 #pragma unroll
@@ -143,6 +167,10 @@ struct FusedGroup : Shape {
 
     __device__ __forceinline__ const u16* own_columns() const {
         return SCATTERED ? task.columns + first_place : task.columns;
+    }
+
+    __device__ __forceinline__ u16* shared_columns() const {
+        return reinterpret_cast<u16*>(staged + task.entries);
     }
 
     __device__ __forceinline__ u32 first_entry(u32 j) const {
@@ -222,7 +250,7 @@ struct FusedGroup : Shape {
     __device__ __forceinline__ void ask(bool wanted) {
         if (wanted && !asked && next < task.nsystems) {
             asked = true;
-            if (lane == 0) {
+            if (member == 0) {
                 behind = atomicAdd(task.queue, 1u);
             }
         }
@@ -289,8 +317,18 @@ struct FusedGroup : Shape {
         return KEEPS_VALUES ? a[KEEPS_VALUES ? k : 0] : staged[k * GROUP + lane];
     }
 
-    // Calls visit(value, place of the operand) for the entries of own row j, and for padding: value
-    // 0, and the place that holds 0.
+    // The sum over the threads that share a row.
+    template <typename T>
+    __device__ __forceinline__ static T of_row(T sum) {
+#pragma unroll
+        for (u32 offset = PARTS / 2; offset > 0; offset /= 2) {
+            sum += __shfl_xor_sync(ALL_LANES, sum, offset);
+        }
+        return sum;
+    }
+
+    // Calls visit(value, place of the operand) for the entries of own row j that are this thread's, and
+    // for padding: value 0, and the place that holds 0.
     template <typename Visit>
     __device__ __forceinline__ void entries(u32 j, Visit visit) const {
         if constexpr (KEEPS_COLUMNS) {
@@ -298,6 +336,13 @@ struct FusedGroup : Shape {
 #pragma unroll
             for (u32 k = j * WIDTH; k < (j + 1) * WIDTH; ++k) {
                 visit(kept(k), operand + load(columns + k * GROUP + lane));
+            }
+        } else if constexpr (PARTS > 1) {
+            const u16* const columns = shared_columns();
+            const u32 first = starts[j] & 0xffffu, end = first + (starts[j] >> 16);
+#pragma unroll 4
+            for (u32 k = first + part; k < end; k += PARTS) {
+                visit(staged[k], operand + columns[k]);
             }
         } else if constexpr (PLACE == IN_SHARED) {
             const u16* const columns = own_columns();
@@ -320,7 +365,7 @@ struct FusedGroup : Shape {
     // Shares own part j of the vector number OPERAND in shared memory, where products want it.
     template <u32 OPERAND = 0>
     __device__ __forceinline__ void put(u32 j, V value) {
-        if (GATHERS || (EXCHANGES && (j == 0 || j + 1 == ROWS))) {
+        if (part == 0 && (GATHERS || (EXCHANGES && (j == 0 || j + 1 == ROWS)))) {
             operand[OPERAND * (NONE + 1) + slot(j, lane)] = value;
         }
     }
@@ -361,6 +406,7 @@ struct FusedGroup : Shape {
                 }
             } else {
                 entries(j, [&](V value, const V* at) { sum += value * at[OPERAND * (NONE + 1)]; });
+                sum = of_row(sum);
             }
             product[j] = sum;
         }
@@ -379,6 +425,15 @@ struct FusedGroup : Shape {
             for (u32 j = 0; j < ROWS; ++j) {
                 b[j] = row(j, lane) < nrows() ? staged[skewed(row(j, lane))] : V(0);
             }
+        } else if constexpr (PARTS > 1) {
+            // Nobody reads the values of the system before any more; all wait before they read these.
+            const V* const values = own_values();
+            const u32 count = nentries();
+#pragma unroll 4
+            for (u32 k = member; k < count; k += TEAM) {
+                cp_async_value(staged + k, values + k * value_step());
+            }
+            cp_async_wait_all();
         } else if constexpr (PLACE == IN_SHARED) {
             const V* const values = own_values();
             const u16* const order = SCATTERED ? task.order + first_place : task.order;
@@ -526,9 +581,14 @@ struct FusedGroup : Shape {
                 if (guesses && fresh && rhs_norm != 0 && row(j, lane) < nrows()) {
                     value = task.x[place_in_vectors(j)];
                 }
-                operand[slot(j, lane)] = value;
+                if (part == 0) {
+                    operand[slot(j, lane)] = value;
+                }
                 moved = moved || value != V(0);
             }
+        }
+        if constexpr (PARTS > 1) {
+            Threads::sync();
         }
         if (guesses) {
             moved = Threads::any_thread(moved);
@@ -560,6 +620,7 @@ struct FusedGroup : Shape {
                 // The sum of the products first: products that cancel must not absorb b.
                 V sum = 0;
                 entries(j, [&](V value, const V* at) { sum += value * *at; });
+                sum = of_row(sum);
                 if (due && !is_b) {
                     r[j] = b[j] - sum;
                 }
@@ -577,10 +638,11 @@ struct FusedGroup : Shape {
             double sizes[ROWS];
 #pragma unroll
             for (u32 j = 0; j < ROWS; ++j) {
-                sizes[j] = magnitude(double(b[j]));
+                sizes[j] = part == 0 ? magnitude(double(b[j])) : 0;
                 entries(j, [&](V value, const V* at) {
                     sizes[j] += magnitude(double(value)) * magnitude(double(*at));
                 });
+                sizes[j] = of_row(sizes[j]);
             }
             double sum;
             const double size = norm(due, [&](u32 j) { return sizes[j]; }, sum);
@@ -609,14 +671,14 @@ struct FusedGroup : Shape {
         }
 
         const bool ends = due && status != RUNNING;
-        if (NEAR && Threads::any(ends)) {
+        if ((NEAR || PARTS > 1) && Threads::any(ends)) {
             Threads::sync();
         }
         if (ends) {
-            for (u32 at = lane; at < nrows(); at += GROUP) {
+            for (u32 at = member; at < nrows(); at += TEAM) {
                 task.x[place_in_vectors_of(at)] = operand[slot_of(at)];
             }
-            if (lane == 0) {
+            if (member == 0) {
                 task.statuses[system] = u8(status);
                 task.iterations[system] = iteration;
                 task.restarts[system] = restarts << 1 | by_floor;
@@ -625,7 +687,7 @@ struct FusedGroup : Shape {
             }
             stop = VACANT;
         }
-        if (NEAR && Threads::any(ends)) {
+        if ((NEAR || PARTS > 1) && Threads::any(ends)) {
             Threads::sync();
         }
         begin(due && status == RUNNING, fresh);
@@ -658,6 +720,7 @@ struct FusedGroup : Shape {
                         entries(j, [&](V value, const V* at) {
                             diagonal = at == operand + slot(j, lane) ? value : diagonal;
                         });
+                        diagonal = of_row(diagonal);
                     }
                     const bool none = diagonal == V(0) && row(j, lane) < nrows();
                     missing = missing || (none && (task.flags & FUSED_LENIENT) == 0);

@@ -13,6 +13,11 @@
 // first row in b and x. Values are value_step apart, rows row_step, right-hand sides nrows*row_step.
 // Pattern p has two words in `patterns`: nrows | entries << 32, and where its `columns` and `order`
 // begin; its `starts` begin at p*(ROWS + 1), its `firsts` at p*GROUP*ROWS.
+// With PARTS each slot has so many threads, side by side, which share the entries of its row, each every
+// PARTS-th, and have the same parts of the vectors: groups have GROUP*PARTS threads then. `columns` has
+// the slots of the columns in the order of CSR, and firsts the first entry of each slot's row | their
+// number << 16; `starts` and `order` count for nothing. They are copied to shared memory behind the
+// values, of which `entries` is the most that a system has.
 // Arrays of limits and tolerances are null or hold one a system, as do those of outcomes, by number in
 // the batch times nrhs. `queue` holds two zeros, and does so again at the end. `stored` is the length
 // of the longest pattern where values are in shared memory, and where they are in registers
@@ -97,7 +102,7 @@ struct FusedTask {
 
 // What the template parameters of a kernel say.
 template <typename Value, u32 GROUP_, u32 ROWS_, u32 WIDTH_, u32 PLACE_, bool JACOBI_, bool NEAR_,
-          u32 VECTORS_, bool SCATTERED_>
+          u32 VECTORS_, bool SCATTERED_, u32 PARTS_>
 struct FusedShape {
     using V = Value;
     static constexpr u32 GROUP = GROUP_;
@@ -108,19 +113,23 @@ struct FusedShape {
     static constexpr bool NEAR = NEAR_;
     static constexpr u32 VECTORS = VECTORS_; // in shared memory
     static constexpr bool SCATTERED = SCATTERED_;
+    static constexpr u32 PARTS = PARTS_; // threads that share the entries of their rows
+    static constexpr u32 TEAM = GROUP * PARTS;
     static constexpr u32 NONE = GROUP * ROWS;
     static constexpr bool KEEPS_VALUES = PLACE == IN_REGISTERS;
     static constexpr bool KEEPS_COLUMNS = WIDTH > 0;
     // Entries of a row whose operands the thread mostly has, and others.
     static constexpr u32 OWN = NEAR ? 3 : 1;
     static constexpr u32 FAR = KEEPS_COLUMNS ? WIDTH - OWN : 0;
-    static constexpr bool IS_BLOCK = GROUP > WARP_THREADS;
+    static constexpr bool IS_BLOCK = TEAM > WARP_THREADS;
     // Whether products find all operands in shared memory, or those of a thread's first and last row.
     static constexpr bool GATHERS = !KEEPS_COLUMNS || FAR > 0;
     static constexpr bool EXCHANGES = NEAR && IS_BLOCK;
     static_assert(!KEEPS_VALUES || KEEPS_COLUMNS, "registers hold rows of one width");
     static_assert(!NEAR || KEEPS_VALUES, "neighbours are in registers as values are");
     static_assert(!KEEPS_COLUMNS || WIDTH >= OWN, "the first places are there");
+    static_assert(PARTS == 1 || (PLACE == IN_SHARED && !KEEPS_COLUMNS && VECTORS == 1),
+                  "threads have what they share");
 };
 
 // Threads of a block, and blocks that a multiprocessor shall hold: RESIDENT, or, where that is 0, what
@@ -130,11 +139,12 @@ struct FusedShape {
 template <typename Shape, u32 OWN, u32 SPARE, u32 RESIDENT>
 struct FusedBounds {
     using V = typename Shape::V;
-    static constexpr u32 THREADS = Shape::GROUP > WARP_THREADS ? Shape::GROUP : WARP_THREADS;
+    static constexpr u32 THREADS = Shape::TEAM > WARP_THREADS ? Shape::TEAM : WARP_THREADS;
     static constexpr u32 VALUES = Shape::KEEPS_VALUES ? Shape::WIDTH : 0;
     static constexpr u32 WORDS =
         sizeof(V) / 4 * Shape::ROWS * (VALUES + 2 + OWN + Shape::JACOBI);
-    static constexpr u32 KEPT = WORDS + (Shape::ROWS * Shape::FAR + 1) / 2 + SPARE;
+    static constexpr u32 SHARING = Shape::PARTS > 1 ? 48 : 0;
+    static constexpr u32 KEPT = WORDS + (Shape::ROWS * Shape::FAR + 1) / 2 + SPARE + SHARING;
     static constexpr u32 LARGEST = KEPT < 255 ? KEPT : 255;
     static constexpr u32 BY_REGISTERS =
         4 * (16384 / (WARP_THREADS * LARGEST)) / (THREADS / WARP_THREADS);
@@ -144,7 +154,7 @@ struct FusedBounds {
                                   : Shape::KEEPS_VALUES     ? skewed(Shape::NONE) + skewed(PLACES)
                                                             : 0;
     static constexpr u32 BYTES =
-        THREADS / Shape::GROUP * (Shape::VECTORS * (Shape::NONE + 1) + STAGED) * sizeof(V) + 2048;
+        THREADS / Shape::TEAM * (Shape::VECTORS * (Shape::NONE + 1) + STAGED) * sizeof(V) + 2048;
     static constexpr u32 BY_SHARED = 233472 / BYTES;
     static constexpr u32 FIT = BY_REGISTERS < BY_SHARED ? BY_REGISTERS : BY_SHARED;
     static constexpr u32 BLOCKS = RESIDENT > 0 ? RESIDENT : FIT < 1 ? 1 : FIT > 32 ? 32 : FIT;

@@ -89,8 +89,9 @@ __device__ __forceinline__ V quotient(V a, V b) {
     return quotient(a, b, inverse, is_sure);
 }
 
-// Threads that run in step, and sums over a group of them.
-template <u32 GROUP>
+// Threads that run in step, and sums over a group of them. PARTS neighbouring threads have the same
+// terms, which count once; at most 8.
+template <u32 GROUP, u32 PARTS = 1>
 struct Team {
     static constexpr bool IS_BLOCK = GROUP > WARP_THREADS;
     static constexpr u32 WARPS = IS_BLOCK ? GROUP / WARP_THREADS : 1;
@@ -132,7 +133,7 @@ struct Team {
     __device__ __forceinline__ static void sum(T (&value)[COUNT], double* scratch) {
         static_assert(COUNT <= 2 + TURN && TURN <= 1, "what the scratch memory holds");
 #pragma unroll
-        for (u32 offset = minimum(GROUP, WARP_THREADS) / 2; offset > 0; offset /= 2) {
+        for (u32 offset = minimum(GROUP, WARP_THREADS) / 2; offset >= PARTS; offset /= 2) {
 #pragma unroll
             for (u32 i = 0; i < COUNT; ++i) {
                 value[i] += __shfl_xor_sync(ALL_LANES, value[i], offset);
@@ -164,7 +165,7 @@ struct Team {
     __device__ __forceinline__ static void sum_side_by_side(T (&value)[COUNT], double* scratch) {
         static_assert(COUNT >= 2 && COUNT <= 2 + TURN && TURN <= 1, "what the scratch memory holds");
         constexpr u32 LANES = IS_BLOCK ? WARP_THREADS : GROUP;
-        if constexpr (LANES < 4) {
+        if constexpr (LANES < 4 * PARTS) {
             return sum<TURN>(value, scratch);
         }
         const bool second = (threadIdx.x & LANES / 2) != 0;
@@ -178,7 +179,7 @@ struct Team {
             own += __shfl_xor_sync(ALL_LANES, other, LANES / 4);
         }
 #pragma unroll
-        for (u32 offset = COUNT > 2 ? LANES / 8 : LANES / 4; offset > 0; offset /= 2) {
+        for (u32 offset = COUNT > 2 ? LANES / 8 : LANES / 4; offset >= PARTS; offset /= 2) {
             own += __shfl_xor_sync(ALL_LANES, own, offset);
         }
         if constexpr (IS_BLOCK) {
