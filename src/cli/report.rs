@@ -86,7 +86,7 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn of(run: &'a RungRun) -> Self {
-        let RungRun { rung, systems, backend, kernel, chunks, cpu_reason } = run;
+        let RungRun { rung, systems, backend, kernel, chunks, device_bytes, cpu_reason } = run;
         let (rung, cpu_reason) = (rung.name(), cpu_reason.as_deref());
         Self { rung, systems: *systems, backend, kernel, chunks: *chunks, cpu_reason }
     }

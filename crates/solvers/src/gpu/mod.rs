@@ -31,6 +31,8 @@ mod shape;
 mod shift;
 mod task;
 
+pub(crate) use outcomes::{Outcomes, PinnedOutcomes};
+
 pub use explain::{GpuBin, GpuExplain};
 pub use fused::FusedSolver;
 pub use lu::{GpuLu, GpuLuExplain, LuOrder, LuTuning};

@@ -11,7 +11,7 @@ use cudarc::driver::sys::{self, CUresult};
 use super::driver::{bind, check};
 use super::{Device, DeviceBuffer, Event};
 use crate::error::check_len;
-use crate::{GpuError, Pod};
+use crate::{GpuError, PinnedValues, Pod};
 
 /// Values of type `T` in page-locked host memory: copies between it and a [`DeviceBuffer`] need no
 /// staging, run at the full speed of the bus, and nobody waits for them.
@@ -131,12 +131,9 @@ impl<T: Pod> PinnedBuffer<T> {
 }
 
 impl Device {
-    /// Starts to overwrite a buffer of the same length, in the order of the stream, and returns.
-    ///
-    /// # Errors
-    /// [`GpuError::Length`] when the lengths differ; [`GpuError::InvalidArgument`] while the stream
-    /// records a graph; else what the driver reports.
-    pub fn copy_from_pinned<T: Pod>(
+    /// See [`Executor::copy_from_pinned`](crate::Executor::copy_from_pinned); refused with
+    /// [`GpuError::InvalidArgument`] while the stream records a graph.
+    pub(super) fn start_from_pinned<T: Pod>(
         &self,
         host: &PinnedBuffer<T>,
         buffer: &mut DeviceBuffer<T>,
@@ -156,12 +153,9 @@ impl Device {
         })
     }
 
-    /// Starts to copy a buffer into host memory of the same length, in the order of the stream, and
-    /// returns.
-    ///
-    /// # Errors
-    /// As [`Device::copy_from_pinned`].
-    pub fn copy_to_pinned<T: Pod>(
+    /// See [`Executor::copy_to_pinned`](crate::Executor::copy_to_pinned); refused as
+    /// [`Device::start_from_pinned`] is.
+    pub(super) fn start_to_pinned<T: Pod>(
         &self,
         buffer: &DeviceBuffer<T>,
         host: &mut PinnedBuffer<T>,
@@ -172,11 +166,21 @@ impl Device {
         }
         host.copy(self, || {
             let (from, to) = (buffer.raw(), host.start().as_ptr().cast());
-            // SAFETY: as in `copy_from_pinned`, and the host memory is not read before either.
+            // SAFETY: as in `start_from_pinned`, and the host memory is not read before either.
             let result =
                 unsafe { sys::cuMemcpyDtoHAsync_v2(to, from, buffer.bytes(), self.stream.raw()) };
             ("cuMemcpyDtoHAsync", result)
         })
+    }
+}
+
+impl<T: Pod> PinnedValues<T> for PinnedBuffer<T> {
+    fn as_slice(&self) -> Result<&[T], GpuError> {
+        self.as_slice()
+    }
+
+    fn as_mut_slice(&mut self) -> Result<&mut [T], GpuError> {
+        self.as_mut_slice()
     }
 }
 

@@ -5,15 +5,19 @@
 //! | --- | --- |
 //! | `plan.rs` | which plan a step gets |
 //! | `divide.rs` | what is on the GPU, and what goes to the CPU |
-//! | `part.rs` | items of one pattern on the GPU, all at once or in chunks |
-//! | `staging.rs` | their values and vectors on the host |
+//! | `size.rs` | how much memory items take, and the pieces that they are cut into |
+//! | `part.rs` | items of one pattern on the GPU, whole or in pieces |
+//! | `pipe.rs` | pieces on their way: copied there, solved, copied back |
+//! | `staging.rs` | values and vectors on the host |
 //!
 //! What a plan refuses goes to the CPU where that is allowed, and reports say so. Large copies go
-//! through page-locked memory of the device.
+//! through page-locked memory.
 
 mod divide;
 mod part;
+mod pipe;
 mod plan;
+mod size;
 mod staging;
 
 use std::collections::BTreeMap;
@@ -29,8 +33,8 @@ use super::{AnalysedSolve, CpuBackend, Gpu, Placement, SolveBackend};
 use crate::choose::Step;
 use crate::report::Rung;
 use crate::{SolveError, SolveOptions};
-use divide::{Divided, at_once, in_chunks};
-use part::{Part, Site};
+use divide::{Divided, May, at_once, in_turns};
+use part::{Part, Site, Target};
 use staging::{Staging, Systems};
 
 /// Kernels that a report names.
@@ -69,25 +73,28 @@ where
         only: Option<&[usize]>,
     ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError> {
         let executor = self.gpu.executor.clone();
-        let site = Site { executor, step, options: self.options.clone() };
+        let pieces = self.gpu.pieces;
+        let site = Site { executor, step, options: self.options.clone(), pieces };
         // Later rungs take what the first one left: memory and systems.
-        let or_cpu = self.gpu.or_cpu || rung != Rung::First;
-        let may_divide = self.gpu.in_chunks || rung != Rung::First;
+        let may = May {
+            use_cpu: self.gpu.or_cpu || rung != Rung::First,
+            divide: self.gpu.in_chunks || rung != Rung::First,
+        };
         let free = site.executor.free_memory()?;
         let held = self.held.load(Ordering::Relaxed);
         let budget =
             self.gpu.memory_limit.map_or(free, |limit| limit.saturating_sub(held).min(free));
         let classes = classes(batch, only);
-        let divided = match at_once(&site, batch, &classes, budget, or_cpu) {
-            Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) if may_divide => {
-                in_chunks(&site, batch, &classes, budget, or_cpu)?
+        let divided = match at_once(&site, batch, &classes, budget, may) {
+            Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) if may.divide => {
+                in_turns(&site, batch, &classes, budget, may)?
             }
             divided => divided?,
         };
         let Divided { parts, on_cpu, refusals, in_turns } = divided;
-        if rung == Rung::First && !in_turns {
-            let bytes = parts.iter().map(|part| part.bytes(batch, self.options.nrhs)).sum();
-            self.held.store(bytes, Ordering::Relaxed);
+        if rung == Rung::First {
+            let loaded = parts.iter().filter(|part| part.is_loaded());
+            self.held.store(loaded.map(Part::bytes).sum(), Ordering::Relaxed);
         }
         let cpu = match on_cpu.is_empty() {
             true => None,
@@ -97,6 +104,7 @@ where
         on_cpu.iter().for_each(|&item| on_this_cpu[item] = true);
         Ok(Box::new(Analysed {
             site,
+            budget,
             nitems: batch.nitems(),
             parts,
             in_turns,
@@ -111,6 +119,8 @@ where
 /// An analysed batch.
 struct Analysed<E: Executor, T: Value> {
     site: Site<E>,
+    /// Bytes that parts may take, about.
+    budget: u64,
     nitems: usize,
     parts: Vec<Part<E, T>>,
     in_turns: bool,
@@ -129,7 +139,8 @@ where
     fn solve_on_cpu(
         &mut self,
         systems: Systems<'_, T>,
-        (b, x, outcomes): (&[T], &mut [T], &mut [Option<Outcome>]),
+        b: &[T],
+        target: Target<'_, T>,
         criteria: &Criteria,
     ) -> Result<(), SolveError> {
         let Some(cpu) = &mut self.cpu else {
@@ -138,9 +149,9 @@ where
         let nrhs = systems.nrhs;
         let theirs = |&system: &usize| self.on_cpu[system / nrhs] && systems.wants(system);
         let only: Vec<usize> = (0..self.nitems * nrhs).filter(theirs).collect();
-        let solved = cpu.solve(systems.batch, nrhs, b, x, criteria, Some(&only))?;
+        let solved = cpu.solve(systems.batch, nrhs, b, target.x, criteria, Some(&only))?;
         for (system, outcome) in only.into_iter().zip(solved) {
-            outcomes[system] = Some(outcome);
+            target.outcomes[system] = Some(outcome);
         }
         Ok(())
     }
@@ -189,6 +200,7 @@ where
                 device,
                 kernel: self.kernels(),
                 chunks: self.chunks(),
+                device_bytes: self.device_bytes(),
                 cpu_reason: None,
             },
             (Some(cpu), true) => {
@@ -202,6 +214,7 @@ where
                     device: format!("{device}; {}", cpu.device),
                     kernel: format!("{}; {}", self.kernels(), cpu.kernel),
                     chunks: self.chunks(),
+                    device_bytes: self.device_bytes(),
                     cpu_reason: Some(refusals()),
                 }
             }
@@ -228,23 +241,38 @@ where
         let flags = only.map(|only| wanted(self.nitems * nrhs, Some(only)));
         let systems = Systems { batch, nrhs, wanted: flags.as_deref() };
         let mut outcomes: Vec<Option<Outcome>> = vec![None; self.nitems * nrhs];
+        let mut target = Target { x, outcomes: &mut outcomes };
+        let (site, staging) = (&self.site, &mut self.staging);
+        let several = self.parts.len() > 1;
         if self.in_turns {
             for part in &mut self.parts {
-                let vectors = (b, &mut *x, outcomes.as_mut_slice());
-                part.solve_in_chunks(&self.site, systems, vectors, &mut self.staging)?;
+                if !part.is_loaded() {
+                    part.load_within(site, batch, self.budget)?;
+                }
+                part.send(site, systems, b, target.x, staging)?;
+                part.start()?;
+                part.run(site, systems, b, target.reborrow())?;
+                part.receive(site, systems, target.reborrow(), staging)?;
+                // A part without others keeps its memory.
+                if several {
+                    part.unload();
+                }
             }
-            self.solve_on_cpu(systems, (b, x, &mut outcomes), criteria)?;
+            self.solve_on_cpu(systems, b, target, criteria)?;
         } else {
             for part in &mut self.parts {
-                part.send(&self.site, systems, b, x, &mut self.staging)?;
+                part.send(site, systems, b, target.x, staging)?;
             }
             for part in &mut self.parts {
                 part.start()?;
             }
-            // Meanwhile.
-            self.solve_on_cpu(systems, (b, x, &mut outcomes), criteria)?;
             for part in &mut self.parts {
-                part.receive(&self.site, systems, x, &mut outcomes, &mut self.staging)?;
+                part.run(site, systems, b, target.reborrow())?;
+            }
+            // Meanwhile.
+            self.solve_on_cpu(systems, b, target.reborrow(), criteria)?;
+            for part in &mut self.parts {
+                part.receive(&self.site, systems, target.reborrow(), &mut self.staging)?;
             }
         }
         Ok(outcomes.into_iter().flatten().collect())
@@ -256,8 +284,14 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
 {
-    /// Chunks of the part that has the most.
+    /// Pieces of the part that has the most.
     fn chunks(&self) -> usize {
-        self.parts.iter().map(Part::chunks).max().unwrap_or(1)
+        self.parts.iter().map(Part::pieces).max().unwrap_or(1)
+    }
+
+    /// Bytes on the device, of all parts or of the largest where they take turns.
+    fn device_bytes(&self) -> u64 {
+        let bytes = self.parts.iter().map(Part::bytes);
+        if self.in_turns { bytes.max().unwrap_or(0) } else { bytes.sum() }
     }
 }

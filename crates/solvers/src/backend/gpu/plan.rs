@@ -6,7 +6,7 @@ use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_spmv_gpu::{Executor, Value};
 
 use crate::choose::Step;
-use crate::gpu::{FusedSolver, GpuExplain, GpuLu, GpuLuExplain, Guess};
+use crate::gpu::{FusedSolver, GpuExplain, GpuLu, GpuLuExplain, Guess, Outcomes};
 use crate::options::{Engine, Method, Order, Preconditioner};
 use crate::{SolveError, SolveOptions};
 
@@ -24,8 +24,18 @@ pub(super) trait ClassPlan<E: Executor, T: Value>: Send + Sync {
     /// How each system ended, item by item. Waits for the solve.
     fn outcomes(&self) -> Result<Vec<Outcome>, SolveError>;
 
+    /// The same on the device, to be copied behind the solve.
+    fn outcome_arrays(&self) -> &Outcomes<E>;
+
+    /// Takes tolerances and limits of other systems, in as many options as before; waits for the
+    /// last solve.
+    fn replace_limits(&mut self, executor: &E, options: &SolveOptions) -> Result<(), SolveError>;
+
     /// The kernel, for reports.
     fn kernel(&self) -> String;
+
+    /// Bytes of device memory.
+    fn bytes(&self) -> u64;
 }
 
 /// The plan of a step for `nitems` systems of one pattern. `options` are those of these systems.
@@ -129,8 +139,26 @@ macro_rules! class_plan {
                 Self::outcomes(self)
             }
 
+            fn outcome_arrays(&self) -> &Outcomes<E> {
+                self.outcome_arrays()
+            }
+
+            fn replace_limits(
+                &mut self,
+                executor: &E,
+                options: &SolveOptions,
+            ) -> Result<(), SolveError> {
+                let systems = self.outcome_arrays().systems();
+                self.limits_mut().replace(executor, options.criteria::<T>(systems)?)
+            }
+
             fn kernel(&self) -> String {
                 $kernel(self.explain())
+            }
+
+            fn bytes(&self) -> u64 {
+                let explain = self.explain();
+                explain.pattern_bytes + explain.workspace_bytes
             }
         }
     };
