@@ -4,5 +4,6 @@ mod agreement;
 mod common;
 mod fallback;
 mod memory;
+mod pieces;
 mod repeats;
 mod shift;
