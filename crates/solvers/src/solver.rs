@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use rayon::prelude::*;
 use sparsebatch_cpu_ref::{CpuScalar, Isa};
 use sparsebatch_formats::Batch;
 use sparsebatch_spmv_gpu::{Executor, Value};
@@ -201,8 +202,10 @@ impl<T: CpuScalar> BatchSolver<T> {
                 outcomes
             }
         };
+        // In parallel, since a large batch has hundreds of megabytes of them.
         let mut systems: Vec<SystemReport> = outcomes
-            .into_iter()
+            .into_par_iter()
+            .with_min_len(1 << 14)
             .map(|outcome| SystemReport { outcome, rung: Rung::First })
             .collect();
         let mut later = Vec::new();

@@ -23,6 +23,7 @@ mod staging;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rayon::prelude::*;
 use sparsebatch_cpu_ref::lanes::classes;
 use sparsebatch_cpu_ref::{CpuError, CpuScalar, Criteria, Outcome};
 use sparsebatch_formats::Batch;
@@ -240,7 +241,8 @@ where
         }
         let flags = only.map(|only| wanted(self.nitems * nrhs, Some(only)));
         let systems = Systems { batch, nrhs, wanted: flags.as_deref() };
-        let mut outcomes: Vec<Option<Outcome>> = vec![None; self.nitems * nrhs];
+        let none = rayon::iter::repeat_n(None, self.nitems * nrhs).with_min_len(1 << 14);
+        let mut outcomes: Vec<Option<Outcome>> = none.collect();
         let mut target = Target { x, outcomes: &mut outcomes };
         let (site, staging) = (&self.site, &mut self.staging);
         let several = self.parts.len() > 1;
