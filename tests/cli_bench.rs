@@ -35,7 +35,7 @@ fn the_experiment_of_chunks_checks_its_options() {
     };
     chunks("--data", "8GB").assert_bad_input(&["--data", "8GiB or 512MiB"]);
     chunks("--gpu-memory", "0").assert_bad_input(&["--gpu-memory"]);
-    chunks("--piece", "-1").assert_bad_input(&["--piece"]);
+    chunks("--piece", "0.1").assert_bad_input(&["--piece"]);
     chunks("--at-once", "0").assert_bad_input(&["--at-once", "1..=16"]);
     chunks("--backend", "cpu").assert_bad_input(&["--backend is cpu, expected gpu"]);
     chunks("--case", "tri 33").assert_bad_input(&["--case is tri 33"]);
