@@ -31,7 +31,8 @@ use sparsebatch_spmv_gpu::{Executor, GpuError, Value};
 
 use super::cpu::wanted;
 use super::{AnalysedSolve, CpuBackend, Gpu, Placement, SolveBackend};
-use crate::choose::Step;
+use crate::choose::{Choice, Step};
+use crate::gpu::{GpuChoice, choose_method};
 use crate::report::Rung;
 use crate::{SolveError, SolveOptions};
 use divide::{Divided, May, at_once, in_turns};
@@ -61,6 +62,11 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: CpuScalar + Value,
 {
+    fn choose(&self, batch: &Batch<T>, options: &SolveOptions) -> Choice {
+        let GpuChoice { method, reason } = choose_method(batch, options, self.gpu.executor.info());
+        Choice { method, preconditioner: options.preconditioner, reason }
+    }
+
     fn composed(&self) -> Result<Option<String>, SolveError> {
         let refused =
             SolveError::Unsupported { what: "a composed engine", instead: "take the fused one" };
