@@ -26,7 +26,8 @@ pub(crate) struct SolveArgs {
     input: InputArgs,
     #[command(flatten)]
     machine: MachineArgs,
-    /// Method; `auto` decides by fill (lu), then symmetry (cg), else takes bicgstab
+    /// Method; `auto` decides by fill (lu), then symmetry (cg), else takes bicgstab; on a GPU by
+    /// estimated time
     #[arg(long, value_parser = named(Method::NAMES), default_value = "auto")]
     solver: Method,
     /// Preconditioner; `auto` is Jacobi with 1 in the place of zero diagonal entries

@@ -159,7 +159,7 @@ impl<'a> SolveSession<'a> {
     ///
     /// # Errors
     /// As [`SolveSession::gpu`].
-    pub(crate) fn from_host<T: Real>(
+    pub(crate) fn end_to_end<T: Real>(
         &mut self,
         problem: &Problem<'_, T>,
         options: &SolveOptions,

@@ -78,7 +78,7 @@ pub(crate) fn measure<T: Real>(
     let (all, limit) = (gibibytes(systems.bytes()), gibibytes(chunks.limit()));
     session.note(&format!("{}: {all:.2} GiB on the host, {limit:.2} GiB at most", case.name))?;
     let name = ("whole", NAME);
-    let whole = session.from_host(
+    let whole = session.end_to_end(
         &problem,
         &solve,
         name,
@@ -87,11 +87,11 @@ pub(crate) fn measure<T: Real>(
     )?;
     let name = ("pieces", NAME);
     let fits =
-        session.from_host(&problem, &solve, name, |d| Gpu { pieces, ..Gpu::new(d) }, None)?;
+        session.end_to_end(&problem, &solve, name, |d| Gpu { pieces, ..Gpu::new(d) }, None)?;
     let fitting = [whole, fits].into_iter().flatten().reduce(f64::min);
     let memory_limit = Some(chunks.limit());
     let capped = |device| Gpu { memory_limit, in_chunks: true, pieces, ..Gpu::new(device) };
-    session.from_host(&problem, &solve, ("capped", NAME), capped, fitting)?;
+    session.end_to_end(&problem, &solve, ("capped", NAME), capped, fitting)?;
     Ok(())
 }
 

@@ -196,7 +196,7 @@ fn values_of<T: Scalar>(
     next.clear();
     next.extend(pattern.row_ptr()[..nrows].iter().map(|&first| first as usize));
     let (mut symmetric, mut by_rows) = (true, 0.0f64);
-    for row in 0..nrows {
+    for (row, own) in diagonal.iter_mut().enumerate() {
         let mut sum = 0.0;
         for k in pattern.row(row) {
             let (col, value) = (pattern.col_idx()[k] as usize, values[k].to_f64());
@@ -206,14 +206,14 @@ fn values_of<T: Scalar>(
                 && values[mirror] == values[k];
             next[col] += 1;
             if col == row {
-                diagonal[row] = value;
+                *own = value;
             } else {
                 sum += value.abs();
                 beside[col] += value.abs();
             }
         }
-        symmetric &= diagonal[row] > 0.0;
-        by_rows = by_rows.max(ratio(sum, diagonal[row]));
+        symmetric &= *own > 0.0;
+        by_rows = by_rows.max(ratio(sum, *own));
     }
     let columns = beside.iter().zip(&*diagonal).map(|(&sum, &diagonal)| ratio(sum, diagonal));
     Values { symmetric, radius: by_rows.min(columns.fold(0.0, f64::max)) }
