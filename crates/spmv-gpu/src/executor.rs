@@ -249,18 +249,18 @@ pub trait Executor {
     /// [`GpuError::Driver`] when the system has no such memory to give.
     fn alloc_pinned<T: Pod>(&self, len: usize) -> Result<Self::Pinned<T>, GpuError>;
 
-    /// Starts to overwrite a buffer of the same length, in the order of launches, and returns.
+    /// Starts to overwrite a buffer with the first values of host memory, in the order of launches, and
+    /// returns.
     ///
     /// # Errors
-    /// [`GpuError::Length`] when the lengths differ; else what the device reports.
+    /// [`GpuError::Length`] when the host memory is shorter; else what the device reports.
     fn copy_from_pinned<T: Pod>(
         &self,
         host: &Self::Pinned<T>,
         buffer: &mut Self::Buffer<T>,
     ) -> Result<(), GpuError>;
 
-    /// Starts to copy a buffer into host memory of the same length, in the order of launches, and
-    /// returns.
+    /// Starts to copy a buffer to the beginning of host memory, in the order of launches, and returns.
     ///
     /// # Errors
     /// As [`Executor::copy_from_pinned`].

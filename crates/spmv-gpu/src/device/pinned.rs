@@ -138,13 +138,13 @@ impl Device {
         host: &PinnedBuffer<T>,
         buffer: &mut DeviceBuffer<T>,
     ) -> Result<(), GpuError> {
-        check_len("host", buffer.len(), host.len())?;
-        if host.is_empty() {
+        check_len("host", buffer.len(), host.len().min(buffer.len()))?;
+        if buffer.is_empty() {
             return Ok(());
         }
         host.copy(self, || {
             let (from, to) = (host.start().as_ptr().cast(), buffer.raw());
-            // SAFETY: (1) `hold` bound the context; (2) both have that many bytes, checked above;
+            // SAFETY: (1) `hold` bound the context; (2) both have as many bytes at least, checked above;
             // (3) the host memory is neither written nor freed before the event that `copy` records
             // has passed, nor the device's, since freeing it waits.
             let result =
@@ -160,8 +160,8 @@ impl Device {
         buffer: &DeviceBuffer<T>,
         host: &mut PinnedBuffer<T>,
     ) -> Result<(), GpuError> {
-        check_len("host", buffer.len(), host.len())?;
-        if host.is_empty() {
+        check_len("host", buffer.len(), host.len().min(buffer.len()))?;
+        if buffer.is_empty() {
             return Ok(());
         }
         host.copy(self, || {

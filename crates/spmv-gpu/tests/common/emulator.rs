@@ -185,7 +185,8 @@ impl Executor for Emulator {
         host: &Pinned<T>,
         buffer: &mut HostBuffer<T>,
     ) -> Result<(), GpuError> {
-        self.copy_from_host(&host.0, buffer)
+        let len = buffer.values().len().min(host.0.len());
+        self.copy_from_host(&host.0[..len], buffer)
     }
 
     fn copy_to_pinned<T: Pod>(
@@ -193,7 +194,8 @@ impl Executor for Emulator {
         buffer: &HostBuffer<T>,
         host: &mut Pinned<T>,
     ) -> Result<(), GpuError> {
-        self.copy_to_host(buffer, &mut host.0)
+        let len = buffer.values().len().min(host.0.len());
+        self.copy_to_host(buffer, &mut host.0[..len])
     }
 
     fn prepare(&self, keys: &[KernelKey]) -> Result<(), GpuError> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sparsebatch_cpu_ref::CpuScalar;
-use sparsebatch_formats::Batch;
+use sparsebatch_formats::{Batch, RaggedCsr};
 use sparsebatch_spmv_gpu::{Executor, GpuError, Value};
 
 use super::part::{Part, Site};
@@ -27,6 +27,31 @@ pub(super) struct Divided<E: Executor, T: Value> {
     pub(super) refusals: BTreeMap<String, usize>,
     /// Whether parts are loaded one after the other.
     pub(super) in_turns: bool,
+}
+
+/// Loads a ragged batch as one part; `None` where its patterns are better off apart: some are too large,
+/// or the step is not for several at once, or memory is short.
+///
+/// # Errors
+/// Those of [`plan_for_ragged`](super::plan::plan_for_ragged).
+pub(super) fn all_together<E, T>(
+    site: &Site<E>,
+    batch: &RaggedCsr<T>,
+    classes: &[Vec<u32>],
+    budget: u64,
+) -> Result<Option<Divided<E, T>>, SolveError>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: CpuScalar + Value,
+{
+    match Part::ragged(site, batch, classes, budget) {
+        Ok(part) => {
+            let (parts, refusals) = (vec![part], BTreeMap::new());
+            Ok(Some(Divided { parts, on_cpu: Vec::new(), refusals, in_turns: false }))
+        }
+        Err(error) if is_unsupported(&error) || is_full(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Loads all parts; what plans refuse goes to the CPU where that is allowed.

@@ -35,12 +35,10 @@ use crate::choose::{Choice, Step};
 use crate::gpu::{GpuChoice, choose_method};
 use crate::report::Rung;
 use crate::{SolveError, SolveOptions};
-use divide::{Divided, May, at_once, in_turns};
+use divide::{Divided, May, all_together, at_once, in_turns};
 use part::{Part, Site, Target};
+use plan::named;
 use staging::{Staging, Systems};
-
-/// Kernels that a report names.
-const NAMED_KERNELS: usize = 3;
 
 /// A GPU, with the options of the solves that run there.
 pub(crate) struct GpuBackend<E> {
@@ -92,7 +90,17 @@ where
         let budget =
             self.gpu.memory_limit.map_or(free, |limit| limit.saturating_sub(held).min(free));
         let classes = classes(batch, only);
-        let divided = match at_once(&site, batch, &classes, budget, may) {
+        let together = match batch {
+            Batch::Ragged(ragged) if only.is_none() && classes.len() > 1 => {
+                all_together(&site, ragged, &classes, budget)?
+            }
+            _ => None,
+        };
+        let divided = match together {
+            Some(divided) => Ok(divided),
+            None => at_once(&site, batch, &classes, budget, may),
+        };
+        let divided = match divided {
             Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) if may.divide => {
                 in_turns(&site, batch, &classes, budget, may)?
             }
@@ -171,20 +179,7 @@ where
         }
         let mut kernels: Vec<(&str, usize)> = systems.into_iter().collect();
         kernels.sort_by_key(|&(_, systems)| std::cmp::Reverse(systems));
-        match kernels.as_slice() {
-            [] => "none".to_owned(),
-            [(kernel, _)] => (*kernel).to_owned(),
-            kernels => {
-                let named = kernels.iter().take(NAMED_KERNELS);
-                let mut text: Vec<String> = named
-                    .map(|(kernel, systems)| format!("{kernel} ({systems} systems)"))
-                    .collect();
-                if kernels.len() > NAMED_KERNELS {
-                    text.push(format!("{} more", kernels.len() - NAMED_KERNELS));
-                }
-                text.join(", ")
-            }
-        }
+        named(&kernels)
     }
 }
 

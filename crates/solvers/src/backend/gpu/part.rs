@@ -1,15 +1,16 @@
-//! Items of equal pattern, and what the GPU holds of them: [`Part`].
+//! Items of equal pattern, or of several, and what the GPU holds of them: [`Part`].
 
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::Outcome;
-use sparsebatch_formats::{Batch, CsrPattern, Pattern};
+use sparsebatch_formats::{Batch, CsrPattern, CsrPatternRef, Pattern, RaggedCsr};
 use sparsebatch_spmv_gpu::{Executor, GpuError, KernelBuffer, Value};
 
-use super::pipe::Pipe;
-use super::plan::{ClassPlan, options_of, plan_for};
-use super::size::{Size, Split};
+use super::pipe::{Lens, Pipe};
+use super::plan::{ClassPlan, options_of, plan_for, plan_for_ragged};
+use super::size::{SYSTEM_BYTES, Size, Split, pattern_bytes};
 use super::staging::{Staging, Systems, shares_values};
 use crate::backend::Pieces;
 use crate::choose::Step;
@@ -37,11 +38,11 @@ impl<T> Target<'_, T> {
     }
 }
 
-/// Items of equal pattern.
+/// Items of equal pattern, or all of a ragged batch.
 pub(super) struct Part<E: Executor, T: Value> {
     pub(super) items: Vec<u32>,
-    pattern: CsrPattern,
-    split: Split,
+    patterns: Vec<(CsrPattern, Vec<u32>)>,
+    pieces: usize,
     kernel: String,
     /// Bytes on the device while it was loaded.
     bytes: u64,
@@ -55,6 +56,9 @@ enum Held<E: Executor, T: Value> {
     Pieces(Mutex<Pipe<E, T>>),
 }
 
+/// What a plan of several patterns holds of an item besides: where it is.
+const RAGGED_BYTES: usize = 24;
+
 /// What `expect` says: parts are loaded before they are solved.
 const LOADED: &str = "the part was loaded";
 
@@ -66,18 +70,80 @@ where
     /// Ascending items of equal pattern, at least one.
     pub(super) fn new(batch: &Batch<T>, items: Vec<u32>) -> Self {
         let pattern = batch.pattern(items[0] as usize).to_pattern();
-        let split = Split::whole(items.len());
-        Self { items, pattern, split, kernel: String::new(), bytes: 0, held: None }
+        let patterns = vec![(pattern, items.clone())];
+        Self { items, patterns, pieces: 1, kernel: String::new(), bytes: 0, held: None }
     }
 
-    /// Whether a batch has the pattern at all of the items.
-    pub(super) fn matches(&self, batch: &Batch<T>) -> bool {
-        let items = match batch {
-            Batch::Uniform(_) => &self.items[..1],
-            Batch::Ragged(_) => &self.items,
+    /// All items of a ragged batch, loaded: one plan for those of a piece, whatever their patterns.
+    ///
+    /// # Errors
+    /// Those of [`plan_for_ragged`]; [`GpuError::OutOfMemory`] when the batch does not fit.
+    pub(super) fn ragged(
+        site: &Site<E>,
+        batch: &RaggedCsr<T>,
+        classes: &[Vec<u32>],
+        budget: u64,
+    ) -> Result<Self, SolveError> {
+        let Site { executor, step, options, pieces } = site;
+        let bytes_before = |item: usize| {
+            let values = batch.nnz_offsets()[item] + 2 * options.nrhs * batch.row_offsets()[item];
+            (values * size_of::<T>()) as u64
         };
-        let pattern = self.pattern.view();
-        items.par_iter().all(|&item| batch.pattern(item as usize) == pattern)
+        let nitems = batch.nitems();
+        let pattern = |items: &[u32]| batch.item(items[0] as usize).pattern();
+        let patterns: Vec<_> =
+            classes.iter().map(|items| (pattern(items).to_pattern(), items.clone())).collect();
+        let fixed = |(pattern, _): &(CsrPattern, _)| pattern_bytes(Pattern::view(pattern));
+        let needed = bytes_before(nitems)
+            + patterns.iter().map(fixed).sum::<u64>()
+            + (nitems * (RAGGED_BYTES + options.nrhs * SYSTEM_BYTES as usize)) as u64;
+        if needed > budget {
+            return Err(GpuError::OutOfMemory { needed, free: budget }.into());
+        }
+        let most = pieces.usual_bytes(bytes_before(nitems));
+        let mut cuts: Vec<Range<usize>> = Vec::new();
+        for item in 0..nitems {
+            match cuts.last_mut() {
+                Some(cut) if bytes_before(item + 1) - bytes_before(cut.start) <= most => {
+                    cut.end = item + 1;
+                }
+                _ => cuts.push(item..item + 1),
+            }
+        }
+        let items: Vec<u32> = (0..nitems as u32).collect();
+        let (mut plans, mut lens) = (Vec::new(), Vec::new());
+        for cut in &cuts {
+            let mut some = RaggedCsr::new();
+            let of_piece = if cuts.len() == 1 {
+                batch
+            } else {
+                cut.clone().for_each(|item| some.push(batch.item(item)));
+                &some
+            };
+            let options = options_of(options, &items[cut.clone()]);
+            plans.push(plan_for_ragged::<E, T>(executor, *step, of_piece, options)?);
+            lens.push(Lens {
+                values: of_piece.total_nnz(),
+                rows: of_piece.row_offsets()[cut.len()] * site.options.nrhs,
+                systems: cut.len() * site.options.nrhs,
+            });
+        }
+        let kernel = plans.first().map_or(String::new(), |plan| plan.kernel());
+        let mut part = Self { items, patterns, pieces: cuts.len(), kernel, bytes: 0, held: None };
+        part.hold(executor, cuts, plans, &lens, pieces.at_once)?;
+        Ok(part)
+    }
+
+    /// Whether a batch has the patterns at all of the items.
+    pub(super) fn matches(&self, batch: &Batch<T>) -> bool {
+        self.patterns.iter().all(|(pattern, items)| {
+            let items = match batch {
+                Batch::Uniform(_) => &items[..1],
+                Batch::Ragged(_) => items,
+            };
+            let pattern = Pattern::view(pattern);
+            items.par_iter().with_min_len(64).all(|&item| batch.pattern(item as usize) == pattern)
+        })
     }
 
     /// The kernel, for reports; of parts that were loaded once.
@@ -87,7 +153,7 @@ where
 
     /// Pieces that the items go through the GPU in.
     pub(super) fn pieces(&self) -> usize {
-        self.split.pieces(self.items.len())
+        self.pieces
     }
 
     /// Bytes on the device while the part is loaded; 0 before it was.
@@ -110,8 +176,13 @@ where
         size.bytes(Split::usual(self.items.len(), &size, &site.pieces))
     }
 
+    /// The one pattern of a part that is not ragged.
+    fn pattern(&self) -> CsrPatternRef<'_> {
+        Pattern::view(&self.patterns[0].0)
+    }
+
     fn size(&self, site: &Site<E>, batch: &Batch<T>) -> Size {
-        Size::of(self.pattern.view(), batch, site.options.nrhs)
+        Size::of(self.pattern(), batch, site.options.nrhs)
     }
 
     /// Makes the plan, and memory for pieces of the usual size.
@@ -161,23 +232,42 @@ where
     ) -> Result<(), SolveError> {
         self.held = None;
         let (executor, nrhs) = (&site.executor, site.options.nrhs);
-        let pattern = self.pattern.view();
+        let pattern = self.pattern();
         let options = options_of(&site.options, &self.items[..split.piece]);
         let plan = plan_for::<E, T>(executor, site.step, pattern, split.piece, options)?;
-        let kernel = plan.kernel();
         let sets = if shares_values(batch) { 1 } else { split.piece };
-        let lens = (pattern.nnz() * sets, pattern.nrows() * split.piece * nrhs);
-        let is_whole = split == Split::whole(self.items.len());
-        let held = if is_whole {
-            let whole = Whole::new(executor, plan, lens)?;
-            self.bytes = whole.bytes();
-            Held::Whole(whole)
-        } else {
-            let pipe = Pipe::new(site, plan, split, lens)?;
-            self.bytes = pipe.bytes();
-            Held::Pieces(Mutex::new(pipe))
+        let lens = Lens {
+            values: pattern.nnz() * sets,
+            rows: pattern.nrows() * split.piece * nrhs,
+            systems: split.piece * nrhs,
         };
-        (self.split, self.kernel, self.held) = (split, kernel, Some(held));
+        let nitems = self.items.len();
+        let cuts = (0..nitems).step_by(split.piece);
+        let cuts: Vec<_> = cuts.map(|first| first..nitems.min(first + split.piece)).collect();
+        (self.kernel, self.pieces) = (plan.kernel(), cuts.len());
+        self.hold(executor, cuts, vec![plan], &[lens], split.at_once)
+    }
+
+    /// Allocates what pieces take.
+    fn hold(
+        &mut self,
+        executor: &E,
+        cuts: Vec<Range<usize>>,
+        mut plans: Vec<Box<dyn ClassPlan<E, T>>>,
+        lens: &[Lens],
+        at_once: usize,
+    ) -> Result<(), SolveError> {
+        if cuts.len() == 1
+            && let Some(plan) = plans.pop()
+        {
+            let whole = Whole::new(executor, plan, lens[0])?;
+            self.bytes = whole.bytes();
+            self.held = Some(Held::Whole(whole));
+        } else {
+            let pipe = Pipe::new(executor, cuts, plans, lens, at_once)?;
+            self.bytes = pipe.bytes();
+            self.held = Some(Held::Pieces(Mutex::new(pipe)));
+        }
         Ok(())
     }
 
@@ -258,16 +348,12 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
 {
-    fn new(
-        executor: &E,
-        plan: Box<dyn ClassPlan<E, T>>,
-        (values, rows): (usize, usize),
-    ) -> Result<Self, SolveError> {
+    fn new(executor: &E, plan: Box<dyn ClassPlan<E, T>>, lens: Lens) -> Result<Self, SolveError> {
         Ok(Self {
             plan,
-            values: executor.alloc(values)?,
-            b: executor.alloc(rows)?,
-            x: executor.alloc(rows)?,
+            values: executor.alloc(lens.values)?,
+            b: executor.alloc(lens.rows)?,
+            x: executor.alloc(lens.rows)?,
             guess: Guess::Zero,
         })
     }

@@ -8,61 +8,49 @@ use sparsebatch_spmv_gpu::{Executor, KernelBuffer, PinnedValues, Value};
 
 use super::part::{Site, Target};
 use super::plan::{ClassPlan, has_own_limits, options_of};
-use super::size::Split;
 use super::staging::Systems;
 use crate::SolveError;
 use crate::gpu::{Guess, PinnedOutcomes};
 
-/// A plan for the items of a piece, and memory for several pieces.
+/// Plans for pieces, and memory for several of them.
 ///
 /// Copies to the GPU, solves, and copies back have a queue each. Pieces go through them one after the
 /// other, and a piece waits for nothing but itself and what is ahead of it in a queue; the host fills
-/// the memory of the next one meanwhile.
+/// the memory of the next one meanwhile. Pieces take turns in plans, in memory of the GPU, and in memory
+/// of the host: that of some number is for every one as many pieces later.
 pub(super) struct Pipe<E: Executor, T: Value> {
-    split: Split,
-    plan: Box<dyn ClassPlan<E, T>>,
+    /// Which items of the part are in each piece.
+    pieces: Vec<Range<usize>>,
+    plans: Vec<Box<dyn ClassPlan<E, T>>>,
     uploads: E,
     downloads: E,
-    sets: Vec<Set<E, T>>,
-    /// Where the next piece goes.
-    next: usize,
+    device: Vec<OnDevice<E, T>>,
+    host: Vec<OnHost<E, T>>,
 }
 
-/// Memory for a piece, on the GPU and on the host.
-struct Set<E: Executor, T: Value> {
+/// Memory of the GPU for a piece.
+struct OnDevice<E: Executor, T: Value> {
     values: E::Buffer<T>,
     b: E::Buffer<T>,
     x: E::Buffer<T>,
-    host: Pinned<E, T>,
-    /// Which items of the part are in it.
-    running: Option<Range<usize>>,
 }
 
-struct Pinned<E: Executor, T: Value> {
+/// Memory of the host for a piece.
+struct OnHost<E: Executor, T: Value> {
     values: E::Pinned<T>,
     b: E::Pinned<T>,
     x: E::Pinned<T>,
     outcomes: PinnedOutcomes<E>,
+    /// The piece that is on its way.
+    running: Option<usize>,
 }
 
-impl<E: Executor, T: Value> Set<E, T> {
-    fn new(
-        executor: &E,
-        (values, rows, systems): (usize, usize, usize),
-    ) -> Result<Self, SolveError> {
-        Ok(Self {
-            values: executor.alloc(values)?,
-            b: executor.alloc(rows)?,
-            x: executor.alloc(rows)?,
-            host: Pinned {
-                values: executor.alloc_pinned(values)?,
-                b: executor.alloc_pinned(rows)?,
-                x: executor.alloc_pinned(rows)?,
-                outcomes: PinnedOutcomes::new(executor, systems)?,
-            },
-            running: None,
-        })
-    }
+/// The sizes of a piece.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lens {
+    pub(super) values: usize,
+    pub(super) rows: usize,
+    pub(super) systems: usize,
 }
 
 impl<E, T> Pipe<E, T>
@@ -70,27 +58,39 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
 {
-    /// Memory for pieces of `split`, each of so many values and rows; `plan` is for one of them.
+    /// Plans for `pieces`, one for all or one for each, whose sizes are `lens`; `at_once` of them are on
+    /// their way at a time.
     pub(super) fn new(
-        site: &Site<E>,
-        plan: Box<dyn ClassPlan<E, T>>,
-        split: Split,
-        (values, rows): (usize, usize),
+        executor: &E,
+        pieces: Vec<Range<usize>>,
+        plans: Vec<Box<dyn ClassPlan<E, T>>>,
+        lens: &[Lens],
+        at_once: usize,
     ) -> Result<Self, SolveError> {
-        let executor = &site.executor;
-        let lens = (values, rows, split.piece * site.options.nrhs);
-        let sets = (0..split.at_once).map(|_| Set::new(executor, lens));
-        let sets = sets.collect::<Result<_, _>>()?;
+        let at_once = at_once.clamp(1, pieces.len());
+        let count = if plans.len() == 1 { at_once } else { plans.len() };
+        let device = lens.iter().cycle().take(count).map(|lens| OnDevice::new(executor, *lens));
+        let device = device.collect::<Result<_, _>>()?;
+        let most = |of: fn(&Lens) -> usize| lens.iter().map(of).max().unwrap_or(0);
+        let most = Lens {
+            values: most(|lens| lens.values),
+            rows: most(|lens| lens.rows),
+            systems: most(|lens| lens.systems),
+        };
+        let host = (0..at_once).map(|_| OnHost::new(executor, most));
+        let host = host.collect::<Result<_, _>>()?;
         let mut branches = executor.branches(2)?.into_iter();
         let mut branch = || branches.next().unwrap_or_else(|| executor.clone());
-        Ok(Self { split, plan, uploads: branch(), downloads: branch(), sets, next: 0 })
+        let (uploads, downloads) = (branch(), branch());
+        Ok(Self { pieces, plans, uploads, downloads, device, host })
     }
 
     /// Bytes on the device.
     pub(super) fn bytes(&self) -> u64 {
-        let values = |set: &Set<E, T>| set.values.len() + set.b.len() + set.x.len();
-        let values: usize = self.sets.iter().map(values).sum();
-        (values * size_of::<T>()) as u64 + self.plan.bytes()
+        let values = |of: &OnDevice<E, T>| of.values.len() + of.b.len() + of.x.len();
+        let values: usize = self.device.iter().map(values).sum();
+        let plans: u64 = self.plans.iter().map(|plan| plan.bytes()).sum();
+        (values * size_of::<T>()) as u64 + plans
     }
 
     /// Sends all items on their way, and takes over what came out of those that are through.
@@ -103,20 +103,17 @@ where
         mut target: Target<'_, T>,
     ) -> Result<(), SolveError> {
         self.abandon(site);
-        let values = systems.values_len(&items[..self.split.piece]);
-        if self.sets.iter().any(|set| set.values.len() != values) {
-            // Shared values where there were own ones, or the reverse.
-            for set in &mut self.sets {
-                set.values = site.executor.alloc(values)?;
-                set.host.values = site.executor.alloc_pinned(values)?;
+        let values = systems.values_len(&items[self.pieces[0].clone()]);
+        if self.device[0].values.len() != values {
+            // Shared values where there were own ones, or the reverse; of one pattern either way.
+            for (device, host) in self.device.iter_mut().zip(&mut self.host) {
+                device.values = site.executor.alloc(values)?;
+                host.values = site.executor.alloc_pinned(values)?;
             }
         }
-        for first in (0..items.len()).step_by(self.split.piece) {
-            let places = first..items.len().min(first + self.split.piece);
-            let number = self.next;
-            self.next = (number + 1) % self.sets.len();
-            self.receive(number, systems, items, target.reborrow())?;
-            self.send(number, site, systems, items, places, (b, target.x))?;
+        for piece in 0..self.pieces.len() {
+            self.receive(piece, systems, items, target.reborrow())?;
+            self.send(piece, site, systems, items, (b, target.x))?;
         }
         Ok(())
     }
@@ -128,83 +125,103 @@ where
         items: &[u32],
         mut target: Target<'_, T>,
     ) -> Result<(), SolveError> {
-        for ahead in 0..self.sets.len() {
-            let number = (self.next + ahead) % self.sets.len();
-            self.receive(number, systems, items, target.reborrow())?;
-        }
-        Ok(())
+        let next = self.pieces.len();
+        (next..next + self.host.len())
+            .try_for_each(|piece| self.receive(piece, systems, items, target.reborrow()))
     }
 
     /// Forgets pieces that a failed solve left behind.
     fn abandon(&mut self, site: &Site<E>) {
-        if self.sets.iter().all(|set| set.running.is_none()) {
+        if self.host.iter().all(|host| host.running.is_none()) {
             return;
         }
         for executor in [&self.uploads, &site.executor, &self.downloads] {
             // What it met was reported, or will be by the next call.
             executor.synchronize().ok();
         }
-        self.sets.iter_mut().for_each(|set| set.running = None);
+        self.host.iter_mut().for_each(|host| host.running = None);
     }
 
     /// Starts a piece: its copies, its solve, the copies of what comes out.
     fn send(
         &mut self,
-        number: usize,
+        piece: usize,
         site: &Site<E>,
         systems: Systems<'_, T>,
         items: &[u32],
-        places: Range<usize>,
         (b, x): (&[T], &[T]),
     ) -> Result<(), SolveError> {
-        let Self { plan, uploads, downloads, sets, split, .. } = self;
-        let set = &mut sets[number];
-        let items = &items[places.clone()];
+        let Self { pieces, plans, uploads, downloads, device, host } = self;
+        let items = &items[pieces[piece].clone()];
+        let (plan_count, device_count, host_count) = (plans.len(), device.len(), host.len());
+        let plan = &mut plans[piece % plan_count];
+        let device = &mut device[piece % device_count];
+        let host = &mut host[piece % host_count];
         // From here on, so that what is started is waited for.
-        set.running = Some(places);
-        let host = &mut set.host;
-        let used = systems.rows_len(items);
+        host.running = Some(piece);
+        let (used, rows) = (systems.rows_len(items), device.b.len());
         systems.values_into(items, host.values.as_mut_slice()?);
-        uploads.copy_from_pinned(&host.values, &mut set.values)?;
-        fill(host.b.as_mut_slice()?, used, |rows| systems.gather_into(items, b, rows));
-        uploads.copy_from_pinned(&host.b, &mut set.b)?;
+        uploads.copy_from_pinned(&host.values, &mut device.values)?;
+        fill(&mut host.b.as_mut_slice()?[..rows], used, |to| systems.gather_into(items, b, to));
+        uploads.copy_from_pinned(&host.b, &mut device.b)?;
         let guess = if systems.is_zero(items, x) { Guess::Zero } else { Guess::InX };
         if guess == Guess::InX {
-            fill(host.x.as_mut_slice()?, used, |rows| systems.gather_into(items, x, rows));
-            uploads.copy_from_pinned(&host.x, &mut set.x)?;
+            fill(&mut host.x.as_mut_slice()?[..rows], used, |to| systems.gather_into(items, x, to));
+            uploads.copy_from_pinned(&host.x, &mut device.x)?;
         }
-        if has_own_limits(&site.options) {
+        if plan_count < pieces.len() && has_own_limits(&site.options) {
             let mut of = items.to_vec();
-            of.resize(split.piece, items[items.len() - 1]);
+            of.resize(pieces[0].len(), items[items.len() - 1]);
             plan.replace_limits(&site.executor, &options_of(&site.options, &of))?;
         }
         site.executor.join(std::slice::from_ref(uploads))?;
-        plan.solve(&set.values, &set.b, guess, &mut set.x)?;
-        // Ahead of the next solve, which writes to the same place.
+        plan.solve(&device.values, &device.b, guess, &mut device.x)?;
+        // Ahead of the next solve, which may write to the same place.
         plan.outcome_arrays().start_download(&site.executor, &mut host.outcomes)?;
         site.executor.fork(std::slice::from_ref(downloads))?;
-        downloads.copy_to_pinned(&set.x, &mut host.x)?;
+        downloads.copy_to_pinned(&device.x, &mut host.x)?;
         Ok(())
     }
 
-    /// Waits for the piece of a set, if there is one, and takes over what came out of wanted systems.
+    /// Waits for the piece whose memory of the host a later one is to have, if there is one, and takes
+    /// over what came out of wanted systems.
     fn receive(
         &mut self,
-        number: usize,
+        later: usize,
         systems: Systems<'_, T>,
         items: &[u32],
         target: Target<'_, T>,
     ) -> Result<(), SolveError> {
-        let set = &mut self.sets[number];
-        let Some(places) = set.running.clone() else {
+        let number = later % self.host.len();
+        let host = &mut self.host[number];
+        let Some(piece) = host.running else {
             return Ok(());
         };
-        let items = &items[places];
-        systems.scatter_from(items, set.host.x.as_slice()?, target.x);
-        let solved = set.host.outcomes.read()?;
-        set.running = None;
+        let items = &items[self.pieces[piece].clone()];
+        systems.scatter_from(items, host.x.as_slice()?, target.x);
+        let solved = host.outcomes.read()?;
+        host.running = None;
         systems.take_outcomes(items, |place| solved.outcome(place), target.outcomes);
         Ok(())
+    }
+}
+
+impl<E: Executor, T: Value> OnDevice<E, T> {
+    fn new(executor: &E, lens: Lens) -> Result<Self, SolveError> {
+        let values = executor.alloc(lens.values)?;
+        Ok(Self { values, b: executor.alloc(lens.rows)?, x: executor.alloc(lens.rows)? })
+    }
+}
+
+impl<E: Executor, T: Value> OnHost<E, T> {
+    fn new(executor: &E, lens: Lens) -> Result<Self, SolveError> {
+        Ok(Self {
+            values: executor.alloc_pinned(lens.values)?,
+            b: executor.alloc_pinned(lens.rows)?,
+            x: executor.alloc_pinned(lens.rows)?,
+            outcomes: PinnedOutcomes::new(executor, lens.systems)?,
+            running: None,
+        })
     }
 }
 

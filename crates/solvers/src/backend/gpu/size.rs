@@ -18,7 +18,7 @@ pub(super) struct Size {
 }
 
 /// What a plan holds of each system: outcome and limits.
-const SYSTEM_BYTES: u64 = 45;
+pub(super) const SYSTEM_BYTES: u64 = 45;
 
 /// The bounds of a piece that nobody asked for: below the former, copies and launches take longer to
 /// start than to run; more than the latter does not make them faster.
@@ -33,10 +33,8 @@ impl Size {
         let (nrows, nnz) = (pattern.nrows() as u64, pattern.nnz() as u64);
         let (value, nrhs) = (size_of::<T>() as u64, nrhs as u64);
         let shared = shares_values(batch);
-        // Columns of 16 bits, half of them padding, and what a row needs.
-        let pattern = 4 * nnz + 16 * nrows;
         Self {
-            fixed: pattern + if shared { nnz * value } else { 0 },
+            fixed: pattern_bytes(pattern) + if shared { nnz * value } else { 0 },
             data: nrhs * 2 * nrows * value + if shared { 0 } else { nnz * value },
             plan: nrhs * SYSTEM_BYTES,
         }
@@ -46,6 +44,19 @@ impl Size {
     pub(super) fn bytes(&self, split: Split) -> u64 {
         let (piece, at_once) = (split.piece as u64, split.at_once as u64);
         self.fixed + piece * (self.plan + at_once * self.data)
+    }
+}
+
+/// Bytes of a pattern: columns of 16 bits, half of them padding, and what a row needs.
+pub(super) fn pattern_bytes(pattern: CsrPatternRef<'_>) -> u64 {
+    4 * pattern.nnz() as u64 + 16 * pattern.nrows() as u64
+}
+
+impl Pieces {
+    /// Bytes of a piece of a batch of so many.
+    pub(super) fn usual_bytes(&self, all: u64) -> u64 {
+        let [least, most] = PIECE_BYTES;
+        self.bytes.unwrap_or((all / USUAL_PIECES).clamp(least, most))
     }
 }
 
@@ -73,9 +84,8 @@ impl Split {
     /// That of items for which there is memory.
     pub(super) fn usual(nitems: usize, size: &Size, pieces: &Pieces) -> Self {
         let all = size.data.saturating_mul(nitems as u64);
-        let [least, most] = PIECE_BYTES;
-        let bytes = pieces.bytes.unwrap_or((all / USUAL_PIECES).clamp(least, most));
-        Self::even(nitems, (bytes / size.data.max(1)) as usize, pieces.at_once)
+        let most = pieces.usual_bytes(all) / size.data.max(1);
+        Self::even(nitems, most as usize, pieces.at_once)
     }
 
     /// That of items for which there are so many bytes; `None` where one does not fit.
@@ -92,10 +102,6 @@ impl Split {
     pub(super) fn halved(self) -> Self {
         Self { piece: self.piece.div_ceil(2), ..self }
     }
-
-    pub(super) fn pieces(self, nitems: usize) -> usize {
-        nitems.div_ceil(self.piece)
-    }
 }
 
 #[cfg(test)]
@@ -111,7 +117,8 @@ mod tests {
             [(1, 1, 1), (8 << 10, 1, 1), (9 << 10, 2, 2), (1 << 18, 8, 3), (1 << 24, 256, 3)]
         {
             let split = usual(nitems);
-            assert_eq!((split.pieces(nitems), split.at_once), (pieces, at_once), "{nitems}");
+            let found = (nitems.div_ceil(split.piece), split.at_once);
+            assert_eq!(found, (pieces, at_once), "{nitems}");
         }
         let asked = Pieces { bytes: Some(1), at_once: 5 };
         assert_eq!(Split::usual(4, &SIZE, &asked), Split { piece: 1, at_once: 4 });

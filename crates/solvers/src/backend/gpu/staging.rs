@@ -74,8 +74,16 @@ impl<'a, T: Scalar> Systems<'a, T> {
 
     /// The number of [`values`](Self::values).
     pub(super) fn values_len(&self, items: &[u32]) -> usize {
-        let nnz = items.first().map_or(0, |&item| self.batch.pattern(item as usize).nnz());
-        if shares_values(self.batch) { nnz } else { nnz * items.len() }
+        match self.batch {
+            Batch::Uniform(_) => {
+                let nnz = items.first().map_or(0, |&item| self.batch.pattern(item as usize).nnz());
+                if shares_values(self.batch) { nnz } else { nnz * items.len() }
+            }
+            Batch::Ragged(batch) => {
+                let offsets = batch.nnz_offsets();
+                items.iter().map(|&item| offsets[item as usize + 1] - offsets[item as usize]).sum()
+            }
+        }
     }
 
     /// Copies [`values`](Self::values) to the beginning of `copy`.
@@ -148,7 +156,10 @@ impl<'a, T: Scalar> Systems<'a, T> {
 
     /// The number of values of [`gather`](Self::gather).
     pub(super) fn rows_len(&self, items: &[u32]) -> usize {
-        items.first().map_or(0, |&item| self.rows(item).len()) * items.len()
+        self.all_rows(items).map_or_else(
+            || items.iter().map(|&item| self.rows(item).len()).sum(),
+            |rows| rows.len(),
+        )
     }
 
     /// Copies what [`gather`](Self::gather) is of to the beginning of `copy`.
@@ -156,10 +167,16 @@ impl<'a, T: Scalar> Systems<'a, T> {
         if let Some(rows) = self.whole_rows(items) {
             return copy_in_parallel(&vector[rows], copy);
         }
-        let len = items.first().map_or(0, |&item| self.rows(item).len());
-        let nrows = len / self.nrhs;
-        copy.par_chunks_mut(len.max(1)).zip(items).for_each(|(copy, &item)| {
+        let mut rest = copy;
+        let cut = |&item: &u32| {
+            let (rows, left) = std::mem::take(&mut rest).split_at_mut(self.rows(item).len());
+            rest = left;
+            (item, rows)
+        };
+        let each: Vec<(u32, &mut [T])> = items.iter().map(cut).collect();
+        each.into_par_iter().for_each(|(item, copy)| {
             let rows = &vector[self.rows(item)];
+            let nrows = rows.len() / self.nrhs;
             for rhs in 0..self.nrhs {
                 let rows_of = rhs * nrows..(rhs + 1) * nrows;
                 if self.wants(item as usize * self.nrhs + rhs) {
@@ -215,10 +232,12 @@ impl<'a, T: Scalar> Systems<'a, T> {
         if let Some(rows) = self.whole_rows(items) {
             return copy_in_parallel(&copy[..rows.len()], &mut vector[rows]);
         }
-        let len = items.first().map_or(0, |&item| self.rows(item).len());
-        let nrows = len / self.nrhs;
-        for (copy, &item) in copy.chunks(len.max(1)).zip(items) {
+        let mut rest = copy;
+        for &item in items {
             let rows = &mut vector[self.rows(item)];
+            let nrows = rows.len() / self.nrhs;
+            let (copy, left) = rest.split_at(rows.len());
+            rest = left;
             for rhs in 0..self.nrhs {
                 if self.wants(item as usize * self.nrhs + rhs) {
                     let rows_of = rhs * nrows..(rhs + 1) * nrows;
