@@ -91,9 +91,9 @@ enum Prepared<T> {
 impl<T: CpuScalar + Value> BatchSolver<T> {
     /// As [`BatchSolver::new`], to solve on a backend.
     ///
-    /// A GPU gets the kernels compiled, and memory for matrices, right-hand sides and solutions
-    /// unless they are solved in [chunks](crate::Gpu::in_chunks); each solve copies them there and
-    /// the solutions back.
+    /// A GPU gets the kernels compiled, and memory for matrices, right-hand sides and solutions, or for
+    /// some of the [pieces](crate::Pieces) in which a large batch goes through it; each solve copies
+    /// them there and the solutions back.
     ///
     /// # Errors
     /// Those of [`BatchSolver::new`]; [`SolveError::Unsupported`] for what the GPU does not do, unless

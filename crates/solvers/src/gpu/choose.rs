@@ -25,10 +25,10 @@ mod nanoseconds {
     pub(super) const LU_PAIR: f64 = 0.005;
     /// An entry of the factors.
     pub(super) const LU_ENTRY: f64 = 0.03;
-    /// An iteration of CG: entries, rows.
-    pub(super) const CG: [f64; 2] = [0.00025, 0.002];
-    /// An iteration of BiCGStab: entries, rows.
-    pub(super) const BICGSTAB: [f64; 2] = [0.0018, 0.0003];
+    /// An iteration of CG: by itself, entries, rows.
+    pub(super) const CG: [f64; 3] = [0.1, 0.00025, 0.002];
+    /// An iteration of BiCGStab: by itself, entries, rows.
+    pub(super) const BICGSTAB: [f64; 3] = [0.15, 0.0018, 0.0003];
 }
 
 /// Patterns that are looked at; in ragged batches of more the first ones.
@@ -90,7 +90,7 @@ pub fn choose_method<T: Scalar>(
             if values.symmetric { nrows.min(4.0 * nrows / wide(pattern)) } else { f64::INFINITY };
         let iterations = bound.min(most);
         let lu = lu_time(pattern, size_of::<T>(), info).unwrap_or(f64::INFINITY);
-        [iterations * (costs[0] * nnz + costs[1] * nrows), lu, iterations]
+        [iterations * (costs[0] + costs[1] * nnz + costs[2] * nrows), lu, iterations]
     });
     let add = |a: [f64; 3], b: [f64; 3]| [a[0] + b[0], a[1] + b[1], a[2].max(b[2])];
     let [iterative, lu, iterations] = each.collect::<Vec<_>>().into_iter().fold([0.0; 3], add);

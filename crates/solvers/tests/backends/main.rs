@@ -1,6 +1,7 @@
 //! One call on either backend: the emulated GPU beside the CPU.
 
 mod agreement;
+mod auto;
 mod common;
 mod fallback;
 mod memory;
