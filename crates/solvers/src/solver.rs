@@ -9,7 +9,7 @@ use sparsebatch_spmv_gpu::{Executor, Value};
 
 use crate::backend::{AnalysedSolve, Backend, CpuBackend, GpuBackend, SolveBackend};
 use crate::choose::{Choice, Step, step};
-use crate::ladder::Ladder;
+use crate::ladder::{Kept, Ladder};
 use crate::options::{Engine, Method, Preconditioner, check_len};
 use crate::products::ComposedEngine;
 use crate::report::{BatchReport, ProductCost, Rung, RungRun, SystemReport};
@@ -80,6 +80,8 @@ pub struct BatchSolver<T> {
     first: Step,
     nitems: usize,
     engine: Prepared<T>,
+    /// Of the later rungs.
+    kept: Vec<Kept<T>>,
     plan_time: Duration,
 }
 
@@ -171,7 +173,7 @@ impl<T: CpuScalar> BatchSolver<T> {
         let first = step(&choice, options);
         let plan_time = start.elapsed();
         let (options, nitems) = (options.clone(), batch.nitems());
-        Ok(Self { options, backend, choice, first, nitems, engine, plan_time })
+        Ok(Self { options, backend, choice, first, nitems, engine, kept: Vec::new(), plan_time })
     }
 
     /// Solves every system; `x` holds the initial guesses on entry and the solutions on return.
@@ -218,7 +220,7 @@ impl<T: CpuScalar> BatchSolver<T> {
                 b,
                 first: self.first,
             };
-            later = ladder.climb(x, &mut systems)?;
+            later = ladder.climb(x, &mut systems, &mut self.kept)?;
         }
         let solve_time = start.elapsed();
         if let Some(cost) = &mut product_cost {

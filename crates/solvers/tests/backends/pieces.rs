@@ -153,6 +153,42 @@ fn a_solve_allocates_nothing() {
     }
 }
 
+/// Also where systems climb the ladder, from the second solve on: the same ones.
+#[test]
+fn rungs_keep_their_memory() {
+    let executor = Emulator::new(Order::Forward);
+    let batch = ragged((0..15).map(|i| chain::<f64>(12, 20.0 + i as f64)));
+    let b = rhs(&batch, 1);
+    let options = SolveOptions {
+        max_iters_each: Some((0..15).map(|s| if s % 4 == 1 { 5 } else { 40 }).collect()),
+        fallback: true,
+        ..cg()
+    };
+    let mut solver = BatchSolver::on(&in_pieces(&executor, 1 << 20, 3), &batch, &options).unwrap();
+    let mut solve = |batch: &Batch<f64>, b: &[f64]| {
+        let mut x = vec![0.0; b.len()];
+        let report = solver.solve(batch, b, &mut x).unwrap();
+        assert!(report.all_converged() && report.runs.len() > 1, "{:?}", report.runs);
+        (x, report.systems)
+    };
+    let first = solve(&batch, &b);
+    let (allocations, in_use) = (executor.allocations(), executor.bytes_in_use());
+    let negative: Vec<f64> = b.iter().map(|v| -v).collect();
+    let second = solve(&batch, &negative);
+    assert_eq!(first.0, second.0.iter().map(|v| -v).collect::<Vec<_>>());
+    let other = ragged((0..15).map(|i| chain::<f64>(12, 21.0 + i as f64)));
+    let values = solve(&other, &b);
+    assert_eq!((executor.allocations(), executor.bytes_in_use()), (allocations, in_use));
+    let backend = in_pieces(&executor, 1 << 20, 3);
+    let fresh = solve_on(&backend, &other, &b, None, &options).unwrap();
+    assert_eq!(values, (fresh.x, fresh.report.systems));
+    // Other systems fail: their rungs are made anew, in place of the old ones.
+    let mut zero = b.clone();
+    zero[12..24].fill(0.0);
+    assert_eq!(solve(&batch, &zero).0[..12], first.0[..12]);
+    assert!(executor.allocations() > allocations && executor.bytes_in_use() <= in_use);
+}
+
 /// Patterns do not cost a plan each, and give the bits that they have alone.
 #[test]
 fn ragged_batches_are_solved_together() {

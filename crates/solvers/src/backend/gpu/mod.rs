@@ -21,6 +21,7 @@ mod size;
 mod staging;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
@@ -44,14 +45,14 @@ use staging::{Staging, Systems};
 pub(crate) struct GpuBackend<E> {
     gpu: Gpu<E>,
     options: SolveOptions,
-    /// Bytes that the first rung keeps on the device, about.
-    held: AtomicU64,
+    /// Bytes that analysed solves keep on the device.
+    held: Arc<AtomicU64>,
 }
 
 impl<E> GpuBackend<E> {
     /// `options` are those of the whole batch; limits of analysed solves are theirs.
     pub(crate) fn new(gpu: Gpu<E>, options: SolveOptions) -> Self {
-        Self { gpu, options, held: AtomicU64::new(0) }
+        Self { gpu, options, held: Arc::default() }
     }
 }
 
@@ -107,10 +108,8 @@ where
             divided => divided?,
         };
         let Divided { parts, on_cpu, refusals, in_turns } = divided;
-        if rung == Rung::First {
-            let loaded = parts.iter().filter(|part| part.is_loaded());
-            self.held.store(loaded.map(Part::bytes).sum(), Ordering::Relaxed);
-        }
+        let loaded = parts.iter().filter(|part| part.is_loaded());
+        let held = Held::new(&self.held, loaded.map(Part::bytes).sum());
         let cpu = match on_cpu.is_empty() {
             true => None,
             false => Some(CpuBackend.analyse(batch, (rung, step), Some(&on_cpu))?),
@@ -119,6 +118,7 @@ where
         on_cpu.iter().for_each(|&item| on_this_cpu[item] = true);
         Ok(Box::new(Analysed {
             site,
+            _held: held,
             budget,
             nitems: batch.nitems(),
             parts,
@@ -131,9 +131,29 @@ where
     }
 }
 
+/// Bytes on the device, counted while this lives.
+struct Held {
+    bytes: u64,
+    all: Arc<AtomicU64>,
+}
+
+impl Held {
+    fn new(all: &Arc<AtomicU64>, bytes: u64) -> Self {
+        all.fetch_add(bytes, Ordering::Relaxed);
+        Self { bytes, all: Arc::clone(all) }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// An analysed batch.
 struct Analysed<E: Executor, T: Value> {
     site: Site<E>,
+    _held: Held,
     /// Bytes that parts may take, about.
     budget: u64,
     nitems: usize,
