@@ -29,6 +29,21 @@ fn unknown_names_are_refused_with_the_known_ones() {
 }
 
 #[test]
+fn the_experiment_of_chunks_checks_its_options() {
+    let chunks = |option: &str, value: &str| {
+        run(&["bench", "solvers", "--experiment", "chunks", option, value])
+    };
+    chunks("--data", "8GB").assert_bad_input(&["--data", "8GiB or 512MiB"]);
+    chunks("--gpu-memory", "0").assert_bad_input(&["--gpu-memory"]);
+    chunks("--piece", "0.1").assert_bad_input(&["--piece"]);
+    chunks("--at-once", "0").assert_bad_input(&["--at-once", "1..=16"]);
+    chunks("--backend", "cpu").assert_bad_input(&["--backend is cpu, expected gpu"]);
+    chunks("--case", "tri 33").assert_bad_input(&["--case is tri 33"]);
+    run(&["bench", "solvers", "--experiment", "pieces"]).assert_bad_input(&["pieces", "chunks"]);
+    run(&["bench", "solvers", "--data", "1GiB"]).assert_bad_input(&["--experiment"]);
+}
+
+#[test]
 fn files_of_solves_are_checked_before_anything_runs() {
     let folder = Folder::new();
     folder.run(&["bench", "solvers", "--sets", "."]).assert_bad_input(&["--sets is ."]);

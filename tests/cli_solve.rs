@@ -243,6 +243,18 @@ fn the_number_of_threads_does_not_change_a_bit() {
 }
 
 #[test]
+fn a_memory_limit_is_checked_and_concerns_the_gpu_alone() {
+    for size in ["0", "8GB", "0.1", "lots"] {
+        let refused = run(&["solve", ALPHA13, "--gpu-memory", size]);
+        refused.assert_bad_input(&["--gpu-memory", "expected a size such as 8GiB"]);
+    }
+    let run = run(&["solve", ALPHA13, "--backend", "cpu", "--gpu-memory", "1KiB", "--json"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let rungs = run.json()["runs"].clone();
+    assert_eq!((&rungs[0]["device_bytes"], &rungs[0]["chunks"]), (&0.into(), &1.into()));
+}
+
+#[test]
 fn the_cpu_solves_where_it_is_asked_for() {
     let run = run(&["solve", ALPHA13, "--backend", "cpu", "--json"]);
 

@@ -7,14 +7,15 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use sparsebatch_bench::suites::flexible_batch::{Experiment, Kernel};
 use sparsebatch_bench::suites::single::Configuration;
-use sparsebatch_bench::suites::solvers::{Backend, Precision};
+use sparsebatch_bench::suites::solvers::{Backend, Chunks, Precision};
 use sparsebatch_bench::{
     BenchError, FlexibleBatch, Gap, Outcome, Row, Single, Solvers, flexible_batch, single, solvers,
     suites, table,
 };
-use sparsebatch_solvers::{Method, Preconditioner};
+use sparsebatch_solvers::{Method, Pieces, Preconditioner};
 
 use super::error::CliError;
+use super::options::size;
 use super::output::{self, SCHEMA, check_writable};
 use super::{Exit, Global};
 
@@ -123,6 +124,23 @@ struct SolverArgs {
     /// threads per system x rows per thread, and where values are (registers, shared, global)
     #[arg(long = "tuning", value_name = "LIST", value_delimiter = ',')]
     tunings: Vec<String>,
+    /// End-to-end solves of one batch on the host in place of the suite's own: whole on the GPU, in
+    /// pieces, in pieces within --gpu-memory
+    #[arg(long, value_enum)]
+    experiment: Option<SolveExperiment>,
+    /// Of the experiment: bytes of the batch, values, right-hand sides and solutions [default: 512MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "experiment")]
+    data: Option<u64>,
+    /// Of the experiment: most memory of the GPU to take [default: half of --data]
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "experiment")]
+    gpu_memory: Option<u64>,
+    /// Of the experiment: bytes of a piece [default: an eighth of the batch, 8 to 64 MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "experiment")]
+    piece: Option<u64>,
+    /// Of the experiment: pieces on the GPU at a time [default: 3]
+    #[arg(long, value_name = "PIECES", value_parser = clap::value_parser!(u8).range(1..=16),
+        requires = "experiment")]
+    at_once: Option<u8>,
     /// Recorded figures of other libraries, shown beside ours
     #[arg(long, value_name = "FILE.csv")]
     reference: Option<PathBuf>,
@@ -133,6 +151,11 @@ enum SolveBackend {
     Gpu,
     Cpu,
     Both,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SolveExperiment {
+    Chunks,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -301,6 +324,15 @@ impl SolverArgs {
                 SolveBackend::Both => Backend::Both,
             },
             tunings: self.tunings.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
+            chunks: self.experiment.map(|SolveExperiment::Chunks| {
+                let usual = Chunks::default();
+                let pieces = Pieces {
+                    bytes: self.piece,
+                    at_once: self.at_once.map_or(usual.pieces.at_once, usize::from),
+                };
+                let data_bytes = self.data.unwrap_or(usual.data_bytes);
+                Chunks { data_bytes, limit_bytes: self.gpu_memory, pieces }
+            }),
             reference: self.reference.clone(),
             size: (*size).into(),
             no_peer: *no_peer,

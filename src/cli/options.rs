@@ -221,6 +221,20 @@ pub(crate) fn not_negative(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Bytes: a number, alone or in KiB, MiB, GiB or TiB.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
+    let found = UNITS.iter().find_map(|&(unit, shift)| Some((text.strip_suffix(unit)?, shift)));
+    let (number, shift) = found.unwrap_or((text, 0));
+    let bytes =
+        number.trim_end().parse::<f64>().ok().map(|number| number * 2f64.powi(shift as i32));
+    // Exact in f64, far above any memory.
+    match bytes {
+        Some(bytes) if (1.0..=2f64.powi(53)).contains(&bytes) => Ok(bytes as u64),
+        _ => Err("expected a size such as 8GiB or 512MiB".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -242,6 +256,17 @@ mod tests {
         assert!(items("8..11").is_err());
         for bad in ["", "3..3", "..", "1..2:0", "a", "-1"] {
             assert!(bad.parse::<Items>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        let sizes = [("8GiB", 8 << 30), ("1.5 MiB", 3 << 19), ("4096", 4096), ("1 B", 1)];
+        for (text, bytes) in sizes {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "GiB", "0", "-1GiB", "8GB", "nan", "inf", "1e300TiB", "0.1"] {
+            assert!(size(text).is_err(), "{text}");
         }
     }
 

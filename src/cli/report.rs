@@ -81,14 +81,16 @@ struct Run<'a> {
     backend: &'static str,
     kernel: &'a str,
     chunks: usize,
+    device_bytes: u64,
     cpu_reason: Option<&'a str>,
 }
 
 impl<'a> Run<'a> {
     fn of(run: &'a RungRun) -> Self {
-        let RungRun { rung, systems, backend, kernel, chunks, cpu_reason } = run;
+        let RungRun { rung, systems, backend, kernel, chunks, device_bytes, cpu_reason } = run;
         let (rung, cpu_reason) = (rung.name(), cpu_reason.as_deref());
-        Self { rung, systems: *systems, backend, kernel, chunks: *chunks, cpu_reason }
+        let (systems, chunks, device_bytes) = (*systems, *chunks, *device_bytes);
+        Self { rung, systems, backend, kernel, chunks, device_bytes, cpu_reason }
     }
 }
 
@@ -283,12 +285,16 @@ fn backend_reason<'a>(context: &Context<'a>, report: &'a BatchReport) -> &'a str
 }
 
 fn device(context: &Context<'_>, report: &BatchReport) -> String {
-    let chunks = match report.runs.first() {
-        Some(run) if run.chunks > 1 => format!(", in {} chunks", run.chunks),
+    let memory = match report.runs.first() {
+        Some(RungRun { chunks, device_bytes, .. }) if *device_bytes > 0 => {
+            let bytes = output::bytes(usize::try_from(*device_bytes).unwrap_or(usize::MAX));
+            let chunks = if *chunks > 1 { format!(", {chunks} chunks") } else { String::new() };
+            format!(", {bytes}{chunks}")
+        }
         _ => String::new(),
     };
     let reason = backend_reason(context, report);
-    format!("{}, {}{chunks} ({reason})", report.backend, report.device)
+    format!("{}, {}{memory} ({reason})", report.backend, report.device)
 }
 
 /// What a rung after the first ran.

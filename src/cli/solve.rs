@@ -26,7 +26,8 @@ pub(crate) struct SolveArgs {
     input: InputArgs,
     #[command(flatten)]
     machine: MachineArgs,
-    /// Method; `auto` decides by fill (lu), then symmetry (cg), else takes bicgstab
+    /// Method; `auto` decides by fill (lu), then symmetry (cg), else takes bicgstab; on a GPU by
+    /// estimated time
     #[arg(long, value_parser = named(Method::NAMES), default_value = "auto")]
     solver: Method,
     /// Preconditioner; `auto` is Jacobi with 1 in the place of zero diagonal entries
@@ -67,6 +68,10 @@ pub(crate) struct SolveArgs {
     /// Retry systems that did not converge: restart, stronger preconditioner, sparse LU
     #[arg(long)]
     fallback: bool,
+    /// Most memory of the GPU to take, such as 8GiB; a larger batch goes through it in chunks
+    /// [default: what is free]
+    #[arg(long, value_name = "SIZE", value_parser = options::size)]
+    gpu_memory: Option<u64>,
     /// Write the solutions: .npz (offsets, x, status), or .mtx for one system
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -114,7 +119,7 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
         output::check_writable(path)?;
     }
 
-    let (backend, backend_reason) = backend(args.machine.backend)?;
+    let (backend, backend_reason) = backend(args.machine.backend, args.gpu_memory)?;
     let mut systems = args.input.read(global)?;
     check_square(&systems)?;
     let (mut b, rhs_source) = vectors::rhs(args.rhs.as_ref(), &mut systems)?;
@@ -167,11 +172,14 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
 }
 
 /// Where to solve, and why there. A GPU that was not asked for leaves to the CPU what it cannot do.
-fn backend(asked: options::Backend) -> Result<(Backend, String), CliError> {
+fn backend(
+    asked: options::Backend,
+    memory_limit: Option<u64>,
+) -> Result<(Backend, String), CliError> {
     Ok(match gpu::open(asked)? {
         Ok((device, reason)) => {
             let or_cpu = asked == options::Backend::Auto;
-            let gpu = Gpu { or_cpu, in_chunks: true, ..Gpu::new(device) };
+            let gpu = Gpu { or_cpu, in_chunks: true, memory_limit, ..Gpu::new(device) };
             (Backend::Gpu(gpu), reason.to_owned())
         }
         Err(reason) => (Backend::Cpu, reason),

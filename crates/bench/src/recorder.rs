@@ -166,6 +166,12 @@ fn of_solve(row: &Row) -> String {
     if let Some(residual) = row.max_relative_residual {
         text += &format!("  residual {residual:.1e}");
     }
+    if let Some(bytes) = row.device_bytes {
+        text += &format!("  {:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    }
+    if let Some(share) = row.share_of_fitting {
+        text += &format!("  {:.1} % of the rate without a limit", 100.0 * share);
+    }
     match row.converged {
         Some(converged) if converged < row.batch => text + &format!("  {converged} CONVERGED"),
         _ => text,
@@ -216,6 +222,8 @@ mod tests {
             mean_iterations: None,
             max_relative_residual: None,
             converged: None,
+            device_bytes: None,
+            share_of_fitting: None,
             machine: run.machine.clone(),
             run: run.id.clone(),
             date: run.date.clone(),

@@ -102,6 +102,13 @@ pub struct Row {
     /// Of solves: systems that converged.
     #[serde(default)]
     pub converged: Option<u64>,
+    /// Of solves of data on the host: bytes of device memory that they took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_bytes: Option<u64>,
+    /// Of solves of data on the host that may not take all the memory: their rate over the best one
+    /// of the same batch without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_of_fitting: Option<f64>,
     /// What was measured on.
     pub machine: Machine,
     /// Shared by all rows of a run.

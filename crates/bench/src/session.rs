@@ -252,6 +252,8 @@ impl<'a> Session<'a> {
             mean_iterations: None,
             max_relative_residual: None,
             converged: None,
+            device_bytes: None,
+            share_of_fitting: None,
             machine: run.machine.clone(),
             run: run.id.clone(),
             date: run.date.clone(),

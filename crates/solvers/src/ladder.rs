@@ -5,10 +5,18 @@ use sparsebatch_cpu_ref::symbolic::SymbolicError;
 use sparsebatch_cpu_ref::{CpuError, Criteria, Status};
 use sparsebatch_formats::{Batch, Scalar};
 
-use crate::backend::SolveBackend;
+use crate::backend::{AnalysedSolve, SolveBackend};
 use crate::choose::{STRONGER, Step};
 use crate::report::{Rung, RungRun, SystemReport};
 use crate::{SolveError, SolveOptions};
+
+/// The analysis of a rung, kept for the next solve.
+pub(crate) struct Kept<T> {
+    rung: Rung,
+    /// The items that it is of.
+    items: Vec<usize>,
+    analysed: Box<dyn AnalysedSolve<T>>,
+}
 
 /// One batched solve with everything the rungs need.
 pub(crate) struct Ladder<'a, T> {
@@ -24,11 +32,13 @@ pub(crate) struct Ladder<'a, T> {
 impl<T: Scalar> Ladder<'_, T> {
     /// Climbs: each rung takes the systems that are still not converged, starting from the best
     /// `x` so far. A system keeps the `x` with the smallest true residual, and when no rung
-    /// solves it, the status of the last one that was tried. Returns what ran.
+    /// solves it, the status of the last one that was tried. Analyses of the last climb are used again
+    /// where a rung has the same items. Returns what ran.
     pub(crate) fn climb(
         &self,
         x: &mut [T],
         systems: &mut [SystemReport],
+        kept: &mut Vec<Kept<T>>,
     ) -> Result<Vec<RungRun>, SolveError> {
         let mut runs = Vec::new();
         let mut rungs = vec![
@@ -57,7 +67,7 @@ impl<T: Scalar> Ladder<'_, T> {
             };
             let only: Vec<usize> = (0..systems.len()).filter(|&s| worth(&systems[s])).collect();
             if !only.is_empty() {
-                runs.extend(self.rung(rung, step, &only, x, systems)?);
+                runs.extend(self.rung((rung, step), &only, x, systems, kept)?);
             }
         }
         Ok(runs)
@@ -65,22 +75,32 @@ impl<T: Scalar> Ladder<'_, T> {
 
     fn rung(
         &self,
-        rung: Rung,
-        step: Step,
+        (rung, step): (Rung, Step),
         only: &[usize],
         x: &mut [T],
         systems: &mut [SystemReport],
+        kept: &mut Vec<Kept<T>>,
     ) -> Result<Option<RungRun>, SolveError> {
         let nrhs = self.options.nrhs;
         let mut items: Vec<usize> = only.iter().map(|system| system / nrhs).collect();
         items.dedup();
-        let mut analysed = match self.backend.analyse(self.batch, (rung, step), Some(&items)) {
-            // Factors too large to hold: the next rung may still do.
-            Err(SolveError::Cpu(CpuError::Symbolic(SymbolicError::TooManyEntries { .. }))) => {
-                return Ok(None);
+        let place = match kept.iter().position(|kept| kept.rung == rung && kept.items == items) {
+            Some(place) => place,
+            None => {
+                // First, so that its memory is free.
+                kept.retain(|kept| kept.rung != rung);
+                let analysed = match self.backend.analyse(self.batch, (rung, step), Some(&items)) {
+                    // Factors too large to hold: the next rung may still do.
+                    Err(SolveError::Cpu(CpuError::Symbolic(SymbolicError::TooManyEntries {
+                        ..
+                    }))) => return Ok(None),
+                    analysed => analysed?,
+                };
+                kept.push(Kept { rung, items, analysed });
+                kept.len() - 1
             }
-            analysed => analysed?,
         };
+        let analysed = &mut kept[place].analysed;
         let mut trial = x.to_vec();
         for &system in only {
             let before = &systems[system].outcome;

@@ -31,7 +31,7 @@ mod products;
 mod report;
 mod solver;
 
-pub use backend::{Backend, Gpu};
+pub use backend::{Backend, Gpu, Pieces};
 pub use error::SolveError;
 pub use options::{Engine, Method, Order, Preconditioner, SolveOptions};
 pub use report::{BatchReport, ProductCost, Rung, RungRun, SystemReport};

@@ -66,16 +66,19 @@ pub struct RungRun {
     pub backend: &'static str,
     /// The kernels.
     pub kernel: String,
-    /// Parts that the batch was cut into since it did not fit in the GPU's memory; else 1.
+    /// Pieces in which systems of one pattern went through a GPU, the most of any pattern: several
+    /// where copies and solves overlap, or where memory is short; else 1.
     pub chunks: usize,
+    /// The most bytes of GPU memory that it took at a time: matrices, vectors, patterns and outcomes.
+    pub device_bytes: u64,
     /// Why the CPU had what a GPU was to do.
     pub cpu_reason: Option<String>,
 }
 
 impl RungRun {
     pub(crate) fn new(rung: Rung, systems: usize, placement: Placement) -> Self {
-        let Placement { backend, kernel, chunks, cpu_reason, .. } = placement;
-        Self { rung, systems, backend, kernel, chunks, cpu_reason }
+        let Placement { backend, kernel, chunks, device_bytes, cpu_reason, .. } = placement;
+        Self { rung, systems, backend, kernel, chunks, device_bytes, cpu_reason }
     }
 }
 

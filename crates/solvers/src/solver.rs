@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use rayon::prelude::*;
 use sparsebatch_cpu_ref::{CpuScalar, Isa};
 use sparsebatch_formats::Batch;
 use sparsebatch_spmv_gpu::{Executor, Value};
 
 use crate::backend::{AnalysedSolve, Backend, CpuBackend, GpuBackend, SolveBackend};
 use crate::choose::{Choice, Step, step};
-use crate::ladder::Ladder;
+use crate::ladder::{Kept, Ladder};
 use crate::options::{Engine, Method, Preconditioner, check_len};
 use crate::products::ComposedEngine;
 use crate::report::{BatchReport, ProductCost, Rung, RungRun, SystemReport};
@@ -79,6 +80,8 @@ pub struct BatchSolver<T> {
     first: Step,
     nitems: usize,
     engine: Prepared<T>,
+    /// Of the later rungs.
+    kept: Vec<Kept<T>>,
     plan_time: Duration,
 }
 
@@ -90,9 +93,9 @@ enum Prepared<T> {
 impl<T: CpuScalar + Value> BatchSolver<T> {
     /// As [`BatchSolver::new`], to solve on a backend.
     ///
-    /// A GPU gets the kernels compiled, and memory for matrices, right-hand sides and solutions
-    /// unless they are solved in [chunks](crate::Gpu::in_chunks); each solve copies them there and
-    /// the solutions back.
+    /// A GPU gets the kernels compiled, and memory for matrices, right-hand sides and solutions, or for
+    /// some of the [pieces](crate::Pieces) in which a large batch goes through it; each solve copies
+    /// them there and the solutions back.
     ///
     /// # Errors
     /// Those of [`BatchSolver::new`]; [`SolveError::Unsupported`] for what the GPU does not do, unless
@@ -170,7 +173,7 @@ impl<T: CpuScalar> BatchSolver<T> {
         let first = step(&choice, options);
         let plan_time = start.elapsed();
         let (options, nitems) = (options.clone(), batch.nitems());
-        Ok(Self { options, backend, choice, first, nitems, engine, plan_time })
+        Ok(Self { options, backend, choice, first, nitems, engine, kept: Vec::new(), plan_time })
     }
 
     /// Solves every system; `x` holds the initial guesses on entry and the solutions on return.
@@ -201,8 +204,10 @@ impl<T: CpuScalar> BatchSolver<T> {
                 outcomes
             }
         };
+        // In parallel, since a large batch has hundreds of megabytes of them.
         let mut systems: Vec<SystemReport> = outcomes
-            .into_iter()
+            .into_par_iter()
+            .with_min_len(1 << 14)
             .map(|outcome| SystemReport { outcome, rung: Rung::First })
             .collect();
         let mut later = Vec::new();
@@ -215,7 +220,7 @@ impl<T: CpuScalar> BatchSolver<T> {
                 b,
                 first: self.first,
             };
-            later = ladder.climb(x, &mut systems)?;
+            later = ladder.climb(x, &mut systems, &mut self.kept)?;
         }
         let solve_time = start.elapsed();
         if let Some(cost) = &mut product_cost {

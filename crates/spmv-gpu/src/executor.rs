@@ -127,6 +127,22 @@ pub trait KernelBuffer<T: Pod> {
     }
 }
 
+/// Host memory of an executor, which copies between it and a [`KernelBuffer`] need not be waited for:
+/// reaching the values, and dropping them, waits for the copies that were started.
+pub trait PinnedValues<T: Pod> {
+    /// The values, after all copies.
+    ///
+    /// # Errors
+    /// What the work before the copies met, as [`GpuError::ContextLost`].
+    fn as_slice(&self) -> Result<&[T], GpuError>;
+
+    /// The values, after all copies.
+    ///
+    /// # Errors
+    /// As [`PinnedValues::as_slice`].
+    fn as_mut_slice(&mut self) -> Result<&mut [T], GpuError>;
+}
+
 /// Checks that a product reads no x from memory that it writes y to.
 pub(crate) fn check_apart<T: Pod>(
     x: &impl KernelBuffer<T>,
@@ -151,6 +167,9 @@ pub(crate) fn check_apart<T: Pod>(
 pub trait Executor {
     /// Memory that kernels read and write.
     type Buffer<T: Pod>: KernelBuffer<T> + Send + Sync;
+
+    /// Host memory for copies that nobody waits for.
+    type Pinned<T: Pod>: PinnedValues<T> + Send;
 
     /// The limits that choices of kernels and launch shapes depend on.
     fn info(&self) -> &DeviceInfo;
@@ -221,6 +240,34 @@ pub trait Executor {
         &self,
         buffer: &Self::Buffer<T>,
         host: &mut [T],
+    ) -> Result<(), GpuError>;
+
+    /// Allocates `len` zeros on the host, for [`copy_from_pinned`](Executor::copy_from_pinned) and
+    /// [`copy_to_pinned`](Executor::copy_to_pinned). To be kept: the system takes a while to pin them.
+    ///
+    /// # Errors
+    /// [`GpuError::Driver`] when the system has no such memory to give.
+    fn alloc_pinned<T: Pod>(&self, len: usize) -> Result<Self::Pinned<T>, GpuError>;
+
+    /// Starts to overwrite a buffer with the first values of host memory, in the order of launches, and
+    /// returns.
+    ///
+    /// # Errors
+    /// [`GpuError::Length`] when the host memory is shorter; else what the device reports.
+    fn copy_from_pinned<T: Pod>(
+        &self,
+        host: &Self::Pinned<T>,
+        buffer: &mut Self::Buffer<T>,
+    ) -> Result<(), GpuError>;
+
+    /// Starts to copy a buffer to the beginning of host memory, in the order of launches, and returns.
+    ///
+    /// # Errors
+    /// As [`Executor::copy_from_pinned`].
+    fn copy_to_pinned<T: Pod>(
+        &self,
+        buffer: &Self::Buffer<T>,
+        host: &mut Self::Pinned<T>,
     ) -> Result<(), GpuError>;
 
     /// Makes kernels ready, so that later launches neither compile nor load anything.

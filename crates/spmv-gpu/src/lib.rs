@@ -30,7 +30,9 @@ mod value;
 pub use csr_arrays::{CsrArrays, CsrSize};
 pub use device::{Device, DeviceBuffer, DeviceInfo, PinnedBuffer};
 pub use error::{CudaVersion, GpuError};
-pub use executor::{Args, Executor, KernelBuffer, KernelKey, KernelScalar, LaunchConfig, Pod};
+pub use executor::{
+    Args, Executor, KernelBuffer, KernelKey, KernelScalar, LaunchConfig, PinnedValues, Pod,
+};
 pub use flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};
 pub use packed::{PackedExplain, PackedKernel, PackedOptions, PackedPlan};
 pub use single::{

@@ -1,7 +1,9 @@
 //! Our solves on the device.
 
 use sparsebatch_formats::Batch;
-use sparsebatch_solvers::gpu::{FusedSolver, GpuExplain, GpuLu, GpuLuExplain, GpuTuning, Guess};
+use sparsebatch_solvers::gpu::{
+    FusedSolver, GpuExplain, GpuLu, GpuLuExplain, GpuTuning, Guess, choose_method,
+};
 use sparsebatch_solvers::{Method, Outcome, SolveError, SolveOptions};
 use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
 
@@ -86,10 +88,12 @@ pub(crate) fn plan<T: Real>(
     tuning: Option<&GpuTuning>,
 ) -> Result<Box<dyn Plan<T>>, SolveError> {
     match (options.method, tuning, batch) {
-        (Method::Auto, ..) => Err(SolveError::Unsupported {
-            what: "the choice of a method",
-            instead: "name cg, bicgstab or lu",
-        }),
+        (Method::Auto, ..) => {
+            let method = choose_method(batch, options, device.info()).method;
+            // What it leaves shows in the row; the ladder is climbed on the host.
+            let options = SolveOptions { method, fallback: false, ..options.clone() };
+            plan(device, batch, &options, tuning)
+        }
         (Method::Lu, ..) => Ok(Box::new(GpuLu::for_batch(device, batch, options)?)),
         (_, Some(tuning), Batch::Uniform(batch)) => Ok(Box::new(FusedSolver::with_tuning(
             device,

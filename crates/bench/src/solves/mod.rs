@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `systems.rs` | batches, and the test of every solution on the host |
 //! | `gpu.rs` | our plans on the device; a new one is a `Plan` and a line in `plan` |
-//! | `cpu.rs` | our solver on the CPU |
+//! | `host.rs` | our solver of data on the host, on the CPU or the GPU |
 //! | `clock.rs` | the clock |
 //! | `tuning.rs` | kernel shapes by name |
 //! | `reference.rs` | figures of other libraries that were recorded elsewhere |
@@ -12,8 +12,8 @@
 //! | `summary.rs`, `table.rs` | the rows of a case beside each other, and the targets |
 
 pub(crate) mod clock;
-pub(crate) mod cpu;
 pub(crate) mod gpu;
+pub(crate) mod host;
 pub mod reference;
 pub(crate) mod session;
 pub mod summary;

@@ -174,6 +174,8 @@ impl Reference {
             mean_iterations: self.mean_iterations,
             max_relative_residual: self.max_relative_residual,
             converged: None,
+            device_bytes: None,
+            share_of_fitting: None,
             machine: Machine { device: Some(source.to_owned()), ..Machine::default() },
             run: run.id.clone(),
             date: run.date.clone(),

@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use sparsebatch_formats::{Batch, Pattern, Scalar};
 use sparsebatch_solvers::gpu::GpuTuning;
-use sparsebatch_solvers::{Method, Outcome, SolveError, SolveOptions, Status};
+use sparsebatch_solvers::{Gpu, Method, Outcome, SolveError, SolveOptions, Status};
 use sparsebatch_spmv_gpu::device::{availability, measure_bandwidth};
 use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
 
 use super::clock::{SolveTiming, time};
-use super::cpu::CpuSolve;
 use super::gpu::{GpuSolve, plan};
+use super::host::HostSolve;
 use super::reference::Reference;
 use super::systems::{Systems, Verdict, check};
 use super::{Real, Solve};
@@ -148,8 +148,40 @@ impl<'a> SolveSession<'a> {
         })();
         let automatic = tuning.is_none();
         let label = Label { library: OURS, backend: Some("gpu"), automatic, options };
-        let name = |_: &GpuSolve<T>| configuration.clone();
-        self.measure(problem, &label, contender, Some(&device), &configuration, name, plan_ms)
+        let finish = |_: &GpuSolve<T>, row: &mut Row| {
+            (row.configuration, row.plan_ms) = (configuration.clone(), plan_ms);
+        };
+        self.measure(problem, &label, contender, Some(&device), &configuration, finish)
+    }
+
+    /// Measures our solver on the GPU with everything on the host: copies there and back are part of
+    /// the time. Its rate is held against `fitting_ms` where that is given. Returns the median.
+    ///
+    /// # Errors
+    /// As [`SolveSession::gpu`].
+    pub(crate) fn end_to_end<T: Real>(
+        &mut self,
+        problem: &Problem<'_, T>,
+        options: &SolveOptions,
+        (name, experiment): (&str, &str),
+        gpu: impl FnOnce(Device) -> Gpu,
+        fitting_ms: Option<f64>,
+    ) -> Result<Option<f64>, BenchError> {
+        let Some(device) = self.device.clone() else { return Ok(None) };
+        let begin = Instant::now();
+        let contender = HostSolve::on_gpu(gpu(device), problem.systems, options);
+        let plan_ms = Some(begin.elapsed().as_secs_f64() * 1e3);
+        let label = Label { library: OURS, backend: Some("gpu"), automatic: true, options };
+        let mut median_ms = None;
+        let finish = |solve: &HostSolve<'_, T>, row: &mut Row| {
+            median_ms = Some(row.median_ms);
+            row.experiment = Some(experiment.to_owned());
+            (row.configuration, row.plan_ms) = (format!("{name}: {}", solve.pieces()), plan_ms);
+            row.device_bytes = solve.device_bytes();
+            row.share_of_fitting = fitting_ms.map(|fitting_ms| fitting_ms / row.median_ms);
+        };
+        self.measure(problem, &label, contender, None, name, finish)?;
+        Ok(median_ms)
     }
 
     /// Measures our solver on the CPU, if it is asked for.
@@ -165,11 +197,14 @@ impl<'a> SolveSession<'a> {
             return Ok(());
         }
         let begin = Instant::now();
-        let contender = CpuSolve::new(problem.systems, options);
+        let contender = HostSolve::on_cpu(problem.systems, options);
         let plan_ms = Some(begin.elapsed().as_secs_f64() * 1e3);
         let label = Label { library: OURS, backend: Some("cpu"), automatic: true, options };
         let refused = format!("cpu {}", options.method);
-        self.measure(problem, &label, contender, None, &refused, CpuSolve::configuration, plan_ms)
+        let finish = |solve: &HostSolve<'_, T>, row: &mut Row| {
+            (row.configuration, row.plan_ms) = (solve.configuration(), plan_ms);
+        };
+        self.measure(problem, &label, contender, None, &refused, finish)
     }
 
     /// Measures the dense batched LU of cuBLAS, if the library is here. What it solves is counted by
@@ -189,13 +224,13 @@ impl<'a> SolveSession<'a> {
         let options =
             &SolveOptions { method: Method::Lu, floor: Some(floor), ..SolveOptions::default() };
         let label = Label { library: CUBLAS, backend: None, automatic: false, options };
-        let name = |_: &DenseLu<T>| cublas::CONFIGURATION.to_owned();
         let refused = cublas::CONFIGURATION;
-        self.measure(problem, &label, contender, Some(&device), refused, name, None)
+        let finish = |_: &DenseLu<T>, row: &mut Row| row.configuration = refused.to_owned();
+        self.measure(problem, &label, contender, Some(&device), refused, finish)
     }
 
-    /// Checks a contender, times it and takes the row; a refusal or a wrong answer becomes a gap.
-    #[expect(clippy::too_many_arguments, reason = "the pieces of one row")]
+    /// Checks a contender, times it and takes the row that `finish` completes; a refusal or a wrong
+    /// answer becomes a gap.
     fn measure<T: Real, S: Solve<T>>(
         &mut self,
         problem: &Problem<'_, T>,
@@ -203,8 +238,7 @@ impl<'a> SolveSession<'a> {
         contender: Result<S, SolveError>,
         device: Option<&Device>,
         refused: &str,
-        configuration: impl Fn(&S) -> String,
-        plan_ms: Option<f64>,
+        finish: impl FnOnce(&S, &mut Row),
     ) -> Result<(), BenchError> {
         let measured = contender.and_then(|mut contender| {
             let (verdict, outcomes) = match judge(problem.systems, &mut contender, label.options)? {
@@ -212,14 +246,13 @@ impl<'a> SolveSession<'a> {
                 Err(wrong) => return Ok(Err(wrong)),
             };
             let timing = time(&mut contender, device)?;
-            let copies = contender.copies();
-            Ok(Ok((timing, copies, verdict, outcomes, configuration(&contender))))
+            let mut row = self.row(problem, label, &timing, &verdict, outcomes.as_deref());
+            row.copies = contender.copies() as u64;
+            finish(&contender, &mut row);
+            Ok(Ok((row, outcomes)))
         });
         let (reason, is_fault) = match measured {
-            Ok(Ok((timing, copies, verdict, outcomes, configuration))) => {
-                let mut row = self.row(problem, label, &timing, &verdict, outcomes.as_deref());
-                (row.configuration, row.copies, row.plan_ms) =
-                    (configuration, copies as u64, plan_ms);
+            Ok(Ok((row, outcomes))) => {
                 self.recorder.row(row)?;
                 if let Some(line) = outcomes.as_deref().and_then(unsolved) {
                     self.note(&format!("{:<22} {line}", problem.case))?;
@@ -287,7 +320,7 @@ impl<'a> SolveSession<'a> {
             wall_ms: *wall_ms,
             rounds: timing.rounds as u64,
             products: timing.products as u64,
-            timing: if on_cpu { "wall" } else { "events" }.to_owned(),
+            timing: if wall_ms.is_none() { "wall" } else { "events" }.to_owned(),
             copies: 1,
             share_of_copy: None,
             share_moved: copy.map(|copy| bytes as f64 / timing.median_ms / copy),
@@ -300,6 +333,8 @@ impl<'a> SolveSession<'a> {
             }),
             max_relative_residual: Some(verdict.max_relative_residual),
             converged: Some(verdict.solved as u64),
+            device_bytes: None,
+            share_of_fitting: None,
             machine: machine.clone(),
             run: run.id.clone(),
             date: run.date.clone(),

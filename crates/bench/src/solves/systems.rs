@@ -9,6 +9,8 @@ use sparsebatch_formats::{
 };
 use sparsebatch_solvers::{Outcome, SolveOptions, Status};
 
+use crate::BenchError;
+
 /// A batch and one right-hand side per item, both item-major.
 #[derive(Clone, Debug)]
 pub(crate) struct Systems<T> {
@@ -48,6 +50,31 @@ impl<T: Scalar> Systems<T> {
             repeated.extend_from_slice(&b[item % most * nrows..][..nrows]);
         }
         Self::uniform(pattern, nitems, values, repeated)
+    }
+
+    /// As [`in_turn`](Self::in_turn), of these systems, on all cores.
+    ///
+    /// # Errors
+    /// When there is none, or they are of several patterns; when memory overflows.
+    pub(crate) fn repeated(&self, nitems: usize) -> Result<Self, BenchError> {
+        let Batch::Uniform(batch) = &self.batch else {
+            return Err(BenchError::Option {
+                option: "--case",
+                expected: "a batch of one pattern".to_owned(),
+                found: "one of several".to_owned(),
+            });
+        };
+        let pattern = Arc::clone(batch.pattern());
+        let repeat = |from: &[T], each: usize| {
+            let each = each.max(1);
+            let mut to = vec![T::ZERO; from.len() / batch.nitems().max(1) * nitems];
+            to.par_chunks_mut(each).enumerate().for_each(|(item, to)| {
+                to.copy_from_slice(&from[item % batch.nitems() * each..][..each]);
+            });
+            to
+        };
+        let (values, b) = (repeat(self.values(), pattern.nnz()), repeat(&self.b, pattern.nrows()));
+        Ok(Self::uniform(pattern, nitems, values, b)?)
     }
 
     /// The first systems.
@@ -176,7 +203,7 @@ pub(crate) fn check<T: Scalar>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sparsebatch_formats::Csr;
+    use sparsebatch_formats::{Csr, generate};
 
     /// Twice [2 1; 0 4] x = [4; 8], whose solution is [1; 2].
     fn systems() -> Systems<f64> {
@@ -249,11 +276,25 @@ mod tests {
     }
 
     #[test]
+    fn repeated_systems_are_those_in_turn() {
+        let tri = generate::Problem::new(generate::Family::Tri, 5).unwrap().batch(3).unwrap();
+        let tri = Systems { batch: tri.batch, b: tri.rhs };
+        let Batch::Uniform(batch) = &tri.batch else { panic!("of one pattern") };
+
+        let repeated = tri.repeated(8).unwrap();
+
+        let expected = Systems::in_turn(batch, &tri.b, 8).unwrap();
+        assert_eq!((repeated.values(), &repeated.b), (expected.values(), &expected.b));
+        let mix = generate::mix(3).unwrap();
+        assert!(Systems { batch: mix.batch, b: mix.rhs }.repeated(2).is_err());
+    }
+
+    #[test]
     fn first_systems_are_the_same_ones() {
         let first = systems().first(1).unwrap();
         assert_eq!((first.batch.nitems(), &*first.b), (1, &[4.0, 8.0][..]));
         assert!(!first.is_symmetric());
-        let mix = sparsebatch_formats::generate::mix(5).unwrap();
+        let mix = generate::mix(5).unwrap();
         let mix = Systems { batch: mix.batch, b: mix.rhs };
 
         let first = mix.first(2).unwrap();

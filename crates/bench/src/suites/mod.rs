@@ -1,6 +1,7 @@
 //! The suites: cases, and what is measured on each.
 
 mod cases;
+mod chunks;
 pub mod flexible_batch;
 mod matrices;
 pub mod single;

@@ -8,6 +8,8 @@ use sparsebatch_formats::Scalar;
 use sparsebatch_solvers::{Method, Preconditioner, SolveOptions};
 
 pub use super::Size;
+pub use super::chunks::Chunks;
+use super::chunks::{self, USUAL_CASE};
 use super::solver_cases::{Case, Source, cases};
 use crate::cublas;
 use crate::solves::Real;
@@ -19,7 +21,7 @@ pub use crate::solves::tuning::Tuning;
 use crate::{BenchError, Outcome};
 
 /// The rounding floor by which systems of the sets may be solved; see [`SolveOptions::floor`].
-const FLOOR: f64 = 4.0;
+pub(super) const FLOOR: f64 = 4.0;
 
 /// A precision of values and vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +55,8 @@ pub struct Solvers {
     pub backend: Backend,
     /// Kernel shapes of the GPU to measure too.
     pub tunings: Vec<Tuning>,
+    /// A batch on the host and its way through the GPU in place of the suite's solves.
+    pub chunks: Option<Chunks>,
     /// A file of recorded figures.
     pub reference: Option<PathBuf>,
     /// How much.
@@ -81,17 +85,40 @@ pub fn solvers(options: &Solvers, report: &mut dyn Write) -> Result<Outcome, Ben
         });
     }
     check_cases(&options.cases, &all)?;
+    if options.chunks.is_some() && options.backend != Backend::Gpu {
+        return Err(BenchError::Option {
+            option: "--backend",
+            expected: "gpu with --experiment chunks".to_owned(),
+            found: "cpu".to_owned(),
+        });
+    }
     let references = match &options.reference {
         Some(path) => reference::read(path)?,
         None => Vec::new(),
     };
     let (peers, output) = (!options.no_peer, options.output.as_deref());
+    let peers = peers && options.chunks.is_none();
+    let usual = [USUAL_CASE.to_owned()];
+    let names = match options.cases.as_slice() {
+        [] if options.chunks.is_some() && !options.no_generated => &usual,
+        names => names,
+    };
     let mut session = SolveSession::start("solvers", options.backend, peers, output, report)?;
     let ended = (|| {
-        for case in all.iter().filter(|case| is_wanted(&options.cases, &case.name)) {
-            match options.precision {
-                Precision::F64 => measure_case::<f64>(&mut session, case, options, &references)?,
-                Precision::F32 => measure_case::<f32>(&mut session, case, options, &references)?,
+        for case in all.iter().filter(|case| is_wanted(names, &case.name)) {
+            match (options.precision, &options.chunks) {
+                (Precision::F64, Some(some)) => {
+                    chunks::measure::<f64>(&mut session, case, options, some)?;
+                }
+                (Precision::F32, Some(some)) => {
+                    chunks::measure::<f32>(&mut session, case, options, some)?;
+                }
+                (Precision::F64, None) => {
+                    measure_case::<f64>(&mut session, case, options, &references)?;
+                }
+                (Precision::F32, None) => {
+                    measure_case::<f32>(&mut session, case, options, &references)?;
+                }
             }
         }
         Ok(())

@@ -22,7 +22,7 @@ impl CpuBackend {
     /// What a kernel of the CPU runs on.
     pub(crate) fn placement(kernel: String) -> Placement {
         let device = format!("{} threads, {}", rayon::current_num_threads(), Isa::best().name());
-        Placement { backend: "cpu", device, kernel, chunks: 1, cpu_reason: None }
+        Placement { backend: "cpu", device, kernel, chunks: 1, device_bytes: 0, cpu_reason: None }
     }
 }
 

@@ -7,7 +7,7 @@ mod target;
 
 pub(crate) use cpu::{CpuBackend, CpuPrimitives};
 pub(crate) use gpu::GpuBackend;
-pub use target::{Backend, Gpu};
+pub use target::{Backend, Gpu, Pieces};
 
 use sparsebatch_cpu_ref::{Criteria, Outcome};
 use sparsebatch_formats::{Batch, Scalar};
@@ -67,8 +67,10 @@ pub(crate) struct Placement {
     pub(crate) device: String,
     /// The kernels.
     pub(crate) kernel: String,
-    /// Parts that the batch was cut into for want of memory; 1 where it was not.
+    /// Pieces in which systems went through a GPU; 1 where they were there at once.
     pub(crate) chunks: usize,
+    /// Bytes of GPU memory.
+    pub(crate) device_bytes: u64,
     /// Why the CPU has what a GPU was to do.
     pub(crate) cpu_reason: Option<String>,
 }

@@ -41,17 +41,37 @@ pub struct Gpu<E = Device> {
     /// [`SolveError::Unsupported`](crate::SolveError::Unsupported), but for later rungs of the ladder,
     /// which the CPU takes in any case.
     pub or_cpu: bool,
-    /// Whether a batch that does not fit in the GPU's memory is solved in chunks, each with memory
-    /// and transfers of its own. Otherwise it is refused before anything is launched, with
+    /// Whether a batch that does not fit in the GPU's memory is solved nevertheless, with some of its
+    /// pieces there at a time. Otherwise it is refused before anything is launched, with
     /// [`GpuError::OutOfMemory`](sparsebatch_spmv_gpu::GpuError::OutOfMemory).
     pub in_chunks: bool,
     /// The most bytes of device memory that a solve takes; all that is free when absent.
     pub memory_limit: Option<u64>,
+    /// How large batches go through the GPU.
+    pub pieces: Pieces,
+}
+
+/// The pieces in which systems of one pattern go through a GPU: while one is solved, the next is copied
+/// there and the last one back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pieces {
+    /// Bytes of values, right-hand sides and solutions of a piece, about. Default: an eighth of the
+    /// batch, 8 to 64 MiB; batches of up to 8 MiB stay whole.
+    pub bytes: Option<u64>,
+    /// Pieces that the GPU holds at a time, at least 1.
+    pub at_once: usize,
+}
+
+impl Default for Pieces {
+    fn default() -> Self {
+        Self { bytes: None, at_once: 3 }
+    }
 }
 
 impl<E> Gpu<E> {
     /// The GPU alone, and a batch at once.
     pub fn new(executor: E) -> Self {
-        Self { executor, or_cpu: false, in_chunks: false, memory_limit: None }
+        let pieces = Pieces::default();
+        Self { executor, or_cpu: false, in_chunks: false, memory_limit: None, pieces }
     }
 }

@@ -297,6 +297,14 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         Ok(self.outcomes.download(&self.executor)?)
     }
 
+    pub(crate) fn limits_mut(&mut self) -> &mut Limits<E> {
+        &mut self.limits
+    }
+
+    pub(crate) fn outcome_arrays(&self) -> &Outcomes<E> {
+        &self.outcomes
+    }
+
     /// What was chosen, and what it takes.
     pub fn explain(&self) -> GpuExplain {
         let systems = self.sizes.nitems * self.sizes.nrhs;

@@ -10,6 +10,7 @@
 //! | `shape.rs` | threads per system, and where its values are kept |
 //! | `pattern.rs`, `banks.rs` | a pattern in the order of the kernel |
 //! | `explain.rs` | what was chosen, in words |
+//! | `choose.rs` | what `auto` stands for |
 //! | `shift.rs` | [`ShiftedValues`]: matrices `I/dt - J` formed on the device |
 //! | `lu/` | sparse LU: its plan, its schedule |
 //!
@@ -22,6 +23,7 @@
 
 mod banks;
 mod bins;
+mod choose;
 mod explain;
 mod fused;
 mod lu;
@@ -31,6 +33,9 @@ mod shape;
 mod shift;
 mod task;
 
+pub(crate) use outcomes::{Outcomes, PinnedOutcomes};
+
+pub use choose::{GpuChoice, choose_method};
 pub use explain::{GpuBin, GpuExplain};
 pub use fused::FusedSolver;
 pub use lu::{GpuLu, GpuLuExplain, LuOrder, LuTuning};

@@ -1,10 +1,13 @@
 //! What every plan tells its kernels of each system, and hears of it: [`Limits`] and [`Outcomes`].
 
 use sparsebatch_cpu_ref::{Criteria, Outcome, PerSystem, Status};
-use sparsebatch_spmv_gpu::{Args, Executor, GpuError, KernelBuffer, Pod};
+use sparsebatch_spmv_gpu::{Args, Executor, GpuError, KernelBuffer, PinnedValues, Pod};
+
+use crate::SolveError;
+use crate::options::check_len;
 
 /// Tolerances and limits on the device.
-pub(super) struct Limits<E: Executor> {
+pub(crate) struct Limits<E: Executor> {
     criteria: Criteria,
     rel_tols: Option<E::Buffer<f64>>,
     abs_tols: Option<E::Buffer<f64>>,
@@ -20,6 +23,18 @@ impl<E: Executor> Limits<E> {
             max_iters: upload_each(executor, &criteria.max_iters)?,
             criteria,
         })
+    }
+
+    /// Takes those of other systems, one by one wherever they were so before. Allocates nothing.
+    ///
+    /// # Errors
+    /// [`SolveError::Length`] when they are of another kind or number; what the device reports.
+    pub(crate) fn replace(&mut self, executor: &E, criteria: Criteria) -> Result<(), SolveError> {
+        overwrite(executor, "rel_tols", &criteria.rel_tol, &mut self.rel_tols)?;
+        overwrite(executor, "abs_tols", &criteria.abs_tol, &mut self.abs_tols)?;
+        overwrite(executor, "max_iters_each", &criteria.max_iters, &mut self.max_iters)?;
+        self.criteria = criteria;
+        Ok(())
     }
 
     /// Appends `rel_tol, rel_tols, abs_tol, abs_tols, max_iters, max_iters_each, max_restarts, floor`.
@@ -62,13 +77,30 @@ fn upload_each<E: Executor, V: Pod>(
     }
 }
 
+fn overwrite<E: Executor, V: Pod>(
+    executor: &E,
+    what: &'static str,
+    limits: &PerSystem<V>,
+    buffer: &mut Option<E::Buffer<V>>,
+) -> Result<(), SolveError> {
+    match (limits, buffer) {
+        (PerSystem::All(_), None) => Ok(()),
+        (PerSystem::Each(each), Some(buffer)) => {
+            check_len(what, buffer.len(), each.len())?;
+            Ok(executor.copy_from_host(each, buffer)?)
+        }
+        (PerSystem::All(_), Some(buffer)) => check_len(what, buffer.len(), 0),
+        (PerSystem::Each(each), None) => check_len(what, 0, each.len()),
+    }
+}
+
 /// The address of an array, or null.
 fn address<V: Pod>(buffer: &Option<impl KernelBuffer<V>>) -> u64 {
     buffer.as_ref().map_or(0, KernelBuffer::raw)
 }
 
 /// One entry per system, written by kernels.
-pub(super) struct Outcomes<E: Executor> {
+pub(crate) struct Outcomes<E: Executor> {
     status: E::Buffer<u8>,
     iterations: E::Buffer<u32>,
     /// Twice the restarts, plus 1 where the rounding floor accepted the system.
@@ -91,6 +123,11 @@ impl<E: Executor> Outcomes<E> {
         })
     }
 
+    /// The number of systems.
+    pub(crate) fn systems(&self) -> usize {
+        self.status.len()
+    }
+
     /// Appends `statuses, iterations, restarts, residual_norms, rhs_norms`.
     pub(super) fn pass<'a>(&'a mut self, args: &mut Args<'a>) {
         args.output(&mut self.status)
@@ -107,15 +144,83 @@ impl<E: Executor> Outcomes<E> {
         let restarts = executor.download(&self.restarts)?;
         let residual_norm = executor.download(&self.residual_norm)?;
         let rhs_norm = executor.download(&self.rhs_norm)?;
-        let outcome = |s: usize| Outcome {
-            status: Status::ALL[usize::from(status[s])],
-            iterations: iterations[s],
-            restarts: restarts[s] >> 1,
-            residual_norm: residual_norm[s],
-            rhs_norm: rhs_norm[s],
-            accepted_by_floor: restarts[s] & 1 != 0,
-            history: Vec::new(),
+        let all = OutcomeSlices {
+            status: &status,
+            iterations: &iterations,
+            restarts: &restarts,
+            residual_norm: &residual_norm,
+            rhs_norm: &rhs_norm,
         };
-        Ok((0..status.len()).map(outcome).collect())
+        Ok((0..status.len()).map(|system| all.outcome(system)).collect())
+    }
+
+    /// Starts to copy all of them, behind the solve, and returns.
+    pub(crate) fn start_download(
+        &self,
+        executor: &E,
+        host: &mut PinnedOutcomes<E>,
+    ) -> Result<(), GpuError> {
+        executor.copy_to_pinned(&self.status, &mut host.status)?;
+        executor.copy_to_pinned(&self.iterations, &mut host.iterations)?;
+        executor.copy_to_pinned(&self.restarts, &mut host.restarts)?;
+        executor.copy_to_pinned(&self.residual_norm, &mut host.residual_norm)?;
+        executor.copy_to_pinned(&self.rhs_norm, &mut host.rhs_norm)
+    }
+}
+
+/// [`Outcomes`] on the host, for copies that nobody waits for.
+pub(crate) struct PinnedOutcomes<E: Executor> {
+    status: E::Pinned<u8>,
+    iterations: E::Pinned<u32>,
+    restarts: E::Pinned<u32>,
+    residual_norm: E::Pinned<f64>,
+    rhs_norm: E::Pinned<f64>,
+}
+
+impl<E: Executor> PinnedOutcomes<E> {
+    pub(crate) fn new(executor: &E, systems: usize) -> Result<Self, GpuError> {
+        Ok(Self {
+            status: executor.alloc_pinned(systems)?,
+            iterations: executor.alloc_pinned(systems)?,
+            restarts: executor.alloc_pinned(systems)?,
+            residual_norm: executor.alloc_pinned(systems)?,
+            rhs_norm: executor.alloc_pinned(systems)?,
+        })
+    }
+
+    /// Waits for the copies.
+    pub(crate) fn read(&self) -> Result<OutcomeSlices<'_>, GpuError> {
+        Ok(OutcomeSlices {
+            status: self.status.as_slice()?,
+            iterations: self.iterations.as_slice()?,
+            restarts: self.restarts.as_slice()?,
+            residual_norm: self.residual_norm.as_slice()?,
+            rhs_norm: self.rhs_norm.as_slice()?,
+        })
+    }
+}
+
+/// What kernels wrote, on the host.
+#[derive(Clone, Copy)]
+pub(crate) struct OutcomeSlices<'a> {
+    status: &'a [u8],
+    iterations: &'a [u32],
+    restarts: &'a [u32],
+    residual_norm: &'a [f64],
+    rhs_norm: &'a [f64],
+}
+
+impl OutcomeSlices<'_> {
+    /// How a system ended.
+    pub(crate) fn outcome(&self, s: usize) -> Outcome {
+        Outcome {
+            status: Status::ALL[usize::from(self.status[s])],
+            iterations: self.iterations[s],
+            restarts: self.restarts[s] >> 1,
+            residual_norm: self.residual_norm[s],
+            rhs_norm: self.rhs_norm[s],
+            accepted_by_floor: self.restarts[s] & 1 != 0,
+            history: Vec::new(),
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! One call on either backend: the emulated GPU beside the CPU.
 
 mod agreement;
+mod auto;
 mod common;
 mod fallback;
 mod memory;
+mod pieces;
 mod repeats;
 mod shift;

@@ -7,6 +7,7 @@ use cudarc::driver::sys;
 use super::Device;
 use super::buffer::DeviceBuffer;
 use super::driver::{bind, check};
+use super::pinned::PinnedBuffer;
 use super::staging::{STAGED_BYTES, Staging};
 use super::stream::Stream;
 use crate::error::check_len;
@@ -14,6 +15,7 @@ use crate::{Args, DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig, Pod};
 
 impl Executor for Device {
     type Buffer<T: Pod> = DeviceBuffer<T>;
+    type Pinned<T: Pod> = PinnedBuffer<T>;
 
     fn info(&self) -> &DeviceInfo {
         &self.shared.info
@@ -94,6 +96,26 @@ impl Executor for Device {
         };
         check("cuMemcpyDtoHAsync", result)?;
         self.wait()
+    }
+
+    fn alloc_pinned<T: Pod>(&self, len: usize) -> Result<PinnedBuffer<T>, GpuError> {
+        PinnedBuffer::new(self, len)
+    }
+
+    fn copy_from_pinned<T: Pod>(
+        &self,
+        host: &PinnedBuffer<T>,
+        buffer: &mut DeviceBuffer<T>,
+    ) -> Result<(), GpuError> {
+        self.start_from_pinned(host, buffer)
+    }
+
+    fn copy_to_pinned<T: Pod>(
+        &self,
+        buffer: &DeviceBuffer<T>,
+        host: &mut PinnedBuffer<T>,
+    ) -> Result<(), GpuError> {
+        self.start_to_pinned(buffer, host)
     }
 
     fn prepare(&self, keys: &[KernelKey]) -> Result<(), GpuError> {

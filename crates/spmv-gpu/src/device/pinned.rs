@@ -11,7 +11,7 @@ use cudarc::driver::sys::{self, CUresult};
 use super::driver::{bind, check};
 use super::{Device, DeviceBuffer, Event};
 use crate::error::check_len;
-use crate::{GpuError, Pod};
+use crate::{GpuError, PinnedValues, Pod};
 
 /// Values of type `T` in page-locked host memory: copies between it and a [`DeviceBuffer`] need no
 /// staging, run at the full speed of the bus, and nobody waits for them.
@@ -131,23 +131,20 @@ impl<T: Pod> PinnedBuffer<T> {
 }
 
 impl Device {
-    /// Starts to overwrite a buffer of the same length, in the order of the stream, and returns.
-    ///
-    /// # Errors
-    /// [`GpuError::Length`] when the lengths differ; [`GpuError::InvalidArgument`] while the stream
-    /// records a graph; else what the driver reports.
-    pub fn copy_from_pinned<T: Pod>(
+    /// See [`Executor::copy_from_pinned`](crate::Executor::copy_from_pinned); refused with
+    /// [`GpuError::InvalidArgument`] while the stream records a graph.
+    pub(super) fn start_from_pinned<T: Pod>(
         &self,
         host: &PinnedBuffer<T>,
         buffer: &mut DeviceBuffer<T>,
     ) -> Result<(), GpuError> {
-        check_len("host", buffer.len(), host.len())?;
-        if host.is_empty() {
+        check_len("host", buffer.len(), host.len().min(buffer.len()))?;
+        if buffer.is_empty() {
             return Ok(());
         }
         host.copy(self, || {
             let (from, to) = (host.start().as_ptr().cast(), buffer.raw());
-            // SAFETY: (1) `hold` bound the context; (2) both have that many bytes, checked above;
+            // SAFETY: (1) `hold` bound the context; (2) both have as many bytes at least, checked above;
             // (3) the host memory is neither written nor freed before the event that `copy` records
             // has passed, nor the device's, since freeing it waits.
             let result =
@@ -156,27 +153,34 @@ impl Device {
         })
     }
 
-    /// Starts to copy a buffer into host memory of the same length, in the order of the stream, and
-    /// returns.
-    ///
-    /// # Errors
-    /// As [`Device::copy_from_pinned`].
-    pub fn copy_to_pinned<T: Pod>(
+    /// See [`Executor::copy_to_pinned`](crate::Executor::copy_to_pinned); refused as
+    /// [`Device::start_from_pinned`] is.
+    pub(super) fn start_to_pinned<T: Pod>(
         &self,
         buffer: &DeviceBuffer<T>,
         host: &mut PinnedBuffer<T>,
     ) -> Result<(), GpuError> {
-        check_len("host", buffer.len(), host.len())?;
-        if host.is_empty() {
+        check_len("host", buffer.len(), host.len().min(buffer.len()))?;
+        if buffer.is_empty() {
             return Ok(());
         }
         host.copy(self, || {
             let (from, to) = (buffer.raw(), host.start().as_ptr().cast());
-            // SAFETY: as in `copy_from_pinned`, and the host memory is not read before either.
+            // SAFETY: as in `start_from_pinned`, and the host memory is not read before either.
             let result =
                 unsafe { sys::cuMemcpyDtoHAsync_v2(to, from, buffer.bytes(), self.stream.raw()) };
             ("cuMemcpyDtoHAsync", result)
         })
+    }
+}
+
+impl<T: Pod> PinnedValues<T> for PinnedBuffer<T> {
+    fn as_slice(&self) -> Result<&[T], GpuError> {
+        self.as_slice()
+    }
+
+    fn as_mut_slice(&mut self) -> Result<&mut [T], GpuError> {
+        self.as_mut_slice()
     }
 }
 

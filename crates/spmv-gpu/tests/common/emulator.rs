@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use kernel_emu::Order;
-use sparsebatch_spmv_gpu::{Args, DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig, Pod};
+use sparsebatch_spmv_gpu::{
+    Args, DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig, PinnedValues, Pod,
+};
 
 pub(crate) use super::host_buffer::HostBuffer;
 
@@ -21,6 +23,8 @@ pub(crate) struct Emulator {
     order: Order,
     launched: Arc<Mutex<BTreeSet<String>>>,
     in_use: Arc<AtomicU64>,
+    most_in_use: Arc<AtomicU64>,
+    allocations: Arc<AtomicU64>,
     only: Option<fn(u64) -> Vec<u64>>,
 }
 
@@ -48,8 +52,15 @@ impl Emulator {
 
     /// Looks like the GPU described.
     pub(crate) fn with_info(info: DeviceInfo, order: Order) -> Self {
-        let info = Arc::new(info);
-        Self { info, order, launched: Arc::default(), in_use: Arc::default(), only: None }
+        Self {
+            info: Arc::new(info),
+            order,
+            launched: Arc::default(),
+            in_use: Arc::default(),
+            most_in_use: Arc::default(),
+            allocations: Arc::default(),
+            only: None,
+        }
     }
 
     /// A device with so many bytes of memory.
@@ -79,9 +90,32 @@ impl Emulator {
         self.in_use.load(Ordering::Relaxed)
     }
 
+    /// The most bytes that were allocated at a time.
+    pub(crate) fn most_bytes_in_use(&self) -> u64 {
+        self.most_in_use.load(Ordering::Relaxed)
+    }
+
+    /// Allocations so far, also of pinned memory.
+    pub(crate) fn allocations(&self) -> u64 {
+        self.allocations.load(Ordering::Relaxed)
+    }
+
     /// The kernels launched so far, as `module.cu: expression`, sorted.
     pub(crate) fn launched(&self) -> Vec<String> {
         self.launched.lock().unwrap().iter().cloned().collect()
+    }
+}
+
+/// Host memory that copies need not be waited for, were there any to wait for.
+pub(crate) struct Pinned<T>(Vec<T>);
+
+impl<T: Pod> PinnedValues<T> for Pinned<T> {
+    fn as_slice(&self) -> Result<&[T], GpuError> {
+        Ok(&self.0)
+    }
+
+    fn as_mut_slice(&mut self) -> Result<&mut [T], GpuError> {
+        Ok(&mut self.0)
     }
 }
 
@@ -97,6 +131,7 @@ fn check_len(name: &'static str, expected: usize, found: usize) -> Result<(), Gp
 
 impl Executor for Emulator {
     type Buffer<T: Pod> = HostBuffer<T>;
+    type Pinned<T: Pod> = Pinned<T>;
 
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -111,7 +146,10 @@ impl Executor for Emulator {
         if needed > free {
             return Err(GpuError::OutOfMemory { needed, free });
         }
-        Ok(HostBuffer::new(len, &self.in_use))
+        let buffer = HostBuffer::new(len, &self.in_use);
+        self.allocations.fetch_add(1, Ordering::Relaxed);
+        self.most_in_use.fetch_max(self.bytes_in_use(), Ordering::Relaxed);
+        Ok(buffer)
     }
 
     fn fill_zero<T: Pod>(&self, buffer: &mut HostBuffer<T>) -> Result<(), GpuError> {
@@ -134,6 +172,30 @@ impl Executor for Emulator {
         buffer.assert_guards();
         host.copy_from_slice(buffer.values());
         Ok(())
+    }
+
+    fn alloc_pinned<T: Pod>(&self, len: usize) -> Result<Pinned<T>, GpuError> {
+        self.allocations.fetch_add(1, Ordering::Relaxed);
+        Ok(Pinned(vec![T::default(); len]))
+    }
+
+    // Copies are done at once.
+    fn copy_from_pinned<T: Pod>(
+        &self,
+        host: &Pinned<T>,
+        buffer: &mut HostBuffer<T>,
+    ) -> Result<(), GpuError> {
+        let len = buffer.values().len().min(host.0.len());
+        self.copy_from_host(&host.0[..len], buffer)
+    }
+
+    fn copy_to_pinned<T: Pod>(
+        &self,
+        buffer: &HostBuffer<T>,
+        host: &mut Pinned<T>,
+    ) -> Result<(), GpuError> {
+        let len = buffer.values().len().min(host.0.len());
+        self.copy_to_host(buffer, &mut host.0[..len])
     }
 
     fn prepare(&self, keys: &[KernelKey]) -> Result<(), GpuError> {

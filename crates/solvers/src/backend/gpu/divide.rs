@@ -1,13 +1,22 @@
-//! Which items are on the GPU, all at once or in chunks, and which go to the CPU.
+//! Which items are on the GPU, all patterns at once or in turns, and which go to the CPU.
 
 use std::collections::BTreeMap;
 
 use sparsebatch_cpu_ref::CpuScalar;
-use sparsebatch_formats::Batch;
+use sparsebatch_formats::{Batch, RaggedCsr};
 use sparsebatch_spmv_gpu::{Executor, GpuError, Value};
 
 use super::part::{Part, Site};
 use crate::SolveError;
+
+/// What a solve may do besides.
+#[derive(Clone, Copy)]
+pub(super) struct May {
+    /// Have the CPU solve what the GPU cannot.
+    pub(super) use_cpu: bool,
+    /// Have some of the batch on the GPU at a time.
+    pub(super) divide: bool,
+}
 
 /// Where the items of a batch went.
 pub(super) struct Divided<E: Executor, T: Value> {
@@ -20,58 +29,95 @@ pub(super) struct Divided<E: Executor, T: Value> {
     pub(super) in_turns: bool,
 }
 
-/// Loads everything; what plans refuse goes to the CPU where that is allowed.
+/// Loads a ragged batch as one part; `None` where its patterns are better off apart: some are too large,
+/// or the step is not for several at once, or memory is short.
 ///
 /// # Errors
-/// [`GpuError::OutOfMemory`] when not everything fits; those of
+/// Those of [`plan_for_ragged`](super::plan::plan_for_ragged).
+pub(super) fn all_together<E, T>(
+    site: &Site<E>,
+    batch: &RaggedCsr<T>,
+    classes: &[Vec<u32>],
+    budget: u64,
+) -> Result<Option<Divided<E, T>>, SolveError>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: CpuScalar + Value,
+{
+    match Part::ragged(site, batch, classes, budget) {
+        Ok(part) => {
+            let (parts, refusals) = (vec![part], BTreeMap::new());
+            Ok(Some(Divided { parts, on_cpu: Vec::new(), refusals, in_turns: false }))
+        }
+        Err(error) if is_unsupported(&error) || is_full(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Loads all parts; what plans refuse goes to the CPU where that is allowed.
+///
+/// # Errors
+/// [`GpuError::OutOfMemory`] when not everything fits, all values and vectors unless a batch `may`
+/// be larger than that; those of
 /// [`plan_for`](super::plan::plan_for) otherwise.
 pub(super) fn at_once<E, T>(
     site: &Site<E>,
     batch: &Batch<T>,
     classes: &[Vec<u32>],
     budget: u64,
-    or_cpu: bool,
+    may: May,
 ) -> Result<Divided<E, T>, SolveError>
 where
     E: Executor + Clone + Send + Sync + 'static,
     T: CpuScalar + Value,
 {
+    let bytes = |part: &Part<E, T>| match may.divide {
+        true => part.bytes_usual(site, batch),
+        false => part.bytes_whole(site, batch),
+    };
     let mut needed = 0;
     let load = |part: &mut Part<E, T>| {
-        let bytes = part.bytes(batch, site.options.nrhs);
-        if needed + bytes > budget {
+        let bytes_of_part = bytes(part);
+        if needed + bytes_of_part > budget {
             // Of all parts, so that it is known what would do.
             let all = classes.iter().map(|items| Part::<E, T>::new(batch, items.clone()));
-            let needed = all.map(|part| part.bytes(batch, site.options.nrhs)).sum();
+            let needed = all.map(|part| bytes(&part)).sum();
             return Err(GpuError::OutOfMemory { needed, free: budget }.into());
         }
         part.load(site, batch)?;
-        needed += bytes;
+        needed += bytes_of_part;
         Ok(())
     };
-    let divided = divide_by(batch, classes, load, |error| or_cpu && is_unsupported(error))?;
+    let divided = divide_by(batch, classes, load, |error| may.use_cpu && is_unsupported(error))?;
     Ok(Divided { in_turns: false, ..divided })
 }
 
-/// Divides everything into chunks that fit in memory; what plans refuse, and systems that are too
-/// large, go to the CPU where that is allowed.
+/// Divides each part into pieces that fit in memory by themselves, and tries whether they do; what
+/// plans refuse, and systems that are too large, go to the CPU where that is allowed.
 ///
 /// # Errors
 /// As [`at_once`], when one system does not fit.
-pub(super) fn in_chunks<E, T>(
+pub(super) fn in_turns<E, T>(
     site: &Site<E>,
     batch: &Batch<T>,
     classes: &[Vec<u32>],
     budget: u64,
-    or_cpu: bool,
+    may: May,
 ) -> Result<Divided<E, T>, SolveError>
 where
     E: Executor + Clone + Send + Sync + 'static,
     T: CpuScalar + Value,
 {
-    let divide = |part: &mut Part<E, T>| part.divide(site, batch, budget);
-    let sends = |error: &SolveError| or_cpu && (is_unsupported(error) || is_full(error));
-    divide_by(batch, classes, divide, sends)
+    let load = |part: &mut Part<E, T>| {
+        part.load_within(site, batch, budget)?;
+        // A part without others keeps its memory.
+        if classes.len() > 1 {
+            part.unload();
+        }
+        Ok(())
+    };
+    let sends = |error: &SolveError| may.use_cpu && (is_unsupported(error) || is_full(error));
+    divide_by(batch, classes, load, sends)
 }
 
 /// Makes a part of each class; those that cannot be loaded go to the CPU where that is allowed.

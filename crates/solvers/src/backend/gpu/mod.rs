@@ -5,20 +5,26 @@
 //! | --- | --- |
 //! | `plan.rs` | which plan a step gets |
 //! | `divide.rs` | what is on the GPU, and what goes to the CPU |
-//! | `part.rs` | items of one pattern on the GPU, all at once or in chunks |
-//! | `staging.rs` | their values and vectors on the host |
+//! | `size.rs` | how much memory items take, and the pieces that they are cut into |
+//! | `part.rs` | items of one pattern on the GPU, whole or in pieces |
+//! | `pipe.rs` | pieces on their way: copied there, solved, copied back |
+//! | `staging.rs` | values and vectors on the host |
 //!
 //! What a plan refuses goes to the CPU where that is allowed, and reports say so. Large copies go
-//! through page-locked memory of the device.
+//! through page-locked memory.
 
 mod divide;
 mod part;
+mod pipe;
 mod plan;
+mod size;
 mod staging;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rayon::prelude::*;
 use sparsebatch_cpu_ref::lanes::classes;
 use sparsebatch_cpu_ref::{CpuError, CpuScalar, Criteria, Outcome};
 use sparsebatch_formats::Batch;
@@ -26,28 +32,27 @@ use sparsebatch_spmv_gpu::{Executor, GpuError, Value};
 
 use super::cpu::wanted;
 use super::{AnalysedSolve, CpuBackend, Gpu, Placement, SolveBackend};
-use crate::choose::Step;
+use crate::choose::{Choice, Step};
+use crate::gpu::{GpuChoice, choose_method};
 use crate::report::Rung;
 use crate::{SolveError, SolveOptions};
-use divide::{Divided, at_once, in_chunks};
-use part::{Part, Site};
+use divide::{Divided, May, all_together, at_once, in_turns};
+use part::{Part, Site, Target};
+use plan::named;
 use staging::{Staging, Systems};
-
-/// Kernels that a report names.
-const NAMED_KERNELS: usize = 3;
 
 /// A GPU, with the options of the solves that run there.
 pub(crate) struct GpuBackend<E> {
     gpu: Gpu<E>,
     options: SolveOptions,
-    /// Bytes that the first rung keeps on the device, about.
-    held: AtomicU64,
+    /// Bytes that analysed solves keep on the device.
+    held: Arc<AtomicU64>,
 }
 
 impl<E> GpuBackend<E> {
     /// `options` are those of the whole batch; limits of analysed solves are theirs.
     pub(crate) fn new(gpu: Gpu<E>, options: SolveOptions) -> Self {
-        Self { gpu, options, held: AtomicU64::new(0) }
+        Self { gpu, options, held: Arc::default() }
     }
 }
 
@@ -56,6 +61,11 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: CpuScalar + Value,
 {
+    fn choose(&self, batch: &Batch<T>, options: &SolveOptions) -> Choice {
+        let GpuChoice { method, reason } = choose_method(batch, options, self.gpu.executor.info());
+        Choice { method, preconditioner: options.preconditioner, reason }
+    }
+
     fn composed(&self) -> Result<Option<String>, SolveError> {
         let refused =
             SolveError::Unsupported { what: "a composed engine", instead: "take the fused one" };
@@ -69,26 +79,37 @@ where
         only: Option<&[usize]>,
     ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError> {
         let executor = self.gpu.executor.clone();
-        let site = Site { executor, step, options: self.options.clone() };
+        let pieces = self.gpu.pieces;
+        let site = Site { executor, step, options: self.options.clone(), pieces };
         // Later rungs take what the first one left: memory and systems.
-        let or_cpu = self.gpu.or_cpu || rung != Rung::First;
-        let may_divide = self.gpu.in_chunks || rung != Rung::First;
+        let may = May {
+            use_cpu: self.gpu.or_cpu || rung != Rung::First,
+            divide: self.gpu.in_chunks || rung != Rung::First,
+        };
         let free = site.executor.free_memory()?;
         let held = self.held.load(Ordering::Relaxed);
         let budget =
             self.gpu.memory_limit.map_or(free, |limit| limit.saturating_sub(held).min(free));
         let classes = classes(batch, only);
-        let divided = match at_once(&site, batch, &classes, budget, or_cpu) {
-            Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) if may_divide => {
-                in_chunks(&site, batch, &classes, budget, or_cpu)?
+        let together = match batch {
+            Batch::Ragged(ragged) if only.is_none() && classes.len() > 1 => {
+                all_together(&site, ragged, &classes, budget)?
+            }
+            _ => None,
+        };
+        let divided = match together {
+            Some(divided) => Ok(divided),
+            None => at_once(&site, batch, &classes, budget, may),
+        };
+        let divided = match divided {
+            Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) if may.divide => {
+                in_turns(&site, batch, &classes, budget, may)?
             }
             divided => divided?,
         };
         let Divided { parts, on_cpu, refusals, in_turns } = divided;
-        if rung == Rung::First && !in_turns {
-            let bytes = parts.iter().map(|part| part.bytes(batch, self.options.nrhs)).sum();
-            self.held.store(bytes, Ordering::Relaxed);
-        }
+        let loaded = parts.iter().filter(|part| part.is_loaded());
+        let held = Held::new(&self.held, loaded.map(Part::bytes).sum());
         let cpu = match on_cpu.is_empty() {
             true => None,
             false => Some(CpuBackend.analyse(batch, (rung, step), Some(&on_cpu))?),
@@ -97,6 +118,8 @@ where
         on_cpu.iter().for_each(|&item| on_this_cpu[item] = true);
         Ok(Box::new(Analysed {
             site,
+            _held: held,
+            budget,
             nitems: batch.nitems(),
             parts,
             in_turns,
@@ -108,9 +131,31 @@ where
     }
 }
 
+/// Bytes on the device, counted while this lives.
+struct Held {
+    bytes: u64,
+    all: Arc<AtomicU64>,
+}
+
+impl Held {
+    fn new(all: &Arc<AtomicU64>, bytes: u64) -> Self {
+        all.fetch_add(bytes, Ordering::Relaxed);
+        Self { bytes, all: Arc::clone(all) }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// An analysed batch.
 struct Analysed<E: Executor, T: Value> {
     site: Site<E>,
+    _held: Held,
+    /// Bytes that parts may take, about.
+    budget: u64,
     nitems: usize,
     parts: Vec<Part<E, T>>,
     in_turns: bool,
@@ -129,7 +174,8 @@ where
     fn solve_on_cpu(
         &mut self,
         systems: Systems<'_, T>,
-        (b, x, outcomes): (&[T], &mut [T], &mut [Option<Outcome>]),
+        b: &[T],
+        target: Target<'_, T>,
         criteria: &Criteria,
     ) -> Result<(), SolveError> {
         let Some(cpu) = &mut self.cpu else {
@@ -138,9 +184,9 @@ where
         let nrhs = systems.nrhs;
         let theirs = |&system: &usize| self.on_cpu[system / nrhs] && systems.wants(system);
         let only: Vec<usize> = (0..self.nitems * nrhs).filter(theirs).collect();
-        let solved = cpu.solve(systems.batch, nrhs, b, x, criteria, Some(&only))?;
+        let solved = cpu.solve(systems.batch, nrhs, b, target.x, criteria, Some(&only))?;
         for (system, outcome) in only.into_iter().zip(solved) {
-            outcomes[system] = Some(outcome);
+            target.outcomes[system] = Some(outcome);
         }
         Ok(())
     }
@@ -153,20 +199,7 @@ where
         }
         let mut kernels: Vec<(&str, usize)> = systems.into_iter().collect();
         kernels.sort_by_key(|&(_, systems)| std::cmp::Reverse(systems));
-        match kernels.as_slice() {
-            [] => "none".to_owned(),
-            [(kernel, _)] => (*kernel).to_owned(),
-            kernels => {
-                let named = kernels.iter().take(NAMED_KERNELS);
-                let mut text: Vec<String> = named
-                    .map(|(kernel, systems)| format!("{kernel} ({systems} systems)"))
-                    .collect();
-                if kernels.len() > NAMED_KERNELS {
-                    text.push(format!("{} more", kernels.len() - NAMED_KERNELS));
-                }
-                text.join(", ")
-            }
-        }
+        named(&kernels)
     }
 }
 
@@ -189,6 +222,7 @@ where
                 device,
                 kernel: self.kernels(),
                 chunks: self.chunks(),
+                device_bytes: self.device_bytes(),
                 cpu_reason: None,
             },
             (Some(cpu), true) => {
@@ -202,6 +236,7 @@ where
                     device: format!("{device}; {}", cpu.device),
                     kernel: format!("{}; {}", self.kernels(), cpu.kernel),
                     chunks: self.chunks(),
+                    device_bytes: self.device_bytes(),
                     cpu_reason: Some(refusals()),
                 }
             }
@@ -227,24 +262,40 @@ where
         }
         let flags = only.map(|only| wanted(self.nitems * nrhs, Some(only)));
         let systems = Systems { batch, nrhs, wanted: flags.as_deref() };
-        let mut outcomes: Vec<Option<Outcome>> = vec![None; self.nitems * nrhs];
+        let none = rayon::iter::repeat_n(None, self.nitems * nrhs).with_min_len(1 << 14);
+        let mut outcomes: Vec<Option<Outcome>> = none.collect();
+        let mut target = Target { x, outcomes: &mut outcomes };
+        let (site, staging) = (&self.site, &mut self.staging);
+        let several = self.parts.len() > 1;
         if self.in_turns {
             for part in &mut self.parts {
-                let vectors = (b, &mut *x, outcomes.as_mut_slice());
-                part.solve_in_chunks(&self.site, systems, vectors, &mut self.staging)?;
+                if !part.is_loaded() {
+                    part.load_within(site, batch, self.budget)?;
+                }
+                part.send(site, systems, b, target.x, staging)?;
+                part.start()?;
+                part.run(site, systems, b, target.reborrow())?;
+                part.receive(site, systems, target.reborrow(), staging)?;
+                // A part without others keeps its memory.
+                if several {
+                    part.unload();
+                }
             }
-            self.solve_on_cpu(systems, (b, x, &mut outcomes), criteria)?;
+            self.solve_on_cpu(systems, b, target, criteria)?;
         } else {
             for part in &mut self.parts {
-                part.send(&self.site, systems, b, x, &mut self.staging)?;
+                part.send(site, systems, b, target.x, staging)?;
             }
             for part in &mut self.parts {
                 part.start()?;
             }
-            // Meanwhile.
-            self.solve_on_cpu(systems, (b, x, &mut outcomes), criteria)?;
             for part in &mut self.parts {
-                part.receive(&self.site, systems, x, &mut outcomes, &mut self.staging)?;
+                part.run(site, systems, b, target.reborrow())?;
+            }
+            // Meanwhile.
+            self.solve_on_cpu(systems, b, target.reborrow(), criteria)?;
+            for part in &mut self.parts {
+                part.receive(&self.site, systems, target.reborrow(), &mut self.staging)?;
             }
         }
         Ok(outcomes.into_iter().flatten().collect())
@@ -256,8 +307,14 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
 {
-    /// Chunks of the part that has the most.
+    /// Pieces of the part that has the most.
     fn chunks(&self) -> usize {
-        self.parts.iter().map(Part::chunks).max().unwrap_or(1)
+        self.parts.iter().map(Part::pieces).max().unwrap_or(1)
+    }
+
+    /// Bytes on the device, of all parts or of the largest where they take turns.
+    fn device_bytes(&self) -> u64 {
+        let bytes = self.parts.iter().map(Part::bytes);
+        if self.in_turns { bytes.max().unwrap_or(0) } else { bytes.sum() }
     }
 }

@@ -1,12 +1,18 @@
-//! Items of equal pattern, and what the GPU holds of them: [`Part`].
+//! Items of equal pattern, or of several, and what the GPU holds of them: [`Part`].
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::Outcome;
-use sparsebatch_formats::{Batch, BatchValues, CsrPattern, CsrPatternRef, Pattern};
+use sparsebatch_formats::{Batch, CsrPattern, CsrPatternRef, Pattern, RaggedCsr};
 use sparsebatch_spmv_gpu::{Executor, GpuError, KernelBuffer, Value};
 
-use super::plan::{ClassPlan, has_own_limits, options_of, plan_for};
-use super::staging::{Staging, Systems};
+use super::pipe::{Lens, Pipe};
+use super::plan::{ClassPlan, options_of, plan_for, plan_for_ragged};
+use super::size::{SYSTEM_BYTES, Size, Split, pattern_bytes};
+use super::staging::{Staging, Systems, shares_values};
+use crate::backend::Pieces;
 use crate::choose::Step;
 use crate::gpu::Guess;
 use crate::{SolveError, SolveOptions};
@@ -16,30 +22,45 @@ pub(super) struct Site<E> {
     pub(super) executor: E,
     pub(super) step: Step,
     pub(super) options: SolveOptions,
+    pub(super) pieces: Pieces,
 }
 
-/// Items of equal pattern.
+/// Where solutions go, and how systems ended.
+pub(super) struct Target<'a, T> {
+    /// Initial guesses on entry.
+    pub(super) x: &'a mut [T],
+    pub(super) outcomes: &'a mut [Option<Outcome>],
+}
+
+impl<T> Target<'_, T> {
+    pub(super) fn reborrow(&mut self) -> Target<'_, T> {
+        Target { x: self.x, outcomes: self.outcomes }
+    }
+}
+
+/// Items of equal pattern, or all of a ragged batch.
 pub(super) struct Part<E: Executor, T: Value> {
     pub(super) items: Vec<u32>,
-    pattern: CsrPattern,
-    /// Items that the GPU holds at a time.
-    chunk: usize,
+    patterns: Vec<(CsrPattern, Vec<u32>)>,
+    pieces: usize,
     kernel: String,
-    loaded: Option<Loaded<E, T>>,
+    /// Bytes on the device while it was loaded.
+    bytes: u64,
+    held: Option<Held<E, T>>,
 }
 
-/// What `expect` says: parts are loaded, or solved in chunks.
+/// What the GPU holds of a part.
+enum Held<E: Executor, T: Value> {
+    Whole(Whole<E, T>),
+    /// Never locked: pinned memory is for one thread at a time, parts are shared.
+    Pieces(Mutex<Pipe<E, T>>),
+}
+
+/// What a plan of several patterns holds of an item besides: where it is.
+const RAGGED_BYTES: usize = 24;
+
+/// What `expect` says: parts are loaded before they are solved.
 const LOADED: &str = "the part was loaded";
-
-/// The plan of some of the items, and memory for what it reads and writes.
-struct Loaded<E: Executor, T: Value> {
-    nitems: usize,
-    plan: Box<dyn ClassPlan<E, T>>,
-    values: E::Buffer<T>,
-    b: E::Buffer<T>,
-    x: E::Buffer<T>,
-    guess: Guess,
-}
 
 impl<E, T> Part<E, T>
 where
@@ -49,17 +70,80 @@ where
     /// Ascending items of equal pattern, at least one.
     pub(super) fn new(batch: &Batch<T>, items: Vec<u32>) -> Self {
         let pattern = batch.pattern(items[0] as usize).to_pattern();
-        let chunk = items.len();
-        Self { items, pattern, chunk, kernel: String::new(), loaded: None }
+        let patterns = vec![(pattern, items.clone())];
+        Self { items, patterns, pieces: 1, kernel: String::new(), bytes: 0, held: None }
     }
 
-    /// Whether a batch has the pattern at all of the items.
-    pub(super) fn matches(&self, batch: &Batch<T>) -> bool {
-        let items = match batch {
-            Batch::Uniform(_) => &self.items[..1],
-            Batch::Ragged(_) => &self.items,
+    /// All items of a ragged batch, loaded: one plan for those of a piece, whatever their patterns.
+    ///
+    /// # Errors
+    /// Those of [`plan_for_ragged`]; [`GpuError::OutOfMemory`] when the batch does not fit.
+    pub(super) fn ragged(
+        site: &Site<E>,
+        batch: &RaggedCsr<T>,
+        classes: &[Vec<u32>],
+        budget: u64,
+    ) -> Result<Self, SolveError> {
+        let Site { executor, step, options, pieces } = site;
+        let bytes_before = |item: usize| {
+            let values = batch.nnz_offsets()[item] + 2 * options.nrhs * batch.row_offsets()[item];
+            (values * size_of::<T>()) as u64
         };
-        items.par_iter().all(|&item| batch.pattern(item as usize) == self.pattern.view())
+        let nitems = batch.nitems();
+        let pattern = |items: &[u32]| batch.item(items[0] as usize).pattern();
+        let patterns: Vec<_> =
+            classes.iter().map(|items| (pattern(items).to_pattern(), items.clone())).collect();
+        let fixed = |(pattern, _): &(CsrPattern, _)| pattern_bytes(Pattern::view(pattern));
+        let needed = bytes_before(nitems)
+            + patterns.iter().map(fixed).sum::<u64>()
+            + (nitems * (RAGGED_BYTES + options.nrhs * SYSTEM_BYTES as usize)) as u64;
+        if needed > budget {
+            return Err(GpuError::OutOfMemory { needed, free: budget }.into());
+        }
+        let most = pieces.usual_bytes(bytes_before(nitems));
+        let mut cuts: Vec<Range<usize>> = Vec::new();
+        for item in 0..nitems {
+            match cuts.last_mut() {
+                Some(cut) if bytes_before(item + 1) - bytes_before(cut.start) <= most => {
+                    cut.end = item + 1;
+                }
+                _ => cuts.push(item..item + 1),
+            }
+        }
+        let items: Vec<u32> = (0..nitems as u32).collect();
+        let (mut plans, mut lens) = (Vec::new(), Vec::new());
+        for cut in &cuts {
+            let mut some = RaggedCsr::new();
+            let of_piece = if cuts.len() == 1 {
+                batch
+            } else {
+                cut.clone().for_each(|item| some.push(batch.item(item)));
+                &some
+            };
+            let options = options_of(options, &items[cut.clone()]);
+            plans.push(plan_for_ragged::<E, T>(executor, *step, of_piece, options)?);
+            lens.push(Lens {
+                values: of_piece.total_nnz(),
+                rows: of_piece.row_offsets()[cut.len()] * site.options.nrhs,
+                systems: cut.len() * site.options.nrhs,
+            });
+        }
+        let kernel = plans.first().map_or(String::new(), |plan| plan.kernel());
+        let mut part = Self { items, patterns, pieces: cuts.len(), kernel, bytes: 0, held: None };
+        part.hold(executor, cuts, plans, &lens, pieces.at_once)?;
+        Ok(part)
+    }
+
+    /// Whether a batch has the patterns at all of the items.
+    pub(super) fn matches(&self, batch: &Batch<T>) -> bool {
+        self.patterns.iter().all(|(pattern, items)| {
+            let items = match batch {
+                Batch::Uniform(_) => &items[..1],
+                Batch::Ragged(_) => items,
+            };
+            let pattern = Pattern::view(pattern);
+            items.par_iter().with_min_len(64).all(|&item| batch.pattern(item as usize) == pattern)
+        })
     }
 
     /// The kernel, for reports; of parts that were loaded once.
@@ -67,78 +151,132 @@ where
         &self.kernel
     }
 
-    /// Chunks that the items are solved in.
-    pub(super) fn chunks(&self) -> usize {
-        self.items.len().div_ceil(self.chunk)
+    /// Pieces that the items go through the GPU in.
+    pub(super) fn pieces(&self) -> usize {
+        self.pieces
     }
 
-    /// About as many bytes as all items take on the GPU.
-    pub(super) fn bytes(&self, batch: &Batch<T>, nrhs: usize) -> u64 {
-        let size = Size::of(self.pattern.view(), batch, nrhs);
-        size.fixed + size.each * self.items.len() as u64
+    /// Bytes on the device while the part is loaded; 0 before it was.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
-    /// Makes the plan of all items, and memory for them.
+    pub(super) fn is_loaded(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// About as many bytes as all items take on the GPU at once.
+    pub(super) fn bytes_whole(&self, site: &Site<E>, batch: &Batch<T>) -> u64 {
+        self.size(site, batch).bytes(Split::whole(self.items.len()))
+    }
+
+    /// About as many bytes as the items take on the GPU in [usual](Split::usual) pieces.
+    pub(super) fn bytes_usual(&self, site: &Site<E>, batch: &Batch<T>) -> u64 {
+        let size = self.size(site, batch);
+        size.bytes(Split::usual(self.items.len(), &size, &site.pieces))
+    }
+
+    /// The one pattern of a part that is not ragged.
+    fn pattern(&self) -> CsrPatternRef<'_> {
+        Pattern::view(&self.patterns[0].0)
+    }
+
+    fn size(&self, site: &Site<E>, batch: &Batch<T>) -> Size {
+        Size::of(self.pattern(), batch, site.options.nrhs)
+    }
+
+    /// Makes the plan, and memory for pieces of the usual size.
     ///
     /// # Errors
     /// Those of [`plan_for`].
     pub(super) fn load(&mut self, site: &Site<E>, batch: &Batch<T>) -> Result<(), SolveError> {
-        self.hold(Loaded::new(site, batch, self.pattern.view(), &self.items)?);
-        Ok(())
+        let size = self.size(site, batch);
+        self.load_in(site, batch, Split::usual(self.items.len(), &size, &site.pieces))
     }
 
-    /// Divides the items into chunks that fit in so many bytes, and tries the first one.
+    /// Makes the plan, and memory for pieces of which so many bytes hold some.
     ///
     /// # Errors
     /// Those of [`plan_for`]; [`GpuError::OutOfMemory`] when one item does not fit.
-    pub(super) fn divide(
+    pub(super) fn load_within(
         &mut self,
         site: &Site<E>,
         batch: &Batch<T>,
         budget: u64,
     ) -> Result<(), SolveError> {
-        let size = Size::of(self.pattern.view(), batch, site.options.nrhs);
-        let most = budget.saturating_sub(size.fixed) / size.each;
-        if most == 0 {
-            let needed = size.fixed + size.each;
+        let size = self.size(site, batch);
+        let split = Split::within(budget, self.items.len(), &size, &site.pieces);
+        let Some(mut split) = split else {
+            let needed = size.bytes(Split::whole(1));
             return Err(GpuError::OutOfMemory { needed, free: budget }.into());
+        };
+        loop {
+            match self.load_in(site, batch, split) {
+                // More than estimated, or someone else has taken some.
+                Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) if split.piece > 1 => {
+                    split = split.halved();
+                }
+                Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) if split.at_once > 1 => {
+                    split.at_once = 1;
+                }
+                loaded => return loaded,
+            }
         }
-        let chunks = self.items.len().div_ceil(most.min(1 << 32) as usize);
-        self.chunk = self.items.len().div_ceil(chunks);
-        self.chunk = self.load_at_most(site, batch, 0, self.chunk)?;
-        self.loaded = None;
-        Ok(())
     }
 
-    /// Loads so many items from number `first` on, or fewer where memory is short; says how many.
-    fn load_at_most(
+    fn load_in(
         &mut self,
         site: &Site<E>,
         batch: &Batch<T>,
-        first: usize,
-        most: usize,
-    ) -> Result<usize, SolveError> {
-        self.loaded = None;
-        let mut nitems = most.min(self.items.len() - first);
-        let loaded = loop {
-            let items = &self.items[first..first + nitems];
-            match Loaded::new(site, batch, self.pattern.view(), items) {
-                Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) if nitems > 1 => {
-                    nitems = nitems.div_ceil(2);
-                }
-                loaded => break loaded?,
-            }
+        split: Split,
+    ) -> Result<(), SolveError> {
+        self.held = None;
+        let (executor, nrhs) = (&site.executor, site.options.nrhs);
+        let pattern = self.pattern();
+        let options = options_of(&site.options, &self.items[..split.piece]);
+        let plan = plan_for::<E, T>(executor, site.step, pattern, split.piece, options)?;
+        let sets = if shares_values(batch) { 1 } else { split.piece };
+        let lens = Lens {
+            values: pattern.nnz() * sets,
+            rows: pattern.nrows() * split.piece * nrhs,
+            systems: split.piece * nrhs,
         };
-        self.hold(loaded);
-        Ok(nitems)
+        let nitems = self.items.len();
+        let cuts = (0..nitems).step_by(split.piece);
+        let cuts: Vec<_> = cuts.map(|first| first..nitems.min(first + split.piece)).collect();
+        (self.kernel, self.pieces) = (plan.kernel(), cuts.len());
+        self.hold(executor, cuts, vec![plan], &[lens], split.at_once)
     }
 
-    fn hold(&mut self, loaded: Loaded<E, T>) {
-        self.kernel = loaded.plan.kernel();
-        self.loaded = Some(loaded);
+    /// Allocates what pieces take.
+    fn hold(
+        &mut self,
+        executor: &E,
+        cuts: Vec<Range<usize>>,
+        mut plans: Vec<Box<dyn ClassPlan<E, T>>>,
+        lens: &[Lens],
+        at_once: usize,
+    ) -> Result<(), SolveError> {
+        if cuts.len() == 1
+            && let Some(plan) = plans.pop()
+        {
+            let whole = Whole::new(executor, plan, lens[0])?;
+            self.bytes = whole.bytes();
+            self.held = Some(Held::Whole(whole));
+        } else {
+            let pipe = Pipe::new(executor, cuts, plans, lens, at_once)?;
+            self.bytes = pipe.bytes();
+            self.held = Some(Held::Pieces(Mutex::new(pipe)));
+        }
+        Ok(())
     }
 
-    /// Copies all items to the GPU, which has memory for them.
+    /// Gives the memory back.
+    pub(super) fn unload(&mut self) {
+        self.held = None;
+    }
+
+    /// Copies all items of a part that is whole to the GPU.
     pub(super) fn send(
         &mut self,
         site: &Site<E>,
@@ -147,83 +285,82 @@ where
         x: &[T],
         staging: &mut Staging<T>,
     ) -> Result<(), SolveError> {
-        let loaded = self.loaded.as_mut().expect(LOADED);
-        loaded.send(&site.executor, systems, &self.items, (b, x), staging)
+        match self.held.as_mut().expect(LOADED) {
+            Held::Whole(whole) => whole.send(&site.executor, systems, &self.items, (b, x), staging),
+            Held::Pieces(_) => Ok(()),
+        }
     }
 
-    /// Starts the solve of what was sent.
+    /// Starts the solve of a part that is whole, which was sent.
     pub(super) fn start(&mut self) -> Result<(), SolveError> {
-        self.loaded.as_mut().expect(LOADED).start()
+        match self.held.as_mut().expect(LOADED) {
+            Held::Whole(whole) => whole.start(),
+            Held::Pieces(_) => Ok(()),
+        }
     }
 
-    /// Waits for the solve, and takes over what came out of wanted systems.
+    /// Sends the items of a part in pieces on their way.
+    pub(super) fn run(
+        &mut self,
+        site: &Site<E>,
+        systems: Systems<'_, T>,
+        b: &[T],
+        target: Target<'_, T>,
+    ) -> Result<(), SolveError> {
+        match self.held.as_mut().expect(LOADED) {
+            Held::Whole(_) => Ok(()),
+            Held::Pieces(pipe) => reach(pipe).run(site, systems, &self.items, b, target),
+        }
+    }
+
+    /// Waits for what was started, and takes over what came out of wanted systems.
     pub(super) fn receive(
         &mut self,
         site: &Site<E>,
         systems: Systems<'_, T>,
-        x: &mut [T],
-        outcomes: &mut [Option<Outcome>],
+        target: Target<'_, T>,
         staging: &mut Staging<T>,
     ) -> Result<(), SolveError> {
-        let loaded = self.loaded.as_ref().expect(LOADED);
-        loaded.receive(&site.executor, systems, &self.items, (x, outcomes), staging)
-    }
-
-    /// Solves chunk by chunk, in memory that is given back.
-    pub(super) fn solve_in_chunks(
-        &mut self,
-        site: &Site<E>,
-        systems: Systems<'_, T>,
-        (b, x, outcomes): (&[T], &mut [T], &mut [Option<Outcome>]),
-        staging: &mut Staging<T>,
-    ) -> Result<(), SolveError> {
-        let mut first = 0;
-        while first < self.items.len() {
-            let wanted = self.chunk.min(self.items.len() - first);
-            let fits =
-                |loaded: &Loaded<E, T>| loaded.nitems == wanted && !has_own_limits(&site.options);
-            if !self.loaded.as_ref().is_some_and(fits) {
-                let nitems = self.load_at_most(site, systems.batch, first, wanted)?;
-                if nitems < wanted {
-                    self.chunk = nitems;
-                }
+        match self.held.as_mut().expect(LOADED) {
+            Held::Whole(whole) => {
+                whole.receive(&site.executor, systems, &self.items, target, staging)
             }
-            let loaded = self.loaded.as_mut().expect(LOADED);
-            let items = &self.items[first..first + loaded.nitems];
-            loaded.send(&site.executor, systems, items, (b, x), staging)?;
-            loaded.start()?;
-            loaded.receive(&site.executor, systems, items, (x, outcomes), staging)?;
-            first += items.len();
+            Held::Pieces(pipe) => reach(pipe).finish(systems, &self.items, target),
         }
-        self.loaded = None;
-        Ok(())
     }
 }
 
-impl<E, T> Loaded<E, T>
+fn reach<V>(mutex: &mut Mutex<V>) -> &mut V {
+    mutex.get_mut().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The plan of all items, and memory for what it reads and writes.
+struct Whole<E: Executor, T: Value> {
+    plan: Box<dyn ClassPlan<E, T>>,
+    values: E::Buffer<T>,
+    b: E::Buffer<T>,
+    x: E::Buffer<T>,
+    guess: Guess,
+}
+
+impl<E, T> Whole<E, T>
 where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
 {
-    fn new(
-        site: &Site<E>,
-        batch: &Batch<T>,
-        pattern: CsrPatternRef<'_>,
-        items: &[u32],
-    ) -> Result<Self, SolveError> {
-        let Site { executor, step, options } = site;
-        let nitems = items.len();
-        let plan = plan_for(executor, *step, pattern, nitems, options_of(options, items))?;
-        let sets = if shares_values(batch) { 1 } else { nitems };
-        let rows = pattern.nrows() * nitems * options.nrhs;
+    fn new(executor: &E, plan: Box<dyn ClassPlan<E, T>>, lens: Lens) -> Result<Self, SolveError> {
         Ok(Self {
-            nitems,
             plan,
-            values: executor.alloc(pattern.nnz() * sets)?,
-            b: executor.alloc(rows)?,
-            x: executor.alloc_zeroed(rows)?,
+            values: executor.alloc(lens.values)?,
+            b: executor.alloc(lens.rows)?,
+            x: executor.alloc(lens.rows)?,
             guess: Guess::Zero,
         })
+    }
+
+    fn bytes(&self) -> u64 {
+        let values = self.values.len() + self.b.len() + self.x.len();
+        (values * size_of::<T>()) as u64 + self.plan.bytes()
     }
 
     fn send(
@@ -241,10 +378,9 @@ where
         }
         executor.copy_from_host(values, &mut self.values)?;
         executor.copy_from_host(systems.gather(items, b, staging), &mut self.b)?;
-        let x = systems.gather(items, x, staging);
-        self.guess = if x.iter().all(|&x| x == T::ZERO) { Guess::Zero } else { Guess::InX };
+        self.guess = if systems.is_zero(items, x) { Guess::Zero } else { Guess::InX };
         if self.guess == Guess::InX {
-            executor.copy_from_host(x, &mut self.x)?;
+            executor.copy_from_host(systems.gather(items, x, staging), &mut self.x)?;
         }
         Ok(())
     }
@@ -258,47 +394,12 @@ where
         executor: &E,
         systems: Systems<'_, T>,
         items: &[u32],
-        (x, outcomes): (&mut [T], &mut [Option<Outcome>]),
+        target: Target<'_, T>,
         staging: &mut Staging<T>,
     ) -> Result<(), SolveError> {
-        systems.scatter(items, x, staging, |host| executor.copy_to_host(&self.x, host))?;
-        let nrhs = systems.nrhs;
-        for (place, outcome) in self.plan.outcomes()?.into_iter().enumerate() {
-            let system = items[place / nrhs] as usize * nrhs + place % nrhs;
-            if systems.wants(system) {
-                outcomes[system] = Some(outcome);
-            }
-        }
+        systems.scatter(items, target.x, staging, |host| executor.copy_to_host(&self.x, host))?;
+        let solved = self.plan.outcomes()?;
+        systems.take_outcomes(items, |place| solved[place].clone(), target.outcomes);
         Ok(())
     }
-}
-
-/// Bytes on the GPU, about.
-struct Size {
-    /// Of the plan, whatever the number of items.
-    fixed: u64,
-    /// Of an item, above 0.
-    each: u64,
-}
-
-/// What a plan holds of each system: outcome, limits, and what allocations are rounded up to.
-const SYSTEM_BYTES: u64 = 64;
-
-impl Size {
-    fn of<T: Value>(pattern: CsrPatternRef<'_>, batch: &Batch<T>, nrhs: usize) -> Self {
-        let (nrows, nnz) = (pattern.nrows() as u64, pattern.nnz() as u64);
-        let value = size_of::<T>() as u64;
-        let shared = shares_values(batch);
-        let vectors = nrhs as u64 * (2 * nrows * value + SYSTEM_BYTES);
-        // Columns of 16 bits, half of them padding, and what a row needs.
-        let pattern = 4 * nnz + 16 * nrows;
-        Self {
-            fixed: pattern + if shared { nnz * value } else { 0 },
-            each: vectors + if shared { 0 } else { nnz * value },
-        }
-    }
-}
-
-fn shares_values<T: Value>(batch: &Batch<T>) -> bool {
-    matches!(batch, Batch::Uniform(batch) if matches!(batch.values(), BatchValues::Shared(_)))
 }

@@ -2,11 +2,11 @@
 
 use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LanePreconditioner};
-use sparsebatch_formats::CsrPatternRef;
+use sparsebatch_formats::{CsrPatternRef, RaggedCsr};
 use sparsebatch_spmv_gpu::{Executor, Value};
 
 use crate::choose::Step;
-use crate::gpu::{FusedSolver, GpuExplain, GpuLu, GpuLuExplain, Guess};
+use crate::gpu::{FusedSolver, GpuExplain, GpuLu, GpuLuExplain, GpuTuning, Guess, Outcomes};
 use crate::options::{Engine, Method, Order, Preconditioner};
 use crate::{SolveError, SolveOptions};
 
@@ -24,8 +24,18 @@ pub(super) trait ClassPlan<E: Executor, T: Value>: Send + Sync {
     /// How each system ended, item by item. Waits for the solve.
     fn outcomes(&self) -> Result<Vec<Outcome>, SolveError>;
 
+    /// The same on the device, to be copied behind the solve.
+    fn outcome_arrays(&self) -> &Outcomes<E>;
+
+    /// Takes tolerances and limits of other systems, in as many options as before; waits for the
+    /// last solve.
+    fn replace_limits(&mut self, executor: &E, options: &SolveOptions) -> Result<(), SolveError>;
+
     /// The kernel, for reports.
     fn kernel(&self) -> String;
+
+    /// Bytes of device memory.
+    fn bytes(&self) -> u64;
 }
 
 /// The plan of a step for `nitems` systems of one pattern. `options` are those of these systems.
@@ -49,6 +59,25 @@ where
         Method::Lu => Box::new(GpuLu::<E, T>::new(executor, pattern, nitems, &options)?),
         _ => Box::new(FusedSolver::<E, T>::new(executor, pattern, nitems, &options)?),
     })
+}
+
+/// The plan of a step for all systems of a ragged batch.
+///
+/// # Errors
+/// As [`plan_for`]; [`SolveError::Unsupported`] also for what the GPU does pattern by pattern alone.
+pub(super) fn plan_for_ragged<E, T>(
+    executor: &E,
+    step: Step,
+    batch: &RaggedCsr<T>,
+    options: SolveOptions,
+) -> Result<Box<dyn ClassPlan<E, T>>, SolveError>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: Value,
+{
+    let options = of_step(step, options)?;
+    let tuning = GpuTuning::default();
+    Ok(Box::new(FusedSolver::<E, T>::ragged(executor, batch, &options, &tuning)?))
 }
 
 /// The options that ask a plan for a step.
@@ -107,6 +136,34 @@ pub(super) fn has_own_limits(options: &SolveOptions) -> bool {
     options.rel_tols.is_some() || options.abs_tols.is_some() || options.max_iters_each.is_some()
 }
 
+/// Kernels that a report names.
+const NAMED_KERNELS: usize = 3;
+
+/// Kernels with the systems of each, most first, for reports.
+pub(super) fn named(kernels: &[(&str, usize)]) -> String {
+    match kernels {
+        [] => "none".to_owned(),
+        [(kernel, _)] => (*kernel).to_owned(),
+        kernels => {
+            let named = kernels.iter().take(NAMED_KERNELS);
+            let mut text: Vec<String> =
+                named.map(|(kernel, systems)| format!("{kernel} ({systems} systems)")).collect();
+            if kernels.len() > NAMED_KERNELS {
+                text.push(format!("{} more", kernels.len() - NAMED_KERNELS));
+            }
+            text.join(", ")
+        }
+    }
+}
+
+/// The kernels of a plan for several patterns.
+fn bins(explain: GpuExplain) -> String {
+    let mut bins: Vec<(&str, usize)> =
+        explain.bins.iter().map(|bin| (bin.kernel.as_str(), bin.systems)).collect();
+    bins.sort_by_key(|&(_, systems)| std::cmp::Reverse(systems));
+    named(&bins)
+}
+
 /// A solver of the GPU as a plan, with the kernel out of its account of itself.
 macro_rules! class_plan {
     ($solver:ident, $kernel:expr) => {
@@ -129,11 +186,29 @@ macro_rules! class_plan {
                 Self::outcomes(self)
             }
 
+            fn outcome_arrays(&self) -> &Outcomes<E> {
+                self.outcome_arrays()
+            }
+
+            fn replace_limits(
+                &mut self,
+                executor: &E,
+                options: &SolveOptions,
+            ) -> Result<(), SolveError> {
+                let systems = self.outcome_arrays().systems();
+                self.limits_mut().replace(executor, options.criteria::<T>(systems)?)
+            }
+
             fn kernel(&self) -> String {
                 $kernel(self.explain())
+            }
+
+            fn bytes(&self) -> u64 {
+                let explain = self.explain();
+                explain.pattern_bytes + explain.workspace_bytes
             }
         }
     };
 }
-class_plan!(FusedSolver, |explain: GpuExplain| explain.kernels());
+class_plan!(FusedSolver, bins);
 class_plan!(GpuLu, |explain: GpuLuExplain| explain.kernel);

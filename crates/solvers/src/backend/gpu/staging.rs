@@ -1,10 +1,16 @@
 //! Values and vectors of some items, one after the other: borrowed where they stand so already,
-//! otherwise by way of a copy that is kept between solves.
+//! otherwise by way of a copy that is kept between solves; or copied to memory of the caller.
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 use sparsebatch_formats::{Batch, BatchValues, Scalar};
+
+/// Values that a thread copies at a time: half a megabyte in f64.
+const COPIED_AT_ONCE: usize = 1 << 16;
+
+/// Items whose values a thread collects at a time.
+const TILE: usize = 16;
 
 /// Host memory for copies.
 pub(super) struct Staging<T> {
@@ -57,9 +63,67 @@ impl<'a, T: Scalar> Systems<'a, T> {
     where
         'a: 'v,
     {
-        let whole = match self.batch {
+        if let Some(values) = self.whole_values(items) {
+            return values;
+        }
+        let copy = &mut staging.values;
+        copy.resize(self.values_len(items), T::ZERO);
+        self.values_into(items, copy);
+        copy
+    }
+
+    /// The number of [`values`](Self::values).
+    pub(super) fn values_len(&self, items: &[u32]) -> usize {
+        match self.batch {
+            Batch::Uniform(_) => {
+                let nnz = items.first().map_or(0, |&item| self.batch.pattern(item as usize).nnz());
+                if shares_values(self.batch) { nnz } else { nnz * items.len() }
+            }
+            Batch::Ragged(batch) => {
+                let offsets = batch.nnz_offsets();
+                items.iter().map(|&item| offsets[item as usize + 1] - offsets[item as usize]).sum()
+            }
+        }
+    }
+
+    /// Copies [`values`](Self::values) to the beginning of `copy`.
+    pub(super) fn values_into(&self, items: &[u32], copy: &mut [T]) {
+        if let Some(values) = self.whole_values(items) {
+            return copy_in_parallel(values, copy);
+        }
+        let nnz = items.first().map_or(0, |&item| self.batch.pattern(item as usize).nnz());
+        let tiles = copy[..nnz * items.len()].par_chunks_mut((TILE * nnz).max(1));
+        tiles.zip(items.par_chunks(TILE)).for_each(|(copy, items)| match self.batch {
             Batch::Uniform(batch) => match batch.values() {
-                BatchValues::Shared(values) => return values,
+                BatchValues::Interleaved(values) => {
+                    // Items beside each other come from the same lines of memory.
+                    for (k, all) in values.chunks(self.batch.nitems().max(1)).enumerate() {
+                        for (place, &item) in items.iter().enumerate() {
+                            copy[place * nnz + k] = all[item as usize];
+                        }
+                    }
+                }
+                BatchValues::ItemMajor(values) | BatchValues::Shared(values) => {
+                    for (copy, &item) in copy.chunks_mut(nnz.max(1)).zip(items) {
+                        copy.copy_from_slice(&values[item as usize * nnz..][..nnz]);
+                    }
+                }
+            },
+            Batch::Ragged(batch) => {
+                let offsets = batch.nnz_offsets();
+                for (copy, &item) in copy.chunks_mut(nnz.max(1)).zip(items) {
+                    let item = item as usize;
+                    copy.copy_from_slice(&batch.values()[offsets[item]..offsets[item + 1]]);
+                }
+            }
+        });
+    }
+
+    /// The values of items where they stand one after the other.
+    fn whole_values(&self, items: &[u32]) -> Option<&'a [T]> {
+        match self.batch {
+            Batch::Uniform(batch) => match batch.values() {
+                BatchValues::Shared(values) => Some(values),
                 BatchValues::ItemMajor(values) => run(items).map(|items| {
                     let nnz = self.batch.pattern(items.start).nnz();
                     &values[items.start * nnz..items.end * nnz]
@@ -70,35 +134,6 @@ impl<'a, T: Scalar> Systems<'a, T> {
                 let offsets = batch.nnz_offsets();
                 &batch.values()[offsets[items.start]..offsets[items.end]]
             }),
-        };
-        if let Some(values) = whole {
-            return values;
-        }
-        let nnz = items.first().map_or(0, |&item| self.batch.pattern(item as usize).nnz());
-        let copy = &mut staging.values;
-        copy.clear();
-        copy.resize(nnz * items.len(), T::ZERO);
-        copy.par_chunks_mut(nnz.max(1)).zip(items).for_each(|(copy, &item)| {
-            self.copy_values(item as usize, copy);
-        });
-        copy
-    }
-
-    fn copy_values(&self, item: usize, copy: &mut [T]) {
-        match self.batch {
-            Batch::Uniform(batch) => match batch.values() {
-                BatchValues::Interleaved(values) => {
-                    let strided = values[item..].iter().step_by(self.batch.nitems());
-                    copy.iter_mut().zip(strided).for_each(|(copy, &value)| *copy = value);
-                }
-                BatchValues::ItemMajor(_) | BatchValues::Shared(_) => {
-                    copy.copy_from_slice(self.batch.item_values(item).unwrap_or_default());
-                }
-            },
-            Batch::Ragged(batch) => {
-                let offsets = batch.nnz_offsets();
-                copy.copy_from_slice(&batch.values()[offsets[item]..offsets[item + 1]]);
-            }
         }
     }
 
@@ -110,25 +145,68 @@ impl<'a, T: Scalar> Systems<'a, T> {
         vector: &'v [T],
         staging: &'v mut Staging<T>,
     ) -> &'v [T] {
-        let all = self.wants_all(items);
-        if let (true, Some(rows)) = (all, self.all_rows(items)) {
+        if let Some(rows) = self.whole_rows(items) {
             return &vector[rows];
         }
         let copy = &mut staging.vector;
-        let len = items.first().map_or(0, |&item| self.rows(item).len());
-        copy.clear();
-        copy.resize(len * items.len(), T::ZERO);
-        copy.par_chunks_mut(len.max(1)).zip(items).for_each(|(copy, &item)| {
+        copy.resize(self.rows_len(items), T::ZERO);
+        self.gather_into(items, vector, copy);
+        copy
+    }
+
+    /// The number of values of [`gather`](Self::gather).
+    pub(super) fn rows_len(&self, items: &[u32]) -> usize {
+        self.all_rows(items).map_or_else(
+            || items.iter().map(|&item| self.rows(item).len()).sum(),
+            |rows| rows.len(),
+        )
+    }
+
+    /// Copies what [`gather`](Self::gather) is of to the beginning of `copy`.
+    pub(super) fn gather_into(&self, items: &[u32], vector: &[T], copy: &mut [T]) {
+        if let Some(rows) = self.whole_rows(items) {
+            return copy_in_parallel(&vector[rows], copy);
+        }
+        let mut rest = copy;
+        let cut = |&item: &u32| {
+            let (rows, left) = std::mem::take(&mut rest).split_at_mut(self.rows(item).len());
+            rest = left;
+            (item, rows)
+        };
+        let each: Vec<(u32, &mut [T])> = items.iter().map(cut).collect();
+        each.into_par_iter().for_each(|(item, copy)| {
             let rows = &vector[self.rows(item)];
-            let nrows = len / self.nrhs;
+            let nrows = rows.len() / self.nrhs;
             for rhs in 0..self.nrhs {
+                let rows_of = rhs * nrows..(rhs + 1) * nrows;
                 if self.wants(item as usize * self.nrhs + rhs) {
-                    let rows_of = rhs * nrows..(rhs + 1) * nrows;
                     copy[rows_of.clone()].copy_from_slice(&rows[rows_of]);
+                } else {
+                    copy[rows_of].fill(T::ZERO);
                 }
             }
         });
-        copy
+    }
+
+    /// Whether wanted systems of the items have nothing but 0 in a vector.
+    pub(super) fn is_zero(&self, items: &[u32], vector: &[T]) -> bool {
+        let is_zero = |values: &[T]| values.iter().all(|&value| value == T::ZERO);
+        if let Some(rows) = self.whole_rows(items) {
+            return vector[rows].par_chunks(COPIED_AT_ONCE).all(is_zero);
+        }
+        items.par_iter().all(|&item| {
+            let rows = &vector[self.rows(item)];
+            let nrows = rows.len() / self.nrhs;
+            (0..self.nrhs).all(|rhs| {
+                !self.wants(item as usize * self.nrhs + rhs)
+                    || is_zero(&rows[rhs * nrows..(rhs + 1) * nrows])
+            })
+        })
+    }
+
+    /// The rows of items that follow each other, if all their systems are wanted.
+    fn whole_rows(&self, items: &[u32]) -> Option<Range<usize>> {
+        if self.wants_all(items) { self.all_rows(items) } else { None }
     }
 
     /// Hands `fill` a place for the rows of items, and brings those of wanted systems into a vector.
@@ -139,16 +217,27 @@ impl<'a, T: Scalar> Systems<'a, T> {
         staging: &mut Staging<T>,
         fill: impl FnOnce(&mut [T]) -> Result<(), E>,
     ) -> Result<(), E> {
-        if let (true, Some(rows)) = (self.wants_all(items), self.all_rows(items)) {
+        if let Some(rows) = self.whole_rows(items) {
             return fill(&mut vector[rows]);
         }
         let copy = &mut staging.vector;
-        let len = items.first().map_or(0, |&item| self.rows(item).len());
-        copy.resize(len * items.len(), T::ZERO);
+        copy.resize(self.rows_len(items), T::ZERO);
         fill(copy)?;
-        let nrows = len / self.nrhs;
-        for (copy, &item) in copy.chunks(len.max(1)).zip(items) {
+        self.scatter_from(items, copy, vector);
+        Ok(())
+    }
+
+    /// Brings the rows of wanted systems from the beginning of `copy` into a vector.
+    pub(super) fn scatter_from(&self, items: &[u32], copy: &[T], vector: &mut [T]) {
+        if let Some(rows) = self.whole_rows(items) {
+            return copy_in_parallel(&copy[..rows.len()], &mut vector[rows]);
+        }
+        let mut rest = copy;
+        for &item in items {
             let rows = &mut vector[self.rows(item)];
+            let nrows = rows.len() / self.nrhs;
+            let (copy, left) = rest.split_at(rows.len());
+            rest = left;
             for rhs in 0..self.nrhs {
                 if self.wants(item as usize * self.nrhs + rhs) {
                     let rows_of = rhs * nrows..(rhs + 1) * nrows;
@@ -156,12 +245,22 @@ impl<'a, T: Scalar> Systems<'a, T> {
                 }
             }
         }
-        Ok(())
     }
 }
 
+/// Whether all items have the same values, stored once.
+pub(super) fn shares_values<T: Scalar>(batch: &Batch<T>) -> bool {
+    matches!(batch, Batch::Uniform(batch) if matches!(batch.values(), BatchValues::Shared(_)))
+}
+
+/// Copies `from` to the beginning of `to`.
+fn copy_in_parallel<T: Scalar>(from: &[T], to: &mut [T]) {
+    let to = to[..from.len()].par_chunks_mut(COPIED_AT_ONCE);
+    to.zip(from.par_chunks(COPIED_AT_ONCE)).for_each(|(to, from)| to.copy_from_slice(from));
+}
+
 /// The range of ascending items, if none is left out.
-fn run(items: &[u32]) -> Option<Range<usize>> {
+pub(super) fn run(items: &[u32]) -> Option<Range<usize>> {
     let (&first, &last) = (items.first()?, items.last()?);
     ((last - first) as usize + 1 == items.len()).then_some(first as usize..last as usize + 1)
 }

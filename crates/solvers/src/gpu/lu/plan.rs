@@ -205,6 +205,14 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         Ok(self.outcomes.download(&self.executor)?)
     }
 
+    pub(crate) fn limits_mut(&mut self) -> &mut Limits<E> {
+        &mut self.limits
+    }
+
+    pub(crate) fn outcome_arrays(&self) -> &Outcomes<E> {
+        &self.outcomes
+    }
+
     /// What was chosen, and what it takes.
     pub fn explain(&self) -> GpuLuExplain {
         let bytes = |len: usize, each: usize| (len * each) as u64;

@@ -1,0 +1,105 @@
+//! Our solves of data on the host, on the CPU or on a GPU.
+
+use sparsebatch_solvers::{
+    Backend, BatchReport, BatchSolver, Gpu, Method, RungRun, SolveError, SolveOptions,
+};
+
+use super::systems::Systems;
+use super::{Answer, Real, Solve};
+
+/// A batch and its analysis.
+pub(crate) struct HostSolve<'a, T: Real> {
+    systems: &'a Systems<T>,
+    solver: BatchSolver<T>,
+    method: Method,
+    x: Vec<T>,
+    report: Option<BatchReport>,
+}
+
+impl<'a, T: Real> HostSolve<'a, T> {
+    /// Analyses a batch for the CPU.
+    ///
+    /// # Errors
+    /// What the solver refuses.
+    pub(crate) fn on_cpu(
+        systems: &'a Systems<T>,
+        options: &SolveOptions,
+    ) -> Result<Self, SolveError> {
+        Ok(Self::new(BatchSolver::new(&systems.batch, options)?, systems, options))
+    }
+
+    /// Analyses a batch for a GPU, which solves copy it to.
+    ///
+    /// # Errors
+    /// What the solver refuses.
+    pub(crate) fn on_gpu(
+        gpu: Gpu,
+        systems: &'a Systems<T>,
+        options: &SolveOptions,
+    ) -> Result<Self, SolveError> {
+        let solver = BatchSolver::on(&Backend::Gpu(gpu), &systems.batch, options)?;
+        Ok(Self::new(solver, systems, options))
+    }
+
+    fn new(solver: BatchSolver<T>, systems: &'a Systems<T>, options: &SolveOptions) -> Self {
+        let x = vec![T::ZERO; systems.b.len()];
+        Self { systems, solver, method: options.method, x, report: None }
+    }
+
+    fn run(&self) -> Option<&RungRun> {
+        self.report.as_ref()?.runs.first()
+    }
+
+    /// In how many pieces the last solve went through the GPU, and the kernel.
+    pub(crate) fn pieces(&self) -> String {
+        self.run().map_or(String::new(), |run| match run.chunks {
+            1 => run.kernel.clone(),
+            pieces => format!("{pieces} x {}", run.kernel),
+        })
+    }
+
+    /// What the last solve took on the GPU.
+    pub(crate) fn device_bytes(&self) -> Option<u64> {
+        self.run().map(|run| run.device_bytes)
+    }
+
+    /// Method and instruction set of the last solve, such as `cpu cg, 2 threads, avx2`, with the
+    /// preconditioner where the solver chose it.
+    pub(crate) fn configuration(&self) -> String {
+        let Some(BatchReport { solver, preconditioner, device, .. }) = &self.report else {
+            return "cpu".to_owned();
+        };
+        let chosen = match (self.method, *preconditioner) {
+            (Method::Auto, chosen) if chosen != "none" => format!(" {chosen}"),
+            _ => String::new(),
+        };
+        format!("cpu {solver}{chosen}, {device}")
+    }
+}
+
+impl<T: Real> Solve<T> for HostSolve<'_, T> {
+    fn copies(&self) -> usize {
+        1
+    }
+
+    fn restore(&mut self, _copy: usize) -> Result<(), SolveError> {
+        self.x.fill(T::ZERO);
+        Ok(())
+    }
+
+    fn wants_restoring(&self) -> bool {
+        true
+    }
+
+    fn solve(&mut self, _copy: usize) -> Result<(), SolveError> {
+        let report = self.solver.solve(&self.systems.batch, &self.systems.b, &mut self.x)?;
+        self.report = Some(report);
+        Ok(())
+    }
+
+    fn answer(&mut self, _copy: usize) -> Result<Answer<T>, SolveError> {
+        let systems = self.report.iter().flat_map(|report| &report.systems);
+        let outcomes = systems.map(|system| system.outcome.clone()).collect();
+        Ok(Answer { x: self.x.clone(), outcomes: Some(outcomes) })
+    }
+}

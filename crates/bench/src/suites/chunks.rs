@@ -1,0 +1,110 @@
+//! The experiment `chunks` of the suite `solvers`: a batch on the host, solved on the GPU, end to end.
+//!
+//! Three times: with the whole batch in the memory of the GPU, in pieces as the library does it by
+//! itself, and in pieces with the library's memory capped.
+
+use sparsebatch_solvers::{Gpu, Method, Pieces, Preconditioner, SolveOptions};
+
+use super::solver_cases::{Case, Source};
+use super::solvers::Solvers;
+use crate::BenchError;
+use crate::solves::Real;
+use crate::solves::session::{Problem, SolveSession};
+use crate::solves::systems::Systems;
+
+/// Different systems; a batch has them in turn.
+const DIFFERENT: usize = 4096;
+
+/// The case that is measured where none is named.
+pub(crate) const USUAL_CASE: &str = "tri 128";
+
+/// The experiment in rows.
+const NAME: &str = "chunks";
+
+/// What is solved, and within what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunks {
+    /// Bytes of values, right-hand sides and solutions, about.
+    pub data_bytes: u64,
+    /// Bytes of device memory that the library may take; half of the data when absent.
+    pub limit_bytes: Option<u64>,
+    /// The pieces in both.
+    pub pieces: Pieces,
+}
+
+impl Default for Chunks {
+    fn default() -> Self {
+        Self { data_bytes: 512 << 20, limit_bytes: None, pieces: Pieces::default() }
+    }
+}
+
+impl Chunks {
+    fn limit(&self) -> u64 {
+        self.limit_bytes.unwrap_or(self.data_bytes / 2)
+    }
+
+    /// As many items of some bytes each as make up the data.
+    fn items(&self, bytes: u64, items: usize) -> usize {
+        let items = u128::from(self.data_bytes) * items as u128 / u128::from(bytes.max(1));
+        usize::try_from(items).unwrap_or(usize::MAX).max(1)
+    }
+}
+
+/// Measures one case.
+///
+/// # Errors
+/// For batches of several patterns; as [`SolveSession::gpu`].
+pub(crate) fn measure<T: Real>(
+    session: &mut SolveSession<'_>,
+    case: &Case,
+    options: &Solvers,
+    chunks: &Chunks,
+) -> Result<(), BenchError> {
+    let some: Systems<T> = Case { batches: vec![DIFFERENT], ..case.clone() }.systems()?.cast();
+    let systems = some.repeated(chunks.items(some.bytes(), some.batch.nitems()))?;
+    drop(some);
+    let is_symmetric = case.is_symmetric().unwrap_or(false);
+    let usual = if is_symmetric { Method::Cg } else { Method::BiCgStab };
+    let solve = SolveOptions {
+        method: options.methods.first().copied().unwrap_or(usual),
+        preconditioner: options.preconditioners.first().copied().unwrap_or(Preconditioner::Jacobi),
+        floor: matches!(case.source, Source::Set(_)).then_some(super::solvers::FLOOR),
+        ..SolveOptions::default()
+    };
+    let problem = Problem { case: &case.name, systems: &systems };
+    let whole = Pieces { bytes: Some(u64::MAX), at_once: 1 };
+    let pieces = chunks.pieces;
+    let gibibytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    let (all, limit) = (gibibytes(systems.bytes()), gibibytes(chunks.limit()));
+    session.note(&format!("{}: {all:.2} GiB on the host, {limit:.2} GiB at most", case.name))?;
+    let name = ("whole", NAME);
+    let whole = session.end_to_end(
+        &problem,
+        &solve,
+        name,
+        |d| Gpu { pieces: whole, ..Gpu::new(d) },
+        None,
+    )?;
+    let name = ("pieces", NAME);
+    let fits =
+        session.end_to_end(&problem, &solve, name, |d| Gpu { pieces, ..Gpu::new(d) }, None)?;
+    let fitting = [whole, fits].into_iter().flatten().reduce(f64::min);
+    let memory_limit = Some(chunks.limit());
+    let capped = |device| Gpu { memory_limit, in_chunks: true, pieces, ..Gpu::new(device) };
+    session.end_to_end(&problem, &solve, ("capped", NAME), capped, fitting)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_have_the_bytes_that_are_asked_for() {
+        let chunks = Chunks { data_bytes: 16 << 30, ..Chunks::default() };
+
+        assert_eq!(chunks.limit(), 8 << 30);
+        assert_eq!(chunks.items(4096 * 1264, 4096), (16 << 30) / 1264);
+        assert_eq!(Chunks { data_bytes: 1, ..chunks }.items(1 << 20, 4096), 1);
+    }
+}

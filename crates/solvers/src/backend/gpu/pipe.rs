@@ -1,0 +1,256 @@
+//! Items on their way through the GPU in pieces: [`Pipe`].
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+use sparsebatch_cpu_ref::Outcome;
+use sparsebatch_spmv_gpu::{Executor, KernelBuffer, PinnedValues, Value};
+
+use super::part::{Site, Target};
+use super::plan::{ClassPlan, has_own_limits, options_of};
+use super::staging::Systems;
+use crate::SolveError;
+use crate::gpu::{Guess, PinnedOutcomes};
+
+/// Plans for pieces, and memory for several of them.
+///
+/// Copies to the GPU, solves, and copies back have a queue each. Pieces go through them one after the
+/// other, and a piece waits for nothing but itself and what is ahead of it in a queue; the host fills
+/// the memory of the next one meanwhile. Pieces take turns in plans, in memory of the GPU, and in memory
+/// of the host: that of some number is for every one as many pieces later.
+pub(super) struct Pipe<E: Executor, T: Value> {
+    /// Which items of the part are in each piece.
+    pieces: Vec<Range<usize>>,
+    plans: Vec<Box<dyn ClassPlan<E, T>>>,
+    uploads: E,
+    downloads: E,
+    device: Vec<OnDevice<E, T>>,
+    host: Vec<OnHost<E, T>>,
+}
+
+/// Memory of the GPU for a piece.
+struct OnDevice<E: Executor, T: Value> {
+    values: E::Buffer<T>,
+    b: E::Buffer<T>,
+    x: E::Buffer<T>,
+}
+
+/// Memory of the host for a piece.
+struct OnHost<E: Executor, T: Value> {
+    values: E::Pinned<T>,
+    b: E::Pinned<T>,
+    x: E::Pinned<T>,
+    outcomes: PinnedOutcomes<E>,
+    /// The piece that is on its way.
+    running: Option<usize>,
+}
+
+/// The sizes of a piece.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lens {
+    pub(super) values: usize,
+    pub(super) rows: usize,
+    pub(super) systems: usize,
+}
+
+impl<E, T> Pipe<E, T>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: Value,
+{
+    /// Plans for `pieces`, one for all or one for each, whose sizes are `lens`; `at_once` of them are on
+    /// their way at a time.
+    pub(super) fn new(
+        executor: &E,
+        pieces: Vec<Range<usize>>,
+        plans: Vec<Box<dyn ClassPlan<E, T>>>,
+        lens: &[Lens],
+        at_once: usize,
+    ) -> Result<Self, SolveError> {
+        let at_once = at_once.clamp(1, pieces.len());
+        let count = if plans.len() == 1 { at_once } else { plans.len() };
+        let device = lens.iter().cycle().take(count).map(|lens| OnDevice::new(executor, *lens));
+        let device = device.collect::<Result<_, _>>()?;
+        let most = |of: fn(&Lens) -> usize| lens.iter().map(of).max().unwrap_or(0);
+        let most = Lens {
+            values: most(|lens| lens.values),
+            rows: most(|lens| lens.rows),
+            systems: most(|lens| lens.systems),
+        };
+        let host = (0..at_once).map(|_| OnHost::new(executor, most));
+        let host = host.collect::<Result<_, _>>()?;
+        let mut branches = executor.branches(2)?.into_iter();
+        let mut branch = || branches.next().unwrap_or_else(|| executor.clone());
+        let (uploads, downloads) = (branch(), branch());
+        Ok(Self { pieces, plans, uploads, downloads, device, host })
+    }
+
+    /// Bytes on the device.
+    pub(super) fn bytes(&self) -> u64 {
+        let values = |of: &OnDevice<E, T>| of.values.len() + of.b.len() + of.x.len();
+        let values: usize = self.device.iter().map(values).sum();
+        let plans: u64 = self.plans.iter().map(|plan| plan.bytes()).sum();
+        (values * size_of::<T>()) as u64 + plans
+    }
+
+    /// Sends all items on their way, and takes over what came out of those that are through.
+    pub(super) fn run(
+        &mut self,
+        site: &Site<E>,
+        systems: Systems<'_, T>,
+        items: &[u32],
+        b: &[T],
+        mut target: Target<'_, T>,
+    ) -> Result<(), SolveError> {
+        self.abandon(site);
+        let values = systems.values_len(&items[self.pieces[0].clone()]);
+        if self.device[0].values.len() != values {
+            // Shared values where there were own ones, or the reverse; of one pattern either way.
+            for (device, host) in self.device.iter_mut().zip(&mut self.host) {
+                device.values = site.executor.alloc(values)?;
+                host.values = site.executor.alloc_pinned(values)?;
+            }
+        }
+        for piece in 0..self.pieces.len() {
+            self.receive(piece, systems, items, target.reborrow())?;
+            self.send(piece, site, systems, items, (b, target.x))?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the last pieces.
+    pub(super) fn finish(
+        &mut self,
+        systems: Systems<'_, T>,
+        items: &[u32],
+        mut target: Target<'_, T>,
+    ) -> Result<(), SolveError> {
+        let next = self.pieces.len();
+        (next..next + self.host.len())
+            .try_for_each(|piece| self.receive(piece, systems, items, target.reborrow()))
+    }
+
+    /// Forgets pieces that a failed solve left behind.
+    fn abandon(&mut self, site: &Site<E>) {
+        if self.host.iter().all(|host| host.running.is_none()) {
+            return;
+        }
+        for executor in [&self.uploads, &site.executor, &self.downloads] {
+            // What it met was reported, or will be by the next call.
+            executor.synchronize().ok();
+        }
+        self.host.iter_mut().for_each(|host| host.running = None);
+    }
+
+    /// Starts a piece: its copies, its solve, the copies of what comes out.
+    fn send(
+        &mut self,
+        piece: usize,
+        site: &Site<E>,
+        systems: Systems<'_, T>,
+        items: &[u32],
+        (b, x): (&[T], &[T]),
+    ) -> Result<(), SolveError> {
+        let Self { pieces, plans, uploads, downloads, device, host } = self;
+        let items = &items[pieces[piece].clone()];
+        let (plan_count, device_count, host_count) = (plans.len(), device.len(), host.len());
+        let plan = &mut plans[piece % plan_count];
+        let device = &mut device[piece % device_count];
+        let host = &mut host[piece % host_count];
+        // From here on, so that what is started is waited for.
+        host.running = Some(piece);
+        let (used, rows) = (systems.rows_len(items), device.b.len());
+        systems.values_into(items, host.values.as_mut_slice()?);
+        uploads.copy_from_pinned(&host.values, &mut device.values)?;
+        fill(&mut host.b.as_mut_slice()?[..rows], used, |to| systems.gather_into(items, b, to));
+        uploads.copy_from_pinned(&host.b, &mut device.b)?;
+        let guess = if systems.is_zero(items, x) { Guess::Zero } else { Guess::InX };
+        if guess == Guess::InX {
+            fill(&mut host.x.as_mut_slice()?[..rows], used, |to| systems.gather_into(items, x, to));
+            uploads.copy_from_pinned(&host.x, &mut device.x)?;
+        }
+        if plan_count < pieces.len() && has_own_limits(&site.options) {
+            let mut of = items.to_vec();
+            of.resize(pieces[0].len(), items[items.len() - 1]);
+            plan.replace_limits(&site.executor, &options_of(&site.options, &of))?;
+        }
+        site.executor.join(std::slice::from_ref(uploads))?;
+        plan.solve(&device.values, &device.b, guess, &mut device.x)?;
+        // Ahead of the next solve, which may write to the same place.
+        plan.outcome_arrays().start_download(&site.executor, &mut host.outcomes)?;
+        site.executor.fork(std::slice::from_ref(downloads))?;
+        downloads.copy_to_pinned(&device.x, &mut host.x)?;
+        Ok(())
+    }
+
+    /// Waits for the piece whose memory of the host a later one is to have, if there is one, and takes
+    /// over what came out of wanted systems.
+    fn receive(
+        &mut self,
+        later: usize,
+        systems: Systems<'_, T>,
+        items: &[u32],
+        target: Target<'_, T>,
+    ) -> Result<(), SolveError> {
+        let number = later % self.host.len();
+        let host = &mut self.host[number];
+        let Some(piece) = host.running else {
+            return Ok(());
+        };
+        let items = &items[self.pieces[piece].clone()];
+        systems.scatter_from(items, host.x.as_slice()?, target.x);
+        let solved = host.outcomes.read()?;
+        host.running = None;
+        systems.take_outcomes(items, |place| solved.outcome(place), target.outcomes);
+        Ok(())
+    }
+}
+
+impl<E: Executor, T: Value> OnDevice<E, T> {
+    fn new(executor: &E, lens: Lens) -> Result<Self, SolveError> {
+        let values = executor.alloc(lens.values)?;
+        Ok(Self { values, b: executor.alloc(lens.rows)?, x: executor.alloc(lens.rows)? })
+    }
+}
+
+impl<E: Executor, T: Value> OnHost<E, T> {
+    fn new(executor: &E, lens: Lens) -> Result<Self, SolveError> {
+        Ok(Self {
+            values: executor.alloc_pinned(lens.values)?,
+            b: executor.alloc_pinned(lens.rows)?,
+            x: executor.alloc_pinned(lens.rows)?,
+            outcomes: PinnedOutcomes::new(executor, lens.systems)?,
+            running: None,
+        })
+    }
+}
+
+/// Fills the first `used` values by `first`, and the others with 0: systems that end at once.
+fn fill<T: Value>(values: &mut [T], used: usize, first: impl FnOnce(&mut [T])) {
+    let (rows, rest) = values.split_at_mut(used);
+    first(rows);
+    rest.fill(T::ZERO);
+}
+
+impl<T: Value> Systems<'_, T> {
+    /// Takes over how wanted systems ended, given each one's outcome by its place.
+    pub(super) fn take_outcomes(
+        &self,
+        items: &[u32],
+        outcome: impl Fn(usize) -> Outcome + Sync,
+        outcomes: &mut [Option<Outcome>],
+    ) {
+        let nrhs = self.nrhs;
+        if let (None, Some(run)) = (self.wanted, super::staging::run(items)) {
+            let range = run.start * nrhs..run.end * nrhs;
+            let taken = outcomes[range].par_iter_mut().enumerate().with_min_len(1 << 12);
+            return taken.for_each(|(place, taken)| *taken = Some(outcome(place)));
+        }
+        for place in 0..items.len() * nrhs {
+            let system = items[place / nrhs] as usize * nrhs + place % nrhs;
+            if self.wants(system) {
+                outcomes[system] = Some(outcome(place));
+            }
+        }
+    }
+}

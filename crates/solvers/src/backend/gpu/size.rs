@@ -1,0 +1,151 @@
+//! How much of the GPU's memory items take, and the pieces that they are cut into.
+
+use sparsebatch_formats::{Batch, CsrPatternRef};
+use sparsebatch_spmv_gpu::Value;
+
+use super::staging::shares_values;
+use crate::backend::Pieces;
+
+/// Bytes on the GPU, about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    /// Of the plan, whatever the number of items.
+    pub(super) fixed: u64,
+    /// Of an item's values and vectors.
+    pub(super) data: u64,
+    /// Of what the plan holds of an item.
+    pub(super) plan: u64,
+}
+
+/// What a plan holds of each system: outcome and limits.
+pub(super) const SYSTEM_BYTES: u64 = 45;
+
+/// The bounds of a piece that nobody asked for: below the former, copies and launches take longer to
+/// start than to run; more than the latter does not make them faster.
+const PIECE_BYTES: [u64; 2] = [8 << 20, 64 << 20];
+
+/// Pieces of a batch, within these bounds: the first one is copied and the last one is copied back while
+/// nothing is solved.
+const USUAL_PIECES: u64 = 8;
+
+impl Size {
+    pub(super) fn of<T: Value>(pattern: CsrPatternRef<'_>, batch: &Batch<T>, nrhs: usize) -> Self {
+        let (nrows, nnz) = (pattern.nrows() as u64, pattern.nnz() as u64);
+        let (value, nrhs) = (size_of::<T>() as u64, nrhs as u64);
+        let shared = shares_values(batch);
+        Self {
+            fixed: pattern_bytes(pattern) + if shared { nnz * value } else { 0 },
+            data: nrhs * 2 * nrows * value + if shared { 0 } else { nnz * value },
+            plan: nrhs * SYSTEM_BYTES,
+        }
+    }
+
+    /// Bytes of items in pieces.
+    pub(super) fn bytes(&self, split: Split) -> u64 {
+        let (piece, at_once) = (split.piece as u64, split.at_once as u64);
+        self.fixed + piece * (self.plan + at_once * self.data)
+    }
+}
+
+/// Bytes of a pattern: columns of 16 bits, half of them padding, and what a row needs.
+pub(super) fn pattern_bytes(pattern: CsrPatternRef<'_>) -> u64 {
+    4 * pattern.nnz() as u64 + 16 * pattern.nrows() as u64
+}
+
+impl Pieces {
+    /// Bytes of a piece of a batch of so many.
+    pub(super) fn usual_bytes(&self, all: u64) -> u64 {
+        let [least, most] = PIECE_BYTES;
+        self.bytes.unwrap_or((all / USUAL_PIECES).clamp(least, most))
+    }
+}
+
+/// How items go through the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Split {
+    /// Items of a piece.
+    pub(super) piece: usize,
+    /// Pieces that the GPU holds at a time.
+    pub(super) at_once: usize,
+}
+
+impl Split {
+    /// All items in one piece.
+    pub(super) fn whole(nitems: usize) -> Self {
+        Self { piece: nitems, at_once: 1 }
+    }
+
+    /// Pieces of about equal size.
+    fn even(nitems: usize, most: usize, at_once: usize) -> Self {
+        let pieces = nitems.div_ceil(most.clamp(1, nitems));
+        Self { piece: nitems.div_ceil(pieces), at_once: at_once.clamp(1, pieces) }
+    }
+
+    /// That of items for which there is memory.
+    pub(super) fn usual(nitems: usize, size: &Size, pieces: &Pieces) -> Self {
+        let all = size.data.saturating_mul(nitems as u64);
+        let most = pieces.usual_bytes(all) / size.data.max(1);
+        Self::even(nitems, most as usize, pieces.at_once)
+    }
+
+    /// That of items for which there are so many bytes; `None` where one does not fit.
+    pub(super) fn within(budget: u64, nitems: usize, size: &Size, pieces: &Pieces) -> Option<Self> {
+        let usual = Self::usual(nitems, size, pieces);
+        (1..=pieces.at_once.max(1)).rev().find_map(|at_once| {
+            let each = size.plan + at_once as u64 * size.data;
+            let most = budget.checked_sub(size.fixed)? / each;
+            (most > 0).then(|| Self::even(nitems, usual.piece.min(most as usize), at_once))
+        })
+    }
+
+    /// Pieces of half the size.
+    pub(super) fn halved(self) -> Self {
+        Self { piece: self.piece.div_ceil(2), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: Size = Size { fixed: 1000, data: 1 << 10, plan: 45 };
+
+    #[test]
+    fn small_batches_stay_whole_large_ones_do_not() {
+        let usual = |nitems| Split::usual(nitems, &SIZE, &Pieces::default());
+        for (nitems, pieces, at_once) in
+            [(1, 1, 1), (8 << 10, 1, 1), (9 << 10, 2, 2), (1 << 18, 8, 3), (1 << 24, 256, 3)]
+        {
+            let split = usual(nitems);
+            let found = (nitems.div_ceil(split.piece), split.at_once);
+            assert_eq!(found, (pieces, at_once), "{nitems}");
+        }
+        let asked = Pieces { bytes: Some(1), at_once: 5 };
+        assert_eq!(Split::usual(4, &SIZE, &asked), Split { piece: 1, at_once: 4 });
+    }
+
+    #[test]
+    fn what_fits_is_taken_in_pieces_that_overlap_where_that_is_possible() {
+        for (budget, expected) in [
+            (1 << 30, Some((100, 1))),
+            (1000 + 3 * 10 * 1200, Some((10, 3))),
+            (1000 + 3 * 1200, Some((1, 3))),
+            (1000 + 2500, Some((1, 2))),
+            (1000 + 1100, Some((1, 1))),
+            (1000 + 1050, None),
+            (999, None),
+        ] {
+            let split = Split::within(budget, 100, &SIZE, &Pieces::default());
+            let found = split.map(|split| (split.piece, split.at_once));
+            assert!(split.is_none_or(|split| SIZE.bytes(split) <= budget), "{split:?}");
+            match expected {
+                Some((piece, at_once)) if piece == 100 => assert_eq!(found, Some((piece, at_once))),
+                Some((piece, at_once)) => {
+                    let (found, pieces) = found.unwrap();
+                    assert!(found >= piece && pieces == at_once, "{budget}: {split:?}");
+                }
+                None => assert_eq!(found, None, "{budget}"),
+            }
+        }
+    }
+}
