@@ -1,12 +1,12 @@
 //! What `auto` stands for on a GPU: [`choose_method`].
 
 use rayon::prelude::*;
+use sparsebatch_cpu_ref::Status;
 use sparsebatch_cpu_ref::symbolic::{FactorPattern, min_degree};
-use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
+use sparsebatch_formats::{Batch, Csr, CsrPatternRef, Scalar};
 use sparsebatch_spmv_gpu::DeviceInfo;
 
-use crate::SolveOptions;
-use crate::options::Method;
+use crate::options::{Method, Preconditioner, SolveOptions};
 
 /// A method for a batch on a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,9 +22,11 @@ pub struct GpuChoice {
 /// their ratios matter.
 mod nanoseconds {
     /// A product and its subtraction in a factorisation.
-    pub(super) const LU_PAIR: f64 = 0.005;
+    pub(super) const LU_PAIR: f64 = 0.0006;
     /// An entry of the factors.
-    pub(super) const LU_ENTRY: f64 = 0.03;
+    pub(super) const LU_ENTRY: f64 = 0.026;
+    /// Iterations that take as long as beginning and ending a solve.
+    pub(super) const START: f64 = 2.0;
     /// An iteration of CG: by itself, entries, rows.
     pub(super) const CG: [f64; 3] = [0.1, 0.00025, 0.002];
     /// An iteration of BiCGStab: by itself, entries, rows.
@@ -58,8 +60,9 @@ struct Values {
 /// the number of iterations with Jacobi, `k = 1/2 sqrt((1 + r) / (1 - r)) ln(2 / rel_tol)` for CG, half as
 /// many for BiCGStab, which has two products in each; r bounds the spectral radius of Jacobi's iteration
 /// (of all matrices, by their rows or columns). For symmetric matrices k is at most the number of rows n
-/// and 4 n over the bandwidth, as many as a wave takes to cross the grid four times. For others with r
-/// of 1 and more nothing is known beforehand, and LU is taken wherever it can be.
+/// and 4 n over the bandwidth, as many as a wave takes to cross the grid four times. Where r is 1 and
+/// more, a few systems of the batch are solved by BiCGStab on the CPU, with other right-hand sides: if
+/// all converge in few iterations, these are counted. Else LU is taken wherever it can be.
 ///
 /// # Source
 /// The bound of CG: Saad, Iterative Methods for Sparse Linear Systems, 2nd ed. 2003, section 6.11.3, with
@@ -78,7 +81,13 @@ pub fn choose_method<T: Scalar>(
         true => (Method::Cg, nanoseconds::CG, 1.0),
         false => (Method::BiCgStab, nanoseconds::BICGSTAB, 2.0),
     };
-    let bound = iterations(values.radius, rel_tol) / products;
+    let mut bound = iterations(values.radius, rel_tol) / products;
+    let mut tried = "at most";
+    if bound.is_infinite() && !values.symmetric {
+        if let Some(found) = trial(batch, options, rel_tol) {
+            (bound, tried) = (found, "by trial");
+        }
+    }
     let patterns = match batch {
         Batch::Uniform(_) => batch.nitems().min(1),
         Batch::Ragged(_) => batch.nitems().min(MAX_PATTERNS),
@@ -90,7 +99,8 @@ pub fn choose_method<T: Scalar>(
             if values.symmetric { nrows.min(4.0 * nrows / wide(pattern)) } else { f64::INFINITY };
         let iterations = bound.min(most);
         let lu = lu_time(pattern, size_of::<T>(), info).unwrap_or(f64::INFINITY);
-        [iterations * (costs[0] + costs[1] * nnz + costs[2] * nrows), lu, iterations]
+        let each = costs[0] + costs[1] * nnz + costs[2] * nrows;
+        [(iterations + nanoseconds::START) * each, lu, iterations]
     });
     let add = |a: [f64; 3], b: [f64; 3]| [a[0] + b[0], a[1] + b[1], a[2].max(b[2])];
     let [iterative, lu, iterations] = each.collect::<Vec<_>>().into_iter().fold([0.0; 3], add);
@@ -114,7 +124,7 @@ pub fn choose_method<T: Scalar>(
         lu_is_quicker => (
             if lu_is_quicker { Method::Lu } else { krylov },
             format!(
-                "{kind}: about {:.3} ns a system by lu, {:.3} by {name} in at most {:.0} iterations",
+                "{kind}: about {:.3} ns a system by lu, {:.3} by {name} in {tried} {:.0} iterations",
                 each(lu),
                 each(iterative),
                 iterations.ceil()
@@ -122,6 +132,47 @@ pub fn choose_method<T: Scalar>(
         ),
     };
     GpuChoice { method, reason }
+}
+
+/// Systems that are solved to see how many iterations they take, and the most that say anything.
+const TRIALS: usize = 8;
+const TRIAL_ITERATIONS: u32 = 20;
+
+/// The most iterations of BiCGStab that some systems of a batch take; `None` where one does not converge
+/// in few. Systems that are not finite have no say.
+fn trial<T: Scalar>(batch: &Batch<T>, options: &SolveOptions, rel_tol: f64) -> Option<f64> {
+    let nitems = batch.nitems();
+    let mut copy = Vec::new();
+    let mut matrices = Vec::new();
+    for item in (0..nitems).step_by(nitems.div_ceil(TRIALS).max(1)) {
+        let pattern = batch.pattern(item);
+        let values: Vec<f64> =
+            batch.values_in(item, &mut copy).iter().map(|value| value.to_f64()).collect();
+        if values.iter().all(|value| value.is_finite()) {
+            let (row_ptr, col_idx) = (pattern.row_ptr().to_vec(), pattern.col_idx().to_vec());
+            let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
+            matrices.push(Csr::try_new(nrows, ncols, row_ptr, col_idx, values).ok()?);
+        }
+    }
+    // Spread evenly over -1 to 1, like random numbers.
+    let nrows: usize = matrices.iter().map(|matrix| matrix.view().pattern().nrows()).sum();
+    let golden = (5f64.sqrt() - 1.0) / 2.0;
+    let b: Vec<f64> = (0..nrows).map(|row| 2.0 * (row as f64 * golden).fract() - 1.0).collect();
+    let options = SolveOptions {
+        method: Method::BiCgStab,
+        preconditioner: match options.preconditioner {
+            jacobi @ Preconditioner::Jacobi => jacobi,
+            _ => Preconditioner::None,
+        },
+        rel_tol: Some(rel_tol),
+        max_iters: TRIAL_ITERATIONS,
+        ..SolveOptions::default()
+    };
+    let solved = crate::solve(&matrices.into_iter().collect(), &b, None, &options).ok()?;
+    let systems = &solved.report.systems;
+    let converged = systems.iter().all(|system| system.status == Status::Converged);
+    let most = systems.iter().map(|system| system.iterations).max()?;
+    converged.then_some(f64::from(most))
 }
 
 /// Iterations of CG for a spectral radius of Jacobi's; infinite where that says nothing.

@@ -238,10 +238,11 @@ pub(super) fn choose(
         let (threads, rows) = from(table)?;
         let parts = if usual > 1 { tuning.parts.unwrap_or(usual) } else { 1 };
         // What threads share they have in registers.
-        let vectors =
-            if parts > 1 { 1 } else { vectors(method, (threads, rows), width, tuning) };
+        let vectors = if parts > 1 { 1 } else { vectors(method, (threads, rows), width, tuning) };
         let shape = Shape { threads, parts, rows, width, place, near, vectors };
-        if shape.team() > info.max_threads_per_block || (parts == 1 && tuning.parts.is_some_and(|n| n > 1)) {
+        if shape.team() > info.max_threads_per_block
+            || (parts == 1 && tuning.parts.is_some_and(|n| n > 1))
+        {
             return None;
         }
         let stored = stored(&shape, places(pattern, &shape), pattern.nnz(), value_bytes);

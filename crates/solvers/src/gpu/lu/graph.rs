@@ -109,11 +109,8 @@ impl Graph {
     pub(super) fn new(pattern: &FactorPattern) -> Self {
         let nrows = pattern.nrows();
         let places = Places::new(pattern.nnz(), nrows);
-        let mut builder = Builder {
-            graph: Self::default(),
-            maker: vec![NONE; places.len],
-            step: Vec::new(),
-        };
+        let mut builder =
+            Builder { graph: Self::default(), maker: vec![NONE; places.len], step: Vec::new() };
         let mut in_row = vec![usize::MAX; nrows];
         let mut products: Vec<Vec<(u32, u32)>> = Vec::new();
         // The targets that read a row's right-hand side in forward substitution.
@@ -140,10 +137,8 @@ impl Graph {
                 in_row[col] = usize::MAX;
                 builder.push(k as u32, if col < row { pivot(col) } else { NONE }, own, &[]);
             }
-            let known: Vec<(u32, u32)> = pattern
-                .lower(row)
-                .map(|k| (k as u32, y(pattern.cols()[k] as usize)))
-                .collect();
+            let known: Vec<(u32, u32)> =
+                pattern.lower(row).map(|k| (k as u32, y(pattern.cols()[k] as usize))).collect();
             builder.push(y(row), NONE, &known, &[]);
             let own = builder.maker[y(row) as usize];
             for k in pattern.lower(row) {
@@ -151,10 +146,8 @@ impl Graph {
             }
         }
         for row in (0..nrows).rev() {
-            let known: Vec<(u32, u32)> = pattern
-                .upper(row)
-                .map(|k| (k as u32, y(pattern.cols()[k] as usize)))
-                .collect();
+            let known: Vec<(u32, u32)> =
+                pattern.upper(row).map(|k| (k as u32, y(pattern.cols()[k] as usize))).collect();
             let mut before = std::mem::take(&mut readers[row]);
             before.extend(Some(builder.maker[y(row) as usize]).filter(|&own| own != NONE));
             builder.push(y(row), pivot(row), &known, &before);

@@ -348,12 +348,12 @@ impl Program {
                         None => zero | zero << 16,
                     });
                     words.push(control);
-                    words.extend((0..PAIRS).map(|k| {
-                        match piece.and_then(|piece| piece.pairs.get(k)) {
+                    words.extend((0..PAIRS).map(
+                        |k| match piece.and_then(|piece| piece.pairs.get(k)) {
                             Some(&(left, right)) => left * count | (right * count) << 16,
                             None => zero | zero << 16,
-                        }
-                    }));
+                        },
+                    ));
                 }
             }
             words.extend(std::iter::repeat_n(0, AHEAD * self.slots * WORDS));

@@ -6,8 +6,8 @@ use sparsebatch_cpu_ref::symbolic::{FactorPattern, SymbolicError};
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_spmv_gpu::DeviceInfo;
 
-use super::order::{LuOrder, TRIED};
 use super::graph::{Graph, Places, rows, targets};
+use super::order::{LuOrder, TRIED};
 use super::program::{Program, Workers};
 use crate::SolveError;
 
@@ -312,7 +312,8 @@ fn grids(
         let rounds = nsystems.div_ceil(multiprocessors * u64::from(resident * most)).max(1);
         let few = nsystems.div_ceil(rounds.saturating_mul(multiprocessors * u64::from(resident)));
         let systems = systems.unwrap_or(most.min(few.clamp(1, u64::from(LANES)) as u32));
-        let blocks = nsystems.div_ceil(u64::from(systems)).min(multiprocessors * u64::from(resident));
+        let blocks =
+            nsystems.div_ceil(u64::from(systems)).min(multiprocessors * u64::from(resident));
         let blocks = blocks.min(u64::from(max_blocks.unwrap_or(u32::MAX))).max(1) as u32;
         let shared_bytes = (each * u64::from(systems) + beside(systems) - RESERVED_BYTES) as u32;
         Some(Grid { threads, systems, blocks, resident, shared_bytes })
