@@ -22,6 +22,7 @@
 
 mod banks;
 mod bins;
+mod composed;
 mod explain;
 mod fused;
 mod lu;
@@ -31,6 +32,7 @@ mod shape;
 mod shift;
 mod task;
 
+pub use composed::{ComposedSolver, ProductKernel};
 pub use explain::{GpuBin, GpuExplain};
 pub use fused::FusedSolver;
 pub use lu::{GpuLu, GpuLuExplain, LuOrder, LuTuning};

@@ -1,0 +1,40 @@
+//! Systems of all sizes, by every kernel of products, as on the CPU.
+
+use kernel_emu::Order;
+use sparsebatch_solvers::CpuScalar;
+use sparsebatch_spmv_gpu::Value;
+
+use crate::emulator::Emulator;
+use crate::support::{
+    METHODS, PRECONDITIONERS, compare, kernels, on_cpu, on_gpu, options, ragged, rhs,
+};
+
+/// One for each number of lanes, none, and some at the bounds.
+const SIZES: [usize; 11] = [33, 0, 1, 2, 300, 8, 31, 32, 512, 513, 7];
+
+fn every_kernel<T: Value + CpuScalar>() {
+    for method in METHODS {
+        let batch = ragged::<T>(&SIZES, method);
+        let b = rhs(&batch, 1);
+        for preconditioner in PRECONDITIONERS {
+            let options = options(method, preconditioner);
+            let cpu = on_cpu(&batch, (&b, None), &options);
+            for kernel in kernels() {
+                let executor = Emulator::new(Order::Forward);
+                let gpu = on_gpu(&executor, &batch, (&b, None), &kernel, &options);
+                let what = format!("{method} {preconditioner} {kernel:?}");
+                compare(&what, &batch, &b, &gpu, &cpu, &options);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_kernel_solves_as_the_cpu_does() {
+    every_kernel::<f64>();
+}
+
+#[test]
+fn every_kernel_solves_as_the_cpu_does_in_f32() {
+    every_kernel::<f32>();
+}
