@@ -82,13 +82,21 @@ struct Run<'a> {
     kernel: &'a str,
     chunks: usize,
     cpu_reason: Option<&'a str>,
+    composed_reason: Option<&'a str>,
 }
 
 impl<'a> Run<'a> {
     fn of(run: &'a RungRun) -> Self {
-        let RungRun { rung, systems, backend, kernel, chunks, cpu_reason } = run;
-        let (rung, cpu_reason) = (rung.name(), cpu_reason.as_deref());
-        Self { rung, systems: *systems, backend, kernel, chunks: *chunks, cpu_reason }
+        let RungRun { rung, systems, backend, kernel, chunks, cpu_reason, composed_reason } = run;
+        Self {
+            rung: rung.name(),
+            systems: *systems,
+            backend,
+            kernel,
+            chunks: *chunks,
+            cpu_reason: cpu_reason.as_deref(),
+            composed_reason: composed_reason.as_deref(),
+        }
     }
 }
 

@@ -10,7 +10,6 @@ use crate::backend::{AnalysedSolve, Backend, CpuBackend, GpuBackend, SolveBacken
 use crate::choose::{Choice, Step, step};
 use crate::ladder::Ladder;
 use crate::options::{Engine, Method, Preconditioner, check_len};
-use crate::products::ComposedEngine;
 use crate::report::{BatchReport, ProductCost, Rung, RungRun, SystemReport};
 use crate::{SolveError, SolveOptions};
 
@@ -78,13 +77,8 @@ pub struct BatchSolver<T> {
     choice: Choice,
     first: Step,
     nitems: usize,
-    engine: Prepared<T>,
+    engine: Box<dyn AnalysedSolve<T>>,
     plan_time: Duration,
-}
-
-enum Prepared<T> {
-    Fused(Box<dyn AnalysedSolve<T>>),
-    Composed(Box<ComposedEngine<T>>),
 }
 
 impl<T: CpuScalar + Value> BatchSolver<T> {
@@ -145,7 +139,7 @@ impl<T: CpuScalar> BatchSolver<T> {
         let engine = match &options.engine {
             Engine::Fused => {
                 let first = (Rung::First, step(&choice, options));
-                Prepared::Fused(backend.analyse(batch, first, None)?)
+                backend.analyse(batch, first, None)?
             }
             Engine::Composed(spmv) => {
                 if options.method == Method::Lu {
@@ -155,7 +149,6 @@ impl<T: CpuScalar> BatchSolver<T> {
                         found: "lu".to_owned(),
                     });
                 }
-                let cpu_reason = backend.composed()?;
                 if choice.method == Method::Lu {
                     choice.method = Method::BiCgStab;
                     choice.reason = "the sparse LU has no products to compose".to_owned();
@@ -163,8 +156,7 @@ impl<T: CpuScalar> BatchSolver<T> {
                 let Step::Lanes(method) = step(&choice, options) else {
                     unreachable!("the first step runs in lanes")
                 };
-                let engine = ComposedEngine::new(batch, method, spmv, options.nrhs, cpu_reason)?;
-                Prepared::Composed(Box::new(engine))
+                backend.analyse_composed(batch, method, spmv, options.nrhs)?
             }
         };
         let first = step(&choice, options);
@@ -192,15 +184,7 @@ impl<T: CpuScalar> BatchSolver<T> {
         check_len("x0", b.len(), x.len())?;
         let criteria = self.options.criteria::<T>(self.nitems * nrhs)?;
         let start = Instant::now();
-        let mut product_cost = None;
-        let outcomes = match &mut self.engine {
-            Prepared::Fused(analysed) => analysed.solve(batch, nrhs, b, x, &criteria, None)?,
-            Prepared::Composed(engine) => {
-                let (outcomes, cost) = engine.solve(batch, b, x, &criteria)?;
-                product_cost = Some(cost);
-                outcomes
-            }
-        };
+        let outcomes = self.engine.solve(batch, nrhs, b, x, &criteria, None)?;
         let mut systems: Vec<SystemReport> = outcomes
             .into_iter()
             .map(|outcome| SystemReport { outcome, rung: Rung::First })
@@ -218,6 +202,7 @@ impl<T: CpuScalar> BatchSolver<T> {
             later = ladder.climb(x, &mut systems)?;
         }
         let solve_time = start.elapsed();
+        let mut product_cost = self.engine.product_cost()?;
         if let Some(cost) = &mut product_cost {
             cost.share_of_solve = cost.product_time.as_secs_f64() / solve_time.as_secs_f64();
         }
@@ -231,10 +216,7 @@ impl<T: CpuScalar> BatchSolver<T> {
         solve_time: Duration,
         product_cost: Option<ProductCost>,
     ) -> BatchReport {
-        let (format, placement) = match &self.engine {
-            Prepared::Fused(analysed) => ("csr", analysed.placement()),
-            Prepared::Composed(engine) => (engine.format(), engine.placement()),
-        };
+        let placement = self.engine.placement();
         let preconditioner = match (self.choice.method, self.choice.preconditioner) {
             (Method::Lu, _) => Preconditioner::None,
             (_, preconditioner) => preconditioner,
@@ -248,7 +230,7 @@ impl<T: CpuScalar> BatchSolver<T> {
             reason: self.choice.reason.clone(),
             backend: placement.backend,
             device: placement.device,
-            format,
+            format: self.engine.format(),
             kernel: placement.kernel,
             runs,
             plan_time: self.plan_time,

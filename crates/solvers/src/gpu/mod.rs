@@ -32,7 +32,7 @@ mod shape;
 mod shift;
 mod task;
 
-pub use composed::{ComposedSolver, ProductKernel};
+pub use composed::{Amortisation, ComposedExplain, ComposedSolver, ProductKernel};
 pub use explain::{GpuBin, GpuExplain};
 pub use fused::FusedSolver;
 pub use lu::{GpuLu, GpuLuExplain, LuOrder, LuTuning};

@@ -299,6 +299,6 @@ impl Size {
     }
 }
 
-fn shares_values<T: Value>(batch: &Batch<T>) -> bool {
+pub(super) fn shares_values<T: Value>(batch: &Batch<T>) -> bool {
     matches!(batch, Batch::Uniform(batch) if matches!(batch.values(), BatchValues::Shared(_)))
 }

@@ -39,7 +39,9 @@ impl Steps {
             let key = |expression| KernelKey::new("krylov", expression);
             Phases {
                 whole: key(format!("krylov<{of}, {first}, {last}>")),
-                parts: (first..=last).map(|phase| key(format!("krylov_part<{of}, {phase}>"))).collect(),
+                parts: (first..=last)
+                    .map(|phase| key(format!("krylov_part<{of}, {phase}>")))
+                    .collect(),
             }
         };
         let verdict = format!("Verdict<{method_of}>");

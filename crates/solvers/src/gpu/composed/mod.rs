@@ -2,31 +2,39 @@
 //!
 //! | file | holds |
 //! | --- | --- |
+//! | `explain.rs` | what was chosen, what it costs |
 //! | `product.rs` | the plan that multiplies |
 //! | `kernels.rs` | the kernels between products |
 //! | `work.rs` | which threads have which rows |
 //! | `jacobi.rs` | the preconditioner |
 //! | `history.rs` | residuals iteration by iteration |
 
+mod explain;
 mod history;
 mod jacobi;
 mod kernels;
 mod product;
 mod work;
 
+use std::time::{Duration, Instant};
+
 use sparsebatch_cpu_ref::{Outcome, PerSystem};
 use sparsebatch_formats::Batch;
-use sparsebatch_spmv_gpu::{Args, Executor, GpuError, KernelBuffer, LaunchConfig, Value};
+use sparsebatch_spmv_gpu::{
+    Args, Executor, FlexibleKernel, GpuError, KernelBuffer, LaunchConfig, Value,
+};
 
 use super::outcomes::{Limits, Outcomes};
 use super::task::{FusedMethod, Guess, check_apart, check_square, check_supported, count_systems};
 use crate::options::{Engine, Preconditioner, check_len};
+use crate::report::ProductCost;
 use crate::{SolveError, SolveOptions};
+pub use explain::{Amortisation, ComposedExplain};
 use history::Histories;
 use jacobi::Jacobi;
 use kernels::{Phases, Steps};
-pub use product::ProductKernel;
 use product::Product;
+pub use product::ProductKernel;
 use work::{PART_ROWS, THREADS, Work};
 
 /// Words of a system's state, and numbers of a part's sums, as in `krylov.cuh`.
@@ -37,6 +45,9 @@ const MOST_SUMS: usize = 4;
 /// well guessed.
 const FIRST_ITERATIONS: u32 = 4;
 const MOST_ITERATIONS: u32 = 32;
+
+/// Products that are timed together.
+const TIMED_PRODUCTS: u32 = 8;
 
 /// CG or BiCGStab for every system of a batch, in step: products of all systems at once by an SpMV
 /// plan, and between them one launch for the vectors of all systems (of more than 8,192 rows: one for
@@ -73,6 +84,7 @@ pub struct ComposedSolver<E: Executor, T: Value> {
     partials: E::Buffer<f64>,
     vectors: Vectors<E, T>,
     products: u64,
+    last_solve: Duration,
 }
 
 /// The vectors of a method; empty where it does not have them.
@@ -105,6 +117,12 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         kernel: &ProductKernel,
         options: &SolveOptions,
     ) -> Result<Self, SolveError> {
+        if options.floor.is_some() {
+            return Err(SolveError::Unsupported {
+                what: "a rounding floor with a composed engine",
+                instead: "take the fused one",
+            });
+        }
         let asked = SolveOptions { engine: Engine::Fused, history: false, ..options.clone() };
         let (method, jacobi) = check_supported(&asked)?;
         let nrhs = options.nrhs;
@@ -155,6 +173,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             most_iterations,
             work,
             products: 0,
+            last_solve: Duration::ZERO,
         };
         solver.precondition(batch)?;
         Ok(solver)
@@ -205,6 +224,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         if self.systems == 0 {
             return Ok(());
         }
+        let start = Instant::now();
         self.executor.copy_from_host(&[self.systems as u32], &mut self.remaining)?;
         if guess == Guess::Zero {
             self.executor.fill_zero(x)?;
@@ -229,6 +249,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             done = done.saturating_add(count);
             iterations = (2 * iterations).min(MOST_ITERATIONS);
         }
+        self.last_solve = start.elapsed();
         Ok(())
     }
 
@@ -351,6 +372,87 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         }
         Ok(outcomes)
     }
+
+    /// What was chosen, and what it takes.
+    pub fn explain(&self) -> ComposedExplain {
+        let each = Outcomes::<E>::BYTES_A_SYSTEM + self.limits.bytes_a_system() + 8 * STATE_WORDS;
+        let Vectors { r, p, w, v, shadow, hat, m, flawed } = &self.vectors;
+        let values: usize = [r, p, w, v, shadow, hat, m].iter().map(|v| v.len()).sum();
+        let parts = self.tickets.len() * (4 + 8 * MOST_SUMS);
+        let own = self.systems * each + values * size_of::<T>() + flawed.len() + parts + 4;
+        ComposedExplain {
+            method: self.method.name(),
+            format: self.product.format(),
+            product: self.product.kernel(),
+            systems: self.work.systems,
+            launches: (self.steps.iterate.len(), self.launches_between()),
+            product_bytes: self.product.bytes(),
+            workspace_bytes: own as u64
+                + self.work.bytes()
+                + self.histories.as_ref().map_or(0, Histories::bytes),
+        }
+    }
+
+    /// Launches of an iteration that are no products.
+    fn launches_between(&self) -> usize {
+        let of_parts: usize = self.steps.iterate.iter().map(|phases| phases.parts.len()).sum();
+        let there = |blocks: &E::Buffer<u64>| usize::from(!blocks.is_empty());
+        there(&self.work.whole) * self.steps.iterate.len() + there(&self.work.parts) * of_parts
+    }
+
+    /// The time of a product of all systems. Waits.
+    fn time_product(&mut self) -> Result<Duration, SolveError> {
+        let Vectors { p, w, .. } = &mut self.vectors;
+        time(&self.executor, &self.product, p, w)
+    }
+
+    /// Products so far and their time, by the time of some that are done now, against the cost of the
+    /// plan. Waits.
+    ///
+    /// # Errors
+    /// [`SolveError::Gpu`] with what the device reports.
+    pub fn product_cost(&mut self) -> Result<ProductCost, SolveError> {
+        let each = self.time_product()?;
+        Ok(ProductCost::new(self.products, each.mul_f64(self.products as f64), self.product.cost()))
+    }
+
+    /// Times products of the plan and of one without analysis, `batch-csr-scalar` of the same batch,
+    /// which is on the device for that long. Waits.
+    ///
+    /// # Errors
+    /// [`SolveError::Gpu`] with what the device reports, [`GpuError::OutOfMemory`] where there is no
+    /// room for both.
+    pub fn amortisation(&mut self, batch: &Batch<T>) -> Result<Amortisation, SolveError> {
+        let scalar = ProductKernel::flexible(FlexibleKernel::CsrScalar);
+        let baseline = Product::new(&self.executor, batch, &scalar, self.nrhs)?;
+        let product = self.time_product()?;
+        let Vectors { p, w, .. } = &mut self.vectors;
+        Ok(Amortisation {
+            plan: self.product.cost(),
+            product,
+            products: self.products,
+            solve: self.last_solve,
+            baseline_plan: baseline.cost(),
+            baseline_product: time(&self.executor, &baseline, p, w)?,
+        })
+    }
+}
+
+/// The mean time of some products, after one that is not counted.
+fn time<E: Executor + Clone, T: Value>(
+    executor: &E,
+    product: &Product<E, T>,
+    x: &E::Buffer<T>,
+    y: &mut E::Buffer<T>,
+) -> Result<Duration, SolveError> {
+    product.apply(x, y)?;
+    executor.synchronize()?;
+    let start = Instant::now();
+    for _ in 0..TIMED_PRODUCTS {
+        product.apply(x, y)?;
+    }
+    executor.synchronize()?;
+    Ok(start.elapsed() / TIMED_PRODUCTS)
 }
 
 /// A group of launches between products.
