@@ -1,10 +1,12 @@
 //! Systems of all sizes, by every kernel of products, as on the CPU.
 
 use kernel_emu::Order;
-use sparsebatch_solvers::CpuScalar;
+use sparsebatch_formats::testing::random_vector;
+use sparsebatch_solvers::gpu::ProductKernel;
+use sparsebatch_solvers::{CpuScalar, Preconditioner};
 use sparsebatch_spmv_gpu::Value;
 
-use crate::emulator::Emulator;
+use crate::common::emulator::Emulator;
 use crate::support::{
     METHODS, PRECONDITIONERS, compare, kernels, on_cpu, on_gpu, options, ragged, rhs,
 };
@@ -37,4 +39,29 @@ fn every_kernel_solves_as_the_cpu_does() {
 #[test]
 fn every_kernel_solves_as_the_cpu_does_in_f32() {
     every_kernel::<f32>();
+}
+
+/// Large systems among many tiny ones, from guesses.
+fn any_mix<T: Value + CpuScalar>() {
+    for method in METHODS {
+        let tiny = (0..150).map(|k| k % 7);
+        let sizes: Vec<usize> = [0, 1, 2, 33, 1000, 5000, 9000].into_iter().chain(tiny).collect();
+        let batch = ragged::<T>(&sizes, method);
+        let b = rhs(&batch, 1);
+        let x0 = random_vector::<T>(b.len(), 5);
+        let options = options(method, Preconditioner::Jacobi);
+        let cpu = on_cpu(&batch, (&b, Some(&x0)), &options);
+        for order in [Order::Forward, Order::Reverse] {
+            let executor = Emulator::new(order);
+            let kernel = ProductKernel::default();
+            let gpu = on_gpu(&executor, &batch, (&b, Some(&x0)), &kernel, &options);
+            compare(&format!("{method} {order:?}"), &batch, &b, &gpu, &cpu, &options);
+        }
+    }
+}
+
+#[test]
+fn any_mix_of_sizes_is_solved_as_on_the_cpu() {
+    any_mix::<f64>();
+    any_mix::<f32>();
 }

@@ -1,9 +1,14 @@
 //! Composed solves on the GPU, run by the emulation and held against the CPU's.
 
-#[path = "../../../spmv-gpu/tests/common/emulator.rs"]
-mod emulator;
-#[path = "../../../spmv-gpu/tests/common/host_buffer.rs"]
-mod host_buffer;
+#[path = "../gpu/common.rs"]
+#[allow(dead_code, reason = "some of it is for the fused solver")]
+mod common;
+#[path = "../gpu/statuses.rs"]
+mod statuses;
 
 mod agreement;
+mod history;
+mod independence;
+mod plan;
 mod support;
+mod trial;

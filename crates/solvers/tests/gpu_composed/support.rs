@@ -8,7 +8,7 @@ use sparsebatch_solvers::{
 };
 use sparsebatch_spmv_gpu::{Executor, FlexibleKernel, KernelBuffer, Value};
 
-use crate::emulator::Emulator;
+use crate::common::emulator::Emulator;
 
 pub(crate) const METHODS: [Method; 2] = [Method::Cg, Method::BiCgStab];
 
@@ -35,16 +35,18 @@ pub(crate) fn matrix<T: Scalar>(n: usize, method: Method, seed: u64) -> Csr<T> {
     let upper = if method == Method::Cg { 1.0 } else { 0.6 };
     let far = (n / 3).max(2);
     let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
-    for row in 0..n {
-        for col in 0..n {
-            let distance = row.abs_diff(col);
-            let scale = if col > row { upper } else { 1.0 };
+    for row in 0..n as isize {
+        let far = far as isize;
+        for (distance, value) in [(-far, 0.1), (-1, -1.0), (0, 0.0), (1, -1.0), (far, 0.1)] {
             let value = match distance {
-                0 => 2.3 + 0.5 * draws[row],
-                1 => -scale,
-                _ if distance == far => 0.1 * scale,
-                _ => continue,
+                0 => 2.5 + 0.2 * draws[row as usize],
+                1.. => upper * value,
+                _ => value,
             };
+            let col = row + distance;
+            if !(0..n as isize).contains(&col) {
+                continue;
+            }
             col_idx.push(col as i32);
             values.push(T::from_f64(value));
         }

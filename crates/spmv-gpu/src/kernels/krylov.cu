@@ -38,7 +38,8 @@ struct Cg {
     }
 
     template <u32 PHASE>
-    __device__ __forceinline__ void row(const State<V>& s, u64 i, Sum (&sums)[MOST_SUMS]) const {
+    __device__ __forceinline__ void row(const State<V>& s, u32, u64 i,
+                                        Sum (&sums)[MOST_SUMS]) const {
         if constexpr (PHASE == 0) {
             sums[0] += task.w[i] * task.p[i];
         } else if constexpr (PHASE == 1) {
@@ -107,7 +108,8 @@ struct BiCgStab {
     }
 
     template <u32 PHASE>
-    __device__ __forceinline__ void row(const State<V>& s, u64 i, Sum (&sums)[MOST_SUMS]) const {
+    __device__ __forceinline__ void row(const State<V>& s, u32, u64 i,
+                                        Sum (&sums)[MOST_SUMS]) const {
         if constexpr (PHASE == 0) {
             sums[0] += task.v[i] * task.shadow[i];
         } else if constexpr (PHASE == 1) {
@@ -229,7 +231,8 @@ struct Verdict {
     }
 
     template <u32 PHASE>
-    __device__ __forceinline__ void row(const State<V>& s, u64 i, Sum (&sums)[MOST_SUMS]) const {
+    __device__ __forceinline__ void row(const State<V>& s, u32, u64 i,
+                                        Sum (&sums)[MOST_SUMS]) const {
         if constexpr (PHASE == 0) {
             Norm::add(double(task.b[i]), sums);
             sums[3] += task.x[i] != V(0) ? 1.0 : 0.0;
@@ -328,6 +331,73 @@ struct Verdict {
         }
     }
 };
+
+// || |A||x| + |b| ||, the size of the numbers that cancel in a residual, for rounding floors; of systems
+// that are to be judged by it. A is in CSR, systems and values as in batches: `entries` holds where the
+// values of each item begin, and, unless all have one pattern, its columns.
+template <typename Value>
+struct Sizes {
+    using V = Value;
+    using Sum = double;
+    KrylovTask<V> task;
+    const i32* row_ptr;
+    const i32* col_idx;
+    const V* values;
+    const u64* entries;
+    u32 is_uniform, nrhs;
+
+    __device__ __forceinline__ static constexpr u32 count(u32) { return 3; }
+
+    template <u32 PHASE>
+    __device__ __forceinline__ static bool takes(const State<V>& s) {
+        return is_due(s) && (s.flags & FRESH) == 0;
+    }
+
+    template <u32 PHASE>
+    __device__ __forceinline__ void row(const State<V>&, u32 system, u64 i,
+                                        Sum (&sums)[MOST_SUMS]) const {
+        const u32 item = system / nrhs;
+        const u64 first = load(task.firsts + system);
+        const u64 before = is_uniform ? 0 : load(task.firsts + u64(item) * nrhs) / nrhs + item;
+        const i32* const ends = row_ptr + before + (i - first);
+        const u64 entry = load(entries + item);
+        const V* const a = values + entry;
+        const i32* const columns = col_idx + (is_uniform ? 0 : entry);
+        double size = magnitude(double(task.b[i]));
+        for (i32 k = load(ends); k < load(ends + 1); ++k) {
+            size += magnitude(double(load(a + k))) *
+                    magnitude(double(task.x[first + u64(load(columns + k))]));
+        }
+        Norm::add(size, sums);
+    }
+
+    template <u32 PHASE>
+    __device__ __forceinline__ void conclude(State<V>& s, u32, const Sum (&sums)[MOST_SUMS],
+                                             bool) const {
+        s.size = Norm::of(sums);
+    }
+};
+
+#define SIZES_PARAMETERS(V)                                                                        \
+    const u64 *blocks, const u32 *order, const u64 *firsts, u64 *states, u32 *tickets,             \
+        double *partials, V *x, const V *b, const i32 *row_ptr, const i32 *col_idx,                \
+        const V *values, const u64 *entries, u32 is_uniform, u32 nrhs
+#define SIZES_TASK                                                                                 \
+    {                                                                                              \
+        {blocks, order, firsts, states, tickets, partials, x, b}, row_ptr, col_idx, values,        \
+            entries, is_uniform, nrhs                                                              \
+    }
+
+template <typename V>
+__global__ void __launch_bounds__(KRYLOV_THREADS) krylov_sizes(SIZES_PARAMETERS(V)) {
+    whole_systems<Sizes<V>, 0, 0>(Sizes<V> SIZES_TASK);
+}
+
+template <typename V>
+__global__ void __launch_bounds__(KRYLOV_THREADS)
+    krylov_sizes_part(SIZES_PARAMETERS(V), u32 part_rows) {
+    part_of_system<Sizes<V>, 0>(Sizes<V> SIZES_TASK, part_rows);
+}
 
 template <typename Phases, u32 FIRST, u32 LAST>
 __global__ void __launch_bounds__(KRYLOV_THREADS) krylov(KRYLOV_PARAMETERS(typename Phases::V)) {

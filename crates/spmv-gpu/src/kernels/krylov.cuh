@@ -196,7 +196,7 @@ __device__ __forceinline__ void phases_of(const Phases& phases, bool is_awake, u
     const bool takes = is_awake && Phases::template takes<FIRST>(s);
     if (takes) {
         for (u64 i = first + lane; i < end; i += GROUP) {
-            phases.template row<FIRST>(s, i, sums);
+            phases.template row<FIRST>(s, system, i, sums);
         }
     }
     constexpr u32 COUNT = Phases::count(FIRST);
@@ -273,7 +273,7 @@ __device__ __forceinline__ void part_of_system(const Phases& phases, u32 part_ro
     }
     Sum sums[MOST_SUMS] = {};
     for (u64 i = first + threadIdx.x; i < end; i += KRYLOV_THREADS) {
-        phases.template row<PHASE>(s, i, sums);
+        phases.template row<PHASE>(s, system, i, sums);
     }
     constexpr u32 COUNT = Phases::count(PHASE);
     if constexpr (COUNT > 0) {

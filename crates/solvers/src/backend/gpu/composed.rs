@@ -25,7 +25,7 @@ pub(super) fn composes<E>(site: &Site<E>) -> bool {
     else {
         return false;
     };
-    matches!(preconditioner, None | Jacobi { .. }) && site.options.floor.is_none()
+    matches!(preconditioner, None | Jacobi { .. })
 }
 
 /// Items of any patterns, at once or in chunks that are on the GPU one after the other.

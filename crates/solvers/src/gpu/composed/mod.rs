@@ -7,6 +7,7 @@
 //! | `kernels.rs` | the kernels between products |
 //! | `work.rs` | which threads have which rows |
 //! | `jacobi.rs` | the preconditioner |
+//! | `sizes.rs` | what rounding floors compare with |
 //! | `history.rs` | residuals iteration by iteration |
 
 mod explain;
@@ -14,6 +15,7 @@ mod history;
 mod jacobi;
 mod kernels;
 mod product;
+mod sizes;
 mod work;
 
 use std::time::{Duration, Instant};
@@ -35,6 +37,7 @@ use jacobi::Jacobi;
 use kernels::{Phases, Steps};
 use product::Product;
 pub use product::ProductKernel;
+use sizes::Sizes;
 use work::{PART_ROWS, THREADS, Work};
 
 /// Words of a system's state, and numbers of a part's sums, as in `krylov.cuh`.
@@ -78,6 +81,8 @@ pub struct ComposedSolver<E: Executor, T: Value> {
     limits: Limits<E>,
     outcomes: Outcomes<E>,
     histories: Option<Histories<E>>,
+    /// Where there is a rounding floor.
+    sizes: Option<Sizes<E, T>>,
     remaining: E::Buffer<u32>,
     states: E::Buffer<u64>,
     tickets: E::Buffer<u32>,
@@ -109,20 +114,14 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     ///
     /// # Errors
     /// [`SolveError::NotSquare`]; [`SolveError::Option`] and [`SolveError::Length`] for options out of
-    /// range; [`SolveError::Unsupported`] for what is not done yet: a rounding floor, preconditioners
-    /// but none and Jacobi, the ladder; [`SolveError::Gpu`] when memory or compiler fail.
+    /// range; [`SolveError::Unsupported`] for what is not done yet: preconditioners but none and
+    /// Jacobi, the ladder; [`SolveError::Gpu`] when memory or compiler fail.
     pub fn new(
         executor: &E,
         batch: &Batch<T>,
         kernel: &ProductKernel,
         options: &SolveOptions,
     ) -> Result<Self, SolveError> {
-        if options.floor.is_some() {
-            return Err(SolveError::Unsupported {
-                what: "a rounding floor with a composed engine",
-                instead: "take the fused one",
-            });
-        }
         let asked = SolveOptions { engine: Engine::Fused, history: false, ..options.clone() };
         let (method, jacobi) = check_supported(&asked)?;
         let nrhs = options.nrhs;
@@ -148,6 +147,10 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             histories: match options.history {
                 true => Some(Histories::new(executor, systems)?),
                 false => None,
+            },
+            sizes: match options.floor {
+                Some(_) => Some(Sizes::new(executor, batch, nrhs)?),
+                None => None,
             },
             remaining: executor.alloc_zeroed(1)?,
             states: executor.alloc_zeroed(systems * STATE_WORDS)?,
@@ -188,6 +191,9 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         let rows = batch.row_offset(batch.nitems()) * self.nrhs;
         check_len("rows of the batch", self.vectors.r.len(), rows)?;
         self.product.update_values(batch)?;
+        if let Some(sizes) = &mut self.sizes {
+            sizes.update_values(&self.executor, batch)?;
+        }
         self.precondition(batch)
     }
 
@@ -264,6 +270,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     fn verdict(&mut self, b: &E::Buffer<T>, x: &mut E::Buffer<T>) -> Result<(), GpuError> {
         self.product.apply(x, &mut self.vectors.w)?;
         self.products += 1;
+        self.launch_sizes(b, x)?;
         self.launch(Step::Judge, b, x, 0)
     }
 
@@ -345,8 +352,6 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             if words == 2 {
                 args.scalar(PART_ROWS);
             }
-            let grid = u32::try_from(blocks.len() / words).unwrap_or(u32::MAX);
-            let config = LaunchConfig { overlaps: true, ..LaunchConfig::linear(grid, THREADS) };
             // SAFETY: (1) these are the parameters of `krylov` and, with part_rows, of `krylov_part`;
             // (2) the plan made blocks, order, firsts, states, tickets and partials for each other and
             // for vectors of the length that `solve` has checked, those that the method does not have
@@ -354,7 +359,39 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             // executor, by the types, the history's is the plan's; (4) x is borrowed exclusively and
             // apart from b, all else is the plan's; (5) the kernels wait before they touch states and
             // vectors; what they read before is written when the plan is made.
-            unsafe { executor.launch(key, config, &mut args)? };
+            unsafe { executor.launch(key, config(blocks.len() / words), &mut args)? };
+        }
+        Ok(())
+    }
+
+    /// The launches before a judgement that may rest on a rounding floor.
+    #[expect(unsafe_code, reason = "the launches")]
+    fn launch_sizes(&mut self, b: &E::Buffer<T>, x: &mut E::Buffer<T>) -> Result<(), GpuError> {
+        let Self { executor, work, .. } = self;
+        let Some(sizes) = &self.sizes else {
+            return Ok(());
+        };
+        for (key, blocks, words) in [(&sizes.whole, &work.whole, 1), (&sizes.part, &work.parts, 2)]
+        {
+            if blocks.is_empty() {
+                continue;
+            }
+            let mut args = Args::new();
+            args.input(blocks)
+                .input(&work.order)
+                .input(&work.firsts)
+                .output(&mut self.states)
+                .output(&mut self.tickets)
+                .output(&mut self.partials)
+                .output(x)
+                .input(b);
+            sizes.pass(&mut args);
+            if words == 2 {
+                args.scalar(PART_ROWS);
+            }
+            // SAFETY: as in `launch`, of `krylov_sizes` and `krylov_sizes_part`; their matrices are
+            // those of the batch that the work was made of, validated, with values of its length.
+            unsafe { executor.launch(key, config(blocks.len() / words), &mut args)? };
         }
         Ok(())
     }
@@ -389,6 +426,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             product_bytes: self.product.bytes(),
             workspace_bytes: own as u64
                 + self.work.bytes()
+                + self.sizes.as_ref().map_or(0, Sizes::bytes)
                 + self.histories.as_ref().map_or(0, Histories::bytes),
         }
     }
@@ -436,6 +474,12 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             baseline_product: time(&self.executor, &baseline, p, w)?,
         })
     }
+}
+
+/// A launch of so many blocks, which waits by itself for those ahead.
+fn config(blocks: usize) -> LaunchConfig {
+    let grid = u32::try_from(blocks).unwrap_or(u32::MAX);
+    LaunchConfig { overlaps: true, ..LaunchConfig::linear(grid, THREADS) }
 }
 
 /// The mean time of some products, after one that is not counted.

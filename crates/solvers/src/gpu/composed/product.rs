@@ -150,7 +150,7 @@ impl<E: Executor + Clone, T: Value> Product<E, T> {
 }
 
 /// The values of a batch in the order of CSR, item after item; one set where they are shared.
-fn values_of<T: Value>(batch: &Batch<T>) -> Cow<'_, [T]> {
+pub(super) fn values_of<T: Value>(batch: &Batch<T>) -> Cow<'_, [T]> {
     match batch {
         Batch::Ragged(ragged) => Cow::Borrowed(ragged.values()),
         Batch::Uniform(uniform) => match uniform.values() {
