@@ -204,9 +204,12 @@ fn a_tolerance_of_zero_and_the_floor() {
     let statuses =
         |options| (solve(&systems, options).statuses(), on_cpu(&systems, options).statuses());
 
+    // The recurrence goes on until numbers vanish; which of them is the first hangs on the last bits.
     let (gpu, cpu) = statuses(&options);
-    assert_eq!(gpu, cpu);
-    assert_ne!(gpu, [Status::Converged]);
+    for status in [gpu[0], cpu[0]] {
+        let failed = [Status::BreakdownRho, Status::Indefinite, Status::Stagnated];
+        assert!(failed.contains(&status), "{status}");
+    }
 
     options.floor = Some(4.0);
     let (gpu, cpu) = (solve(&systems, &options), on_cpu(&systems, &options));

@@ -39,7 +39,7 @@ pub(crate) fn matrix<T: Scalar>(n: usize, method: Method, seed: u64) -> Csr<T> {
         let far = far as isize;
         for (distance, value) in [(-far, 0.1), (-1, -1.0), (0, 0.0), (1, -1.0), (far, 0.1)] {
             let value = match distance {
-                0 => 2.5 + 0.2 * draws[row as usize],
+                0 => 3.2 + 0.2 * draws[row as usize],
                 1.. => upper * value,
                 _ => value,
             };

@@ -2,7 +2,7 @@
 
 use sparsebatch_spmv_gpu::{Executor, GpuError, KernelBuffer};
 
-use super::MOST_ITERATIONS;
+use super::run::MOST_ITERATIONS;
 
 /// Bytes on the device for the norms of some iterations, unless those of one take more.
 const MOST_BYTES: usize = 64 << 20;

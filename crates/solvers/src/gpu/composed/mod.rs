@@ -2,7 +2,8 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `explain.rs` | what was chosen, what it costs |
+//! | `run.rs` | the solve |
+//! | `account.rs`, `explain.rs` | what was chosen, what it costs |
 //! | `product.rs` | the plan that multiplies |
 //! | `kernels.rs` | the kernels between products |
 //! | `work.rs` | which threads have which rows |
@@ -10,47 +11,38 @@
 //! | `sizes.rs` | what rounding floors compare with |
 //! | `history.rs` | residuals iteration by iteration |
 
+mod account;
 mod explain;
 mod history;
 mod jacobi;
 mod kernels;
 mod product;
+mod run;
 mod sizes;
 mod work;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sparsebatch_cpu_ref::{Outcome, PerSystem};
 use sparsebatch_formats::Batch;
-use sparsebatch_spmv_gpu::{
-    Args, Executor, FlexibleKernel, GpuError, KernelBuffer, LaunchConfig, Value,
-};
+use sparsebatch_spmv_gpu::{Executor, KernelBuffer, Value};
 
 use super::outcomes::{Limits, Outcomes};
-use super::task::{FusedMethod, Guess, check_apart, check_square, check_supported, count_systems};
+use super::task::{FusedMethod, check_square, check_supported, count_systems};
 use crate::options::{Engine, Preconditioner, check_len};
-use crate::report::ProductCost;
 use crate::{SolveError, SolveOptions};
 pub use explain::{Amortisation, ComposedExplain};
 use history::Histories;
 use jacobi::Jacobi;
-use kernels::{Phases, Steps};
+use kernels::Steps;
 use product::Product;
 pub use product::ProductKernel;
 use sizes::Sizes;
-use work::{PART_ROWS, THREADS, Work};
+use work::Work;
 
 /// Words of a system's state, and numbers of a part's sums, as in `krylov.cuh`.
 const STATE_WORDS: usize = 16;
 const MOST_SUMS: usize = 4;
-
-/// Iterations between two looks at how many systems are left: few at first, since systems may be
-/// well guessed.
-const FIRST_ITERATIONS: u32 = 4;
-const MOST_ITERATIONS: u32 = 32;
-
-/// Products that are timed together.
-const TIMED_PRODUCTS: u32 = 8;
 
 /// CG or BiCGStab for every system of a batch, in step: products of all systems at once by an SpMV
 /// plan, and between them one launch for the vectors of all systems (of more than 8,192 rows: one for
@@ -208,194 +200,6 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         Ok(())
     }
 
-    /// Solves every system, with the values last given. Allocates nothing on the device; returns when
-    /// all systems have ended.
-    ///
-    /// `b` and `x` are item-major, right-hand side after right-hand side within an item. Systems that
-    /// do not converge are no error: see [`ComposedSolver::outcomes`].
-    ///
-    /// # Errors
-    /// [`SolveError::Length`] when a vector does not fit, [`SolveError::Option`] when they overlap,
-    /// [`SolveError::Gpu`] with what the device reports; `x` is untouched in the first two cases.
-    pub fn solve(
-        &mut self,
-        b: &E::Buffer<T>,
-        guess: Guess,
-        x: &mut E::Buffer<T>,
-    ) -> Result<(), SolveError> {
-        let rows = self.vectors.r.len();
-        check_len("b", rows, b.len())?;
-        check_len("x", rows, x.len())?;
-        check_apart(b, x)?;
-        if self.systems == 0 {
-            return Ok(());
-        }
-        let start = Instant::now();
-        self.executor.copy_from_host(&[self.systems as u32], &mut self.remaining)?;
-        if guess == Guess::Zero {
-            self.executor.fill_zero(x)?;
-        }
-        self.launch(Step::Enter, b, x, 0)?;
-        self.verdict(b, x)?;
-        if let Some(histories) = &mut self.histories {
-            histories.begin(self.outcomes.residual_norms(&self.executor)?);
-        }
-        let (mut done, mut iterations) = (0u32, FIRST_ITERATIONS);
-        while self.remaining()? > 0 {
-            // Systems that started again are behind the others.
-            let left = self.most_iterations.saturating_sub(done).max(1);
-            let most = self.histories.as_ref().map_or(MOST_ITERATIONS, Histories::most_iterations);
-            let count = iterations.min(left).min(most);
-            self.iterate(count, b, x)?;
-            self.launch(Step::Lift, b, x, 0)?;
-            self.verdict(b, x)?;
-            if let Some(histories) = &mut self.histories {
-                histories.take(&self.executor, count)?;
-            }
-            done = done.saturating_add(count);
-            iterations = (2 * iterations).min(MOST_ITERATIONS);
-        }
-        self.last_solve = start.elapsed();
-        Ok(())
-    }
-
-    /// Systems that have not ended. Waits.
-    fn remaining(&self) -> Result<u32, GpuError> {
-        let mut remaining = [0];
-        self.executor.copy_to_host(&self.remaining, &mut remaining)?;
-        Ok(remaining[0])
-    }
-
-    /// Judges what is new or has stopped, by `A x`.
-    fn verdict(&mut self, b: &E::Buffer<T>, x: &mut E::Buffer<T>) -> Result<(), GpuError> {
-        self.product.apply(x, &mut self.vectors.w)?;
-        self.products += 1;
-        self.launch_sizes(b, x)?;
-        self.launch(Step::Judge, b, x, 0)
-    }
-
-    /// So many iterations of all systems that have not stopped.
-    fn iterate(
-        &mut self,
-        count: u32,
-        b: &E::Buffer<T>,
-        x: &mut E::Buffer<T>,
-    ) -> Result<(), GpuError> {
-        if let Some(histories) = &mut self.histories {
-            histories.clear(&self.executor)?;
-        }
-        for iteration in 0..count {
-            let history = self.histories.as_ref().map_or(0, |h| h.address(iteration));
-            let Vectors { p, w, v, hat, .. } = &mut self.vectors;
-            if self.method == FusedMethod::Cg {
-                self.product.apply(p, w)?;
-                self.launch(Step::Iterate(0), b, x, history)?;
-            } else {
-                self.product.apply(if self.jacobi { hat } else { p }, v)?;
-                self.launch(Step::Iterate(0), b, x, history)?;
-                let Vectors { r, w, hat, .. } = &mut self.vectors;
-                self.product.apply(if self.jacobi { hat } else { r }, w)?;
-                self.launch(Step::Iterate(1), b, x, history)?;
-            }
-            self.products += self.steps.iterate.len() as u64;
-        }
-        Ok(())
-    }
-
-    /// The launches of a step.
-    #[expect(unsafe_code, reason = "the launches")]
-    fn launch(
-        &mut self,
-        step: Step,
-        b: &E::Buffer<T>,
-        x: &mut E::Buffer<T>,
-        history: u64,
-    ) -> Result<(), GpuError> {
-        let Self { executor, steps, work, limits, outcomes, vectors, .. } = self;
-        let phases: &Phases = match step {
-            Step::Enter => &steps.enter,
-            Step::Lift => &steps.lift,
-            Step::Judge => &steps.judge,
-            Step::Iterate(number) => &steps.iterate[number],
-        };
-        let whole = std::iter::once((&phases.whole, &work.whole, 1));
-        let parts = phases.parts.iter().map(|key| (key, &work.parts, 2));
-        for (key, blocks, words) in whole.chain(parts) {
-            if blocks.is_empty() {
-                continue;
-            }
-            let mut args = Args::new();
-            args.input(blocks)
-                .input(&work.order)
-                .input(&work.firsts)
-                .output(&mut self.states)
-                .output(&mut self.tickets)
-                .output(&mut self.partials)
-                .output(x)
-                .input(b)
-                .output(&mut vectors.r)
-                .output(&mut vectors.p)
-                .output(&mut vectors.w)
-                .output(&mut vectors.v)
-                .output(&mut vectors.shadow)
-                .output(&mut vectors.hat)
-                .input(&vectors.m)
-                .raw(history);
-            limits.pass(&mut args);
-            outcomes.pass(&mut args);
-            args.output(&mut self.remaining);
-            if self.jacobi && !self.lenient {
-                args.input(&vectors.flawed);
-            } else {
-                args.raw(0);
-            }
-            if words == 2 {
-                args.scalar(PART_ROWS);
-            }
-            // SAFETY: (1) these are the parameters of `krylov` and, with part_rows, of `krylov_part`;
-            // (2) the plan made blocks, order, firsts, states, tickets and partials for each other and
-            // for vectors of the length that `solve` has checked, those that the method does not have
-            // aside; the history has a number for each system, or is null; (3) all buffers are of this
-            // executor, by the types, the history's is the plan's; (4) x is borrowed exclusively and
-            // apart from b, all else is the plan's; (5) the kernels wait before they touch states and
-            // vectors; what they read before is written when the plan is made.
-            unsafe { executor.launch(key, config(blocks.len() / words), &mut args)? };
-        }
-        Ok(())
-    }
-
-    /// The launches before a judgement that may rest on a rounding floor.
-    #[expect(unsafe_code, reason = "the launches")]
-    fn launch_sizes(&mut self, b: &E::Buffer<T>, x: &mut E::Buffer<T>) -> Result<(), GpuError> {
-        let Self { executor, work, .. } = self;
-        let Some(sizes) = &self.sizes else {
-            return Ok(());
-        };
-        for (key, blocks, words) in [(&sizes.whole, &work.whole, 1), (&sizes.part, &work.parts, 2)]
-        {
-            if blocks.is_empty() {
-                continue;
-            }
-            let mut args = Args::new();
-            args.input(blocks)
-                .input(&work.order)
-                .input(&work.firsts)
-                .output(&mut self.states)
-                .output(&mut self.tickets)
-                .output(&mut self.partials)
-                .output(x)
-                .input(b);
-            sizes.pass(&mut args);
-            if words == 2 {
-                args.scalar(PART_ROWS);
-            }
-            // SAFETY: as in `launch`, of `krylov_sizes` and `krylov_sizes_part`; their matrices are
-            // those of the batch that the work was made of, validated, with values of its length.
-            unsafe { executor.launch(key, config(blocks.len() / words), &mut args)? };
-        }
-        Ok(())
-    }
-
     /// How each system of the last solve ended, item by item.
     ///
     /// # Errors
@@ -409,101 +213,4 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         }
         Ok(outcomes)
     }
-
-    /// What was chosen, and what it takes.
-    pub fn explain(&self) -> ComposedExplain {
-        let each = Outcomes::<E>::BYTES_A_SYSTEM + self.limits.bytes_a_system() + 8 * STATE_WORDS;
-        let Vectors { r, p, w, v, shadow, hat, m, flawed } = &self.vectors;
-        let values: usize = [r, p, w, v, shadow, hat, m].iter().map(|v| v.len()).sum();
-        let parts = self.tickets.len() * (4 + 8 * MOST_SUMS);
-        let own = self.systems * each + values * size_of::<T>() + flawed.len() + parts + 4;
-        ComposedExplain {
-            method: self.method.name(),
-            format: self.product.format(),
-            product: self.product.kernel(),
-            systems: self.work.systems,
-            launches: (self.steps.iterate.len(), self.launches_between()),
-            product_bytes: self.product.bytes(),
-            workspace_bytes: own as u64
-                + self.work.bytes()
-                + self.sizes.as_ref().map_or(0, Sizes::bytes)
-                + self.histories.as_ref().map_or(0, Histories::bytes),
-        }
-    }
-
-    /// Launches of an iteration that are no products.
-    fn launches_between(&self) -> usize {
-        let of_parts: usize = self.steps.iterate.iter().map(|phases| phases.parts.len()).sum();
-        let there = |blocks: &E::Buffer<u64>| usize::from(!blocks.is_empty());
-        there(&self.work.whole) * self.steps.iterate.len() + there(&self.work.parts) * of_parts
-    }
-
-    /// The time of a product of all systems. Waits.
-    fn time_product(&mut self) -> Result<Duration, SolveError> {
-        let Vectors { p, w, .. } = &mut self.vectors;
-        time(&self.executor, &self.product, p, w)
-    }
-
-    /// Products so far and their time, by the time of some that are done now, against the cost of the
-    /// plan. Waits.
-    ///
-    /// # Errors
-    /// [`SolveError::Gpu`] with what the device reports.
-    pub fn product_cost(&mut self) -> Result<ProductCost, SolveError> {
-        let each = self.time_product()?;
-        Ok(ProductCost::new(self.products, each.mul_f64(self.products as f64), self.product.cost()))
-    }
-
-    /// Times products of the plan and of one without analysis, `batch-csr-scalar` of the same batch,
-    /// which is on the device for that long. Waits.
-    ///
-    /// # Errors
-    /// [`SolveError::Gpu`] with what the device reports, [`GpuError::OutOfMemory`] where there is no
-    /// room for both.
-    pub fn amortisation(&mut self, batch: &Batch<T>) -> Result<Amortisation, SolveError> {
-        let scalar = ProductKernel::flexible(FlexibleKernel::CsrScalar);
-        let baseline = Product::new(&self.executor, batch, &scalar, self.nrhs)?;
-        let product = self.time_product()?;
-        let Vectors { p, w, .. } = &mut self.vectors;
-        Ok(Amortisation {
-            plan: self.product.cost(),
-            product,
-            products: self.products,
-            solve: self.last_solve,
-            baseline_plan: baseline.cost(),
-            baseline_product: time(&self.executor, &baseline, p, w)?,
-        })
-    }
-}
-
-/// A launch of so many blocks, which waits by itself for those ahead.
-fn config(blocks: usize) -> LaunchConfig {
-    let grid = u32::try_from(blocks).unwrap_or(u32::MAX);
-    LaunchConfig { overlaps: true, ..LaunchConfig::linear(grid, THREADS) }
-}
-
-/// The mean time of some products, after one that is not counted.
-fn time<E: Executor + Clone, T: Value>(
-    executor: &E,
-    product: &Product<E, T>,
-    x: &E::Buffer<T>,
-    y: &mut E::Buffer<T>,
-) -> Result<Duration, SolveError> {
-    product.apply(x, y)?;
-    executor.synchronize()?;
-    let start = Instant::now();
-    for _ in 0..TIMED_PRODUCTS {
-        product.apply(x, y)?;
-    }
-    executor.synchronize()?;
-    Ok(start.elapsed() / TIMED_PRODUCTS)
-}
-
-/// A group of launches between products.
-#[derive(Clone, Copy)]
-enum Step {
-    Enter,
-    Lift,
-    Judge,
-    Iterate(usize),
 }

@@ -153,6 +153,7 @@ impl<E: Executor + Clone, T: Value> Product<E, T> {
 pub(super) fn values_of<T: Value>(batch: &Batch<T>) -> Cow<'_, [T]> {
     match batch {
         Batch::Ragged(ragged) => Cow::Borrowed(ragged.values()),
+        Batch::Uniform(uniform) if uniform.nitems() == 0 => Cow::Borrowed(&[]),
         Batch::Uniform(uniform) => match uniform.values() {
             BatchValues::ItemMajor(values) | BatchValues::Shared(values) => Cow::Borrowed(values),
             BatchValues::Interleaved(values) => {
