@@ -432,7 +432,7 @@ const INSTANCES: [(&str, &str, &[&str], u32); 23] = [
             "krylov_sizes_part<double>",
             "krylov_sizes_part<float>",
         ],
-        72,
+        80,
     ),
     ("shift", "sm_80", &["shift<double>", "shift<float>"], 40),
 ];

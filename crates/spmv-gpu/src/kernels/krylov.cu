@@ -389,23 +389,23 @@ struct Sizes {
     }
 
 template <typename V>
-__global__ void __launch_bounds__(KRYLOV_THREADS) krylov_sizes(SIZES_PARAMETERS(V)) {
+__global__ void __launch_bounds__(KRYLOV_THREADS, KRYLOV_BLOCKS) krylov_sizes(SIZES_PARAMETERS(V)) {
     whole_systems<Sizes<V>, 0, 0>(Sizes<V> SIZES_TASK);
 }
 
 template <typename V>
-__global__ void __launch_bounds__(KRYLOV_THREADS)
+__global__ void __launch_bounds__(KRYLOV_THREADS, KRYLOV_BLOCKS)
     krylov_sizes_part(SIZES_PARAMETERS(V), u32 part_rows) {
     part_of_system<Sizes<V>, 0>(Sizes<V> SIZES_TASK, part_rows);
 }
 
 template <typename Phases, u32 FIRST, u32 LAST>
-__global__ void __launch_bounds__(KRYLOV_THREADS) krylov(KRYLOV_PARAMETERS(typename Phases::V)) {
+__global__ void __launch_bounds__(KRYLOV_THREADS, KRYLOV_BLOCKS) krylov(KRYLOV_PARAMETERS(typename Phases::V)) {
     whole_systems<Phases, FIRST, LAST>(Phases{KRYLOV_TASK});
 }
 
 template <typename Phases, u32 PHASE>
-__global__ void __launch_bounds__(KRYLOV_THREADS)
+__global__ void __launch_bounds__(KRYLOV_THREADS, KRYLOV_BLOCKS)
     krylov_part(KRYLOV_PARAMETERS(typename Phases::V), u32 part_rows) {
     part_of_system<Phases, PHASE>(Phases{KRYLOV_TASK}, part_rows);
 }

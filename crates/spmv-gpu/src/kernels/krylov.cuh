@@ -25,6 +25,7 @@
 #include "solver.cuh"
 
 constexpr u32 KRYLOV_THREADS = 256;
+constexpr u32 KRYLOV_BLOCKS = 3; // that a multiprocessor shall hold: fewer registers spill
 constexpr u32 KRYLOV_WARPS = KRYLOV_THREADS / WARP_THREADS;
 constexpr u32 MOST_SUMS = 4;
 constexpr u32 STATE_WORDS = 16;
