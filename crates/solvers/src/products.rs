@@ -1,4 +1,4 @@
-//! The composed engine: iterations over the products of an SpMV plan.
+//! The composed engine of the CPU: iterations over the products of an SpMV plan.
 
 use std::borrow::Cow;
 

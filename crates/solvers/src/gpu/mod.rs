@@ -1,4 +1,5 @@
-//! Solves on an NVIDIA GPU of data that lies there: [`FusedSolver`] and [`GpuLu`]. For data on the host see
+//! Solves on an NVIDIA GPU of data that lies there: [`FusedSolver`], [`ComposedSolver`] and [`GpuLu`].
+//! For data on the host see
 //! [`BatchSolver::on`](crate::BatchSolver::on), which uses these plans.
 //!
 //! | file | holds |
@@ -11,13 +12,14 @@
 //! | `pattern.rs`, `banks.rs` | a pattern in the order of the kernel |
 //! | `explain.rs` | what was chosen, in words |
 //! | `shift.rs` | [`ShiftedValues`]: matrices `I/dt - J` formed on the device |
+//! | `composed/` | CG and BiCGStab over the products of a plan |
 //! | `lu/` | sparse LU: its plan, its schedule |
 //!
 //! Plans are written over [`Executor`](sparsebatch_spmv_gpu::Executor), like the products: tests run
 //! the same kernels on the CPU.
 //!
-//! Limitations: CG and BiCGStab of at most 4,096 rows, with no preconditioner or Jacobi; LU of what fits
-//! in shared memory, for uniform batches, item-major; no residual history and no ladder. Everything
+//! Limitations: CG and BiCGStab with no preconditioner or Jacobi, fused of at most 4,096 rows and without
+//! residual history; LU of what fits in shared memory, for uniform batches, item-major; no ladder. Everything
 //! else is refused with [`SolveError::Unsupported`](crate::SolveError::Unsupported).
 
 mod banks;
