@@ -45,7 +45,8 @@ fn every_kernel_solves_as_the_cpu_does_in_f32() {
 fn any_mix<T: Value + CpuScalar>() {
     for method in METHODS {
         let tiny = (0..150).map(|k| k % 7);
-        let sizes: Vec<usize> = [0, 1, 2, 33, 1000, 5000, 9000].into_iter().chain(tiny).collect();
+        let sizes: Vec<usize> =
+            [0, 1, 2, 33, 1000, 5000, 8192, 8193].into_iter().chain(tiny).collect();
         let batch = ragged::<T>(&sizes, method);
         let b = rhs(&batch, 1);
         let x0 = random_vector::<T>(b.len(), 5);

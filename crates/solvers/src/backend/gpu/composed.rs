@@ -119,6 +119,15 @@ where
         self.chunks.iter().map(Vec::len).sum()
     }
 
+    /// Bytes that stay on the device between solves.
+    pub(super) fn held(&self) -> u64 {
+        self.loaded.as_ref().map_or(0, |part| {
+            let explain = part.solver.explain();
+            let vectors = (part.b.len() + part.x.len()) * size_of::<T>();
+            explain.product_bytes + explain.workspace_bytes + vectors as u64
+        })
+    }
+
     pub(super) fn chunks(&self) -> usize {
         self.chunks.len()
     }

@@ -91,11 +91,14 @@ where
         let composed = ProductKernel::of(spmv)
             .and_then(|products| ComposedItems::new(&site, batch, items, products, room));
         match composed {
-            Ok(composed) => Ok(Box::new(Analysed {
-                composed: Some(composed),
-                tells_cost: true,
-                ..Analysed::new(site, batch.nitems())
-            })),
+            Ok(composed) => {
+                self.held.store(composed.held(), Ordering::Relaxed);
+                Ok(Box::new(Analysed {
+                    composed: Some(composed),
+                    tells_cost: true,
+                    ..Analysed::new(site, batch.nitems())
+                }))
+            }
             Err(error) if self.gpu.or_cpu && is_unsupported(&error) => {
                 let reason = Some(error.to_string());
                 Ok(Box::new(ComposedEngine::new(batch, method, spmv, nrhs, reason)?))
@@ -127,9 +130,6 @@ where
             false => parts.iter().map(|part| part.bytes(batch, self.options.nrhs)).sum(),
             true => 0,
         };
-        if rung == Rung::First && !in_turns {
-            self.held.store(bytes, Ordering::Relaxed);
-        }
         let mut analysed = Analysed { parts, in_turns, ..Analysed::new(site, batch.nitems()) };
         if !refused.items.is_empty() {
             let site = &analysed.site;
@@ -148,6 +148,10 @@ where
                 }
                 _ => on_cpu.append(refused),
             }
+        }
+        if rung == Rung::First {
+            let held = analysed.composed.as_ref().map_or(0, ComposedItems::held);
+            self.held.store(bytes + held, Ordering::Relaxed);
         }
         if !on_cpu.items.is_empty() {
             let mut items: Vec<usize> = on_cpu.items.iter().map(|&item| item as usize).collect();

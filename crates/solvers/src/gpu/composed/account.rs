@@ -52,14 +52,15 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         time(&self.executor, &self.product, p, w)
     }
 
-    /// Products so far and their time, by the time of some that are done now, against the cost of the
-    /// plan. Waits.
+    /// Products of the last solve and their time, by the time of some that are done now, against the
+    /// cost of the plan. Waits.
     ///
     /// # Errors
     /// [`SolveError::Gpu`] with what the device reports.
     pub fn product_cost(&mut self) -> Result<ProductCost, SolveError> {
         let each = self.time_product()?;
-        Ok(ProductCost::new(self.products, each.mul_f64(self.products as f64), self.product.cost()))
+        let products = self.last_products;
+        Ok(ProductCost::new(products, each.mul_f64(products as f64), self.product.cost()))
     }
 
     /// Times products of the plan and of one without analysis, `batch-csr-scalar` of the same batch,

@@ -82,6 +82,7 @@ pub struct ComposedSolver<E: Executor, T: Value> {
     vectors: Vectors<E, T>,
     products: u64,
     last_solve: Duration,
+    last_products: u64,
 }
 
 /// The vectors of a method; empty where it does not have them.
@@ -169,6 +170,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             work,
             products: 0,
             last_solve: Duration::ZERO,
+            last_products: 0,
         };
         solver.precondition(batch)?;
         Ok(solver)

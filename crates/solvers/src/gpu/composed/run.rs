@@ -49,7 +49,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         if self.systems == 0 {
             return Ok(());
         }
-        let start = Instant::now();
+        let (start, before) = (Instant::now(), self.products);
         self.executor.copy_from_host(&[self.systems as u32], &mut self.remaining)?;
         if guess == Guess::Zero {
             self.executor.fill_zero(x)?;
@@ -75,6 +75,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             iterations = (2 * iterations).min(MOST_ITERATIONS);
         }
         self.last_solve = start.elapsed();
+        self.last_products = self.products - before;
         Ok(())
     }
 
