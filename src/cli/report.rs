@@ -245,6 +245,9 @@ fn text(global: Global, context: &Context<'_>, report: &BatchReport) -> String {
         ("products", format!("{}, {}", report.format, report.kernel)),
         ("device", device(context, report)),
     ];
+    if let Some(reason) = report.runs.first().and_then(|run| run.composed_reason.as_ref()) {
+        lines.push(("over products", reason.clone()));
+    }
     lines.extend(report.runs.iter().skip(1).map(|run| ("then", later(run))));
     lines.extend([
         ("converged", format!("{} of {systems}", report.converged())),
