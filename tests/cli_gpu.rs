@@ -311,17 +311,37 @@ fn solves_that_the_gpu_cannot_do_are_refused_or_left_to_the_cpu() {
     let Some(_) = device_or_skip() else { return };
     let folder = Folder::new();
     generated(&folder, "tri --n 32 --batch 20 t.batch");
-    let args = ["solve", "t.batch", "--solver", "cg", "--history", "r.csv", "--json"];
+    let args = ["solve", "t.batch", "--solver", "cg", "--format", "dia", "--json"];
 
     let asked = folder.run(&[&args[..], &["--backend", "gpu"]].concat());
-    asked.assert_bad_input(&["--backend gpu: ", "history", "not supported on the GPU"]);
-    assert!(!folder.names().contains(&"r.csv".to_owned()));
+    asked.assert_bad_input(&["--backend gpu: ", "format", "not supported on the GPU"]);
     let auto = folder.run(&args).json();
 
     assert_eq!((&auto["backend"], &auto["runs"][0]["backend"]), (&"cpu".into(), &"cpu".into()));
     for reason in [&auto["backend_reason"], &auto["runs"][0]["cpu_reason"]] {
-        assert!(reason.as_str().unwrap().contains("history"), "{auto}");
+        assert!(reason.as_str().unwrap().contains("format"), "{auto}");
     }
+}
+
+#[test]
+fn histories_and_products_by_name_run_on_the_gpu() {
+    let Some(_) = device_or_skip() else { return };
+    let folder = Folder::new();
+    generated(&folder, "tri --n 32 --batch 20 t.batch");
+    let args = ["solve", "t.batch", "--solver", "cg", "--backend", "gpu", "--json"];
+
+    let history = folder.run(&[&args[..], &["--history", "r.csv"]].concat()).json();
+    let csr_i = folder.run(&[&args[..], &["--format", "csr", "--kernel", "csr-i"]].concat()).json();
+
+    assert_eq!(history["kernel"], "composed cg over packed");
+    let reason = history["runs"][0]["composed_reason"].as_str().unwrap();
+    assert!(reason.contains("residual history"), "{reason}");
+    let rows = std::fs::read_to_string(folder.path().join("r.csv")).unwrap().lines().count();
+    let iterations = 20.0 * history["iterations"]["mean"].as_f64().unwrap();
+    assert_eq!(rows, 21 + iterations.round() as usize);
+    assert_eq!((&csr_i["format"], &csr_i["converged"]), (&"csr".into(), &20.into()));
+    assert_eq!(csr_i["kernel"], "composed cg over batch-csr-i");
+    assert!(csr_i["product_cost"]["products"].as_u64() > Some(10), "{csr_i}");
 }
 
 #[test]

@@ -83,14 +83,21 @@ struct Run<'a> {
     chunks: usize,
     device_bytes: u64,
     cpu_reason: Option<&'a str>,
+    composed_reason: Option<&'a str>,
 }
 
 impl<'a> Run<'a> {
     fn of(run: &'a RungRun) -> Self {
-        let RungRun { rung, systems, backend, kernel, chunks, device_bytes, cpu_reason } = run;
-        let (rung, cpu_reason) = (rung.name(), cpu_reason.as_deref());
-        let (systems, chunks, device_bytes) = (*systems, *chunks, *device_bytes);
-        Self { rung, systems, backend, kernel, chunks, device_bytes, cpu_reason }
+        Self {
+            rung: run.rung.name(),
+            systems: run.systems,
+            backend: run.backend,
+            kernel: &run.kernel,
+            chunks: run.chunks,
+            device_bytes: run.device_bytes,
+            cpu_reason: run.cpu_reason.as_deref(),
+            composed_reason: run.composed_reason.as_deref(),
+        }
     }
 }
 
@@ -239,6 +246,9 @@ fn text(global: Global, context: &Context<'_>, report: &BatchReport) -> String {
         ("products", format!("{}, {}", report.format, report.kernel)),
         ("device", device(context, report)),
     ];
+    if let Some(reason) = report.runs.first().and_then(|run| run.composed_reason.as_ref()) {
+        lines.push(("over products", reason.clone()));
+    }
     lines.extend(report.runs.iter().skip(1).map(|run| ("then", later(run))));
     lines.extend([
         ("converged", format!("{} of {systems}", report.converged())),

@@ -84,14 +84,16 @@ pub enum Order {
 }
 named!(Order, "order", Natural => "natural", MinDegree => "min-degree");
 
-/// How the iterations of CG and BiCGStab run on the CPU.
+/// How the iterations of CG and BiCGStab run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Engine {
-    /// Whole solves of several systems side by side in SIMD lanes: the fast path.
+    /// Whole solves: of several systems side by side in SIMD lanes, on a GPU by a group of threads
+    /// each: the fast path.
     #[default]
     Fused,
     /// All systems in step over repeated products of one SpMV plan: the reference, and the path
-    /// on which a chosen format or kernel and its preprocessing can be studied.
+    /// on which a chosen format or kernel and its preprocessing can be studied. A GPU has CSR, COO
+    /// (not repeatable there), ELL and SELL-P, and by default the packed product.
     Composed(sparsebatch_cpu_ref::SpmvOptions),
 }
 

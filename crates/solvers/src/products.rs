@@ -1,4 +1,4 @@
-//! The composed engine: iterations over the products of an SpMV plan.
+//! The composed engine of the CPU: iterations over the products of an SpMV plan.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use sparsebatch_cpu_ref::{CpuError, CpuScalar, Criteria, Outcome, SpmvOptions, S
 use sparsebatch_formats::{Batch, BatchValues, Layout};
 
 use crate::SolveError;
-use crate::backend::{CpuBackend, CpuPrimitives, Placement};
+use crate::backend::{AnalysedSolve, CpuBackend, CpuPrimitives, Placement};
 use crate::composed::Composed;
 use crate::report::ProductCost;
 
@@ -17,9 +17,10 @@ pub(crate) struct ComposedEngine<T> {
     analysis: LanePlan,
     order: ValueOrder,
     method: LaneMethod,
-    nrhs: usize,
     /// Why the CPU computes in place of a GPU.
     cpu_reason: Option<String>,
+    /// Of the last solve.
+    cost: Option<ProductCost>,
 }
 
 impl<T: CpuScalar> ComposedEngine<T> {
@@ -44,56 +45,48 @@ impl<T: CpuScalar> ComposedEngine<T> {
             analysis: LanePlan::new(batch, method, LaneOptions::default(), None)?,
             order: ValueOrder::of(batch),
             method,
-            nrhs,
             cpu_reason,
+            cost: None,
         })
     }
+}
 
-    /// The matrix format of the products.
-    pub(crate) fn format(&self) -> &'static str {
+impl<T: CpuScalar> AnalysedSolve<T> for ComposedEngine<T> {
+    fn format(&self) -> &'static str {
         self.plan.explain().format
     }
 
-    /// What runs where.
-    pub(crate) fn placement(&self) -> Placement {
+    fn placement(&self) -> Placement {
         let kernel = self.plan.explain().kernel.to_owned();
         Placement { cpu_reason: self.cpu_reason.clone(), ..CpuBackend::placement(kernel) }
     }
 
-    /// Solves every system; see [`BatchSolver::solve`](crate::BatchSolver::solve) for the layout.
-    pub(crate) fn solve(
+    fn product_cost(&mut self) -> Result<Option<ProductCost>, SolveError> {
+        Ok(self.cost.clone())
+    }
+
+    /// Always all systems: later rungs have engines of their own.
+    fn solve(
         &mut self,
         batch: &Batch<T>,
+        nrhs: usize,
         b: &[T],
         x: &mut [T],
         criteria: &Criteria,
-    ) -> Result<(Vec<Outcome>, ProductCost), SolveError> {
+        _: Option<&[usize]>,
+    ) -> Result<Vec<Outcome>, SolveError> {
         self.analysis.check_patterns(batch)?;
         self.plan.update_values(&values_in(self.order, batch)?)?;
-        let (mut primitives, failed) =
-            CpuPrimitives::new(batch, self.nrhs, &self.plan, &self.analysis);
-        let mut run = Composed::new(batch, self.nrhs, b, x, criteria, &failed);
+        let (mut primitives, failed) = CpuPrimitives::new(batch, nrhs, &self.plan, &self.analysis);
+        let mut run = Composed::new(batch, nrhs, b, x, criteria, &failed);
         if matches!(self.method, LaneMethod::Cg(_)) {
             run.cg(x, &mut primitives)?;
         } else {
             run.bicgstab(x, &mut primitives)?;
         }
         let (products, product_time) = (primitives.products, primitives.product_time);
-        let plan_time = self.plan.explain().cost;
-        let per_product = product_time.as_secs_f64() / products.max(1) as f64;
-        let break_even = if per_product > 0.0 {
-            (100.0 * plan_time.as_secs_f64() / per_product).ceil() as u64
-        } else {
-            0
-        };
-        let cost = ProductCost {
-            products,
-            product_time,
-            plan_time,
-            break_even_products: break_even,
-            share_of_solve: 0.0,
-        };
-        Ok((run.finish(), cost))
+        self.cost = Some(ProductCost::new(products, product_time, self.plan.explain().cost));
+        Ok(run.finish())
     }
 }
 

@@ -73,12 +73,15 @@ pub struct RungRun {
     pub device_bytes: u64,
     /// Why the CPU had what a GPU was to do.
     pub cpu_reason: Option<String>,
+    /// Why systems were solved over products of a plan that were to be solved whole.
+    pub composed_reason: Option<String>,
 }
 
 impl RungRun {
     pub(crate) fn new(rung: Rung, systems: usize, placement: Placement) -> Self {
-        let Placement { backend, kernel, chunks, device_bytes, cpu_reason, .. } = placement;
-        Self { rung, systems, backend, kernel, chunks, device_bytes, cpu_reason }
+        let Placement { backend, kernel, chunks, device_bytes, .. } = placement;
+        let (cpu_reason, composed_reason) = (placement.cpu_reason, placement.composed_reason);
+        Self { rung, systems, backend, kernel, chunks, device_bytes, cpu_reason, composed_reason }
     }
 }
 
@@ -95,6 +98,30 @@ pub struct ProductCost {
     pub break_even_products: u64,
     /// Share of the whole solve spent in products, 0 to 1.
     pub share_of_solve: f64,
+}
+
+impl ProductCost {
+    /// Of a plan; the share of the solve is not known yet.
+    pub(crate) fn new(products: u64, product_time: Duration, plan_time: Duration) -> Self {
+        let per_product = product_time.as_secs_f64() / products.max(1) as f64;
+        let break_even = 100.0 * plan_time.as_secs_f64() / per_product;
+        Self {
+            products,
+            product_time,
+            plan_time,
+            break_even_products: if per_product > 0.0 { break_even.ceil() as u64 } else { 0 },
+            share_of_solve: 0.0,
+        }
+    }
+
+    /// Of this part of a batch and another: products of both count once.
+    pub(crate) fn beside(&self, other: &Self) -> Self {
+        Self::new(
+            self.products.max(other.products),
+            self.product_time + other.product_time,
+            self.plan_time + other.plan_time,
+        )
+    }
 }
 
 /// What came out of a batched solve, system by system (item by item, and within an item

@@ -11,7 +11,6 @@ use crate::backend::{AnalysedSolve, Backend, CpuBackend, GpuBackend, SolveBacken
 use crate::choose::{Choice, Step, step};
 use crate::ladder::{Kept, Ladder};
 use crate::options::{Engine, Method, Preconditioner, check_len};
-use crate::products::ComposedEngine;
 use crate::report::{BatchReport, ProductCost, Rung, RungRun, SystemReport};
 use crate::{SolveError, SolveOptions};
 
@@ -79,15 +78,10 @@ pub struct BatchSolver<T> {
     choice: Choice,
     first: Step,
     nitems: usize,
-    engine: Prepared<T>,
+    engine: Box<dyn AnalysedSolve<T>>,
     /// Of the later rungs.
     kept: Vec<Kept<T>>,
     plan_time: Duration,
-}
-
-enum Prepared<T> {
-    Fused(Box<dyn AnalysedSolve<T>>),
-    Composed(Box<ComposedEngine<T>>),
 }
 
 impl<T: CpuScalar + Value> BatchSolver<T> {
@@ -148,7 +142,7 @@ impl<T: CpuScalar> BatchSolver<T> {
         let engine = match &options.engine {
             Engine::Fused => {
                 let first = (Rung::First, step(&choice, options));
-                Prepared::Fused(backend.analyse(batch, first, None)?)
+                backend.analyse(batch, first, None)?
             }
             Engine::Composed(spmv) => {
                 if options.method == Method::Lu {
@@ -158,7 +152,6 @@ impl<T: CpuScalar> BatchSolver<T> {
                         found: "lu".to_owned(),
                     });
                 }
-                let cpu_reason = backend.composed()?;
                 if choice.method == Method::Lu {
                     choice.method = Method::BiCgStab;
                     choice.reason = "the sparse LU has no products to compose".to_owned();
@@ -166,8 +159,7 @@ impl<T: CpuScalar> BatchSolver<T> {
                 let Step::Lanes(method) = step(&choice, options) else {
                     unreachable!("the first step runs in lanes")
                 };
-                let engine = ComposedEngine::new(batch, method, spmv, options.nrhs, cpu_reason)?;
-                Prepared::Composed(Box::new(engine))
+                backend.analyse_composed(batch, method, spmv, options.nrhs)?
             }
         };
         let first = step(&choice, options);
@@ -195,15 +187,7 @@ impl<T: CpuScalar> BatchSolver<T> {
         check_len("x0", b.len(), x.len())?;
         let criteria = self.options.criteria::<T>(self.nitems * nrhs)?;
         let start = Instant::now();
-        let mut product_cost = None;
-        let outcomes = match &mut self.engine {
-            Prepared::Fused(analysed) => analysed.solve(batch, nrhs, b, x, &criteria, None)?,
-            Prepared::Composed(engine) => {
-                let (outcomes, cost) = engine.solve(batch, b, x, &criteria)?;
-                product_cost = Some(cost);
-                outcomes
-            }
-        };
+        let outcomes = self.engine.solve(batch, nrhs, b, x, &criteria, None)?;
         // In parallel, since a large batch has hundreds of megabytes of them.
         let mut systems: Vec<SystemReport> = outcomes
             .into_par_iter()
@@ -223,6 +207,7 @@ impl<T: CpuScalar> BatchSolver<T> {
             later = ladder.climb(x, &mut systems, &mut self.kept)?;
         }
         let solve_time = start.elapsed();
+        let mut product_cost = self.engine.product_cost()?;
         if let Some(cost) = &mut product_cost {
             cost.share_of_solve = cost.product_time.as_secs_f64() / solve_time.as_secs_f64();
         }
@@ -236,10 +221,7 @@ impl<T: CpuScalar> BatchSolver<T> {
         solve_time: Duration,
         product_cost: Option<ProductCost>,
     ) -> BatchReport {
-        let (format, placement) = match &self.engine {
-            Prepared::Fused(analysed) => ("csr", analysed.placement()),
-            Prepared::Composed(engine) => (engine.format(), engine.placement()),
-        };
+        let placement = self.engine.placement();
         let preconditioner = match (self.choice.method, self.choice.preconditioner) {
             (Method::Lu, _) => Preconditioner::None,
             (_, preconditioner) => preconditioner,
@@ -253,7 +235,7 @@ impl<T: CpuScalar> BatchSolver<T> {
             reason: self.choice.reason.clone(),
             backend: placement.backend,
             device: placement.device,
-            format,
+            format: self.engine.format(),
             kernel: placement.kernel,
             runs,
             plan_time: self.plan_time,

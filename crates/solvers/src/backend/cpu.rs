@@ -6,12 +6,13 @@ use rayon::prelude::*;
 use sparsebatch_cpu_ref::lanes::{self, LaneMethod, LaneOptions, LanePlan, SystemPreconditioner};
 use sparsebatch_cpu_ref::pivoting_lu::{PivotingLu, PivotingLuError};
 use sparsebatch_cpu_ref::verdict::{Stop, System};
-use sparsebatch_cpu_ref::{CpuScalar, Criteria, Isa, Outcome, SpmvPlan, Status};
+use sparsebatch_cpu_ref::{CpuScalar, Criteria, Isa, Outcome, SpmvOptions, SpmvPlan, Status};
 use sparsebatch_formats::Batch;
 
 use super::{AnalysedSolve, Placement, Primitives, SolveBackend};
 use crate::SolveError;
 use crate::choose::Step;
+use crate::products::ComposedEngine;
 use crate::report::Rung;
 
 /// All cores of rayon's current pool.
@@ -22,13 +23,28 @@ impl CpuBackend {
     /// What a kernel of the CPU runs on.
     pub(crate) fn placement(kernel: String) -> Placement {
         let device = format!("{} threads, {}", rayon::current_num_threads(), Isa::best().name());
-        Placement { backend: "cpu", device, kernel, chunks: 1, device_bytes: 0, cpu_reason: None }
+        let (device_bytes, cpu_reason, composed_reason) = (0, None, None);
+        Placement {
+            backend: "cpu",
+            device,
+            kernel,
+            chunks: 1,
+            device_bytes,
+            cpu_reason,
+            composed_reason,
+        }
     }
 }
 
 impl<T: CpuScalar> SolveBackend<T> for CpuBackend {
-    fn composed(&self) -> Result<Option<String>, SolveError> {
-        Ok(None)
+    fn analyse_composed(
+        &self,
+        batch: &Batch<T>,
+        method: LaneMethod,
+        spmv: &SpmvOptions,
+        nrhs: usize,
+    ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError> {
+        Ok(Box::new(ComposedEngine::new(batch, method, spmv, nrhs, None)?))
     }
 
     fn analyse(

@@ -9,11 +9,12 @@ pub(crate) use cpu::{CpuBackend, CpuPrimitives};
 pub(crate) use gpu::GpuBackend;
 pub use target::{Backend, Gpu, Pieces};
 
-use sparsebatch_cpu_ref::{Criteria, Outcome};
+use sparsebatch_cpu_ref::lanes::LaneMethod;
+use sparsebatch_cpu_ref::{Criteria, Outcome, SpmvOptions};
 use sparsebatch_formats::{Batch, Scalar};
 
 use crate::choose::{Choice, Step, choose};
-use crate::report::Rung;
+use crate::report::{ProductCost, Rung};
 use crate::{SolveError, SolveOptions};
 
 /// A machine that runs whole batched solves.
@@ -23,11 +24,15 @@ pub(crate) trait SolveBackend<T: Scalar>: Send + Sync {
         choose(batch, options)
     }
 
-    /// Why the CPU runs the composed engine in place of this machine, if it does.
-    ///
-    /// # Errors
-    /// [`SolveError::Unsupported`] where it may not.
-    fn composed(&self) -> Result<Option<String>, SolveError>;
+    /// Analyses a batch for CG or BiCGStab over the products that `spmv` asks for. What this machine
+    /// cannot do goes to the CPU where that is allowed.
+    fn analyse_composed(
+        &self,
+        batch: &Batch<T>,
+        method: LaneMethod,
+        spmv: &SpmvOptions,
+        nrhs: usize,
+    ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError>;
 
     /// Analyses the patterns of a batch (or of the items in `only`, ascending) for the step of a
     /// rung. What this machine cannot do goes to the CPU where that is allowed.
@@ -43,6 +48,17 @@ pub(crate) trait SolveBackend<T: Scalar>: Send + Sync {
 pub(crate) trait AnalysedSolve<T>: Send + Sync {
     /// What runs where.
     fn placement(&self) -> Placement;
+
+    /// The matrix format of the products.
+    fn format(&self) -> &'static str {
+        "csr"
+    }
+
+    /// What the products of the last solve have cost, where they are those of a plan that was asked
+    /// for.
+    fn product_cost(&mut self) -> Result<Option<ProductCost>, SolveError> {
+        Ok(None)
+    }
 
     /// Solves all systems, or those in `only` (ascending, of items that were analysed); see
     /// [`BatchSolver::solve`](crate::BatchSolver::solve) for the layout. Outcomes come in the
@@ -73,6 +89,8 @@ pub(crate) struct Placement {
     pub(crate) device_bytes: u64,
     /// Why the CPU has what a GPU was to do.
     pub(crate) cpu_reason: Option<String>,
+    /// Why systems are solved over products of a plan that were to be solved whole.
+    pub(crate) composed_reason: Option<String>,
 }
 
 /// Vector operations on all systems of a batch at once. Vectors are item-major; scalars come one

@@ -170,8 +170,8 @@ fn trial<T: Scalar>(batch: &Batch<T>, options: &SolveOptions, rel_tol: f64) -> O
     };
     let solved = crate::solve(&matrices.into_iter().collect(), &b, None, &options).ok()?;
     let systems = &solved.report.systems;
-    let converged = systems.iter().all(|system| system.status == Status::Converged);
-    let most = systems.iter().map(|system| system.iterations).max()?;
+    let converged = systems.iter().all(|system| system.outcome.status == Status::Converged);
+    let most = systems.iter().map(|system| system.outcome.iterations).max()?;
     converged.then_some(f64::from(most))
 }
 

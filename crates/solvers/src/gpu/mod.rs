@@ -1,4 +1,5 @@
-//! Solves on an NVIDIA GPU of data that lies there: [`FusedSolver`] and [`GpuLu`]. For data on the host see
+//! Solves on an NVIDIA GPU of data that lies there: [`FusedSolver`], [`ComposedSolver`] and [`GpuLu`].
+//! For data on the host see
 //! [`BatchSolver::on`](crate::BatchSolver::on), which uses these plans.
 //!
 //! | file | holds |
@@ -12,18 +13,20 @@
 //! | `explain.rs` | what was chosen, in words |
 //! | `choose.rs` | what `auto` stands for |
 //! | `shift.rs` | [`ShiftedValues`]: matrices `I/dt - J` formed on the device |
+//! | `composed/` | CG and BiCGStab over the products of a plan |
 //! | `lu/` | sparse LU: its plan, its schedule |
 //!
 //! Plans are written over [`Executor`](sparsebatch_spmv_gpu::Executor), like the products: tests run
 //! the same kernels on the CPU.
 //!
-//! Limitations: CG and BiCGStab of at most 4,096 rows, with no preconditioner or Jacobi; LU of what fits
-//! in shared memory, for uniform batches, item-major; no residual history and no ladder. Everything
+//! Limitations: CG and BiCGStab with no preconditioner or Jacobi, fused of at most 4,096 rows and without
+//! residual history; LU of what fits in shared memory, for uniform batches, item-major; no ladder. Everything
 //! else is refused with [`SolveError::Unsupported`](crate::SolveError::Unsupported).
 
 mod banks;
 mod bins;
 mod choose;
+mod composed;
 mod explain;
 mod fused;
 mod lu;
@@ -36,6 +39,7 @@ mod task;
 pub(crate) use outcomes::{Outcomes, PinnedOutcomes};
 
 pub use choose::{GpuChoice, choose_method};
+pub use composed::{Amortisation, ComposedExplain, ComposedSolver, ProductKernel};
 pub use explain::{GpuBin, GpuExplain};
 pub use fused::FusedSolver;
 pub use lu::{GpuLu, GpuLuExplain, LuOrder, LuTuning};

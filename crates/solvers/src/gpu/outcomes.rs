@@ -137,6 +137,11 @@ impl<E: Executor> Outcomes<E> {
             .output(&mut self.rhs_norm);
     }
 
+    /// The norms of residuals, as far as they are written. Waits for the solve.
+    pub(super) fn residual_norms(&self, executor: &E) -> Result<Vec<f64>, GpuError> {
+        executor.download(&self.residual_norm)
+    }
+
     /// How each system ended. Waits for the solve.
     pub(super) fn download(&self, executor: &E) -> Result<Vec<Outcome>, GpuError> {
         let status = executor.download(&self.status)?;

@@ -1,6 +1,7 @@
 //! What the GPU cannot do, and the ladder.
 
 use kernel_emu::Order;
+use sparsebatch_cpu_ref::{FormatChoice, KernelChoice};
 use sparsebatch_solvers::{
     Backend, BatchSolver, Engine, Method, Preconditioner, Rung, SolveError, SolveOptions,
     SpmvOptions, Status, solve, solve_on,
@@ -15,10 +16,11 @@ fn emulator() -> Emulator {
 
 /// Options that no plan of the GPU takes.
 fn unsupported() -> Vec<SolveOptions> {
+    let dia = SpmvOptions { format: FormatChoice::Dia, ..SpmvOptions::default() };
     vec![
         SolveOptions { preconditioner: Preconditioner::BlockJacobi, ..cg() },
-        SolveOptions { history: true, ..cg() },
-        SolveOptions { engine: Engine::Composed(SpmvOptions::default()), ..cg() },
+        SolveOptions { preconditioner: Preconditioner::BlockJacobi, history: true, ..cg() },
+        SolveOptions { engine: Engine::Composed(dia), ..cg() },
     ]
 }
 
@@ -59,25 +61,72 @@ fn the_cpu_takes_it_where_it_may_and_the_report_says_so() {
 }
 
 #[test]
-fn systems_that_are_too_large_go_to_the_cpu_alone() {
+fn systems_that_are_too_large_for_one_kernel_are_solved_over_products() {
     let large = 70_000;
     let mut matrices = patterns::<f64>(6);
     matrices.insert(2, chain(large, 4.0));
     let batch = ragged(matrices);
     let b = rhs(&batch, 1);
-    let executor = emulator();
 
-    let solution = agree("large", &gpu_or_cpu(&executor), &batch, &b, None, &cg());
+    let solution = agree("large", &gpu(&emulator()), &batch, &b, None, &cg());
 
     let report = &solution.report;
     assert!(report.all_converged());
-    assert_eq!(report.backend, "gpu+cpu");
-    assert!(report.kernel.contains("cg<") && report.kernel.contains("; lanes"), "{report:?}");
-    assert!(report.device.starts_with("emulation; "), "{}", report.device);
-    let reason = report.cpu_reason().unwrap();
+    assert_eq!((report.backend, report.format, report.cpu_reason()), ("gpu", "csr", None));
+    let kernel = &report.kernel;
+    assert!(kernel.contains("cg<") && kernel.ends_with(" more"), "{kernel}");
+    let reason = report.runs[0].composed_reason.as_ref().unwrap();
     assert!(reason.starts_with("1 of 7 systems: ") && reason.contains("rows"), "{reason}");
-    let refused = BatchSolver::on(&gpu(&executor), &batch, &cg()).map(drop);
-    assert!(matches!(refused, Err(SolveError::Unsupported { .. })), "{refused:?}");
+    assert!(report.product_cost.is_none());
+}
+
+#[test]
+fn histories_come_from_the_gpu_and_the_report_says_how() {
+    let batch = ragged(patterns::<f64>(9));
+    let b = rhs(&batch, 1);
+    let options = SolveOptions { history: true, ..cg() };
+
+    let solution = agree("history", &gpu(&emulator()), &batch, &b, None, &options);
+
+    let report = &solution.report;
+    assert_eq!((report.backend, report.format), ("gpu", "packed"));
+    let reason = report.runs[0].composed_reason.as_ref().unwrap();
+    assert!(reason.starts_with("9 of 9 systems: the residual history"), "{reason}");
+    for system in &report.systems {
+        let outcome = &system.outcome;
+        assert_eq!(outcome.history.len(), outcome.iterations as usize + 1, "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_composed_engine_runs_over_the_products_that_were_asked_for() {
+    let batch = ragged(patterns::<f64>(9));
+    let b = rhs(&batch, 1);
+    for (format, kernel, expected) in [
+        (FormatChoice::Auto, KernelChoice::Auto, ("packed", "packed")),
+        (FormatChoice::Csr, KernelChoice::Auto, ("csr", "batch-csr-smart")),
+        (FormatChoice::Csr, KernelChoice::Rows, ("csr", "batch-csr-scalar")),
+        (FormatChoice::Auto, KernelChoice::CsrI, ("csr", "batch-csr-i")),
+        (FormatChoice::Coo, KernelChoice::Auto, ("coo", "batch-coo")),
+        (FormatChoice::Ell, KernelChoice::Auto, ("ell", "batch-ell")),
+        (FormatChoice::SellP, KernelChoice::Rows, ("sell-p", "batch-sell-p")),
+    ] {
+        let spmv = SpmvOptions { format, kernel, ..SpmvOptions::default() };
+        let options = SolveOptions { engine: Engine::Composed(spmv), ..cg() };
+        let mut solver = BatchSolver::on(&gpu(&emulator()), &batch, &options).unwrap();
+        let mut x = vec![0.0; b.len()];
+
+        let report = solver.solve(&batch, &b, &mut x).unwrap();
+
+        let found = (report.format, report.kernel.as_str());
+        assert_eq!(found, (expected.0, format!("composed cg over {}", expected.1).as_str()));
+        assert!(report.all_converged() && report.backend == "gpu", "{report:?}");
+        assert_eq!(report.runs[0].composed_reason, None);
+        let cost = report.product_cost.unwrap();
+        let most = report.systems.iter().map(|s| u64::from(s.outcome.iterations)).max().unwrap();
+        assert!(cost.products > most && cost.product_time.as_nanos() > 0, "{cost:?}");
+        assert!(cost.plan_time.as_nanos() > 0 && cost.break_even_products > 0, "{cost:?}");
+    }
 }
 
 /// Restart is a rung that the GPU has: only systems that ran out of iterations take it.

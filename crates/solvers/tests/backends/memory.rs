@@ -1,8 +1,11 @@
 //! Batches beside the memory of the device.
 
 use kernel_emu::Order;
+use sparsebatch_cpu_ref::KernelChoice;
 use sparsebatch_formats::{Batch, UniformBatch};
-use sparsebatch_solvers::{Backend, BatchSolver, Gpu, SolveError, SolveOptions, solve_on};
+use sparsebatch_solvers::{
+    Backend, BatchSolver, Engine, Gpu, SolveError, SolveOptions, SpmvOptions, solve_on,
+};
 use sparsebatch_spmv_gpu::{Executor, GpuError};
 
 use crate::common::emulator::Emulator;
@@ -139,4 +142,36 @@ fn one_system_that_does_not_fit_is_refused_or_goes_to_the_cpu() {
         "{report:?}"
     );
     assert_eq!(small.free_memory().unwrap(), 4 << 10);
+}
+
+/// Composed solves keep to the memory there is: in chunks, one after the other, and nothing stays.
+#[test]
+fn composed_solves_are_cut_into_chunks_too() {
+    let batch = ragged((0..12).map(|i| chain::<f64>(40 + i, 4.0)));
+    let nrhs = 2;
+    let b = rhs(&batch, nrhs);
+    let history = SolveOptions { history: true, nrhs, ..cg() };
+    let spmv = SpmvOptions { kernel: KernelChoice::CsrI, ..SpmvOptions::default() };
+    let by_name = SolveOptions { engine: Engine::Composed(spmv), nrhs, ..cg() };
+    for options in [history, by_name] {
+        let executor = Emulator::new(Order::Forward);
+        let all = agree("all", &in_chunks(&executor, None), &batch, &b, None, &options);
+        assert_eq!(all.report.runs[0].chunks, 1);
+        assert_eq!(executor.bytes_in_use(), 0);
+        let limit = 40_000;
+        let limited = Gpu { memory_limit: Some(limit), ..Gpu::new(executor.clone()) };
+        let backend = Backend::Gpu(Gpu { in_chunks: true, ..limited.clone() });
+
+        let solution = agree("chunks", &backend, &batch, &b, None, &options);
+        let refused = BatchSolver::on(&Backend::Gpu(limited), &batch, &options);
+
+        let report = &solution.report;
+        assert!(report.runs[0].chunks > 1, "{:?}", report.runs);
+        assert_eq!((report.backend, report.cpu_reason()), ("gpu", None));
+        assert_eq!(report.kernel, all.report.kernel);
+        assert_eq!(report.product_cost.is_some(), all.report.product_cost.is_some());
+        assert_eq!(executor.bytes_in_use(), 0);
+        let (needed, free) = out_of_memory(refused);
+        assert!(needed > limit && free == limit, "{needed} {free}");
+    }
 }

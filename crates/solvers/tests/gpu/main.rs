@@ -6,3 +6,4 @@ mod independence;
 mod plan;
 mod scattered;
 mod statuses;
+mod trial;

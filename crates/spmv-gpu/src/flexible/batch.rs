@@ -147,6 +147,8 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
             values: executor.alloc((indices * value_sets) as usize)?,
         };
         match batch {
+            // Shared values belong to no item.
+            Batch::Uniform(batch) if batch.nitems() == 0 => {}
             Batch::Uniform(batch) if batch.layout() == Layout::Interleaved => {
                 let item_major = batch.to_item_major();
                 uploaded.update_values(executor, slice_of(item_major.values()))?;

@@ -6,6 +6,7 @@ use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_formats::{Batch, RaggedCsr};
 use sparsebatch_spmv_gpu::{Executor, GpuError, Value};
 
+use super::composed::composes;
 use super::part::{Part, Site};
 use crate::SolveError;
 
@@ -21,12 +22,41 @@ pub(super) struct May {
 /// Where the items of a batch went.
 pub(super) struct Divided<E: Executor, T: Value> {
     pub(super) parts: Vec<Part<E, T>>,
-    /// Ascending.
-    pub(super) on_cpu: Vec<usize>,
-    /// Why, with the number of items.
-    pub(super) refusals: BTreeMap<String, usize>,
+    /// What plans do not do, for the composed solver or the CPU.
+    pub(super) refused: Refused,
+    /// What does not fit in memory, for the CPU.
+    pub(super) too_large: Refused,
     /// Whether parts are loaded one after the other.
     pub(super) in_turns: bool,
+}
+
+/// Items that plans refused.
+#[derive(Default)]
+pub(super) struct Refused {
+    pub(super) items: Vec<u32>,
+    /// Why, with the number of items.
+    pub(super) reasons: BTreeMap<String, usize>,
+}
+
+impl Refused {
+    pub(super) fn push(&mut self, items: &[u32], error: &SolveError) {
+        self.items.extend_from_slice(items);
+        *self.reasons.entry(error.to_string()).or_default() += items.len();
+    }
+
+    pub(super) fn append(&mut self, other: Self) {
+        self.items.extend(other.items);
+        for (reason, items) in other.reasons {
+            *self.reasons.entry(reason).or_default() += items;
+        }
+    }
+
+    /// The reasons in one line, of so many systems.
+    pub(super) fn described(&self, nitems: usize) -> Option<String> {
+        let each = self.reasons.iter();
+        let each = each.map(|(why, items)| format!("{items} of {nitems} systems: {why}"));
+        (!self.items.is_empty()).then(|| each.collect::<Vec<_>>().join("; "))
+    }
 }
 
 /// Loads a ragged batch as one part; `None` where its patterns are better off apart: some are too large,
@@ -46,15 +76,15 @@ where
 {
     match Part::ragged(site, batch, classes, budget) {
         Ok(part) => {
-            let (parts, refusals) = (vec![part], BTreeMap::new());
-            Ok(Some(Divided { parts, on_cpu: Vec::new(), refusals, in_turns: false }))
+            let (refused, too_large) = (Refused::default(), Refused::default());
+            Ok(Some(Divided { parts: vec![part], refused, too_large, in_turns: false }))
         }
         Err(error) if is_unsupported(&error) || is_full(&error) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Loads all parts; what plans refuse goes to the CPU where that is allowed.
+/// Loads all parts, but what plans refuse where something else may have it.
 ///
 /// # Errors
 /// [`GpuError::OutOfMemory`] when not everything fits, all values and vectors unless a batch `may`
@@ -88,12 +118,14 @@ where
         needed += bytes_of_part;
         Ok(())
     };
-    let divided = divide_by(batch, classes, load, |error| may.use_cpu && is_unsupported(error))?;
+    let sends = |error: &SolveError| has_other(site, may.use_cpu) && is_unsupported(error);
+    let divided = divide_by(batch, classes, load, sends)?;
     Ok(Divided { in_turns: false, ..divided })
 }
 
-/// Divides each part into pieces that fit in memory by themselves, and tries whether they do; what
-/// plans refuse, and systems that are too large, go to the CPU where that is allowed.
+/// Divides each part into pieces that fit in memory by themselves, and tries whether they do, but what
+/// plans refuse where something else may have it; systems that are too large are the CPU's where that is
+/// allowed.
 ///
 /// # Errors
 /// As [`at_once`], when one system does not fit.
@@ -116,41 +148,48 @@ where
         }
         Ok(())
     };
-    let sends = |error: &SolveError| may.use_cpu && (is_unsupported(error) || is_full(error));
+    let sends = |error: &SolveError| {
+        (has_other(site, may.use_cpu) && is_unsupported(error)) || (may.use_cpu && is_full(error))
+    };
     divide_by(batch, classes, load, sends)
 }
 
-/// Makes a part of each class; those that cannot be loaded go to the CPU where that is allowed.
+/// Makes a part of each class, but of those that cannot be loaded where something else may have them.
 fn divide_by<E, T>(
     batch: &Batch<T>,
     classes: &[Vec<u32>],
     mut load: impl FnMut(&mut Part<E, T>) -> Result<(), SolveError>,
-    sends_to_cpu: impl Fn(&SolveError) -> bool,
+    has_other: impl Fn(&SolveError) -> bool,
 ) -> Result<Divided<E, T>, SolveError>
 where
     E: Executor + Clone + Send + Sync + 'static,
     T: CpuScalar + Value,
 {
-    let (mut parts, mut on_cpu, mut refusals) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let (mut parts, mut refused, mut too_large) =
+        (Vec::new(), Refused::default(), Refused::default());
     for items in classes {
         let mut part = Part::new(batch, items.clone());
         match load(&mut part) {
             Ok(()) => parts.push(part),
-            Err(error) if sends_to_cpu(&error) => {
-                on_cpu.extend(items.iter().map(|&item| item as usize));
-                *refusals.entry(error.to_string()).or_default() += items.len();
+            Err(error) if has_other(&error) && is_unsupported(&error) => {
+                refused.push(items, &error)
             }
+            Err(error) if has_other(&error) => too_large.push(items, &error),
             Err(error) => return Err(error),
         }
     }
-    on_cpu.sort_unstable();
-    Ok(Divided { parts, on_cpu, refusals, in_turns: true })
+    Ok(Divided { parts, refused, too_large, in_turns: true })
 }
 
-fn is_unsupported(error: &SolveError) -> bool {
+/// Whether something else has what plans refuse.
+fn has_other<E>(site: &Site<E>, or_cpu: bool) -> bool {
+    or_cpu || composes(site)
+}
+
+pub(super) fn is_unsupported(error: &SolveError) -> bool {
     matches!(error, SolveError::Unsupported { .. })
 }
 
-fn is_full(error: &SolveError) -> bool {
+pub(super) fn is_full(error: &SolveError) -> bool {
     matches!(error, SolveError::Gpu(GpuError::OutOfMemory { .. }))
 }

@@ -4,6 +4,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `plan.rs` | which plan a step gets |
+//! | `composed.rs` | items of any patterns that plans refuse, or that are to be solved over products |
 //! | `divide.rs` | what is on the GPU, and what goes to the CPU |
 //! | `size.rs` | how much memory items take, and the pieces that they are cut into |
 //! | `part.rs` | items of one pattern on the GPU, whole or in pieces |
@@ -13,6 +14,7 @@
 //! What a plan refuses goes to the CPU where that is allowed, and reports say so. Large copies go
 //! through page-locked memory.
 
+mod composed;
 mod divide;
 mod part;
 mod pipe;
@@ -25,18 +27,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::lanes::classes;
-use sparsebatch_cpu_ref::{CpuError, CpuScalar, Criteria, Outcome};
+use sparsebatch_cpu_ref::lanes::{LaneMethod, classes};
+use sparsebatch_cpu_ref::{CpuError, CpuScalar, Criteria, Outcome, SpmvOptions};
 use sparsebatch_formats::Batch;
 use sparsebatch_spmv_gpu::{Executor, GpuError, Value};
 
 use super::cpu::wanted;
 use super::{AnalysedSolve, CpuBackend, Gpu, Placement, SolveBackend};
 use crate::choose::{Choice, Step};
-use crate::gpu::{GpuChoice, choose_method};
-use crate::report::Rung;
+use crate::gpu::{GpuChoice, ProductKernel, choose_method};
+use crate::products::ComposedEngine;
+use crate::report::{ProductCost, Rung};
 use crate::{SolveError, SolveOptions};
-use divide::{Divided, May, all_together, at_once, in_turns};
+use composed::{ComposedItems, Room, composes};
+use divide::{Divided, May, Refused, all_together, at_once, in_turns, is_full, is_unsupported};
 use part::{Part, Site, Target};
 use plan::named;
 use staging::{Staging, Systems};
@@ -54,6 +58,24 @@ impl<E> GpuBackend<E> {
     pub(crate) fn new(gpu: Gpu<E>, options: SolveOptions) -> Self {
         Self { gpu, options, held: Arc::default() }
     }
+
+    /// Bytes that may be taken now.
+    fn budget(&self) -> Result<u64, GpuError>
+    where
+        E: Executor,
+    {
+        let free = self.gpu.executor.free_memory()?;
+        let held = self.held.load(Ordering::Relaxed);
+        Ok(self.gpu.memory_limit.map_or(free, |limit| limit.saturating_sub(held).min(free)))
+    }
+
+    fn site(&self, step: Step) -> Site<E>
+    where
+        E: Clone,
+    {
+        let (executor, pieces) = (self.gpu.executor.clone(), self.gpu.pieces);
+        Site { executor, step, options: self.options.clone(), pieces }
+    }
 }
 
 impl<E, T> SolveBackend<T> for GpuBackend<E>
@@ -66,10 +88,32 @@ where
         Choice { method, preconditioner: options.preconditioner, reason }
     }
 
-    fn composed(&self) -> Result<Option<String>, SolveError> {
-        let refused =
-            SolveError::Unsupported { what: "a composed engine", instead: "take the fused one" };
-        if self.gpu.or_cpu { Ok(Some(refused.to_string())) } else { Err(refused) }
+    fn analyse_composed(
+        &self,
+        batch: &Batch<T>,
+        method: LaneMethod,
+        spmv: &SpmvOptions,
+        nrhs: usize,
+    ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError> {
+        let site = self.site(Step::Lanes(method));
+        let items = (0..batch.nitems() as u32).collect();
+        let budget = self.budget()?;
+        let room = Room { budget, may_divide: self.gpu.in_chunks, in_turns: false };
+        let composed = ProductKernel::of(spmv)
+            .and_then(|products| ComposedItems::new(&site, batch, items, products, room));
+        match composed {
+            Ok(composed) => {
+                let mut analysed = Analysed::new(site, batch.nitems(), budget);
+                analysed.held = Some(Held::new(&self.held, composed.held()));
+                (analysed.composed, analysed.tells_cost) = (Some(composed), true);
+                Ok(Box::new(analysed))
+            }
+            Err(error) if self.gpu.or_cpu && is_unsupported(&error) => {
+                let reason = Some(error.to_string());
+                Ok(Box::new(ComposedEngine::new(batch, method, spmv, nrhs, reason)?))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn analyse(
@@ -78,18 +122,13 @@ where
         (rung, step): (Rung, Step),
         only: Option<&[usize]>,
     ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError> {
-        let executor = self.gpu.executor.clone();
-        let pieces = self.gpu.pieces;
-        let site = Site { executor, step, options: self.options.clone(), pieces };
+        let site = self.site(step);
         // Later rungs take what the first one left: memory and systems.
         let may = May {
             use_cpu: self.gpu.or_cpu || rung != Rung::First,
             divide: self.gpu.in_chunks || rung != Rung::First,
         };
-        let free = site.executor.free_memory()?;
-        let held = self.held.load(Ordering::Relaxed);
-        let budget =
-            self.gpu.memory_limit.map_or(free, |limit| limit.saturating_sub(held).min(free));
+        let budget = self.budget()?;
         let classes = classes(batch, only);
         let together = match batch {
             Batch::Ragged(ragged) if only.is_none() && classes.len() > 1 => {
@@ -107,27 +146,43 @@ where
             }
             divided => divided?,
         };
-        let Divided { parts, on_cpu, refusals, in_turns } = divided;
+        let Divided { parts, refused, too_large: mut on_cpu, in_turns } = divided;
         let loaded = parts.iter().filter(|part| part.is_loaded());
-        let held = Held::new(&self.held, loaded.map(Part::bytes).sum());
-        let cpu = match on_cpu.is_empty() {
-            true => None,
-            false => Some(CpuBackend.analyse(batch, (rung, step), Some(&on_cpu))?),
-        };
-        let mut on_this_cpu = vec![false; if cpu.is_some() { batch.nitems() } else { 0 }];
-        on_cpu.iter().for_each(|&item| on_this_cpu[item] = true);
-        Ok(Box::new(Analysed {
-            site,
-            _held: held,
-            budget,
-            nitems: batch.nitems(),
-            parts,
-            in_turns,
-            cpu,
-            on_cpu: on_this_cpu,
-            refusals,
-            staging: Staging::default(),
-        }))
+        let bytes: u64 = loaded.map(Part::bytes).sum();
+        let mut analysed =
+            Analysed { parts, in_turns, ..Analysed::new(site, batch.nitems(), budget) };
+        if !refused.items.is_empty() {
+            let site = &analysed.site;
+            let left = budget.saturating_sub(bytes);
+            let room = Room { budget: left, may_divide: may.divide, in_turns };
+            let mut items = refused.items.clone();
+            items.sort_unstable();
+            let composed = composes(site)
+                .then(|| ComposedItems::new(site, batch, items, ProductKernel::default(), room));
+            match composed {
+                Some(Ok(composed)) => {
+                    analysed.composed = Some(composed);
+                    analysed.refused = refused;
+                }
+                Some(Err(error))
+                    if !may.use_cpu || !(is_unsupported(&error) || is_full(&error)) =>
+                {
+                    return Err(error);
+                }
+                _ => on_cpu.append(refused),
+            }
+        }
+        let held = bytes + analysed.composed.as_ref().map_or(0, ComposedItems::held);
+        analysed.held = Some(Held::new(&self.held, held));
+        if !on_cpu.items.is_empty() {
+            let mut items: Vec<usize> = on_cpu.items.iter().map(|&item| item as usize).collect();
+            items.sort_unstable();
+            analysed.cpu = Some(CpuBackend.analyse(batch, (rung, step), Some(&items))?);
+            analysed.is_on_cpu = vec![false; batch.nitems()];
+            items.iter().for_each(|&item| analysed.is_on_cpu[item] = true);
+            analysed.on_cpu = on_cpu;
+        }
+        Ok(Box::new(analysed))
     }
 }
 
@@ -153,17 +208,46 @@ impl Drop for Held {
 /// An analysed batch.
 struct Analysed<E: Executor, T: Value> {
     site: Site<E>,
-    _held: Held,
+    /// What it keeps on the device is counted while it lives.
+    held: Option<Held>,
     /// Bytes that parts may take, about.
     budget: u64,
     nitems: usize,
     parts: Vec<Part<E, T>>,
     in_turns: bool,
+    /// What no plan takes whole.
+    composed: Option<ComposedItems<E, T>>,
+    /// Whether a plan of products was asked for.
+    tells_cost: bool,
     cpu: Option<Box<dyn AnalysedSolve<T>>>,
     /// Which items the CPU has; empty where it has none.
-    on_cpu: Vec<bool>,
-    refusals: BTreeMap<String, usize>,
+    is_on_cpu: Vec<bool>,
+    /// What the composed solver has, and why.
+    refused: Refused,
+    /// What the CPU has, and why.
+    on_cpu: Refused,
     staging: Staging<T>,
+}
+
+impl<E: Executor, T: Value> Analysed<E, T> {
+    /// Nothing yet.
+    fn new(site: Site<E>, nitems: usize, budget: u64) -> Self {
+        Self {
+            site,
+            held: None,
+            budget,
+            nitems,
+            parts: Vec::new(),
+            in_turns: false,
+            composed: None,
+            tells_cost: false,
+            cpu: None,
+            is_on_cpu: Vec::new(),
+            refused: Refused::default(),
+            on_cpu: Refused::default(),
+            staging: Staging::default(),
+        }
+    }
 }
 
 impl<E, T> Analysed<E, T>
@@ -182,7 +266,7 @@ where
             return Ok(());
         };
         let nrhs = systems.nrhs;
-        let theirs = |&system: &usize| self.on_cpu[system / nrhs] && systems.wants(system);
+        let theirs = |&system: &usize| self.is_on_cpu[system / nrhs] && systems.wants(system);
         let only: Vec<usize> = (0..self.nitems * nrhs).filter(theirs).collect();
         let solved = cpu.solve(systems.batch, nrhs, b, target.x, criteria, Some(&only))?;
         for (system, outcome) in only.into_iter().zip(solved) {
@@ -191,9 +275,25 @@ where
         Ok(())
     }
 
+    fn solve_composed(
+        &mut self,
+        systems: Systems<'_, T>,
+        b: &[T],
+        target: Target<'_, T>,
+    ) -> Result<(), SolveError> {
+        let vectors = (b, target.x, target.outcomes);
+        match &mut self.composed {
+            Some(items) => items.solve(&self.site, systems, vectors, self.tells_cost),
+            None => Ok(()),
+        }
+    }
+
     /// The kernels of the parts, most systems first.
     fn kernels(&self) -> String {
         let mut systems: BTreeMap<&str, usize> = BTreeMap::new();
+        if let Some(composed) = &self.composed {
+            systems.insert(composed.kernel(), composed.nitems());
+        }
         for part in &self.parts {
             *systems.entry(part.kernel()).or_default() += part.items.len();
         }
@@ -209,14 +309,9 @@ where
     T: CpuScalar + Value,
 {
     fn placement(&self) -> Placement {
-        let refusals = || {
-            let nitems = self.nitems;
-            let each = self.refusals.iter();
-            let each = each.map(|(why, items)| format!("{items} of {nitems} systems: {why}"));
-            each.collect::<Vec<_>>().join("; ")
-        };
         let device = self.site.executor.info().name.clone();
-        match (&self.cpu, self.parts.is_empty()) {
+        let composed_reason = self.refused.described(self.nitems);
+        match (&self.cpu, self.parts.is_empty() && self.composed.is_none()) {
             (None, _) => Placement {
                 backend: "gpu",
                 device,
@@ -224,9 +319,10 @@ where
                 chunks: self.chunks(),
                 device_bytes: self.device_bytes(),
                 cpu_reason: None,
+                composed_reason,
             },
             (Some(cpu), true) => {
-                let whys: Vec<&str> = self.refusals.keys().map(String::as_str).collect();
+                let whys: Vec<&str> = self.on_cpu.reasons.keys().map(String::as_str).collect();
                 Placement { cpu_reason: Some(whys.join("; ")), ..cpu.placement() }
             }
             (Some(cpu), false) => {
@@ -237,9 +333,24 @@ where
                     kernel: format!("{}; {}", self.kernels(), cpu.kernel),
                     chunks: self.chunks(),
                     device_bytes: self.device_bytes(),
-                    cpu_reason: Some(refusals()),
+                    cpu_reason: self.on_cpu.described(self.nitems),
+                    composed_reason,
                 }
             }
+        }
+    }
+
+    fn format(&self) -> &'static str {
+        match &self.composed {
+            Some(items) if self.parts.is_empty() => items.format(),
+            _ => "csr",
+        }
+    }
+
+    fn product_cost(&mut self) -> Result<Option<ProductCost>, SolveError> {
+        match &mut self.composed {
+            Some(items) if self.tells_cost => items.product_cost(),
+            _ => Ok(None),
         }
     }
 
@@ -253,7 +364,8 @@ where
         only: Option<&[usize]>,
     ) -> Result<Vec<Outcome>, SolveError> {
         crate::options::check_len("items of the batch", self.nitems, batch.nitems())?;
-        if !self.parts.iter().all(|part| part.matches(batch)) {
+        let composed_matches = self.composed.as_ref().is_none_or(|items| items.matches(batch));
+        if !composed_matches || !self.parts.iter().all(|part| part.matches(batch)) {
             return Err(SolveError::Cpu(CpuError::Parameter {
                 name: "batch",
                 expected: "the patterns that the plan was made for",
@@ -281,6 +393,7 @@ where
                     part.unload();
                 }
             }
+            self.solve_composed(systems, b, target.reborrow())?;
             self.solve_on_cpu(systems, b, target, criteria)?;
         } else {
             for part in &mut self.parts {
@@ -294,6 +407,7 @@ where
             }
             // Meanwhile.
             self.solve_on_cpu(systems, b, target.reborrow(), criteria)?;
+            self.solve_composed(systems, b, target.reborrow())?;
             for part in &mut self.parts {
                 part.receive(&self.site, systems, target.reborrow(), &mut self.staging)?;
             }
@@ -309,12 +423,14 @@ where
 {
     /// Pieces of the part that has the most.
     fn chunks(&self) -> usize {
-        self.parts.iter().map(Part::pieces).max().unwrap_or(1)
+        let composed = self.composed.iter().map(ComposedItems::chunks);
+        self.parts.iter().map(Part::pieces).chain(composed).max().unwrap_or(1)
     }
 
     /// Bytes on the device, of all parts or of the largest where they take turns.
     fn device_bytes(&self) -> u64 {
-        let bytes = self.parts.iter().map(Part::bytes);
+        let composed = self.composed.iter().map(ComposedItems::device_bytes);
+        let bytes = self.parts.iter().map(Part::bytes).chain(composed);
         if self.in_turns { bytes.max().unwrap_or(0) } else { bytes.sum() }
     }
 }

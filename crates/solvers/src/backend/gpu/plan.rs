@@ -81,7 +81,7 @@ where
 }
 
 /// The options that ask a plan for a step.
-fn of_step(step: Step, mut options: SolveOptions) -> Result<SolveOptions, SolveError> {
+pub(super) fn of_step(step: Step, mut options: SolveOptions) -> Result<SolveOptions, SolveError> {
     let Step::Lanes(method) = step else {
         return Err(SolveError::Unsupported {
             what: "LU with partial pivoting",

@@ -1,0 +1,104 @@
+//! What a plan chose, and what its products cost: [`ComposedExplain`], [`Amortisation`].
+
+use std::fmt;
+use std::time::Duration;
+
+/// What a plan chose and what it takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ComposedExplain {
+    /// `cg` or `bicgstab`.
+    pub method: &'static str,
+    /// The storage of the matrices: `packed`, or that of a flexible kernel.
+    pub format: &'static str,
+    /// The kernel of the products.
+    pub product: &'static str,
+    /// Systems whose vectors have 8 lanes, 32 lanes, a block, and several blocks.
+    pub systems: [usize; 4],
+    /// Products and other launches of an iteration.
+    pub launches: (usize, usize),
+    /// Bytes of the plan of the products on the device.
+    pub product_bytes: u64,
+    /// Bytes of vectors, scalars, outcomes and limits on the device.
+    pub workspace_bytes: u64,
+}
+
+impl ComposedExplain {
+    /// The kernels of a solve, in short.
+    pub fn kernels(&self) -> String {
+        format!("composed {} over {}", self.method, self.product)
+    }
+}
+
+impl fmt::Display for ComposedExplain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [few, some, block, parts] = self.systems;
+        let (products, others) = self.launches;
+        write!(
+            f,
+            "{}: {products} products and {others} other launches an iteration; systems by 8 lanes {few}, \
+             32 lanes {some}, a block {block}, several blocks {parts}; on the device {} bytes of the \
+             plan of the products, {} of vectors, scalars, outcomes and limits",
+            self.kernels(),
+            self.product_bytes,
+            self.workspace_bytes
+        )
+    }
+}
+
+/// Whether the plan of the products has paid for itself, against one that needs no analysis: products
+/// by `batch-csr-scalar`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amortisation {
+    /// Analysis, conversion and packing, without compiling kernels.
+    pub plan: Duration,
+    /// A product of all systems, timed now.
+    pub product: Duration,
+    /// Products done so far.
+    pub products: u64,
+    /// The last solve.
+    pub solve: Duration,
+    /// What the other plan cost.
+    pub baseline_plan: Duration,
+    /// A product of it.
+    pub baseline_product: Duration,
+}
+
+impl Amortisation {
+    /// After so many products the plan costs less than the other, its own cost included; `None` where
+    /// its products are no faster.
+    pub fn break_even_products(&self) -> Option<u64> {
+        let gain =
+            self.baseline_product.checked_sub(self.product).filter(|gain| !gain.is_zero())?;
+        let cost = self.plan.saturating_sub(self.baseline_plan);
+        Some(cost.as_nanos().div_ceil(gain.as_nanos()) as u64)
+    }
+
+    /// The plan's share of plan and last solve, 0 to 1.
+    pub fn share_of_plan(&self) -> f64 {
+        let plan = self.plan.as_secs_f64();
+        plan / (plan + self.solve.as_secs_f64()).max(f64::MIN_POSITIVE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_pays_by_what_each_product_gains() {
+        let ms = Duration::from_millis;
+        let amortisation = |product, baseline_product| Amortisation {
+            plan: ms(50),
+            product: ms(product),
+            products: 9,
+            solve: ms(150),
+            baseline_plan: ms(8),
+            baseline_product: ms(baseline_product),
+        };
+
+        assert_eq!(amortisation(6, 10).break_even_products(), Some(11));
+        assert_eq!(amortisation(10, 10).break_even_products(), None);
+        assert_eq!(amortisation(11, 10).break_even_products(), None);
+        assert_eq!(amortisation(6, 10).share_of_plan(), 0.25);
+    }
+}

@@ -1,0 +1,71 @@
+//! What rounding floors compare residuals with: [`Sizes`].
+
+use sparsebatch_formats::{Batch, Pattern};
+use sparsebatch_spmv_gpu::{Args, Executor, GpuError, KernelBuffer, KernelKey, Value};
+
+use super::product::values_of;
+
+/// `|| |A||x| + |b| ||` of systems that are judged, from the matrices in CSR.
+pub(super) struct Sizes<E: Executor, T: Value> {
+    pub(super) whole: KernelKey,
+    pub(super) part: KernelKey,
+    row_ptr: E::Buffer<i32>,
+    col_idx: E::Buffer<i32>,
+    values: E::Buffer<T>,
+    /// Where the values of each item begin.
+    entries: E::Buffer<u64>,
+    is_uniform: bool,
+    nrhs: usize,
+}
+
+impl<E: Executor, T: Value> Sizes<E, T> {
+    pub(super) fn new(executor: &E, batch: &Batch<T>, nrhs: usize) -> Result<Self, GpuError> {
+        let name = |kernel| KernelKey::new("krylov", format!("{kernel}<{}>", T::CPP));
+        let (whole, part) = (name("krylov_sizes"), name("krylov_sizes_part"));
+        executor.prepare(&[whole.clone(), part.clone()])?;
+        let (row_ptr, col_idx, entries) = match batch {
+            Batch::Uniform(uniform) => {
+                let pattern = uniform.pattern().view();
+                let step = if uniform.is_shared() { 0 } else { pattern.nnz() };
+                let entries: Vec<u64> = (0..uniform.nitems()).map(|k| (k * step) as u64).collect();
+                (pattern.row_ptr(), pattern.col_idx(), entries)
+            }
+            Batch::Ragged(ragged) => {
+                let firsts = &ragged.nnz_offsets()[..ragged.nitems()];
+                let entries = firsts.iter().map(|&first| first as u64).collect();
+                (ragged.row_ptr(), ragged.col_idx(), entries)
+            }
+        };
+        Ok(Self {
+            whole,
+            part,
+            row_ptr: executor.upload(row_ptr)?,
+            col_idx: executor.upload(col_idx)?,
+            values: executor.upload(&values_of(batch))?,
+            entries: executor.upload(&entries)?,
+            is_uniform: matches!(batch, Batch::Uniform(_)),
+            nrhs,
+        })
+    }
+
+    /// Values of the same patterns, shared as they were.
+    pub(super) fn update_values(&mut self, executor: &E, batch: &Batch<T>) -> Result<(), GpuError> {
+        executor.copy_from_host(&values_of(batch), &mut self.values)
+    }
+
+    /// Appends `row_ptr, col_idx, values, entries, is_uniform, nrhs`.
+    pub(super) fn pass<'a>(&'a self, args: &mut Args<'a>) {
+        args.input(&self.row_ptr)
+            .input(&self.col_idx)
+            .input(&self.values)
+            .input(&self.entries)
+            .scalar(u32::from(self.is_uniform))
+            .scalar(self.nrhs as u32);
+    }
+
+    /// Bytes on the device.
+    pub(super) fn bytes(&self) -> u64 {
+        let indices = 4 * (self.row_ptr.len() + self.col_idx.len()) + 8 * self.entries.len();
+        (indices + self.values.len() * size_of::<T>()) as u64
+    }
+}

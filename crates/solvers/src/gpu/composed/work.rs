@@ -1,0 +1,86 @@
+//! Which threads have which rows: [`Work`].
+
+use sparsebatch_formats::{Batch, Scalar};
+use sparsebatch_spmv_gpu::{Executor, GpuError, KernelBuffer};
+
+/// Threads of a block, as in `krylov.cuh`.
+pub(super) const THREADS: u32 = 256;
+
+/// Rows of the largest systems that 8 and 32 lanes and a block of threads have whole. A function of
+/// the system alone decides, since the order of its sums depends on it.
+const OF_LANES: [(u32, u64); 3] = [(8, 32), (32, 512), (THREADS, 8192)];
+
+/// Rows of a part of a larger system.
+pub(super) const PART_ROWS: u32 = 4096;
+
+/// Systems by their sizes, and the blocks that have them.
+pub(super) struct Work<E: Executor> {
+    /// Systems, those that blocks have whole in the order of the blocks.
+    pub(super) order: E::Buffer<u32>,
+    /// The first row of each system, and the end of the last.
+    pub(super) firsts: E::Buffer<u64>,
+    /// A word for each block of whole systems.
+    pub(super) whole: E::Buffer<u64>,
+    /// Two words for each block of a part.
+    pub(super) parts: E::Buffer<u64>,
+    /// Systems of each number of lanes, and those in parts.
+    pub(super) systems: [usize; 4],
+}
+
+impl<E: Executor> Work<E> {
+    /// Of `nrhs` systems for each item.
+    pub(super) fn new<T: Scalar>(
+        executor: &E,
+        batch: &Batch<T>,
+        nrhs: usize,
+    ) -> Result<Self, GpuError> {
+        let systems = batch.nitems() * nrhs;
+        let mut firsts = Vec::with_capacity(systems + 1);
+        let mut by_lanes: [Vec<u32>; 3] = Default::default();
+        let (mut parts, mut in_parts, mut places) = (Vec::new(), 0, 0u64);
+        let mut first = 0;
+        for system in 0..systems as u64 {
+            let nrows = batch.pattern(system as usize / nrhs).nrows() as u64;
+            firsts.push(first);
+            first += nrows;
+            match OF_LANES.iter().position(|&(_, most)| nrows <= most) {
+                Some(class) => by_lanes[class].push(system as u32),
+                None => {
+                    let count = nrows.div_ceil(PART_ROWS.into());
+                    let words = |part: u64| [system | part << 32, places | count << 32];
+                    parts.extend((0..count).flat_map(words));
+                    places += count;
+                    in_parts += 1;
+                }
+            }
+        }
+        firsts.push(first);
+        let (mut order, mut whole) = (Vec::new(), Vec::new());
+        for ((lanes, _), systems) in OF_LANES.into_iter().zip(&by_lanes) {
+            for together in systems.chunks((THREADS / lanes) as usize) {
+                let (first, count) = (order.len() as u64, together.len() as u64);
+                whole.push(first | count << 32 | u64::from(lanes) << 48);
+                order.extend_from_slice(together);
+            }
+        }
+        let [few, some, many] = by_lanes.map(|systems| systems.len());
+        Ok(Self {
+            order: executor.upload(&order)?,
+            firsts: executor.upload(&firsts)?,
+            whole: executor.upload(&whole)?,
+            parts: executor.upload(&parts)?,
+            systems: [few, some, many, in_parts],
+        })
+    }
+
+    /// Parts of all systems.
+    pub(super) fn parts(&self) -> usize {
+        self.parts.len() / 2
+    }
+
+    /// Bytes on the device.
+    pub(super) fn bytes(&self) -> u64 {
+        let words = self.firsts.len() + self.whole.len() + self.parts.len();
+        (4 * self.order.len() + 8 * words) as u64
+    }
+}

@@ -1,0 +1,186 @@
+//! Composed solves on a real GPU, held against the CPU's: uniform and ragged batches over every kernel
+//! of products, large systems, again and again.
+
+use sparsebatch_cpu_ref::{FormatChoice, KernelChoice};
+use sparsebatch_formats::generate::{Family, Problem};
+use sparsebatch_formats::{Batch, Csr};
+use sparsebatch_solvers::gpu::{ComposedSolver, Guess, ProductKernel};
+use sparsebatch_solvers::{
+    Backend, Engine, Gpu, Method, Outcome, Preconditioner, SolveOptions, SpmvOptions, Status,
+    solve, solve_on,
+};
+use sparsebatch_spmv_gpu::testing::device_or_skip;
+use sparsebatch_spmv_gpu::{Device, Executor, FlexibleKernel};
+
+fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
+    SolveOptions { method, preconditioner, ..SolveOptions::default() }
+}
+
+/// Every bit of a solve.
+fn bits(x: &[f64], outcomes: &[Outcome]) -> (Vec<u64>, Vec<(Status, u32, u64)>) {
+    let of = |o: &Outcome| (o.status, o.iterations, o.residual_norm.to_bits());
+    (x.iter().map(|v| v.to_bits()).collect(), outcomes.iter().map(of).collect())
+}
+
+/// Holds a solve against the CPU's: iteration counts within 10 % on average, and, since rounding alone
+/// moves those of BiCGStab, each within 25 %.
+fn compare(what: &str, batch: &Batch<f64>, b: &[f64], options: &SolveOptions, found: &[Outcome]) {
+    let cpu = solve(batch, b, None, options).unwrap();
+    let (mut ours, mut theirs) = (0.0, 0.0);
+    for (item, (gpu, cpu)) in found.iter().zip(&cpu.report.systems).enumerate() {
+        let (g, c) = (f64::from(gpu.iterations), f64::from(cpu.outcome.iterations));
+        let what = format!("{what} item {item}: {gpu:?}, {:?}", cpu.outcome);
+        assert_eq!((gpu.status, cpu.outcome.status), (Status::Converged, gpu.status), "{what}");
+        assert!((g - c).abs() <= (0.25 * c).max(2.0), "{what}");
+        assert!(gpu.residual_norm <= 1e-10 * gpu.rhs_norm, "{what}");
+        (ours, theirs) = (ours + g, theirs + c);
+    }
+    assert!((ours - theirs).abs() <= 0.1 * theirs, "{what}: {ours}, {theirs} iterations in all");
+}
+
+fn kernels() -> Vec<ProductKernel> {
+    let flexible = FlexibleKernel::ALL.map(ProductKernel::flexible);
+    std::iter::once(ProductKernel::default()).chain(flexible).collect()
+}
+
+fn is_repeatable(kernel: &ProductKernel) -> bool {
+    match kernel {
+        ProductKernel::Packed(_) => true,
+        ProductKernel::Flexible(options) => options.kernel.is_repeatable(),
+    }
+}
+
+/// Solves several times by one plan, holds the runs against each other and the CPU.
+fn run(device: &Device, batch: &Batch<f64>, b: &[f64], kernel: &ProductKernel, o: &SolveOptions) {
+    let mut plan = ComposedSolver::<Device, f64>::new(device, batch, kernel, o).unwrap();
+    let b_there = device.upload(b).unwrap();
+    let mut x = device.alloc_zeroed(b.len()).unwrap();
+    let mut first = None;
+    for _ in 0..3 {
+        plan.solve(&b_there, Guess::Zero, &mut x).unwrap();
+        let found = bits(&device.download(&x).unwrap(), &plan.outcomes().unwrap());
+        let expected = first.get_or_insert_with(|| found.clone());
+        assert!(!is_repeatable(kernel) || *expected == found, "{}", plan.explain());
+    }
+    compare(&plan.explain().to_string(), batch, b, o, &plan.outcomes().unwrap());
+    // From the solution nothing is left to do.
+    plan.solve(&b_there, Guess::InX, &mut x).unwrap();
+    assert!(plan.outcomes().unwrap().iter().all(|o| o.iterations == 0));
+    let amortisation = plan.amortisation(batch).unwrap();
+    println!("{}: {amortisation:?}", plan.explain());
+    assert!(amortisation.product.as_nanos() > 0 && amortisation.products > 0);
+}
+
+fn families(method: Method) -> Vec<(Family, usize)> {
+    use Family::{Lap2d, Rand9, Tri};
+    let mut families = vec![(Tri, 1), (Tri, 13), (Tri, 64), (Tri, 512), (Lap2d, 16), (Lap2d, 900)];
+    match method {
+        Method::BiCgStab => families.extend([(Rand9, 54), (Rand9, 992)]),
+        _ => families.extend([(Lap2d, 10_000), (Lap2d, 40_000)]),
+    }
+    families
+}
+
+#[test]
+fn uniform_batches_agree_with_the_cpu() {
+    let Some(device) = device_or_skip() else { return };
+    for method in [Method::Cg, Method::BiCgStab] {
+        for (family, nrows) in families(method) {
+            let items = (200_000 / nrows).clamp(2, 300);
+            let problem = Problem::new(family, nrows).unwrap().batch(items).unwrap();
+            for preconditioner in [Preconditioner::None, Preconditioner::Jacobi] {
+                for kernel in kernels() {
+                    let options = options(method, preconditioner);
+                    run(&device, &problem.batch, &problem.rhs, &kernel, &options);
+                }
+            }
+        }
+    }
+}
+
+/// Systems of all families in turn.
+fn mix(method: Method) -> (Batch<f64>, Vec<f64>) {
+    let families = families(method);
+    let (mut matrices, mut b) = (Vec::new(), Vec::new());
+    for item in 0..200 {
+        let (family, nrows) = families[item as usize * 5 % families.len()];
+        let problem = Problem::new(family, nrows).unwrap();
+        let (pattern, mut values) = (problem.pattern(), Vec::new());
+        problem.push_values(item, &mut values);
+        problem.push_rhs(item, &mut b);
+        let (row_ptr, col_idx) = (pattern.row_ptr().to_vec(), pattern.col_idx().to_vec());
+        matrices.push(Csr::try_new(nrows, nrows, row_ptr, col_idx, values).unwrap());
+    }
+    (matrices.into_iter().collect(), b)
+}
+
+#[test]
+fn ragged_batches_agree_with_the_cpu() {
+    let Some(device) = device_or_skip() else { return };
+    for method in [Method::Cg, Method::BiCgStab] {
+        let (batch, b) = mix(method);
+        for kernel in kernels() {
+            run(&device, &batch, &b, &kernel, &options(method, Preconditioner::Jacobi));
+        }
+    }
+}
+
+/// A system of a million rows: more parts than threads add up at once.
+#[test]
+fn one_very_large_system_among_small_ones() {
+    let Some(device) = device_or_skip() else { return };
+    let chain = |n: usize| {
+        let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
+        for row in 0..n {
+            for col in row.saturating_sub(1)..(row + 2).min(n) {
+                col_idx.push(col as i32);
+                values.push(if row == col { 3.0 } else { -1.0 });
+            }
+            row_ptr.push(col_idx.len() as i32);
+        }
+        Csr::try_new(n, n, row_ptr, col_idx, values).unwrap()
+    };
+    let batch: Batch<f64> = [7, 3_000_000, 300, 0, 1].map(chain).into_iter().collect();
+    let b: Vec<f64> = (0..3_000_308).map(|k| 1.0 + f64::from(k % 17)).collect();
+    for method in [Method::Cg, Method::BiCgStab] {
+        let options = options(method, Preconditioner::Jacobi);
+        for kernel in [ProductKernel::default(), ProductKernel::flexible(FlexibleKernel::CsrI)] {
+            run(&device, &batch, &b, &kernel, &options);
+        }
+        let backend = Backend::Gpu(Gpu::new(device.clone()));
+        let solution = solve_on(&backend, &batch, &b, None, &options).unwrap();
+        assert!(solution.report.all_converged());
+        assert!(solution.report.runs[0].composed_reason.is_some(), "{:?}", solution.report.runs);
+    }
+}
+
+#[test]
+fn histories_and_the_cost_of_products_are_in_the_report() {
+    let Some(device) = device_or_skip() else { return };
+    let (batch, b) = mix(Method::Cg);
+    let spmv = SpmvOptions {
+        format: FormatChoice::Csr,
+        kernel: KernelChoice::CsrI,
+        ..SpmvOptions::default()
+    };
+    let options = SolveOptions {
+        history: true,
+        engine: Engine::Composed(spmv),
+        ..options(Method::Cg, Preconditioner::Jacobi)
+    };
+    let backend = Backend::Gpu(Gpu::new(device));
+
+    let gpu = solve_on(&backend, &batch, &b, None, &options).unwrap().report;
+    let cpu = solve(&batch, &b, None, &options).unwrap().report;
+
+    assert_eq!((gpu.format, gpu.kernel.as_str()), ("csr", "composed cg over batch-csr-i"));
+    let cost = gpu.product_cost.as_ref().unwrap();
+    assert!(cost.products > 0 && cost.product_time <= 2 * gpu.solve_time, "{cost:?}");
+    for (system, (g, c)) in gpu.systems.iter().zip(&cpu.systems).enumerate() {
+        let (g, c) = (&g.outcome, &c.outcome);
+        assert_eq!(g.history.len(), g.iterations as usize + 1);
+        for (i, (g, c)) in g.history.iter().zip(&c.history).take(10).enumerate() {
+            assert!((g / c - 1.0).abs() <= 1e-6, "system {system}, iteration {i}: {g} {c}");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The solver that statuses are tested of.
+
+use kernel_emu::Order;
+use sparsebatch_formats::Batch;
+use sparsebatch_solvers::SolveOptions;
+use sparsebatch_solvers::gpu::ProductKernel;
+use sparsebatch_spmv_gpu::{FlexibleKernel, Value};
+
+use crate::common::emulator::Emulator;
+use crate::common::{Solved, Systems};
+use crate::support::on_gpu;
+
+/// Over products in the order of the CPU's sums, and over packed ones, which end alike.
+pub(crate) fn solve<T: Value>(systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
+    let batch = Batch::Uniform(systems.batch.clone());
+    let vectors = (systems.b.as_slice(), Some(systems.x0.as_slice()));
+    let by = |kernel: ProductKernel, order| {
+        let solved = on_gpu(&Emulator::new(order), &batch, vectors, &kernel, options);
+        Solved { x: solved.x, outcomes: solved.outcomes, kernel: format!("{kernel:?}") }
+    };
+    let scalar = by(ProductKernel::flexible(FlexibleKernel::CsrScalar), Order::Random(5));
+    let packed = by(ProductKernel::default(), Order::Reverse);
+    assert_eq!(packed.statuses(), scalar.statuses());
+    scalar
+}
