@@ -12,7 +12,7 @@
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Every module and its source.
-const SOURCES: [(&str, &str); 20] = [
+const SOURCES: [(&str, &str); 21] = [
     ("pack", include_str!("pack.cu")),
     ("packed", include_str!("packed.cu")),
     ("vector", include_str!("vector.cu")),
@@ -32,15 +32,17 @@ const SOURCES: [(&str, &str); 20] = [
     ("cg", include_str!("cg.cu")),
     ("bicgstab", include_str!("bicgstab.cu")),
     ("lu", include_str!("lu.cu")),
+    ("factored", include_str!("factored.cu")),
     ("shift", include_str!("shift.cu")),
 ];
 
 /// Every header and its source.
-const HEADERS: [(&str, &str); 4] = [
+const HEADERS: [(&str, &str); 5] = [
     ("solver.cuh", include_str!("solver.cuh")),
     ("fused_task.cuh", include_str!("fused_task.cuh")),
     ("fused.cuh", include_str!("fused.cuh")),
     ("factor.cuh", include_str!("factor.cuh")),
+    ("factored.cuh", include_str!("factored.cuh")),
 ];
 
 /// The names of all modules.
