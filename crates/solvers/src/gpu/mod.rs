@@ -1,5 +1,5 @@
-//! Solves on an NVIDIA GPU of data that lies there: [`FusedSolver`] and [`GpuLu`]. For data on the host see
-//! [`BatchSolver::on`](crate::BatchSolver::on), which uses these plans.
+//! Solves on an NVIDIA GPU of data that lies there: [`FusedSolver`], [`FactoredSolver`] and [`GpuLu`].
+//! For data on the host see [`BatchSolver::on`](crate::BatchSolver::on), which uses these plans.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -11,18 +11,20 @@
 //! | `pattern.rs`, `banks.rs` | a pattern in the order of the kernel |
 //! | `explain.rs` | what was chosen, in words |
 //! | `shift.rs` | [`ShiftedValues`]: matrices `I/dt - J` formed on the device |
+//! | `factored/` | CG and BiCGStab with block-Jacobi, ILU(0) and IC(0) |
 //! | `lu/` | sparse LU: its plan, its schedule |
 //!
 //! Plans are written over [`Executor`](sparsebatch_spmv_gpu::Executor), like the products: tests run
 //! the same kernels on the CPU.
 //!
-//! Limitations: CG and BiCGStab of at most 4,096 rows, with no preconditioner or Jacobi; LU of what fits
-//! in shared memory, for uniform batches, item-major; no residual history and no ladder. Everything
-//! else is refused with [`SolveError::Unsupported`](crate::SolveError::Unsupported).
+//! Limitations: CG and BiCGStab with no preconditioner or Jacobi of at most 4,096 rows, with others for
+//! uniform batches, item-major; LU of what fits in shared memory, likewise; no residual history and no
+//! ladder. Everything else is refused with [`SolveError::Unsupported`](crate::SolveError::Unsupported).
 
 mod banks;
 mod bins;
 mod explain;
+mod factored;
 mod fused;
 mod lu;
 mod outcomes;
@@ -32,6 +34,7 @@ mod shift;
 mod task;
 
 pub use explain::{GpuBin, GpuExplain};
+pub use factored::{FactoredExplain, FactoredPlace, FactoredSolver, FactoredTuning};
 pub use fused::FusedSolver;
 pub use lu::{GpuLu, GpuLuExplain, LuOrder, LuTuning};
 pub use shape::{GpuTuning, ValuePlace};

@@ -42,11 +42,12 @@ constexpr u32 FACTORS_GLOBAL = 2;
 constexpr u32 ALL_GLOBAL = 3;
 
 // Bits of `flags`: x holds guesses; a pivot is positive and its root divides (Cholesky); factors are
-// those of `kept`; factors are made and kept, and nothing is solved.
+// those of `kept`; factors are made and kept, and nothing is solved; what is kept is of one item, for all.
 constexpr u32 FACTORED_GUESS = 1;
 constexpr u32 FACTORED_ROOT = 2;
 constexpr u32 FACTORED_KEPT = 4;
 constexpr u32 FACTORED_KEEP = 8;
+constexpr u32 FACTORED_ONE_KEPT = 16;
 
 constexpr u32 SINGULAR_PRECONDITIONER = 8;
 
@@ -471,7 +472,8 @@ struct FactoredGroup : Shape {
 
     // Brings kept factors into place; whether there are none.
     __device__ __forceinline__ bool take_kept() {
-        V* const kept = task.kept + u64(item) * (u64(task.nfactors) + 1);
+        const u32 number = (task.flags & FACTORED_ONE_KEPT) != 0 ? 0 : item;
+        V* const kept = task.kept + u64(number) * (u64(task.nfactors) + 1);
         if constexpr (SHARES_FACTORS) {
             for (u32 k = lane; k <= task.nfactors; k += GROUP) {
                 factors[k] = load(kept + k);
@@ -480,7 +482,7 @@ struct FactoredGroup : Shape {
         } else {
             factors = kept;
         }
-        return load(task.refused + item) != 0;
+        return load(task.refused + number) != 0;
     }
 
     // Makes the factors of the item and keeps them.

@@ -13,8 +13,8 @@ mod explain;
 mod order;
 mod plan;
 mod shape;
-mod streams;
-mod tasks;
+pub(super) mod streams;
+pub(super) mod tasks;
 
 pub use explain::GpuLuExplain;
 pub use order::LuOrder;

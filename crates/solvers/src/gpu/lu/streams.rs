@@ -55,9 +55,9 @@ struct Slice {
 
 /// What a stream costs by the estimate, in cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Cost {
+pub(in crate::gpu) struct Cost {
     /// From the first task to the last.
-    pub(super) latency: u64,
+    pub(in crate::gpu) latency: u64,
     /// Of shared memory, which groups of a multiprocessor have in common: with words, and with the
     /// values of one system.
     pub(super) busy_words: u64,
@@ -66,15 +66,15 @@ pub(super) struct Cost {
 
 /// The slices of each warp, level by level.
 #[derive(Clone, Debug)]
-pub(super) struct Streams<'a> {
+pub(in crate::gpu) struct Streams<'a> {
     tasks: &'a Tasks,
     levels: Vec<Vec<Vec<Slice>>>,
-    pub(super) cost: Cost,
+    pub(in crate::gpu) cost: Cost,
 }
 
 impl<'a> Streams<'a> {
     /// Gives tasks to `warps` warps. A function of its arguments alone.
-    pub(super) fn new(tasks: &'a Tasks, warps: usize) -> Self {
+    pub(in crate::gpu) fn new(tasks: &'a Tasks, warps: usize) -> Self {
         let nlevels = tasks.tasks.iter().map(|task| task.level as usize + 1).max().unwrap_or(0);
         let mut by_level: Vec<Vec<usize>> = vec![Vec::new(); nlevels];
         for (number, task) in tasks.tasks.iter().enumerate() {
@@ -108,12 +108,12 @@ impl<'a> Streams<'a> {
     }
 
     /// Levels, each of which ends with a barrier.
-    pub(super) fn nlevels(&self) -> usize {
+    pub(in crate::gpu) fn nlevels(&self) -> usize {
         self.levels.len()
     }
 
     /// Places for pairs beyond those that there are.
-    pub(super) fn padding(&self) -> usize {
+    pub(in crate::gpu) fn padding(&self) -> usize {
         let slices = self.levels.iter().flatten().flatten();
         slices.map(|slice| slice.width * LANES).sum::<usize>() - self.tasks.pairs.len()
     }
@@ -122,7 +122,7 @@ impl<'a> Streams<'a> {
     ///
     /// A slice is, for each lane, its task and a word that says how to go on, then for each step a
     /// pair for each lane; `padding` is the pair of lanes that have none left.
-    pub(super) fn append(&self, padding: u32, words: &mut Vec<u32>, starts: &mut Vec<u32>) {
+    pub(in crate::gpu) fn append(&self, padding: u32, words: &mut Vec<u32>, starts: &mut Vec<u32>) {
         let warps = self.levels.first().map_or(1, Vec::len);
         for warp in 0..warps {
             starts.push(words.len() as u32);

@@ -6,7 +6,7 @@ use sparsebatch_cpu_ref::symbolic::{FactorPattern, NO_SOURCE};
 use sparsebatch_formats::CsrPatternRef;
 
 /// No place: the task has no factor, or the lane no task.
-pub(super) const NONE: u32 = 0xffff;
+pub(in crate::gpu) const NONE: u32 = 0xffff;
 
 /// Where the values of a system are during its solve: U row by row, L column by column, a vector in
 /// the order of elimination, x in that of the matrix, and a 0.
@@ -54,21 +54,21 @@ impl Places {
 /// factor and place are one. In products with A, whose left operands are entries of A, `place` gets
 /// `b[factor] - sum`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Task {
-    pub(super) place: u32,
-    pub(super) factor: u32,
+pub(in crate::gpu) struct Task {
+    pub(in crate::gpu) place: u32,
+    pub(in crate::gpu) factor: u32,
     /// Its pairs among [`Tasks::pairs`].
-    pub(super) pairs: Range<usize>,
+    pub(in crate::gpu) pairs: Range<usize>,
     /// Counted from 0; it needs results of lower levels only.
-    pub(super) level: u32,
+    pub(in crate::gpu) level: u32,
 }
 
 /// Tasks, and the operands of their products.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tasks {
-    pub(super) tasks: Vec<Task>,
+pub(in crate::gpu) struct Tasks {
+    pub(in crate::gpu) tasks: Vec<Task>,
     /// Left operand in the low 16 bits, right one in the high ones.
-    pub(super) pairs: Vec<u32>,
+    pub(in crate::gpu) pairs: Vec<u32>,
 }
 
 /// Builds tasks in an order that makes operands first, and finds their levels.

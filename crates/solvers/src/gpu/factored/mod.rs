@@ -1,0 +1,19 @@
+//! [`FactoredSolver`]: whole solves by CG or BiCGStab with a factorised preconditioner, in one launch.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `programs.rs` | factorisation and application as sums of products in levels |
+//! | `layout.rs` | programs and pattern as the kernels read them |
+//! | `shape.rs` | threads per system, and what is in shared memory |
+//! | `plan.rs` | the plan and its launches |
+//! | `explain.rs` | what was chosen, in words |
+
+mod explain;
+mod layout;
+mod plan;
+mod programs;
+mod shape;
+
+pub use explain::FactoredExplain;
+pub use plan::FactoredSolver;
+pub use shape::{FactoredPlace, FactoredTuning};

@@ -1,0 +1,8 @@
+//! Solves with factorised preconditioners on the GPU, run by the emulation and held against the CPU's.
+
+#[path = "../gpu/common.rs"]
+#[allow(dead_code, reason = "some of it is for other solvers")]
+mod common;
+
+mod agreement;
+mod support;
