@@ -409,7 +409,8 @@ const INSTANCES: [(&str, &str, &[&str], u32); 23] = [
             "factored<float, 512, 1, 0, 3>",
             "factored<float, 512, 1, 1, 3>",
         ],
-        80,
+        // Of blocks of 512 threads a multiprocessor holds one.
+        128,
     ),
     ("shift", "sm_80", &["shift<double>", "shift<float>"], 40),
 ];

@@ -2,8 +2,8 @@
 
 use kernel_emu::Order;
 use sparsebatch_solvers::{
-    Backend, BatchSolver, Engine, Method, Preconditioner, Rung, SolveError, SolveOptions,
-    SpmvOptions, Status, solve, solve_on,
+    Backend, BatchSolver, Engine, Method, Rung, SolveError, SolveOptions, SpmvOptions, Status,
+    solve, solve_on,
 };
 
 use crate::common::emulator::Emulator;
@@ -16,7 +16,6 @@ fn emulator() -> Emulator {
 /// Options that no plan of the GPU takes.
 fn unsupported() -> Vec<SolveOptions> {
     vec![
-        SolveOptions { preconditioner: Preconditioner::BlockJacobi, ..cg() },
         SolveOptions { history: true, ..cg() },
         SolveOptions { engine: Engine::Composed(SpmvOptions::default()), ..cg() },
     ]

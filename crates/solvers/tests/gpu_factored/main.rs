@@ -5,4 +5,8 @@
 mod common;
 
 mod agreement;
+mod independence;
+mod lagged;
+mod plan;
+mod statuses;
 mod support;

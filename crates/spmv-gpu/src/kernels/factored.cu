@@ -212,15 +212,16 @@ struct FactoredMethod<V, GROUP, true, BLOCKS, PLACE> {
     using Group = FactoredBiCgStab<Shape>;
 };
 
-// Threads of a block, at most, and of a multiprocessor at the registers that they may use.
-template <u32 GROUP>
+// Threads of a block, at most, and blocks that a multiprocessor holds at the registers that they may use.
+template <u32 GROUP, bool INVERTS>
 struct FactoredBounds {
     static constexpr u32 THREADS = GROUP > 128 ? GROUP : 128;
-    static constexpr u32 BLOCKS = GROUP > 256 ? 2 : 768 / THREADS;
+    static constexpr u32 BLOCKS = GROUP > 128 ? 1 : INVERTS ? 4 : 5;
 };
 
 template <typename V, u32 GROUP, bool BICGSTAB, bool BLOCKS, u32 PLACE>
-__global__ void __launch_bounds__(FactoredBounds<GROUP>::THREADS, FactoredBounds<GROUP>::BLOCKS)
+__global__ void __launch_bounds__(FactoredBounds<GROUP, BLOCKS>::THREADS,
+                                  FactoredBounds<GROUP, BLOCKS>::BLOCKS)
     factored(u32 nsystems, u32 nrows, u32 nrhs, u32 nnz, u32 nfactors,
              const u32* __restrict__ words, const u32* __restrict__ starts,
              const u32* __restrict__ index,

@@ -45,7 +45,10 @@ impl Words {
                 {
                     let tasks = program.to_narrow();
                     let streams = Streams::new(&tasks, warps);
+                    let first = made.starts.len();
                     streams.append(zero | right << 16, &mut made.words, &mut made.starts);
+                    // Without tasks there is one empty stream: for all.
+                    made.starts.resize(first + warps, made.starts[first]);
                 }
             }
         }

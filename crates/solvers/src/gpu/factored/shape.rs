@@ -138,11 +138,12 @@ impl Shape {
             nfactors: factors.len(),
             vectors: vectors(method),
             value_bytes,
+            inverts: matches!(factors, Factors::Blocks(_)),
         };
         let places = FactoredPlace::ALL.into_iter();
         for place in places.filter(|&place| tuning.place.is_none_or(|wanted| wanted == place)) {
-            let is_numbered = size.nrows <= MOST_NARROW
-                && (size.nfactors <= MOST_NARROW || matches!(factors, Factors::Blocks(_)));
+            let is_numbered =
+                size.nrows <= MOST_NARROW && (size.nfactors <= MOST_NARROW || size.inverts);
             if !place.is_wide() && !is_numbered {
                 continue;
             }
@@ -176,9 +177,19 @@ struct Size {
     nfactors: usize,
     vectors: usize,
     value_bytes: usize,
+    inverts: bool,
 }
 
 impl Size {
+    /// Threads of a multiprocessor at the registers that the kernel may use.
+    fn most_threads(&self, threads: u32) -> u32 {
+        match (threads > 128, self.inverts) {
+            (true, _) => threads,
+            (false, true) => 512,
+            (false, false) => 640,
+        }
+    }
+
     fn shape(
         &self,
         place: FactoredPlace,
@@ -207,9 +218,8 @@ impl Size {
         let shared_bytes = u64::from(groups) * bytes;
         let by_shared =
             u64::from(info.shared_bytes_per_multiprocessor) / (shared_bytes + RESERVED_BYTES);
-        // Threads at the registers that the kernel may use.
-        let most_threads = if threads > 256 { 1024 } else { 768 };
-        let by_threads = info.max_threads_per_multiprocessor.min(most_threads) / (threads * groups);
+        let most_threads = info.max_threads_per_multiprocessor.min(self.most_threads(threads));
+        let by_threads = most_threads / (threads * groups);
         let resident = by_shared.min(u64::from(by_threads)).clamp(1, MOST_RESIDENT);
         let most = resident * u64::from(info.multiprocessors.max(1));
         let work = (nsystems as u64).div_ceil(u64::from(groups));
