@@ -2,6 +2,7 @@
 
 mod agreement;
 mod common;
+mod factors;
 mod fallback;
 mod memory;
 mod repeats;

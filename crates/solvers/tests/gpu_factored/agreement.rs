@@ -105,9 +105,10 @@ fn blocks_are_inverted_with_row_pivoting() {
     let mut values = vec![0.0; n * n];
     for block in 0..2 {
         let draws = random_vector::<f64>(33 * 33, block as u64 + 3);
-        for k in 0..33 * 33 {
-            let (row, col) = (block * 33 + k / 33, block * 33 + k % 33);
-            values[row * n + col] = if k / 33 == k % 33 { 0.0 } else { draws[k] };
+        for (k, draw) in draws.into_iter().enumerate() {
+            let (row, col) = (k / 33, k % 33);
+            let value = if row == col { 0.0 } else { draw };
+            values[(block * 33 + row) * n + block * 33 + col] = value;
         }
     }
     values[40] = 1e-3;

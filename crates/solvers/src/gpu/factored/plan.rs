@@ -384,8 +384,12 @@ struct Task<'a, E: Executor, T: Value> {
     shared: bool,
     /// Where factors are to be kept; nothing is solved then.
     keep: Option<&'a Kept<E, T>>,
-    vectors: Option<(&'a E::Buffer<T>, Guess, &'a mut E::Buffer<T>)>,
+    vectors: Option<Vectors<'a, E, T>>,
 }
+
+/// Right-hand sides, what the solutions hold before, solutions.
+type Vectors<'a, E, T> =
+    (&'a <E as Executor>::Buffer<T>, Guess, &'a mut <E as Executor>::Buffer<T>);
 
 fn check_supported(options: &SolveOptions) -> Result<FusedMethod, SolveError> {
     check_common(options)?;

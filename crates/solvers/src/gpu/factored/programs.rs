@@ -214,8 +214,8 @@ fn lu(pattern: &FactorPattern) -> Sums {
     }
     let mut application = Builder::new(nrows, false);
     let known = |k: usize| (k as u32, perm[cols[k] as usize]);
-    for row in 0..nrows {
-        application.push(perm[row], NONE, pattern.lower(row).map(known));
+    for (row, &place) in perm.iter().enumerate() {
+        application.push(place, NONE, pattern.lower(row).map(known));
     }
     for row in (0..nrows).rev() {
         application.push(perm[row], pattern.diag()[row], pattern.upper(row).map(known));
