@@ -43,7 +43,8 @@ fn kept_factors_precondition_values_that_changed() {
         .into_iter()
         .flat_map(|method| PRECONDITIONERS.map(|preconditioner| (method, preconditioner)))
     {
-        for shape in SHAPES {
+        // Factors in shared memory, in the workspace, in lists.
+        for shape in [SHAPES[0], SHAPES[5], SHAPES[6]] {
             let options = options(method, preconditioner);
             let what = format!("{method} {preconditioner} {shape:?}");
             let executor = Emulator::new(Threads::Random(3));

@@ -8,5 +8,6 @@ mod agreement;
 mod independence;
 mod lagged;
 mod plan;
+mod real;
 mod statuses;
 mod support;

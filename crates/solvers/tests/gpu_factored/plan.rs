@@ -46,6 +46,12 @@ fn what_is_not_there_is_refused_in_one_line() {
         let text = unsupported(make(&options));
         assert!(text.contains("not supported on the GPU yet") && !text.contains('\n'), "{text}");
     }
+    // A third of 480 to the third power.
+    let dense = (0..=480).map(|row| row * 480).collect();
+    let dense = CsrPattern::try_new(480, 480, dense, (0..480 * 480).map(|k| k % 480).collect());
+    let text =
+        unsupported(FactoredSolver::<_, f64>::new(&emulator(), dense.unwrap().view(), 1, &ilu0()));
+    assert!(text.contains("33554432 products"), "{text}");
     let matrix = matrix::<f64>(&pattern, 1.2, false, 1);
     let ragged: Batch<f64> = [matrix.clone()].into_iter().collect();
     unsupported(FactoredSolver::for_batch(&emulator(), &ragged, &ilu0()));

@@ -54,8 +54,6 @@ constexpr u32 SINGULAR_PRECONDITIONER = 8;
 // No entry of A.
 constexpr u32 NO_SOURCE = 0xffffffffu;
 
-constexpr u32 LIST_TASK_WORDS = 4;
-
 template <typename V, typename Index>
 struct FactoredTask {
     u32 nsystems, nrows, nrhs, nnz, nfactors;
@@ -258,17 +256,24 @@ struct FactoredGroup : Shape {
     __device__ __forceinline__ void run_list(u32 number, Add add, Finish finish) const {
         const u32* const list = task.words + load(task.starts + number);
         const u32 nlevels = load(list);
-        const u32* const tasks = task.words + load(list + 1);
-        const u32* const pairs = task.words + load(list + 2);
-        u32 first = load(list + 3);
+        const u64* const tasks =
+            reinterpret_cast<const u64*>(task.words + load(list + 1)) + 2 * u64(lane);
+        const u64* const pairs = reinterpret_cast<const u64*>(task.words + load(list + 2));
+        // The first own task of a level is asked for ahead of the barrier before it.
+        u32 first = load(list + 3), end = nlevels > 0 ? load(list + 4) : first;
+        u64 names = 0, range = 0;
+        const auto ask = [&](u32 t) {
+            if (t + lane < end) {
+                names = load(tasks + 2 * u64(t));
+                range = load(tasks + 2 * u64(t) + 1);
+            }
+        };
+        ask(first);
         for (u32 level = 0; level < nlevels; ++level) {
-            const u32 end = load(list + 4 + level);
+            const u32 next = level + 1 < nlevels ? load(list + 5 + level) : end;
 #pragma unroll 1
-            for (u32 t = first + lane; t < end; t += GROUP) {
-                const u64* const own =
-                    reinterpret_cast<const u64*>(tasks + u64(t) * LIST_TASK_WORDS);
-                const u64 names = load(own), range = load(own + 1);
-                const u64* pair = reinterpret_cast<const u64*>(pairs) + u32(range);
+            while (first + lane < end) {
+                const u64* const pair = pairs + u32(range);
                 V sum = 0;
 #pragma unroll 4
                 for (u32 k = 0; k < u32(range >> 32); ++k) {
@@ -276,8 +281,12 @@ struct FactoredGroup : Shape {
                     add(sum, u32(both), u32(both >> 32));
                 }
                 finish(u32(names), u32(names >> 32), sum);
+                first += GROUP;
+                ask(first);
             }
             first = end;
+            end = next;
+            ask(first);
             Threads::sync();
         }
     }

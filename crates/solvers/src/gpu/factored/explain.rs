@@ -25,7 +25,9 @@ pub struct FactoredExplain {
     pub factorisation_levels: usize,
     /// Levels of an application of the preconditioner; 1 for block-Jacobi.
     pub application_levels: usize,
-    /// What is in shared memory.
+    /// Bytes of a system's values, factors and vectors.
+    pub system_bytes: u64,
+    /// What is in shared memory: as much of them as a block can have.
     pub place: FactoredPlace,
     /// Threads that solve a system.
     pub threads_per_system: u32,
@@ -50,16 +52,17 @@ impl fmt::Display for FactoredExplain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} with {} ({} order): {} threads for a system of {} rows and {} entries, {}; {} values \
-             of factors, made in {} levels, applied in {}; {} blocks of {} systems and {} bytes of \
-             shared memory each, {} systems a multiprocessor; on the device {} bytes of pattern and \
-             schedule, {} of workspace and outcomes, {} of kept factors",
+            "{} with {} ({} order): {} threads for a system of {} rows and {} entries, whose numbers \
+             take {} bytes, {}; {} values of factors, made in {} levels, applied in {}; {} blocks of {} \
+             systems and {} bytes of shared memory each, {} systems a multiprocessor; on the device {} \
+             bytes of pattern and schedule, {} of workspace and outcomes, {} of kept factors",
             self.method,
             self.preconditioner,
             self.order,
             self.threads_per_system,
             self.nrows,
             self.nnz,
+            self.system_bytes,
             self.place.name(),
             self.factor_entries,
             self.factorisation_levels,

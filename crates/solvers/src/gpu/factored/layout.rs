@@ -142,3 +142,71 @@ impl Rows {
         self.columns.iter().map(|&column| column as u16).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SolveOptions;
+    use crate::options::Preconditioner;
+    use sparsebatch_formats::{CsrPattern, Pattern};
+
+    #[test]
+    fn columns_of_32_rows_stand_side_by_side() {
+        // Row 0 has two entries, the others one; a chunk of 32 rows and one of 2.
+        let row_ptr = [0].into_iter().chain(2..36).collect();
+        let col_idx = [0, 33].into_iter().chain(1..34).collect();
+        let a = CsrPattern::try_new(34, 34, row_ptr, col_idx).unwrap();
+
+        let rows = Rows::new(a.view()).unwrap();
+
+        assert_eq!(rows.index[..3], [0, 2, 3]);
+        assert_eq!(rows.index[35..], [0, 64, 96]);
+        assert_eq!(rows.columns[..3], [0, 1, 2]);
+        assert_eq!(rows.columns[32..34], [33, NO_COLUMN]);
+        assert_eq!(rows.columns[64..67], [32, 33, NO_COLUMN]);
+        assert_eq!(rows.narrow_columns()[33], u16::MAX);
+    }
+
+    #[test]
+    fn lists_hold_every_task_in_its_level() {
+        // [. x; x .] with a diagonal: two rows, the second after the first.
+        let a = CsrPattern::try_new(2, 2, vec![0, 2, 4], vec![0, 1, 0, 1]).unwrap();
+        let options =
+            SolveOptions { preconditioner: Preconditioner::Ilu0, ..SolveOptions::default() };
+        let factors = Factors::new(a.view(), &options).unwrap();
+        let Factors::Sums(sums) = &factors else { unreachable!("incomplete factors") };
+
+        let made = Words::new(&factors, 2, 512, true).unwrap();
+
+        for (program, &start) in
+            [&sums.factorisation, &sums.application].into_iter().zip(&made.starts)
+        {
+            let head = start as usize;
+            let [nlevels, tasks, pairs] = [0, 1, 2].map(|k| made.words[head + k] as usize);
+            assert_eq!((nlevels, head % 2, tasks % 2, pairs % 2), (program.nlevels(), 0, 0, 0));
+            let ends = &made.words[head + 3..head + 4 + nlevels];
+            assert_eq!((ends[0], ends[nlevels] as usize), (0, program.tasks.len()));
+            let mut seen = 0;
+            for (level, range) in ends.windows(2).enumerate() {
+                for number in range[0]..range[1] {
+                    let task = &made.words[tasks + 4 * number as usize..][..4];
+                    let own = program
+                        .tasks
+                        .iter()
+                        .find(|own| own.place == task[0] && own.level as usize == level)
+                        .unwrap();
+                    let listed: Vec<(u32, u32)> = (task[2]..task[2] + task[3])
+                        .map(|pair| pairs + 2 * pair as usize)
+                        .map(|at| (made.words[at], made.words[at + 1]))
+                        .collect();
+                    assert_eq!(
+                        (task[1], listed.as_slice()),
+                        (own.factor, &program.pairs[own.pairs.clone()])
+                    );
+                    seen += 1;
+                }
+            }
+            assert_eq!(seen, program.tasks.len());
+        }
+    }
+}

@@ -207,9 +207,9 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     pub fn factorise(&mut self, values: &E::Buffer<T>) -> Result<(), SolveError> {
         let shared = self.check_values(values)?;
         let items = if shared { self.nitems.min(1) } else { self.nitems };
-        let kept = match self.kept.take() {
-            Some(kept) if kept.refused.len() == items => kept,
-            _ => Kept {
+        let kept = match self.kept.take().filter(|kept| kept.refused.len() == items) {
+            Some(kept) => kept,
+            None => Kept {
                 factors: self.executor.alloc(items * (self.nfactors + 1))?,
                 refused: self.executor.alloc(items)?,
             },
@@ -356,6 +356,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
             factor_entries: self.nfactors,
             factorisation_levels: shape.levels[0],
             application_levels: shape.levels[1],
+            system_bytes: shape.system_bytes,
             place: shape.place,
             threads_per_system: shape.threads,
             systems_per_block: shape.groups,

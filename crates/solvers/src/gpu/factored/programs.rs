@@ -18,6 +18,9 @@ pub(super) const NONE: u32 = u32::MAX;
 /// The largest block that is looked for when no size is given, as on the CPU.
 const FOUND_BLOCK_SIZE: usize = 16;
 
+/// The most products of a factorisation: 256 MiB of places on the device.
+const MOST_PRODUCTS: u64 = 1 << 25;
+
 /// `value[place] -= sum of left * right`, then times `value[factor]`; a pivot, inverted, where factor
 /// and place of a factorisation are one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,8 +146,16 @@ impl Factors {
                 };
                 starts.and_then(|starts| DiagonalBlocks::try_new(a, &starts)).map(Self::Blocks)
             }
-            Preconditioner::Ic0 => LowerPattern::ic0(a, order).map(|p| Self::sums(cholesky(&p))),
-            Preconditioner::Ilu0 => FactorPattern::ilu0(a, order).map(|p| Self::sums(lu(&p))),
+            Preconditioner::Ic0 => {
+                let pattern = LowerPattern::ic0(a, order).map_err(CpuError::from)?;
+                check_products(pattern.flops())?;
+                Ok(Self::Sums(Box::new(cholesky(&pattern))))
+            }
+            Preconditioner::Ilu0 => {
+                let pattern = FactorPattern::ilu0(a, order).map_err(CpuError::from)?;
+                check_products(pattern.flops())?;
+                Ok(Self::Sums(Box::new(lu(&pattern))))
+            }
             Preconditioner::None | Preconditioner::Auto | Preconditioner::Jacobi => {
                 return Err(SolveError::Unsupported {
                     what: "a solve with factors without a preconditioner that has some",
@@ -152,11 +163,14 @@ impl Factors {
                 });
             }
         };
-        Ok(factors.map_err(CpuError::from)?)
-    }
-
-    fn sums(sums: Sums) -> Self {
-        Self::Sums(Box::new(sums))
+        let factors = factors.map_err(CpuError::from)?;
+        if factors.len() >= NONE as usize {
+            return Err(SolveError::Unsupported {
+                what: "a preconditioner of more than 4294967294 values",
+                instead: "take smaller blocks",
+            });
+        }
+        Ok(factors)
     }
 
     /// Values of the factors of a system.
@@ -180,6 +194,16 @@ impl Factors {
                 .collect(),
         }
     }
+}
+
+fn check_products(products: u64) -> Result<(), SolveError> {
+    if products <= MOST_PRODUCTS {
+        return Ok(());
+    }
+    Err(SolveError::Unsupported {
+        what: "an incomplete factorisation of more than 33554432 products",
+        instead: "take block-jacobi, or solve on the CPU",
+    })
 }
 
 /// ILU(0), by inner products (Crout): `a_ij - sum of l_ik u_kj over k < min(i, j)`, for L times the
@@ -268,5 +292,102 @@ fn cholesky(pattern: &LowerPattern) -> Sums {
         factorisation: factorisation.program,
         application: application.program,
         root: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sparsebatch_cpu_ref::symbolic::NO_SOURCE;
+    use sparsebatch_formats::{CsrPattern, Pattern};
+
+    /// [4 1 .; 1 5 2; . 2 6].
+    const VALUES: [f64; 7] = [4.0, 1.0, 1.0, 5.0, 2.0, 2.0, 6.0];
+
+    fn chain() -> CsrPattern {
+        CsrPattern::try_new(3, 3, vec![0, 2, 5, 7], vec![0, 1, 0, 1, 2, 1, 2]).unwrap()
+    }
+
+    fn sums(preconditioner: Preconditioner, order: Order) -> Sums {
+        let options = SolveOptions { preconditioner, order, ..SolveOptions::default() };
+        match Factors::new(chain().view(), &options).unwrap() {
+            Factors::Sums(sums) => *sums,
+            Factors::Blocks(_) => unreachable!("incomplete factors"),
+        }
+    }
+
+    /// Works through a program level by level, each from its last task to its first: tasks of a level
+    /// need nothing of each other. `left` are the factors, where they are not written.
+    fn work(program: &Program, root: bool, values: &mut [f64], left: Option<&[f64]>) {
+        for level in 0..program.nlevels() as u32 {
+            for task in program.tasks.iter().rev().filter(|task| task.level == level) {
+                let factor = |place: u32, values: &[f64]| match left {
+                    Some(left) => left[place as usize],
+                    None => values[place as usize],
+                };
+                let mut value = values[task.place as usize];
+                for &(l, r) in &program.pairs[task.pairs.clone()] {
+                    value -= factor(l, values) * values[r as usize];
+                }
+                if left.is_none() && task.factor == task.place {
+                    value = 1.0 / if root { value.sqrt() } else { value };
+                } else if task.factor != NONE {
+                    value *= factor(task.factor, values);
+                }
+                values[task.place as usize] = value;
+            }
+        }
+    }
+
+    #[test]
+    fn programs_factor_and_solve() {
+        for preconditioner in [Preconditioner::Ilu0, Preconditioner::Ic0] {
+            for order in [Order::Natural, Order::MinDegree] {
+                let sums = sums(preconditioner, order);
+                let mut factors: Vec<f64> =
+                    sums.sources.iter().map(|&source| VALUES[source as usize]).collect();
+                work(&sums.factorisation, sums.root, &mut factors, None);
+                // b of x = (1, 2, 3): without fill the factors are those of A.
+                let mut x = [6.0, 17.0, 22.0];
+                work(&sums.application, sums.root, &mut x, Some(&factors));
+
+                let close = x.iter().zip([1.0, 2.0, 3.0]).all(|(x, y)| (x - y).abs() < 1e-14);
+                assert!(close, "{preconditioner} {order}: {x:?}");
+            }
+        }
+    }
+
+    /// What another row still reads of the right-hand side is not overwritten by the solution.
+    #[test]
+    fn unsymmetric_patterns_keep_what_is_read() {
+        // Row 1 reads row 0, whose solution needs nothing of row 1.
+        let a = CsrPattern::try_new(2, 2, vec![0, 1, 3], vec![0, 0, 1]).unwrap();
+        let options =
+            SolveOptions { preconditioner: Preconditioner::Ilu0, ..SolveOptions::default() };
+        let Factors::Sums(sums) = Factors::new(a.view(), &options).unwrap() else {
+            unreachable!("incomplete factors")
+        };
+
+        let level = |place: u32| {
+            sums.application.tasks.iter().rfind(|task| task.place == place).unwrap().level
+        };
+        assert_eq!((level(0), level(1)), (1, 1));
+        assert_eq!(sums.application.nlevels(), 2);
+    }
+
+    #[test]
+    fn blocks_stand_column_by_column() {
+        let options = SolveOptions {
+            preconditioner: Preconditioner::BlockJacobi,
+            block_size: Some(2),
+            ..SolveOptions::default()
+        };
+        let factors = Factors::new(chain().view(), &options).unwrap();
+
+        assert_eq!(factors.len(), 5);
+        assert_eq!(factors.sources(), [0, 2, 1, 3, 6]);
+        let diagonal = CsrPattern::try_new(2, 2, vec![0, 1, 2], vec![0, 1]).unwrap();
+        let factors = Factors::new(diagonal.view(), &options).unwrap();
+        assert_eq!(factors.sources(), [0, NO_SOURCE, NO_SOURCE, 1]);
     }
 }

@@ -112,6 +112,8 @@ pub(super) struct Shape {
     /// Blocks that a multiprocessor holds at once, a guess.
     pub(super) resident: u32,
     pub(super) shared_bytes: u32,
+    /// Bytes of a system's values, factors and vectors.
+    pub(super) system_bytes: u64,
     /// Values of a group in the workspace.
     pub(super) workspace: u64,
     /// Levels of the factorisation, and of an application.
@@ -231,6 +233,7 @@ impl Size {
             blocks: blocks as u32,
             resident: resident as u32,
             shared_bytes: shared_bytes as u32,
+            system_bytes: (vectors + factors + self.nnz as u64) * self.value_bytes as u64,
             workspace,
             levels: [1, 1],
         })
