@@ -1,9 +1,9 @@
 //! Factors that are kept, and solves of other values with them.
 
 use kernel_emu::Order as Threads;
-use sparsebatch_formats::Csr;
 use sparsebatch_formats::testing::random_vector;
-use sparsebatch_solvers::gpu::{FactoredSolver, Guess};
+use sparsebatch_formats::{Csr, Pattern};
+use sparsebatch_solvers::gpu::{FactoredSolver, Guess, ShiftedValues};
 use sparsebatch_solvers::{Method, Outcome, Preconditioner, SolveOptions, Status};
 use sparsebatch_spmv_gpu::Executor;
 
@@ -136,4 +136,50 @@ fn factors_of_one_item_serve_all() {
     let one_item = plan.explain().kept_bytes;
     plan.factorise(&values).unwrap();
     assert_eq!(plan.explain().kept_bytes, 3 * one_item);
+}
+
+/// Matrices `I/dt - J` formed on the device, time steps changing while the factors stay.
+#[test]
+fn factors_of_a_time_step_serve_the_next_ones() {
+    let (n, items) = (60, 3);
+    // Minus a dominant matrix, so that I/dt - J has factors whatever dt.
+    let pattern = pattern(n, 3, true, 8);
+    let jacobian: Vec<f64> = (0..items as u64)
+        .flat_map(|item| {
+            let dominant = matrix::<f64>(&pattern, 1.1, true, item);
+            dominant.values().iter().map(|v| -v).collect::<Vec<_>>()
+        })
+        .collect();
+    let executor = Emulator::new(Threads::Forward);
+    let up = |v: &[f64]| executor.upload(v).unwrap();
+    let shift = ShiftedValues::<_, f64>::new(&executor, pattern.view(), items).unwrap();
+    let options = options(Method::BiCgStab, Preconditioner::Ilu0);
+    let mut plan = Plan::new(&executor, pattern.view(), items, &options).unwrap();
+    let mut values = executor.alloc(jacobian.len()).unwrap();
+    let (jacobian, b) = (up(&jacobian), random_vector::<f64>(n * items, 4));
+    let mut iterations = Vec::new();
+    for (step, dt) in [0.5, 0.45, 0.4, 0.6].into_iter().enumerate() {
+        let steps: Vec<f64> = (0..items).map(|item| dt * (1.0 + item as f64)).collect();
+        shift.apply(&jacobian, &up(&steps), &mut values).unwrap();
+        if step == 0 {
+            plan.factorise(&values).unwrap();
+        }
+        let mut x = executor.alloc(b.len()).unwrap();
+        plan.solve(&values, &up(&b), Guess::Zero, &mut x).unwrap();
+
+        let outcomes = plan.outcomes().unwrap();
+        let host = executor.download(&values).unwrap();
+        let matrices: Vec<Csr<f64>> = host
+            .chunks(pattern.view().nnz())
+            .map(|own| Csr::from_parts(pattern.clone().into(), own.to_vec()).unwrap())
+            .collect();
+        let systems = Systems::new(&matrices, b.clone());
+        let x = executor.download(&x).unwrap();
+        for (system, outcome) in outcomes.iter().enumerate() {
+            assert_eq!(outcome.status, Status::Converged, "{dt}: {outcome:?}");
+            assert!(residual_norm(&systems, &x, system) <= 1.001e-10 * outcome.rhs_norm, "{dt}");
+        }
+        iterations.push(outcomes.iter().map(|o| o.iterations).sum::<u32>());
+    }
+    assert!(iterations.iter().all(|&later| later <= 3 * iterations[0]), "{iterations:?}");
 }
