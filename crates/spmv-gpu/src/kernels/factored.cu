@@ -12,7 +12,7 @@
 // (Meijerink and van der Vorst 1977, doi 10.1090/S0025-5718-1977-0438681-4) or block-Jacobi with inverses
 // (Anzt et al. 2019, doi 10.1016/j.parco.2017.12.006), batched in one kernel as in Kashi et al. 2022;
 // triangular solves by levels (Anderson and Saad 1989, doi 10.1142/S0129053389000056). Arguments, places
-// and order are those of factored.cuh. Traffic of a system beside what is not in shared memory: its
+// and order are those of factored_task.cuh. Traffic of a system beside what is not in shared memory: its
 // values, b twice, x once (twice with a guess), 25 B of outcome; programs and columns are read by all
 // groups, through the caches.
 

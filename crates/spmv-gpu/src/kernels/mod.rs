@@ -37,11 +37,14 @@ const SOURCES: [(&str, &str); 21] = [
 ];
 
 /// Every header and its source.
-const HEADERS: [(&str, &str); 5] = [
+const HEADERS: [(&str, &str); 8] = [
     ("solver.cuh", include_str!("solver.cuh")),
     ("fused_task.cuh", include_str!("fused_task.cuh")),
     ("fused.cuh", include_str!("fused.cuh")),
     ("factor.cuh", include_str!("factor.cuh")),
+    ("factored_task.cuh", include_str!("factored_task.cuh")),
+    ("invert.cuh", include_str!("invert.cuh")),
+    ("factored_system.cuh", include_str!("factored_system.cuh")),
     ("factored.cuh", include_str!("factored.cuh")),
 ];
 
