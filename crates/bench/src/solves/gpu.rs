@@ -2,9 +2,10 @@
 
 use sparsebatch_formats::Batch;
 use sparsebatch_solvers::gpu::{
-    FusedSolver, GpuExplain, GpuLu, GpuLuExplain, GpuTuning, Guess, choose_method,
+    FactoredExplain, FactoredPlace, FactoredSolver, FusedSolver, GpuExplain, GpuLu, GpuLuExplain,
+    GpuTuning, Guess, choose_method,
 };
-use sparsebatch_solvers::{Method, Outcome, SolveError, SolveOptions};
+use sparsebatch_solvers::{Method, Outcome, Preconditioner, SolveError, SolveOptions};
 use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
 
 use super::systems::Systems;
@@ -58,7 +59,7 @@ macro_rules! plans {
     )*};
 }
 
-plans!(FusedSolver => fused, GpuLu => lu);
+plans!(FusedSolver => fused, FactoredSolver => factored, GpuLu => lu);
 
 fn fused(explain: &GpuExplain) -> String {
     let Some(bin) = explain.bins.first() else {
@@ -70,6 +71,16 @@ fn fused(explain: &GpuExplain) -> String {
         more => format!(" and {more} more"),
     };
     format!("{}({threads}x{rows},{}){more}", explain.method, place_name(bin.values))
+}
+
+fn factored(explain: &FactoredExplain) -> String {
+    let place = match explain.place {
+        FactoredPlace::AllShared => "shared",
+        FactoredPlace::ValuesGlobal => "values in global",
+        FactoredPlace::FactorsGlobal => "factors in global",
+        FactoredPlace::AllGlobal => "global",
+    };
+    format!("{}({} threads,{place})", explain.method, explain.threads_per_system)
 }
 
 fn lu(explain: &GpuLuExplain) -> String {
@@ -87,6 +98,10 @@ pub(crate) fn plan<T: Real>(
     options: &SolveOptions,
     tuning: Option<&GpuTuning>,
 ) -> Result<Box<dyn Plan<T>>, SolveError> {
+    let has_factors = matches!(
+        options.preconditioner,
+        Preconditioner::BlockJacobi | Preconditioner::Ilu0 | Preconditioner::Ic0
+    );
     match (options.method, tuning, batch) {
         (Method::Auto, ..) => {
             let method = choose_method(batch, options, device.info()).method;
@@ -95,6 +110,7 @@ pub(crate) fn plan<T: Real>(
             plan(device, batch, &options, tuning)
         }
         (Method::Lu, ..) => Ok(Box::new(GpuLu::for_batch(device, batch, options)?)),
+        _ if has_factors => Ok(Box::new(FactoredSolver::for_batch(device, batch, options)?)),
         (_, Some(tuning), Batch::Uniform(batch)) => Ok(Box::new(FusedSolver::with_tuning(
             device,
             sparsebatch_formats::Pattern::view(&**batch.pattern()),

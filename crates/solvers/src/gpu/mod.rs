@@ -1,5 +1,5 @@
-//! Solves on an NVIDIA GPU of data that lies there: [`FusedSolver`], [`ComposedSolver`] and [`GpuLu`].
-//! For data on the host see
+//! Solves on an NVIDIA GPU of data that lies there: [`FusedSolver`], [`FactoredSolver`],
+//! [`ComposedSolver`] and [`GpuLu`]. For data on the host see
 //! [`BatchSolver::on`](crate::BatchSolver::on), which uses these plans.
 //!
 //! | file | holds |
@@ -14,20 +14,23 @@
 //! | `choose.rs` | what `auto` stands for |
 //! | `shift.rs` | [`ShiftedValues`]: matrices `I/dt - J` formed on the device |
 //! | `composed/` | CG and BiCGStab over the products of a plan |
+//! | `factored/` | CG and BiCGStab with block-Jacobi, ILU(0) and IC(0) |
 //! | `lu/` | sparse LU: its plan, its schedule |
 //!
 //! Plans are written over [`Executor`](sparsebatch_spmv_gpu::Executor), like the products: tests run
 //! the same kernels on the CPU.
 //!
-//! Limitations: CG and BiCGStab with no preconditioner or Jacobi, fused of at most 4,096 rows and without
-//! residual history; LU of what fits in shared memory, for uniform batches, item-major; no ladder. Everything
-//! else is refused with [`SolveError::Unsupported`](crate::SolveError::Unsupported).
+//! Limitations: CG and BiCGStab with no preconditioner or Jacobi, fused of at most 4,096 rows; with others
+//! for uniform batches, item-major; LU of what fits in shared memory, likewise; residual histories of
+//! composed solves alone; no ladder. Everything else is refused with
+//! [`SolveError::Unsupported`](crate::SolveError::Unsupported).
 
 mod banks;
 mod bins;
 mod choose;
 mod composed;
 mod explain;
+mod factored;
 mod fused;
 mod lu;
 mod outcomes;
@@ -41,6 +44,7 @@ pub(crate) use outcomes::{Outcomes, PinnedOutcomes};
 pub use choose::{GpuChoice, choose_method};
 pub use composed::{Amortisation, ComposedExplain, ComposedSolver, ProductKernel};
 pub use explain::{GpuBin, GpuExplain};
+pub use factored::{FactoredExplain, FactoredPlace, FactoredSolver, FactoredTuning};
 pub use fused::FusedSolver;
 pub use lu::{GpuLu, GpuLuExplain, LuOrder, LuTuning};
 pub use shape::{GpuTuning, ValuePlace};

@@ -117,7 +117,7 @@ pub(super) fn check_supported(options: &SolveOptions) -> Result<(FusedMethod, bo
         Preconditioner::None => Ok((method, false)),
         Preconditioner::Auto | Preconditioner::Jacobi => Ok((method, true)),
         Preconditioner::BlockJacobi | Preconditioner::Ilu0 | Preconditioner::Ic0 => {
-            refuse("a preconditioner other than none and jacobi", "take jacobi")
+            refuse("a preconditioner with factors by this plan", "take FactoredSolver")
         }
     }
 }

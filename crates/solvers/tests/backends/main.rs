@@ -3,6 +3,7 @@
 mod agreement;
 mod auto;
 mod common;
+mod factors;
 mod fallback;
 mod memory;
 mod pieces;

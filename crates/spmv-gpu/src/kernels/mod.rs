@@ -12,7 +12,7 @@
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Every module and its source.
-const SOURCES: [(&str, &str); 21] = [
+const SOURCES: [(&str, &str); 22] = [
     ("pack", include_str!("pack.cu")),
     ("packed", include_str!("packed.cu")),
     ("vector", include_str!("vector.cu")),
@@ -33,17 +33,22 @@ const SOURCES: [(&str, &str); 21] = [
     ("bicgstab", include_str!("bicgstab.cu")),
     ("lu", include_str!("lu.cu")),
     ("krylov", include_str!("krylov.cu")),
+    ("factored", include_str!("factored.cu")),
     ("shift", include_str!("shift.cu")),
 ];
 
 /// Every header and its source.
-const HEADERS: [(&str, &str); 6] = [
+const HEADERS: [(&str, &str); 10] = [
     ("solver.cuh", include_str!("solver.cuh")),
     ("fused_task.cuh", include_str!("fused_task.cuh")),
     ("fused.cuh", include_str!("fused.cuh")),
     ("factor.cuh", include_str!("factor.cuh")),
     ("programs.cuh", include_str!("programs.cuh")),
     ("krylov.cuh", include_str!("krylov.cuh")),
+    ("factored_task.cuh", include_str!("factored_task.cuh")),
+    ("invert.cuh", include_str!("invert.cuh")),
+    ("factored_system.cuh", include_str!("factored_system.cuh")),
+    ("factored.cuh", include_str!("factored.cuh")),
 ];
 
 /// The names of all modules.

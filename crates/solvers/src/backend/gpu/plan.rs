@@ -6,7 +6,10 @@ use sparsebatch_formats::{CsrPatternRef, RaggedCsr};
 use sparsebatch_spmv_gpu::{Executor, Value};
 
 use crate::choose::Step;
-use crate::gpu::{FusedSolver, GpuExplain, GpuLu, GpuLuExplain, GpuTuning, Guess, Outcomes};
+use crate::gpu::{
+    FactoredExplain, FactoredSolver, FusedSolver, GpuExplain, GpuLu, GpuLuExplain, GpuTuning,
+    Guess, Outcomes,
+};
 use crate::options::{Engine, Method, Order, Preconditioner};
 use crate::{SolveError, SolveOptions};
 
@@ -55,8 +58,11 @@ where
     T: Value,
 {
     let options = of_step(step, options)?;
-    Ok(match options.method {
-        Method::Lu => Box::new(GpuLu::<E, T>::new(executor, pattern, nitems, &options)?),
+    Ok(match (options.method, options.preconditioner) {
+        (Method::Lu, _) => Box::new(GpuLu::<E, T>::new(executor, pattern, nitems, &options)?),
+        (_, Preconditioner::BlockJacobi | Preconditioner::Ilu0 | Preconditioner::Ic0) => {
+            Box::new(FactoredSolver::<E, T>::new(executor, pattern, nitems, &options)?)
+        }
         _ => Box::new(FusedSolver::<E, T>::new(executor, pattern, nitems, &options)?),
     })
 }
@@ -211,4 +217,5 @@ macro_rules! class_plan {
     };
 }
 class_plan!(FusedSolver, bins);
+class_plan!(FactoredSolver, |explain: FactoredExplain| explain.kernel);
 class_plan!(GpuLu, |explain: GpuLuExplain| explain.kernel);

@@ -107,17 +107,6 @@ impl<'a> Streams<'a> {
         Self { tasks, levels, cost }
     }
 
-    /// Levels, each of which ends with a barrier.
-    pub(super) fn nlevels(&self) -> usize {
-        self.levels.len()
-    }
-
-    /// Places for pairs beyond those that there are.
-    pub(super) fn padding(&self) -> usize {
-        let slices = self.levels.iter().flatten().flatten();
-        slices.map(|slice| slice.width * LANES).sum::<usize>() - self.tasks.pairs.len()
-    }
-
     /// Appends the words of each warp, one warp after the other, and where each begins.
     ///
     /// A slice is, for each lane, its task and a word that says how to go on, then for each step a
@@ -318,7 +307,7 @@ mod tests {
 
             streams.append(u32::MAX, &mut words, &mut starts);
 
-            assert_eq!((streams.nlevels(), starts.len()), (70, warps));
+            assert_eq!((streams.levels.len(), starts.len()), (70, warps));
             let mut seen = vec![0; shape.len()];
             for start in starts {
                 let mut level = 0;
@@ -356,6 +345,8 @@ mod tests {
         let streams = Streams::new(&tasks, 2);
 
         assert_eq!(streams.levels[0].iter().flatten().map(|slice| slice.width).sum::<usize>(), 20);
-        assert_eq!(streams.padding(), 0);
+        let places: usize =
+            streams.levels.iter().flatten().flatten().map(|slice| slice.width * LANES).sum();
+        assert_eq!(places, tasks.pairs.len());
     }
 }

@@ -1,0 +1,23 @@
+//! [`FactoredSolver`]: whole solves by CG or BiCGStab with a factorised preconditioner, in one launch.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `tasks.rs` | elimination as sums of products, and their levels |
+//! | `streams.rs` | the sums that each warp and lane makes, level by level |
+//! | `programs.rs` | factorisation and application as sums of products in levels |
+//! | `layout.rs` | programs and pattern as the kernels read them |
+//! | `shape.rs` | threads per system, and what is in shared memory |
+//! | `plan.rs` | the plan and its launches |
+//! | `explain.rs` | what was chosen, in words |
+
+mod explain;
+mod layout;
+mod plan;
+mod programs;
+mod shape;
+mod streams;
+mod tasks;
+
+pub use explain::FactoredExplain;
+pub use plan::FactoredSolver;
+pub use shape::{FactoredPlace, FactoredTuning};

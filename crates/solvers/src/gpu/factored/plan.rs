@@ -1,0 +1,413 @@
+//! The plan: options checked, arrays on the device, the launches, the outcomes.
+
+use sparsebatch_cpu_ref::Outcome;
+use sparsebatch_formats::{Batch, BatchValues, CsrPatternRef, Pattern};
+use sparsebatch_spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
+
+use super::super::outcomes::{Limits, Outcomes};
+use super::super::task::{
+    FusedMethod, Guess, check_apart, check_common, check_square, count_systems,
+};
+use super::explain::FactoredExplain;
+use super::layout::{Rows, Words};
+use super::programs::Factors;
+use super::shape::{FactoredTuning, Shape};
+use crate::options::{Method, Order, Preconditioner, check_len};
+use crate::{SolveError, SolveOptions};
+
+/// Bits of the kernel's `flags`.
+const FROM_GUESS: u32 = 1;
+const ROOT: u32 = 2;
+const KEPT: u32 = 4;
+const KEEP: u32 = 8;
+const ONE_KEPT: u32 = 16;
+
+/// CG or BiCGStab with block-Jacobi, ILU(0) or IC(0) for every system of a uniform batch, each
+/// factorised and solved whole by a group of threads, all in one launch.
+///
+/// Levels of the factorisation and of triangular solves are found once per pattern, on the CPU. Statuses,
+/// restarts and the true residual are those of the CPU's solvers: `SingularPreconditioner` where a pivot
+/// is zero (with IC(0): not positive), `Converged` only after `b - A x` was recomputed in the same
+/// launch. A system's result is a function of that system and of the plan's kernel, bit for bit: not of
+/// its neighbours, its place in the batch, or the order of threads.
+///
+/// By default each solve makes the factors of each system anew and stores none. After
+/// [`FactoredSolver::factorise`] solves use the factors that it kept: a lagged preconditioner for values
+/// that have changed since, whose residual is still the true one.
+///
+/// What fits is in the shared memory of a block, the rest in a workspace on the device
+/// ([`FactoredPlace`](super::FactoredPlace)), so that systems may have any size. With several right-hand
+/// sides each has its factors made anew, unless they are kept.
+///
+/// # Source
+/// Y. Saad, Iterative Methods for Sparse Linear Systems, 2nd ed., 2003, algorithms 10.4 (ILU(0)) and 9.1
+/// (CG); Meijerink and van der Vorst 1977 (doi 10.1090/S0025-5718-1977-0438681-4, IC(0)); Anzt et al. 2019
+/// (doi 10.1016/j.parco.2017.12.006, block-Jacobi by Gauss-Jordan with row pivoting); van der Vorst 1992
+/// (doi 10.1137/0913035, BiCGStab); levels of triangular solves: Anderson and Saad 1989
+/// (doi 10.1142/S0129053389000056).
+pub struct FactoredSolver<E: Executor, T: Value> {
+    executor: E,
+    method: FusedMethod,
+    preconditioner: Preconditioner,
+    order: Order,
+    nrows: usize,
+    nnz: usize,
+    nfactors: usize,
+    nitems: usize,
+    nrhs: usize,
+    root: bool,
+    key: KernelKey,
+    shape: Shape,
+    words: E::Buffer<u32>,
+    starts: E::Buffer<u32>,
+    index: E::Buffer<u32>,
+    columns: Columns<E>,
+    sources: E::Buffer<u32>,
+    workspace: E::Buffer<T>,
+    kept: Option<Kept<E, T>>,
+    limits: Limits<E>,
+    queue: E::Buffer<u32>,
+    outcomes: Outcomes<E>,
+}
+
+/// Columns in 16 or 32 bits.
+enum Columns<E: Executor> {
+    Narrow(E::Buffer<u16>),
+    Wide(E::Buffer<u32>),
+}
+
+/// Factors that last.
+struct Kept<E: Executor, T: Value> {
+    /// Of each item, or of one for all: its factors and a 0.
+    factors: E::Buffer<T>,
+    /// 1 for items that have none.
+    refused: E::Buffer<u8>,
+}
+
+impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
+    /// Analyses a pattern for `nitems` systems of `options.nrhs` right-hand sides each, allocates
+    /// everything and compiles the kernel. [`Method::Auto`] is CG.
+    ///
+    /// # Errors
+    /// [`SolveError::NotSquare`]; [`SolveError::Option`] and [`SolveError::Length`] for options out of
+    /// range; [`SolveError::Cpu`] for a block size out of range; [`SolveError::Unsupported`] for what
+    /// the GPU does not do yet, and for preconditioners without factors; [`SolveError::Gpu`] when
+    /// memory or compiler fail.
+    pub fn new(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        options: &SolveOptions,
+    ) -> Result<Self, SolveError> {
+        Self::with_tuning(executor, pattern, nitems, options, &FactoredTuning::default())
+    }
+
+    /// As [`FactoredSolver::new`], for the pattern of a batch.
+    ///
+    /// # Errors
+    /// Those of [`FactoredSolver::new`]; [`SolveError::Unsupported`] for ragged batches and interleaved
+    /// values.
+    pub fn for_batch(
+        executor: &E,
+        batch: &Batch<T>,
+        options: &SolveOptions,
+    ) -> Result<Self, SolveError> {
+        match batch {
+            Batch::Ragged(_) => Err(SolveError::Unsupported {
+                what: "a ragged batch",
+                instead: "give systems of one pattern as a uniform batch",
+            }),
+            Batch::Uniform(uniform) => {
+                if matches!(uniform.values(), BatchValues::Interleaved(_)) {
+                    return Err(SolveError::Unsupported {
+                        what: "a batch of interleaved values",
+                        instead: "give them item-major",
+                    });
+                }
+                Self::new(executor, uniform.pattern().view(), uniform.nitems(), options)
+            }
+        }
+    }
+
+    /// As [`FactoredSolver::new`], with choices fixed.
+    ///
+    /// # Errors
+    /// Those of [`FactoredSolver::new`]; [`SolveError::Option`] for choices that do not fit the pattern.
+    pub fn with_tuning(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        options: &SolveOptions,
+        tuning: &FactoredTuning,
+    ) -> Result<Self, SolveError> {
+        let nrows = pattern.nrows();
+        check_square(0, pattern)?;
+        let method = check_supported(options)?;
+        let systems = count_systems(nitems, options.nrhs)?;
+        let criteria = options.criteria::<T>(systems)?;
+        let factors = Factors::new(pattern, options)?;
+        let info = executor.info();
+        let shape =
+            Shape::choose(pattern, &factors, method, size_of::<T>(), systems, info, tuning)?;
+        let (bicgstab, blocks) =
+            (method == FusedMethod::BiCgStab, matches!(factors, Factors::Blocks(_)));
+        let expression = format!(
+            "factored<{}, {}, {}, {}, {}>",
+            T::CPP,
+            shape.threads,
+            u8::from(bicgstab),
+            u8::from(blocks),
+            shape.place.code()
+        );
+        let key = KernelKey::new("factored", expression);
+        executor.prepare(std::slice::from_ref(&key))?;
+        let wide = shape.place.is_wide();
+        let words = Words::new(&factors, nrows, shape.threads, wide)?;
+        let rows = Rows::new(pattern)?;
+        let groups = u64::from(shape.blocks * shape.groups);
+        Ok(Self {
+            method,
+            preconditioner: options.preconditioner,
+            order: options.order,
+            nrows,
+            nnz: pattern.nnz(),
+            nfactors: factors.len(),
+            nitems,
+            nrhs: options.nrhs,
+            root: matches!(&factors, Factors::Sums(sums) if sums.root),
+            key,
+            words: executor.upload(&words.words)?,
+            starts: executor.upload(&words.starts)?,
+            index: executor.upload(&rows.index)?,
+            columns: if wide {
+                Columns::Wide(executor.upload(&rows.columns)?)
+            } else {
+                Columns::Narrow(executor.upload(&rows.narrow_columns())?)
+            },
+            sources: executor.upload(&factors.sources())?,
+            workspace: executor.alloc((groups * shape.workspace) as usize)?,
+            kept: None,
+            shape,
+            limits: Limits::new(executor, criteria)?,
+            queue: executor.alloc_zeroed(2)?,
+            outcomes: Outcomes::new(executor, systems)?,
+            executor: executor.clone(),
+        })
+    }
+
+    /// Makes the factors of every item from `values`, as [`FactoredSolver::solve`] takes them, and keeps
+    /// them on the device: solves use them from now on, with whatever values. The first call allocates
+    /// the memory. Launches one kernel and returns before it is done.
+    ///
+    /// An item without factors is no error: its systems end with `SingularPreconditioner`.
+    ///
+    /// # Errors
+    /// [`SolveError::Length`] when the array does not fit, [`SolveError::Gpu`] when memory is short or
+    /// the launch is refused; what was kept before is gone then.
+    pub fn factorise(&mut self, values: &E::Buffer<T>) -> Result<(), SolveError> {
+        let shared = self.check_values(values)?;
+        let items = if shared { self.nitems.min(1) } else { self.nitems };
+        let kept = match self.kept.take().filter(|kept| kept.refused.len() == items) {
+            Some(kept) => kept,
+            None => Kept {
+                factors: self.executor.alloc(items * (self.nfactors + 1))?,
+                refused: self.executor.alloc(items)?,
+            },
+        };
+        if items > 0 {
+            self.launch(Task { values, shared, keep: Some(&kept), vectors: None })?;
+        }
+        self.kept = Some(kept);
+        Ok(())
+    }
+
+    /// Drops the factors that were kept: solves make their own again.
+    pub fn forget_factors(&mut self) {
+        self.kept = None;
+    }
+
+    /// Solves every system. Allocates nothing, launches one kernel and returns before it is done.
+    ///
+    /// `values` holds the entries of item 0 in the order of CSR, of item 1, ...; or those of one
+    /// item, for all. `b` and `x` are item-major, right-hand side after right-hand side within an
+    /// item. Systems that do not converge are no error: see [`FactoredSolver::outcomes`].
+    ///
+    /// # Errors
+    /// [`SolveError::Length`] when an array does not fit, [`SolveError::Option`] when `x` overlaps
+    /// another one, [`SolveError::Gpu`] when the launch is refused; `x` is untouched then.
+    pub fn solve(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), SolveError> {
+        let rows = self.nrows * self.nitems * self.nrhs;
+        let shared = self.check_values(values)?;
+        check_len("b", rows, b.len())?;
+        check_len("x", rows, x.len())?;
+        check_apart(values, x)?;
+        check_apart(b, x)?;
+        if self.nitems == 0 {
+            return Ok(());
+        }
+        self.launch(Task { values, shared, keep: None, vectors: Some((b, guess, x)) })
+    }
+
+    /// Whether one item has values for all.
+    fn check_values(&self, values: &E::Buffer<T>) -> Result<bool, SolveError> {
+        let shared = values.len() == self.nnz;
+        if !shared {
+            check_len("values", self.nnz * self.nitems, values.len())?;
+        }
+        Ok(shared)
+    }
+
+    #[expect(unsafe_code, reason = "the one launch")]
+    fn launch(&mut self, task: Task<'_, E, T>) -> Result<(), SolveError> {
+        let Task { values, shared, keep, vectors } = task;
+        let mut flags = if self.root { ROOT } else { 0 };
+        let (systems, nrhs) = match keep {
+            Some(kept) => (kept.refused.len(), 1),
+            None => (self.nitems * self.nrhs, self.nrhs),
+        };
+        let kept = keep.or(self.kept.as_ref());
+        flags |= match (keep, kept) {
+            (Some(_), _) => KEEP,
+            (None, Some(kept)) if kept.refused.len() == self.nitems => KEPT,
+            (None, Some(_)) => KEPT | ONE_KEPT,
+            (None, None) => 0,
+        };
+        let (b, x) = match vectors {
+            Some((b, guess, x)) => {
+                flags |= if guess == Guess::InX { FROM_GUESS } else { 0 };
+                (b.raw(), x.raw())
+            }
+            None => (0, 0),
+        };
+        let mut args = Args::new();
+        args.scalar(systems as u32)
+            .scalar(self.nrows as u32)
+            .scalar(nrhs as u32)
+            .scalar(self.nnz as u32)
+            .scalar(self.nfactors as u32)
+            .input(&self.words)
+            .input(&self.starts)
+            .input(&self.index);
+        match &self.columns {
+            Columns::Narrow(columns) => args.input(columns),
+            Columns::Wide(columns) => args.input(columns),
+        };
+        args.input(&self.sources)
+            .output(&mut self.workspace)
+            .raw(kept.map_or(0, |kept| kept.factors.raw()))
+            .raw(kept.map_or(0, |kept| kept.refused.raw()))
+            .input(values)
+            .scalar(if shared { 0 } else { self.nnz as u64 })
+            .raw(b)
+            .raw(x)
+            .scalar(flags);
+        self.limits.pass(&mut args);
+        args.output(&mut self.queue);
+        self.outcomes.pass(&mut args);
+        let config = LaunchConfig {
+            shared_bytes: self.shape.shared_bytes,
+            ..LaunchConfig::linear(self.shape.blocks, self.shape.threads * self.shape.groups)
+        };
+        // SAFETY: the arguments are those of `factored`; the callers checked the lengths of values, b
+        // and x, and that x overlaps neither of them; all three are borrowed as long as `task` is.
+        // What is kept has `nfactors + 1` values and a byte for as many items as the flags say; the
+        // kernel writes it only for KEEP, when no other launch is given it. The plan's own arrays are
+        // what `with_tuning` made of one pattern: places below the numbers of factors and rows,
+        // columns below the rows, entries below those of A, a workspace for each group of the launch.
+        // The queue holds zeros before and after each launch.
+        unsafe { self.executor.launch(&self.key, config, &mut args) }?;
+        Ok(())
+    }
+
+    /// How each system of the last solve ended, item by item. Waits for the solve.
+    ///
+    /// # Errors
+    /// [`SolveError::Gpu`] with what the device reports.
+    pub fn outcomes(&self) -> Result<Vec<Outcome>, SolveError> {
+        Ok(self.outcomes.download(&self.executor)?)
+    }
+
+    pub(crate) fn limits_mut(&mut self) -> &mut Limits<E> {
+        &mut self.limits
+    }
+
+    pub(crate) fn outcome_arrays(&self) -> &Outcomes<E> {
+        &self.outcomes
+    }
+
+    /// What was chosen, and what it takes.
+    pub fn explain(&self) -> FactoredExplain {
+        let bytes = |len: usize, each: usize| (len * each) as u64;
+        let (shape, value) = (&self.shape, size_of::<T>());
+        let columns = match &self.columns {
+            Columns::Narrow(columns) => bytes(columns.len(), 2),
+            Columns::Wide(columns) => bytes(columns.len(), 4),
+        };
+        let numbers = self.words.len() + self.starts.len() + self.index.len() + self.sources.len();
+        let order = match self.preconditioner {
+            Preconditioner::BlockJacobi => Order::Natural,
+            _ => self.order,
+        };
+        FactoredExplain {
+            method: self.method.name(),
+            preconditioner: self.preconditioner.name(),
+            order: order.name(),
+            kernel: self.key.expression.clone(),
+            nrows: self.nrows,
+            nnz: self.nnz,
+            factor_entries: self.nfactors,
+            factorisation_levels: shape.levels[0],
+            application_levels: shape.levels[1],
+            system_bytes: shape.system_bytes,
+            place: shape.place,
+            threads_per_system: shape.threads,
+            systems_per_block: shape.groups,
+            systems_per_multiprocessor: shape.resident * shape.groups,
+            blocks: shape.blocks,
+            shared_bytes: shape.shared_bytes,
+            pattern_bytes: bytes(numbers, 4) + columns,
+            workspace_bytes: bytes(self.workspace.len(), value)
+                + bytes(
+                    self.nitems * self.nrhs,
+                    Outcomes::<E>::BYTES_A_SYSTEM + self.limits.bytes_a_system(),
+                )
+                + 8,
+            kept_bytes: self
+                .kept
+                .as_ref()
+                .map_or(0, |kept| bytes(kept.factors.len(), value) + bytes(kept.refused.len(), 1)),
+        }
+    }
+}
+
+/// What a launch is for.
+struct Task<'a, E: Executor, T: Value> {
+    values: &'a E::Buffer<T>,
+    /// Whether one item has values for all.
+    shared: bool,
+    /// Where factors are to be kept; nothing is solved then.
+    keep: Option<&'a Kept<E, T>>,
+    vectors: Option<Vectors<'a, E, T>>,
+}
+
+/// Right-hand sides, what the solutions hold before, solutions.
+type Vectors<'a, E, T> =
+    (&'a <E as Executor>::Buffer<T>, Guess, &'a mut <E as Executor>::Buffer<T>);
+
+fn check_supported(options: &SolveOptions) -> Result<FusedMethod, SolveError> {
+    check_common(options)?;
+    match options.method {
+        Method::Auto | Method::Cg => Ok(FusedMethod::Cg),
+        Method::BiCgStab => Ok(FusedMethod::BiCgStab),
+        Method::Lu => Err(SolveError::Unsupported {
+            what: "a solver other than cg and bicgstab",
+            instead: "take one of these",
+        }),
+    }
+}

@@ -1,0 +1,187 @@
+//! Solves with factorised preconditioners on a real GPU, held against the CPU's: in every place, with
+//! kept factors, and from a graph.
+
+use sparsebatch_formats::generate::{Family, Problem};
+use sparsebatch_formats::{Batch, Pattern};
+use sparsebatch_solvers::gpu::{FactoredPlace, FactoredSolver, FactoredTuning, Guess};
+use sparsebatch_solvers::{Method, Order, Outcome, Preconditioner, SolveOptions, Status, solve};
+use sparsebatch_spmv_gpu::testing::device_or_skip;
+use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
+
+const PRECONDITIONERS: [Preconditioner; 3] =
+    [Preconditioner::BlockJacobi, Preconditioner::Ilu0, Preconditioner::Ic0];
+
+/// Every bit of a solve.
+fn bits(x: &[f64], outcomes: &[Outcome]) -> (Vec<u64>, Vec<(Status, u32, u64)>) {
+    let of = |o: &Outcome| (o.status, o.iterations, o.residual_norm.to_bits());
+    (x.iter().map(|v| v.to_bits()).collect(), outcomes.iter().map(of).collect())
+}
+
+/// Holds a solve against the CPU's: iteration counts within 10 % on average (or 2), and, since rounding
+/// alone moves those of BiCGStab, each within 25 %.
+fn compare(what: &str, batch: &Batch<f64>, b: &[f64], options: &SolveOptions, found: &[Outcome]) {
+    let cpu = solve(batch, b, None, options).unwrap();
+    let rel_tol = options.rel_tol.unwrap_or(1e-10);
+    let (mut ours, mut theirs) = (0.0, 0.0);
+    for (item, (gpu, cpu)) in found.iter().zip(&cpu.report.systems).enumerate() {
+        let (g, c) = (f64::from(gpu.iterations), f64::from(cpu.outcome.iterations));
+        let what = format!("{what} item {item}: {gpu:?}, {:?}", cpu.outcome);
+        assert_eq!((gpu.status, cpu.outcome.status), (Status::Converged, gpu.status), "{what}");
+        assert!((g - c).abs() <= (0.25 * c).max(2.0), "{what}");
+        assert!(gpu.residual_norm <= rel_tol * gpu.rhs_norm, "{what}");
+        (ours, theirs) = (ours + g, theirs + c);
+    }
+    let close = (0.1 * theirs).max(2.0);
+    assert!((ours - theirs).abs() <= close, "{what}: {ours}, {theirs} iterations in all");
+}
+
+/// A batch on the device.
+struct Loaded {
+    batch: Batch<f64>,
+    rhs: Vec<f64>,
+    values: DeviceBuffer<f64>,
+    b: DeviceBuffer<f64>,
+    x: DeviceBuffer<f64>,
+}
+
+impl Loaded {
+    fn new(device: &Device, family: Family, nrows: usize, items: usize) -> Self {
+        let problem = Problem::new(family, nrows).unwrap().batch(items).unwrap();
+        let Batch::Uniform(batch) = &problem.batch else { unreachable!("one pattern") };
+        let values: Vec<f64> = (0..items).flat_map(|k| batch.to_matrix(k).into_parts().1).collect();
+        Self {
+            values: device.upload(&values).unwrap(),
+            b: device.upload(&problem.rhs).unwrap(),
+            x: device.alloc_zeroed(problem.rhs.len()).unwrap(),
+            batch: problem.batch,
+            rhs: problem.rhs,
+        }
+    }
+
+    fn plan(
+        &self,
+        device: &Device,
+        options: &SolveOptions,
+        tuning: &FactoredTuning,
+    ) -> FactoredSolver<Device, f64> {
+        let Batch::Uniform(batch) = &self.batch else { unreachable!("one pattern") };
+        let (pattern, items) = (batch.pattern().view(), batch.nitems());
+        FactoredSolver::with_tuning(device, pattern, items, options, tuning).unwrap()
+    }
+
+    fn solve(
+        &mut self,
+        device: &Device,
+        plan: &mut FactoredSolver<Device, f64>,
+    ) -> (Vec<u64>, Vec<(Status, u32, u64)>) {
+        plan.solve(&self.values, &self.b, Guess::Zero, &mut self.x).unwrap();
+        bits(&device.download(&self.x).unwrap(), &plan.outcomes().unwrap())
+    }
+}
+
+#[test]
+fn uniform_batches_agree_with_the_cpu_in_every_place() {
+    let Some(device) = device_or_skip() else { return };
+    let shapes = [
+        (None, None),
+        (Some(32), Some(FactoredPlace::AllShared)),
+        (Some(128), Some(FactoredPlace::AllShared)),
+        (Some(512), Some(FactoredPlace::AllShared)),
+        (Some(128), Some(FactoredPlace::ValuesGlobal)),
+        (Some(512), Some(FactoredPlace::ValuesGlobal)),
+        (Some(512), Some(FactoredPlace::FactorsGlobal)),
+        (Some(512), Some(FactoredPlace::AllGlobal)),
+    ];
+    for (family, nrows) in [
+        (Family::Tri, 1),
+        (Family::Tri, 32),
+        (Family::Tri, 200),
+        (Family::Lap2d, 16),
+        (Family::Lap2d, 256),
+        (Family::Lap2d, 900),
+        (Family::Rand9, 54),
+        (Family::Rand9, 200),
+    ] {
+        let mut loaded = Loaded::new(&device, family, nrows, 500);
+        for method in [Method::Cg, Method::BiCgStab] {
+            for preconditioner in PRECONDITIONERS {
+                let symmetric = method == Method::Cg || preconditioner == Preconditioner::Ic0;
+                if family == Family::Rand9 && symmetric {
+                    continue;
+                }
+                for order in [Order::Natural, Order::MinDegree] {
+                    let options =
+                        SolveOptions { method, preconditioner, order, ..SolveOptions::default() };
+                    for (threads, place) in shapes {
+                        let tuning = FactoredTuning { threads, place, max_blocks: None };
+                        let mut plan = loaded.plan(&device, &options, &tuning);
+                        let first = loaded.solve(&device, &mut plan);
+                        let what = plan.explain().to_string();
+                        compare(
+                            &what,
+                            &loaded.batch,
+                            &loaded.rhs,
+                            &options,
+                            &plan.outcomes().unwrap(),
+                        );
+                        assert_eq!(loaded.solve(&device, &mut plan), first, "{what}");
+                        // The same factors, kept.
+                        plan.factorise(&loaded.values).unwrap();
+                        assert_eq!(loaded.solve(&device, &mut plan), first, "{what}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn large_systems_agree_with_the_cpu() {
+    let Some(device) = device_or_skip() else { return };
+    for nrows in [2500, 10_000, 22_500, 90_000] {
+        let mut loaded = Loaded::new(&device, Family::Lap2d, nrows, 5);
+        for preconditioner in PRECONDITIONERS {
+            let options = SolveOptions {
+                method: Method::Cg,
+                preconditioner,
+                order: Order::MinDegree,
+                rel_tol: Some(1e-8),
+                ..SolveOptions::default()
+            };
+            let mut plan = loaded.plan(&device, &options, &FactoredTuning::default());
+            let first = loaded.solve(&device, &mut plan);
+            let what = plan.explain().to_string();
+            println!("{what}");
+            compare(&what, &loaded.batch, &loaded.rhs, &options, &plan.outcomes().unwrap());
+            assert_eq!(loaded.solve(&device, &mut plan), first, "{what}");
+        }
+    }
+}
+
+#[test]
+fn solves_run_from_a_graph() {
+    let Some(device) = device_or_skip() else { return };
+    let mut loaded = Loaded::new(&device, Family::Lap2d, 100, 300);
+    let options = SolveOptions {
+        method: Method::Cg,
+        preconditioner: Preconditioner::Ic0,
+        ..SolveOptions::default()
+    };
+    let mut plan = loaded.plan(&device, &options, &FactoredTuning::default());
+    let first = loaded.solve(&device, &mut plan);
+    let graph = device
+        .capture(|_| {
+            let solved = plan.solve(&loaded.values, &loaded.b, Guess::Zero, &mut loaded.x);
+            solved.unwrap_or_else(|error| panic!("{error}"));
+            Ok(())
+        })
+        .unwrap();
+    for _ in 0..3 {
+        device.fill_zero(&mut loaded.x).unwrap();
+        // SAFETY: the buffers and the plan are alive until the downloads are done.
+        #[expect(unsafe_code, reason = "the launch of a graph")]
+        unsafe { graph.launch() }.unwrap();
+        let again = bits(&device.download(&loaded.x).unwrap(), &plan.outcomes().unwrap());
+        assert_eq!(again, first);
+    }
+}

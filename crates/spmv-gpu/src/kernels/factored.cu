@@ -1,0 +1,249 @@
+// Whole solves by CG or BiCGStab with a factorised preconditioner M, a group of threads a system, all in
+// one launch. The methods are those of cg.cu and bicgstab.cu:
+//
+//   CG        r = b - A x, z = M r, p = z, rho = r'z
+//             alpha = rho / p'Ap, x += alpha p, r -= alpha Ap, beta = r'z / rho, rho = r'z, p = z + beta p
+//   BiCGStab  r = b - A x, r^ = r, p = r, rho = r^'r
+//             p^ = M p, v = A p^, alpha = rho / r^'v, s = r - alpha v; half step: x += alpha p^
+//             s^ = M s, t = A s^, omega = t's / t't, x += omega s^, r = s - omega t
+//             beta = (r^'r / rho) (alpha / omega), rho = r^'r, p = r + beta (p - omega v)
+//
+// M is ILU(0) (Saad, Iterative Methods for Sparse Linear Systems, 2nd ed. 2003, algorithm 10.4), IC(0)
+// (Meijerink and van der Vorst 1977, doi 10.1090/S0025-5718-1977-0438681-4) or block-Jacobi with inverses
+// (Anzt et al. 2019, doi 10.1016/j.parco.2017.12.006), batched in one kernel as in Kashi et al. 2022;
+// triangular solves by levels (Anderson and Saad 1989, doi 10.1142/S0129053389000056). Arguments, places
+// and order are those of factored_task.cuh. Traffic of a system beside what is not in shared memory: its
+// values, b twice, x once (twice with a guess), 25 B of outcome; programs and columns are read by all
+// groups, through the caches.
+
+#include "factored.cuh"
+
+template <typename Shape>
+struct FactoredCg : FactoredGroup<FactoredCg<Shape>, Shape, false> {
+    using Base = FactoredGroup<FactoredCg<Shape>, Shape, false>;
+    using Base::Base;
+    using Base::iteration;
+    using Base::scratch;
+    using Base::z;
+    using typename Base::Threads;
+    using V = typename Shape::V;
+
+    V rho = 0, beta = 0;
+
+    // z = M r, and its product with r.
+    __device__ __forceinline__ V precondition() {
+        V* const r = this->vector(1);
+        this->apply(r);
+        V sums[1] = {};
+        this->own_rows([&](u32 row) { sums[0] += r[row] * z[row]; });
+        Threads::template sum<0>(sums, scratch);
+        return sums[0];
+    }
+
+    __device__ __forceinline__ u32 begin() {
+        V* const p = this->vector(2);
+        this->own_rows([&](u32 row) { p[row] = 0; });
+        beta = 0;
+        rho = precondition();
+        return V(0) < rho ? RUNNING : this->unless_lost(rho, BREAKDOWN_RHO);
+    }
+
+    // One iteration; RUNNING, or why it stops.
+    __device__ __forceinline__ u32 iterate() {
+        V* const x = this->vector(0);
+        V* const r = this->vector(1);
+        V* const p = this->vector(2);
+        V* const q = this->vector(3);
+        // z becomes the operand: own rows alone are read until then.
+        this->own_rows([&](u32 row) {
+            p[row] = beta * p[row] + z[row];
+            z[row] = p[row];
+        });
+        Threads::sync();
+        V curvature[1] = {};
+        this->own_rows([&](u32 row) {
+            q[row] = this->times_z(row);
+            curvature[0] += q[row] * p[row];
+        });
+        Threads::template sum<1>(curvature, scratch);
+        ++iteration;
+        const bool bad = !(V(0) < curvature[0]);
+        const V alpha = bad ? V(0) : quotient(rho, curvature[0]);
+        V rr[1] = {};
+        this->own_rows([&](u32 row) {
+            x[row] += alpha * p[row];
+            const V next = r[row] - alpha * q[row];
+            r[row] = next;
+            rr[0] += next * next;
+        });
+        Threads::template sum<0>(rr, scratch);
+        if (rr[0] <= this->square && !bad) {
+            return PASSED;
+        }
+        if (!(rr[0] <= Precision<V>::LARGEST)) {
+            return NON_FINITE;
+        }
+        if (bad) {
+            return this->unless_lost(curvature[0], INDEFINITE);
+        }
+        if (iteration >= this->limit) {
+            return MAX_ITERATIONS;
+        }
+        const V rz = precondition();
+        beta = quotient(rz, rho);
+        rho = rz;
+        return V(0) < rho ? RUNNING : this->unless_lost(rho, BREAKDOWN_RHO);
+    }
+};
+
+template <typename Shape>
+struct FactoredBiCgStab : FactoredGroup<FactoredBiCgStab<Shape>, Shape, true> {
+    using Base = FactoredGroup<FactoredBiCgStab<Shape>, Shape, true>;
+    using Base::Base;
+    using Base::iteration;
+    using Base::scratch;
+    using Base::z;
+    using typename Base::Threads;
+    using V = typename Shape::V;
+
+    V rho = 0, beta = 0, omega = 0, shadow_square = 0;
+
+    __device__ __forceinline__ u32 begin() {
+        V* const r = this->vector(1);
+        V* const p = this->vector(2);
+        V* const v = this->vector(3);
+        V* const shadow = this->vector(4);
+        V sums[1] = {};
+        this->own_rows([&](u32 row) {
+            p[row] = v[row] = 0;
+            shadow[row] = r[row];
+            sums[0] += r[row] * r[row];
+        });
+        rho = shadow_square = Threads::sum_apart(sums[0], scratch);
+        beta = omega = 0;
+        return RUNNING;
+    }
+
+    // One iteration; RUNNING, or why it stops. z is p^, then s^.
+    __device__ __forceinline__ u32 iterate() {
+        V* const x = this->vector(0);
+        V* const r = this->vector(1);
+        V* const p = this->vector(2);
+        V* const v = this->vector(3);
+        V* const shadow = this->vector(4);
+        V* const t = this->vector(5);
+        this->own_rows([&](u32 row) { p[row] = r[row] + beta * (p[row] - omega * v[row]); });
+        this->apply(p);
+        V along[1] = {};
+        this->own_rows([&](u32 row) {
+            v[row] = this->times_z(row);
+            along[0] += v[row] * shadow[row];
+        });
+        Threads::template sum<0>(along, scratch);
+        ++iteration;
+        if (!(along[0] < V(0) || V(0) < along[0])) {
+            return this->unless_lost(along[0], BREAKDOWN_ALPHA);
+        }
+        const V alpha = quotient(rho, along[0]);
+        V ss[1] = {};
+        this->own_rows([&](u32 row) {
+            x[row] += alpha * z[row];
+            const V next = r[row] - alpha * v[row];
+            r[row] = next;
+            ss[0] += next * next;
+        });
+        Threads::template sum<1>(ss, scratch);
+        if (ss[0] <= this->square) {
+            return PASSED;
+        }
+        this->apply(r);
+        V sums[2] = {};
+        this->own_rows([&](u32 row) {
+            t[row] = this->times_z(row);
+            sums[0] += t[row] * r[row];
+            sums[1] += t[row] * t[row];
+        });
+        Threads::template sum<0>(sums, scratch);
+        const V ts = sums[0], tt = sums[1];
+        if (!((ts < V(0) || V(0) < ts) && V(0) < tt)) {
+            return this->unless_lost(ts + tt, BREAKDOWN_OMEGA);
+        }
+        omega = quotient(ts, tt);
+        V next[2] = {};
+        this->own_rows([&](u32 row) {
+            x[row] += omega * z[row];
+            const V own = r[row] - omega * t[row];
+            r[row] = own;
+            next[0] += own * own;
+            next[1] += own * shadow[row];
+        });
+        Threads::template sum<1>(next, scratch);
+        const V rr = next[0];
+        if (rr <= this->square) {
+            return PASSED;
+        }
+        if (!(rr <= Precision<V>::LARGEST)) {
+            return NON_FINITE;
+        }
+        constexpr V TINY = V(Precision<V>::EPSILON * Precision<V>::EPSILON);
+        // |r^'r| <= eps ||r^|| ||r||
+        if (next[1] * next[1] <= TINY * (shadow_square * rr)) {
+            return BREAKDOWN_RHO;
+        }
+        if (iteration >= this->limit) {
+            return MAX_ITERATIONS;
+        }
+        beta = quotient(next[1], rho) * quotient(alpha, omega);
+        rho = next[1];
+        return RUNNING;
+    }
+};
+
+// The method of a kernel and its vectors: x, r, p, A p, z, and for BiCGStab r^ and t beside them.
+template <typename V, u32 GROUP, bool BICGSTAB, bool BLOCKS, u32 PLACE>
+struct FactoredMethod {
+    using Shape = FactoredShape<V, GROUP, BLOCKS, PLACE, 5>;
+    using Group = FactoredCg<Shape>;
+};
+
+template <typename V, u32 GROUP, bool BLOCKS, u32 PLACE>
+struct FactoredMethod<V, GROUP, true, BLOCKS, PLACE> {
+    using Shape = FactoredShape<V, GROUP, BLOCKS, PLACE, 7>;
+    using Group = FactoredBiCgStab<Shape>;
+};
+
+// Threads of a block, at most, and blocks that a multiprocessor holds at the registers that they may use.
+template <u32 GROUP, bool INVERTS>
+struct FactoredBounds {
+    static constexpr u32 THREADS = GROUP > 128 ? GROUP : 128;
+    static constexpr u32 BLOCKS = GROUP > 128 ? 1 : INVERTS ? 4 : 5;
+};
+
+template <typename V, u32 GROUP, bool BICGSTAB, bool BLOCKS, u32 PLACE>
+__global__ void __launch_bounds__(FactoredBounds<GROUP, BLOCKS>::THREADS,
+                                  FactoredBounds<GROUP, BLOCKS>::BLOCKS)
+    factored(u32 nsystems, u32 nrows, u32 nrhs, u32 nnz, u32 nfactors,
+             const u32* __restrict__ words, const u32* __restrict__ starts,
+             const u32* __restrict__ index,
+             const typename Select<PLACE == ALL_GLOBAL, u32, u16>::Type* __restrict__ columns,
+             const u32* __restrict__ sources, V* workspace, V* kept, u8* refused,
+             const V* __restrict__ values, u64 value_stride, const V* __restrict__ b,
+             V* __restrict__ x, u32 flags, double rel_tol, const double* __restrict__ rel_tols,
+             double abs_tol, const double* __restrict__ abs_tols, u32 max_iters,
+             const u32* __restrict__ max_iters_each, u32 max_restarts, double floor, u32* queue,
+             u8* __restrict__ statuses, u32* __restrict__ iterations, u32* __restrict__ restarts,
+             double* __restrict__ residual_norms, double* __restrict__ rhs_norms) {
+    extern __shared__ __align__(16) u8 dynamic_shared[];
+    __shared__ double scratch[Team<GROUP>::SCRATCH];
+
+    using Method = FactoredMethod<V, GROUP, BICGSTAB, BLOCKS, PLACE>;
+    const FactoredTask<V, typename Method::Shape::Index> task{
+        nsystems,    nrows,   nrhs,      nnz,            nfactors,      words,    starts,
+        index,       columns, sources,   workspace,      kept,          refused,  values,
+        value_stride, b,      x,         flags,          rel_tol,       rel_tols, abs_tol,
+        abs_tols,    max_iters, max_iters_each, max_restarts, floor,    queue,    statuses,
+        iterations,  restarts, residual_norms, rhs_norms};
+    typename Method::Group group(task, reinterpret_cast<V*>(dynamic_shared), scratch);
+    group.run();
+    Method::Group::leave(queue);
+}

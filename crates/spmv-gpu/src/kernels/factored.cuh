@@ -1,0 +1,236 @@
+// What CG and BiCGStab with a factorised preconditioner share: true residuals, and how a system begins
+// and ends.
+#pragma once
+
+#include "factored_system.cuh"
+
+// `Method` is the class that inherits: it has begin() and iterate(), which say whether the system goes
+// on or why it stops. RETRIES: a breakdown is got over by starting again.
+template <typename Method, typename Shape, bool RETRIES>
+struct FactoredGroup : Factored<Shape> {
+    using System = Factored<Shape>;
+    using System::System;
+    using System::entries;
+    using System::GROUP;
+    using System::item;
+    using System::lane;
+    using System::own_rows;
+    using System::scratch;
+    using System::task;
+    using System::times_z;
+    using System::z;
+    using typename System::Threads;
+    using typename System::V;
+
+    u32 system = 0;
+    u32 iteration = 0, limit = 0, restarts = 0;
+    int scale = 0; // the recurrence works on b * 2^-scale
+    V square = 0;  // of the threshold
+    double threshold = 0, rhs_norm = 0, residual = 0;
+
+    __device__ __forceinline__ Method& self() { return static_cast<Method&>(*this); }
+
+    __device__ __forceinline__ const V* own_b() const {
+        return task.b + u64(system) * task.nrows;
+    }
+
+    __device__ __forceinline__ V* own_x() const { return task.x + u64(system) * task.nrows; }
+
+    // sqrt(sum value(row)^2) over the rows without spurious overflow or underflow: NaN when a value
+    // is NaN, infinite when one is.
+    template <typename Value>
+    __device__ __forceinline__ double norm(Value value) const {
+        double sum = 0;
+        own_rows([&](u32 row) {
+            const double part = value(row);
+            sum += part * part;
+        });
+        sum = Threads::sum_apart(sum, scratch);
+        if (sum >= 1e-280 && sum < 1e280) {
+            return __dsqrt_rn(sum);
+        }
+        double most = 0;
+        own_rows([&](u32 row) { most = maximum(most, magnitude(value(row))); });
+        most = Threads::largest(most, scratch);
+        if (sum != sum || most == 0 || !is_finite(most)) {
+            return sum != sum ? sum : most;
+        }
+        const int exponent = exponent_of(most);
+        double scaled = 0;
+        own_rows([&](u32 row) {
+            const double part = value(row) * power_of_two(-exponent);
+            scaled += part * part;
+        });
+        return __dsqrt_rn(Threads::sum_apart(scaled, scratch)) * power_of_two(exponent);
+    }
+
+    // What the system starts from: z and the true residual of it in r.
+    __device__ __forceinline__ void enter(V* r) {
+        const V* const b = own_b();
+        rhs_norm = norm([&](u32 row) { return double(load(b + row)); });
+        const double rel_tol =
+            task.rel_tols == nullptr ? task.rel_tol : load(task.rel_tols + system);
+        threshold = task.abs_tols == nullptr ? task.abs_tol : load(task.abs_tols + system);
+        threshold = maximum(threshold, rel_tol * rhs_norm);
+        limit =
+            task.max_iters_each == nullptr ? task.max_iters : load(task.max_iters_each + system);
+        iteration = restarts = 0;
+        const int exponent = exponent_of(rhs_norm);
+        constexpr int MOST = Precision<V>::LARGEST_EXPONENT;
+        const bool safe = maximum(exponent, -exponent) <= Precision<V>::SAFE_EXPONENT;
+        scale = safe ? 0 : maximum(-MOST, minimum(MOST, exponent));
+        square = V(threshold * power_of_two(-scale));
+        square *= square;
+        const bool guesses = (task.flags & FACTORED_GUESS) != 0 && rhs_norm != 0;
+        bool moved = false;
+        own_rows([&](u32 row) {
+            const V start = guesses ? own_x()[row] : V(0);
+            z[row] = start;
+            moved = moved || start != V(0);
+        });
+        moved = Threads::any_thread(moved);
+        System::wait_for_values();
+        // From x = 0 the residual is b; A x is still computed where it alone decides, since A may
+        // hold NaN.
+        if (!moved && !(rhs_norm <= threshold) && is_finite(rhs_norm)) {
+            own_rows([&](u32 row) { r[row] = load(b + row); });
+            residual = rhs_norm;
+        } else {
+            find_residual(r);
+        }
+    }
+
+    // r = b - A z and its norm, NaN where it is not finite.
+    __device__ __forceinline__ void find_residual(V* r) {
+        const V* const b = own_b();
+        // The sum of the products first: products that cancel must not absorb b.
+        own_rows([&](u32 row) { r[row] = load(b + row) - times_z(row); });
+        const double found = norm([&](u32 row) { return double(r[row]); });
+        residual = is_finite(found) ? found : found - found;
+    }
+
+    // || |A||z| + |b| ||, the size of what cancels in the residual.
+    __device__ __forceinline__ double size() const {
+        return norm([&](u32 row) {
+            double sum = magnitude(double(load(own_b() + row)));
+            entries(row, [&](V value, u32 column) {
+                sum += magnitude(double(value)) * magnitude(double(z[column]));
+            });
+            return sum;
+        });
+    }
+
+    // What becomes of a system by its true residual: RUNNING, or its status.
+    __device__ __forceinline__ u32 judge(bool fresh, u32 stop, bool& by_floor) {
+        by_floor = false;
+        bool accepted = residual <= threshold;
+        if (fresh) {
+            if (residual != residual || !is_finite(rhs_norm)) {
+                residual = __longlong_as_double(0x7ff8000000000000ll);
+                return NON_FINITE;
+            }
+            return accepted ? CONVERGED : limit == 0 ? MAX_ITERATIONS : RUNNING;
+        }
+        if (!accepted && task.floor >= 0) {
+            by_floor = residual <= task.floor * Precision<V>::EPSILON * size();
+            accepted = by_floor;
+        }
+        if (accepted) {
+            return CONVERGED;
+        }
+        if (residual != residual) {
+            return NON_FINITE;
+        }
+        const bool may_restart = restarts < task.max_restarts && iteration < limit;
+        const bool retries = RETRIES && stop >= BREAKDOWN_RHO && stop <= BREAKDOWN_ALPHA;
+        if (may_restart && (stop == PASSED || retries)) {
+            ++restarts;
+            return RUNNING;
+        }
+        return stop != PASSED ? stop : iteration < limit ? STAGNATED : MAX_ITERATIONS;
+    }
+
+    __device__ __forceinline__ static u32 unless_lost(V value, u32 status) {
+        return is_finite(value) ? status : NON_FINITE;
+    }
+
+    // The whole solve of a system.
+    __device__ __forceinline__ void solve() {
+        V* const x = this->vector(0);
+        V* const r = this->vector(1);
+        if (lane == 0) {
+            z[task.nrows] = 0;
+        }
+        enter(r);
+        u32 stop = RUNNING, status;
+        bool by_floor;
+        for (bool fresh = true;; fresh = false) {
+            status = judge(fresh, stop, by_floor);
+            if (status != RUNNING) {
+                break;
+            }
+            const V down = V(power_of_two(-scale)), up = V(power_of_two(scale));
+            own_rows([&](u32 row) {
+                // Adding 0 leaves no -0.
+                x[row] = fresh ? z[row] * down + V(0) : x[row];
+                r[row] *= down;
+            });
+            stop = RUNNING;
+            if (fresh) {
+                const bool kept = (task.flags & FACTORED_KEPT) != 0;
+                if (kept ? this->take_kept() : this->factorise()) {
+                    stop = SINGULAR_PRECONDITIONER;
+                }
+            }
+            if (stop == RUNNING) {
+                stop = self().begin();
+            }
+            while (stop == RUNNING) {
+                stop = self().iterate();
+            }
+            // The iterate as it is returned, for all to read.
+            Threads::sync();
+            own_rows([&](u32 row) { z[row] = x[row] * up; });
+            Threads::sync();
+            find_residual(r);
+        }
+        own_rows([&](u32 row) { own_x()[row] = z[row]; });
+        if (lane == 0) {
+            task.statuses[system] = u8(status);
+            task.iterations[system] = iteration;
+            task.restarts[system] = restarts << 1 | by_floor;
+            task.residual_norms[system] = residual;
+            task.rhs_norms[system] = rhs_norm;
+        }
+    }
+
+    __device__ __forceinline__ void run() {
+        for (;;) {
+            // Nobody reads the values of the system before any more.
+            Threads::sync();
+            system = Threads::take(true, task.queue, scratch);
+            if (system >= task.nsystems) {
+                return;
+            }
+            item = task.nrhs == 1 ? system : system / task.nrhs;
+            this->fetch();
+            if ((task.flags & FACTORED_KEEP) != 0) {
+                this->keep();
+            } else {
+                solve();
+            }
+        }
+    }
+
+    // The last block to find the queue empty leaves it as it was.
+    __device__ __forceinline__ static void leave(u32* queue) {
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            __threadfence();
+            if (atomicAdd(queue + 1, 1u) == gridDim.x - 1) {
+                queue[0] = 0;
+                queue[1] = 0;
+            }
+        }
+    }
+};
