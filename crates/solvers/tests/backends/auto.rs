@@ -16,7 +16,7 @@ fn the_report_tells_the_method_and_why() {
     // Tridiagonal, slow to converge; dense and dominant by far.
     for (batch, solver, why) in [
         (ragged([chain::<f64>(12, 2.01)]), "lu", "ns a system by lu"),
-        (ragged([dense::<f64>(6, 1e6)]), "cg", "by cg in at most"),
+        (ragged([dense::<f64>(40, 1e6)]), "cg", "iterations (a bound)"),
     ] {
         let b = rhs(&batch, 1);
         let auto = SolveOptions::default();
@@ -35,11 +35,12 @@ fn the_report_tells_the_method_and_why() {
 }
 
 /// Sets of chemistry, nuclear networks and radiation, where they are there: the method that was
-/// measured to be the quickest, or LU where BiCGStab may be quicker but is not known to converge.
+/// measured to be the quickest, or LU where BiCGStab may be quicker but does not converge in trials.
 #[test]
 fn sets_of_real_matrices() {
     let Some(shared) = shared_dir() else { return };
     let info = DeviceInfo { shared_bytes_per_block: 232_448, ..DeviceInfo::default() };
+    let mut others = Vec::new();
     for (set, method) in [
         ("astro/batch_alpha13.bin", Method::Lu),
         ("astro/batch_mid57.bin", Method::Lu),
@@ -48,7 +49,7 @@ fn sets_of_real_matrices() {
         ("astro/batch_raddiff2d.bin", Method::Cg),
         ("matrices/batch/lidryer.batch", Method::Lu),
         ("matrices/batch/gri12.batch", Method::Lu),
-        ("matrices/batch/gri30.batch", Method::Lu),
+        ("matrices/batch/gri30.batch", Method::BiCgStab),
         ("matrices/batch/dodecane_lu.batch", Method::Lu),
         ("matrices/batch/isooctane.batch", Method::Lu),
     ] {
@@ -56,6 +57,9 @@ fn sets_of_real_matrices() {
 
         let choice = choose_method(&batch, &SolveOptions::default(), &info);
 
-        assert_eq!(choice.method, method, "{set}: {}", choice.reason);
+        if choice.method != method {
+            others.push(format!("{set}: {}, {}", choice.method, choice.reason));
+        }
     }
+    assert!(others.is_empty(), "{others:#?}");
 }

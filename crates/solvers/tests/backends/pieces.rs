@@ -233,13 +233,15 @@ fn ragged_batches_are_solved_together() {
             }
         }
     }
-    // One that is too large for the kernels leaves the others to be solved pattern by pattern.
+    // One that is too large for a kernel is solved over products, the others pattern by pattern.
     let large = ragged([chain::<f64>(5, 2.5), chain(5000, 2.5), chain(12, 2.5)]);
     let pieces = Pieces::default();
     let or_cpu = Gpu { or_cpu: true, pieces, ..Gpu::new(executor.clone()) };
     let b = rhs(&large, 1);
     let solution = agree("large", &Backend::Gpu(or_cpu), &large, &b, None, &cg());
-    assert_eq!(solution.report.backend, "gpu+cpu");
+    assert_eq!(solution.report.backend, "gpu");
+    let reason = solution.report.runs[0].composed_reason.as_deref().unwrap_or_default();
+    assert!(reason.contains("1 of 3 systems") && reason.contains("4096 rows"), "{reason}");
 }
 
 /// Bytes of values, right-hand sides and solutions.

@@ -211,7 +211,8 @@ fn plans_explain_themselves() {
     let text = whole.to_string();
     assert!(
         text.starts_with(
-            "cg: 1000 systems of up to 30 rows and 88 entries (1 patterns), 8 threads with 4 rows"
+            "cg: 1000 systems of up to 30 rows and 88 entries (1 patterns), 8 threads (1 a row) with 4 \
+             rows"
         ),
         "{text}"
     );
