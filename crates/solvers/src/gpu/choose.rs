@@ -83,10 +83,10 @@ pub fn choose_method<T: Scalar>(
     };
     let mut bound = iterations(values.radius, rel_tol) / products;
     let mut tried = "a bound";
-    if !values.symmetric && bound > 0.0 {
-        if let Some(found) = trial(batch, options, rel_tol).filter(|&found| found < bound) {
-            (bound, tried) = (found, "by trial");
-        }
+    if !values.symmetric
+        && let Some(found) = trial(batch, options, rel_tol).filter(|&found| found < bound)
+    {
+        (bound, tried) = (found, "by trial");
     }
     let patterns = match batch {
         Batch::Uniform(_) => batch.nitems().min(1),

@@ -350,7 +350,7 @@ impl Program {
                     words.push(control);
                     words.extend((0..PAIRS).map(
                         |k| match piece.and_then(|piece| piece.pairs.get(k)) {
-                            Some(&(left, right)) => left * count | (right * count) << 16,
+                            Some(&(left, right)) => (left * count) | ((right * count) << 16),
                             None => zero | zero << 16,
                         },
                     ));
