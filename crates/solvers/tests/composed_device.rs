@@ -179,8 +179,11 @@ fn histories_and_the_cost_of_products_are_in_the_report() {
     for (system, (g, c)) in gpu.systems.iter().zip(&cpu.systems).enumerate() {
         let (g, c) = (&g.outcome, &c.outcome);
         assert_eq!(g.history.len(), g.iterations as usize + 1);
+        // What is left of systems of one row is rounding.
+        let least = 1e-12 * c.rhs_norm;
         for (i, (g, c)) in g.history.iter().zip(&c.history).take(10).enumerate() {
-            assert!((g / c - 1.0).abs() <= 1e-6, "system {system}, iteration {i}: {g} {c}");
+            let close = (g - c).abs() <= 1e-6 * c + least;
+            assert!(close, "system {system}, iteration {i}: {g} {c}");
         }
     }
 }

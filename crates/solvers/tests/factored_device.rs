@@ -18,7 +18,7 @@ fn bits(x: &[f64], outcomes: &[Outcome]) -> (Vec<u64>, Vec<(Status, u32, u64)>) 
 }
 
 /// Holds a solve against the CPU's: iteration counts within 10 % on average (or 2), and, since rounding
-/// alone moves those of BiCGStab, each within 25 %.
+/// alone moves those of BiCGStab, each within 40 %.
 fn compare(what: &str, batch: &Batch<f64>, b: &[f64], options: &SolveOptions, found: &[Outcome]) {
     let cpu = solve(batch, b, None, options).unwrap();
     let rel_tol = options.rel_tol.unwrap_or(1e-10);
@@ -27,7 +27,7 @@ fn compare(what: &str, batch: &Batch<f64>, b: &[f64], options: &SolveOptions, fo
         let (g, c) = (f64::from(gpu.iterations), f64::from(cpu.outcome.iterations));
         let what = format!("{what} item {item}: {gpu:?}, {:?}", cpu.outcome);
         assert_eq!((gpu.status, cpu.outcome.status), (Status::Converged, gpu.status), "{what}");
-        assert!((g - c).abs() <= (0.25 * c).max(2.0), "{what}");
+        assert!((g - c).abs() <= (0.4 * c).max(2.0), "{what}");
         assert!(gpu.residual_norm <= rel_tol * gpu.rhs_norm, "{what}");
         (ours, theirs) = (ours + g, theirs + c);
     }

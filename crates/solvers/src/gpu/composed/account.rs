@@ -67,8 +67,8 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     /// which is on the device for that long. Waits.
     ///
     /// # Errors
-    /// [`SolveError::Gpu`] with what the device reports, [`GpuError::OutOfMemory`](sparsebatch_spmv_gpu::GpuError::OutOfMemory) where there is no
-    /// room for both.
+    /// [`SolveError::Gpu`] with what the device reports,
+    /// [`OutOfMemory`](sparsebatch_spmv_gpu::GpuError::OutOfMemory) where there is no room for both.
     pub fn amortisation(&mut self, batch: &Batch<T>) -> Result<Amortisation, SolveError> {
         let scalar = ProductKernel::flexible(FlexibleKernel::CsrScalar);
         let baseline = Product::new(&self.executor, batch, &scalar, self.nrhs)?;
