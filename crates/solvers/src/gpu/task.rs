@@ -1,9 +1,11 @@
 //! What a plan is asked for, and what it refuses.
 
-use sparsebatch_formats::{CsrPatternRef, Layout};
+use sparsebatch_formats::{
+    Batch, BatchValues, CsrPattern, CsrPatternRef, Layout, Scalar, UniformBatch,
+};
 use sparsebatch_spmv_gpu::{KernelBuffer, Pod};
 
-use crate::options::{Engine, Method, Preconditioner};
+use crate::options::{Engine, Method, Preconditioner, check_len};
 use crate::{SolveError, SolveOptions};
 
 /// The most systems of a launch: the kernel counts those it was asked for, and some more, in 32 bits.
@@ -66,6 +68,34 @@ pub(super) struct Steps {
     pub(super) item: u64,
     pub(super) value: u64,
     pub(super) row: u64,
+}
+
+/// A batch of one pattern, item-major; refuses others.
+pub(super) fn item_major<T: Scalar>(
+    batch: &Batch<T>,
+) -> Result<&UniformBatch<CsrPattern, T>, SolveError> {
+    match batch {
+        Batch::Ragged(_) => Err(SolveError::Unsupported {
+            what: "a ragged batch",
+            instead: "give systems of one pattern as a uniform batch",
+        }),
+        Batch::Uniform(uniform) if matches!(uniform.values(), BatchValues::Interleaved(_)) => {
+            Err(SolveError::Unsupported {
+                what: "a batch of interleaved values",
+                instead: "give them item-major",
+            })
+        }
+        Batch::Uniform(uniform) => Ok(uniform),
+    }
+}
+
+/// Whether so many values are those of one item, which all share; refuses what is not of all either.
+pub(super) fn shares_values(len: usize, nnz: usize, nitems: usize) -> Result<bool, SolveError> {
+    if len == nnz {
+        return Ok(true);
+    }
+    check_len("values", nnz * nitems, len)?;
+    Ok(false)
 }
 
 /// Refuses a pattern that is not square.

@@ -6,7 +6,7 @@ use sparsebatch_solvers::{CpuScalar, Method, Preconditioner, SolveOptions, Statu
 use sparsebatch_spmv_gpu::Value;
 
 use crate::common::{METHODS, Systems, compare, on_cpu, options};
-use crate::trial::solve;
+use crate::trial::{LIKE_THE_CPU, solve};
 
 const NAN: f64 = f64::NAN;
 const INF: f64 = f64::INFINITY;
@@ -210,6 +210,7 @@ fn a_tolerance_of_zero_and_the_floor() {
         let failed = [Status::BreakdownRho, Status::Indefinite, Status::Stagnated];
         assert!(failed.contains(&status), "{status}");
     }
+    assert!(!LIKE_THE_CPU || gpu == cpu, "{gpu:?}, {cpu:?}");
 
     options.floor = Some(4.0);
     let (gpu, cpu) = (solve(&systems, &options), on_cpu(&systems, &options));

@@ -10,6 +10,9 @@ use crate::common::emulator::Emulator;
 use crate::common::{Solved, Systems};
 use crate::support::on_gpu;
 
+/// Whether systems whose numbers vanish end as on the CPU, whose operations are the same.
+pub(crate) const LIKE_THE_CPU: bool = false;
+
 /// Over products in the order of the CPU's sums, and over packed ones, which end alike.
 pub(crate) fn solve<T: Value>(systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
     let batch = Batch::Uniform(systems.batch.clone());

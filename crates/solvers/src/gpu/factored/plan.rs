@@ -1,12 +1,13 @@
 //! The plan: options checked, arrays on the device, the launches, the outcomes.
 
 use sparsebatch_cpu_ref::Outcome;
-use sparsebatch_formats::{Batch, BatchValues, CsrPatternRef, Pattern};
+use sparsebatch_formats::{Batch, CsrPatternRef, Pattern};
 use sparsebatch_spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 
 use super::super::outcomes::{Limits, Outcomes};
 use super::super::task::{
-    FusedMethod, Guess, check_apart, check_common, check_square, count_systems,
+    FusedMethod, Guess, check_apart, check_common, check_square, count_systems, item_major,
+    shares_values,
 };
 use super::explain::FactoredExplain;
 use super::layout::{Rows, Words};
@@ -112,21 +113,8 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         batch: &Batch<T>,
         options: &SolveOptions,
     ) -> Result<Self, SolveError> {
-        match batch {
-            Batch::Ragged(_) => Err(SolveError::Unsupported {
-                what: "a ragged batch",
-                instead: "give systems of one pattern as a uniform batch",
-            }),
-            Batch::Uniform(uniform) => {
-                if matches!(uniform.values(), BatchValues::Interleaved(_)) {
-                    return Err(SolveError::Unsupported {
-                        what: "a batch of interleaved values",
-                        instead: "give them item-major",
-                    });
-                }
-                Self::new(executor, uniform.pattern().view(), uniform.nitems(), options)
-            }
-        }
+        let uniform = item_major(batch)?;
+        Self::new(executor, uniform.pattern().view(), uniform.nitems(), options)
     }
 
     /// As [`FactoredSolver::new`], with choices fixed.
@@ -205,7 +193,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// [`SolveError::Length`] when the array does not fit, [`SolveError::Gpu`] when memory is short or
     /// the launch is refused; what was kept before is gone then.
     pub fn factorise(&mut self, values: &E::Buffer<T>) -> Result<(), SolveError> {
-        let shared = self.check_values(values)?;
+        let shared = shares_values(values.len(), self.nnz, self.nitems)?;
         let items = if shared { self.nitems.min(1) } else { self.nitems };
         let kept = match self.kept.take().filter(|kept| kept.refused.len() == items) {
             Some(kept) => kept,
@@ -243,7 +231,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         x: &mut E::Buffer<T>,
     ) -> Result<(), SolveError> {
         let rows = self.nrows * self.nitems * self.nrhs;
-        let shared = self.check_values(values)?;
+        let shared = shares_values(values.len(), self.nnz, self.nitems)?;
         check_len("b", rows, b.len())?;
         check_len("x", rows, x.len())?;
         check_apart(values, x)?;
@@ -252,15 +240,6 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
             return Ok(());
         }
         self.launch(Task { values, shared, keep: None, vectors: Some((b, guess, x)) })
-    }
-
-    /// Whether one item has values for all.
-    fn check_values(&self, values: &E::Buffer<T>) -> Result<bool, SolveError> {
-        let shared = values.len() == self.nnz;
-        if !shared {
-            check_len("values", self.nnz * self.nitems, values.len())?;
-        }
-        Ok(shared)
     }
 
     #[expect(unsafe_code, reason = "the one launch")]

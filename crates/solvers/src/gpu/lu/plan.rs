@@ -1,11 +1,13 @@
 //! The plan: options checked, arrays on the device, the launch, the outcomes.
 
 use sparsebatch_cpu_ref::Outcome;
-use sparsebatch_formats::{Batch, BatchValues, CsrPatternRef, Pattern};
+use sparsebatch_formats::{Batch, CsrPatternRef, Pattern};
 use sparsebatch_spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 
 use super::super::outcomes::{Limits, Outcomes};
-use super::super::task::{Guess, check_apart, check_common, check_square, count_systems};
+use super::super::task::{
+    Guess, check_apart, check_common, check_square, count_systems, item_major, shares_values,
+};
 use super::explain::GpuLuExplain;
 use super::shape::{LuTuning, Schedule};
 use crate::options::{Method, check_len};
@@ -77,21 +79,8 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         batch: &Batch<T>,
         options: &SolveOptions,
     ) -> Result<Self, SolveError> {
-        match batch {
-            Batch::Ragged(_) => Err(SolveError::Unsupported {
-                what: "a ragged batch",
-                instead: "give systems of one pattern as a uniform batch",
-            }),
-            Batch::Uniform(uniform) => {
-                if matches!(uniform.values(), BatchValues::Interleaved(_)) {
-                    return Err(SolveError::Unsupported {
-                        what: "a batch of interleaved values",
-                        instead: "give them item-major",
-                    });
-                }
-                Self::new(executor, uniform.pattern().view(), uniform.nitems(), options)
-            }
-        }
+        let uniform = item_major(batch)?;
+        Self::new(executor, uniform.pattern().view(), uniform.nitems(), options)
     }
 
     /// As [`GpuLu::new`], with choices fixed.
@@ -153,10 +142,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         x: &mut E::Buffer<T>,
     ) -> Result<(), SolveError> {
         let rows = self.nrows * self.nitems * self.nrhs;
-        let shared = values.len() == self.nnz;
-        if !shared {
-            check_len("values", self.nnz * self.nitems, values.len())?;
-        }
+        let shared = shares_values(values.len(), self.nnz, self.nitems)?;
         check_len("b", rows, b.len())?;
         check_len("x", rows, x.len())?;
         check_apart(values, x)?;
