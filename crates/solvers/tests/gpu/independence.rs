@@ -96,7 +96,9 @@ fn flaw() -> impl Strategy<Value = Flaw> {
     ]
 }
 
-/// A batch of up to 6 systems, some flawed, with guesses here and there.
+/// A batch of up to 6 systems, some flawed, with guesses here and there. Guesses are of the size of
+/// solutions: from residuals larger than `1 / EPSILON` times the tolerance, rounding decides whether
+/// a few restarts suffice.
 fn batch<T: Scalar>(
     (n, most): (usize, usize),
     method: Method,
@@ -109,6 +111,11 @@ fn batch<T: Scalar>(
     let mut systems = Systems::new(&matrices, random_vector(n * flaws.len(), seed ^ 77));
     if seed.is_multiple_of(2) {
         systems.x0 = random_vector(n * flaws.len(), seed ^ 99);
+        for (x0, flaw) in systems.x0.chunks_mut(n).zip(flaws) {
+            if let Flaw::Scaled(factor) = flaw {
+                x0.iter_mut().for_each(|x| *x = T::from_f64(x.to_f64() / factor));
+            }
+        }
     }
     systems
 }
