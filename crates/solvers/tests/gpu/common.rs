@@ -144,8 +144,14 @@ pub(crate) fn residual_norm<T: Scalar>(systems: &Systems<T>, x: &[T], system: us
     (0..n).map(square).sum::<f64>().sqrt()
 }
 
-/// Holds a GPU's solve against the CPU's: equal statuses, iteration counts within 10 % (or 2; in f32,
-/// where rounding soon decides, within 30 % or 4), true residuals as reported and within the tolerance.
+/// How many iterations a solve on the GPU may be away from the CPU's: a share, or a few.
+pub(crate) type Close = (f64, f64);
+
+/// Where rounding soon decides: in f32, and with matrices drawn at random, which BiCGStab goes through
+/// by leaps. Two orders of the same sums were seen 13 % apart in f64.
+pub(crate) const ROUNDED: Close = (0.3, 4.0);
+
+/// Holds a GPU's solve of a known problem against the CPU's; see [`compare_within`].
 pub(crate) fn compare<T: Scalar>(
     what: &str,
     systems: &Systems<T>,
@@ -153,10 +159,23 @@ pub(crate) fn compare<T: Scalar>(
     cpu: &Solved<T>,
     rel_tol: f64,
 ) {
+    let close = if size_of::<T>() == 4 { ROUNDED } else { (0.1, 2.0) };
+    compare_within(what, systems, gpu, cpu, rel_tol, close);
+}
+
+/// Holds a GPU's solve against the CPU's: equal statuses, iteration counts that are close, true
+/// residuals as reported and within the tolerance.
+pub(crate) fn compare_within<T: Scalar>(
+    what: &str,
+    systems: &Systems<T>,
+    gpu: &Solved<T>,
+    cpu: &Solved<T>,
+    rel_tol: f64,
+    (share, few): Close,
+) {
     assert_eq!(gpu.statuses(), cpu.statuses(), "{what}");
     for (system, (g, c)) in gpu.outcomes.iter().zip(&cpu.outcomes).enumerate() {
         let what = format!("{what}, system {system} by {}: {g:?} {c:?}", gpu.kernel);
-        let (share, few) = if size_of::<T>() == 4 { (0.3, 4.0) } else { (0.1, 2.0) };
         let close = (share * f64::from(c.iterations)).max(few);
         assert!((f64::from(g.iterations) - f64::from(c.iterations)).abs() <= close, "{what}");
         assert_eq!(g.residual_norm.is_nan(), c.residual_norm.is_nan(), "{what}");
