@@ -7,7 +7,7 @@ use clap::Args;
 use sparsebatch::cpu::{CpuScalar, FormatChoice, KernelChoice, SpmvOptions};
 use sparsebatch::spmv_gpu::Value;
 use sparsebatch::{
-    Backend, Batch, BatchReport, BatchSolver, Engine, Gpu, Method, Order, Preconditioner,
+    Backend, Batch, BatchReport, BatchSolver, Engine, Gpu, Method, Order, Preconditioner, Rhs,
     SolveError, SolveOptions,
 };
 
@@ -193,7 +193,8 @@ fn solve<T: CpuScalar + Value>(
     x0: Option<Vec<T>>,
     options: &SolveOptions,
 ) -> Result<Solved, SolveError> {
-    let mut solver = BatchSolver::on(backend, batch, options)?;
+    let rhs = Rhs { b: &b, x0: x0.as_deref() };
+    let mut solver = BatchSolver::on_with_rhs(backend, batch, rhs, options)?;
     let mut x = x0.unwrap_or_else(|| vec![T::ZERO; b.len()]);
     let report = solver.solve(batch, &b, &mut x)?;
     Ok(Solved { x: x.into_iter().map(T::to_f64).collect(), report })

@@ -221,6 +221,26 @@ impl SolveOptions {
     }
 }
 
+/// Right-hand sides and guesses of a batch, item-major; those of an item follow each other.
+#[derive(Clone, Copy, Debug)]
+pub struct Rhs<'a, T> {
+    /// `b`.
+    pub b: &'a [T],
+    /// Initial guesses; 0 where absent.
+    pub x0: Option<&'a [T]>,
+}
+
+impl<T> Rhs<'_, T> {
+    /// Checks that there are `rows` rows of each.
+    ///
+    /// # Errors
+    /// [`SolveError::Length`] where there are not.
+    pub(crate) fn check(&self, rows: usize) -> Result<(), SolveError> {
+        check_len("b", rows, self.b.len())?;
+        self.x0.map_or(Ok(()), |x0| check_len("x0", rows, x0.len()))
+    }
+}
+
 pub(crate) fn check_len(
     what: &'static str,
     expected: usize,

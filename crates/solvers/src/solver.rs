@@ -10,7 +10,7 @@ use sparsebatch_spmv_gpu::{Executor, Value};
 use crate::backend::{AnalysedSolve, Backend, CpuBackend, GpuBackend, SolveBackend};
 use crate::choose::{Choice, Step, step};
 use crate::ladder::{Kept, Ladder};
-use crate::options::{Engine, Method, Preconditioner, check_len};
+use crate::options::{Engine, Method, Preconditioner, Rhs, check_len};
 use crate::report::{BatchReport, ProductCost, Rung, RungRun, SystemReport};
 use crate::{SolveError, SolveOptions};
 
@@ -56,7 +56,7 @@ pub fn solve<T: CpuScalar>(
 /// [`solve`] on a backend: the same solve on the CPU or on a GPU.
 ///
 /// # Errors
-/// As [`BatchSolver::on`] and [`BatchSolver::solve`].
+/// As [`BatchSolver::on_with_rhs`] and [`BatchSolver::solve`].
 pub fn solve_on<T, E>(
     backend: &Backend<E>,
     batch: &Batch<T>,
@@ -68,7 +68,7 @@ where
     T: CpuScalar + Value,
     E: Executor + Clone + Send + Sync + 'static,
 {
-    BatchSolver::on(backend, batch, options)?.into_solution(batch, b, x0)
+    BatchSolver::on_with_rhs(backend, batch, Rhs { b, x0 }, options)?.into_solution(batch, b, x0)
 }
 
 /// The analysis of a batch, for repeated solves with other values, right-hand sides or guesses.
@@ -102,13 +102,40 @@ impl<T: CpuScalar + Value> BatchSolver<T> {
     where
         E: Executor + Clone + Send + Sync + 'static,
     {
-        match backend {
-            Backend::Cpu => Self::new(batch, options),
-            Backend::Gpu(gpu) => {
-                let backend = GpuBackend::new(gpu.clone(), options.clone());
-                Self::analyse(Box::new(backend), batch, options)
-            }
-        }
+        Self::on_backend(backend, batch, None, options)
+    }
+
+    /// As [`BatchSolver::on`], for solves with right-hand sides and guesses like these: with them a GPU's
+    /// [`Method::Auto`] counts the iterations of some systems before it chooses.
+    ///
+    /// # Errors
+    /// Those of [`BatchSolver::on`]; [`SolveError::Length`] when `rhs` does not fit.
+    pub fn on_with_rhs<E>(
+        backend: &Backend<E>,
+        batch: &Batch<T>,
+        rhs: Rhs<'_, T>,
+        options: &SolveOptions,
+    ) -> Result<Self, SolveError>
+    where
+        E: Executor + Clone + Send + Sync + 'static,
+    {
+        Self::on_backend(backend, batch, Some(rhs), options)
+    }
+
+    fn on_backend<E>(
+        backend: &Backend<E>,
+        batch: &Batch<T>,
+        rhs: Option<Rhs<'_, T>>,
+        options: &SolveOptions,
+    ) -> Result<Self, SolveError>
+    where
+        E: Executor + Clone + Send + Sync + 'static,
+    {
+        let backend: Box<dyn SolveBackend<T>> = match backend {
+            Backend::Cpu => Box::new(CpuBackend),
+            Backend::Gpu(gpu) => Box::new(GpuBackend::new(gpu.clone(), options.clone())),
+        };
+        Self::analyse(backend, batch, rhs, options)
     }
 }
 
@@ -120,12 +147,13 @@ impl<T: CpuScalar> BatchSolver<T> {
     /// [`SolveError::NotSquare`], [`SolveError::Option`] for options that are out of range or
     /// exclude each other, [`SolveError::Cpu`] when a pattern cannot be analysed as asked.
     pub fn new(batch: &Batch<T>, options: &SolveOptions) -> Result<Self, SolveError> {
-        Self::analyse(Box::new(CpuBackend), batch, options)
+        Self::analyse(Box::new(CpuBackend), batch, None, options)
     }
 
     fn analyse(
         backend: Box<dyn SolveBackend<T>>,
         batch: &Batch<T>,
+        rhs: Option<Rhs<'_, T>>,
         options: &SolveOptions,
     ) -> Result<Self, SolveError> {
         check_square(batch)?;
@@ -137,8 +165,11 @@ impl<T: CpuScalar> BatchSolver<T> {
             });
         }
         options.criteria::<T>(batch.nitems() * options.nrhs)?;
+        if let Some(rhs) = &rhs {
+            rhs.check(batch.row_offset(batch.nitems()) * options.nrhs)?;
+        }
         let start = Instant::now();
-        let mut choice = backend.choose(batch, options);
+        let mut choice = backend.choose(batch, rhs, options);
         let engine = match &options.engine {
             Engine::Fused => {
                 let first = (Rung::First, step(&choice, options));

@@ -5,7 +5,7 @@ use sparsebatch_solvers::gpu::{
     FactoredExplain, FactoredPlace, FactoredSolver, FusedSolver, GpuExplain, GpuLu, GpuLuExplain,
     GpuTuning, Guess, choose_method,
 };
-use sparsebatch_solvers::{Method, Outcome, Preconditioner, SolveError, SolveOptions};
+use sparsebatch_solvers::{Method, Outcome, Preconditioner, Rhs, SolveError, SolveOptions};
 use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
 
 use super::systems::Systems;
@@ -88,26 +88,30 @@ fn lu(explain: &GpuLuExplain) -> String {
     format!("lu({threads} threads, {systems} systems)")
 }
 
-/// The plan for a batch by a method; `tuning` where its shape is fixed.
+/// The plan for systems by a method; `tuning` where its shape is fixed.
 ///
 /// # Errors
 /// [`SolveError::Unsupported`] for what the GPU does not do yet; what the plan reports.
 pub(crate) fn plan<T: Real>(
     device: &Device,
-    batch: &Batch<T>,
+    systems: &Systems<T>,
     options: &SolveOptions,
     tuning: Option<&GpuTuning>,
 ) -> Result<Box<dyn Plan<T>>, SolveError> {
+    let batch = &systems.batch;
     let has_factors = matches!(
         options.preconditioner,
         Preconditioner::BlockJacobi | Preconditioner::Ilu0 | Preconditioner::Ic0
     );
     match (options.method, tuning, batch) {
         (Method::Auto, ..) => {
-            let method = choose_method(batch, options, device.info()).method;
+            let rhs = Rhs { b: &systems.b, x0: None };
+            let choice = choose_method(batch, Some(rhs), options, device.info());
+            let (method, preconditioner) = (choice.method, choice.preconditioner);
             // What it leaves shows in the row; the ladder is climbed on the host.
-            let options = SolveOptions { method, fallback: false, ..options.clone() };
-            plan(device, batch, &options, tuning)
+            let fallback = false;
+            let options = SolveOptions { method, preconditioner, fallback, ..options.clone() };
+            plan(device, systems, &options, tuning)
         }
         (Method::Lu, ..) => Ok(Box::new(GpuLu::for_batch(device, batch, options)?)),
         _ if has_factors => Ok(Box::new(FactoredSolver::for_batch(device, batch, options)?)),

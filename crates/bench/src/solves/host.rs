@@ -1,7 +1,7 @@
 //! Our solves of data on the host, on the CPU or on a GPU.
 
 use sparsebatch_solvers::{
-    Backend, BatchReport, BatchSolver, Gpu, Method, RungRun, SolveError, SolveOptions,
+    Backend, BatchReport, BatchSolver, Gpu, Method, Rhs, RungRun, SolveError, SolveOptions,
 };
 
 use super::systems::Systems;
@@ -37,7 +37,8 @@ impl<'a, T: Real> HostSolve<'a, T> {
         systems: &'a Systems<T>,
         options: &SolveOptions,
     ) -> Result<Self, SolveError> {
-        let solver = BatchSolver::on(&Backend::Gpu(gpu), &systems.batch, options)?;
+        let rhs = Rhs { b: &systems.b, x0: None };
+        let solver = BatchSolver::on_with_rhs(&Backend::Gpu(gpu), &systems.batch, rhs, options)?;
         Ok(Self::new(solver, systems, options))
     }
 

@@ -138,9 +138,9 @@ impl<'a> SolveSession<'a> {
         };
         let contender = (|| {
             // The first one compiles.
-            drop(plan(&device, &systems.batch, options, tuning)?);
+            drop(plan(&device, systems, options, tuning)?);
             let begin = Instant::now();
-            let plan = plan(&device, &systems.batch, options, tuning)?;
+            let plan = plan(&device, systems, options, tuning)?;
             plan_ms = Some(begin.elapsed().as_secs_f64() * 1e3);
             configuration = plan.configuration();
             let copies = copies(systems.bytes() as f64, device.info().l2_bytes);

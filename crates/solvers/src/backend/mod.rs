@@ -15,12 +15,12 @@ use sparsebatch_formats::{Batch, Scalar};
 
 use crate::choose::{Choice, Step, choose};
 use crate::report::{ProductCost, Rung};
-use crate::{SolveError, SolveOptions};
+use crate::{Rhs, SolveError, SolveOptions};
 
 /// A machine that runs whole batched solves.
 pub(crate) trait SolveBackend<T: Scalar>: Send + Sync {
-    /// Decides what `auto` stands for here.
-    fn choose(&self, batch: &Batch<T>, options: &SolveOptions) -> Choice {
+    /// Decides what `auto` stands for here; `rhs` where solves to come are known.
+    fn choose(&self, batch: &Batch<T>, _rhs: Option<Rhs<'_, T>>, options: &SolveOptions) -> Choice {
         choose(batch, options)
     }
 

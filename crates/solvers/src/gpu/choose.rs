@@ -6,13 +6,16 @@ use sparsebatch_cpu_ref::symbolic::{FactorPattern, min_degree};
 use sparsebatch_formats::{Batch, Csr, CsrPatternRef, Scalar};
 use sparsebatch_spmv_gpu::DeviceInfo;
 
-use crate::options::{Method, Preconditioner, SolveOptions};
+use crate::options::{Method, Preconditioner, Rhs, SolveOptions};
 
 /// A method for a batch on a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuChoice {
     /// CG, BiCGStab or the sparse LU.
     pub method: Method,
+    /// Of CG and BiCGStab: what the options ask for, or none where [`Preconditioner::Auto`] needs no
+    /// fewer iterations.
+    pub preconditioner: Preconditioner,
     /// Why, with the estimates.
     pub reason: String,
 }
@@ -60,20 +63,26 @@ struct Values {
 /// the number of iterations with Jacobi, `k = 1/2 sqrt((1 + r) / (1 - r)) ln(2 / rel_tol)` for CG, half as
 /// many for BiCGStab, which has two products in each; r bounds the spectral radius of Jacobi's iteration
 /// (of all matrices, by their rows or columns). For symmetric matrices k is at most the number of rows n
-/// and 4 n over the bandwidth, as many as a wave takes to cross the grid four times. For others a few
-/// systems of the batch are solved by BiCGStab on the CPU, with right-hand sides of x = 1: if all converge
-/// in few iterations, these are counted. If they do not and r is 1 or more, LU is taken wherever it can be.
+/// and 4 n over the bandwidth, as many as a wave takes to cross the grid four times. For others some
+/// systems of the batch are solved by BiCGStab on the CPU, with the right-hand sides and guesses of `rhs`
+/// or, where these are not known, with right-hand sides of x = 1: if all converge in few iterations, these
+/// are counted. If they do not and r is 1 or more, LU is taken wherever it can be.
+///
+/// `rhs` has as many rows as the batch, `options.nrhs` times, or is left out.
 ///
 /// # Source
 /// The bound of CG: Saad, Iterative Methods for Sparse Linear Systems, 2nd ed. 2003, section 6.11.3, with
 /// the condition number bounded by Gershgorin's circles.
 pub fn choose_method<T: Scalar>(
     batch: &Batch<T>,
+    rhs: Option<Rhs<'_, T>>,
     options: &SolveOptions,
     info: &DeviceInfo,
 ) -> GpuChoice {
+    let mut preconditioner = options.preconditioner;
     if options.method != Method::Auto {
-        return GpuChoice { method: options.method, reason: "asked for".to_owned() };
+        let reason = "asked for".to_owned();
+        return GpuChoice { method: options.method, preconditioner, reason };
     }
     let values = values(batch);
     let rel_tol = options.rel_tol.unwrap_or_else(SolveOptions::default_rel_tol::<T>);
@@ -84,9 +93,11 @@ pub fn choose_method<T: Scalar>(
     let mut bound = iterations(values.radius, rel_tol) / products;
     let mut tried = "a bound";
     if !values.symmetric
-        && let Some(found) = trial(batch, options, rel_tol).filter(|&found| found < bound)
+        && let Some(found) = trial(batch, rhs, options, rel_tol)
+        && found.iterations < bound
     {
-        (bound, tried) = (found, "by trial");
+        (bound, preconditioner) = (found.iterations, found.preconditioner);
+        tried = if rhs.is_some() { "by trial" } else { "by trial for x = 1" };
     }
     let patterns = match batch {
         Batch::Uniform(_) => batch.nitems().min(1),
@@ -114,7 +125,7 @@ pub fn choose_method<T: Scalar>(
         let reason = format!(
             "{kind}; lu has no diagonal entry somewhere, or its factors do not fit on the GPU"
         );
-        return GpuChoice { method: krylov, reason };
+        return GpuChoice { method: krylov, preconditioner, reason };
     }
     let each = |time: f64| time / patterns.max(1) as f64;
     let (method, reason) = match lu < iterative {
@@ -125,60 +136,99 @@ pub fn choose_method<T: Scalar>(
         lu_is_quicker => (
             if lu_is_quicker { Method::Lu } else { krylov },
             format!(
-                "{kind}: about {:.3} ns a system by lu, {:.3} by {name} in {:.0} iterations ({tried})",
+                "{kind}: about {:.3} ns a system by lu, {:.3} by {name} in {:.1} iterations ({tried})",
                 each(lu),
                 each(iterative),
-                iterations.ceil()
+                iterations
             ),
         ),
     };
-    GpuChoice { method, reason }
+    GpuChoice { method, preconditioner, reason }
 }
 
-/// Systems that are solved to see how many iterations they take, and the most that say anything.
-const TRIALS: usize = 8;
-const TRIAL_ITERATIONS: u32 = 20;
+/// Systems that are solved to see how many iterations they take, at most, and entries of them.
+const TRIALS: usize = 256;
+const TRIAL_ENTRIES: usize = 1 << 20;
+/// The most iterations that say anything: where some systems take more, others take a hundred times as
+/// many, and the slowest one ends a solve (of the 72 of `isooctane` with Jacobi, 67 take 7 at most; 10,000
+/// take 30 ms for 4.3 on average, and LU 3.3 ms).
+const TRIAL_ITERATIONS: u32 = 10;
+/// What an iteration with Jacobi costs, in iterations without.
+const JACOBI_COSTS: f64 = 1.1;
 
-/// The most iterations of BiCGStab that some systems of a batch take; `None` where one does not converge
-/// in few. Systems that are not finite have no say.
-fn trial<T: Scalar>(batch: &Batch<T>, options: &SolveOptions, rel_tol: f64) -> Option<f64> {
+/// What trials found.
+struct Trial {
+    preconditioner: Preconditioner,
+    /// On average.
+    iterations: f64,
+}
+
+/// How some systems of a batch fare by BiCGStab; `None` where one does not converge in few iterations.
+/// Systems that are not finite have no say.
+fn trial<T: Scalar>(
+    batch: &Batch<T>,
+    rhs: Option<Rhs<'_, T>>,
+    options: &SolveOptions,
+    rel_tol: f64,
+) -> Option<Trial> {
     let nitems = batch.nitems();
     let mut copy = Vec::new();
-    let mut matrices = Vec::new();
+    let (mut matrices, mut b, mut x0) = (Vec::<Csr<f64>>::new(), Vec::new(), Vec::new());
+    let mut entries = 0;
     for item in (0..nitems).step_by(nitems.div_ceil(TRIALS).max(1)) {
         let pattern = batch.pattern(item);
-        let values: Vec<f64> =
-            batch.values_in(item, &mut copy).iter().map(|value| value.to_f64()).collect();
-        if values.iter().all(|value| value.is_finite()) {
+        let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
+        entries += pattern.nnz();
+        if entries > TRIAL_ENTRIES && !matrices.is_empty() {
+            break;
+        }
+        let widened = |values: &[T]| values.iter().map(|value| value.to_f64()).collect::<Vec<_>>();
+        let values = widened(batch.values_in(item, &mut copy));
+        let first = batch.row_offset(item) * options.nrhs;
+        let part = |v: &[T]| widened(&v[first..first + nrows]);
+        let (own, guess) = match rhs {
+            Some(rhs) => (part(rhs.b), rhs.x0.map_or_else(|| vec![0.0; nrows], part)),
+            // Of x = 1: as smooth as solutions mostly are.
+            None => {
+                let sum = |row| values[pattern.row(row)].iter().sum();
+                ((0..nrows).map(sum).collect(), vec![0.0; nrows])
+            }
+        };
+        if values.iter().chain(&own).chain(&guess).all(|value| value.is_finite()) {
             let (row_ptr, col_idx) = (pattern.row_ptr().to_vec(), pattern.col_idx().to_vec());
-            let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
             matrices.push(Csr::try_new(nrows, ncols, row_ptr, col_idx, values).ok()?);
+            b.extend(own);
+            x0.extend(guess);
         }
     }
-    // Of x = 1: as smooth as solutions mostly are.
-    let sum = |matrix: &Csr<f64>, row| {
-        let view = matrix.view();
-        view.pattern().row(row).map(|k| view.values()[k]).sum::<f64>()
+    let matrices: Batch<f64> = matrices.into_iter().collect();
+    let by = |preconditioner| {
+        let options = SolveOptions {
+            method: Method::BiCgStab,
+            preconditioner,
+            rel_tol: Some(rel_tol),
+            abs_tol: options.abs_tol,
+            floor: options.floor,
+            order: options.order,
+            block_size: options.block_size,
+            max_iters: TRIAL_ITERATIONS,
+            ..SolveOptions::default()
+        };
+        let systems = crate::solve(&matrices, &b, Some(&x0), &options).ok()?.report.systems;
+        let converged = systems.iter().all(|system| system.outcome.status == Status::Converged);
+        let iterations: f64 = systems.iter().map(|s| f64::from(s.outcome.iterations)).sum();
+        let iterations = iterations / systems.len() as f64;
+        (converged && !systems.is_empty()).then_some(Trial { preconditioner, iterations })
     };
-    let sums = |matrix: &Csr<f64>| {
-        (0..matrix.view().pattern().nrows()).map(|row| sum(matrix, row)).collect::<Vec<_>>()
-    };
-    let b: Vec<f64> = matrices.iter().flat_map(sums).collect();
-    let options = SolveOptions {
-        method: Method::BiCgStab,
-        preconditioner: match options.preconditioner {
-            jacobi @ Preconditioner::Jacobi => jacobi,
-            _ => Preconditioner::None,
-        },
-        rel_tol: Some(rel_tol),
-        max_iters: TRIAL_ITERATIONS,
-        ..SolveOptions::default()
-    };
-    let solved = crate::solve(&matrices.into_iter().collect(), &b, None, &options).ok()?;
-    let systems = &solved.report.systems;
-    let converged = systems.iter().all(|system| system.outcome.status == Status::Converged);
-    let most = systems.iter().map(|system| system.outcome.iterations).max()?;
-    converged.then_some(f64::from(most))
+    match options.preconditioner {
+        Preconditioner::Auto => {
+            let (none, jacobi) = (by(Preconditioner::None), by(Preconditioner::Auto));
+            let Some(jacobi) = jacobi else { return none };
+            let is_as_good = |none: &Trial| none.iterations <= JACOBI_COSTS * jacobi.iterations;
+            Some(none.filter(is_as_good).unwrap_or(jacobi))
+        }
+        asked => by(asked),
+    }
 }
 
 /// Iterations of CG for a spectral radius of Jacobi's; infinite where that says nothing.
@@ -293,7 +343,7 @@ mod tests {
     }
 
     fn chosen<T: Scalar>(batch: &Batch<T>) -> GpuChoice {
-        choose_method(batch, &SolveOptions::default(), &info())
+        choose_method(batch, None, &SolveOptions::default(), &info())
     }
 
     fn dense(n: usize, value: impl Fn(usize, usize) -> f64) -> Csr<f64> {
@@ -332,7 +382,7 @@ mod tests {
         assert!(choice.reason.contains("nothing bounds the iterations"), "{}", choice.reason);
         // Unless its factors do not fit.
         let small = DeviceInfo { shared_bytes_per_block: 4096, ..info() };
-        let choice = choose_method(&Batch::from(stiff), &SolveOptions::default(), &small);
+        let choice = choose_method(&Batch::from(stiff), None, &SolveOptions::default(), &small);
         assert_eq!(choice.method, Method::BiCgStab);
         assert!(choice.reason.contains("do not fit"), "{}", choice.reason);
     }
@@ -380,7 +430,7 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_taken() {
         let options = SolveOptions { method: Method::BiCgStab, ..SolveOptions::default() };
-        let choice = choose_method(&Batch::from(dense(2, |_, _| 1.0)), &options, &info());
+        let choice = choose_method(&Batch::from(dense(2, |_, _| 1.0)), None, &options, &info());
 
         assert_eq!((choice.method, &*choice.reason), (Method::BiCgStab, "asked for"));
     }

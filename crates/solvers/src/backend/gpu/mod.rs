@@ -38,7 +38,7 @@ use crate::choose::{Choice, Step};
 use crate::gpu::{GpuChoice, ProductKernel, choose_method};
 use crate::products::ComposedEngine;
 use crate::report::{ProductCost, Rung};
-use crate::{SolveError, SolveOptions};
+use crate::{Rhs, SolveError, SolveOptions};
 use composed::{ComposedItems, Room, composes};
 use divide::{Divided, May, Refused, all_together, at_once, in_turns, is_full, is_unsupported};
 use part::{Part, Site, Target};
@@ -83,9 +83,10 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: CpuScalar + Value,
 {
-    fn choose(&self, batch: &Batch<T>, options: &SolveOptions) -> Choice {
-        let GpuChoice { method, reason } = choose_method(batch, options, self.gpu.executor.info());
-        Choice { method, preconditioner: options.preconditioner, reason }
+    fn choose(&self, batch: &Batch<T>, rhs: Option<Rhs<'_, T>>, options: &SolveOptions) -> Choice {
+        let info = self.gpu.executor.info();
+        let GpuChoice { method, preconditioner, reason } = choose_method(batch, rhs, options, info);
+        Choice { method, preconditioner, reason }
     }
 
     fn analyse_composed(
