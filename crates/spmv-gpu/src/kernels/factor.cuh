@@ -78,6 +78,8 @@ __device__ __forceinline__ void run_stream(const u32* stream, Add add, Finish fi
         if ((task & 0xffffu) != NO_PLACE) {
             finish(task, sums);
         }
+        // Warps that wait several times meet others at one and the same barrier of the code.
+#pragma unroll 1
         for (u32 count = word >> 26 & 31; count > 0; --count) {
             Team<GROUP>::sync();
         }

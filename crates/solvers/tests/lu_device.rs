@@ -1,0 +1,163 @@
+//! The sparse LU on a real GPU, held against the CPU's: in blocks of every size, with few systems side by
+//! side and with many, flawed ones among them, and from a graph.
+
+use sparsebatch_formats::generate::{Family, Problem};
+use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Pattern, UniformBatch};
+use sparsebatch_solvers::gpu::{GpuLu, Guess, LuTuning};
+use sparsebatch_solvers::{Method, Outcome, SolveOptions, Status, solve};
+use sparsebatch_spmv_gpu::testing::device_or_skip;
+use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
+
+fn options() -> SolveOptions {
+    SolveOptions { method: Method::Lu, ..SolveOptions::default() }
+}
+
+/// A batch on the host and on the device.
+struct Loaded {
+    batch: UniformBatch<CsrPattern, f64>,
+    rhs: Vec<f64>,
+    values: DeviceBuffer<f64>,
+    b: DeviceBuffer<f64>,
+    x: DeviceBuffer<f64>,
+}
+
+/// Every bit of a solve.
+#[derive(Debug, PartialEq)]
+struct Bits(Vec<u64>, Vec<(Status, u32, u64)>);
+
+impl Loaded {
+    fn new(device: &Device, family: Family, nrows: usize, items: usize) -> Self {
+        let problem = Problem::new(family, nrows).unwrap().batch(items).unwrap();
+        let Batch::Uniform(batch) = problem.batch else { unreachable!("one pattern") };
+        Self::of(device, batch, problem.rhs)
+    }
+
+    fn of(device: &Device, batch: UniformBatch<CsrPattern, f64>, rhs: Vec<f64>) -> Self {
+        let BatchValues::ItemMajor(values) = batch.values() else { unreachable!("item-major") };
+        Self {
+            values: device.upload(values).unwrap(),
+            b: device.upload(&rhs).unwrap(),
+            x: device.alloc_zeroed(rhs.len()).unwrap(),
+            batch,
+            rhs,
+        }
+    }
+
+    fn plan(&self, device: &Device, tuning: &LuTuning) -> GpuLu<Device, f64> {
+        let (pattern, items) = (self.batch.pattern().view(), self.batch.nitems());
+        GpuLu::with_tuning(device, pattern, items, &options(), tuning).unwrap()
+    }
+
+    fn solve(&mut self, device: &Device, plan: &mut GpuLu<Device, f64>) -> Bits {
+        plan.solve(&self.values, &self.b, Guess::Zero, &mut self.x).unwrap();
+        self.bits(device, &plan.outcomes().unwrap())
+    }
+
+    fn bits(&self, device: &Device, outcomes: &[Outcome]) -> Bits {
+        let x = device.download(&self.x).unwrap();
+        let of = |o: &Outcome| (o.status, o.iterations, o.residual_norm.to_bits());
+        Bits(x.iter().map(|v| v.to_bits()).collect(), outcomes.iter().map(of).collect())
+    }
+}
+
+/// Equal statuses, and residuals within the tolerance where the systems converged.
+fn compare(what: &str, loaded: &Loaded, found: &[Outcome]) {
+    let batch = Batch::Uniform(loaded.batch.clone());
+    let cpu = solve(&batch, &loaded.rhs, None, &options()).unwrap();
+    for (item, (gpu, cpu)) in found.iter().zip(&cpu.report.systems).enumerate() {
+        let what = format!("{what} item {item}: {gpu:?}, {:?}", cpu.outcome);
+        assert_eq!(gpu.status, cpu.outcome.status, "{what}");
+        if gpu.status == Status::Converged {
+            assert!(gpu.residual_norm <= 1e-10 * gpu.rhs_norm, "{what}");
+            assert!(gpu.iterations.abs_diff(cpu.outcome.iterations) <= 1, "{what}");
+        }
+    }
+}
+
+#[test]
+fn blocks_of_every_size_agree_with_the_cpu() {
+    let Some(device) = device_or_skip() else { return };
+    for (family, nrows) in [
+        (Family::Tri, 1),
+        (Family::Tri, 50),
+        (Family::Tri, 1024),
+        (Family::Lap2d, 100),
+        (Family::Lap2d, 225),
+        (Family::Rand9, 54),
+        (Family::Rand9, 72),
+    ] {
+        let mut loaded = Loaded::new(&device, family, nrows, 300);
+        for (threads, systems) in [
+            (None, None),
+            (Some(32), Some(1)),
+            (Some(64), Some(3)),
+            (Some(128), Some(2)),
+            (Some(256), Some(4)),
+            (Some(512), Some(1)),
+        ] {
+            let tuning = LuTuning { threads, systems, ..LuTuning::default() };
+            let mut plan = loaded.plan(&device, &tuning);
+            let first = loaded.solve(&device, &mut plan);
+            let what = format!("{family:?} {nrows} {}", plan.explain());
+            compare(&what, &loaded, &plan.outcomes().unwrap());
+            assert_eq!(loaded.solve(&device, &mut plan), first, "{what}");
+        }
+    }
+}
+
+#[test]
+fn flawed_systems_end_as_on_the_cpu_and_change_no_bit_of_others() {
+    let Some(device) = device_or_skip() else { return };
+    let problem = Problem::new(Family::Lap2d, 64).unwrap().batch(100).unwrap();
+    let Batch::Uniform(sound) = problem.batch else { unreachable!("one pattern") };
+    let BatchValues::ItemMajor(values) = sound.values() else { unreachable!("item-major") };
+    let (mut values, nnz) = (values.clone(), sound.pattern().nnz());
+    for item in (0..100).step_by(4) {
+        let own = &mut values[item * nnz..(item + 1) * nnz];
+        match item % 12 {
+            0 => own.fill(0.0),
+            4 => own[nnz / 2] = f64::NAN,
+            _ => own.iter_mut().for_each(|value| *value *= 1e250),
+        }
+    }
+    let (pattern, values) = (sound.pattern().clone(), BatchValues::ItemMajor(values));
+    let flawed = UniformBatch::try_new(pattern, 100, values).unwrap();
+    let mut sound = Loaded::of(&device, sound, problem.rhs.clone());
+    let mut flawed = Loaded::of(&device, flawed, problem.rhs);
+    let mut plan = sound.plan(&device, &LuTuning::default());
+
+    let without = sound.solve(&device, &mut plan);
+    let with = flawed.solve(&device, &mut plan);
+
+    let outcomes = plan.outcomes().unwrap();
+    compare("flawed", &flawed, &outcomes);
+    for status in [Status::Singular, Status::NonFinite, Status::Converged] {
+        assert!(outcomes.iter().any(|outcome| outcome.status == status), "{status}");
+    }
+    for item in (0..100).filter(|item| item % 4 != 0) {
+        let rows = item * 64..(item + 1) * 64;
+        assert_eq!((&with.0[rows.clone()], with.1[item]), (&without.0[rows], without.1[item]));
+    }
+}
+
+#[test]
+fn solves_run_from_a_graph() {
+    let Some(device) = device_or_skip() else { return };
+    let mut loaded = Loaded::new(&device, Family::Lap2d, 100, 300);
+    let mut plan = loaded.plan(&device, &LuTuning::default());
+    let first = loaded.solve(&device, &mut plan);
+    let graph = device
+        .capture(|_| {
+            let solved = plan.solve(&loaded.values, &loaded.b, Guess::Zero, &mut loaded.x);
+            solved.unwrap_or_else(|error| panic!("{error}"));
+            Ok(())
+        })
+        .unwrap();
+    for _ in 0..3 {
+        device.fill_zero(&mut loaded.x).unwrap();
+        // SAFETY: the buffers and the plan are alive until the downloads are done.
+        #[expect(unsafe_code, reason = "the launch of a graph")]
+        unsafe { graph.launch() }.unwrap();
+        assert_eq!(loaded.bits(&device, &plan.outcomes().unwrap()), first);
+    }
+}
