@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Tests of the device layer and the products, plain and under the sanitizers, on a machine with a
-# GPU and no cargo.
+# Tests of the device layer, the products and the solves, plain and under the sanitizers, on a machine
+# with a GPU and no cargo.
 #
 # usage: scripts/gpu/tests.sh BINARIES RESULTS
 #   BINARIES   folder with the test programs of sparsebatch-spmv-gpu (device, context_lost, packed,
-#              single, flexible, interop, trust, out_of_memory), built with --release elsewhere
+#              single, flexible, interop, trust, out_of_memory) and of sparsebatch-solvers (fused_device,
+#              factored_device, composed_device, lu_device), built with --release elsewhere; those that
+#              are not there are left out
 #   RESULTS    folder for logs
 # CUDA's libraries must be on LD_LIBRARY_PATH.
 set -u
@@ -12,17 +14,23 @@ binaries=$1 results=$2
 mkdir -p "$results"
 export SPARSEBATCH_REQUIRE_GPU=1
 nvidia-smi >"$results/nvidia-smi.txt" 2>&1
-for test in device context_lost packed single flexible interop trust out_of_memory; do
+solves="fused_device factored_device composed_device lu_device"
+for test in device context_lost packed single flexible interop trust out_of_memory $solves; do
+    [[ -x $binaries/$test ]] || continue
     "$binaries/$test" >"$results/test-$test.txt" 2>&1
     echo "$test: exit $?"
     grep -E 'test result|FAILED|panicked' "$results/test-$test.txt"
 done
 if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck initcheck synccheck; do
-        for test in packed single flexible; do
+        for test in packed single flexible $solves; do
+            [[ -x $binaries/$test ]] || continue
+            filter=gpu
+            [[ $solves == *$test* ]] && filter=--test-threads=1
             # What the driver refuses on purpose, such as a query past the last parameter, is no
             # error of a kernel.
-            timeout 60 compute-sanitizer --tool $tool --report-api-errors no "$binaries/$test" gpu \
+            timeout "${SANITIZER_SECONDS:-60}" compute-sanitizer --tool $tool \
+                --report-api-errors no "$binaries/$test" "$filter" \
                 >"$results/$tool-$test.txt" 2>&1
             echo "$tool $test: exit $? $(tail -1 "$results/$tool-$test.txt")"
         done
