@@ -7,6 +7,7 @@
 mod args;
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 pub use args::{Args, KernelScalar, Kind, MAX_ARGS};
 
@@ -39,20 +40,79 @@ macro_rules! pod {
 pod!(f32 => "float", f64 => "double");
 pod!(u8 => "u8", u16 => "u16", u32 => "u32", i32 => "i32", u64 => "u64");
 
+/// CUDA source of a caller, from which kernels are compiled beside those of this crate: what follows
+/// [`kernels::PRELUDE`](crate::kernels::PRELUDE), whose types and helpers it may use. Two are equal
+/// where they are the same text in memory.
+///
+/// # Examples
+/// ```
+/// use sparsebatch_spmv_gpu::{KernelKey, Source};
+/// static SQUARES: Source = Source::new(
+///     "template <typename V> __global__ void squares(u32 len, V* values) {
+///          const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+///          if (i < len) values[i] *= values[i];
+///      }",
+/// );
+/// let key = KernelKey::of_source("squares", &SQUARES, "squares<double>");
+/// assert_eq!(key.to_string(), "squares.cu: squares<double>");
+/// ```
+#[derive(Debug)]
+pub struct Source {
+    text: &'static str,
+}
+
+impl Source {
+    /// The source of a module. It is compiled when a kernel of it is prepared or launched.
+    pub const fn new(text: &'static str) -> Self {
+        Self { text }
+    }
+
+    /// The text.
+    pub fn text(&self) -> &'static str {
+        self.text
+    }
+}
+
+impl PartialEq for Source {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.text, other.text)
+    }
+}
+
+impl Eq for Source {}
+
+impl Hash for Source {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.as_ptr().hash(state);
+    }
+}
+
 /// Names a kernel instance: a module, which is one CUDA source, and a C++ name expression.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KernelKey {
-    /// The source, as [`kernels::source`](crate::kernels::source) knows it, such as `csr`.
+    /// The source, as [`kernels::source`](crate::kernels::source) knows it, such as `csr`; or what the
+    /// compiler is to call `source`.
     pub module: &'static str,
+    /// Source of the caller; `None` where the module is one of this crate.
+    pub source: Option<&'static Source>,
     /// The instance, such as `csr_vector<double, 8>`: [`Pod::NAME`] gives the types, and one space
     /// follows each comma, since an emulation knows its instances by this text.
     pub expression: String,
 }
 
 impl KernelKey {
-    /// A key from its two parts.
+    /// A key of a module of this crate.
     pub fn new(module: &'static str, expression: impl Into<String>) -> Self {
-        Self { module, expression: expression.into() }
+        Self { module, source: None, expression: expression.into() }
+    }
+
+    /// A key of a source of the caller, in which the compiler finds its errors under `name`.
+    pub fn of_source(
+        name: &'static str,
+        source: &'static Source,
+        expression: impl Into<String>,
+    ) -> Self {
+        Self { module: name, source: Some(source), expression: expression.into() }
     }
 }
 

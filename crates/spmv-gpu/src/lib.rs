@@ -31,7 +31,7 @@ pub use csr_arrays::{CsrArrays, CsrSize};
 pub use device::{Device, DeviceBuffer, DeviceInfo, PinnedBuffer};
 pub use error::{CudaVersion, GpuError};
 pub use executor::{
-    Args, Executor, KernelBuffer, KernelKey, KernelScalar, LaunchConfig, PinnedValues, Pod,
+    Args, Executor, KernelBuffer, KernelKey, KernelScalar, LaunchConfig, PinnedValues, Pod, Source,
 };
 pub use flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};
 pub use packed::{PackedExplain, PackedKernel, PackedOptions, PackedPlan};

@@ -6,7 +6,7 @@ use sparsebatch_spmv_gpu::device::cache::DiskCache;
 use sparsebatch_spmv_gpu::device::{Event, measure_bandwidth};
 use sparsebatch_spmv_gpu::testing::device_or_skip;
 use sparsebatch_spmv_gpu::{
-    Args, Device, DeviceBuffer, Executor, GpuError, KernelKey, LaunchConfig, Pod,
+    Args, Device, DeviceBuffer, Executor, GpuError, KernelKey, LaunchConfig, Pod, Source,
 };
 
 fn axpby_key() -> KernelKey {
@@ -274,6 +274,34 @@ fn launches_that_cannot_be_right_are_refused() {
     assert_eq!(name_of(launch(&KernelKey::new("none", "f"), fine, &mut right)), "module");
     let unknown = launch(&KernelKey::new("vector", "absent<double>"), fine, &mut right);
     assert!(matches!(unknown, GpuError::Compile { .. }), "{unknown:?}");
+}
+
+static HALVES: Source = Source::new(
+    "template <typename V> __global__ void halves(u32 len, V* __restrict__ values) {
+         const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+         if (i < len) values[i] *= V(0.5);
+     }",
+);
+
+#[test]
+fn kernels_of_the_caller_run() {
+    let Some(device) = device_or_skip() else { return };
+    let mut values = device.upload(&integers(1000)).unwrap();
+    let key = KernelKey::of_source("halves", &HALVES, "halves<double>");
+    let config = LaunchConfig::linear(4, 256);
+    let mut args = Args::new();
+    args.scalar(1000u32).output(&mut values);
+
+    // SAFETY: (1) the arguments are those of `halves`; (2) the buffer has 1000 values.
+    unsafe { device.launch(&key, config, &mut args) }.unwrap();
+
+    let expected: Vec<f64> = integers(1000).iter().map(|v| v / 2.0).collect();
+    assert_eq!(device.download(&values).unwrap(), expected);
+    let mut args = Args::new();
+    args.scalar(1000u64).output(&mut values);
+    // SAFETY: refused before anything runs.
+    let refused = unsafe { device.launch(&key, config, &mut args) };
+    assert!(matches!(refused, Err(GpuError::InvalidArgument { .. })), "{refused:?}");
 }
 
 #[test]

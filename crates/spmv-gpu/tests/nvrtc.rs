@@ -678,6 +678,29 @@ fn errors_name_the_real_file_and_line() {
 }
 
 #[test]
+fn sources_of_callers_are_compiled_behind_the_prelude() {
+    if nvrtc_or_skip().is_none() {
+        return;
+    }
+    let text = "__global__ void first(u32, f_t*);\n";
+    let compile = |text: &str| {
+        let program = Program {
+            name: "own.cu",
+            source: &kernels::program_of("own", text),
+            expressions: &["first<double>"],
+            architecture: "sm_90",
+            options: &[],
+        };
+        compile(&program)
+    };
+    let error = compile(text).unwrap_err().to_string();
+    assert!(error.contains("own.cu(1): error") && error.contains("f_t"), "{error}");
+
+    let text = "template <typename V> __global__ void first(u32 i, V* v) { v[i] = load(v + i); }";
+    assert!(compile(text).unwrap().kernel("first<double>").is_some());
+}
+
+#[test]
 fn what_the_compiler_refuses_is_a_compile_error() {
     if nvrtc_or_skip().is_none() {
         return;

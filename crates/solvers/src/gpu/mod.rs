@@ -11,7 +11,7 @@
 //! | `shape.rs` | threads per system, and where its values are kept |
 //! | `pattern.rs`, `banks.rs` | a pattern in the order of the kernel |
 //! | `explain.rs` | what was chosen, in words |
-//! | `choose.rs` | what `auto` stands for |
+//! | `choose/` | what `auto` stands for |
 //! | `shift.rs` | [`ShiftedValues`]: matrices `I/dt - J` formed on the device |
 //! | `composed/` | CG and BiCGStab over the products of a plan |
 //! | `factored/` | CG and BiCGStab with block-Jacobi, ILU(0) and IC(0) |

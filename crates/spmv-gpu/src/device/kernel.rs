@@ -52,11 +52,14 @@ impl KernelStore {
     }
 
     fn load(&self, context: &Arc<CudaContext>, key: &KernelKey) -> Result<Kernel, GpuError> {
-        let source = kernels::program(key.module).ok_or_else(|| GpuError::InvalidArgument {
-            name: "module",
-            expected: format!("one of {}", kernels::modules().collect::<Vec<_>>().join(", ")),
-            found: key.module.to_owned(),
-        })?;
+        let source = match key.source {
+            Some(source) => kernels::program_of(key.module, source.text()),
+            None => kernels::program(key.module).ok_or_else(|| GpuError::InvalidArgument {
+                name: "module",
+                expected: format!("one of {}", kernels::modules().collect::<Vec<_>>().join(", ")),
+                found: key.module.to_owned(),
+            })?,
+        };
         let program = Program {
             name: &format!("{}.cu", key.module),
             source: &source,

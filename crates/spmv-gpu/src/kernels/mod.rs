@@ -38,9 +38,10 @@ const SOURCES: [(&str, &str); 22] = [
 ];
 
 /// Every header and its source.
-const HEADERS: [(&str, &str); 10] = [
+const HEADERS: [(&str, &str); 11] = [
     ("solver.cuh", include_str!("solver.cuh")),
     ("fused_task.cuh", include_str!("fused_task.cuh")),
+    ("fused_system.cuh", include_str!("fused_system.cuh")),
     ("fused.cuh", include_str!("fused.cuh")),
     ("factor.cuh", include_str!("factor.cuh")),
     ("programs.cuh", include_str!("programs.cuh")),
@@ -64,10 +65,14 @@ pub fn source(module: &str) -> Option<&'static str> {
 /// What is compiled for a module: prelude, headers and source, marked so that messages of the
 /// compiler name real files and lines.
 pub fn program(module: &str) -> Option<String> {
-    let source = source(module)?;
+    source(module).map(|source| program_of(module, source))
+}
+
+/// What is compiled for a source of a caller, called `<name>.cu` in messages: as for a module.
+pub fn program_of(name: &str, source: &str) -> String {
     let mut program = format!("#line 1 \"prelude.cuh\"\n{PRELUDE}\n");
-    append(&mut program, &format!("{module}.cu"), source, &mut Vec::new());
-    Some(program)
+    append(&mut program, &format!("{name}.cu"), source, &mut Vec::new());
+    program
 }
 
 /// Appends a file with its headers in their places, each once.

@@ -1,12 +1,14 @@
 //! What `auto` stands for on a GPU: [`choose_method`].
 
+mod trial;
+
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::Status;
 use sparsebatch_cpu_ref::symbolic::{FactorPattern, min_degree};
-use sparsebatch_formats::{Batch, Csr, CsrPatternRef, Scalar};
+use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
 use sparsebatch_spmv_gpu::DeviceInfo;
 
 use crate::options::{Method, Preconditioner, Rhs, SolveOptions};
+use trial::trial;
 
 /// A method for a batch on a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,91 +146,6 @@ pub fn choose_method<T: Scalar>(
         ),
     };
     GpuChoice { method, preconditioner, reason }
-}
-
-/// Systems that are solved to see how many iterations they take, at most, and entries of them.
-const TRIALS: usize = 256;
-const TRIAL_ENTRIES: usize = 1 << 20;
-/// The most iterations that say anything: where some systems take more, others take a hundred times as
-/// many, and the slowest one ends a solve (of the 72 of `isooctane` with Jacobi, 67 take 7 at most; 10,000
-/// take 30 ms for 4.3 on average, and LU 3.3 ms).
-const TRIAL_ITERATIONS: u32 = 10;
-/// What an iteration with Jacobi costs, in iterations without.
-const JACOBI_COSTS: f64 = 1.1;
-
-/// What trials found.
-struct Trial {
-    preconditioner: Preconditioner,
-    /// On average.
-    iterations: f64,
-}
-
-/// How some systems of a batch fare by BiCGStab; `None` where one does not converge in few iterations.
-/// Systems that are not finite have no say.
-fn trial<T: Scalar>(
-    batch: &Batch<T>,
-    rhs: Option<Rhs<'_, T>>,
-    options: &SolveOptions,
-    rel_tol: f64,
-) -> Option<Trial> {
-    let nitems = batch.nitems();
-    let mut copy = Vec::new();
-    let (mut matrices, mut b, mut x0) = (Vec::<Csr<f64>>::new(), Vec::new(), Vec::new());
-    let mut entries = 0;
-    for item in (0..nitems).step_by(nitems.div_ceil(TRIALS).max(1)) {
-        let pattern = batch.pattern(item);
-        let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
-        entries += pattern.nnz();
-        if entries > TRIAL_ENTRIES && !matrices.is_empty() {
-            break;
-        }
-        let widened = |values: &[T]| values.iter().map(|value| value.to_f64()).collect::<Vec<_>>();
-        let values = widened(batch.values_in(item, &mut copy));
-        let first = batch.row_offset(item) * options.nrhs;
-        let part = |v: &[T]| widened(&v[first..first + nrows]);
-        let (own, guess) = match rhs {
-            Some(rhs) => (part(rhs.b), rhs.x0.map_or_else(|| vec![0.0; nrows], part)),
-            // Of x = 1: as smooth as solutions mostly are.
-            None => {
-                let sum = |row| values[pattern.row(row)].iter().sum();
-                ((0..nrows).map(sum).collect(), vec![0.0; nrows])
-            }
-        };
-        if values.iter().chain(&own).chain(&guess).all(|value| value.is_finite()) {
-            let (row_ptr, col_idx) = (pattern.row_ptr().to_vec(), pattern.col_idx().to_vec());
-            matrices.push(Csr::try_new(nrows, ncols, row_ptr, col_idx, values).ok()?);
-            b.extend(own);
-            x0.extend(guess);
-        }
-    }
-    let matrices: Batch<f64> = matrices.into_iter().collect();
-    let by = |preconditioner| {
-        let options = SolveOptions {
-            method: Method::BiCgStab,
-            preconditioner,
-            rel_tol: Some(rel_tol),
-            abs_tol: options.abs_tol,
-            floor: options.floor,
-            order: options.order,
-            block_size: options.block_size,
-            max_iters: TRIAL_ITERATIONS,
-            ..SolveOptions::default()
-        };
-        let systems = crate::solve(&matrices, &b, Some(&x0), &options).ok()?.report.systems;
-        let converged = systems.iter().all(|system| system.outcome.status == Status::Converged);
-        let iterations: f64 = systems.iter().map(|s| f64::from(s.outcome.iterations)).sum();
-        let iterations = iterations / systems.len() as f64;
-        (converged && !systems.is_empty()).then_some(Trial { preconditioner, iterations })
-    };
-    match options.preconditioner {
-        Preconditioner::Auto => {
-            let (none, jacobi) = (by(Preconditioner::None), by(Preconditioner::Auto));
-            let Some(jacobi) = jacobi else { return none };
-            let is_as_good = |none: &Trial| none.iterations <= JACOBI_COSTS * jacobi.iterations;
-            Some(none.filter(is_as_good).unwrap_or(jacobi))
-        }
-        asked => by(asked),
-    }
 }
 
 /// Iterations of CG for a spectral radius of Jacobi's; infinite where that says nothing.

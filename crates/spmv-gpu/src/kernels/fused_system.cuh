@@ -1,0 +1,423 @@
+// Where the numbers of a system are that cg.cu and bicgstab.cu solve whole, how they get there, and the
+// product; see fused.cuh.
+#pragma once
+
+#include "fused_task.cuh"
+
+template <typename Shape>
+struct FusedSystem : Shape {
+    using V = typename Shape::V;
+    using Shape::EXCHANGES;
+    using Shape::FAR;
+    using Shape::GATHERS;
+    using Shape::GROUP;
+    using Shape::IS_BLOCK;
+    using Shape::KEEPS_COLUMNS;
+    using Shape::KEEPS_VALUES;
+    using Shape::NEAR;
+    using Shape::NONE;
+    using Shape::OWN;
+    using Shape::PARTS;
+    using Shape::PLACE;
+    using Shape::ROWS;
+    using Shape::SCATTERED;
+    using Shape::TEAM;
+    using Shape::VECTORS;
+    using Shape::WIDTH;
+    using Threads = Team<TEAM, PARTS>;
+    static constexpr u32 KEPT = KEEPS_COLUMNS ? ROWS * WIDTH : 1;
+    static constexpr u32 PLACES = FAR > 0 ? ROWS * FAR : 1;
+
+    const FusedTask<V>& task;
+    const u8* const shared_memory;
+    V* const operand;
+    V* const staged;
+    double* const scratch;
+    const u32 member; // of the group
+    const u32 lane, part;
+
+    V a[KEEPS_VALUES ? KEPT : 1];
+    u32 places[(PLACES + 1) / 2]; // where the columns are in shared memory, in bytes, two in a word
+    u32 starts[KEEPS_COLUMNS ? 1 : ROWS + 1];
+    u32 system = 0;
+    // The number of the next system in the queue, whose values are on their way, and of the one behind
+    // it, once thread 0 has asked.
+    u32 next = 0, behind = 0;
+    bool asked = false;
+    // Of the system at hand where they are SCATTERED; of the first pattern before there is one.
+    u32 own_rows = 0, pattern = 0;
+    u64 first_value = 0, first_row = 0, first_place = 0;
+
+    __device__ __forceinline__ FusedSystem(const FusedTask<V>& all, const u8* memory, V* own,
+                                          double* partials)
+        : task(all), shared_memory(memory), operand(own), staged(own + VECTORS * (NONE + 1)),
+          scratch(partials), member(threadIdx.x % TEAM), lane(member / PARTS),
+          part(member % PARTS) {
+        if constexpr (KEEPS_COLUMNS) {
+            constexpr u32 GROUPS = GROUP < WARP_THREADS ? WARP_THREADS / GROUP : 1;
+            constexpr u32 VALUES = VECTORS * (NONE + 1) + (PLACE == IN_SHARED ? KEPT * GROUP : 0);
+            static_assert(((GROUPS - 1) * VALUES + NONE + 1) * sizeof(V) <= 0x10000,
+                          "places have 16 bits");
+        }
+        if constexpr (SCATTERED) {
+            size_up();
+        }
+        take_pattern();
+#pragma unroll
+        for (u32 v = 0; v < VECTORS; ++v) {
+            if (member == 0) {
+                operand[v * (NONE + 1) + NONE] = 0;
+            }
+        }
+    }
+
+    __device__ __forceinline__ static u32 slot(u32 j, u32 lane) { return j * GROUP + lane; }
+
+    __device__ __forceinline__ static u32 row(u32 j, u32 lane) {
+        return NEAR ? lane * ROWS + j : slot(j, lane);
+    }
+
+    __device__ __forceinline__ static u32 slot_of(u32 row) {
+        return NEAR ? slot(row % ROWS, row / ROWS) : row;
+    }
+
+    __device__ __forceinline__ u32 nrows() const {
+        if constexpr (SCATTERED) {
+            return own_rows;
+        } else {
+            return task.nrows;
+        }
+    }
+
+    // Entries of the pattern at hand.
+    __device__ __forceinline__ u32 nentries() const {
+        if constexpr (SCATTERED) {
+            return u32(load(task.patterns + u64(pattern) * PATTERN_WORDS) >> 32);
+        } else {
+            return task.entries;
+        }
+    }
+
+    // Brings the columns, or where the slices are, to registers; those that threads share to shared
+    // memory.
+    __device__ __forceinline__ void take_pattern() {
+        if constexpr (KEEPS_COLUMNS) {
+            const u32 first = u32(reinterpret_cast<const u8*>(operand) - shared_memory);
+            const u16* const columns = own_columns();
+            const auto place_of = [&](u32 f) {
+                const u32 j = f / (FAR > 0 ? FAR : 1);
+                const u32 k = j * WIDTH + OWN + f % (FAR > 0 ? FAR : 1);
+                const u32 column = load(columns + k * GROUP + lane);
+                return first + (column == NONE ? slot(j, lane) : column) * u32(sizeof(V));
+            };
+            if constexpr (FAR > 0) {
+#pragma unroll
+                for (u32 f = 0; f < PLACES; f += 2) {
+                    places[f / 2] = place_of(f) | (f + 1 < PLACES ? place_of(f + 1) << 16 : 0);
+                }
+            }
+        } else if constexpr (PARTS > 1) {
+            const u32 count = nentries();
+            for (u32 k = member; k < count; k += TEAM) {
+                shared_columns()[k] = load(own_columns() + k);
+            }
+#pragma unroll
+            for (u32 j = 0; j < ROWS; ++j) {
+                starts[j] = first_entry(j);
+            }
+        } else {
+            const u32* const own = SCATTERED ? task.starts + pattern * (ROWS + 1) : task.starts;
+#pragma unroll
+            for (u32 j = 0; j <= ROWS; ++j) {
+                starts[j] = load(own + j);
+            }
+        }
+    }
+
+    __device__ __forceinline__ const u16* own_columns() const {
+        return SCATTERED ? task.columns + first_place : task.columns;
+    }
+
+    __device__ __forceinline__ u16* shared_columns() const {
+        return reinterpret_cast<u16*>(staged + task.entries);
+    }
+
+    __device__ __forceinline__ u32 first_entry(u32 j) const {
+        const u32* const firsts = SCATTERED ? task.firsts + u64(pattern) * NONE : task.firsts;
+        return load(firsts + slot(j, lane));
+    }
+
+    __device__ __forceinline__ void size_up() {
+        const u64* const words = task.patterns + u64(pattern) * PATTERN_WORDS;
+        own_rows = u32(load(words));
+        first_place = load(words + 1);
+    }
+
+    // Where system `number` of the queue is.
+    struct Item {
+        u32 system, pattern, nrows, entries;
+        u64 first_value, first_row;
+    };
+
+    __device__ __forceinline__ Item item(u32 number) const {
+        if constexpr (SCATTERED) {
+            const u32 index = task.nrhs == 1 ? number : number / task.nrhs;
+            const u32 rhs = number - index * task.nrhs;
+            const u64* const words = task.items + u64(index) * ITEM_WORDS;
+            const u64 word = load(words);
+            const u64 sizes = load(task.patterns + (word >> 32) * PATTERN_WORDS);
+            return Item{u32(word) * task.nrhs + rhs,
+                        u32(word >> 32),
+                        u32(sizes),
+                        u32(sizes >> 32),
+                        load(words + 1) * task.value_stride,
+                        load(words + 2) + u64(rhs) * u32(sizes) * task.row_step};
+        } else {
+            const u64 index = task.nrhs == 1 ? number : number / task.nrhs;
+            return Item{number,       0, task.nrows, task.entries, index * task.value_stride,
+                        u64(number) * task.nrows};
+        }
+    }
+
+    // The group turns to system `number` of the queue.
+    __device__ __forceinline__ void turn_to(u32 number) {
+        if constexpr (SCATTERED) {
+            const Item at = item(number);
+            if (at.pattern != pattern) {
+                pattern = at.pattern;
+                size_up();
+                take_pattern();
+            }
+            system = at.system;
+            first_value = at.first_value;
+            first_row = at.first_row;
+        } else {
+            system = number;
+        }
+    }
+
+    // Where values wait for their turn in registers.
+    __device__ __forceinline__ V* waiting_values() const { return staged + skewed(NONE); }
+
+    // Sends for the values and b of the next system.
+    __device__ __forceinline__ void send_for_next() {
+        if (next < task.nsystems) {
+            const Item at = item(next);
+            const u64 value_step = SCATTERED ? task.value_step : 1;
+            const u64 row_step = SCATTERED ? task.row_step : 1;
+            for (u32 k = lane; k < at.entries; k += GROUP) {
+                cp_async_value(waiting_values() + skewed(k),
+                               task.values + at.first_value + k * value_step);
+            }
+            for (u32 k = lane; k < at.nrows; k += GROUP) {
+                cp_async_value(staged + skewed(k), task.b + at.first_row + k * row_step);
+            }
+        }
+    }
+
+    // Thread 0 asks for the system behind the next one, whose number it has some time later.
+    __device__ __forceinline__ void ask(bool wanted) {
+        if (wanted && !asked && next < task.nsystems) {
+            asked = true;
+            if (member == 0) {
+                behind = atomicAdd(task.queue, 1u);
+            }
+        }
+    }
+
+    __device__ __forceinline__ const V* own_values() const {
+        if constexpr (SCATTERED) {
+            return task.values + first_value;
+        } else {
+            const u64 item = task.nrhs == 1 ? system : system / task.nrhs;
+            return task.values + item * task.value_stride;
+        }
+    }
+
+    // Entries on from the first, in values.
+    __device__ __forceinline__ u64 value_step() const { return SCATTERED ? task.value_step : 1; }
+
+    // Where a row is in b and x.
+    __device__ __forceinline__ u64 place_in_vectors_of(u32 row) const {
+        if constexpr (SCATTERED) {
+            return first_row + row * task.row_step;
+        } else {
+            return u64(system) * task.nrows + row;
+        }
+    }
+
+    __device__ __forceinline__ u64 place_in_vectors(u32 j) const {
+        return place_in_vectors_of(row(j, lane));
+    }
+
+    // Where the operand of far entry f is, columns being in registers.
+    __device__ __forceinline__ const V* place(u32 f) const {
+        return reinterpret_cast<const V*>(shared_memory +
+                                          (places[f / 2] >> f % 2 * 16 & 0xffffu));
+    }
+
+    // Keeps the compiler from unpacking the places ahead of the iterations, into twice the registers.
+    __device__ __forceinline__ void keep_packed() {
+#if !defined(SPARSEBATCH_EMU)
+        if constexpr (FAR > 0) {
+#pragma unroll
+            for (u32 k = 0; k < (PLACES + 1) / 2; ++k) {
+                asm volatile("" : "+r"(places[k]));
+            }
+        }
+#endif
+    }
+
+    __device__ __forceinline__ V kept(u32 k) const {
+        return KEEPS_VALUES ? a[KEEPS_VALUES ? k : 0] : staged[k * GROUP + lane];
+    }
+
+    // The sum over the threads that share a row.
+    template <typename T>
+    __device__ __forceinline__ static T of_row(T sum) {
+#pragma unroll
+        for (u32 offset = PARTS / 2; offset > 0; offset /= 2) {
+            sum += __shfl_xor_sync(ALL_LANES, sum, offset);
+        }
+        return sum;
+    }
+
+    // Calls visit(value, place of the operand) for the entries of own row j that are this thread's, and
+    // for padding: value 0, and the place that holds 0.
+    template <typename Visit>
+    __device__ __forceinline__ void entries(u32 j, Visit visit) const {
+        if constexpr (KEEPS_COLUMNS) {
+            const u16* const columns = own_columns();
+#pragma unroll
+            for (u32 k = j * WIDTH; k < (j + 1) * WIDTH; ++k) {
+                visit(kept(k), operand + load(columns + k * GROUP + lane));
+            }
+        } else if constexpr (PARTS > 1) {
+            const u16* const columns = shared_columns();
+            const u32 first = starts[j] & 0xffffu, end = first + (starts[j] >> 16);
+#pragma unroll 4
+            for (u32 k = first + part; k < end; k += PARTS) {
+                visit(staged[k], operand + columns[k]);
+            }
+        } else if constexpr (PLACE == IN_SHARED) {
+            const u16* const columns = own_columns();
+#pragma unroll 4
+            for (u32 place = starts[j] + lane; place < starts[j + 1]; place += GROUP) {
+                visit(staged[place], operand + load(columns + place));
+            }
+        } else {
+            const u16* const columns = own_columns();
+            const V* value = own_values() + first_entry(j) * value_step();
+#pragma unroll 4
+            for (u32 place = starts[j] + lane; place < starts[j + 1]; place += GROUP) {
+                const u32 column = load(columns + place);
+                visit(column == NONE ? V(0) : load(value), operand + column);
+                value += value_step();
+            }
+        }
+    }
+
+    // Shares own part j of the vector number OPERAND in shared memory, where products want it.
+    template <u32 OPERAND = 0>
+    __device__ __forceinline__ void put(u32 j, V value) {
+        if (part == 0 && (GATHERS || (EXCHANGES && (j == 0 || j + 1 == ROWS)))) {
+            operand[OPERAND * (NONE + 1) + slot(j, lane)] = value;
+        }
+    }
+
+    // Between put and multiply.
+    __device__ __forceinline__ static void sync_parts() {
+        if constexpr (GATHERS || EXCHANGES) {
+            Threads::sync();
+        }
+    }
+
+    // Own rows of A times the vector number OPERAND in shared memory, whose own parts are `own`.
+    template <u32 OPERAND = 0>
+    __device__ __forceinline__ void multiply(const V (&own)[ROWS], V (&product)[ROWS]) const {
+        const V* const vector = operand + OPERAND * (NONE + 1);
+        V before = 0, behind = 0;
+        if constexpr (EXCHANGES) {
+            // At the ends any number of the system does.
+            before = vector[lane == 0 ? 0 : slot(ROWS - 1, lane - 1)];
+            behind = vector[lane + 1 == GROUP ? lane : lane + 1];
+        } else if constexpr (NEAR) {
+            before = __shfl_up_sync(ALL_LANES, own[ROWS - 1], 1, GROUP);
+            behind = __shfl_down_sync(ALL_LANES, own[0], 1, GROUP);
+        }
+#pragma unroll
+        for (u32 j = 0; j < ROWS; ++j) {
+            V sum = 0;
+            if constexpr (KEEPS_COLUMNS) {
+                sum = kept(j * WIDTH) * own[j];
+                if constexpr (NEAR) {
+                    sum += kept(j * WIDTH + 1) * (j > 0 ? own[j > 0 ? j - 1 : 0] : before);
+                    sum += kept(j * WIDTH + 2) *
+                           (j + 1 < ROWS ? own[j + 1 < ROWS ? j + 1 : 0] : behind);
+                }
+#pragma unroll
+                for (u32 f = 0; f < FAR; ++f) {
+                    sum += kept(j * WIDTH + OWN + f) * place(j * FAR + f)[OPERAND * (NONE + 1)];
+                }
+            } else {
+                entries(j, [&](V value, const V* at) { sum += value * at[OPERAND * (NONE + 1)]; });
+                sum = of_row(sum);
+            }
+            product[j] = sum;
+        }
+    }
+
+    // Brings the values of the system to where they are kept, and b.
+    __device__ __forceinline__ void fetch(V (&b)[ROWS]) {
+        if constexpr (KEEPS_VALUES) {
+            const u16* const order = SCATTERED ? task.order + first_place : task.order;
+#pragma unroll
+            for (u32 k = 0; k < KEPT; ++k) {
+                const u32 number = load(order + k * GROUP + lane);
+                a[k] = number != NO_ENTRY ? waiting_values()[number] : V(0);
+            }
+#pragma unroll
+            for (u32 j = 0; j < ROWS; ++j) {
+                b[j] = row(j, lane) < nrows() ? staged[skewed(row(j, lane))] : V(0);
+            }
+        } else if constexpr (PARTS > 1) {
+            // Nobody reads the values of the system before any more; all wait before they read these.
+            const V* const values = own_values();
+            const u32 count = nentries();
+#pragma unroll 4
+            for (u32 k = member; k < count; k += TEAM) {
+                cp_async_value(staged + k, values + k * value_step());
+            }
+            cp_async_wait_all();
+        } else if constexpr (PLACE == IN_SHARED) {
+            const V* const values = own_values();
+            const u16* const order = SCATTERED ? task.order + first_place : task.order;
+            const u16* const columns = own_columns();
+#pragma unroll
+            for (u32 j = 0; j < ROWS; ++j) {
+                const V* const first = values + first_entry(j) * value_step();
+                const u32 begin = KEEPS_COLUMNS ? j * WIDTH * GROUP : starts[KEEPS_COLUMNS ? 0 : j];
+                const u32 end =
+                    KEEPS_COLUMNS ? (j + 1) * WIDTH * GROUP : starts[KEEPS_COLUMNS ? 0 : j + 1];
+                for (u32 place = begin + lane; place < end; place += GROUP) {
+                    if (load(columns + place) == NONE) {
+                        staged[place] = 0;
+                    } else {
+                        cp_async_value(staged + place, first + load(order + place) * value_step());
+                    }
+                }
+            }
+            cp_async_wait_all();
+        }
+        if constexpr (!KEEPS_VALUES) {
+            take_b(b);
+        }
+    }
+
+    __device__ __forceinline__ void take_b(V (&b)[ROWS]) const {
+#pragma unroll
+        for (u32 j = 0; j < ROWS; ++j) {
+            b[j] = row(j, lane) < nrows() ? load(task.b + place_in_vectors(j)) : V(0);
+        }
+    }
+};
