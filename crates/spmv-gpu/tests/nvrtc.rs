@@ -17,7 +17,7 @@ const MAY_SPILL: [(&str, u32); 5] =
 
 /// The instances that hosts use (of `cg` and `bicgstab` some of each kind: they take half a second
 /// each), by module, the oldest architecture that has them, and the registers that each may have.
-const INSTANCES: [(&str, &str, &[&str], u32); 24] = [
+const INSTANCES: [(&str, &str, &[&str], u32); 25] = [
     (
         "pack",
         "sm_80",
@@ -490,6 +490,7 @@ const INSTANCES: [(&str, &str, &[&str], u32); 24] = [
         128,
     ),
     ("shift", "sm_80", &["shift<double>", "shift<float>"], 40),
+    ("diagonal", "sm_80", &["invert_diagonal<double>", "invert_diagonal<float>"], 40),
 ];
 
 fn compile_source(source: &str, architecture: &str) -> Result<Compiled, GpuError> {

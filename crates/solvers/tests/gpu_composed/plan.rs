@@ -1,7 +1,7 @@
 //! What plans take and refuse, repeated solves, and what they tell of themselves.
 
 use kernel_emu::Order;
-use sparsebatch_formats::{Batch, BatchValues, UniformBatch};
+use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
 use sparsebatch_solvers::gpu::{ComposedSolver, Guess, ProductKernel};
 use sparsebatch_solvers::{Method, Preconditioner, SolveError, SolveOptions, Status};
 use sparsebatch_spmv_gpu::{Executor, FlexibleKernel, GpuError};
@@ -126,6 +126,91 @@ fn repeated_solves_with_other_values_and_guesses() {
             assert!(plan.outcomes().unwrap().iter().all(|o| o.iterations == 0));
         }
     }
+}
+
+/// Values item after item in the order of CSR, one set where they are shared.
+fn flat(batch: &Batch<f64>) -> Vec<f64> {
+    let mut copy = Vec::new();
+    let shared = matches!(batch, Batch::Uniform(uniform) if uniform.is_shared());
+    let items = if shared { 1 } else { batch.nitems() };
+    (0..items).flat_map(|item| batch.values_in(item, &mut copy).to_vec()).collect()
+}
+
+/// A copy of a batch in which a diagonal entry of item 1 is 0.
+fn with_a_zero(batch: &Batch<f64>) -> Batch<f64> {
+    let of_item = |item: usize| {
+        let pattern = batch.pattern(item);
+        let (row_ptr, col_idx) = (pattern.row_ptr().to_vec(), pattern.col_idx().to_vec());
+        let mut values = batch.values_in(item, &mut Vec::new()).to_vec();
+        if item == 1 {
+            values[pattern.position(2, 2).unwrap()] = 0.0;
+        }
+        Csr::try_new(pattern.nrows(), pattern.ncols(), row_ptr, col_idx, values).unwrap()
+    };
+    (0..batch.nitems()).map(of_item).collect()
+}
+
+/// Bit for bit as with values from the host, with what Jacobi and rounding floors make of them.
+#[test]
+fn values_on_the_device_are_as_good_as_values_on_the_host() {
+    for method in METHODS {
+        let uniform = |seed: u64| -> UniformBatch<_, f64> {
+            let matrices: Vec<_> = (seed..seed + 6).map(|s| matrix(45, method, s)).collect();
+            let values = matrices.iter().flat_map(|m| m.values().to_vec()).collect();
+            let pattern = matrices[0].pattern().clone();
+            UniformBatch::try_new(pattern, 6, BatchValues::ItemMajor(values)).unwrap()
+        };
+        let shared =
+            |seed| Batch::Uniform(UniformBatch::shared(matrix::<f64>(33, method, seed), 5));
+        let mixed = |seed: u64| -> Batch<f64> {
+            (seed..).zip([50, 9, 0, 9000, 9]).map(|(s, n)| matrix(n, method, s)).collect()
+        };
+        for (before, after) in [
+            (Batch::Uniform(uniform(1)), Batch::Uniform(uniform(20))),
+            (shared(1), shared(2)),
+            (mixed(1), mixed(30)),
+            (mixed(1), with_a_zero(&mixed(30))),
+        ] {
+            for (preconditioner, floor) in [
+                (Preconditioner::None, None),
+                (Preconditioner::Jacobi, None),
+                (Preconditioner::Auto, Some(2.0)),
+            ] {
+                let executor = emulator();
+                let options = SolveOptions { nrhs: 2, floor, ..options(method, preconditioner) };
+                let b = rhs(&before, 2);
+                let there = executor.upload(&b).unwrap();
+                let kernel = ProductKernel::default();
+                let mut plan = ComposedSolver::new(&executor, &before, &kernel, &options).unwrap();
+                let mut x = executor.alloc_zeroed(b.len()).unwrap();
+                let values = executor.upload(&flat(&after)).unwrap();
+                let bytes = executor.bytes_in_use();
+                plan.update_from(&values).unwrap();
+                plan.solve(&there, Guess::Zero, &mut x).unwrap();
+                assert_eq!(executor.bytes_in_use(), bytes);
+
+                let fresh = on_gpu(&executor, &after, (&b, None), &kernel, &options);
+                let what = format!("{method} {preconditioner} {floor:?}");
+                assert_eq!(executor.download(&x).unwrap(), fresh.x, "{what}");
+                assert_eq!(plan.outcomes().unwrap(), fresh.outcomes, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn values_on_the_device_that_do_not_fit_are_refused() {
+    let executor = emulator();
+    let batch = ragged::<f64>(&[5, 6], Method::Cg);
+    let cg = options(Method::Cg, Preconditioner::Jacobi);
+    let few = executor.upload(&[1.0; 3]).unwrap();
+    let mut plan = ComposedSolver::new(&executor, &batch, &ProductKernel::default(), &cg).unwrap();
+    let refused = plan.update_from(&few).unwrap_err();
+    assert!(matches!(refused, SolveError::Gpu(GpuError::Length { found: 3, .. })), "{refused}");
+    let kernel = ProductKernel::flexible(FlexibleKernel::CsrI);
+    let mut plan = ComposedSolver::new(&executor, &batch, &kernel, &cg).unwrap();
+    let refused = plan.update_from(&few).unwrap_err();
+    assert!(matches!(refused, SolveError::Unsupported { .. }), "{refused}");
 }
 
 #[test]

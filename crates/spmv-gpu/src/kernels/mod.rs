@@ -12,7 +12,7 @@
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Every module and its source.
-const SOURCES: [(&str, &str); 22] = [
+const SOURCES: [(&str, &str); 23] = [
     ("pack", include_str!("pack.cu")),
     ("packed", include_str!("packed.cu")),
     ("vector", include_str!("vector.cu")),
@@ -35,6 +35,7 @@ const SOURCES: [(&str, &str); 22] = [
     ("krylov", include_str!("krylov.cu")),
     ("factored", include_str!("factored.cu")),
     ("shift", include_str!("shift.cu")),
+    ("diagonal", include_str!("diagonal.cu")),
 ];
 
 /// Every header and its source.

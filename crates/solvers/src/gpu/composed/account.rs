@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use sparsebatch_formats::Batch;
 use sparsebatch_spmv_gpu::{Executor, FlexibleKernel, KernelBuffer, Value};
 
+use super::diagonal::Diagonal;
 use super::explain::{Amortisation, ComposedExplain};
 use super::history::Histories;
 use super::product::{Product, ProductKernel};
@@ -35,6 +36,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             workspace_bytes: own as u64
                 + self.work.bytes()
                 + self.sizes.as_ref().map_or(0, Sizes::bytes)
+                + self.diagonal.as_ref().map_or(0, Diagonal::bytes)
                 + self.histories.as_ref().map_or(0, Histories::bytes),
         }
     }

@@ -7,11 +7,12 @@
 //! | `product.rs` | the plan that multiplies |
 //! | `kernels.rs` | the kernels between products |
 //! | `work.rs` | which threads have which rows |
-//! | `jacobi.rs` | the preconditioner |
+//! | `jacobi.rs`, `diagonal.rs` | the preconditioner, of values on the host and on the device |
 //! | `sizes.rs` | what rounding floors compare with |
 //! | `history.rs` | residuals iteration by iteration |
 
 mod account;
+mod diagonal;
 mod explain;
 mod history;
 mod jacobi;
@@ -31,6 +32,7 @@ use super::outcomes::{Limits, Outcomes};
 use super::task::{FusedMethod, check_square, check_supported, count_systems};
 use crate::options::{Engine, Preconditioner, check_len};
 use crate::{SolveError, SolveOptions};
+use diagonal::Diagonal;
 pub use explain::{Amortisation, ComposedExplain};
 use history::Histories;
 use jacobi::Jacobi;
@@ -75,6 +77,8 @@ pub struct ComposedSolver<E: Executor, T: Value> {
     histories: Option<Histories<E>>,
     /// Where there is a rounding floor.
     sizes: Option<Sizes<E, T>>,
+    /// Where values may come from the device, for Jacobi.
+    diagonal: Option<Diagonal<E>>,
     remaining: E::Buffer<u32>,
     states: E::Buffer<u64>,
     tickets: E::Buffer<u32>,
@@ -145,6 +149,10 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
                 Some(_) => Some(Sizes::new(executor, batch, nrhs)?),
                 None => None,
             },
+            diagonal: match jacobi && product.takes_values_there() {
+                true => Some(Diagonal::new(executor, batch)?),
+                false => None,
+            },
             remaining: executor.alloc_zeroed(1)?,
             states: executor.alloc_zeroed(systems * STATE_WORDS)?,
             tickets: executor.alloc_zeroed(work.parts())?,
@@ -189,6 +197,30 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             sizes.update_values(&self.executor, batch)?;
         }
         self.precondition(batch)
+    }
+
+    /// As [`ComposedSolver::update_values`], for values on the device: item after item in the order of CSR,
+    /// one set where they are shared. Enqueues and returns.
+    ///
+    /// # Errors
+    /// [`SolveError::Unsupported`] over a flexible kernel; [`SolveError::Gpu`] when there are more or fewer
+    /// values, and with what the device reports.
+    pub fn update_from(&mut self, values: &E::Buffer<T>) -> Result<(), SolveError> {
+        let Product::Packed(plan) = &mut self.product else {
+            return Err(SolveError::Unsupported {
+                what: "values on the device for the products of a flexible kernel",
+                instead: "take the packed product, or values on the host",
+            });
+        };
+        plan.update_from(values)?;
+        if let Some(sizes) = &mut self.sizes {
+            sizes.update_from(&self.executor, values)?;
+        }
+        if let Some(diagonal) = &self.diagonal {
+            let Vectors { m, flawed, .. } = &mut self.vectors;
+            diagonal.invert(&self.executor, (&self.work, self.nrhs), values, m, flawed)?;
+        }
+        Ok(())
     }
 
     fn precondition(&mut self, batch: &Batch<T>) -> Result<(), SolveError> {

@@ -100,6 +100,11 @@ impl<E: Executor + Clone, T: Value> Product<E, T> {
         }
     }
 
+    /// Whether values may come from the device.
+    pub(super) fn takes_values_there(&self) -> bool {
+        matches!(self, Self::Packed(_))
+    }
+
     /// The values of a batch of the same patterns, which shares them as the one before did.
     pub(super) fn update_values(&mut self, batch: &Batch<T>) -> Result<(), GpuError> {
         match self {

@@ -1,14 +1,21 @@
 //! What rounding floors compare residuals with: [`Sizes`].
 
 use sparsebatch_formats::{Batch, Pattern};
-use sparsebatch_spmv_gpu::{Args, Executor, GpuError, KernelBuffer, KernelKey, Value};
+use sparsebatch_spmv_gpu::{
+    Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value,
+};
 
 use super::product::values_of;
+
+/// The launch that copies values.
+const COPY_BLOCKS: u32 = 1024;
+const COPY_THREADS: u32 = 256;
 
 /// `|| |A||x| + |b| ||` of systems that are judged, from the matrices in CSR.
 pub(super) struct Sizes<E: Executor, T: Value> {
     pub(super) whole: KernelKey,
     pub(super) part: KernelKey,
+    copy: KernelKey,
     row_ptr: E::Buffer<i32>,
     col_idx: E::Buffer<i32>,
     values: E::Buffer<T>,
@@ -22,7 +29,8 @@ impl<E: Executor, T: Value> Sizes<E, T> {
     pub(super) fn new(executor: &E, batch: &Batch<T>, nrhs: usize) -> Result<Self, GpuError> {
         let name = |kernel| KernelKey::new("krylov", format!("{kernel}<{}>", T::CPP));
         let (whole, part) = (name("krylov_sizes"), name("krylov_sizes_part"));
-        executor.prepare(&[whole.clone(), part.clone()])?;
+        let copy = KernelKey::new("vector", format!("axpby<{}>", T::CPP));
+        executor.prepare(&[whole.clone(), part.clone(), copy.clone()])?;
         let (row_ptr, col_idx, entries) = match batch {
             Batch::Uniform(uniform) => {
                 let pattern = uniform.pattern().view();
@@ -39,6 +47,7 @@ impl<E: Executor, T: Value> Sizes<E, T> {
         Ok(Self {
             whole,
             part,
+            copy,
             row_ptr: executor.upload(row_ptr)?,
             col_idx: executor.upload(col_idx)?,
             values: executor.upload(&values_of(batch))?,
@@ -51,6 +60,22 @@ impl<E: Executor, T: Value> Sizes<E, T> {
     /// Values of the same patterns, shared as they were.
     pub(super) fn update_values(&mut self, executor: &E, batch: &Batch<T>) -> Result<(), GpuError> {
         executor.copy_from_host(&values_of(batch), &mut self.values)
+    }
+
+    /// The same for values on the device. Enqueues and returns.
+    #[expect(unsafe_code, reason = "a launch")]
+    pub(super) fn update_from(
+        &mut self,
+        executor: &E,
+        values: &E::Buffer<T>,
+    ) -> Result<(), GpuError> {
+        let mut args = Args::new();
+        args.scalar(values.len() as u64).scalar(T::ONE).input(values).scalar(T::ZERO);
+        args.output(&mut self.values);
+        let config = LaunchConfig::linear(COPY_BLOCKS, COPY_THREADS);
+        // SAFETY: (1) the arguments are those of `axpby`; (2) the caller gives as many values as were
+        // uploaded; (3) both buffers are of this executor; (4) the copy is borrowed exclusively.
+        unsafe { executor.launch(&self.copy, config, &mut args) }
     }
 
     /// Appends `row_ptr, col_idx, values, entries, is_uniform, nrhs`.
