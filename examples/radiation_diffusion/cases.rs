@@ -126,3 +126,13 @@ pub(crate) fn plane(plane: &Plane) -> Result<Problem, Error> {
     let domain = Domain { mesh, epsilon: plane.epsilon, opacity };
     Problem::try_new(Groups::spread(plane.groups)?, vec![domain], plane.limiter)
 }
+
+/// Circles where the opacity of clouds falls, in a plane of this width.
+pub(crate) fn outlines(width: f64) -> Vec<Vec<(f64, f64)>> {
+    let circle = |[cx, cy, radius]: &[f64; 3]| {
+        let at = |k: usize| std::f64::consts::TAU * k as f64 / 72.0;
+        let point = |k| (width * (cx + radius * at(k).cos()), width * (cy + radius * at(k).sin()));
+        (0..=72).map(point).collect()
+    };
+    CLOUDS.iter().map(circle).collect()
+}

@@ -163,21 +163,18 @@ impl Coupled {
             groups.map(of_group).zip(&inverse).map(|(dot, w): (f64, _)| dot * w).sum()
         };
 
-        let mut sizes = operator.magnitudes(u);
-        sizes.iter_mut().zip(rhs).for_each(|(size, b)| *size += b.abs());
-        let target = |(rhs, sizes): (&[f64], &[f64])| Progress {
-            target: (self.tolerance * norm(rhs)).max(FLOOR * f64::EPSILON * norm(sizes)),
+        let start = |rhs: &[f64]| Progress {
+            target: self.tolerance * norm(rhs),
             done: false,
             rz: 0.0,
             restarts: 0,
             residual: f64::INFINITY,
         };
-        let mut rays: Vec<Progress> =
-            rhs.chunks(ray_len).zip(sizes.chunks(ray_len)).map(target).collect();
+        let mut rays: Vec<Progress> = rhs.chunks(ray_len).map(start).collect();
 
         let mut r = vec![0.0; u.len()];
         let [mut z, mut p, mut q, mut last] = [r.clone(), r.clone(), r.clone(), r.clone()];
-        self.recompute(operator, rhs, u, &mut r, &mut rays);
+        recompute(operator, rhs, u, &mut r, &mut rays);
         let mut iterations = 0;
         while rays.iter().any(|ray| !ray.done) {
             if iterations == MAX_ITERATIONS {
@@ -220,7 +217,10 @@ impl Coupled {
                 return Err(not_converged(&rays, iterations));
             }
             if open().any(|ray| ray.residual <= ray.target) {
-                self.recompute(operator, rhs, u, &mut r, &mut rays);
+                let restarts = recompute(operator, rhs, u, &mut r, &mut rays);
+                if restarts {
+                    raise_to_floor(operator, rhs, u, &mut rays);
+                }
                 if rays.iter().any(|ray| ray.restarts > MAX_RESTARTS) {
                     return Err(not_converged(&rays, iterations));
                 }
@@ -230,36 +230,51 @@ impl Coupled {
         self.tally.coupled_most = self.tally.coupled_most.max(iterations as u64);
         Ok(())
     }
+}
 
-    /// Rays whose recurrence passed are judged by `rhs - K u`, and start again from it where it does
-    /// not pass; at first all do. Those that are done have a residual of 0 from then on.
-    fn recompute(
-        &self,
-        operator: &Operator<'_>,
-        rhs: &[f64],
-        u: &[f64],
-        r: &mut [f64],
-        rays: &mut [Progress],
-    ) {
-        let mut truth = vec![0.0; u.len()];
-        operator.apply(u, &mut truth);
-        truth.iter_mut().zip(rhs).for_each(|(r, b)| *r = b - *r);
-        let ray_len = u.len() / rays.len();
-        let parts = r.chunks_mut(ray_len).zip(truth.chunks(ray_len)).zip(rays);
-        for ((r, truth), ray) in parts.filter(|(_, ray)| !ray.done) {
-            let first = ray.residual == f64::INFINITY;
-            if !first && ray.residual > ray.target {
-                continue;
-            }
-            ray.residual = norm(truth);
-            ray.done = ray.residual <= ray.target;
-            ray.rz = 0.0;
-            ray.restarts += u32::from(!first && !ray.done);
-            if ray.done {
-                r.fill(0.0);
-            } else {
-                r.copy_from_slice(truth);
-            }
+/// Rays whose recurrence passed are judged by `rhs - K u`, and start again from it where it does not
+/// pass; at first all do. Those that are done have a residual of 0 from then on. Whether one starts
+/// again.
+fn recompute(
+    operator: &Operator<'_>,
+    rhs: &[f64],
+    u: &[f64],
+    r: &mut [f64],
+    rays: &mut [Progress],
+) -> bool {
+    let mut truth = vec![0.0; u.len()];
+    operator.apply(u, &mut truth);
+    truth.iter_mut().zip(rhs).for_each(|(r, b)| *r = b - *r);
+    let ray_len = u.len() / rays.len();
+    let mut restarts = false;
+    let parts = r.chunks_mut(ray_len).zip(truth.chunks(ray_len)).zip(rays);
+    for ((r, truth), ray) in parts.filter(|(_, ray)| !ray.done) {
+        let first = ray.residual == f64::INFINITY;
+        if !first && ray.residual > ray.target {
+            continue;
+        }
+        ray.residual = norm(truth);
+        ray.done = ray.residual <= ray.target;
+        ray.rz = 0.0;
+        if ray.done {
+            r.fill(0.0);
+        } else {
+            r.copy_from_slice(truth);
+            ray.restarts += u32::from(!first);
+            restarts |= !first;
+        }
+    }
+    restarts
+}
+
+/// What rounding leaves of the residual of a ray that started again is enough.
+fn raise_to_floor(operator: &Operator<'_>, rhs: &[f64], u: &[f64], rays: &mut [Progress]) {
+    let mut sizes = operator.magnitudes(u);
+    sizes.iter_mut().zip(rhs).for_each(|(size, b)| *size += b.abs());
+    let ray_len = u.len() / rays.len();
+    for (ray, sizes) in rays.iter_mut().zip(sizes.chunks(ray_len)) {
+        if ray.restarts > 0 {
+            ray.target = ray.target.max(FLOOR * f64::EPSILON * norm(sizes));
         }
     }
 }

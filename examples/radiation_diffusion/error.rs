@@ -40,6 +40,13 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+impl From<std::io::Error> for Error {
+    /// Of standard output.
+    fn from(error: std::io::Error) -> Self {
+        Self::Internal(error.to_string())
+    }
+}
+
 impl From<SolveError> for Error {
     fn from(error: SolveError) -> Self {
         match error {

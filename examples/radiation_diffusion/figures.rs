@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::args::Case;
+use super::cases::outlines;
 use super::error::Error;
 use super::plot::{Axis, Map, Series, heat_map, lines};
 use super::reference::same;
@@ -28,7 +29,7 @@ pub(crate) fn draw(
         match run.case {
             Case::Grey => grey(run, references, &mut file)?,
             Case::Multigroup => multigroup(run, references, &mut file)?,
-            Case::Plane | Case::All => plane(run, &mut file)?,
+            Case::Plane | Case::Convergence | Case::All => plane(run, &mut file)?,
         }
     }
     Ok(files)
@@ -50,7 +51,8 @@ fn grey(
 ) -> Result<(), Error> {
     let cases = references.grey.as_ref().map_or(&[][..], |reference| &reference.cases);
     for (ray, domain) in run.problem.domains.iter().enumerate() {
-        if run.opacity(ray) != 1.0 {
+        // The first of each eps has opacity 1.
+        if ray > 0 && run.problem.domains[ray - 1].epsilon == domain.epsilon {
             continue;
         }
         let x = run.depths(ray);
@@ -123,6 +125,8 @@ fn plane(run: &Run, file: &mut dyn FnMut(String) -> PathBuf) -> Result<(), Error
     let domain = &run.problem.domains[0];
     let (x, y) = (domain.mesh.faces(0), domain.mesh.faces(1));
     let quarter = |value: f64| value.max(0.0).powf(0.25);
+    let contrast = domain.opacity.iter().any(|&chi| chi != domain.opacity[0]);
+    let outlines = if contrast { outlines(y[y.len() - 1]) } else { Vec::new() };
     let mut map = |name: String, title: &str, value_label: &str, values: Vec<f64>, log: bool| {
         let map = Map {
             title,
@@ -133,6 +137,7 @@ fn plane(run: &Run, file: &mut dyn FnMut(String) -> PathBuf) -> Result<(), Error
             y: &y,
             values: &values,
             log,
+            outlines: &outlines,
         };
         heat_map(&file(name), &map)
     };

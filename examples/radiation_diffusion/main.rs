@@ -6,6 +6,7 @@
 
 mod args;
 mod cases;
+mod convergence;
 mod coupled;
 mod error;
 mod figures;
@@ -20,6 +21,7 @@ mod report;
 mod run;
 mod units;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -31,7 +33,7 @@ use error::Error;
 const DISAGREES: u8 = 4;
 
 fn main() -> ExitCode {
-    match execute(&Args::parse()) {
+    match execute(&Args::parse(), &mut std::io::stdout().lock()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(DISAGREES),
         Err(error) => {
@@ -45,12 +47,18 @@ fn main() -> ExitCode {
 ///
 /// # Errors
 /// [`Error`] for bad input, or what was not solved.
-fn execute(args: &Args) -> Result<bool, Error> {
+fn execute(args: &Args, out: &mut dyn Write) -> Result<bool, Error> {
     let units = units::Units::new(args.opacity, args.source_temperature, args.epsilon)?;
     args.output.as_deref().map_or(Ok(()), output::check)?;
     let references = run::References::read(args)?;
     let (backend, reason) = run::backend(args.backend)?;
-    report::head(&units, args, &reason);
+    report::head(out, &units, args, &reason)?;
+    if args.runs(Case::Convergence) {
+        for table in convergence::tables(args, &references, &backend)? {
+            report::convergence(out, &table)?;
+        }
+        return Ok(true);
+    }
     let mut runs = Vec::new();
     for case in [Case::Grey, Case::Multigroup, Case::Plane] {
         if args.runs(case) {
@@ -61,16 +69,16 @@ fn execute(args: &Args) -> Result<bool, Error> {
             };
             let one = run::run(case, args, &references, &backend, &mut progress)?;
             bar.finish_and_clear();
-            report::run(&one);
+            report::run(out, &one)?;
             runs.push(one);
         }
     }
     for file in figures::draw(&args.plots, &runs, &references)? {
-        println!("wrote {}", file.display());
+        writeln!(out, "wrote {}", file.display())?;
     }
     if let Some(path) = &args.output {
         output::write(path, &runs, &units)?;
-        println!("wrote {}", path.display());
+        writeln!(out, "wrote {}", path.display())?;
     }
     Ok(runs.iter().all(|run| run.agreements.iter().all(reference::Agreement::passes)))
 }

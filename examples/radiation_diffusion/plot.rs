@@ -176,24 +176,26 @@ where
         .draw()?;
     for (index, one) in series.iter().enumerate() {
         let colour = colour(index, series.len());
-        let inside = |&(px, py): &(f64, f64)| {
-            let (start, end) = (x.range.start, x.range.end);
-            (px >= start && px <= end).then(|| Some((px, y.clip(py)?))).flatten()
-        };
-        let line: Vec<(f64, f64)> = one.line.iter().filter_map(inside).collect();
+        let in_x = |&&(px, _): &&(f64, f64)| px >= x.range.start && px <= x.range.end;
+        let curve: Vec<(f64, f64)> = one.line.iter().filter(in_x).copied().collect();
+        let in_y = |at: usize| curve.get(at).is_some_and(|&(_, py)| y.range.contains(&py));
+        // A curve goes to the edge, and not along it.
+        let visible = |&at: &usize| in_y(at) || in_y(at + 1) || (at > 0 && in_y(at - 1));
+        let line: Vec<(f64, f64)> = (0..curve.len())
+            .filter(visible)
+            .filter_map(|at| Some((curve[at].0, y.clip(curve[at].1)?)))
+            .collect();
         let style = colour.stroke_width(2);
         chart
             .draw_series(std::iter::once(PathElement::new(line, style)))?
             .label(one.label.as_str())
             .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 22, y)], style));
-        // Points at the edge would be cut in half, and belong to curves that have left.
-        let strictly = |p: &&(f64, f64)| p.1 > y.range.start && p.1 < y.range.end;
-        let points = one.points.iter().filter(strictly).filter_map(inside);
-        chart.draw_series(points.map(|p| Circle::new(p, 4, colour.stroke_width(2))))?;
+        let points = one.points.iter().filter(in_x).filter(|p| y.range.contains(&p.1));
+        chart.draw_series(points.map(|&p| Circle::new(p, 4, style)))?;
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
+        .position(SeriesLabelPosition::LowerLeft)
         .margin(12)
         .label_font(("sans-serif", 14))
         .background_style(WHITE.mix(0.85))
@@ -215,6 +217,8 @@ pub(crate) struct Map<'a> {
     pub(crate) values: &'a [f64],
     /// Colours by the logarithm; what is not positive has the least colour.
     pub(crate) log: bool,
+    /// Lines over the map.
+    pub(crate) outlines: &'a [Vec<(f64, f64)>],
 }
 
 /// Draws a map with its scale of colours.
@@ -261,6 +265,8 @@ pub(crate) fn heat_map(path: &Path, map: &Map<'_>) -> Result<(), Error> {
             ])
         });
         chart.draw_series(cells.flatten())?;
+        let outline = |line: &Vec<(f64, f64)>| PathElement::new(line.clone(), WHITE.mix(0.6));
+        chart.draw_series(map.outlines.iter().map(outline))?;
 
         let scale = if map.log { 10f64.powf(low)..10f64.powf(high) } else { low..high };
         let mut bar = ChartBuilder::on(&right);

@@ -1,8 +1,11 @@
 //! What is printed.
 
+use std::io::{self, Write};
+
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::args::Args;
+use super::convergence::Table;
 use super::reference::Agreement;
 use super::run::Run;
 use super::units::Units;
@@ -18,8 +21,17 @@ pub(crate) fn progress() -> ProgressBar {
 }
 
 /// Units and backend.
-pub(crate) fn head(units: &Units, args: &Args, reason: &str) {
-    println!(
+///
+/// # Errors
+/// Those of the writer.
+pub(crate) fn head(
+    out: &mut dyn Write,
+    units: &Units,
+    args: &Args,
+    reason: &str,
+) -> io::Result<()> {
+    writeln!(
+        out,
         "units for opacity {} 1/cm, source {} K, eps {}: x {:.4e} cm, tau {:.4e} s, U {:.4e} erg/cm^3",
         args.opacity,
         args.source_temperature,
@@ -27,14 +39,19 @@ pub(crate) fn head(units: &Units, args: &Args, reason: &str) {
         units.length,
         units.time,
         units.energy_density
-    );
-    println!("backend {}: {reason}", format!("{:?}", args.backend).to_lowercase());
+    )?;
+    writeln!(out, "backend {}: {reason}", format!("{:?}", args.backend).to_lowercase())?;
+    Ok(())
 }
 
 /// One case: size, solves, time, balance, agreement.
-pub(crate) fn run(run: &Run) {
+///
+/// # Errors
+/// Those of the writer.
+pub(crate) fn run(out: &mut dyn Write, run: &Run) -> io::Result<()> {
     let (problem, march, tally) = (&run.problem, &run.march, &run.march.tally);
-    println!(
+    writeln!(
+        out,
         "\n{}: {} domains x {} groups of {} cells, a batch of {}; {} steps to tau = {}",
         run.name,
         problem.domains.len(),
@@ -43,23 +60,25 @@ pub(crate) fn run(run: &Run) {
         problem.items(),
         march.steps,
         run.times.last().copied().unwrap_or(0.0)
-    );
-    println!("  {}", tally.ran);
+    )?;
+    writeln!(out, "  {}", tally.ran)?;
     if let Some(reason) = &tally.cpu_reason {
-        println!("  on the CPU: {reason}");
+        writeln!(out, "  on the CPU: {reason}")?;
     }
-    println!(
+    writeln!(
+        out,
         "  coupled systems: {}, all solved, by {:.2} batched solves each, {} at most",
         tally.coupled,
         tally.coupled_iterations as f64 / tally.coupled.max(1) as f64,
         tally.coupled_most
-    );
+    )?;
     let counts = |counts: &std::collections::BTreeMap<&'static str, u64>| {
         let counts: Vec<String> =
             counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
         counts.join(", ")
     };
-    println!(
+    writeln!(
+        out,
         "  systems in {} batched solves: {} ({}), rungs: {}; {:.1} iterations, {} at most",
         tally.batches,
         tally.systems,
@@ -67,10 +86,10 @@ pub(crate) fn run(run: &Run) {
         counts(&tally.rungs),
         tally.mean_iterations(),
         tally.most
-    );
+    )?;
     let failed = tally.failed();
     if failed > 0 {
-        println!("  {failed} did not converge; their coupled systems did, in more solves");
+        writeln!(out, "  {failed} did not converge; their coupled systems did, in more solves")?;
     }
     let shares = &march.shares;
     let parts = [
@@ -83,22 +102,24 @@ pub(crate) fn run(run: &Run) {
     let parts = parts.map(|(name, time)| {
         format!("{name} {:.0} %", 100.0 * time.as_secs_f64() / total.max(f64::MIN_POSITIVE))
     });
-    println!("  {total:.2} s: {}", parts.join(", "));
-    println!("  energy entered less energy there, of what is there: {:.1e}", run.imbalance());
+    writeln!(out, "  {total:.2} s: {}", parts.join(", "))?;
+    writeln!(out, "  energy entered less energy there, of what is there: {:.1e}", run.imbalance())?;
 
     if run.agreements.is_empty() {
-        return;
+        return Ok(());
     }
     let points: usize = run.agreements.iter().map(|a| a.points).sum();
     let passed = run.agreements.iter().filter(|a| a.passes()).count();
-    println!(
+    writeln!(
+        out,
         "  {passed} of {} profiles ({points} points) within max(1 %, 1e-4) of the reference",
         run.agreements.len()
-    );
-    println!(
+    )?;
+    writeln!(
+        out,
         "    {:>8}  {:>9}  {:>11}  {:>15}  worst",
-        "tau", "profiles", "max error", "of what allowed"
-    );
+        "tau", "profiles", "max error", "of the allowed"
+    )?;
     let mut times: Vec<f64> = run.agreements.iter().map(|a| a.tau).collect();
     times.sort_by(f64::total_cmp);
     times.dedup();
@@ -106,11 +127,27 @@ pub(crate) fn run(run: &Run) {
         let rows: Vec<&Agreement> = run.agreements.iter().filter(|a| a.tau == tau).collect();
         let error = rows.iter().map(|a| a.error).fold(0.0, f64::max);
         let Some(worst) = rows.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio)) else { continue };
-        println!(
+        writeln!(
+            out,
             "    {tau:>8}  {:>9}  {error:>11.2e}  {:>14.1} %  {}",
             rows.len(),
             100.0 * worst.ratio,
             worst.label
-        );
+        )?;
     }
+    Ok(())
+}
+
+/// Errors at growing resolution, and the order at which they fall.
+///
+/// # Errors
+/// Those of the writer.
+pub(crate) fn convergence(out: &mut dyn Write, table: &Table) -> io::Result<()> {
+    writeln!(out, "\n{}", table.title)?;
+    writeln!(out, "    {:>16}  {:>9}  order", table.what, "error")?;
+    for (row, (resolution, error)) in table.rows.iter().enumerate() {
+        let order = table.order(row).map_or(String::new(), |order| format!("{order:.2}"));
+        writeln!(out, "    {resolution:>16}  {error:>9.2e}  {order}")?;
+    }
+    Ok(())
 }

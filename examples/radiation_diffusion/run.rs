@@ -4,7 +4,7 @@ use sparsebatch::spmv_gpu::Device;
 use sparsebatch::{Backend, Gpu};
 
 use super::args::{Args, Case, Where};
-use super::cases::{self, Plane, Rays};
+use super::cases::{self, Rays};
 use super::error::Error;
 use super::march::{March, Settings, march};
 use super::problem::Problem;
@@ -40,9 +40,10 @@ impl References {
     /// [`Error::Input`] for a file that is missing or malformed.
     pub(crate) fn read(args: &Args) -> Result<Self, Error> {
         let file = |name: &str| args.data.join(name);
-        let grey = args.runs(Case::Grey).then(|| SuOlson::read(&file("su_olson_reference.json")));
-        let multigroup = args
-            .runs(Case::Multigroup)
+        let all = args.runs(Case::Convergence);
+        let grey =
+            (all || args.runs(Case::Grey)).then(|| SuOlson::read(&file("su_olson_reference.json")));
+        let multigroup = (all || args.runs(Case::Multigroup))
             .then(|| Multigroup::read(&file("multigroup_marshak_reference.json")));
         Ok(Self { grey: grey.transpose()?, multigroup: multigroup.transpose()? })
     }
@@ -97,16 +98,8 @@ pub(crate) fn run(
             let times = times(reference.times());
             ("multigroup", cases::multigroup(reference, &rays(&times))?, times)
         }
-        Case::Plane | Case::All => {
-            let plane = Plane {
-                cells: args.cells,
-                lengths: args.size,
-                groups: args.groups,
-                epsilon: args.epsilon,
-                contrast: args.contrast,
-                limiter: args.limiter,
-            };
-            ("2d", cases::plane(&plane)?, times(PLANE_TIMES.to_vec()))
+        Case::Plane | Case::Convergence | Case::All => {
+            ("2d", cases::plane(&args.plane())?, times(PLANE_TIMES.to_vec()))
         }
     };
     let settings = Settings {
@@ -122,7 +115,7 @@ pub(crate) fn run(
         Case::Multigroup => {
             run.agreements = against_groups(&run, references.multigroup.as_ref())?;
         }
-        Case::Plane | Case::All => {}
+        Case::Plane | Case::Convergence | Case::All => {}
     }
     Ok(run)
 }
