@@ -16,7 +16,7 @@ use sparsebatch::{
 };
 
 use super::error::Error;
-use super::operator::Operator;
+use super::operator::{Operator, at_once};
 
 /// Most iterations of a stage.
 const MAX_ITERATIONS: usize = 500;
@@ -191,7 +191,8 @@ impl Coupled {
 
             let parts = p.par_chunks_mut(ray_len).zip(z.par_chunks(ray_len));
             let parts = parts.zip(r.par_chunks(ray_len)).zip(last.par_chunks(ray_len));
-            parts.zip(&mut rays).for_each(|((((p, z), r), last), ray)| {
+            let parts = parts.zip(&mut rays).with_min_len(at_once(ray_len));
+            parts.for_each(|((((p, z), r), last), ray)| {
                 let rz = dot(r, z);
                 // The form of beta that allows for a preconditioner that varies.
                 let beta = if ray.rz == 0.0 { 0.0 } else { (rz - dot(last, z)) / ray.rz };
@@ -204,14 +205,13 @@ impl Coupled {
             last.copy_from_slice(&r);
             let parts = u.par_chunks_mut(ray_len).zip(r.par_chunks_mut(ray_len));
             let parts = parts.zip(p.par_chunks(ray_len)).zip(q.par_chunks(ray_len));
-            parts.zip(&mut rays).filter(|(_, ray)| !ray.done).for_each(
-                |((((u, r), p), q), ray)| {
-                    let alpha = ray.rz / dot(p, q);
-                    u.iter_mut().zip(p).for_each(|(u, p)| *u += alpha * p);
-                    r.iter_mut().zip(q).for_each(|(r, q)| *r -= alpha * q);
-                    ray.residual = norm(r);
-                },
-            );
+            let parts = parts.zip(&mut rays).with_min_len(at_once(ray_len));
+            parts.filter(|(_, ray)| !ray.done).for_each(|((((u, r), p), q), ray)| {
+                let alpha = ray.rz / dot(p, q);
+                u.iter_mut().zip(p).for_each(|(u, p)| *u += alpha * p);
+                r.iter_mut().zip(q).for_each(|(r, q)| *r -= alpha * q);
+                ray.residual = norm(r);
+            });
             let open = || rays.iter().filter(|ray| !ray.done);
             if open().any(|ray| !ray.residual.is_finite()) {
                 return Err(not_converged(&rays, iterations));

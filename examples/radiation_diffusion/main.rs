@@ -4,22 +4,22 @@
 //! `cargo run --release --example radiation_diffusion`; `-- --help` for options.
 //! `docs/radiation-diffusion.md` has the equations.
 
-mod args;
-mod cases;
-mod convergence;
-mod coupled;
-mod error;
-mod figures;
-mod march;
-mod mesh;
-mod operator;
-mod output;
-mod plot;
-mod problem;
-mod reference;
-mod report;
-mod run;
-mod units;
+pub(crate) mod args;
+pub(crate) mod cases;
+pub(crate) mod convergence;
+pub(crate) mod coupled;
+pub(crate) mod error;
+pub(crate) mod figures;
+pub(crate) mod march;
+pub(crate) mod mesh;
+pub(crate) mod operator;
+pub(crate) mod output;
+pub(crate) mod plot;
+pub(crate) mod problem;
+pub(crate) mod reference;
+pub(crate) mod report;
+pub(crate) mod run;
+pub(crate) mod units;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 ///
 /// # Errors
 /// [`Error`] for bad input, or what was not solved.
-fn execute(args: &Args, out: &mut dyn Write) -> Result<bool, Error> {
+pub(crate) fn execute(args: &Args, out: &mut dyn Write) -> Result<bool, Error> {
     let units = units::Units::new(args.opacity, args.source_temperature, args.epsilon)?;
     args.output.as_deref().map_or(Ok(()), output::check)?;
     let references = run::References::read(args)?;

@@ -112,7 +112,17 @@ pub(crate) fn march(
     problem: &Problem,
     settings: &Settings,
     backend: &Backend,
-    progress: &mut dyn FnMut(usize, usize),
+    progress: &mut (dyn FnMut(usize, usize) + Send),
+) -> Result<March, Error> {
+    // On a thread of the pool: its many short loops need not be handed over one by one.
+    rayon::scope(|_| march_in_pool(problem, settings, backend, progress))
+}
+
+fn march_in_pool(
+    problem: &Problem,
+    settings: &Settings,
+    backend: &Backend,
+    progress: &mut (dyn FnMut(usize, usize) + Send),
 ) -> Result<March, Error> {
     let begin = Instant::now();
     let steps = schedule(&settings.times, settings.steps_per_decade)?;

@@ -32,6 +32,11 @@ impl State {
     }
 }
 
+/// Systems that a thread takes at once, so that it has a few thousand cells to do.
+pub(crate) fn at_once(cells: usize) -> usize {
+    (1 << 13) / cells.max(1)
+}
+
 /// The operator of a stage.
 #[derive(Debug)]
 pub(crate) struct Operator<'p> {
@@ -80,7 +85,7 @@ impl<'p> Operator<'p> {
         let (problem, cells) = (self.problem, self.problem.cells());
         self.delta = delta;
         let parts = self.reaction.par_chunks_mut(cells).zip(self.coupling.par_chunks_mut(cells));
-        parts.enumerate().for_each(|(item, (reaction, coupling))| {
+        parts.with_min_len(at_once(cells)).enumerate().for_each(|(item, (reaction, coupling))| {
             let (domain, group) = problem.of_item(item);
             let groups = &problem.groups;
             let emission: f64 = groups.kappa.iter().zip(&groups.weight).map(|(k, w)| k * w).sum();
@@ -102,7 +107,8 @@ impl<'p> Operator<'p> {
     /// The values of the batch.
     pub(crate) fn fill(&self, values: &mut [f64]) {
         let topology = &self.problem.topology;
-        values.par_chunks_mut(topology.pattern.nnz()).enumerate().for_each(|(item, values)| {
+        let items = values.par_chunks_mut(topology.pattern.nnz());
+        items.with_min_len(at_once(topology.cells())).enumerate().for_each(|(item, values)| {
             let (through, left, reaction, _) = self.parts(item);
             topology.fill(through, left, reaction, values);
         });
@@ -124,7 +130,8 @@ impl<'p> Operator<'p> {
         let (problem, cells) = (self.problem, self.problem.cells());
         let mut sums = vec![0.0; problem.domains.len() * cells];
         let parts = sums.par_chunks_mut(cells).zip(u.par_chunks(cells * problem.groups.len()));
-        parts.zip(&problem.domains).for_each(|((sums, u), domain)| {
+        let parts = parts.zip(&problem.domains).with_min_len(at_once(cells));
+        parts.for_each(|((sums, u), domain)| {
             for (u, &kappa) in u.chunks(cells).zip(&problem.groups.kappa) {
                 for ((sum, &u), &opacity) in sums.iter_mut().zip(u).zip(&domain.opacity) {
                     *sum += kappa * opacity * u;
@@ -139,7 +146,7 @@ impl<'p> Operator<'p> {
         let (problem, cells) = (self.problem, self.problem.cells());
         let absorbed = self.absorbed(u);
         let parts = out.par_chunks_mut(cells).zip(u.par_chunks(cells));
-        parts.enumerate().for_each(|(item, (out, u))| {
+        parts.with_min_len(at_once(cells)).enumerate().for_each(|(item, (out, u))| {
             let (through, left, reaction, coupling) = self.parts(item);
             problem.topology.apply(through, left, reaction, u, out);
             let (domain, group) = problem.of_item(item);
@@ -159,7 +166,7 @@ impl<'p> Operator<'p> {
         let absorbed = self.absorbed(&u);
         let mut out = vec![0.0; u.len()];
         let parts = out.par_chunks_mut(cells).zip(u.par_chunks(cells));
-        parts.enumerate().for_each(|(item, (out, u))| {
+        parts.with_min_len(at_once(cells)).enumerate().for_each(|(item, (out, u))| {
             let (through, left, reaction, coupling) = self.parts(item);
             let ray = item / problem.groups.len() * cells;
             for cell in 0..cells {
@@ -181,7 +188,7 @@ impl<'p> Operator<'p> {
         let (problem, cells) = (self.problem, self.problem.cells());
         let mut rhs = vec![0.0; start.u.len()];
         let parts = rhs.par_chunks_mut(cells).zip(start.u.par_chunks(cells));
-        parts.enumerate().for_each(|(item, (rhs, u))| {
+        parts.with_min_len(at_once(cells)).enumerate().for_each(|(item, (rhs, u))| {
             let (_, left, _, coupling) = self.parts(item);
             let (domain, group) = problem.of_item(item);
             let ray = item / problem.groups.len() * cells;
@@ -204,7 +211,7 @@ impl<'p> Operator<'p> {
         let emission: f64 = groups.kappa.iter().zip(&groups.weight).map(|(k, w)| k * w).sum();
         let mut v = self.absorbed(u);
         let parts = v.par_chunks_mut(cells).zip(start.par_chunks(cells)).zip(&problem.domains);
-        parts.for_each(|((v, start), domain)| {
+        parts.with_min_len(at_once(cells)).for_each(|((v, start), domain)| {
             for ((v, &start), &opacity) in v.iter_mut().zip(start).zip(&domain.opacity) {
                 *v = (start + self.delta * *v) / (1.0 + self.delta * emission * opacity);
             }

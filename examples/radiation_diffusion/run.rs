@@ -77,7 +77,7 @@ pub(crate) fn run(
     args: &Args,
     references: &References,
     backend: &Backend,
-    progress: &mut dyn FnMut(usize, usize),
+    progress: &mut (dyn FnMut(usize, usize) + Send),
 ) -> Result<Run, Error> {
     let times = |default: Vec<f64>| args.times.clone().unwrap_or(default);
     let rays = |times: &[f64]| Rays {
