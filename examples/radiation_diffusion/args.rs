@@ -65,7 +65,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NXxNY", default_value = "48x48", value_parser = pair::<usize>)]
     pub(crate) cells: [usize; 2],
     /// Lengths of the plane along x and y.
-    #[arg(long, value_name = "LXxLY", default_value = "10x10", value_parser = pair::<f64>, allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "LXxLY",
+        default_value = "10x10",
+        value_parser = pair::<f64>,
+        allow_hyphen_values = true
+    )]
     pub(crate) size: [f64; 2],
     /// Groups of the plane.
     #[arg(long, default_value_t = 8)]

@@ -23,6 +23,27 @@ pub(crate) fn opacity_of_ray(ray: usize, rays: usize) -> f64 {
     })
 }
 
+/// Most unknowns of a batch: 16 GiB for each vector of them.
+const MAX_UNKNOWNS: usize = 1 << 31;
+
+/// Refuses batches that no memory holds, before any of it is taken.
+///
+/// # Errors
+/// [`Error::Input`], which has the numbers.
+fn check_size(domains: usize, groups: usize, cells: [usize; 2]) -> Result<(), Error> {
+    let unknowns = [groups, cells[0], cells[1]]
+        .into_iter()
+        .try_fold(domains, |product, factor| product.checked_mul(factor.max(1)));
+    match unknowns {
+        Some(unknowns) if unknowns <= MAX_UNKNOWNS => Ok(()),
+        _ => Err(Error::input(format!(
+            "the batch has {domains} x {groups} systems of {} x {} cells, expected at most \
+             {MAX_UNKNOWNS} unknowns",
+            cells[0], cells[1]
+        ))),
+    }
+}
+
 /// What rays are made of.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rays {
@@ -50,8 +71,10 @@ impl Rays {
 /// [`Error::Input`] without rays or cells, or for a domain that is not positive.
 pub(crate) fn grey(reference: &SuOlson, rays: &Rays) -> Result<Problem, Error> {
     positive("the last time", rays.end)?;
+    let epsilons = reference.epsilons();
+    check_size(rays.number.saturating_mul(epsilons.len()), 1, [rays.zones, 1])?;
     let mut domains = Vec::new();
-    for epsilon in reference.epsilons() {
+    for epsilon in epsilons {
         for ray in 0..rays.number {
             let opacity = opacity_of_ray(ray, rays.number);
             // Late the wave spreads as sqrt(4 tau / (1 + eps)); 1e-8 of it is 8 sqrt(tau) away. The
@@ -70,6 +93,7 @@ pub(crate) fn grey(reference: &SuOlson, rays: &Rays) -> Result<Problem, Error> {
 pub(crate) fn multigroup(reference: &Multigroup, rays: &Rays) -> Result<Problem, Error> {
     positive("the last time", rays.end)?;
     let groups = Groups::try_new(reference.kappa.clone(), reference.w.clone())?;
+    check_size(rays.number, groups.len(), [rays.zones, 1])?;
     let thinnest = groups.kappa.iter().copied().fold(f64::INFINITY, f64::min);
     let domain = |ray: usize| {
         let opacity = opacity_of_ray(ray, rays.number);
@@ -108,6 +132,7 @@ const CLOUDS: [[f64; 3]; 4] =
 /// [`Error::Input`] without cells or groups, or for what is not positive.
 pub(crate) fn plane(plane: &Plane) -> Result<Problem, Error> {
     positive("the contrast of clouds", plane.contrast)?;
+    check_size(1, plane.groups, plane.cells)?;
     let mesh = Mesh::rectangle(plane.cells, plane.lengths, 4.0)?;
     let width = plane.lengths[1];
     let mut opacity = Vec::with_capacity(mesh.cells());

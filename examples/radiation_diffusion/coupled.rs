@@ -290,6 +290,11 @@ fn not_converged(rays: &[Progress], iterations: usize) -> Error {
         worst.max_by(|(_, a), (_, b)| (a.residual / a.target).total_cmp(&(b.residual / b.target)));
     let (index, target, residual) =
         worst.map_or((0, 0.0, 0.0), |(index, ray)| (index, ray.target, ray.residual));
+    if !residual.is_finite() {
+        return Error::NotConverged(format!(
+            "ray {index} met numbers that are not finite in batched solve {iterations} of a stage"
+        ));
+    }
     Error::NotConverged(format!(
         "{open} of {} rays did not converge in {iterations} batched solves: ray {index} has a residual \
          of {residual:.2e}, expected at most {target:.2e}",

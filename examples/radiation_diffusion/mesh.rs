@@ -58,13 +58,15 @@ impl Mesh {
             lengths[0] * along
         };
         let dx: Vec<f64> = (0..nx).map(|i| face(i + 1) - face(i)).collect();
-        if dx.iter().any(|&h| h.is_nan() || h < f64::MIN_POSITIVE) {
+        positive("the area of the domain", lengths[0] * lengths[1])?;
+        let dy = lengths[1] / ny as f64;
+        if dx.iter().any(|&h| (h * dy).is_nan() || h * dy < f64::MIN_POSITIVE) {
             return Err(Error::input(format!(
-                "{nx} cells over {} with a ratio of {ratio} vanish, expected a wider domain",
-                lengths[0]
+                "{nx} x {ny} cells over {} x {} with a ratio of {ratio} vanish, expected a wider domain",
+                lengths[0], lengths[1]
             )));
         }
-        Ok(Self { dx, dy: vec![lengths[1] / ny as f64; ny] })
+        Ok(Self { dx, dy: vec![dy; ny] })
     }
 
     /// Cells along x and along y.
@@ -145,7 +147,7 @@ impl Topology {
         let mut diagonal = Vec::with_capacity(cells);
         // Of a cell: where its row has the neighbours before and behind along x, along y.
         let mut slots = vec![[[0; 2]; 2]; cells];
-        for cell in 0..cells {
+        for (cell, slots) in slots.iter_mut().enumerate() {
             let (i, j) = (cell % nx, cell / nx);
             let neighbours = [
                 (j > 0, cell.wrapping_sub(nx), Some((1, 0))),
@@ -157,7 +159,7 @@ impl Topology {
             for (_, column, side) in neighbours.into_iter().filter(|n| n.0) {
                 match side {
                     None => diagonal.push(col_idx.len()),
-                    Some((axis, side)) => slots[cell][axis][side] = col_idx.len(),
+                    Some((axis, side)) => slots[axis][side] = col_idx.len(),
                 }
                 col_idx.push(column as i32);
             }
