@@ -1,0 +1,153 @@
+//! What is printed.
+
+use std::io::{self, Write};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::args::Args;
+use super::convergence::Table;
+use super::reference::Agreement;
+use super::run::Run;
+use super::units::Units;
+
+/// A bar on stderr, where that is a terminal.
+pub(crate) fn progress() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    // The template is sound; without it the default style is shown.
+    if let Ok(style) = ProgressStyle::with_template("{wide_bar} step {pos} of {len} [{elapsed}]") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Units and backend.
+///
+/// # Errors
+/// Those of the writer.
+pub(crate) fn head(
+    out: &mut dyn Write,
+    units: &Units,
+    args: &Args,
+    reason: &str,
+) -> io::Result<()> {
+    writeln!(
+        out,
+        "units for opacity {} 1/cm, source {} K, eps {}: x {:.4e} cm, tau {:.4e} s, U {:.4e} erg/cm^3",
+        args.opacity,
+        args.source_temperature,
+        args.epsilon,
+        units.length,
+        units.time,
+        units.energy_density
+    )?;
+    writeln!(out, "backend {}: {reason}", format!("{:?}", args.backend).to_lowercase())?;
+    Ok(())
+}
+
+/// One case: size, solves, time, balance, agreement.
+///
+/// # Errors
+/// Those of the writer.
+pub(crate) fn run(out: &mut dyn Write, run: &Run) -> io::Result<()> {
+    let (problem, march, tally) = (&run.problem, &run.march, &run.march.tally);
+    writeln!(
+        out,
+        "\n{}: {} domains x {} groups of {} cells, a batch of {}; {} steps to tau = {}",
+        run.name,
+        problem.domains.len(),
+        problem.groups.len(),
+        problem.cells(),
+        problem.items(),
+        march.steps,
+        run.times.last().copied().unwrap_or(0.0)
+    )?;
+    writeln!(out, "  {}", tally.ran)?;
+    if let Some(reason) = &tally.cpu_reason {
+        writeln!(out, "  on the CPU: {reason}")?;
+    }
+    writeln!(
+        out,
+        "  coupled systems: {}, all solved, by {:.2} batched solves each, {} at most",
+        tally.coupled,
+        tally.coupled_iterations as f64 / tally.coupled.max(1) as f64,
+        tally.coupled_most
+    )?;
+    let counts = |counts: &std::collections::BTreeMap<&'static str, u64>| {
+        let counts: Vec<String> =
+            counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        counts.join(", ")
+    };
+    writeln!(
+        out,
+        "  systems in {} batched solves: {} ({}), rungs: {}; {:.1} iterations, {} at most",
+        tally.batches,
+        tally.systems,
+        counts(&tally.statuses),
+        counts(&tally.rungs),
+        tally.mean_iterations(),
+        tally.most
+    )?;
+    let failed = tally.failed();
+    if failed > 0 {
+        writeln!(out, "  {failed} did not converge; their coupled systems did, in more solves")?;
+    }
+    let shares = &march.shares;
+    let parts = [
+        ("assembly", shares.assembly),
+        ("solve", shares.solve),
+        ("coupling", shares.coupling),
+        ("control", shares.control),
+    ];
+    let total: f64 = parts.iter().map(|(_, time)| time.as_secs_f64()).sum();
+    let parts = parts.map(|(name, time)| {
+        format!("{name} {:.0} %", 100.0 * time.as_secs_f64() / total.max(f64::MIN_POSITIVE))
+    });
+    writeln!(out, "  {total:.2} s: {}", parts.join(", "))?;
+    writeln!(out, "  energy entered less energy there, of what is there: {:.1e}", run.imbalance())?;
+
+    if run.agreements.is_empty() {
+        return Ok(());
+    }
+    let points: usize = run.agreements.iter().map(|a| a.points).sum();
+    let passed = run.agreements.iter().filter(|a| a.passes()).count();
+    writeln!(
+        out,
+        "  {passed} of {} profiles ({points} points) within max(1 %, 1e-4) of the reference",
+        run.agreements.len()
+    )?;
+    writeln!(
+        out,
+        "    {:>8}  {:>9}  {:>11}  {:>15}  worst",
+        "tau", "profiles", "max error", "of the allowed"
+    )?;
+    let mut times: Vec<f64> = run.agreements.iter().map(|a| a.tau).collect();
+    times.sort_by(f64::total_cmp);
+    times.dedup();
+    for tau in times {
+        let rows: Vec<&Agreement> = run.agreements.iter().filter(|a| a.tau == tau).collect();
+        let error = rows.iter().map(|a| a.error).fold(0.0, f64::max);
+        let Some(worst) = rows.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio)) else { continue };
+        writeln!(
+            out,
+            "    {tau:>8}  {:>9}  {error:>11.2e}  {:>14.1} %  {}",
+            rows.len(),
+            100.0 * worst.ratio,
+            worst.label
+        )?;
+    }
+    Ok(())
+}
+
+/// Errors at growing resolution, and the order at which they fall.
+///
+/// # Errors
+/// Those of the writer.
+pub(crate) fn convergence(out: &mut dyn Write, table: &Table) -> io::Result<()> {
+    writeln!(out, "\n{}", table.title)?;
+    writeln!(out, "    {:>16}  {:>9}  order", table.what, "error")?;
+    for (row, (resolution, error)) in table.rows.iter().enumerate() {
+        let order = table.order(row).map_or(String::new(), |order| format!("{order:.2}"));
+        writeln!(out, "    {resolution:>16}  {error:>9.2e}  {order}")?;
+    }
+    Ok(())
+}
