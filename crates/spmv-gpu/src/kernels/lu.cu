@@ -246,6 +246,7 @@ struct LuBlock {
                 sum = 0;
             }
             sum = add_record(record, own, sum, add, [] {});
+            __syncwarp(); // lanes without a slot have read what slot 0 writes
             if ((record.control() & RECORD_ENDS) != 0 && record.target() != zero && works &&
                 wanted) {
                 const V b = own.get(record.target());
@@ -286,6 +287,7 @@ struct LuBlock {
             } else {
                 sum = add_record(record, own, sum, add, [] {});
             }
+            __syncwarp(); // as above
             if (target != zero && works) {
                 own.set(target, sum);
             }

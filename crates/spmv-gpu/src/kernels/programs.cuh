@@ -153,6 +153,11 @@ __device__ __forceinline__ Sum add_record(const Record& record, const SharedValu
 //
 // Calls work(record) for each, and waits for barriers; what others read they read after the next one.
 // Records are asked for two ahead: five more follow the last one.
+//
+// Warps wait at the barrier of whichever of four records they are at, which `bar.sync` allows, where it
+// is the warp that has to be together: it counts threads, and does not look at where they come from
+// (PTX ISA, «barrier{.cta}»). synccheck of compute-sanitizer wants all warps at one instruction and names
+// these; at one for all four, more records would be alive than there are registers for.
 template <u32 GROUP, typename Work>
 __device__ __forceinline__ void run_program(const u32* words, u32 stride, Work work) {
     const auto next = [&](const Record& record) {
