@@ -242,6 +242,8 @@ const INSTANCES: [(&str, &str, &[&str], u32); 25] = [
         &[
             "cg<double, 8, 2, 3, 0, 1, 1>",
             "cg<double, 8, 4, 3, 0, 1, 1>",
+            "cg<double, 32, 1, 3, 0, 1, 1>",
+            "cg<double, 32, 4, 3, 0, 1, 1>",
             "cg<double, 16, 4, 3, 0, 1, 1>",
             "cg<double, 16, 8, 3, 0, 1, 1>",
             "cg<double, 32, 8, 3, 0, 1, 1>",
@@ -289,6 +291,8 @@ const INSTANCES: [(&str, &str, &[&str], u32); 25] = [
         &[
             "bicgstab<double, 8, 2, 3, 0, 1, 1, 1>",
             "bicgstab<double, 8, 4, 3, 0, 1, 1, 1>",
+            "bicgstab<double, 32, 1, 3, 0, 1, 1, 1>",
+            "bicgstab<double, 32, 4, 3, 0, 1, 1, 1>",
             "bicgstab<double, 16, 4, 3, 0, 1, 1, 1>",
             "bicgstab<double, 16, 8, 3, 0, 1, 1, 3>",
             "bicgstab<double, 32, 8, 3, 0, 1, 1, 3>",

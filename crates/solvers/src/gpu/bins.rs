@@ -32,6 +32,7 @@ pub(super) struct Common<'a> {
     pub(super) jacobi: bool,
     pub(super) nrhs: usize,
     pub(super) addresses: Addresses<'a>,
+    pub(super) few: bool,
     pub(super) tuning: &'a GpuTuning,
 }
 
@@ -77,7 +78,8 @@ pub(super) fn bins<E: Executor, T: Value>(
     let mut by_shape: BTreeMap<(Shape, u32), Vec<(Class<'_>, Slices)>> = BTreeMap::new();
     for class in classes {
         let info = executor.info();
-        let shape = choose(class.pattern, common.method, size_of::<T>(), info, common.tuning)?;
+        let Common { method, few, tuning, .. } = *common;
+        let shape = choose(class.pattern, method, size_of::<T>(), few, info, tuning)?;
         let slices = Slices::new(class.pattern, &shape, size_of::<T>());
         let about = if shape.keeps_in_shared() { slices.len().max(1).ilog2() } else { 0 };
         by_shape.entry((shape, about)).or_default().push((class, slices));

@@ -23,7 +23,8 @@ fn family<T: Scalar>(family: Family, nrows: usize, items: usize) -> Systems<T> {
 }
 
 fn families_agree<T: Value + CpuScalar>() {
-    let cases = [
+    let few = [(Family::Tri, 3, 9), (Family::Tri, 32, 9), (Family::Tri, 100, 3)];
+    let many = [
         (Family::Tri, 1, 9),
         (Family::Tri, 13, 9),
         (Family::Tri, 32, 9),
@@ -48,7 +49,9 @@ fn families_agree<T: Value + CpuScalar>() {
         (Family::Rand9, 992, 1),
         (Family::Rand9, 1100, 1),
     ];
-    for (kind, nrows, items) in cases {
+    let cases = many.map(|case| (false, case)).into_iter().chain(few.map(|case| (true, case)));
+    for (few, (kind, nrows, items)) in cases {
+        let tuning = GpuTuning { few: Some(few), ..GpuTuning::default() };
         let systems = family::<T>(kind, nrows, items);
         for (method, preconditioner) in
             METHODS.into_iter().flat_map(|method| PRECONDITIONERS.map(|p| (method, p)))
@@ -58,7 +61,7 @@ fn families_agree<T: Value + CpuScalar>() {
             }
             let options = options(method, preconditioner);
             let executor = Emulator::new(Order::Forward);
-            let gpu = on_gpu(&executor, &systems, &options, &GpuTuning::default());
+            let gpu = on_gpu(&executor, &systems, &options, &tuning);
             let cpu = on_cpu(&systems, &options);
             let what = format!("{} {} {nrows} {method} {preconditioner}", T::CPP, kind.name());
             assert!(gpu.statuses().iter().all(|&status| status == Status::Converged), "{what}");

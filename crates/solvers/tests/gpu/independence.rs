@@ -256,7 +256,8 @@ fn vectors_may_be_in_shared_memory() {
         let systems = Systems::new(&matrices, random_vector(3 * n, 5));
         for preconditioner in [Preconditioner::None, Preconditioner::Jacobi] {
             let options = options(Method::BiCgStab, preconditioner);
-            let tuning = GpuTuning { vectors: Some(vectors), ..GpuTuning::default() };
+            let few = Some(false);
+            let tuning = GpuTuning { vectors: Some(vectors), few, ..GpuTuning::default() };
             let gpu = on_gpu(&Emulator::new(Order::Reverse), &systems, &options, &tuning);
 
             assert!(gpu.kernel.ends_with(&format!(", {vectors}>")), "{}", gpu.kernel);

@@ -222,6 +222,28 @@ fn plans_explain_themselves() {
     assert!(large.shared_bytes > 8 * (4096 + 8998));
 }
 
+/// 8 warps for each of the two multiprocessors of the emulation.
+#[test]
+fn few_systems_have_more_threads() {
+    let executor = emulator();
+    let group = |n: usize, items: usize, few| {
+        let (pattern, ..) = tri(n, 1);
+        let options = SolveOptions { nrhs: 2, ..options(Method::Cg, Preconditioner::None) };
+        let tuning = GpuTuning { few, ..GpuTuning::default() };
+        let plan =
+            FusedSolver::<_, f64>::with_tuning(&executor, pattern.view(), items, &options, &tuning);
+        let bin = plan.unwrap().explain().bins[0].clone();
+        (bin.threads_per_system, bin.rows_per_thread)
+    };
+
+    assert_eq!([8, 9].map(|items| group(30, items, None)), [(32, 1), (8, 4)]);
+    assert_eq!([8, 9].map(|items| group(60, items, None)), [(16, 4), (16, 4)]);
+    assert_eq!([8, 9].map(|items| group(128, items, None)), [(32, 4), (16, 8)]);
+    assert_eq!([8, 9].map(|items| group(200, items, None)), [(32, 8), (32, 8)]);
+    assert_eq!([8, 9].map(|items| group(30, items, Some(false))), [(8, 4), (8, 4)]);
+    assert_eq!(group(30, 9, Some(true)), (32, 1));
+}
+
 #[test]
 fn dense_rows_beyond_shared_memory_are_read_from_device_memory() {
     let n = 200;

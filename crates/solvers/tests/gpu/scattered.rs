@@ -78,8 +78,10 @@ fn ragged_as_alone<T: Value>(method: Method, matrices: &[Csr<T>], nbins: usize, 
     options.nrhs = nrhs;
     options.max_iters_each = Some((0..matrices.len() * nrhs).map(|s| 40 + s as u32).collect());
     let executor = Emulator::new(Order::Random(7));
+    // As many or few as alone.
+    let tuning = GpuTuning { few: Some(nrhs > 1), ..GpuTuning::default() };
 
-    let mut plan = FusedSolver::for_batch(&executor, &batch, &options).unwrap();
+    let mut plan = FusedSolver::ragged(&executor, ragged, &options, &tuning).unwrap();
     let values = executor.upload(ragged.values()).unwrap();
     let b_buffer = executor.upload(&b).unwrap();
     let mut x_buffer = executor.upload(&x0).unwrap();
@@ -107,7 +109,7 @@ fn ragged_as_alone<T: Value>(method: Method, matrices: &[Csr<T>], nbins: usize, 
             options.nrhs = 1;
             options.max_iters_each = Some(vec![40 + system as u32]);
             let executor = Emulator::new(Order::Forward);
-            let alone = on_gpu(&executor, &alone, &options, &GpuTuning::default());
+            let alone = on_gpu(&executor, &alone, &options, &tuning);
             let found = Solved {
                 x: x[own].to_vec(),
                 outcomes: vec![outcomes[system].clone()],

@@ -63,7 +63,9 @@ where
         (_, Preconditioner::BlockJacobi | Preconditioner::Ilu0 | Preconditioner::Ic0) => {
             Box::new(FactoredSolver::<E, T>::new(executor, pattern, nitems, &options)?)
         }
-        _ => Box::new(FusedSolver::<E, T>::new(executor, pattern, nitems, &options)?),
+        _ => Box::new(FusedSolver::<E, T>::with_tuning(
+            executor, pattern, nitems, &options, &TUNING,
+        )?),
     })
 }
 
@@ -82,9 +84,11 @@ where
     T: Value,
 {
     let options = of_step(step, options)?;
-    let tuning = GpuTuning::default();
-    Ok(Box::new(FusedSolver::<E, T>::ragged(executor, batch, &options, &tuning)?))
+    Ok(Box::new(FusedSolver::<E, T>::ragged(executor, batch, &options, &TUNING)?))
 }
+
+/// A system is solved alike however many have its pattern, and whatever the pieces.
+const TUNING: GpuTuning = GpuTuning { few: Some(false), ..GpuTuning::NONE };
 
 /// The options that ask a plan for a step.
 pub(super) fn of_step(step: Step, mut options: SolveOptions) -> Result<SolveOptions, SolveError> {
