@@ -87,7 +87,7 @@ fn run(options: &Options) -> Result<bool, BurningError> {
         println!("wrote     {}", path.display());
     }
     if let Some(folder) = &options.plots {
-        for path in plots::draw(&grid_run, folder)? {
+        for path in plots::draw(&grid_run, &options.plot_zone, folder)? {
             println!("drew      {}", path.display());
         }
     }

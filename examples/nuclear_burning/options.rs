@@ -48,6 +48,9 @@ pub(crate) struct Options {
     /// Draw abundances against time and maps of the grid into a folder
     #[arg(long, value_name = "DIR")]
     pub(crate) plots: Option<PathBuf>,
+    /// Zones whose abundances are drawn, counted from 0 [default: the middle of each fuel's grid]
+    #[arg(long, value_name = "ZONE")]
+    pub(crate) plot_zone: Vec<usize>,
     /// Threads [default: all cores]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
@@ -63,7 +66,7 @@ pub(crate) struct Options {
 #[derive(Debug, Args)]
 pub(crate) struct IntegratorOptions {
     /// Relative tolerance of the error of a step; abundances are resolved down to 1e-10
-    #[arg(long, value_name = "TOL", default_value_t = 1e-6)]
+    #[arg(long, value_name = "TOL", default_value_t = 1e-5)]
     pub(crate) tolerance: f64,
     /// Rosenbrock method: rodas5p (order 5, 8 stages) or rodas4p2 (order 4, 6 stages)
     #[arg(long, value_parser = method, default_value = "rodas5p")]
