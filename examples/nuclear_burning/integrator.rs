@@ -67,7 +67,7 @@ impl Settings {
 pub(crate) enum Outcome {
     /// At the last of its times.
     Finished,
-    /// The step became too small to move the time.
+    /// The step became too small to move the time, or 1e-40 of the time to be covered.
     StepUnderflow {
         /// Where it stood, s.
         t: f64,
@@ -148,6 +148,10 @@ struct Traveller {
 const SAFETY: f64 = 0.9;
 const SHRINK: f64 = 0.2;
 const GROW: f64 = 6.0;
+/// Steps, over the time to be covered, below which a zone is given up.
+const LEAST_STEP: f64 = 1e-40;
+/// The least first step, over the time to be covered.
+const LEAST_FIRST_STEP: f64 = 1e-25;
 /// By how much a step shrinks when a linear system of it was not solved.
 const LOST: f64 = 0.25;
 
@@ -264,7 +268,7 @@ impl<'a> Integrator<'a> {
         })
     }
 
-    /// Rates and first steps: a step of explicit Euler by a tenth of the tolerance.
+    /// Rates and first steps: explicit Euler by ten times the tolerance.
     fn start(&mut self) {
         let clock = Instant::now();
         let (equations, zones, settings) = (self.equations, self.zones, self.settings);
@@ -286,7 +290,8 @@ impl<'a> Integrator<'a> {
                 if *ydot == 0.0 { f64::INFINITY } else { weight / ydot.abs() }
             });
             let end = *zones.times[zone].last().expect("a zone has times");
-            let h = (10.0 * allowed.fold(f64::INFINITY, f64::min)).clamp(1e-25 * end, end);
+            let h =
+                (10.0 * allowed.fold(f64::INFINITY, f64::min)).clamp(LEAST_FIRST_STEP * end, end);
             Traveller {
                 zone,
                 t: 0.0,
@@ -435,7 +440,8 @@ impl<'a> Integrator<'a> {
                 stays[place] = false;
             } else {
                 traveller.aim(zones);
-                if !(t + traveller.h > t) {
+                let end = zones.times[traveller.zone].last().copied().unwrap_or(0.0);
+                if !(t + traveller.h > t && traveller.h > LEAST_STEP * end) {
                     burned.outcome = Outcome::StepUnderflow { t, step: traveller.h };
                     stays[place] = false;
                 }

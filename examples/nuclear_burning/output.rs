@@ -36,7 +36,7 @@ impl GridRun<'_> {
         self.equations.network().energy(|i| y[i] - start[i])
     }
 
-    /// Writes arrays, zones first (z), then times (t), then nuclides (n): `nuclides` (n), `T9`, `rho`
+    /// Writes flat arrays, zones first (z), then times (t), then nuclides (n): `nuclides` (n), `T9`, `rho`
     /// and `fuel` (z, the start), `t` (t), `Y` (z t n, mole/g), `energy` (z t, erg/g), in self-heating
     /// runs `T9_of_t` (z t), `outcome`, `steps`, `rejected` and `drift_A`, `drift_Z` (z). Times that a
     /// zone did not reach hold NaN.

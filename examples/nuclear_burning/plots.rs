@@ -81,35 +81,33 @@ fn write(
     Ok(path)
 }
 
-/// `si28` as it is written: ²⁸Si.
-fn written(name: &str) -> String {
-    let raised = |digit: char| match digit {
-        '1' => '\u{b9}',
-        '2' => '\u{b2}',
-        '3' => '\u{b3}',
-        digit => char::from_u32(0x2070 + digit.to_digit(10).unwrap_or(0)).unwrap_or(digit),
-    };
-    let letters: String = name.chars().filter(|c| c.is_alphabetic()).collect();
-    let mass: String = name.chars().filter(char::is_ascii_digit).map(raised).collect();
-    if mass.is_empty() {
-        return letters;
-    }
-    let mut letters = letters.chars();
-    let first = letters.next().map(|c| c.to_ascii_uppercase());
-    mass.chars().chain(first).chain(letters).collect()
-}
-
-/// `1e5` as 10⁵.
-fn power_of_ten(exponent: f64) -> String {
-    let raised = |c: char| match c {
+/// Digits and minus as superscripts.
+fn raised(number: &str) -> String {
+    let raise = |c: char| match c {
         '-' => '\u{207b}',
         '1' => '\u{b9}',
         '2' => '\u{b2}',
         '3' => '\u{b3}',
         digit => char::from_u32(0x2070 + digit.to_digit(10).unwrap_or(0)).unwrap_or(digit),
     };
-    let exponent: String = format!("{exponent:.0}").chars().map(raised).collect();
-    format!("10{exponent}")
+    number.chars().map(raise).collect()
+}
+
+/// `si28` as it is written: ²⁸Si.
+fn written(name: &str) -> String {
+    let letters = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let mass = &name[letters.len()..];
+    if mass.is_empty() {
+        return letters.to_owned();
+    }
+    let mut letters = letters.chars();
+    let first = letters.next().map(|c| c.to_ascii_uppercase());
+    raised(mass).chars().chain(first).chain(letters).collect()
+}
+
+/// The power of ten as 10⁵.
+fn power_of_ten(exponent: f64) -> String {
+    format!("10{}", raised(&(exponent.round() as i64).to_string()))
 }
 
 fn text(size: i32) -> TextStyle<'static> {
