@@ -37,7 +37,7 @@ use std::sync::Arc;
 use sparsebatch::testing::shared_dir;
 use sparsebatch::{Backend, Method, Order, Pattern, Preconditioner, SolveOptions};
 
-use crate::equations::{Equations, Scratch};
+use crate::equations::{Equations, Group, Scratch};
 use crate::integrator::{Burning, Outcome, Settings, integrate};
 use crate::linear::Means;
 use crate::network::Network;
@@ -289,10 +289,11 @@ fn jacobians_with_a_temperature_are_derivatives() {
     let mut y = state.Y.clone();
     y.push(state.T9);
     let nvars = equations.nvars();
+    let group = Group { rho: &[state.rho], lambda: &[] };
     let mut scratch = Scratch::default();
     let mut rhs = |y: &[f64]| {
         let mut out = vec![0.0; nvars];
-        equations.rhs(y, state.rho, &[], &mut scratch, &mut out);
+        equations.rhs(group, y, &mut scratch, &mut out);
         out
     };
 
@@ -308,7 +309,10 @@ fn jacobians_with_a_temperature_are_derivatives() {
         .collect();
     let pattern = equations.pattern().view();
     let mut values = vec![0.0; pattern.nnz()];
-    equations.jacobian(&y, state.rho, &[], &mut Scratch::default(), &mut values);
+    equations.shifted_jacobian(group, &y, &[3.0], &mut Scratch::default(), &mut values);
+    // 3 I - J.
+    values.iter_mut().for_each(|value| *value = -*value);
+    (0..nvars).for_each(|i| values[pattern.position(i, i).unwrap()] += 3.0);
 
     for row in 0..nvars {
         let size = |j: usize| (differences[j][row] * y[j]).abs();

@@ -30,7 +30,7 @@ pub(crate) struct Equations {
     changes: Vec<(u32, f64)>,
     /// Derivatives of rates, in the order of the reactions.
     partials: Vec<Partial>,
-    /// Entries that a derivative goes to, with nu.
+    /// Entries that a derivative goes to, with nu times sign and multiplicity.
     targets: Vec<(u32, f64)>,
     pattern: Arc<CsrPattern>,
     diagonal: Vec<u32>,
@@ -60,6 +60,12 @@ struct Factors {
     count: u32,
 }
 
+/// Zones that are evaluated side by side.
+pub(crate) const LANES: usize = 8;
+
+/// One number of each of some zones.
+type Lanes<const L: usize> = [f64; L];
+
 impl Factors {
     fn new(nuclides: &[usize]) -> Self {
         let mut factors = Self { nuclides: [0; MAX_PARTICLES], count: nuclides.len() as u32 };
@@ -69,16 +75,24 @@ impl Factors {
         factors
     }
 
-    fn of(&self, y: &[f64]) -> f64 {
-        self.nuclides[..self.count as usize].iter().map(|&i| y[i as usize]).product()
+    /// `scale` times the abundances.
+    #[inline(always)]
+    fn times<const L: usize>(&self, scale: Lanes<L>, y: &[Lanes<L>]) -> Lanes<L> {
+        let mut product = scale;
+        for &i in &self.nuclides[..self.count as usize] {
+            let y = &y[i as usize];
+            for l in 0..L {
+                product[l] *= y[l];
+            }
+        }
+        product
     }
 }
 
-/// `dR/dY_j = sign * multiplicity * lambda * product of the other factors`.
+/// `dR/dY_j = multiplicity * lambda * product of the other factors`; the targets hold the multiplicity.
 #[derive(Clone, Debug)]
 struct Partial {
     rate: u32,
-    scale: f64,
     others: Factors,
     /// In `targets`.
     targets: std::ops::Range<usize>,
@@ -94,13 +108,54 @@ struct Heated {
     column: Vec<u32>,
 }
 
-/// Memory for the rates of one state and what follows from them.
+/// What is constant in up to [`LANES`] zones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group<'a> {
+    /// Density of each, g/cm^3.
+    pub(crate) rho: &'a [f64],
+    /// Rates of each zone, rate after rate ([`rates::evaluate`]), at constant temperature; nothing in
+    /// self-heating runs, which evaluate them themselves.
+    pub(crate) lambda: &'a [Lanes<LANES>],
+}
+
+/// Memory for the evaluation of a group.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch {
+    y: Vec<Lanes<LANES>>,
+    out: Vec<Lanes<LANES>>,
     lambda: Vec<f64>,
     dlambda: Vec<f64>,
     ydot: Vec<f64>,
     ydot_slope: Vec<f64>,
+}
+
+/// Zones one after the other, brought side by side; missing ones get zeros.
+fn gather(zones: &[f64], len: usize, lanes: &mut Vec<Lanes<LANES>>) {
+    lanes.clear();
+    lanes.resize(len, [0.0; LANES]);
+    for (l, zone) in zones.chunks_exact(len).enumerate() {
+        for (lanes, value) in lanes.iter_mut().zip(zone) {
+            lanes[l] = *value;
+        }
+    }
+}
+
+/// The reverse of [`gather`].
+fn scatter(lanes: &[Lanes<LANES>], zones: &mut [f64]) {
+    for (l, zone) in zones.chunks_exact_mut(lanes.len()).enumerate() {
+        for (lanes, value) in lanes.iter().zip(zone) {
+            *value = lanes[l];
+        }
+    }
+}
+
+/// A zone as lanes of one.
+fn singles(values: &[f64]) -> &[Lanes<1>] {
+    values.as_chunks().0
+}
+
+fn singles_mut(values: &mut [f64]) -> &mut [Lanes<1>] {
+    values.as_chunks_mut().0
 }
 
 impl Equations {
@@ -169,11 +224,11 @@ impl Equations {
                     let mut others = reactants.clone();
                     others.remove(k);
                     let start = targets.len();
-                    let changes = &changes[reaction.changes.clone()];
-                    targets.extend(changes.iter().map(|&(i, nu)| (entry(i as usize, j), nu)));
+                    let changes = changes[reaction.changes.clone()].iter();
+                    let scale = sign * multiplicity as f64;
+                    targets.extend(changes.map(|&(i, nu)| (entry(i as usize, j), nu * scale)));
                     partials.push(Partial {
                         rate: flow.rate,
-                        scale: sign * multiplicity as f64,
                         others: Factors::new(&others),
                         targets: start..targets.len(),
                     });
@@ -210,7 +265,7 @@ impl Equations {
         self.diagonal.len()
     }
 
-    /// Rates that [`Equations::rhs`] wants: none in self-heating runs, which evaluate them themselves.
+    /// Rates of a zone that [`Equations::rhs`] wants: none in self-heating runs, which evaluate them themselves.
     pub(crate) fn fixed_rates(&self) -> usize {
         if self.heated.is_some() { 0 } else { self.network.rates.len() }
     }
@@ -220,58 +275,114 @@ impl Equations {
         self.heated.as_ref().map(|heated| &heated.gas)
     }
 
-    /// `f(y)` into `out`, both of [`Equations::nvars`] entries. `lambda` holds the rates of the zone
-    /// ([`rates::evaluate`]) at constant temperature, and nothing in self-heating runs.
-    pub(crate) fn rhs(
+    /// `f(y)` of up to [`LANES`] zones into `out`; `y` and `out` hold [`Equations::nvars`] entries per
+    /// zone, zone after zone.
+    pub(crate) fn rhs(&self, zones: Group<'_>, y: &[f64], scratch: &mut Scratch, out: &mut [f64]) {
+        let nvars = self.nvars();
+        match &self.heated {
+            None => {
+                let Scratch { y: lanes_y, out: lanes_out, .. } = scratch;
+                gather(y, nvars, lanes_y);
+                lanes_out.resize(nvars, [0.0; LANES]);
+                self.ydot(lanes_y, zones.lambda, lanes_out);
+                scatter(lanes_out, out);
+            }
+            Some(heated) => {
+                let each = y.chunks_exact(nvars).zip(out.chunks_exact_mut(nvars)).zip(zones.rho);
+                for ((y, out), &rho) in each {
+                    self.heated_rhs(heated, y, rho, scratch, out);
+                }
+            }
+        }
+    }
+
+    fn heated_rhs(
         &self,
+        heated: &Heated,
         y: &[f64],
         rho: f64,
-        lambda: &[f64],
         scratch: &mut Scratch,
         out: &mut [f64],
     ) {
-        let Some(heated) = &self.heated else {
-            self.ydot(y, lambda, out);
-            return;
-        };
         let nnuclides = self.nnuclides();
         let t9 = y[nnuclides];
         scratch.lambda.resize(self.network.rates.len(), 0.0);
         rates::evaluate(&self.network, t9, rho, &mut scratch.lambda);
         let (ydot, t9dot) = out.split_at_mut(nnuclides);
-        self.ydot(y, &scratch.lambda, ydot);
+        self.ydot(singles(y), singles(&scratch.lambda), singles_mut(ydot));
         t9dot[0] = heated.gas.heating(&y[..nnuclides], t9, rho, ydot);
     }
 
     /// `dY/dt`.
-    fn ydot(&self, y: &[f64], lambda: &[f64], out: &mut [f64]) {
-        out.fill(0.0);
+    fn ydot<const L: usize>(&self, y: &[Lanes<L>], lambda: &[Lanes<L>], out: &mut [Lanes<L>]) {
+        out.fill([0.0; L]);
         for reaction in &self.reactions {
-            let flow = |flow: &Flow| lambda[flow.rate as usize] * flow.factors.of(y);
-            let net = flow(&reaction.forward) - reaction.reverse.as_ref().map_or(0.0, flow);
+            let flow = |flow: &Flow| flow.factors.times(lambda[flow.rate as usize], y);
+            let mut net = flow(&reaction.forward);
+            if let Some(reverse) = &reaction.reverse {
+                let back = flow(reverse);
+                for l in 0..L {
+                    net[l] -= back[l];
+                }
+            }
             for &(i, nu) in &self.changes[reaction.changes.clone()] {
-                out[i as usize] += nu * net;
+                let out = &mut out[i as usize];
+                for l in 0..L {
+                    out[l] += nu * net[l];
+                }
             }
         }
     }
 
-    /// The values of J into `values`, on [`Equations::pattern`]; arguments as for [`Equations::rhs`].
-    pub(crate) fn jacobian(
+    /// The values of `shift I - J` of up to [`LANES`] zones into `values`, zone after zone on
+    /// [`Equations::pattern`], with a shift for each; arguments as for [`Equations::rhs`].
+    pub(crate) fn shifted_jacobian(
         &self,
+        zones: Group<'_>,
+        y: &[f64],
+        shifts: &[f64],
+        scratch: &mut Scratch,
+        values: &mut [f64],
+    ) {
+        let (nvars, nnz) = (self.nvars(), self.pattern.nnz());
+        match &self.heated {
+            None => {
+                let Scratch { y: lanes_y, out: lanes_out, .. } = scratch;
+                gather(y, nvars, lanes_y);
+                lanes_out.resize(nnz, [0.0; LANES]);
+                lanes_out.fill([0.0; LANES]);
+                self.add_partials(lanes_y, zones.lambda, lanes_out);
+                scatter(lanes_out, values);
+            }
+            Some(heated) => {
+                let each = y.chunks_exact(nvars).zip(values.chunks_exact_mut(nnz)).zip(zones.rho);
+                for ((y, values), &rho) in each {
+                    self.heated_jacobian(heated, y, rho, scratch, values);
+                }
+            }
+        }
+        for (values, shift) in values.chunks_exact_mut(nnz).zip(shifts) {
+            for value in &mut *values {
+                *value = -*value;
+            }
+            for &entry in &self.diagonal {
+                values[entry as usize] += shift;
+            }
+        }
+    }
+
+    fn heated_jacobian(
+        &self,
+        heated: &Heated,
         y: &[f64],
         rho: f64,
-        lambda: &[f64],
         scratch: &mut Scratch,
         values: &mut [f64],
     ) {
         values.fill(0.0);
-        let Some(heated) = &self.heated else {
-            self.add_partials(y, lambda, values);
-            return;
-        };
         let nnuclides = self.nnuclides();
         let t9 = y[nnuclides];
-        let Scratch { lambda, dlambda, ydot, ydot_slope } = scratch;
+        let Scratch { lambda, dlambda, ydot, ydot_slope, .. } = scratch;
         for array in [&mut *lambda, &mut *dlambda] {
             array.resize(self.network.rates.len(), 0.0);
         }
@@ -279,10 +390,10 @@ impl Equations {
             array.resize(nnuclides, 0.0);
         }
         rates::evaluate_with_slopes(&self.network, t9, rho, lambda, dlambda);
-        self.add_partials(y, lambda, values);
-        self.ydot(y, lambda, ydot);
+        self.add_partials(singles(y), singles(lambda), singles_mut(values));
+        self.ydot(singles(y), singles(lambda), singles_mut(ydot));
         // The same sums with the slopes of the rates.
-        self.ydot(y, dlambda, ydot_slope);
+        self.ydot(singles(y), singles(dlambda), singles_mut(ydot_slope));
         for (&entry, &slope) in heated.column.iter().zip(&*ydot_slope) {
             values[entry as usize] = slope;
         }
@@ -302,22 +413,20 @@ impl Equations {
         }
     }
 
-    fn add_partials(&self, y: &[f64], lambda: &[f64], values: &mut [f64]) {
+    fn add_partials<const L: usize>(
+        &self,
+        y: &[Lanes<L>],
+        lambda: &[Lanes<L>],
+        values: &mut [Lanes<L>],
+    ) {
         for partial in &self.partials {
-            let slope = partial.scale * lambda[partial.rate as usize] * partial.others.of(y);
+            let slope = partial.others.times(lambda[partial.rate as usize], y);
             for &(entry, nu) in &self.targets[partial.targets.clone()] {
-                values[entry as usize] += nu * slope;
+                let value = &mut values[entry as usize];
+                for l in 0..L {
+                    value[l] += nu * slope[l];
+                }
             }
-        }
-    }
-
-    /// Turns the values of J into those of `shift I - J`, in place.
-    pub(crate) fn shift(&self, shift: f64, values: &mut [f64]) {
-        for value in &mut *values {
-            *value = -*value;
-        }
-        for &entry in &self.diagonal {
-            values[entry as usize] += shift;
         }
     }
 

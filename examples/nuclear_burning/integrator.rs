@@ -19,7 +19,7 @@ use rayon::prelude::*;
 use sparsebatch::Pattern;
 
 use crate::conservation::Invariants;
-use crate::equations::{Equations, Scratch};
+use crate::equations::{Equations, Group, LANES, Scratch};
 use crate::error::BurningError;
 use crate::linear::{LinearSolver, Means, Tally};
 use crate::rates::{self, T9_MAX, T9_MIN};
@@ -186,8 +186,10 @@ struct Integrator<'a> {
     y: Vec<f64>,
     /// Unknowns after the step.
     y_new: Vec<f64>,
-    /// Rates at constant temperature, place after place.
-    lambda: Vec<f64>,
+    /// Densities, place after place.
+    rho: Vec<f64>,
+    /// Rates at constant temperature: groups of places, within them rate after rate.
+    lambda: Vec<[f64; LANES]>,
     /// Right-hand sides of a stage.
     b: Vec<f64>,
     /// Stage by stage.
@@ -229,7 +231,8 @@ impl<'a> Integrator<'a> {
             travellers: Vec::new(),
             y_new: y.clone(),
             y,
-            lambda: vec![0.0; zones.len() * equations.fixed_rates()],
+            rho: zones.rho.clone(),
+            lambda: vec![[0.0; LANES]; zones.len().div_ceil(LANES) * equations.fixed_rates()],
             b: Vec::new(),
             u: vec![Vec::new(); settings.method.stages()],
             burned: vec![burned; zones.len()],
@@ -273,38 +276,42 @@ impl<'a> Integrator<'a> {
         let clock = Instant::now();
         let (equations, zones, settings) = (self.equations, self.zones, self.settings);
         let nrates = equations.fixed_rates();
-        if nrates > 0 {
-            self.lambda.par_chunks_exact_mut(nrates).enumerate().for_each(|(zone, lambda)| {
-                rates::evaluate(equations.network(), zones.t9[zone], zones.rho[zone], lambda);
-            });
-        }
-        let (y, lambda) = (&self.y, &self.lambda);
-        let nvars = equations.nvars();
-        let begin = |(scratch, ydot): &mut (Scratch, Vec<f64>), zone: usize| {
-            ydot.resize(nvars, 0.0);
-            let (y, lambda) = (&y[zone * nvars..][..nvars], &lambda[zone * nrates..][..nrates]);
-            equations.rhs(y, zones.rho[zone], lambda, scratch, ydot);
-            let allowed = y.iter().zip(&*ydot).map(|(y, ydot)| {
-                let weight = settings.atol + settings.rtol * y.abs();
-                // Nothing changes: any step will do.
-                if *ydot == 0.0 { f64::INFINITY } else { weight / ydot.abs() }
-            });
-            let end = *zones.times[zone].last().expect("a zone has times");
-            let h =
-                (10.0 * allowed.fold(f64::INFINITY, f64::min)).clamp(LEAST_FIRST_STEP * end, end);
-            Traveller {
-                zone,
-                t: 0.0,
-                h,
-                wanted: settings.fixed_step.unwrap_or(h),
-                next: 0,
-                last: None,
-                was_rejected: false,
-                lost: false,
+        let rates = |rates: &mut Vec<f64>, (group, lambda): (usize, &mut [[f64; LANES]])| {
+            rates.resize(nrates, 0.0);
+            for (l, zone) in (group * LANES..zones.len()).take(LANES).enumerate() {
+                rates::evaluate(equations.network(), zones.t9[zone], zones.rho[zone], rates);
+                lambda.iter_mut().zip(&*rates).for_each(|(lambda, rate)| lambda[l] = *rate);
             }
         };
-        self.travellers =
-            (0..zones.len()).into_par_iter().map_init(Default::default, begin).collect();
+        if nrates > 0 {
+            let groups = self.lambda.par_chunks_exact_mut(nrates).enumerate();
+            groups.for_each_init(Vec::new, rates);
+        }
+        let nvars = equations.nvars();
+        let mut slopes = vec![0.0; self.y.len()];
+        let places = Places { nrates, rho: &self.rho, lambda: &self.lambda };
+        slopes.par_chunks_mut(LANES * nvars).enumerate().for_each_init(
+            Scratch::default,
+            |scratch, (group, slopes)| {
+                let y = &self.y[group * LANES * nvars..][..slopes.len()];
+                equations.rhs(places.group(group), y, scratch, slopes);
+            },
+        );
+        let begin = |zone: usize| {
+            let part = zone * nvars..(zone + 1) * nvars;
+            let allowed = self.y[part.clone()].iter().zip(&slopes[part]).map(|(y, slope)| {
+                let weight = settings.atol + settings.rtol * y.abs();
+                // Nothing changes: any step will do.
+                if *slope == 0.0 { f64::INFINITY } else { weight / slope.abs() }
+            });
+            let end = *zones.times[zone].last().expect("a zone has times");
+            let h = 10.0 * allowed.fold(f64::INFINITY, f64::min);
+            let h = h.clamp(LEAST_FIRST_STEP * end, end);
+            let wanted = settings.fixed_step.unwrap_or(h);
+            let (last, was_rejected, lost) = (None, false, false);
+            Traveller { zone, t: 0.0, h, wanted, next: 0, last, was_rejected, lost }
+        };
+        self.travellers = (0..zones.len()).map(begin).collect();
         self.travellers.iter_mut().for_each(|traveller| traveller.aim(zones));
         self.shares.rates += clock.elapsed();
     }
@@ -312,18 +319,23 @@ impl<'a> Integrator<'a> {
     /// `I/(gamma h) - J` of every active zone.
     fn form_matrices(&mut self) {
         let clock = Instant::now();
-        let (equations, zones, gamma) = (self.equations, self.zones, self.settings.method.gamma);
-        let (nvars, nrates, nnz) =
-            (equations.nvars(), equations.fixed_rates(), equations.pattern().nnz());
-        let (y, lambda, travellers) = (&self.y, &self.lambda, &self.travellers);
-        let form = |scratch: &mut Scratch, (place, values): (usize, &mut [f64])| {
-            let traveller = travellers[place];
-            let (y, lambda) = (&y[place * nvars..][..nvars], &lambda[place * nrates..][..nrates]);
-            equations.jacobian(y, zones.rho[traveller.zone], lambda, scratch, values);
-            equations.shift(1.0 / (gamma * traveller.h), values);
+        let (equations, gamma) = (self.equations, self.settings.method.gamma);
+        let (nvars, nrates) = (equations.nvars(), equations.fixed_rates());
+        let nnz = equations.pattern().nnz();
+        let places = Places { nrates, rho: &self.rho, lambda: &self.lambda };
+        let (y, travellers) = (&self.y, &self.travellers);
+        let form = |scratch: &mut Scratch, (group, values): (usize, &mut [f64])| {
+            let first = group * LANES;
+            let count = values.len() / nnz;
+            let mut shifts = [0.0; LANES];
+            for (shift, traveller) in shifts.iter_mut().zip(&travellers[first..first + count]) {
+                *shift = 1.0 / (gamma * traveller.h);
+            }
+            let y = &y[first * nvars..][..count * nvars];
+            equations.shifted_jacobian(places.group(group), y, &shifts, scratch, values);
         };
         self.linear.values_mut()[..travellers.len() * nnz]
-            .par_chunks_exact_mut(nnz)
+            .par_chunks_mut(LANES * nnz)
             .enumerate()
             .for_each_init(Scratch::default, form);
         self.shares.jacobian += clock.elapsed();
@@ -335,27 +347,31 @@ impl<'a> Integrator<'a> {
     /// Right-hand side and solve of a stage.
     fn stage(&mut self, stage: usize) -> Result<(), BurningError> {
         let clock = Instant::now();
-        let (equations, zones, method) = (self.equations, self.zones, self.settings.method);
+        let (equations, method) = (self.equations, self.settings.method);
         let (nvars, nrates) = (equations.nvars(), equations.fixed_rates());
-        let (y, lambda, travellers) = (&self.y, &self.lambda, &self.travellers);
+        let places = Places { nrates, rho: &self.rho, lambda: &self.lambda };
+        let (y, travellers) = (&self.y, &self.travellers);
         let (before, this) = self.u.split_at_mut(stage);
-        let fill = |scratch: &mut (Scratch, Vec<f64>), (place, b): (usize, &mut [f64])| {
-            let (scratch, y_stage) = scratch;
-            let traveller = travellers[place];
-            if traveller.lost {
-                b.fill(0.0);
-                return;
-            }
-            let part = place * nvars..(place + 1) * nvars;
+        let fill = |memory: &mut (Scratch, Vec<f64>), (group, b): (usize, &mut [f64])| {
+            let (scratch, y_stage) = memory;
+            let first = group * LANES * nvars;
+            let part = first..first + b.len();
             y_stage.clear();
             y_stage.extend_from_slice(&y[part.clone()]);
-            add(y_stage, method.a[stage].iter().copied(), before, part.clone());
-            let lambda = &lambda[place * nrates..][..nrates];
-            equations.rhs(y_stage, zones.rho[traveller.zone], lambda, scratch, b);
-            add(b, method.c[stage].iter().map(|c| c / traveller.h), before, part);
+            add(y_stage, method.a[stage].iter().copied(), before, part);
+            equations.rhs(places.group(group), y_stage, scratch, b);
+            for (l, b) in b.chunks_exact_mut(nvars).enumerate() {
+                let traveller = &travellers[group * LANES + l];
+                if traveller.lost {
+                    b.fill(0.0);
+                } else {
+                    let part = first + l * nvars..first + (l + 1) * nvars;
+                    add(b, method.c[stage].iter().map(|c| c / traveller.h), before, part);
+                }
+            }
         };
         self.b[..travellers.len() * nvars]
-            .par_chunks_exact_mut(nvars)
+            .par_chunks_mut(LANES * nvars)
             .enumerate()
             .for_each_init(Default::default, fill);
         self.shares.rates += clock.elapsed();
@@ -460,10 +476,31 @@ impl<'a> Integrator<'a> {
         for place in (0..stays.len()).filter(|&place| stays[place]) {
             self.travellers[next] = self.travellers[place];
             self.y.copy_within(place * nvars..(place + 1) * nvars, next * nvars);
-            self.lambda.copy_within(place * nrates..(place + 1) * nrates, next * nrates);
+            self.rho[next] = self.rho[place];
+            for rate in 0..nrates {
+                let lambda = self.lambda[place / LANES * nrates + rate][place % LANES];
+                self.lambda[next / LANES * nrates + rate][next % LANES] = lambda;
+            }
             next += 1;
         }
         self.travellers.truncate(next);
+    }
+}
+
+/// What is constant in the active zones.
+#[derive(Clone, Copy)]
+struct Places<'a> {
+    nrates: usize,
+    rho: &'a [f64],
+    lambda: &'a [[f64; LANES]],
+}
+
+impl<'a> Places<'a> {
+    /// The places of a group.
+    fn group(&self, group: usize) -> Group<'a> {
+        let first = group * LANES;
+        let rho = &self.rho[first..self.rho.len().min(first + LANES)];
+        Group { rho, lambda: &self.lambda[group * self.nrates..][..self.nrates] }
     }
 }
 

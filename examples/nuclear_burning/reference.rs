@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::equations::{Equations, Scratch};
+use crate::equations::{Equations, Group, LANES, Scratch};
 use crate::error::BurningError;
 use crate::integrator::Burning;
 use crate::network::Network;
@@ -142,10 +142,13 @@ impl Reference {
         let mut scratch = Scratch::default();
         for state in &self.states {
             rates::evaluate(network, state.T9, state.rho, &mut lambda);
+            let lanes: Vec<[f64; LANES]> = lambda.iter().map(|lambda| [*lambda; LANES]).collect();
+            let group = Group { rho: &[state.rho], lambda: &lanes };
             let mut ydot = vec![0.0; equations.nvars()];
-            equations.rhs(&state.Y, state.rho, &lambda, &mut scratch, &mut ydot);
+            equations.rhs(group, &state.Y, &mut scratch, &mut ydot);
             let mut values = vec![0.0; view.nnz()];
-            equations.jacobian(&state.Y, state.rho, &lambda, &mut scratch, &mut values);
+            equations.shifted_jacobian(group, &state.Y, &[0.0], &mut scratch, &mut values);
+            values.iter_mut().for_each(|value| *value = -*value);
             let part = |found: f64, expected: f64, magnitude: f64| {
                 if found == expected { 0.0 } else { (found - expected).abs() / magnitude }
             };
