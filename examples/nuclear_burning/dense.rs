@@ -54,7 +54,9 @@ impl DenseLu {
             let size = |row: usize| self.factors[row * n + k].abs();
             let pivot = (k..n).fold(k, |best, row| if size(row) > size(best) { row } else { best });
             self.pivots[k] = pivot;
-            if !(size(pivot) > 0.0) {
+            // NaN is no pivot either.
+            let is_pivot = size(pivot) > 0.0;
+            if !is_pivot {
                 return false;
             }
             if pivot != k {

@@ -55,7 +55,7 @@ impl Settings {
             method: &crate::tableau::RODAS5P,
             rtol,
             atol: rtol * Self::ATOL_OVER_RTOL,
-            project: false,
+            project: true,
             max_steps: 100_000,
             fixed_step: None,
         })

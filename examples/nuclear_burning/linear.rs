@@ -17,7 +17,7 @@ use crate::error::BurningError;
 #[derive(Clone, Debug)]
 pub(crate) enum Means {
     /// The batched solvers of the library.
-    Sparse(Backend, SolveOptions),
+    Sparse(Backend, Box<SolveOptions>),
     /// A dense LU with partial pivoting, zone by zone, factored once a step: what is compared with.
     DenseLu,
 }
@@ -187,6 +187,8 @@ pub(crate) struct Tally {
     pub(crate) worst_residual: f64,
     /// What ran first: method and preconditioner, kernel, device.
     pub(crate) ran: String,
+    /// Why the CPU solved, first, what a GPU was to solve.
+    pub(crate) cpu_reason: Option<String>,
     /// Dense systems without a solution.
     pub(crate) dense_failures: u64,
 }
@@ -201,9 +203,12 @@ impl Tally {
                 name => format!(" with {name}"),
             };
             self.ran = format!(
-                "{}{preconditioner} ({}), {} on {}",
+                "{}{preconditioner}, {}; {} on {}",
                 report.solver, report.reason, report.runs[0].kernel, report.device
             );
+        }
+        if self.cpu_reason.is_none() {
+            self.cpu_reason = report.cpu_reason().map(str::to_owned);
         }
         for system in &report.systems[..active] {
             let outcome = &system.outcome;

@@ -66,13 +66,13 @@ fn run(options: &Options) -> Result<bool, BurningError> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
         pool.map_err(|error| BurningError::Setting(format!("--threads: {error}")))?;
     }
-    let means = options.linear.means()?;
+    let (means, backend) = options.linear.means()?;
 
     let grid = Grid { nzones: options.zones, t9: options.t9, rho: options.rho };
     let times = log_times(options.t_end, DECADES, TIMES);
     let zones = grid.zones(&network, &times)?;
     let equations = Equations::new(Arc::clone(&network), options.self_heating)?;
-    report::problem(&equations, &grid, options);
+    report::problem(&equations, &grid, options, &backend);
     let bar = report::progress(zones.len(), options.quiet);
     let clock = Instant::now();
     let burning = integrate(&equations, &zones, means.clone(), &settings, |left| {

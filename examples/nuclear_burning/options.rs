@@ -71,9 +71,9 @@ pub(crate) struct IntegratorOptions {
     /// Rosenbrock method: rodas5p (order 5, 8 stages) or rodas4p2 (order 4, 6 stages)
     #[arg(long, value_parser = method, default_value = "rodas5p")]
     pub(crate) method: &'static Tableau,
-    /// Project every step onto the conserved sums of nucleons and charge
+    /// Leave steps as they are, rather than project each onto the conserved sums of nucleons and charge
     #[arg(long)]
-    pub(crate) project: bool,
+    pub(crate) no_project: bool,
     /// Most steps of a zone
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     pub(crate) max_steps: u32,
@@ -149,7 +149,7 @@ impl IntegratorOptions {
     pub(crate) fn settings(&self) -> Result<Settings, BurningError> {
         Ok(Settings {
             method: self.method,
-            project: self.project,
+            project: !self.no_project,
             max_steps: self.max_steps,
             ..Settings::new(self.tolerance)?
         })
@@ -157,13 +157,15 @@ impl IntegratorOptions {
 }
 
 impl LinearOptions {
-    /// What solves the systems.
+    /// What solves the systems, and why there.
     ///
     /// # Errors
     /// When a GPU was asked for and there is none.
-    pub(crate) fn means(&self) -> Result<Means, BurningError> {
+    pub(crate) fn means(&self) -> Result<(Means, String), BurningError> {
         let method = match self.solver {
-            Solver::DenseLu => return Ok(Means::DenseLu),
+            Solver::DenseLu => {
+                return Ok((Means::DenseLu, "CPU: dense LU has no other".to_owned()));
+            }
             Solver::Auto => Method::Auto,
             Solver::Bicgstab => Method::BiCgStab,
             Solver::Lu => Method::Lu,
@@ -178,19 +180,21 @@ impl LinearOptions {
             fallback: !self.no_fallback,
             ..SolveOptions::default()
         };
-        let backend = match self.backend {
-            BackendChoice::Cpu => Backend::Cpu,
+        let (backend, reason) = match self.backend {
+            BackendChoice::Cpu => (Backend::Cpu, "CPU: asked for".to_owned()),
             asked => match (Device::new(0), asked) {
                 (Ok(device), _) => {
                     let or_cpu = asked == BackendChoice::Auto;
-                    Backend::Gpu(Gpu { or_cpu, in_chunks: true, ..Gpu::new(device) })
+                    let reason = if or_cpu { "there is one" } else { "asked for" };
+                    let gpu = Gpu { or_cpu, in_chunks: true, ..Gpu::new(device) };
+                    (Backend::Gpu(gpu), format!("GPU: {reason}"))
                 }
                 (Err(error), BackendChoice::Gpu) => {
                     return Err(BurningError::Setting(format!("--backend gpu: {error}")));
                 }
-                (Err(_), _) => Backend::Cpu,
+                (Err(error), _) => (Backend::Cpu, format!("CPU: no GPU: {error}")),
             },
         };
-        Ok(Means::Sparse(backend, options))
+        Ok((Means::Sparse(backend, Box::new(options)), reason))
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sparsebatch::{Pattern, Rung};
 
+use crate::eos::Gas;
 use crate::equations::Equations;
 use crate::integrator::{Burning, Outcome};
 use crate::linear::Tally;
@@ -13,7 +14,7 @@ use crate::reference::Agreement;
 use crate::zones::{Grid, Zones};
 
 /// The problem that is about to be solved.
-pub(crate) fn problem(equations: &Equations, grid: &Grid, options: &Options) {
+pub(crate) fn problem(equations: &Equations, grid: &Grid, options: &Options, backend: &str) {
     let network = equations.network();
     println!(
         "network   {}: {} nuclides, {} rates; Jacobian {} x {}, {} entries",
@@ -37,6 +38,7 @@ pub(crate) fn problem(equations: &Equations, grid: &Grid, options: &Options) {
         "method    {}, tolerance {:e}, to {} s",
         options.integrator.method.name, options.integrator.tolerance, options.t_end
     );
+    println!("backend   {backend}");
 }
 
 /// A bar of zones that have ended, on stderr when that is a terminal.
@@ -125,13 +127,8 @@ pub(crate) fn burning(equations: &Equations, zones: &Zones, burning: &Burning, e
         energies.iter().copied().fold(f64::INFINITY, f64::min),
         energies.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     );
-    if equations.gas().is_some() {
-        let ends = burning.zones.iter().filter_map(|zone| zone.y.last());
-        println!(
-            "heated    T9 {:.3} to {:.3} in the end",
-            ends.clone().copied().fold(f64::INFINITY, f64::min),
-            ends.copied().fold(f64::NEG_INFINITY, f64::max)
-        );
+    if let Some(gas) = equations.gas() {
+        heated(gas, zones, burning, nnuclides);
     }
     let clamped = burning.zones.iter().filter(|zone| zone.clamped).count();
     if clamped > 0 {
@@ -141,9 +138,28 @@ pub(crate) fn burning(equations: &Equations, zones: &Zones, burning: &Burning, e
     }
 }
 
+/// The temperatures of a self-heating run, and how well energy was kept.
+fn heated(gas: &Gas, zones: &Zones, burning: &Burning, nnuclides: usize) {
+    let (mut low, mut high, mut lost) = (f64::INFINITY, f64::NEG_INFINITY, 0.0f64);
+    for (zone, burned) in burning.zones.iter().enumerate() {
+        let Some(state) = burned.y.chunks_exact(nnuclides + 1).last() else { continue };
+        let (y, t9, rho) = (&state[..nnuclides], state[nnuclides], zones.rho[zone]);
+        (low, high) = (low.min(t9), high.max(t9));
+        let start = &zones.y[zone * nnuclides..][..nnuclides];
+        let change = gas.total_energy(y, t9, rho) - gas.total_energy(start, zones.t9[zone], rho);
+        lost = lost.max((change / (gas.heat_capacity(y, t9, rho) * 1e9 * t9)).abs());
+    }
+    println!(
+        "heated    T9 {low:.3} to {high:.3} in the end; energy of gas and nuclei kept to {lost:.1e} of c_v T"
+    );
+}
+
 /// How the linear systems were solved.
 fn tally(tally: &Tally) {
     println!("solver    {}", tally.ran);
+    if let Some(reason) = &tally.cpu_reason {
+        println!("          on the CPU: {reason}");
+    }
     let mut rungs: Vec<String> = Rung::ALL
         .iter()
         .zip(tally.rungs)

@@ -66,15 +66,13 @@ impl Zones {
             ));
         }
         let sum: f64 = y.iter().zip(&network.nuclides).map(|(y, n)| y * f64::from(n.a)).sum();
-        if !((sum - 1.0).abs() <= NORM_SLACK) {
+        let is_normalised = (sum - 1.0).abs() <= NORM_SLACK;
+        if !is_normalised {
             return refused(format!("expected mass fractions that add up to 1, found {sum}"));
         }
+        let positive = times.first().is_some_and(|t| *t > 0.0);
         let ascending = times.windows(2).all(|pair| pair[0] < pair[1]);
-        if times.is_empty()
-            || !(times[0] > 0.0)
-            || !ascending
-            || !times.iter().all(|t| t.is_finite())
-        {
+        if !(positive && ascending && times.iter().all(|t| t.is_finite())) {
             return refused("expected positive, ascending times".to_owned());
         }
         self.t9.push(t9);
@@ -171,7 +169,8 @@ impl Grid {
             return Err(BurningError::Setting("expected at least one zone, found 0".to_owned()));
         }
         for (what, (low, high)) in [("temperatures", self.t9), ("densities", self.rho)] {
-            if !(low <= high) {
+            let is_range = low <= high;
+            if !is_range {
                 let problem = format!("expected {what} LOW:HIGH, found {low}:{high}");
                 return Err(BurningError::Setting(problem));
             }
