@@ -419,6 +419,22 @@ fn no_zones_are_refused() {
 }
 
 #[test]
+fn rates_that_overflow_are_refused() {
+    let mut network = (*gentle()).clone();
+    network.rates[1].sets[0][0] = 800.0;
+    let equations = Equations::new(Arc::new(network), false).unwrap();
+    let mut zones = Zones::default();
+    for _ in 0..2 {
+        let y = [0.25, 0.0, 0.0];
+        zones.push(equations.network(), (1.0, 1.0), &y, Arc::from([1.0])).unwrap();
+    }
+
+    let refused = integrate(&equations, &zones, lu(), &settings(), |_| ()).unwrap_err();
+
+    assert_eq!(refused.to_string(), "zone 0: the rate \"reverse\" is not finite at T9 = 1");
+}
+
+#[test]
 fn zones_out_of_range_are_refused() {
     let network = alpha13();
     let fresh = FUELS[0].abundances(&network).unwrap();

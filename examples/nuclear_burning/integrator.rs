@@ -158,7 +158,8 @@ const LOST: f64 = 0.25;
 /// Carries all zones to their ends. `progress` hears after each round how many zones are left.
 ///
 /// # Errors
-/// [`BurningError::Setting`] for no zones, and those of the linear solver. A zone that ends early is no
+/// [`BurningError::Setting`] for no zones, [`BurningError::Zone`] for a rate that is not finite, and those
+/// of the linear solver. A zone that ends early is no
 /// error.
 pub(crate) fn integrate(
     equations: &Equations,
@@ -242,7 +243,7 @@ impl<'a> Integrator<'a> {
     }
 
     fn run(mut self, mut progress: impl FnMut(usize)) -> Result<Burning, BurningError> {
-        self.start();
+        self.start()?;
         while !self.travellers.is_empty() {
             let clock = Instant::now();
             self.linear.reserve(self.travellers.len())?;
@@ -272,7 +273,10 @@ impl<'a> Integrator<'a> {
     }
 
     /// Rates and first steps: explicit Euler by ten times the tolerance.
-    fn start(&mut self) {
+    ///
+    /// # Errors
+    /// [`BurningError::Zone`] for a rate that is not finite.
+    fn start(&mut self) -> Result<(), BurningError> {
         let clock = Instant::now();
         let (equations, zones, settings) = (self.equations, self.zones, self.settings);
         let nrates = equations.fixed_rates();
@@ -286,6 +290,14 @@ impl<'a> Integrator<'a> {
         if nrates > 0 {
             let groups = self.lambda.par_chunks_exact_mut(nrates).enumerate();
             groups.for_each_init(Vec::new, rates);
+            let place = self.lambda.iter().flatten().position(|lambda| !lambda.is_finite());
+            if let Some(place) = place {
+                let (group, rate) = (place / LANES / nrates, place / LANES % nrates);
+                let zone = group * LANES + place % LANES;
+                let id = &equations.network().rates[rate].id;
+                let problem = format!("the rate {id:?} is not finite at T9 = {}", zones.t9[zone]);
+                return Err(BurningError::Zone { zone, problem });
+            }
         }
         let nvars = equations.nvars();
         let mut slopes = vec![0.0; self.y.len()];
@@ -314,6 +326,7 @@ impl<'a> Integrator<'a> {
         self.travellers = (0..zones.len()).map(begin).collect();
         self.travellers.iter_mut().for_each(|traveller| traveller.aim(zones));
         self.shares.rates += clock.elapsed();
+        Ok(())
     }
 
     /// `I/(gamma h) - J` of every active zone.
