@@ -1,0 +1,574 @@
+//! The integration of many zones by a Rosenbrock method, each with its own step.
+//!
+//! A round takes one step in every active zone:
+//!
+//! 1. the Jacobian at the start of the step, turned into `I/(gamma h) - J` where it stands;
+//! 2. for every stage the right-hand side, then one batched solve of all zones;
+//! 3. the error estimate, weighted by `atol + rtol |y|` in the largest component, accepts or rejects the
+//!    step and gives the next one; zones that have reached their end, or cannot go on, leave the batch.
+//!
+//! A zone's numbers depend on no other zone.
+//!
+//! # Source
+//! Hairer and Wanner 1996, Solving Ordinary Differential Equations II, section IV.7 (method) and IV.8,
+//! equation (8.25) (step control of Gustafsson).
+
+use std::time::{Duration, Instant};
+
+use rayon::prelude::*;
+use sparsebatch::Pattern;
+
+use crate::conservation::Invariants;
+use crate::equations::{Equations, Group, LANES, Scratch};
+use crate::error::BurningError;
+use crate::linear::{LinearSolver, Means, Tally};
+use crate::rates::{self, T9_MAX, T9_MIN};
+use crate::tableau::Tableau;
+use crate::zones::Zones;
+
+/// How zones are integrated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) method: &'static Tableau,
+    /// Relative tolerance of the local error.
+    pub(crate) rtol: f64,
+    /// Absolute tolerance of the local error, mole/g.
+    pub(crate) atol: f64,
+    /// Whether every step ends with a projection onto the conserved nucleons and charge.
+    pub(crate) project: bool,
+    /// Most steps of a zone, rejected ones included.
+    pub(crate) max_steps: u32,
+    /// The step of every zone, s, without error control; for studies of the order.
+    pub(crate) fixed_step: Option<f64>,
+}
+
+impl Settings {
+    /// The absolute tolerance that goes with a relative one: abundances below 1e-10 are not resolved.
+    pub(crate) const ATOL_OVER_RTOL: f64 = 1e-10;
+
+    pub(crate) fn new(rtol: f64) -> Result<Self, BurningError> {
+        if !(rtol > 1e-14 && rtol < 1.0) {
+            let problem = format!("expected a tolerance between 1e-14 and 1, found {rtol}");
+            return Err(BurningError::Setting(problem));
+        }
+        Ok(Self {
+            method: &crate::tableau::RODAS5P,
+            rtol,
+            atol: rtol * Self::ATOL_OVER_RTOL,
+            project: true,
+            max_steps: 100_000,
+            fixed_step: None,
+        })
+    }
+}
+
+/// How the integration of a zone ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Outcome {
+    /// At the last of its times.
+    Finished,
+    /// The step became too small to move the time, or 1e-40 of the time to be covered.
+    StepUnderflow {
+        /// Where it stood, s.
+        t: f64,
+        /// The step, s.
+        step: f64,
+    },
+    /// More steps than allowed.
+    TooManySteps {
+        /// Where it stood, s.
+        t: f64,
+    },
+}
+
+/// What is known of one zone.
+#[derive(Clone, Debug)]
+pub(crate) struct Burned {
+    pub(crate) outcome: Outcome,
+    /// Unknowns at each of the zone's times reached, time after time: abundances, mole/g, and T9.
+    pub(crate) y: Vec<f64>,
+    /// Steps accepted.
+    pub(crate) steps: u32,
+    /// Steps rejected by the error estimate.
+    pub(crate) rejected: u32,
+    /// Steps rejected since a linear system was not solved.
+    pub(crate) unsolved: u32,
+    /// Largest relative change of the sums of A Y and Z Y after any step.
+    pub(crate) drift: [f64; 2],
+    /// The lowest abundance after any step.
+    pub(crate) lowest: f64,
+    /// Whether the temperature left the range of the fits.
+    pub(crate) clamped: bool,
+}
+
+/// Where the time went.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shares {
+    /// Rates and right-hand sides.
+    pub(crate) rates: Duration,
+    /// Jacobians and `I/(gamma h) - J`.
+    pub(crate) jacobian: Duration,
+    /// Linear systems.
+    pub(crate) solve: Duration,
+    /// Everything else.
+    pub(crate) control: Duration,
+}
+
+/// The result of an integration.
+#[derive(Clone, Debug)]
+pub(crate) struct Burning {
+    /// One entry per zone.
+    pub(crate) zones: Vec<Burned>,
+    pub(crate) tally: Tally,
+    pub(crate) shares: Shares,
+    /// Rounds: steps tried in the zone that took the most.
+    pub(crate) rounds: u64,
+}
+
+/// A zone on its way.
+#[derive(Clone, Copy, Debug)]
+struct Traveller {
+    zone: usize,
+    t: f64,
+    /// The step to be taken.
+    h: f64,
+    /// The step that the error allows, which the next output time may cut short.
+    wanted: f64,
+    /// The next of the zone's times.
+    next: usize,
+    /// Step and error of the last accepted step.
+    last: Option<(f64, f64)>,
+    /// Whether the last step was rejected.
+    was_rejected: bool,
+    /// Whether a linear system of this step was not solved.
+    lost: bool,
+}
+
+/// Safety factor, and the least and most by which a step changes.
+const SAFETY: f64 = 0.9;
+const SHRINK: f64 = 0.2;
+const GROW: f64 = 6.0;
+/// Steps, over the time to be covered, below which a zone is given up.
+const LEAST_STEP: f64 = 1e-40;
+/// The least first step, over the time to be covered.
+const LEAST_FIRST_STEP: f64 = 1e-25;
+/// By how much a step shrinks when a linear system of it was not solved.
+const LOST: f64 = 0.25;
+
+/// Carries all zones to their ends. `progress` hears after each round how many zones are left.
+///
+/// # Errors
+/// [`BurningError::Setting`] for no zones, [`BurningError::Zone`] for a rate that is not finite, and those
+/// of the linear solver. A zone that ends early is no
+/// error.
+pub(crate) fn integrate(
+    equations: &Equations,
+    zones: &Zones,
+    means: Means,
+    settings: &Settings,
+    progress: impl FnMut(usize),
+) -> Result<Burning, BurningError> {
+    if zones.len() == 0 {
+        return Err(BurningError::Setting("expected at least one zone, found 0".to_owned()));
+    }
+    let linear = LinearSolver::new(equations, means)?;
+    Integrator::new(equations, zones, settings, linear).run(progress)
+}
+
+struct Integrator<'a> {
+    equations: &'a Equations,
+    zones: &'a Zones,
+    settings: &'a Settings,
+    invariants: Invariants,
+    linear: LinearSolver,
+    /// Active zones, in the order of their places.
+    travellers: Vec<Traveller>,
+    /// Unknowns, place after place.
+    y: Vec<f64>,
+    /// Unknowns after the step.
+    y_new: Vec<f64>,
+    /// Densities, place after place.
+    rho: Vec<f64>,
+    /// Rates at constant temperature: groups of places, within them rate after rate.
+    lambda: Vec<[f64; LANES]>,
+    /// Right-hand sides of a stage.
+    b: Vec<f64>,
+    /// Stage by stage.
+    u: Vec<Vec<f64>>,
+    burned: Vec<Burned>,
+    shares: Shares,
+    rounds: u64,
+}
+
+impl<'a> Integrator<'a> {
+    fn new(
+        equations: &'a Equations,
+        zones: &'a Zones,
+        settings: &'a Settings,
+        linear: LinearSolver,
+    ) -> Self {
+        let (nnuclides, nvars) = (equations.nnuclides(), equations.nvars());
+        let mut y = Vec::with_capacity(zones.len() * nvars);
+        for (zone, abundances) in zones.y.chunks_exact(nnuclides).enumerate() {
+            y.extend_from_slice(abundances);
+            y.extend((nvars > nnuclides).then_some(zones.t9[zone]));
+        }
+        let burned = Burned {
+            outcome: Outcome::Finished,
+            y: Vec::new(),
+            steps: 0,
+            rejected: 0,
+            unsolved: 0,
+            drift: [0.0; 2],
+            lowest: 0.0,
+            clamped: false,
+        };
+        Self {
+            equations,
+            zones,
+            settings,
+            invariants: Invariants::new(equations.network()),
+            linear,
+            travellers: Vec::new(),
+            y_new: y.clone(),
+            y,
+            rho: zones.rho.clone(),
+            lambda: vec![[0.0; LANES]; zones.len().div_ceil(LANES) * equations.fixed_rates()],
+            b: Vec::new(),
+            u: vec![Vec::new(); settings.method.stages()],
+            burned: vec![burned; zones.len()],
+            shares: Shares::default(),
+            rounds: 0,
+        }
+    }
+
+    fn run(mut self, mut progress: impl FnMut(usize)) -> Result<Burning, BurningError> {
+        self.start()?;
+        while !self.travellers.is_empty() {
+            let clock = Instant::now();
+            self.linear.reserve(self.travellers.len())?;
+            let room = self.linear.places() * self.equations.nvars();
+            self.b.resize(room, 0.0);
+            self.b[self.travellers.len() * self.equations.nvars()..].fill(0.0);
+            for u in &mut self.u {
+                u.resize(room, 0.0);
+            }
+            self.shares.control += clock.elapsed();
+            self.form_matrices();
+            for stage in 0..self.settings.method.stages() {
+                self.stage(stage)?;
+            }
+            let clock = Instant::now();
+            self.judge();
+            self.rounds += 1;
+            progress(self.travellers.len());
+            self.shares.control += clock.elapsed();
+        }
+        Ok(Burning {
+            zones: self.burned,
+            tally: self.linear.tally,
+            shares: self.shares,
+            rounds: self.rounds,
+        })
+    }
+
+    /// Rates and first steps: explicit Euler by ten times the tolerance.
+    ///
+    /// # Errors
+    /// [`BurningError::Zone`] for a rate that is not finite.
+    fn start(&mut self) -> Result<(), BurningError> {
+        let clock = Instant::now();
+        let (equations, zones, settings) = (self.equations, self.zones, self.settings);
+        let nrates = equations.fixed_rates();
+        let rates = |rates: &mut Vec<f64>, (group, lambda): (usize, &mut [[f64; LANES]])| {
+            rates.resize(nrates, 0.0);
+            for (l, zone) in (group * LANES..zones.len()).take(LANES).enumerate() {
+                rates::evaluate(equations.network(), zones.t9[zone], zones.rho[zone], rates);
+                lambda.iter_mut().zip(&*rates).for_each(|(lambda, rate)| lambda[l] = *rate);
+            }
+        };
+        if nrates > 0 {
+            let groups = self.lambda.par_chunks_exact_mut(nrates).enumerate();
+            groups.for_each_init(Vec::new, rates);
+            let place = self.lambda.iter().flatten().position(|lambda| !lambda.is_finite());
+            if let Some(place) = place {
+                let (group, rate) = (place / LANES / nrates, place / LANES % nrates);
+                let zone = group * LANES + place % LANES;
+                let id = &equations.network().rates[rate].id;
+                let problem = format!("the rate {id:?} is not finite at T9 = {}", zones.t9[zone]);
+                return Err(BurningError::Zone { zone, problem });
+            }
+        }
+        let nvars = equations.nvars();
+        let mut slopes = vec![0.0; self.y.len()];
+        let places = Places { nrates, rho: &self.rho, lambda: &self.lambda };
+        slopes.par_chunks_mut(LANES * nvars).enumerate().for_each_init(
+            Scratch::default,
+            |scratch, (group, slopes)| {
+                let y = &self.y[group * LANES * nvars..][..slopes.len()];
+                equations.rhs(places.group(group), y, scratch, slopes);
+            },
+        );
+        let begin = |zone: usize| {
+            let part = zone * nvars..(zone + 1) * nvars;
+            let allowed = self.y[part.clone()].iter().zip(&slopes[part]).map(|(y, slope)| {
+                let weight = settings.atol + settings.rtol * y.abs();
+                // Nothing changes: any step will do.
+                if *slope == 0.0 { f64::INFINITY } else { weight / slope.abs() }
+            });
+            let end = *zones.times[zone].last().expect("a zone has times");
+            let h = 10.0 * allowed.fold(f64::INFINITY, f64::min);
+            let h = h.clamp(LEAST_FIRST_STEP * end, end);
+            let wanted = settings.fixed_step.unwrap_or(h);
+            let (last, was_rejected, lost) = (None, false, false);
+            Traveller { zone, t: 0.0, h, wanted, next: 0, last, was_rejected, lost }
+        };
+        self.travellers = (0..zones.len()).map(begin).collect();
+        self.travellers.iter_mut().for_each(|traveller| traveller.aim(zones));
+        self.shares.rates += clock.elapsed();
+        Ok(())
+    }
+
+    /// `I/(gamma h) - J` of every active zone.
+    fn form_matrices(&mut self) {
+        let clock = Instant::now();
+        let (equations, gamma) = (self.equations, self.settings.method.gamma);
+        let (nvars, nrates) = (equations.nvars(), equations.fixed_rates());
+        let nnz = equations.pattern().nnz();
+        let places = Places { nrates, rho: &self.rho, lambda: &self.lambda };
+        let (y, travellers) = (&self.y, &self.travellers);
+        let form = |scratch: &mut Scratch, (group, values): (usize, &mut [f64])| {
+            let first = group * LANES;
+            let count = values.len() / nnz;
+            let mut shifts = [0.0; LANES];
+            for (shift, traveller) in shifts.iter_mut().zip(&travellers[first..first + count]) {
+                *shift = 1.0 / (gamma * traveller.h);
+            }
+            let y = &y[first * nvars..][..count * nvars];
+            equations.shifted_jacobian(places.group(group), y, &shifts, scratch, values);
+        };
+        self.linear.values_mut()[..travellers.len() * nnz]
+            .par_chunks_mut(LANES * nnz)
+            .enumerate()
+            .for_each_init(Scratch::default, form);
+        self.shares.jacobian += clock.elapsed();
+        let clock = Instant::now();
+        self.linear.factor();
+        self.shares.solve += clock.elapsed();
+    }
+
+    /// Right-hand side and solve of a stage.
+    fn stage(&mut self, stage: usize) -> Result<(), BurningError> {
+        let clock = Instant::now();
+        let (equations, method) = (self.equations, self.settings.method);
+        let (nvars, nrates) = (equations.nvars(), equations.fixed_rates());
+        let places = Places { nrates, rho: &self.rho, lambda: &self.lambda };
+        let (y, travellers) = (&self.y, &self.travellers);
+        let (before, this) = self.u.split_at_mut(stage);
+        let fill = |memory: &mut (Scratch, Vec<f64>), (group, b): (usize, &mut [f64])| {
+            let (scratch, y_stage) = memory;
+            let first = group * LANES * nvars;
+            let part = first..first + b.len();
+            y_stage.clear();
+            y_stage.extend_from_slice(&y[part.clone()]);
+            add(y_stage, method.a[stage].iter().copied(), before, part);
+            equations.rhs(places.group(group), y_stage, scratch, b);
+            for (l, b) in b.chunks_exact_mut(nvars).enumerate() {
+                let traveller = &travellers[group * LANES + l];
+                if traveller.lost {
+                    b.fill(0.0);
+                } else {
+                    let part = first + l * nvars..first + (l + 1) * nvars;
+                    add(b, method.c[stage].iter().map(|c| c / traveller.h), before, part);
+                }
+            }
+        };
+        self.b[..travellers.len() * nvars]
+            .par_chunks_mut(LANES * nvars)
+            .enumerate()
+            .for_each_init(Default::default, fill);
+        self.shares.rates += clock.elapsed();
+        let clock = Instant::now();
+        let mut lost = Vec::new();
+        self.linear.solve(&self.b, &mut this[0], &mut lost)?;
+        lost.iter().for_each(|&place| self.travellers[place].lost = true);
+        self.shares.solve += clock.elapsed();
+        Ok(())
+    }
+
+    /// Accepts or rejects the steps, and lets zones go that have ended.
+    fn judge(&mut self) {
+        let nvars = self.equations.nvars();
+        let nnuclides = self.equations.nnuclides();
+        let stages = self.settings.method.stages();
+        let (settings, invariants, zones) = (self.settings, &self.invariants, self.zones);
+        let (y, (before, last)) = (&self.y, self.u.split_at(stages - 1));
+        let weights = settings.method.a[stages - 1];
+        let errors: Vec<f64> = self.y_new[..self.travellers.len() * nvars]
+            .par_chunks_exact_mut(nvars)
+            .enumerate()
+            .map(|(place, y_new)| {
+                let part = place * nvars..(place + 1) * nvars;
+                let (y, error) = (&y[part.clone()], &last[0][part.clone()]);
+                y_new.copy_from_slice(y);
+                add(y_new, weights.iter().copied(), before, part);
+                let mut worst = 0.0f64;
+                for ((y_new, y), error) in y_new.iter_mut().zip(y).zip(error) {
+                    *y_new += error;
+                    let weight = settings.atol + settings.rtol * y.abs().max(y_new.abs());
+                    let error = error.abs() / weight;
+                    // A step with NaN or infinities is worth nothing.
+                    worst = if error.is_finite() && y_new.is_finite() {
+                        worst.max(error)
+                    } else {
+                        f64::INFINITY
+                    };
+                }
+                worst
+            })
+            .collect();
+        let mut stays = vec![true; self.travellers.len()];
+        for (place, traveller) in self.travellers.iter_mut().enumerate() {
+            let burned = &mut self.burned[traveller.zone];
+            let part = place * nvars..(place + 1) * nvars;
+            if traveller.lost {
+                burned.unsolved += 1;
+                traveller.lost = false;
+                traveller.shrink(LOST);
+            } else if settings.fixed_step.is_some() || errors[place] <= 1.0 {
+                burned.steps += 1;
+                let start = &zones.y[traveller.zone * nnuclides..][..nnuclides];
+                let y_new = &mut self.y_new[part.clone()];
+                if settings.project {
+                    invariants.project(start, &mut y_new[..nnuclides]);
+                }
+                let drift = invariants.drift(start, &y_new[..nnuclides]);
+                for (most, drift) in burned.drift.iter_mut().zip(drift) {
+                    *most = most.max(drift);
+                }
+                burned.lowest = y_new[..nnuclides].iter().copied().fold(burned.lowest, f64::min);
+                burned.clamped |=
+                    y_new[nnuclides..].iter().any(|t9| !(T9_MIN..=T9_MAX).contains(t9));
+                self.y[part.clone()].copy_from_slice(y_new);
+                if traveller.accept(errors[place], settings)
+                    >= zones.times[traveller.zone][traveller.next]
+                {
+                    burned.y.extend_from_slice(&self.y[part]);
+                    traveller.next += 1;
+                }
+            } else {
+                burned.rejected += 1;
+                let exponent = -1.0 / f64::from(settings.method.order);
+                traveller.shrink((SAFETY * errors[place].powf(exponent)).clamp(SHRINK, 1.0));
+            }
+            let t = traveller.t;
+            if traveller.next == zones.times[traveller.zone].len() {
+                stays[place] = false;
+            } else if burned.steps + burned.rejected + burned.unsolved >= settings.max_steps {
+                burned.outcome = Outcome::TooManySteps { t };
+                stays[place] = false;
+            } else {
+                traveller.aim(zones);
+                let end = zones.times[traveller.zone].last().copied().unwrap_or(0.0);
+                if !(t + traveller.h > t && traveller.h > LEAST_STEP * end) {
+                    burned.outcome = Outcome::StepUnderflow { t, step: traveller.h };
+                    stays[place] = false;
+                }
+            }
+        }
+        self.compact(&stays);
+    }
+
+    /// Moves the zones that stay to the first places.
+    fn compact(&mut self, stays: &[bool]) {
+        if stays.iter().all(|&stays| stays) {
+            return;
+        }
+        let (nvars, nrates) = (self.equations.nvars(), self.equations.fixed_rates());
+        let mut next = 0;
+        for place in (0..stays.len()).filter(|&place| stays[place]) {
+            self.travellers[next] = self.travellers[place];
+            self.y.copy_within(place * nvars..(place + 1) * nvars, next * nvars);
+            self.rho[next] = self.rho[place];
+            for rate in 0..nrates {
+                let lambda = self.lambda[place / LANES * nrates + rate][place % LANES];
+                self.lambda[next / LANES * nrates + rate][next % LANES] = lambda;
+            }
+            next += 1;
+        }
+        self.travellers.truncate(next);
+    }
+}
+
+/// What is constant in the active zones.
+#[derive(Clone, Copy)]
+struct Places<'a> {
+    nrates: usize,
+    rho: &'a [f64],
+    lambda: &'a [[f64; LANES]],
+}
+
+impl<'a> Places<'a> {
+    /// The places of a group.
+    fn group(&self, group: usize) -> Group<'a> {
+        let first = group * LANES;
+        let rho = &self.rho[first..self.rho.len().min(first + LANES)];
+        Group { rho, lambda: &self.lambda[group * self.nrates..][..self.nrates] }
+    }
+}
+
+/// `y += sum_j weights_j u_j`.
+fn add(
+    y: &mut [f64],
+    weights: impl Iterator<Item = f64>,
+    u: &[Vec<f64>],
+    part: std::ops::Range<usize>,
+) {
+    for (weight, u) in weights.zip(u) {
+        for (y, u) in y.iter_mut().zip(&u[part.clone()]) {
+            *y += weight * u;
+        }
+    }
+}
+
+impl Traveller {
+    /// Cuts the step so that it ends at the next output time, or halves what is left before a step that
+    /// would end shortly before it.
+    fn aim(&mut self, zones: &Zones) {
+        let left = zones.times[self.zone][self.next] - self.t;
+        self.h = if self.wanted >= left * (1.0 - 1e-10) {
+            left
+        } else if self.wanted > 0.5 * left {
+            0.5 * left
+        } else {
+            self.wanted
+        };
+    }
+
+    fn shrink(&mut self, factor: f64) {
+        self.wanted = factor * self.h;
+        self.was_rejected = true;
+    }
+
+    /// Moves on by the step, and takes the next one from its error; the time reached.
+    fn accept(&mut self, error: f64, settings: &Settings) -> f64 {
+        self.t += self.h;
+        if settings.fixed_step.is_none() {
+            let exponent = 1.0 / f64::from(settings.method.order);
+            let error = error.max(1e-6);
+            let mut factor = SAFETY * error.powf(-exponent);
+            if let Some((h, last_error)) = self.last {
+                let predicted = self.h / h * (last_error / (error * error)).powf(exponent);
+                factor = factor.min(SAFETY * predicted);
+            }
+            let most = if self.was_rejected { 1.0 } else { GROW };
+            let next = self.h * factor.clamp(SHRINK, most);
+            // A step that an output time cut short says little of what is possible.
+            let was_cut = self.h < 0.99 * self.wanted;
+            self.wanted = if was_cut { next.max(self.wanted) } else { next };
+            self.last = Some((self.h, error.max(1e-2)));
+            self.was_rejected = false;
+        }
+        self.t
+    }
+}
