@@ -120,7 +120,8 @@ impl<T: CpuScalar> BatchSolver<T> {
     /// [`SolveError::NotSquare`], [`SolveError::Option`] for options that are out of range or
     /// exclude each other, [`SolveError::Cpu`] when a pattern cannot be analysed as asked.
     pub fn new(batch: &Batch<T>, options: &SolveOptions) -> Result<Self, SolveError> {
-        Self::analyse(Box::new(CpuBackend), batch, options)
+        let backend = CpuBackend { precond_precision: options.precond_precision };
+        Self::analyse(Box::new(backend), batch, options)
     }
 
     fn analyse(
