@@ -12,7 +12,7 @@ use sparsebatch_bench::{
     BenchError, FlexibleBatch, Gap, Outcome, Row, Single, Solvers, flexible_batch, single, solvers,
     suites, table,
 };
-use sparsebatch_solvers::{Method, Pieces, Preconditioner};
+use sparsebatch_solvers::{Method, Pieces, PrecondPrecision, Preconditioner};
 
 use super::error::CliError;
 use super::options::size;
@@ -108,6 +108,10 @@ struct SolverArgs {
     /// Preconditioners of cg and bicgstab, with commas between [default: none,jacobi]
     #[arg(long = "precond", value_name = "LIST", value_delimiter = ',')]
     preconditioners: Vec<String>,
+    /// Precisions in which block-jacobi, ilu0 and ic0 store the factors of f64 solves, with commas
+    /// between: working, f32 [default: working]
+    #[arg(long = "precond-precision", value_name = "LIST", value_delimiter = ',')]
+    precond_precisions: Vec<String>,
     /// Precision of values and vectors
     #[arg(long, value_enum, default_value_t = SolvePrecision::F64)]
     precision: SolvePrecision,
@@ -312,6 +316,7 @@ impl SolverArgs {
             batches: self.batches.iter().map(|&batch| batch as usize).collect(),
             methods: choices::<Method>(&self.methods)?,
             preconditioners: choices::<Preconditioner>(&self.preconditioners)?,
+            precond_precisions: choices::<PrecondPrecision>(&self.precond_precisions)?,
             precision: match self.precision {
                 SolvePrecision::F64 => Precision::F64,
                 SolvePrecision::F32 => Precision::F32,

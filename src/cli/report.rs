@@ -31,6 +31,8 @@ pub(crate) struct Context<'a> {
     pub(crate) precision: &'static str,
     /// The order asked for.
     pub(crate) order: &'static str,
+    /// The precision asked for factors.
+    pub(crate) precond_precision: &'static str,
     /// Whether the ladder was allowed.
     pub(crate) fallback: bool,
     /// Time of everything.
@@ -61,6 +63,7 @@ struct Report<'a> {
     solver: &'static str,
     preconditioner: &'static str,
     order: &'static str,
+    precond_precision: &'static str,
     reason: &'a str,
     fallback: bool,
     format: &'static str,
@@ -181,6 +184,7 @@ fn json<'a>(global: Global, context: &'a Context<'_>, report: &'a BatchReport) -
         solver: report.solver,
         preconditioner: report.preconditioner,
         order: context.order,
+        precond_precision: context.precond_precision,
         reason: &report.reason,
         fallback: context.fallback,
         format: report.format,

@@ -7,8 +7,8 @@ use clap::Args;
 use sparsebatch::cpu::{CpuScalar, FormatChoice, KernelChoice, SpmvOptions};
 use sparsebatch::spmv_gpu::Value;
 use sparsebatch::{
-    Backend, Batch, BatchReport, BatchSolver, Engine, Gpu, Method, Order, Preconditioner, Rhs,
-    SolveError, SolveOptions,
+    Backend, Batch, BatchReport, BatchSolver, Engine, Gpu, Method, Order, PrecondPrecision,
+    Preconditioner, Rhs, SolveError, SolveOptions,
 };
 
 use super::error::CliError;
@@ -39,6 +39,10 @@ pub(crate) struct SolveArgs {
     /// Rows per block of block-jacobi [default: found from the pattern]
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u8).range(1..=32))]
     block_size: Option<u8>,
+    /// Precision in which block-jacobi, ilu0 and ic0 store their factors; f32 changes nothing with
+    /// --precision f32
+    #[arg(long, value_name = "PRECISION", value_parser = named(PrecondPrecision::NAMES), default_value = "working")]
+    precond_precision: PrecondPrecision,
     /// Relative tolerance: ||b - A x|| <= RTOL ||b|| [default: 1e-10, f32: 1e-5]
     #[arg(long, value_parser = not_negative)]
     rtol: Option<f64>,
@@ -163,6 +167,7 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
         threads,
         precision: name_of(options::PRECISIONS, &args.machine.precision),
         order: args.order.name(),
+        precond_precision: args.precond_precision.name(),
         fallback: args.fallback,
         total_time: start.elapsed(),
     };
@@ -221,6 +226,7 @@ impl SolveArgs {
             preconditioner: self.precond,
             order: self.order,
             block_size: self.block_size.map(usize::from),
+            precond_precision: self.precond_precision,
             rel_tol: self.rtol,
             abs_tol: self.atol,
             max_iters: self.max_iters,

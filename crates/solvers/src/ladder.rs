@@ -51,7 +51,12 @@ impl<T: Scalar> Ladder<'_, T> {
             // Nothing iterative is stronger than the factors themselves.
             rungs.retain(|rung| rung.0 == Rung::PivotingLu);
         }
-        rungs.retain(|rung| rung.0 == Rung::Restart || rung.1 != self.first);
+        // The step of the first rung is another one with factors in the working precision.
+        let is_new = |rung| match rung {
+            Rung::StrongerPreconditioner => self.options.precond_precision.is_mixed::<T>(),
+            rung => rung == Rung::Restart,
+        };
+        rungs.retain(|rung| rung.1 != self.first || is_new(rung.0));
         for (rung, step) in rungs {
             let worth = |s: &SystemReport| match s.outcome.status {
                 Status::Converged => false,

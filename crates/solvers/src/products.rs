@@ -27,7 +27,7 @@ impl<T: CpuScalar> ComposedEngine<T> {
     /// Analyses a batch for CG or BiCGStab over the products that `spmv` asks for.
     pub(crate) fn new(
         batch: &Batch<T>,
-        method: LaneMethod,
+        (method, lanes): (LaneMethod, LaneOptions),
         spmv: &SpmvOptions,
         nrhs: usize,
         cpu_reason: Option<String>,
@@ -42,7 +42,7 @@ impl<T: CpuScalar> ComposedEngine<T> {
         }
         Ok(Self {
             plan: Box::new(SpmvPlan::new(batch, &spmv)?),
-            analysis: LanePlan::new(batch, method, LaneOptions::default(), None)?,
+            analysis: LanePlan::new(batch, method, lanes, None)?,
             order: ValueOrder::of(batch),
             method,
             cpu_reason,

@@ -132,7 +132,7 @@ impl<T: CpuScalar + Value> BatchSolver<T> {
         E: Executor + Clone + Send + Sync + 'static,
     {
         let backend: Box<dyn SolveBackend<T>> = match backend {
-            Backend::Cpu => Box::new(CpuBackend),
+            Backend::Cpu => Box::new(CpuBackend::new(options)),
             Backend::Gpu(gpu) => Box::new(GpuBackend::new(gpu.clone(), options.clone())),
         };
         Self::analyse(backend, batch, rhs, options)
@@ -147,7 +147,7 @@ impl<T: CpuScalar> BatchSolver<T> {
     /// [`SolveError::NotSquare`], [`SolveError::Option`] for options that are out of range or
     /// exclude each other, [`SolveError::Cpu`] when a pattern cannot be analysed as asked.
     pub fn new(batch: &Batch<T>, options: &SolveOptions) -> Result<Self, SolveError> {
-        Self::analyse(Box::new(CpuBackend), batch, None, options)
+        Self::analyse(Box::new(CpuBackend::new(options)), batch, None, options)
     }
 
     fn analyse(

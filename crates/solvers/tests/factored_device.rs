@@ -4,7 +4,9 @@
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Pattern};
 use sparsebatch_solvers::gpu::{FactoredPlace, FactoredSolver, FactoredTuning, Guess};
-use sparsebatch_solvers::{Method, Order, Outcome, Preconditioner, SolveOptions, Status, solve};
+use sparsebatch_solvers::{
+    Method, Order, Outcome, PrecondPrecision, Preconditioner, SolveOptions, Status, solve,
+};
 use sparsebatch_spmv_gpu::testing::device_or_skip;
 use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
 
@@ -109,9 +111,18 @@ fn uniform_batches_agree_with_the_cpu_in_every_place() {
                 if family == Family::Rand9 && symmetric {
                     continue;
                 }
-                for order in [Order::Natural, Order::MinDegree] {
-                    let options =
-                        SolveOptions { method, preconditioner, order, ..SolveOptions::default() };
+                for (order, precond_precision) in [
+                    (Order::Natural, PrecondPrecision::Working),
+                    (Order::MinDegree, PrecondPrecision::Working),
+                    (Order::MinDegree, PrecondPrecision::Single),
+                ] {
+                    let options = SolveOptions {
+                        method,
+                        preconditioner,
+                        order,
+                        precond_precision,
+                        ..SolveOptions::default()
+                    };
                     for (threads, place) in shapes {
                         let tuning = FactoredTuning { threads, place, max_blocks: None };
                         let mut plan = loaded.plan(&device, &options, &tuning);

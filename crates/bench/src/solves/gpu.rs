@@ -80,7 +80,12 @@ fn factored(explain: &FactoredExplain) -> String {
         FactoredPlace::FactorsGlobal => "factors in global",
         FactoredPlace::AllGlobal => "global",
     };
-    format!("{}({} threads,{place})", explain.method, explain.threads_per_system)
+    let factors = if explain.has_mixed_precision() {
+        format!(",factors in {}", explain.factor_precision)
+    } else {
+        String::new()
+    };
+    format!("{}({} threads,{place}{factors})", explain.method, explain.threads_per_system)
 }
 
 fn lu(explain: &GpuLuExplain) -> String {

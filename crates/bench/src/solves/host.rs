@@ -1,7 +1,8 @@
 //! Our solves of data on the host, on the CPU or on a GPU.
 
 use sparsebatch_solvers::{
-    Backend, BatchReport, BatchSolver, Gpu, Method, Rhs, RungRun, SolveError, SolveOptions,
+    Backend, BatchReport, BatchSolver, Gpu, Method, PrecondPrecision, Rhs, RungRun, SolveError,
+    SolveOptions,
 };
 
 use super::systems::Systems;
@@ -12,6 +13,7 @@ pub(crate) struct HostSolve<'a, T: Real> {
     systems: &'a Systems<T>,
     solver: BatchSolver<T>,
     method: Method,
+    precond_precision: PrecondPrecision,
     x: Vec<T>,
     report: Option<BatchReport>,
 }
@@ -44,7 +46,8 @@ impl<'a, T: Real> HostSolve<'a, T> {
 
     fn new(solver: BatchSolver<T>, systems: &'a Systems<T>, options: &SolveOptions) -> Self {
         let x = vec![T::ZERO; systems.b.len()];
-        Self { systems, solver, method: options.method, x, report: None }
+        let SolveOptions { method, precond_precision, .. } = *options;
+        Self { systems, solver, method, precond_precision, x, report: None }
     }
 
     fn run(&self) -> Option<&RungRun> {
@@ -74,7 +77,11 @@ impl<'a, T: Real> HostSolve<'a, T> {
             (Method::Auto, chosen) if chosen != "none" => format!(" {chosen}"),
             _ => String::new(),
         };
-        format!("cpu {solver}{chosen}, {device}")
+        let factors = match self.precond_precision {
+            PrecondPrecision::Working => "",
+            PrecondPrecision::Single => ", factors in f32",
+        };
+        format!("cpu {solver}{chosen}{factors}, {device}")
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use sparsebatch_formats::Scalar;
-use sparsebatch_solvers::{Method, Preconditioner, SolveOptions};
+use sparsebatch_solvers::{Method, PrecondPrecision, Preconditioner, SolveOptions};
 
 pub use super::Size;
 pub use super::chunks::Chunks;
@@ -45,6 +45,9 @@ pub struct Solvers {
     pub methods: Vec<Method>,
     /// Preconditioners of iterative methods; when empty none and Jacobi.
     pub preconditioners: Vec<Preconditioner>,
+    /// Precisions of the factors of f64 solves, measured side by side where a preconditioner has factors;
+    /// when empty the working one.
+    pub precond_precisions: Vec<PrecondPrecision>,
     /// The precision.
     pub precision: Precision,
     /// Folders of `.batch` files to measure too.
@@ -219,15 +222,33 @@ fn solves(
             Method::Auto | Method::Lu => &[Preconditioner::Auto],
             Method::Cg | Method::BiCgStab => preconditioners,
         };
-        solves.extend(preconditioners.iter().map(|&preconditioner| SolveOptions {
-            method,
-            preconditioner,
-            floor: is_set.then_some(FLOOR),
-            fallback: is_set && method == Method::Auto,
-            ..SolveOptions::default()
-        }));
+        for &preconditioner in preconditioners {
+            solves.extend(precisions(options, preconditioner).iter().map(|&precond_precision| {
+                SolveOptions {
+                    method,
+                    preconditioner,
+                    precond_precision,
+                    floor: is_set.then_some(FLOOR),
+                    fallback: is_set && method == Method::Auto,
+                    ..SolveOptions::default()
+                }
+            }));
+        }
     }
     solves
+}
+
+/// The precisions of factors that make a difference.
+fn precisions(options: &Solvers, preconditioner: Preconditioner) -> &[PrecondPrecision] {
+    let has_factors = match preconditioner {
+        Preconditioner::BlockJacobi | Preconditioner::Ilu0 | Preconditioner::Ic0 => true,
+        Preconditioner::Auto | Preconditioner::None | Preconditioner::Jacobi => false,
+    };
+    match options.precond_precisions.as_slice() {
+        [] => &[PrecondPrecision::Working],
+        given if has_factors && options.precision == Precision::F64 => given,
+        _ => &[PrecondPrecision::Working],
+    }
 }
 
 #[cfg(test)]
@@ -266,6 +287,28 @@ mod tests {
         let tri = named(&options, &Source::Family(Family::Tri, 32), true);
         assert_eq!(tri, ["cg jacobi", "lu auto"]);
         assert_eq!(named(&options, &Source::Mix, false), ["lu auto"]);
+    }
+
+    #[test]
+    fn factors_are_measured_in_every_precision_that_is_asked_for() {
+        let options = Solvers {
+            methods: vec![Method::Cg],
+            preconditioners: vec![Preconditioner::Jacobi, Preconditioner::Ic0],
+            precond_precisions: vec![PrecondPrecision::Working, PrecondPrecision::Single],
+            ..Solvers::default()
+        };
+        let family = Source::Family(Family::Tri, 32);
+        let found = |options: &Solvers| -> Vec<_> {
+            let solves = solves(options, false, &family, true);
+            solves.iter().map(|solve| (solve.preconditioner, solve.precond_precision)).collect()
+        };
+        use PrecondPrecision::{Single, Working};
+
+        let (jacobi, ic0) = (Preconditioner::Jacobi, Preconditioner::Ic0);
+        assert_eq!(found(&options), [(jacobi, Working), (ic0, Working), (ic0, Single)]);
+        // Solves in f32 have no other.
+        let options = Solvers { precision: Precision::F32, ..options };
+        assert_eq!(found(&options), [(jacobi, Working), (ic0, Working)]);
     }
 
     #[test]

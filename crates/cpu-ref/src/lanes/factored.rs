@@ -1,8 +1,11 @@
 //! Preconditioners that are factorised for a whole group: block-Jacobi, ILU(0), IC(0), and the
 //! complete LU of the direct solver, which differs from ILU(0) in its pattern alone.
+//!
+//! Where factors are stored in f32 they are made as otherwise, of the scaled matrix, then rounded.
 
+use super::equilibrate::{Rounded, Scales, by_column, by_row};
 use super::precond::LanePrecond;
-use crate::simd::{Columns, CpuScalar, Vector};
+use crate::simd::{Columns, CpuScalar, Single, Stored, Vector};
 use crate::symbolic::{DiagonalBlocks, FactorPattern, LowerPattern, NO_SOURCE};
 use sparsebatch_formats::Scalar;
 
@@ -23,20 +26,23 @@ fn source_value<V: Vector>(a: &[V], source: u32) -> V {
 pub(crate) struct LuOnPattern {
     pattern: FactorPattern,
     cols: Columns,
+    single: bool,
 }
 
 /// The factors of a group.
-pub(crate) struct LuState<V> {
+pub(crate) struct LuState<V: Vector> {
     /// L without its unit diagonal, U with its diagonal.
     lu: Vec<V>,
     inverse_diagonal: Vec<V>,
     work: Vec<V>,
+    rounded: Option<Rounded<V>>,
 }
 
 impl LuOnPattern {
-    pub(crate) fn new(pattern: FactorPattern) -> Self {
+    /// `single`: factors are stored in f32.
+    pub(crate) fn new(pattern: FactorPattern, single: bool) -> Self {
         let cols = Columns::new(pattern.cols().to_vec());
-        Self { pattern, cols }
+        Self { pattern, cols, single }
     }
 
     pub(crate) fn pattern(&self) -> &FactorPattern {
@@ -44,11 +50,12 @@ impl LuOnPattern {
     }
 
     pub(crate) fn start<V: Vector>(&self) -> LuState<V> {
-        let n = self.pattern.nrows();
+        let (n, nnz) = (self.pattern.nrows(), self.pattern.nnz());
         LuState {
-            lu: vec![V::zero(); self.pattern.nnz()],
+            lu: vec![V::zero(); nnz],
             inverse_diagonal: vec![V::zero(); n],
             work: vec![V::zero(); n],
+            rounded: self.single.then(|| Rounded::new(n, nnz, n)),
         }
     }
 
@@ -56,14 +63,27 @@ impl LuOnPattern {
     /// the pattern of the row are dropped. Returns the lanes that met a zero or NaN pivot.
     #[inline(always)]
     pub(crate) fn factor<V: Vector>(&self, state: &mut LuState<V>, a: &[V]) -> u32 {
-        let (pattern, cols) = (&self.pattern, self.pattern.cols());
-        let LuState { lu, inverse_diagonal, work } = state;
+        let (pattern, cols, perm) = (&self.pattern, self.pattern.cols(), self.pattern.perm());
+        let LuState { lu, inverse_diagonal, work, rounded } = state;
+        if let Some(rounded) = rounded {
+            let of_row = |row: usize| {
+                let entries = pattern.lower(row).start..pattern.upper(row).end;
+                entries.map(move |k| (perm[row], perm[cols[k] as usize], pattern.source()[k]))
+            };
+            rounded.scales.equilibrate(a, (0..pattern.nrows()).flat_map(of_row));
+        }
         let one = V::splat(V::Scalar::ONE);
         let mut bad = 0;
         for row in 0..pattern.nrows() {
             let (lower, upper) = (pattern.lower(row), pattern.upper(row));
             for k in lower.start..upper.end {
                 work[cols[k] as usize] = source_value(a, pattern.source()[k]);
+            }
+            if let Some(rounded) = rounded {
+                for &col in &cols[lower.start..upper.end] {
+                    let value = &mut work[col as usize];
+                    *value = rounded.scales.scale(*value, perm[row], perm[col as usize]);
+                }
             }
             for k in lower {
                 let pivot = cols[k] as usize;
@@ -78,23 +98,44 @@ impl LuOnPattern {
                 lu[k] = work[cols[k] as usize];
             }
         }
-        bad
+        match rounded {
+            Some(rounded) => bad | rounded.round(lu, inverse_diagonal),
+            None => bad,
+        }
     }
 
     /// `z = U^-1 L^-1 r`, in the pattern's order.
     #[inline(always)]
     pub(crate) fn solve<V: Vector>(&self, state: &mut LuState<V>, r: &[V], z: &mut [V]) {
+        let LuState { lu, inverse_diagonal, work, rounded } = state;
+        match rounded {
+            None => self.substitute::<V, V>(lu, inverse_diagonal, None, work, r, z),
+            Some(Rounded { scales, entries, inverse_diagonal }) => {
+                self.substitute(entries, inverse_diagonal, Some(scales), work, r, z);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn substitute<V: Vector, S: Stored<V>>(
+        &self,
+        lu: &[S],
+        inverse_diagonal: &[S],
+        scales: Option<&Scales<V>>,
+        work: &mut [V],
+        r: &[V],
+        z: &mut [V],
+    ) {
         let (pattern, perm) = (&self.pattern, self.pattern.perm());
-        let LuState { lu, inverse_diagonal, work } = state;
         for row in 0..pattern.nrows() {
-            let right = r[perm[row] as usize];
+            let right = by_row(scales, perm[row], r[perm[row] as usize]);
             work[row] = self.cols.neg_dot(pattern.lower(row), lu, work, right);
         }
         for row in (0..pattern.nrows()).rev() {
             let sum = self.cols.neg_dot(pattern.upper(row), lu, work, work[row]);
-            let value = sum.mul(inverse_diagonal[row]);
+            let value = sum.mul(inverse_diagonal[row].load());
             work[row] = value;
-            z[perm[row] as usize] = value;
+            z[perm[row] as usize] = by_column(scales, perm[row], value);
         }
     }
 }
@@ -126,23 +167,72 @@ pub(crate) struct Ic0 {
     pattern: LowerPattern,
     cols: Columns,
     rows: Columns,
+    single: bool,
 }
 
 /// The factor of a group.
-pub(crate) struct Ic0State<V> {
+pub(crate) struct Ic0State<V: Vector> {
     /// L by rows.
     l: Vec<V>,
     /// L strictly below the diagonal, by columns.
     by_column: Vec<V>,
     inverse_diagonal: Vec<V>,
     work: Vec<V>,
+    rounded: Option<RoundedIc0<V>>,
+}
+
+/// The factor in f32.
+struct RoundedIc0<V: Vector> {
+    l: Rounded<V>,
+    by_column: Vec<Single<V>>,
 }
 
 impl Ic0 {
-    pub(crate) fn new(pattern: LowerPattern) -> Self {
+    /// `single`: factors are stored in f32.
+    pub(crate) fn new(pattern: LowerPattern, single: bool) -> Self {
         let cols = Columns::new(pattern.cols().to_vec());
         let rows = Columns::new(pattern.rows().to_vec());
-        Self { pattern, cols, rows }
+        Self { pattern, cols, rows, single }
+    }
+
+    /// Entry k, in a row, of the matrix that is factorised.
+    #[inline(always)]
+    fn source_value<V: Vector>(
+        &self,
+        a: &[V],
+        scales: Option<&Scales<V>>,
+        row: usize,
+        k: usize,
+    ) -> V {
+        let (pattern, perm) = (&self.pattern, self.pattern.perm());
+        let value = source_value(a, pattern.source()[k]);
+        match scales {
+            Some(scales) => scales.scale(value, perm[row], perm[pattern.cols()[k] as usize]),
+            None => value,
+        }
+    }
+
+    #[inline(always)]
+    fn substitute<V: Vector, S: Stored<V>>(
+        &self,
+        [l, columns, inverse_diagonal]: [&[S]; 3],
+        scales: Option<&Scales<V>>,
+        work: &mut [V],
+        r: &[V],
+        z: &mut [V],
+    ) {
+        let (pattern, perm) = (&self.pattern, self.pattern.perm());
+        for row in 0..pattern.nrows() {
+            let right = by_row(scales, perm[row], r[perm[row] as usize]);
+            let sum = self.cols.neg_dot(pattern.strict(row), l, work, right);
+            work[row] = sum.mul(inverse_diagonal[row].load());
+        }
+        for row in (0..pattern.nrows()).rev() {
+            let sum = self.rows.neg_dot(pattern.column(row), columns, work, work[row]);
+            let value = sum.mul(inverse_diagonal[row].load());
+            work[row] = value;
+            z[perm[row] as usize] = by_column(scales, perm[row], value);
+        }
     }
 }
 
@@ -152,12 +242,17 @@ impl<T: CpuScalar> LanePrecond<T> for &Ic0 {
     type State<V: Vector<Scalar = T>> = Ic0State<V>;
 
     fn start<V: Vector<Scalar = T>>(&self) -> Ic0State<V> {
-        let n = self.pattern.nrows();
+        let (n, nnz, below) = (self.pattern.nrows(), self.pattern.nnz(), self.pattern.rows().len());
+        let rounded = || RoundedIc0 {
+            l: Rounded::new(n, nnz, n),
+            by_column: vec![Single::new(V::zero()); below],
+        };
         Ic0State {
-            l: vec![V::zero(); self.pattern.nnz()],
-            by_column: vec![V::zero(); self.pattern.rows().len()],
+            l: vec![V::zero(); nnz],
+            by_column: vec![V::zero(); if self.single { 0 } else { below }],
             inverse_diagonal: vec![V::zero(); n],
             work: vec![V::zero(); n],
+            rounded: self.single.then(rounded),
         }
     }
 
@@ -165,17 +260,23 @@ impl<T: CpuScalar> LanePrecond<T> for &Ic0 {
     /// current row and is zero elsewhere. A pivot that is not positive fails the lane.
     #[inline(always)]
     fn factor<V: Vector<Scalar = T>>(&self, state: &mut Ic0State<V>, a: &[V]) -> u32 {
-        let (pattern, cols) = (&self.pattern, self.pattern.cols());
-        let Ic0State { l, by_column, inverse_diagonal, work } = state;
+        let (pattern, cols, perm) = (&self.pattern, self.pattern.cols(), self.pattern.perm());
+        let Ic0State { l, by_column, inverse_diagonal, work, rounded } = state;
+        if let Some(rounded) = rounded {
+            let diagonals = (0..pattern.nrows())
+                .map(|row| (perm[row], perm[row], pattern.source()[pattern.diagonal(row)]));
+            rounded.l.scales.equilibrate_symmetric(a, diagonals);
+        }
+        let scales = rounded.as_ref().map(|rounded| &rounded.l.scales);
         work.fill(V::zero());
         let one = V::splat(T::ONE);
         let mut bad = 0;
         for row in 0..pattern.nrows() {
             let diagonal = pattern.diagonal(row);
-            let mut pivot = source_value(a, pattern.source()[diagonal]);
+            let mut pivot = self.source_value(a, scales, row, diagonal);
             for k in pattern.strict(row) {
                 let col = cols[k] as usize;
-                let entry = source_value(a, pattern.source()[k]);
+                let entry = self.source_value(a, scales, row, k);
                 let entry = self.cols.neg_dot(pattern.strict(col), l, work, entry);
                 let entry = entry.mul(inverse_diagonal[col]);
                 work[col] = entry;
@@ -190,26 +291,31 @@ impl<T: CpuScalar> LanePrecond<T> for &Ic0 {
             l[diagonal] = root;
             inverse_diagonal[row] = one.div(root);
         }
-        for (value, &k) in by_column.iter_mut().zip(pattern.pos()) {
-            *value = l[k as usize];
+        match rounded {
+            Some(rounded) => {
+                bad |= rounded.l.round(l, inverse_diagonal);
+                for (value, &k) in rounded.by_column.iter_mut().zip(pattern.pos()) {
+                    *value = rounded.l.entries[k as usize];
+                }
+            }
+            None => {
+                for (value, &k) in by_column.iter_mut().zip(pattern.pos()) {
+                    *value = l[k as usize];
+                }
+            }
         }
         bad
     }
 
     #[inline(always)]
     fn apply<V: Vector<Scalar = T>>(&self, state: &mut Ic0State<V>, r: &[V], z: &mut [V]) {
-        let (pattern, perm) = (&self.pattern, self.pattern.perm());
-        let Ic0State { l, by_column, inverse_diagonal, work } = state;
-        for row in 0..pattern.nrows() {
-            let right = r[perm[row] as usize];
-            let sum = self.cols.neg_dot(pattern.strict(row), l, work, right);
-            work[row] = sum.mul(inverse_diagonal[row]);
-        }
-        for row in (0..pattern.nrows()).rev() {
-            let sum = self.rows.neg_dot(pattern.column(row), by_column, work, work[row]);
-            let value = sum.mul(inverse_diagonal[row]);
-            work[row] = value;
-            z[perm[row] as usize] = value;
+        let Ic0State { l, by_column, inverse_diagonal, work, rounded } = state;
+        match rounded {
+            None => self.substitute::<V, V>([l, by_column, inverse_diagonal], None, work, r, z),
+            Some(RoundedIc0 { l, by_column }) => {
+                let factor: [&[Single<V>]; 3] = [&l.entries, by_column, &l.inverse_diagonal];
+                self.substitute(factor, Some(&l.scales), work, r, z);
+            }
         }
     }
 }
@@ -218,27 +324,80 @@ impl<T: CpuScalar> LanePrecond<T> for &Ic0 {
 #[derive(Clone, Debug)]
 pub(crate) struct BlockJacobi {
     blocks: DiagonalBlocks,
+    single: bool,
+}
+
+/// The inverses of a group, row-major.
+pub(crate) struct BlockState<V: Vector> {
+    inverses: Vec<V>,
+    rounded: Option<Rounded<V>>,
+    /// What rounded ones are applied to.
+    scaled: Vec<V>,
 }
 
 impl BlockJacobi {
-    pub(crate) fn new(blocks: DiagonalBlocks) -> Self {
-        Self { blocks }
+    /// `single`: inverses are stored in f32.
+    pub(crate) fn new(blocks: DiagonalBlocks, single: bool) -> Self {
+        Self { blocks, single }
+    }
+
+    fn nrows(&self) -> usize {
+        (0..self.blocks.nblocks()).map(|block| self.blocks.rows(block).len()).sum()
+    }
+
+    #[inline(always)]
+    fn multiply<V: Vector, S: Stored<V>>(
+        &self,
+        inverses: &[S],
+        scales: Option<&Scales<V>>,
+        r: &[V],
+        z: &mut [V],
+    ) {
+        for block in 0..self.blocks.nblocks() {
+            let rows = self.blocks.rows(block);
+            let mut slot = self.blocks.dense_ptr()[block];
+            for row in rows.clone() {
+                let mut sum = V::zero();
+                for (value, &r) in inverses[slot..].iter().zip(&r[rows.clone()]) {
+                    sum = value.load().mul_add(r, sum);
+                }
+                z[row] = by_column(scales, row as u32, sum);
+                slot += rows.len();
+            }
+        }
     }
 }
 
 impl<T: CpuScalar> LanePrecond<T> for &BlockJacobi {
     const DIAGONAL: bool = false;
     const IDENTITY: bool = false;
-    type State<V: Vector<Scalar = T>> = Vec<V>;
+    type State<V: Vector<Scalar = T>> = BlockState<V>;
 
-    fn start<V: Vector<Scalar = T>>(&self) -> Vec<V> {
-        vec![V::zero(); self.blocks.source().len()]
+    fn start<V: Vector<Scalar = T>>(&self) -> BlockState<V> {
+        let (n, entries) = (self.nrows(), self.blocks.source().len());
+        BlockState {
+            inverses: vec![V::zero(); entries],
+            rounded: self.single.then(|| Rounded::new(n, entries, 0)),
+            scaled: vec![V::zero(); if self.single { n } else { 0 }],
+        }
     }
 
     /// Each block of each lane by Gauss-Jordan with row pivoting, which differs from lane to lane
     /// and is therefore done lane by lane.
     #[inline(always)]
-    fn factor<V: Vector<Scalar = T>>(&self, state: &mut Vec<V>, a: &[V]) -> u32 {
+    fn factor<V: Vector<Scalar = T>>(&self, state: &mut BlockState<V>, a: &[V]) -> u32 {
+        let BlockState { inverses, rounded, .. } = state;
+        let of_block = |block: usize| {
+            let rows = self.blocks.rows(block);
+            let (first, size) = (rows.start, rows.len());
+            let source = self.blocks.block_source(block);
+            (0..size * size)
+                .map(move |k| ((first + k / size) as u32, (first + k % size) as u32, source[k]))
+        };
+        if let Some(rounded) = rounded {
+            let entries = (0..self.blocks.nblocks()).flat_map(of_block);
+            rounded.scales.equilibrate(a, entries);
+        }
         let mut bad = 0;
         let (mut dense, mut inverse) = (Vec::new(), Vec::new());
         for block in 0..self.blocks.nblocks() {
@@ -246,31 +405,37 @@ impl<T: CpuScalar> LanePrecond<T> for &BlockJacobi {
             let size = self.blocks.rows(block).len();
             for lane in 0..V::LANES {
                 dense.clear();
-                let sources = self.blocks.block_source(block).iter();
-                dense.extend(sources.map(|&s| source_value(a, s).get(lane)));
+                dense.extend(of_block(block).map(|(row, col, source)| {
+                    let value = source_value(a, source);
+                    match rounded {
+                        Some(rounded) => rounded.scales.scale(value, row, col).get(lane),
+                        None => value.get(lane),
+                    }
+                }));
                 if !invert(size, &mut dense, &mut inverse) {
                     bad |= 1 << lane;
                 }
-                for (slot, &value) in state[slots.clone()].iter_mut().zip(&inverse) {
+                for (slot, &value) in inverses[slots.clone()].iter_mut().zip(&inverse) {
                     slot.set(lane, value);
                 }
             }
         }
-        bad
+        match rounded {
+            Some(rounded) => bad | rounded.round(inverses, &[]),
+            None => bad,
+        }
     }
 
     #[inline(always)]
-    fn apply<V: Vector<Scalar = T>>(&self, state: &mut Vec<V>, r: &[V], z: &mut [V]) {
-        for block in 0..self.blocks.nblocks() {
-            let rows = self.blocks.rows(block);
-            let mut slot = self.blocks.dense_ptr()[block];
-            for row in rows.clone() {
-                let mut sum = V::zero();
-                for (value, &r) in state[slot..].iter().zip(&r[rows.clone()]) {
-                    sum = value.mul_add(r, sum);
+    fn apply<V: Vector<Scalar = T>>(&self, state: &mut BlockState<V>, r: &[V], z: &mut [V]) {
+        let BlockState { inverses, rounded, scaled } = state;
+        match rounded {
+            None => self.multiply::<V, V>(inverses, None, r, z),
+            Some(Rounded { scales, entries, .. }) => {
+                for ((scaled, &r), &power) in scaled.iter_mut().zip(r).zip(&scales.rows) {
+                    *scaled = r.mul(power);
                 }
-                z[row] = sum;
-                slot += rows.len();
+                self.multiply(entries, Some(scales), scaled, z);
             }
         }
     }

@@ -12,6 +12,7 @@ mod cg;
 mod classes;
 mod direct;
 mod dot;
+mod equilibrate;
 mod factored;
 mod job;
 mod matrix;
@@ -84,6 +85,10 @@ pub struct LaneOptions {
     pub isa: Option<Isa>,
     /// Systems side by side (1, 4, 8 or 16); by working set when absent.
     pub lanes: Option<usize>,
+    /// Whether block-Jacobi, ILU(0) and IC(0) store the factors of f64 solves in f32: made in f64, of the
+    /// matrix with its rows and columns scaled by powers of two, and rounded once. A system whose scaled
+    /// factors have entries beyond the range of f32 ends with `SingularPreconditioner`.
+    pub single_factors: bool,
 }
 
 /// A factorisation pattern, where the method needs one.
@@ -131,11 +136,12 @@ impl LanePlan {
         only: Option<&[usize]>,
     ) -> Result<Self, CpuError> {
         let isa = options.isa.unwrap_or_else(Isa::best);
+        let single = options.single_factors && size_of::<T>() > size_of::<f32>();
         let classes = classes::classes(batch, only);
         let classes = classes.into_par_iter().map(|items| {
             let pattern = batch.pattern(items[0] as usize);
             let matrix = LaneMatrix::new(pattern);
-            let factors = factors(pattern, method)?;
+            let factors = factors(pattern, method, single)?;
             let symmetric = match (method, &factors) {
                 (LaneMethod::Cg(_), Factors::None | Factors::Jacobi { .. }) => {
                     LaneMatrix::symmetric(pattern)
@@ -370,7 +376,12 @@ fn slots<'a, T: CpuScalar>(
     slots
 }
 
-fn factors(pattern: CsrPatternRef<'_>, method: LaneMethod) -> Result<Factors, CpuError> {
+/// `single`: factors of preconditioners are stored in f32.
+fn factors(
+    pattern: CsrPatternRef<'_>,
+    method: LaneMethod,
+    single: bool,
+) -> Result<Factors, CpuError> {
     let order = |min_degree: bool| {
         if min_degree { symbolic::min_degree(pattern).map(Some) } else { Ok(None) }
     };
@@ -378,7 +389,7 @@ fn factors(pattern: CsrPatternRef<'_>, method: LaneMethod) -> Result<Factors, Cp
         LaneMethod::Cg(precond) | LaneMethod::BiCgStab(precond) => precond,
         LaneMethod::Lu => {
             let filled = FactorPattern::lu(pattern, order(true)?.as_deref(), MAX_LU_ENTRIES)?;
-            return Ok(Factors::Lu(Box::new(LuOnPattern::new(filled))));
+            return Ok(Factors::Lu(Box::new(LuOnPattern::new(filled, false))));
         }
     };
     Ok(match precond {
@@ -389,15 +400,15 @@ fn factors(pattern: CsrPatternRef<'_>, method: LaneMethod) -> Result<Factors, Cp
                 Some(size) => symbolic::fixed_blocks(pattern.nrows(), size)?,
                 None => symbolic::find_blocks(pattern, FOUND_BLOCK_SIZE)?,
             };
-            Factors::Blocks(BlockJacobi::new(DiagonalBlocks::try_new(pattern, &starts)?))
+            Factors::Blocks(BlockJacobi::new(DiagonalBlocks::try_new(pattern, &starts)?, single))
         }
         LanePreconditioner::Ilu0 { min_degree } => {
             let factors = FactorPattern::ilu0(pattern, order(min_degree)?.as_deref())?;
-            Factors::Lu(Box::new(LuOnPattern::new(factors)))
+            Factors::Lu(Box::new(LuOnPattern::new(factors, single)))
         }
         LanePreconditioner::Ic0 { min_degree } => {
             let factors = LowerPattern::ic0(pattern, order(min_degree)?.as_deref())?;
-            Factors::Ic0(Box::new(Ic0::new(factors)))
+            Factors::Ic0(Box::new(Ic0::new(factors, single)))
         }
     })
 }

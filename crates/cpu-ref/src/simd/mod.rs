@@ -32,6 +32,8 @@ pub unsafe trait Vector: Copy + Send + Sync + 'static {
     type Scalar: Scalar;
     /// Systems side by side, at most 16.
     const LANES: usize;
+    /// The same lanes in f32, as they are stored: `f32` values one after the other.
+    type Single: Copy + Send + Sync + 'static;
 
     /// The same value in each lane.
     fn splat(value: Self::Scalar) -> Self;
@@ -55,6 +57,10 @@ pub unsafe trait Vector: Copy + Send + Sync + 'static {
     fn keep(self, lanes: u32) -> Self;
     /// `a * b + c` of one lane, rounded like [`Vector::mul_add`].
     fn scalar_mul_add(a: Self::Scalar, b: Self::Scalar, c: Self::Scalar) -> Self::Scalar;
+    /// Rounded to f32.
+    fn to_single(self) -> Self::Single;
+    /// What was rounded.
+    fn from_single(single: Self::Single) -> Self;
     /// Runs a part of a kernel as a function of its own, compiled for the instruction set of the
     /// vector once for all kernels that have the part.
     fn call<P: Part>(part: P) -> P::Output;
@@ -81,6 +87,46 @@ pub unsafe trait Vector: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn set(&mut self, lane: usize, value: Self::Scalar) {
         scalars_mut(std::slice::from_mut(self))[lane] = value;
+    }
+}
+
+/// A vector as it is stored, to be loaded in inner loops.
+pub(crate) trait Stored<V>: Copy {
+    /// The vector.
+    fn load(self) -> V;
+}
+
+impl<V: Vector> Stored<V> for V {
+    #[inline(always)]
+    fn load(self) -> V {
+        self
+    }
+}
+
+/// A vector that is stored in f32.
+#[repr(transparent)]
+pub(crate) struct Single<V: Vector>(V::Single);
+
+impl<V: Vector> Clone for Single<V> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<V: Vector> Copy for Single<V> {}
+
+impl<V: Vector> Single<V> {
+    #[inline(always)]
+    pub(crate) fn new(vector: V) -> Self {
+        Self(vector.to_single())
+    }
+}
+
+impl<V: Vector> Stored<V> for Single<V> {
+    #[inline(always)]
+    fn load(self) -> V {
+        V::from_single(self.0)
     }
 }
 
@@ -184,10 +230,10 @@ impl Columns {
 
     /// `acc - sum of values[k] * x[columns[k]]` over `range`, in ascending order.
     #[inline(always)]
-    pub(crate) fn neg_dot<V: Vector>(
+    pub(crate) fn neg_dot<V: Vector, S: Stored<V>>(
         &self,
         range: std::ops::Range<usize>,
-        values: &[V],
+        values: &[S],
         x: &[V],
         acc: V,
     ) -> V {
@@ -196,7 +242,7 @@ impl Columns {
         let mut acc = acc;
         for (&value, &col) in values.iter().zip(idx) {
             // SAFETY: as in `dot`.
-            acc = value.neg_mul_add(unsafe { *x.get_unchecked(col as usize) }, acc);
+            acc = value.load().neg_mul_add(unsafe { *x.get_unchecked(col as usize) }, acc);
         }
         acc
     }
@@ -447,6 +493,14 @@ pub(crate) struct Fused<T>(T);
 #[repr(transparent)]
 pub struct Wide<V, const N: usize>([V; N]);
 
+#[cfg(test)]
+impl<T, const N: usize> Plain<T, N> {
+    /// The values of all lanes.
+    pub(crate) fn from_lanes(lanes: [T; N]) -> Self {
+        Self(lanes)
+    }
+}
+
 /// Scalars as vectors of one lane.
 pub(crate) fn plain<T: Scalar>(scalars: &[T]) -> &[Plain<T, 1>] {
     // SAFETY: `Plain<T, 1>` is `repr(transparent)` over `[T; 1]`, which has the layout of `T`.
@@ -496,6 +550,7 @@ macro_rules! plain {
 unsafe impl<T: Scalar, const N: usize> Vector for Plain<T, N> {
     type Scalar = T;
     const LANES: usize = N;
+    type Single = [f32; N];
 
     #[inline(always)]
     fn splat(value: T) -> Self {
@@ -514,6 +569,14 @@ unsafe impl<T: Scalar, const N: usize> Vector for Plain<T, N> {
     fn scalar_mul_add(a: T, b: T, c: T) -> T {
         a * b + c
     }
+    #[inline(always)]
+    fn to_single(self) -> [f32; N] {
+        std::array::from_fn(|i| self.0[i].to_f64() as f32)
+    }
+    #[inline(always)]
+    fn from_single(single: [f32; N]) -> Self {
+        Self(std::array::from_fn(|i| T::from_f64(f64::from(single[i]))))
+    }
     #[inline(never)]
     fn call<P: Part>(part: P) -> P::Output {
         part.run()
@@ -525,6 +588,7 @@ unsafe impl<T: Scalar, const N: usize> Vector for Plain<T, N> {
 unsafe impl<T: Scalar> Vector for Fused<T> {
     type Scalar = T;
     const LANES: usize = 1;
+    type Single = f32;
 
     #[inline(always)]
     fn splat(value: T) -> Self {
@@ -571,6 +635,14 @@ unsafe impl<T: Scalar> Vector for Fused<T> {
         a.mul_add(b, c)
     }
     #[inline(always)]
+    fn to_single(self) -> f32 {
+        self.0.to_f64() as f32
+    }
+    #[inline(always)]
+    fn from_single(single: f32) -> Self {
+        Self(T::from_f64(f64::from(single)))
+    }
+    #[inline(always)]
     fn call<P: Part>(part: P) -> P::Output {
         // SAFETY: `call_avx2` needs AVX2 and FMA; values of this type are only made under
         // `avx2`, after detection.
@@ -588,6 +660,7 @@ macro_rules! wide {
 unsafe impl<V: Vector, const N: usize> Vector for Wide<V, N> {
     type Scalar = V::Scalar;
     const LANES: usize = V::LANES * N;
+    type Single = [V::Single; N];
 
     #[inline(always)]
     fn splat(value: V::Scalar) -> Self {
@@ -605,6 +678,14 @@ unsafe impl<V: Vector, const N: usize> Vector for Wide<V, N> {
     #[inline(always)]
     fn scalar_mul_add(a: V::Scalar, b: V::Scalar, c: V::Scalar) -> V::Scalar {
         V::scalar_mul_add(a, b, c)
+    }
+    #[inline(always)]
+    fn to_single(self) -> [V::Single; N] {
+        std::array::from_fn(|i| self.0[i].to_single())
+    }
+    #[inline(always)]
+    fn from_single(single: [V::Single; N]) -> Self {
+        Self(std::array::from_fn(|i| V::from_single(single[i])))
     }
     #[inline(always)]
     fn call<P: Part>(part: P) -> P::Output {

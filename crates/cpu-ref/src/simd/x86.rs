@@ -39,7 +39,8 @@ fn call_avx512<P: Part>(part: P) -> P::Output {
 macro_rules! vector {
     ($name:ident, $raw:ident, $t:ident, $lanes:literal, $call:ident, $doc:literal,
      $set1:ident, $add:ident, $sub:ident, $mul:ident, $div:ident, $sqrt:ident,
-     $fmadd:ident, $fnmadd:ident, |$a:ident, $b:ident| $le:expr, |$v:ident, $lanes_bits:ident| $keep:expr) => {
+     $fmadd:ident, $fnmadd:ident, |$a:ident, $b:ident| $le:expr, |$v:ident, $lanes_bits:ident| $keep:expr,
+     $single:ident, |$wide:ident| $narrowed:expr, |$narrow:ident| $widened:expr) => {
         #[doc = $doc]
         #[derive(Clone, Copy)]
         #[repr(transparent)]
@@ -52,6 +53,7 @@ macro_rules! vector {
         unsafe impl Vector for $name {
             type Scalar = $t;
             const LANES: usize = $lanes;
+            type Single = $single;
 
             #[inline(always)]
             fn splat(value: $t) -> Self {
@@ -110,6 +112,20 @@ macro_rules! vector {
                 a.mul_add(b, c)
             }
             #[inline(always)]
+            #[allow(unused_unsafe, reason = "f32 stays as it is")]
+            fn to_single(self) -> $single {
+                let $wide = self.0;
+                // SAFETY: (1) and (2) above.
+                unsafe { $narrowed }
+            }
+            #[inline(always)]
+            #[allow(unused_unsafe, reason = "f32 stays as it is")]
+            fn from_single(single: $single) -> Self {
+                let $narrow = single;
+                // SAFETY: (1) and (2) above.
+                Self(unsafe { $widened })
+            }
+            #[inline(always)]
             fn call<P: Part>(part: P) -> P::Output {
                 // SAFETY: (1) and (2) above.
                 unsafe { $call(part) }
@@ -138,7 +154,10 @@ vector!(
         let bits = _mm256_set_epi64x(8, 4, 2, 1);
         let set = _mm256_and_si256(_mm256_set1_epi64x(i64::from(lanes)), bits);
         _mm256_and_pd(v, _mm256_castsi256_pd(_mm256_cmpeq_epi64(set, bits)))
-    }
+    },
+    __m128,
+    |wide| _mm256_cvtpd_ps(wide),
+    |narrow| _mm256_cvtps_pd(narrow)
 );
 vector!(
     F32x8,
@@ -160,7 +179,10 @@ vector!(
         let bits = _mm256_set_epi32(128, 64, 32, 16, 8, 4, 2, 1);
         let set = _mm256_and_si256(_mm256_set1_epi32(lanes as i32), bits);
         _mm256_and_ps(v, _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, bits)))
-    }
+    },
+    __m256,
+    |wide| wide,
+    |narrow| narrow
 );
 vector!(
     F64x8,
@@ -178,7 +200,10 @@ vector!(
     _mm512_fmadd_pd,
     _mm512_fnmadd_pd,
     |a, b| u32::from(_mm512_cmp_pd_mask::<_CMP_LE_OQ>(a, b)),
-    |v, lanes| _mm512_maskz_mov_pd(lanes as u8, v)
+    |v, lanes| _mm512_maskz_mov_pd(lanes as u8, v),
+    __m256,
+    |wide| _mm512_cvtpd_ps(wide),
+    |narrow| _mm512_cvtps_pd(narrow)
 );
 vector!(
     F32x16,
@@ -196,7 +221,10 @@ vector!(
     _mm512_fmadd_ps,
     _mm512_fnmadd_ps,
     |a, b| u32::from(_mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b)),
-    |v, lanes| _mm512_maskz_mov_ps(lanes as u16, v)
+    |v, lanes| _mm512_maskz_mov_ps(lanes as u16, v),
+    __m512,
+    |wide| wide,
+    |narrow| narrow
 );
 
 impl CpuScalar for f64 {

@@ -12,14 +12,29 @@ use sparsebatch_formats::Batch;
 use super::{AnalysedSolve, Placement, Primitives, SolveBackend};
 use crate::SolveError;
 use crate::choose::Step;
+use crate::options::{PrecondPrecision, SolveOptions};
 use crate::products::ComposedEngine;
 use crate::report::Rung;
 
 /// All cores of rayon's current pool.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CpuBackend;
+pub(crate) struct CpuBackend {
+    /// Of the first rung; see [`PrecondPrecision::of_rung`].
+    pub(crate) precond_precision: PrecondPrecision,
+}
 
 impl CpuBackend {
+    /// For solves with these options.
+    pub(crate) fn new(options: &SolveOptions) -> Self {
+        Self { precond_precision: options.precond_precision }
+    }
+
+    /// How the lanes of a rung are used.
+    pub(crate) fn lanes(self, rung: Rung) -> LaneOptions {
+        let single_factors = self.precond_precision.of_rung(rung) == PrecondPrecision::Single;
+        LaneOptions { single_factors, ..LaneOptions::default() }
+    }
+
     /// What a kernel of the CPU runs on.
     pub(crate) fn placement(kernel: String) -> Placement {
         let device = format!("{} threads, {}", rayon::current_num_threads(), Isa::best().name());
@@ -44,19 +59,20 @@ impl<T: CpuScalar> SolveBackend<T> for CpuBackend {
         spmv: &SpmvOptions,
         nrhs: usize,
     ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError> {
-        Ok(Box::new(ComposedEngine::new(batch, method, spmv, nrhs, None)?))
+        let lanes = self.lanes(Rung::First);
+        Ok(Box::new(ComposedEngine::new(batch, (method, lanes), spmv, nrhs, None)?))
     }
 
     fn analyse(
         &self,
         batch: &Batch<T>,
-        (_, step): (Rung, Step),
+        (rung, step): (Rung, Step),
         only: Option<&[usize]>,
     ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError> {
         Ok(match step {
             Step::Lanes(method) => Box::new(Lanes {
                 method,
-                plan: LanePlan::new(batch, method, LaneOptions::default(), only)?,
+                plan: LanePlan::new(batch, method, self.lanes(rung), only)?,
             }),
             Step::PivotingLu => Box::new(Pivoting),
         })

@@ -4,7 +4,9 @@ use kernel_emu::Order as Threads;
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
 use sparsebatch_solvers::{Backend, Status, solve_on};
-use sparsebatch_solvers::{CpuScalar, Gpu, Method, Order, Preconditioner, SolveOptions};
+use sparsebatch_solvers::{
+    CpuScalar, Gpu, Method, Order, PrecondPrecision, Preconditioner, SolveOptions,
+};
 use sparsebatch_spmv_gpu::Value;
 
 use crate::common::emulator::Emulator;
@@ -17,13 +19,23 @@ fn emulator() -> Emulator {
     Emulator::new(Threads::Forward)
 }
 
-/// Both methods with every preconditioner, in both orders.
+/// Both methods with every preconditioner, in both orders and precisions of factors.
 fn choices() -> Vec<SolveOptions> {
     let mut choices = Vec::new();
     for method in [Method::Cg, Method::BiCgStab] {
         for preconditioner in PRECONDITIONERS {
-            for order in [Order::Natural, Order::MinDegree] {
-                choices.push(SolveOptions { method, preconditioner, order, ..cg() });
+            for (order, precond_precision) in [
+                (Order::Natural, PrecondPrecision::Working),
+                (Order::MinDegree, PrecondPrecision::Working),
+                (Order::MinDegree, PrecondPrecision::Single),
+            ] {
+                choices.push(SolveOptions {
+                    method,
+                    preconditioner,
+                    order,
+                    precond_precision,
+                    ..cg()
+                });
             }
         }
     }

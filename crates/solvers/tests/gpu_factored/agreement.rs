@@ -5,13 +5,15 @@ use sparsebatch_formats::generate::Family;
 use sparsebatch_formats::testing::random_vector;
 use sparsebatch_formats::{Batch, BatchValues, Csr, Pattern, UniformBatch};
 use sparsebatch_solvers::gpu::{FactoredPlace, FactoredSolver, FactoredTuning, Guess};
-use sparsebatch_solvers::{CpuScalar, Method, Order, Preconditioner, SolveOptions, Status, solve};
+use sparsebatch_solvers::{
+    CpuScalar, Method, Order, PrecondPrecision, Preconditioner, SolveOptions, Status, solve,
+};
 use sparsebatch_spmv_gpu::{Executor, Value};
 
 use crate::common::emulator::Emulator;
 use crate::common::{METHODS, Systems, compare, on_cpu, options};
 use crate::support::{
-    ORDERS, PRECONDITIONERS, SHAPES, by_factors, family, fits, matrix, pattern, tuning,
+    ORDERS, PRECISIONS, PRECONDITIONERS, SHAPES, by_factors, family, fits, matrix, pattern, tuning,
 };
 
 /// With the shape that a plan chooses by itself.
@@ -35,11 +37,12 @@ fn agree_with<T: Value + CpuScalar>(
     for &tuning in tunings.iter().filter(|tuning| fits(systems, options, tuning)) {
         let gpu = by_factors(&executor, systems, options, &tuning);
         let what = format!(
-            "{} {what} {} {} {} {tuning:?}",
+            "{} {what} {} {} {} factors: {} {tuning:?}",
             T::CPP,
             options.method,
             options.preconditioner,
-            options.order
+            options.order,
+            options.precond_precision
         );
         compare(&what, systems, &gpu, &cpu, SolveOptions::default_rel_tol::<T>());
     }
@@ -50,7 +53,7 @@ fn wants_symmetry(method: Method, preconditioner: Preconditioner) -> bool {
     method == Method::Cg || preconditioner == Preconditioner::Ic0
 }
 
-fn families<T: Value + CpuScalar>() {
+fn families<T: Value + CpuScalar>(precond_precision: PrecondPrecision) {
     for (kind, nrows) in [(Family::Tri, 33), (Family::Lap2d, 64), (Family::Rand9, 50)] {
         let mut systems = family::<T>(kind, nrows, 3);
         for method in METHODS {
@@ -59,7 +62,7 @@ fn families<T: Value + CpuScalar>() {
                     continue;
                 }
                 let what = format!("{kind:?} {nrows}");
-                let options = options(method, preconditioner);
+                let options = SolveOptions { precond_precision, ..options(method, preconditioner) };
                 agree_in_all(&what, &systems, &options);
                 for order in ORDERS {
                     agree(&what, &systems, &SolveOptions { order, ..options.clone() });
@@ -76,12 +79,17 @@ fn families<T: Value + CpuScalar>() {
 
 #[test]
 fn families_agree_with_the_cpu_in_f64() {
-    families::<f64>();
+    families::<f64>(PrecondPrecision::Working);
 }
 
 #[test]
 fn families_agree_with_the_cpu_in_f32() {
-    families::<f32>();
+    families::<f32>(PrecondPrecision::Working);
+}
+
+#[test]
+fn families_agree_with_the_cpu_with_factors_in_f32() {
+    families::<f64>(PrecondPrecision::Single);
 }
 
 /// Rows of any length, patterns that are not symmetric, blocks of any size.
@@ -99,14 +107,25 @@ fn scattered_patterns_agree_with_the_cpu() {
                     continue;
                 }
                 let options = options(method, preconditioner);
-                let order = Order::MinDegree;
-                for order in [SolveOptions { order, ..options.clone() }, options.clone()] {
-                    agree(&format!("n = {n}"), &systems, &order);
+                let (order, precond_precision) = (Order::MinDegree, PrecondPrecision::Single);
+                for options in [
+                    SolveOptions { order, ..options.clone() },
+                    SolveOptions { order, precond_precision, ..options.clone() },
+                    SolveOptions { precond_precision, ..options.clone() },
+                    options.clone(),
+                ] {
+                    agree(&format!("n = {n}"), &systems, &options);
                 }
                 if preconditioner == Preconditioner::BlockJacobi {
                     for size in [1, 3, 40, 128] {
-                        let options = SolveOptions { block_size: Some(size), ..options.clone() };
-                        agree(&format!("n = {n}, blocks of {size}"), &systems, &options);
+                        for precond_precision in PRECISIONS {
+                            let options = SolveOptions {
+                                block_size: Some(size),
+                                precond_precision,
+                                ..options.clone()
+                            };
+                            agree(&format!("n = {n}, blocks of {size}"), &systems, &options);
+                        }
                     }
                 }
             }
@@ -137,11 +156,15 @@ fn blocks_are_inverted_with_row_pivoting() {
         ..options(Method::BiCgStab, Preconditioner::BlockJacobi)
     };
 
-    agree_in_all("zero diagonal", &systems, &options);
+    for precond_precision in PRECISIONS {
+        let options = SolveOptions { precond_precision, ..options.clone() };
 
-    let cpu = on_cpu(&systems, &options);
-    assert_eq!(cpu.statuses(), [Status::Converged; 2]);
-    assert!(cpu.outcomes[0].iterations <= 3, "{:?}", cpu.outcomes);
+        agree_in_all("zero diagonal", &systems, &options);
+
+        let cpu = on_cpu(&systems, &options);
+        assert_eq!(cpu.statuses(), [Status::Converged; 2]);
+        assert!(cpu.outcomes[0].iterations <= 3, "{:?}", cpu.outcomes);
+    }
 }
 
 /// Factors without fill are those of A itself: one step, or two where rounding asks for it.

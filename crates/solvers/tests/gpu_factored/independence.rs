@@ -6,12 +6,14 @@ use proptest::prelude::*;
 use sparsebatch_formats::testing::random_vector;
 use sparsebatch_formats::{Csr, Scalar};
 use sparsebatch_solvers::gpu::FactoredTuning;
-use sparsebatch_solvers::{CpuScalar, Method, Order, Preconditioner, SolveOptions};
+use sparsebatch_solvers::{CpuScalar, Method, SolveOptions};
 use sparsebatch_spmv_gpu::Value;
 
 use crate::common::Systems;
 use crate::common::emulator::Emulator;
-use crate::support::{ORDERS, PRECONDITIONERS, SHAPES, by_factors, matrix, pattern, tuning};
+use crate::support::{
+    ORDERS, PRECISIONS, PRECONDITIONERS, SHAPES, by_factors, matrix, pattern, tuning,
+};
 
 /// What is done to a matrix that has factors.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +34,7 @@ fn flaw() -> impl Strategy<Value = Flaw> {
         1 => Just(Flaw::Zero),
         1 => Just(Flaw::Negative),
         1 => (-12.0..12.0).prop_map(|e: f64| Flaw::Scaled(10f64.powf(e))),
+        1 => (-300.0..300.0).prop_map(|e: f64| Flaw::Scaled(10f64.powf(e))),
     ]
 }
 
@@ -69,12 +72,14 @@ fn choices() -> impl Strategy<Value = (SolveOptions, FactoredTuning)> {
     let preconditioners = prop::sample::select(PRECONDITIONERS.to_vec());
     let orders = prop::sample::select(ORDERS.to_vec());
     let shapes = prop::sample::select(SHAPES.to_vec());
-    (methods, preconditioners, orders, shapes).prop_map(
-        |(method, preconditioner, order, shape): (Method, Preconditioner, Order, _)| {
+    let precisions = prop::sample::select(PRECISIONS.to_vec());
+    (methods, preconditioners, orders, precisions, shapes).prop_map(
+        |(method, preconditioner, order, precond_precision, shape)| {
             let options = SolveOptions {
                 method,
                 preconditioner,
                 order,
+                precond_precision,
                 max_iters: 60,
                 ..SolveOptions::default()
             };

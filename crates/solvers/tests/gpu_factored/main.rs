@@ -5,6 +5,7 @@
 mod common;
 
 mod agreement;
+mod extremes;
 mod independence;
 mod lagged;
 mod plan;

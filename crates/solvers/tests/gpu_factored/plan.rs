@@ -2,9 +2,12 @@
 
 use kernel_emu::Order as Threads;
 use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Pattern, UniformBatch};
-use sparsebatch_solvers::gpu::{FactoredPlace, FactoredSolver, FactoredTuning, Guess};
+use sparsebatch_solvers::gpu::{
+    FactoredExplain, FactoredPlace, FactoredSolver, FactoredTuning, Guess,
+};
 use sparsebatch_solvers::{
-    Engine, Method, Order, Preconditioner, SolveError, SolveOptions, SpmvOptions, Status,
+    Engine, Method, Order, PrecondPrecision, Preconditioner, SolveError, SolveOptions, SpmvOptions,
+    Status,
 };
 use sparsebatch_spmv_gpu::{Executor, GpuError};
 
@@ -211,4 +214,46 @@ fn a_plan_says_what_it_chose() {
     let blocks = make(45, &options).explain();
     assert_eq!((blocks.method, blocks.order, blocks.factor_entries), ("cg", "natural", 425));
     assert_eq!((blocks.factorisation_levels, blocks.application_levels), (1, 1));
+}
+
+#[test]
+fn factors_in_f32_take_half_of_the_memory() {
+    let pattern = pattern(60, 12, false, 3);
+    let make = |precond_precision, options: SolveOptions| {
+        let options = SolveOptions { precond_precision, ..options };
+        let plan = FactoredSolver::<_, f64>::new(&emulator(), pattern.view(), 5000, &options);
+        plan.unwrap().explain()
+    };
+    let blocks = SolveOptions {
+        block_size: Some(30),
+        ..options(Method::BiCgStab, Preconditioner::BlockJacobi)
+    };
+    for options in [ilu0(), blocks] {
+        let [working, single] =
+            [PrecondPrecision::Working, PrecondPrecision::Single].map(|p| make(p, options.clone()));
+
+        assert_eq!((working.factor_precision, single.factor_precision), ("f64", "f32"));
+        assert_eq!(working.factor_bytes, 8 * (working.factor_entries as u64 + 1));
+        // And two exponents a row.
+        let expected = 4 * (single.factor_entries as u64 + 1 + 60);
+        assert_eq!(single.factor_bytes, expected.next_multiple_of(8));
+        let saved = working.factor_bytes - single.factor_bytes;
+        assert_eq!(single.system_bytes, working.system_bytes - saved);
+        assert!(single.kernel.ends_with(", float>"), "{single}");
+        let text = single.to_string();
+        let said = format!("values of factors in f32, {} bytes", single.factor_bytes);
+        assert!(text.contains(&said), "{text}");
+        let by_system = |e: &FactoredExplain| e.shared_bytes / e.systems_per_block;
+        assert!(by_system(&single) < by_system(&working), "{working}\n{single}");
+        assert!(
+            single.systems_per_multiprocessor >= working.systems_per_multiprocessor,
+            "{working}\n{single}"
+        );
+    }
+    let f32 = |precond_precision| {
+        let options = SolveOptions { precond_precision, ..ilu0() };
+        let plan = FactoredSolver::<_, f32>::new(&emulator(), pattern.view(), 5000, &options);
+        plan.unwrap().explain()
+    };
+    assert_eq!(f32(PrecondPrecision::Single), f32(PrecondPrecision::Working));
 }

@@ -4,12 +4,14 @@ use kernel_emu::Order as Threads;
 use sparsebatch_formats::testing::random_vector;
 use sparsebatch_formats::{Csr, CsrPattern, Scalar};
 use sparsebatch_solvers::gpu::FactoredTuning;
-use sparsebatch_solvers::{CpuScalar, Method, Preconditioner, SolveOptions, Status};
+use sparsebatch_solvers::{
+    CpuScalar, Method, PrecondPrecision, Preconditioner, SolveOptions, Status,
+};
 use sparsebatch_spmv_gpu::Value;
 
 use crate::common::emulator::Emulator;
 use crate::common::{METHODS, Solved, Systems, compare, on_cpu, options};
-use crate::support::{PRECONDITIONERS, SHAPES, by_factors, tuning};
+use crate::support::{PRECISIONS, PRECONDITIONERS, SHAPES, by_factors, tuning};
 
 const NAN: f64 = f64::NAN;
 const INF: f64 = f64::INFINITY;
@@ -121,7 +123,7 @@ fn solve<T: Value>(systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
     solve_with(systems, options, &FactoredTuning::default())
 }
 
-fn table<T: Value + CpuScalar>() {
+fn table<T: Value + CpuScalar>(precond_precision: PrecondPrecision) {
     for (n, preconditioner) in [4, 9, 70]
         .into_iter()
         .flat_map(|n| PRECONDITIONERS.map(|preconditioner| (n, preconditioner)))
@@ -129,7 +131,7 @@ fn table<T: Value + CpuScalar>() {
         let cases = cases(n, preconditioner);
         let systems = systems::<T>(n, &cases);
         for (k, method) in METHODS.into_iter().enumerate() {
-            let options = options(method, preconditioner);
+            let options = SolveOptions { precond_precision, ..options(method, preconditioner) };
             let cpu = on_cpu(&systems, &options);
             for shape in SHAPES {
                 let gpu = solve_with(&systems, &options, &tuning(shape));
@@ -152,12 +154,17 @@ fn table<T: Value + CpuScalar>() {
 
 #[test]
 fn bad_systems_end_as_on_the_cpu_in_f64() {
-    table::<f64>();
+    table::<f64>(PrecondPrecision::Working);
 }
 
 #[test]
 fn bad_systems_end_as_on_the_cpu_in_f32() {
-    table::<f32>();
+    table::<f32>(PrecondPrecision::Working);
+}
+
+#[test]
+fn bad_systems_end_as_on_the_cpu_with_factors_in_f32() {
+    table::<f64>(PrecondPrecision::Single);
 }
 
 /// A diagonal entry that is not stored, in a pattern with an empty row.
@@ -167,8 +174,11 @@ fn missing_entries_end_as_on_the_cpu() {
     let matrix = Csr::from_parts(pattern.into(), vec![4.0, 1.0, 1.0, 2.0]).unwrap();
     let systems = Systems::new(&[matrix.clone(), matrix], vec![1.0; 8]);
     for method in METHODS {
-        for preconditioner in PRECONDITIONERS {
-            let options = options(method, preconditioner);
+        for (preconditioner, precond_precision) in PRECONDITIONERS
+            .into_iter()
+            .flat_map(|preconditioner| PRECISIONS.map(|precision| (preconditioner, precision)))
+        {
+            let options = SolveOptions { precond_precision, ..options(method, preconditioner) };
             let (gpu, cpu) = (solve(&systems, &options), on_cpu(&systems, &options));
 
             assert_eq!(gpu.statuses(), [Status::SingularPreconditioner; 2], "{preconditioner}");

@@ -5,7 +5,7 @@ use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::testing::random_vector;
 use sparsebatch_formats::{Batch, Csr, CsrPattern, Pattern, Scalar};
 use sparsebatch_solvers::gpu::{FactoredPlace, FactoredSolver, FactoredTuning, Guess};
-use sparsebatch_solvers::{Order, Preconditioner, SolveError, SolveOptions};
+use sparsebatch_solvers::{Order, PrecondPrecision, Preconditioner, SolveError, SolveOptions};
 use sparsebatch_spmv_gpu::{Executor, Value};
 
 use crate::common::emulator::Emulator;
@@ -17,6 +17,10 @@ pub(crate) const PRECONDITIONERS: [Preconditioner; 3] =
 
 /// The orders of ILU(0) and IC(0).
 pub(crate) const ORDERS: [Order; 2] = [Order::Natural, Order::MinDegree];
+
+/// The precisions of factors.
+pub(crate) const PRECISIONS: [PrecondPrecision; 2] =
+    [PrecondPrecision::Working, PrecondPrecision::Single];
 
 /// Every group of threads in every place.
 pub(crate) const SHAPES: [(u32, FactoredPlace); 7] = [

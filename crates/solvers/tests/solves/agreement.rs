@@ -65,7 +65,8 @@ fn check_bits<T: CpuScalar>(matrices: &[Csr<T>], mut options: SolveOptions) {
     let b: Vec<T> = random_vector(total, 77);
     let x0: Vec<T> = random_vector(total, 78);
     let criteria = options.criteria::<T>(rows.len()).unwrap();
-    let baseline = LaneOptions { isa: Some(Isa::Baseline), lanes: Some(4) };
+    let baseline =
+        LaneOptions { isa: Some(Isa::Baseline), lanes: Some(4), ..LaneOptions::default() };
     let plan = LanePlan::new(&batch, lane_method(&options), baseline, None).unwrap();
     let mut x = x0.clone();
     let outcomes = plan.solve(&batch, options.nrhs, &b, &mut x, &criteria, None).unwrap();

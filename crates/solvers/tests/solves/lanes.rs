@@ -74,7 +74,9 @@ fn solved<T: CpuScalar>(
 
 fn check<T: CpuScalar>() {
     let systems = batch::<T>();
-    for method in methods() {
+    for (method, single_factors) in
+        methods().into_iter().flat_map(|method| [false, true].map(|single| (method, single)))
+    {
         // Fused multiply-add or not: the one thing that may make a difference.
         let (fused, plain): (Vec<Isa>, Vec<Isa>) =
             Isa::available().into_iter().partition(|&isa| isa != Isa::Baseline);
@@ -82,9 +84,13 @@ fn check<T: CpuScalar>() {
             let mut first: Option<Vec<Bits>> = None;
             for isa in group {
                 for lanes in [None, Some(1), Some(4), Some(8), Some(16)] {
-                    let found = solved(&systems, method, LaneOptions { isa: Some(isa), lanes });
+                    let found = solved(
+                        &systems,
+                        method,
+                        LaneOptions { isa: Some(isa), lanes, single_factors },
+                    );
 
-                    let what = format!("{} {method:?} {isa:?} {lanes:?}", T::NAME);
+                    let what = format!("{} {method:?} {isa:?} {lanes:?} {single_factors}", T::NAME);
                     let first = first.get_or_insert_with(|| found.clone());
                     for (i, (found, first)) in found.iter().zip(first.iter()).enumerate() {
                         assert_eq!(found, first, "system {i}, {what}");

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use sparsebatch_formats::testing::random_vector;
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solvers::{
-    BatchSolver, CpuScalar, Engine, Method, Order, Preconditioner, SolveOptions, Status, solve,
+    BatchSolver, CpuScalar, Engine, Method, Order, PrecondPrecision, Preconditioner, SolveOptions,
+    Status, solve,
 };
 
 use crate::support::{
@@ -76,6 +77,34 @@ fn one_block_is_a_direct_solve() {
         assert_eq!(iterations(&a, &options), 1);
         options.block_size = Some(3);
         assert!(iterations(&a, &options) > 1);
+    }
+}
+
+/// ... which changes nothing where values have that precision too.
+#[test]
+fn factors_in_f32_precondition_as_well_in_every_engine() {
+    let a = matrix(&pattern(60, 3), Kind::Spd, 4);
+    let narrow = a.cast::<f32>();
+    for engine in engines() {
+        for preconditioner in
+            [Preconditioner::BlockJacobi, Preconditioner::Ilu0, Preconditioner::Ic0]
+        {
+            let working = SolveOptions {
+                engine: engine.clone(),
+                ..options(Method::BiCgStab, preconditioner)
+            };
+            let precond_precision = PrecondPrecision::Single;
+            let single = SolveOptions { precond_precision, ..working.clone() };
+
+            let (all, few) = (iterations(&a, &working), iterations(&a, &single));
+            assert!(all.abs_diff(few) <= 2, "{preconditioner}: {all}, {few}");
+            let b = random_vector::<f64>(60, 2);
+            let x = |options| solve(&Batch::from(a.clone()), &b, None, options).unwrap().x;
+            assert_ne!(x(&working), x(&single), "{preconditioner}");
+            let b = random_vector::<f32>(60, 2);
+            let x = |options| solve(&Batch::from(narrow.clone()), &b, None, options).unwrap().x;
+            assert_eq!(x(&working), x(&single), "{preconditioner}");
+        }
     }
 }
 

@@ -11,7 +11,9 @@
 // M is ILU(0) (Saad, Iterative Methods for Sparse Linear Systems, 2nd ed. 2003, algorithm 10.4), IC(0)
 // (Meijerink and van der Vorst 1977, doi 10.1090/S0025-5718-1977-0438681-4) or block-Jacobi with inverses
 // (Anzt et al. 2019, doi 10.1016/j.parco.2017.12.006), batched in one kernel as in Kashi et al. 2022;
-// triangular solves by levels (Anderson and Saad 1989, doi 10.1142/S0129053389000056). Arguments, places
+// triangular solves by levels (Anderson and Saad 1989, doi 10.1142/S0129053389000056). Factor is the
+// precision of M: made in V, rounded once, applied to vectors of V (Anzt et al. 2019, doi
+// 10.1002/cpe.4460, for block-Jacobi). Arguments, places
 // and order are those of factored_task.cuh. Traffic of a system beside what is not in shared memory: its
 // values, b twice, x once (twice with a guess), 25 B of outcome; programs and columns are read by all
 // groups, through the caches.
@@ -33,7 +35,7 @@ struct FactoredCg : FactoredGroup<FactoredCg<Shape>, Shape, false> {
     // z = M r, and its product with r.
     __device__ __forceinline__ V precondition() {
         V* const r = this->vector(1);
-        this->apply(r);
+        this->apply(r, this->vector(3));
         V sums[1] = {};
         this->own_rows([&](u32 row) { sums[0] += r[row] * z[row]; });
         Threads::template sum<0>(sums, scratch);
@@ -133,7 +135,7 @@ struct FactoredBiCgStab : FactoredGroup<FactoredBiCgStab<Shape>, Shape, true> {
         V* const shadow = this->vector(4);
         V* const t = this->vector(5);
         this->own_rows([&](u32 row) { p[row] = r[row] + beta * (p[row] - omega * v[row]); });
-        this->apply(p);
+        this->apply(p, v);
         V along[1] = {};
         this->own_rows([&](u32 row) {
             v[row] = this->times_z(row);
@@ -156,7 +158,7 @@ struct FactoredBiCgStab : FactoredGroup<FactoredBiCgStab<Shape>, Shape, true> {
         if (ss[0] <= this->square) {
             return PASSED;
         }
-        this->apply(r);
+        this->apply(r, t);
         V sums[2] = {};
         this->own_rows([&](u32 row) {
             t[row] = this->times_z(row);
@@ -200,15 +202,15 @@ struct FactoredBiCgStab : FactoredGroup<FactoredBiCgStab<Shape>, Shape, true> {
 };
 
 // The method of a kernel and its vectors: x, r, p, A p, z, and for BiCGStab r^ and t beside them.
-template <typename V, u32 GROUP, bool BICGSTAB, bool BLOCKS, u32 PLACE>
+template <typename V, typename Factor, u32 GROUP, bool BICGSTAB, bool BLOCKS, u32 PLACE>
 struct FactoredMethod {
-    using Shape = FactoredShape<V, GROUP, BLOCKS, PLACE, 5>;
+    using Shape = FactoredShape<V, Factor, GROUP, BLOCKS, PLACE, 5>;
     using Group = FactoredCg<Shape>;
 };
 
-template <typename V, u32 GROUP, bool BLOCKS, u32 PLACE>
-struct FactoredMethod<V, GROUP, true, BLOCKS, PLACE> {
-    using Shape = FactoredShape<V, GROUP, BLOCKS, PLACE, 7>;
+template <typename V, typename Factor, u32 GROUP, bool BLOCKS, u32 PLACE>
+struct FactoredMethod<V, Factor, GROUP, true, BLOCKS, PLACE> {
+    using Shape = FactoredShape<V, Factor, GROUP, BLOCKS, PLACE, 7>;
     using Group = FactoredBiCgStab<Shape>;
 };
 
@@ -219,14 +221,14 @@ struct FactoredBounds {
     static constexpr u32 BLOCKS = GROUP > 128 ? 1 : INVERTS ? 4 : 5;
 };
 
-template <typename V, u32 GROUP, bool BICGSTAB, bool BLOCKS, u32 PLACE>
+template <typename V, u32 GROUP, bool BICGSTAB, bool BLOCKS, u32 PLACE, typename Factor = V>
 __global__ void __launch_bounds__(FactoredBounds<GROUP, BLOCKS>::THREADS,
                                   FactoredBounds<GROUP, BLOCKS>::BLOCKS)
     factored(u32 nsystems, u32 nrows, u32 nrhs, u32 nnz, u32 nfactors,
              const u32* __restrict__ words, const u32* __restrict__ starts,
              const u32* __restrict__ index,
              const typename Select<PLACE == ALL_GLOBAL, u32, u16>::Type* __restrict__ columns,
-             const u32* __restrict__ sources, V* workspace, V* kept, u8* refused,
+             const u32* __restrict__ sources, V* workspace, Factor* kept, u8* refused,
              const V* __restrict__ values, u64 value_stride, const V* __restrict__ b,
              V* __restrict__ x, u32 flags, double rel_tol, const double* __restrict__ rel_tols,
              double abs_tol, const double* __restrict__ abs_tols, u32 max_iters,
@@ -236,8 +238,8 @@ __global__ void __launch_bounds__(FactoredBounds<GROUP, BLOCKS>::THREADS,
     extern __shared__ __align__(16) u8 dynamic_shared[];
     __shared__ double scratch[Team<GROUP>::SCRATCH];
 
-    using Method = FactoredMethod<V, GROUP, BICGSTAB, BLOCKS, PLACE>;
-    const FactoredTask<V, typename Method::Shape::Index> task{
+    using Method = FactoredMethod<V, Factor, GROUP, BICGSTAB, BLOCKS, PLACE>;
+    const FactoredTask<V, Factor, typename Method::Shape::Index> task{
         nsystems,    nrows,   nrhs,      nnz,            nfactors,      words,    starts,
         index,       columns, sources,   workspace,      kept,          refused,  values,
         value_stride, b,      x,         flags,          rel_tol,       rel_tols, abs_tol,

@@ -11,10 +11,12 @@ __device__ __forceinline__ float square_root(float value) { return __fsqrt_rn(va
 template <typename Shape>
 struct Factored : Shape {
     using V = typename Shape::V;
+    using Factor = typename Shape::Factor;
     using Index = typename Shape::Index;
     using Shape::BLOCKS;
     using Shape::GROUP;
     using Shape::IS_WIDE;
+    using Shape::MIXED;
     using Shape::NO_COLUMN;
     using Shape::SHARES_FACTORS;
     using Shape::SHARES_VALUES;
@@ -23,37 +25,43 @@ struct Factored : Shape {
     using Threads = Team<GROUP>;
     static constexpr u32 WARPS = GROUP / WARP_THREADS;
 
-    const FactoredTask<V, Index>& task;
+    const FactoredTask<V, Factor, Index>& task;
     double* const scratch;
     const u32 lane;
     V* vectors;
-    V* factors;
     V* own_values;
+    Factor* factors;
+    V* made;     // where factors are made
+    u32* scales; // MIXED: exponents of rows and columns
     V* z; // the operand of products, and what the preconditioner is applied to
     u32 item = 0;
 
-    __device__ __forceinline__ Factored(const FactoredTask<V, Index>& all, V* shared,
+    __device__ __forceinline__ Factored(const FactoredTask<V, Factor, Index>& all, V* shared,
                                         double* partials)
         : task(all), scratch(partials), lane(threadIdx.x % GROUP) {
         const u32 number = threadIdx.x / GROUP;
         const u64 group = u64(blockIdx.x) * (blockDim.x / GROUP) + number;
-        V* in_shared = shared + number * Shape::shared_values(all.nrows, all.nfactors, all.nnz);
+        V* const in_shared =
+            shared + number * Shape::shared_values(all.nrows, all.nfactors, all.nnz);
         V* in_workspace =
             all.workspace + group * Shape::workspace_values(all.nrows, all.nfactors);
         if constexpr (SHARES_VECTORS) {
             vectors = in_shared;
-            in_shared += VECTORS * all.nrows + 1;
         } else {
             vectors = in_workspace;
             in_workspace += u64(VECTORS) * all.nrows + 1;
         }
+        own_values = in_shared + (VECTORS * all.nrows + 1);
         if constexpr (SHARES_FACTORS) {
-            factors = in_shared;
-            in_shared += all.nfactors + 1;
+            const u32 at = Shape::factors_at(all.nrows, all.nfactors, all.nnz);
+            factors = reinterpret_cast<Factor*>(in_shared + at);
+            made = MIXED ? vectors + Shape::VECTORS_AT_ONCE * all.nrows : in_shared + at;
+            scales = reinterpret_cast<u32*>(factors + (all.nfactors + 1));
         } else {
-            factors = in_workspace;
+            factors = reinterpret_cast<Factor*>(in_workspace);
+            made = in_workspace;
+            scales = reinterpret_cast<u32*>(in_workspace + (u64(all.nfactors) + 1));
         }
-        own_values = in_shared;
         z = vector(VECTORS - 1);
     }
 
@@ -157,24 +165,105 @@ struct Factored : Shape {
         }
     }
 
-    // Makes the factors of A; whether there are none, for want of a pivot.
+    // The first row of the block that a row is in, and the rows of the block.
+    __device__ __forceinline__ u64 block_of(u32 row) const {
+        return load(reinterpret_cast<const u64*>(task.words) + u64(row) * 2);
+    }
+
+    __device__ __forceinline__ int row_exponent(u32 row) const { return short(scales[row]); }
+
+    __device__ __forceinline__ int column_exponent(u32 row) const { return int(scales[row]) >> 16; }
+
+    __device__ __forceinline__ bool is_cholesky() const {
+        return (task.flags & FACTORED_ROOT) != 0;
+    }
+
+    // Calls visit(column, exponent) for the entries of a row that decide on its scaling: of its block,
+    // on the diagonal where that is Cholesky's.
+    template <typename Visit>
+    __device__ __forceinline__ void exponents(u32 row, Visit visit) const {
+        u32 first = is_cholesky() ? row : 0, count = is_cholesky() ? 1 : task.nrows;
+        if constexpr (BLOCKS) {
+            const u64 block = block_of(row);
+            first = u32(block);
+            count = u32(block >> 32);
+        }
+        entries(row, [&](V value, u32 column) {
+            if (column - first < count && value != V(0) && is_finite(value)) {
+                visit(column, exponent_of(magnitude(value)));
+            }
+        });
+    }
+
+    // The exponents that bring the largest entry of each column to about 1, and then that of each row: of
+    // what is factorised. Cholesky: half of that of the diagonal, for both. Powers of two change no digit
+    // of the factors, and keep those that differ from others by the units of unknowns or of the
+    // system alone within the range of their precision. Columns first: the units of equations
+    // weigh in residuals, those of unknowns weigh nowhere.
+    __device__ __forceinline__ void equilibrate() const {
+        constexpr int NONE = -10000;
+        int* const largest = reinterpret_cast<int*>(made);
+        own_rows([&](u32 row) { largest[row] = NONE; });
+        Threads::sync();
+        own_rows([&](u32 row) {
+            exponents(row, [&](u32 column, int exponent) {
+                atomicMax(largest + column, exponent);
+            });
+        });
+        Threads::sync();
+        own_rows([&](u32 row) {
+            int of_column = largest[row] == NONE ? 0 : largest[row];
+            int of_row = NONE;
+            if (is_cholesky()) {
+                of_row = of_column >>= 1;
+            } else {
+                exponents(row, [&](u32 column, int exponent) {
+                    of_row = maximum(of_row, exponent - largest[column]);
+                });
+                of_row = of_row == NONE ? 0 : maximum(of_row, -1000);
+            }
+            scales[row] = (u32(of_row) & 0xffffu) | u32(of_column) << 16;
+        });
+        Threads::sync();
+    }
+
+    // An entry of the matrix that is factorised.
+    __device__ __forceinline__ V source_value(u32 k) const {
+        const u32 source = load(task.sources + k);
+        if (source == NO_SOURCE) {
+            return 0;
+        }
+        if constexpr (MIXED) {
+            // From device memory: factors are made where values are. The row first: its power is at least
+            // 1, and keeps what is small in its column alone.
+            const u32 row = load(task.sources + (u64(task.nfactors) + k));
+            const u32 column = load(task.sources + (2 * u64(task.nfactors) + k));
+            return load(item_values() + source) * V(power_of_two(-row_exponent(row))) *
+                   V(power_of_two(-column_exponent(column)));
+        } else {
+            return SHARES_VALUES ? own_values[source] : load(item_values() + source);
+        }
+    }
+
+    // Makes the factors of A; whether there are none, for want of a pivot or, MIXED, of the range that
+    // they take.
     __device__ __forceinline__ bool factorise() {
+        V* const f = made;
+        if constexpr (MIXED) {
+            equilibrate();
+        }
         for (u32 k = lane; k < task.nfactors; k += GROUP) {
-            const u32 source = load(task.sources + k);
-            factors[k] = source == NO_SOURCE ? V(0)
-                         : SHARES_VALUES     ? own_values[source]
-                                             : load(item_values() + source);
+            f[k] = source_value(k);
         }
         if (lane == 0) {
-            factors[task.nfactors] = 0;
+            f[task.nfactors] = 0;
         }
         Threads::sync();
         bool bad = false;
         if constexpr (BLOCKS) {
             bad = invert_blocks();
         } else {
-            const bool root = (task.flags & FACTORED_ROOT) != 0;
-            V* const f = factors;
+            const bool root = is_cholesky();
             run_program<0>(
                 [&](V& sum, u32 left, u32 right) { sum += f[left] * f[right]; },
                 [&](u32 place, u32 factor, V sum) {
@@ -188,7 +277,44 @@ struct Factored : Shape {
                     f[place] = value;
                 });
         }
+        if constexpr (MIXED) {
+            bad = round_factors() || bad;
+        }
         return Threads::any_thread(bad);
+    }
+
+    // Rounds factors from where they were made to where they are kept; whether one of them has no number
+    // there. The two overlap: in shared memory they are rounded from the last one on, and none is
+    // rounded to where another one still is.
+    __device__ __forceinline__ bool round_factors() {
+        const u32 count = task.nfactors + 1;
+        const u32 turns = (count + GROUP - 1) / GROUP;
+        bool beyond = false;
+        Threads::sync();
+#pragma unroll 1
+        for (u32 turn = 0; turn < turns; ++turn) {
+            const u32 k = (SHARES_FACTORS ? turns - 1 - turn : turn) * GROUP + lane;
+            const Factor rounded = k < count ? Factor(made[k]) : Factor(0);
+            beyond = beyond || !is_finite(rounded);
+            Threads::sync();
+            if (k < count) {
+                factors[k] = rounded;
+            }
+        }
+        Threads::sync();
+        if constexpr (SHARES_FACTORS) {
+            if (lane == 0) {
+                z[task.nrows] = 0;
+            }
+        }
+        if constexpr (SHARES_VALUES) {
+            // What factors were made over.
+            if (made + count > own_values) {
+                fetch();
+                wait_for_values();
+            }
+        }
+        return beyond;
     }
 
     // Inverts the diagonal blocks, a warp a block: Gauss-Jordan with row pivoting, in place.
@@ -198,41 +324,53 @@ struct Factored : Shape {
         const u32 nblocks = load(task.starts + 1);
         for (u32 block = lane / WARP_THREADS; block < nblocks; block += WARPS) {
             const u32* const head = task.words + u64(load(firsts + block)) * 4;
-            bad = invert(factors + load(head + 2), load(head + 1)) || bad;
+            bad = invert(made + load(head + 2), load(head + 1)) || bad;
         }
         return bad;
     }
 
-    // z = M v, for all to read.
-    __device__ __forceinline__ void apply(const V* v) {
+    // z = M v, for all to read. `spare` is a vector of no use elsewhere, which may be left as it is.
+    __device__ __forceinline__ void apply(const V* v, V* spare) {
         if constexpr (BLOCKS) {
+            if constexpr (MIXED) {
+                own_rows([&](u32 row) {
+                    spare[row] = v[row] * V(power_of_two(-row_exponent(row)));
+                });
+                v = spare;
+            }
             Threads::sync();
             own_rows([&](u32 row) {
-                const u64* const head = reinterpret_cast<const u64*>(task.words) + u64(row) * 2;
-                const u64 block = load(head);
+                const u64 block = block_of(row);
                 const u32 first = u32(block), size = u32(block >> 32);
-                const V* entry = factors + u32(load(head + 1)) + (row - first);
+                const u64* const head = reinterpret_cast<const u64*>(task.words) + u64(row) * 2;
+                const Factor* entry = factors + u32(load(head + 1)) + (row - first);
                 V sum = 0;
 #pragma unroll 4
                 for (u32 k = 0; k < size; ++k) {
-                    sum += *entry * v[first + k];
+                    sum += V(*entry) * v[first + k];
                     entry += size;
                 }
-                z[row] = sum;
+                z[row] = MIXED ? sum * V(power_of_two(-column_exponent(row))) : sum;
             });
             Threads::sync();
         } else {
-            own_rows([&](u32 row) { z[row] = v[row]; });
+            own_rows([&](u32 row) {
+                z[row] = MIXED ? v[row] * V(power_of_two(-row_exponent(row))) : v[row];
+            });
             Threads::sync();
-            const V* const f = factors;
-            run_program<1>([&](V& sum, u32 left, u32 right) { sum += f[left] * z[right]; },
+            const Factor* const f = factors;
+            run_program<1>([&](V& sum, u32 left, u32 right) { sum += V(f[left]) * z[right]; },
                            [&](u32 place, u32 factor, V sum) {
                                V value = z[place] - sum;
                                if (factor != NO_SOURCE) {
-                                   value *= f[factor];
+                                   value *= V(f[factor]);
                                }
                                z[place] = value;
                            });
+            if constexpr (MIXED) {
+                own_rows([&](u32 row) { z[row] *= V(power_of_two(-column_exponent(row))); });
+                Threads::sync();
+            }
         }
     }
 
@@ -253,31 +391,48 @@ struct Factored : Shape {
         Threads::sync();
     }
 
+    __device__ __forceinline__ Factor* kept_of(u32 number) const {
+        return task.kept + number * Shape::kept_values(task.nrows, task.nfactors);
+    }
+
+    __device__ __forceinline__ void move_factors_to(Factor* kept) {
+        factors = kept;
+        if constexpr (MIXED) {
+            scales = reinterpret_cast<u32*>(kept + (u64(task.nfactors) + 1));
+        }
+    }
+
     // Brings kept factors into place; whether there are none.
     __device__ __forceinline__ bool take_kept() {
         const u32 number = (task.flags & FACTORED_ONE_KEPT) != 0 ? 0 : item;
-        V* const kept = task.kept + u64(number) * (u64(task.nfactors) + 1);
+        Factor* const kept = kept_of(number);
         if constexpr (SHARES_FACTORS) {
-            for (u32 k = lane; k <= task.nfactors; k += GROUP) {
+            // Exponents are behind factors in both places.
+            const u32 count = u32(Shape::kept_values(task.nrows, task.nfactors));
+            for (u32 k = lane; k < count; k += GROUP) {
                 factors[k] = load(kept + k);
             }
             Threads::sync();
         } else {
-            factors = kept;
+            move_factors_to(kept);
         }
         return load(task.refused + number) != 0;
     }
 
     // Makes the factors of the item and keeps them.
     __device__ __forceinline__ void keep() {
-        V* const kept = task.kept + u64(item) * (u64(task.nfactors) + 1);
+        Factor* const kept = kept_of(item);
         if constexpr (!SHARES_FACTORS) {
-            factors = kept;
+            move_factors_to(kept);
+            if constexpr (!MIXED) {
+                made = kept;
+            }
         }
         wait_for_values();
         const bool bad = factorise();
         if constexpr (SHARES_FACTORS) {
-            for (u32 k = lane; k <= task.nfactors; k += GROUP) {
+            const u32 count = u32(Shape::kept_values(task.nrows, task.nfactors));
+            for (u32 k = lane; k < count; k += GROUP) {
                 kept[k] = factors[k];
             }
         }

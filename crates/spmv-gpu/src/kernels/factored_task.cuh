@@ -22,12 +22,15 @@
 // the last, how many there are; a task is place, factor, its first pair and the number of pairs, a pair
 // two places. BLOCKS: for each row the first row of its block, the rows of the block, the place of its
 // inverse, column by column, and 0; then from starts[0] on the first rows of the starts[1] blocks.
-// Factors are `nfactors` values and a 0; factor k is made of entry sources[k] of A, or of 0.
+// Factors are `nfactors` values and a 0; factor k is made of entry sources[k] of A, or of 0. Where they
+// have less precision than V (MIXED) they are those of A scaled by powers of two, whose exponents stand
+// behind them, a word a row: of its row below, of its column above; factor k is in row
+// sources[nfactors + k] of A and column sources[2 * nfactors + k].
 // `index` holds the nrows + 1 row pointers of A, then where the columns of each 32 rows begin: column k of
 // row i is at index[nrows + 1 + i/32] + k*32 + i%32 of `columns`, or NO_COLUMN where the row has fewer.
 // System s has the nnz values from s/nrhs*value_stride on, in the order of CSR, and `nrows` values of b
-// and of x from s*nrows on. Item i has nfactors + 1 values of `kept`, and one of `refused`, where the
-// flags ask for them. Arrays of limits and tolerances are null or hold one a system. `queue` holds two
+// and of x from s*nrows on. Item i has nfactors + 1 values of `kept` (MIXED: and nrows words behind
+// them), and one of `refused`, where the flags ask for them. Arrays of limits and tolerances are null or hold one a system. `queue` holds two
 // zeros, and does so again at the end. Memory of a group, shared or in `workspace`: see FactoredShape.
 #pragma once
 
@@ -53,7 +56,7 @@ constexpr u32 SINGULAR_PRECONDITIONER = 8;
 // No entry of A.
 constexpr u32 NO_SOURCE = 0xffffffffu;
 
-template <typename V, typename Index>
+template <typename V, typename Factor, typename Index>
 struct FactoredTask {
     u32 nsystems, nrows, nrhs, nnz, nfactors;
     const u32* words;
@@ -62,7 +65,7 @@ struct FactoredTask {
     const Index* columns;
     const u32* sources;
     V* workspace;
-    V* kept;
+    Factor* kept;
     u8* refused;
     const V* values;
     u64 value_stride;
@@ -86,9 +89,10 @@ struct FactoredTask {
 };
 
 // What the template parameters of a kernel say.
-template <typename Value, u32 GROUP_, bool BLOCKS_, u32 PLACE_, u32 VECTORS_>
+template <typename Value, typename Factor_, u32 GROUP_, bool BLOCKS_, u32 PLACE_, u32 VECTORS_>
 struct FactoredShape {
     using V = Value;
+    using Factor = Factor_;
     static constexpr u32 GROUP = GROUP_;
     static constexpr bool BLOCKS = BLOCKS_;
     static constexpr u32 PLACE = PLACE_;
@@ -100,15 +104,34 @@ struct FactoredShape {
     static constexpr bool SHARES_VECTORS = PLACE != ALL_GLOBAL;
     static constexpr bool SHARES_FACTORS = PLACE < FACTORS_GLOBAL;
     static constexpr bool SHARES_VALUES = PLACE == ALL_SHARED;
+    // Whether factors are made in V and stored in half of its length.
+    static constexpr bool MIXED = sizeof(Factor) < sizeof(V);
+    // Vectors that are in use while factors are made: x and r.
+    static constexpr u32 VECTORS_AT_ONCE = 2;
 
-    // Values of a group in shared memory, and in the workspace.
+    // Where factors begin in shared memory, which holds vectors, values, factors, in V. MIXED factors are
+    // made over what is there from the third vector on, and must not begin before the middle of that.
+    __device__ __forceinline__ static u32 factors_at(u32 nrows, u32 nfactors, u32 nnz) {
+        const u32 before = VECTORS * nrows + 1 + (SHARES_VALUES ? nnz : 0);
+        return MIXED ? maximum(before, VECTORS_AT_ONCE * nrows + nfactors / 2 + 1) : before;
+    }
+
+    // Factors, the 0 and the exponents behind them, in Factor.
+    __device__ __forceinline__ static u64 kept_values(u32 nrows, u32 nfactors) {
+        return u64(nfactors) + 1 + (MIXED ? nrows : 0);
+    }
+
+    // Values of a group in shared memory, and in the workspace, where MIXED factors have room for V.
     __device__ __forceinline__ static u64 shared_values(u32 nrows, u32 nfactors, u32 nnz) {
-        return (SHARES_VECTORS ? VECTORS * nrows + 1 : 0) + (SHARES_FACTORS ? nfactors + 1 : 0) +
-               (SHARES_VALUES ? nnz : 0);
+        if constexpr (!SHARES_FACTORS) {
+            return SHARES_VECTORS ? VECTORS * nrows + 1 : 0;
+        }
+        const u64 factors = kept_values(nrows, nfactors);
+        return factors_at(nrows, nfactors, nnz) + (MIXED ? (factors + 1) / 2 : factors);
     }
 
     __device__ __forceinline__ static u64 workspace_values(u32 nrows, u32 nfactors) {
-        return (SHARES_VECTORS ? 0 : u64(VECTORS) * nrows + 1) +
-               (SHARES_FACTORS ? 0 : u64(nfactors) + 1);
+        const u64 factors = u64(nfactors) + 1 + (MIXED ? (u64(nrows) + 1) / 2 : 0);
+        return (SHARES_VECTORS ? 0 : u64(VECTORS) * nrows + 1) + (SHARES_FACTORS ? 0 : factors);
     }
 };

@@ -69,12 +69,19 @@ impl<E> GpuBackend<E> {
         Ok(self.gpu.memory_limit.map_or(free, |limit| limit.saturating_sub(held).min(free)))
     }
 
-    fn site(&self, step: Step) -> Site<E>
+    /// The CPU, for what does not run here.
+    fn cpu(&self) -> CpuBackend {
+        CpuBackend::new(&self.options)
+    }
+
+    fn site(&self, (rung, step): (Rung, Step)) -> Site<E>
     where
         E: Clone,
     {
         let (executor, pieces) = (self.gpu.executor.clone(), self.gpu.pieces);
-        Site { executor, step, options: self.options.clone(), pieces }
+        let precond_precision = self.options.precond_precision.of_rung(rung);
+        let options = SolveOptions { precond_precision, ..self.options.clone() };
+        Site { executor, step, options, pieces }
     }
 }
 
@@ -96,7 +103,7 @@ where
         spmv: &SpmvOptions,
         nrhs: usize,
     ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError> {
-        let site = self.site(Step::Lanes(method));
+        let site = self.site((Rung::First, Step::Lanes(method)));
         let items = (0..batch.nitems() as u32).collect();
         let budget = self.budget()?;
         let room = Room { budget, may_divide: self.gpu.in_chunks, in_turns: false };
@@ -110,8 +117,8 @@ where
                 Ok(Box::new(analysed))
             }
             Err(error) if self.gpu.or_cpu && is_unsupported(&error) => {
-                let reason = Some(error.to_string());
-                Ok(Box::new(ComposedEngine::new(batch, method, spmv, nrhs, reason)?))
+                let (reason, lanes) = (Some(error.to_string()), self.cpu().lanes(Rung::First));
+                Ok(Box::new(ComposedEngine::new(batch, (method, lanes), spmv, nrhs, reason)?))
             }
             Err(error) => Err(error),
         }
@@ -123,7 +130,7 @@ where
         (rung, step): (Rung, Step),
         only: Option<&[usize]>,
     ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError> {
-        let site = self.site(step);
+        let site = self.site((rung, step));
         // Later rungs take what the first one left: memory and systems.
         let may = May {
             use_cpu: self.gpu.or_cpu || rung != Rung::First,
@@ -178,7 +185,7 @@ where
         if !on_cpu.items.is_empty() {
             let mut items: Vec<usize> = on_cpu.items.iter().map(|&item| item as usize).collect();
             items.sort_unstable();
-            analysed.cpu = Some(CpuBackend.analyse(batch, (rung, step), Some(&items))?);
+            analysed.cpu = Some(self.cpu().analyse(batch, (rung, step), Some(&items))?);
             analysed.is_on_cpu = vec![false; batch.nitems()];
             items.iter().for_each(|&item| analysed.is_on_cpu[item] = true);
             analysed.on_cpu = on_cpu;

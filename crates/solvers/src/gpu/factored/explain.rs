@@ -21,6 +21,12 @@ pub struct FactoredExplain {
     pub nnz: usize,
     /// Values of a system's factors.
     pub factor_entries: usize,
+    /// Precision of values and vectors: `f64` or `f32`.
+    pub precision: &'static str,
+    /// Precision in which factors are stored.
+    pub factor_precision: &'static str,
+    /// Their bytes; in f32 within f64 with the exponents by which rows and columns are scaled.
+    pub factor_bytes: u64,
     /// Levels of the factorisation, each of which ends with a barrier; 1 for block-Jacobi.
     pub factorisation_levels: usize,
     /// Levels of an application of the preconditioner; 1 for block-Jacobi.
@@ -48,12 +54,19 @@ pub struct FactoredExplain {
     pub kept_bytes: u64,
 }
 
+impl FactoredExplain {
+    /// Whether factors are stored in less precision than values and vectors.
+    pub fn has_mixed_precision(&self) -> bool {
+        self.factor_precision != self.precision
+    }
+}
+
 impl fmt::Display for FactoredExplain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
             "{} with {} ({} order): {} threads for a system of {} rows and {} entries, whose numbers \
-             take {} bytes, {}; {} values of factors, made in {} levels, applied in {}; {} blocks of {} \
+             take {} bytes, {}; {} values of factors in {}, {} bytes, made in {} levels, applied in {}; {} blocks of {} \
              systems and {} bytes of shared memory each, {} systems a multiprocessor; on the device {} \
              bytes of pattern and schedule, {} of workspace and outcomes, {} of kept factors",
             self.method,
@@ -65,6 +78,8 @@ impl fmt::Display for FactoredExplain {
             self.system_bytes,
             self.place.name(),
             self.factor_entries,
+            self.factor_precision,
+            self.factor_bytes,
             self.factorisation_levels,
             self.application_levels,
             self.blocks,

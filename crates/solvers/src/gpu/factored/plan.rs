@@ -1,7 +1,7 @@
 //! The plan: options checked, arrays on the device, the launches, the outcomes.
 
 use sparsebatch_cpu_ref::Outcome;
-use sparsebatch_formats::{Batch, CsrPatternRef, Pattern};
+use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, Scalar};
 use sparsebatch_spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 
 use super::super::outcomes::{Limits, Outcomes};
@@ -12,7 +12,7 @@ use super::super::task::{
 use super::explain::FactoredExplain;
 use super::layout::{Rows, Words};
 use super::programs::Factors;
-use super::shape::{FactoredTuning, Shape};
+use super::shape::{FactoredTuning, Precision, Shape};
 use crate::options::{Method, Order, Preconditioner, check_len};
 use crate::{SolveError, SolveOptions};
 
@@ -32,6 +32,10 @@ const ONE_KEPT: u32 = 16;
 /// launch. A system's result is a function of that system and of the plan's kernel, bit for bit: not of
 /// its neighbours, its place in the batch, or the order of threads.
 ///
+/// With [`PrecondPrecision::Single`](crate::PrecondPrecision::Single) factors of f64 systems are stored
+/// in f32, in half of the memory. They are made in f64, in memory that vectors and values have later, of
+/// the matrix with its rows and columns scaled by powers of two.
+///
 /// By default each solve makes the factors of each system anew and stores none. After
 /// [`FactoredSolver::factorise`] solves use the factors that it kept: a lagged preconditioner for values
 /// that have changed since, whose residual is still the true one.
@@ -43,7 +47,8 @@ const ONE_KEPT: u32 = 16;
 /// # Source
 /// Y. Saad, Iterative Methods for Sparse Linear Systems, 2nd ed., 2003, algorithms 10.4 (ILU(0)) and 9.1
 /// (CG); Meijerink and van der Vorst 1977 (doi 10.1090/S0025-5718-1977-0438681-4, IC(0)); Anzt et al. 2019
-/// (doi 10.1016/j.parco.2017.12.006, block-Jacobi by Gauss-Jordan with row pivoting); van der Vorst 1992
+/// (doi 10.1016/j.parco.2017.12.006, block-Jacobi by Gauss-Jordan with row pivoting; doi 10.1002/cpe.4460,
+/// its blocks in less precision); van der Vorst 1992
 /// (doi 10.1137/0913035, BiCGStab); levels of triangular solves: Anderson and Saad 1989
 /// (doi 10.1142/S0129053389000056).
 pub struct FactoredSolver<E: Executor, T: Value> {
@@ -79,10 +84,25 @@ enum Columns<E: Executor> {
 
 /// Factors that last.
 struct Kept<E: Executor, T: Value> {
-    /// Of each item, or of one for all: its factors and a 0.
-    factors: E::Buffer<T>,
+    /// Of each item, or of one for all.
+    factors: KeptFactors<E, T>,
     /// 1 for items that have none.
     refused: E::Buffer<u8>,
+}
+
+/// Factors and a 0, item by item; those in f32 with the exponents of their rows and columns behind them.
+enum KeptFactors<E: Executor, T: Value> {
+    Working(E::Buffer<T>),
+    Single(E::Buffer<f32>),
+}
+
+impl<E: Executor, T: Value> KeptFactors<E, T> {
+    fn raw(&self) -> u64 {
+        match self {
+            Self::Working(factors) => factors.raw(),
+            Self::Single(factors) => factors.raw(),
+        }
+    }
 }
 
 impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
@@ -135,17 +155,19 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         let criteria = options.criteria::<T>(systems)?;
         let factors = Factors::new(pattern, options)?;
         let info = executor.info();
-        let shape =
-            Shape::choose(pattern, &factors, method, size_of::<T>(), systems, info, tuning)?;
+        let is_mixed = options.precond_precision.is_mixed::<T>();
+        let precision = Precision { value_bytes: size_of::<T>(), is_mixed };
+        let shape = Shape::choose(pattern, &factors, method, precision, systems, info, tuning)?;
         let (bicgstab, blocks) =
             (method == FusedMethod::BiCgStab, matches!(factors, Factors::Blocks(_)));
         let expression = format!(
-            "factored<{}, {}, {}, {}, {}>",
+            "factored<{}, {}, {}, {}, {}{}>",
             T::CPP,
             shape.threads,
             u8::from(bicgstab),
             u8::from(blocks),
-            shape.place.code()
+            shape.place.code(),
+            if is_mixed { ", float" } else { "" }
         );
         let key = KernelKey::new("factored", expression);
         executor.prepare(std::slice::from_ref(&key))?;
@@ -153,6 +175,12 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         let words = Words::new(&factors, nrows, shape.threads, wide)?;
         let rows = Rows::new(pattern)?;
         let groups = u64::from(shape.blocks * shape.groups);
+        let mut sources = factors.sources();
+        if is_mixed {
+            for numbers in factors.positions() {
+                sources.extend(numbers);
+            }
+        }
         Ok(Self {
             method,
             preconditioner: options.preconditioner,
@@ -172,7 +200,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
             } else {
                 Columns::Narrow(executor.upload(&rows.narrow_columns())?)
             },
-            sources: executor.upload(&factors.sources())?,
+            sources: executor.upload(&sources)?,
             workspace: executor.alloc((groups * shape.workspace) as usize)?,
             kept: None,
             shape,
@@ -198,7 +226,12 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         let kept = match self.kept.take().filter(|kept| kept.refused.len() == items) {
             Some(kept) => kept,
             None => Kept {
-                factors: self.executor.alloc(items * (self.nfactors + 1))?,
+                factors: if self.shape.is_mixed {
+                    let each = self.nfactors + 1 + self.nrows;
+                    KeptFactors::Single(self.executor.alloc(items * each)?)
+                } else {
+                    KeptFactors::Working(self.executor.alloc(items * (self.nfactors + 1))?)
+                },
                 refused: self.executor.alloc(items)?,
             },
         };
@@ -295,7 +328,8 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         };
         // SAFETY: the arguments are those of `factored`; the callers checked the lengths of values, b
         // and x, and that x overlaps neither of them; all three are borrowed as long as `task` is.
-        // What is kept has `nfactors + 1` values and a byte for as many items as the flags say; the
+        // What is kept has `nfactors + 1` values (in f32: and `nrows` more) and a byte for as many items as
+        // the flags say; the
         // kernel writes it only for KEEP, when no other launch is given it. The plan's own arrays are
         // what `with_tuning` made of one pattern: places below the numbers of factors and rows,
         // columns below the rows, entries below those of A, a workspace for each group of the launch.
@@ -341,6 +375,9 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
             nrows: self.nrows,
             nnz: self.nnz,
             factor_entries: self.nfactors,
+            precision: <T as Scalar>::NAME,
+            factor_precision: if shape.is_mixed { "f32" } else { <T as Scalar>::NAME },
+            factor_bytes: shape.factor_bytes,
             factorisation_levels: shape.levels[0],
             application_levels: shape.levels[1],
             system_bytes: shape.system_bytes,
@@ -357,10 +394,13 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
                     Outcomes::<E>::BYTES_A_SYSTEM + self.limits.bytes_a_system(),
                 )
                 + 8,
-            kept_bytes: self
-                .kept
-                .as_ref()
-                .map_or(0, |kept| bytes(kept.factors.len(), value) + bytes(kept.refused.len(), 1)),
+            kept_bytes: self.kept.as_ref().map_or(0, |kept| {
+                let factors = match &kept.factors {
+                    KeptFactors::Working(factors) => bytes(factors.len(), value),
+                    KeptFactors::Single(factors) => bytes(factors.len(), size_of::<f32>()),
+                };
+                factors + bytes(kept.refused.len(), 1)
+            }),
         }
     }
 }

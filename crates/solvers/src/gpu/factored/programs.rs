@@ -121,6 +121,8 @@ pub(super) enum Factors {
 pub(super) struct Sums {
     /// Position in A's values of each entry, or `NO_SOURCE`.
     pub(super) sources: Vec<u32>,
+    /// Row and column of A of each entry.
+    pub(super) positions: Vec<(u32, u32)>,
     pub(super) factorisation: Program,
     /// Places are rows of A, left operands and factors are entries.
     pub(super) application: Program,
@@ -194,6 +196,22 @@ impl Factors {
                 .collect(),
         }
     }
+
+    /// The row of A of each value, and the column.
+    pub(super) fn positions(&self) -> [Vec<u32>; 2] {
+        let (rows, columns) = match self {
+            Self::Sums(sums) => sums.positions.iter().copied().unzip(),
+            Self::Blocks(blocks) => (0..blocks.nblocks())
+                .flat_map(|block| {
+                    let rows = blocks.rows(block);
+                    let (first, size) = (rows.start, rows.len());
+                    (0..size * size).map(move |k| (first + k % size, first + k / size))
+                })
+                .map(|(row, column)| (row as u32, column as u32))
+                .unzip(),
+        };
+        [rows, columns]
+    }
 }
 
 fn check_products(products: u64) -> Result<(), SolveError> {
@@ -244,8 +262,11 @@ fn lu(pattern: &FactorPattern) -> Sums {
     for row in (0..nrows).rev() {
         application.push(perm[row], pattern.diag()[row], pattern.upper(row).map(known));
     }
+    let entries =
+        |row: usize| (pattern.lower(row).start..pattern.upper(row).end).map(move |k| (row, k));
     Sums {
         sources: pattern.source().to_vec(),
+        positions: positions(perm, cols, (0..nrows).flat_map(entries)),
         factorisation: factorisation.program,
         application: application.program,
         root: false,
@@ -287,12 +308,24 @@ fn cholesky(pattern: &LowerPattern) -> Sums {
             pattern.column(row).map(|k| (pattern.pos()[k], perm[pattern.rows()[k] as usize]));
         application.push(perm[row], pattern.diagonal(row) as u32, known);
     }
+    let entries =
+        |row: usize| (pattern.strict(row).start..=pattern.diagonal(row)).map(move |k| (row, k));
     Sums {
         sources: pattern.source().to_vec(),
+        positions: positions(perm, cols, (0..nrows).flat_map(entries)),
         factorisation: factorisation.program,
         application: application.program,
         root: true,
     }
+}
+
+/// Rows and columns of A of entries in the numbering of their pattern, which come in their order.
+fn positions(
+    perm: &[u32],
+    cols: &[u32],
+    entries: impl Iterator<Item = (usize, usize)>,
+) -> Vec<(u32, u32)> {
+    entries.map(|(row, k)| (perm[row], perm[cols[k] as usize])).collect()
 }
 
 #[cfg(test)]
@@ -335,6 +368,32 @@ mod tests {
                     value *= factor(task.factor, values);
                 }
                 values[task.place as usize] = value;
+            }
+        }
+    }
+
+    #[test]
+    fn values_are_in_the_rows_and_columns_of_their_sources() {
+        let a = chain();
+        for (preconditioner, order) in [
+            (Preconditioner::Ilu0, Order::Natural),
+            (Preconditioner::Ilu0, Order::MinDegree),
+            (Preconditioner::Ic0, Order::MinDegree),
+            (Preconditioner::BlockJacobi, Order::Natural),
+        ] {
+            let options = SolveOptions {
+                preconditioner,
+                order,
+                block_size: Some(2),
+                ..SolveOptions::default()
+            };
+            let factors = Factors::new(a.view(), &options).unwrap();
+            let [rows, columns] = factors.positions();
+
+            assert_eq!((rows.len(), columns.len()), (factors.len(), factors.len()));
+            for ((source, row), column) in factors.sources().into_iter().zip(rows).zip(columns) {
+                let found = a.view().position(row as usize, column as usize);
+                assert_eq!(found.map_or(NO_SOURCE, |k| k as u32), source, "{preconditioner}");
             }
         }
     }

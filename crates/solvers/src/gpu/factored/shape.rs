@@ -100,6 +100,15 @@ pub(super) fn vectors(method: FusedMethod) -> usize {
     }
 }
 
+/// What numbers are stored in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Precision {
+    /// Bytes of a value of A and of vectors.
+    pub(super) value_bytes: usize,
+    /// Whether factors have half of that.
+    pub(super) is_mixed: bool,
+}
+
 /// A system's numbers, and its threads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
@@ -114,6 +123,9 @@ pub(super) struct Shape {
     pub(super) shared_bytes: u32,
     /// Bytes of a system's values, factors and vectors.
     pub(super) system_bytes: u64,
+    /// Whether factors are stored in less precision than values, and their bytes.
+    pub(super) is_mixed: bool,
+    pub(super) factor_bytes: u64,
     /// Values of a group in the workspace.
     pub(super) workspace: u64,
     /// Levels of the factorisation, and of an application.
@@ -128,7 +140,7 @@ impl Shape {
         a: CsrPatternRef<'_>,
         factors: &Factors,
         method: FusedMethod,
-        value_bytes: usize,
+        precision: Precision,
         nsystems: usize,
         info: &DeviceInfo,
         tuning: &FactoredTuning,
@@ -139,7 +151,7 @@ impl Shape {
             nnz: a.nnz(),
             nfactors: factors.len(),
             vectors: vectors(method),
-            value_bytes,
+            precision,
             inverts: matches!(factors, Factors::Blocks(_)),
         };
         let places = FactoredPlace::ALL.into_iter();
@@ -178,11 +190,45 @@ struct Size {
     nnz: usize,
     nfactors: usize,
     vectors: usize,
-    value_bytes: usize,
+    precision: Precision,
     inverts: bool,
 }
 
+/// Vectors in use while factors of less precision are made over the others: x and r.
+const VECTORS_AT_ONCE: usize = 2;
+
 impl Size {
+    /// Values of the length of A's that factors take: they, a 0, and in less precision the exponents of
+    /// rows and columns.
+    fn factors(&self) -> u64 {
+        let nfactors = self.nfactors as u64;
+        if self.precision.is_mixed {
+            (nfactors + 1 + self.nrows as u64).div_ceil(2)
+        } else {
+            nfactors + 1
+        }
+    }
+
+    /// Values of a group in shared memory, and in the workspace: see `FactoredShape` of the kernels.
+    fn memory(&self, place: FactoredPlace) -> (u64, u64) {
+        let (nrows, nfactors) = (self.nrows as u64, self.nfactors as u64);
+        let vectors = self.vectors as u64 * nrows + 1;
+        // Outside of shared memory factors of less precision have room to be made in.
+        let made = nfactors + 1 + if self.precision.is_mixed { nrows.div_ceil(2) } else { 0 };
+        let before = match place {
+            FactoredPlace::AllShared => vectors + self.nnz as u64,
+            FactoredPlace::ValuesGlobal => vectors,
+            FactoredPlace::FactorsGlobal => return (vectors, made),
+            FactoredPlace::AllGlobal => return (0, vectors + made),
+        };
+        let before = if self.precision.is_mixed {
+            before.max(VECTORS_AT_ONCE as u64 * nrows + nfactors / 2 + 1)
+        } else {
+            before
+        };
+        (before + self.factors(), 0)
+    }
+
     /// Threads of a multiprocessor at the registers that the kernel may use.
     fn most_threads(&self, threads: u32) -> u32 {
         match (threads > 128, self.inverts) {
@@ -200,15 +246,9 @@ impl Size {
         info: &DeviceInfo,
         tuning: &FactoredTuning,
     ) -> Option<Shape> {
-        let vectors = (self.vectors * self.nrows + 1) as u64;
-        let factors = self.nfactors as u64 + 1;
-        let (shared, workspace) = match place {
-            FactoredPlace::AllShared => (vectors + factors + self.nnz as u64, 0),
-            FactoredPlace::ValuesGlobal => (vectors + factors, 0),
-            FactoredPlace::FactorsGlobal => (vectors, factors),
-            FactoredPlace::AllGlobal => (0, vectors + factors),
-        };
-        let bytes = shared * self.value_bytes as u64;
+        let (shared, workspace) = self.memory(place);
+        let value_bytes = self.precision.value_bytes as u64;
+        let bytes = shared * value_bytes;
         let fits = |&groups: &u32| {
             let block = u64::from(groups) * bytes + RESERVED_BYTES;
             block <= u64::from(info.shared_bytes_per_block)
@@ -218,6 +258,7 @@ impl Size {
             _ => Some(1).filter(fits)?,
         };
         let shared_bytes = u64::from(groups) * bytes;
+        let vectors = (self.vectors * self.nrows + 1) as u64;
         let by_shared =
             u64::from(info.shared_bytes_per_multiprocessor) / (shared_bytes + RESERVED_BYTES);
         let most_threads = info.max_threads_per_multiprocessor.min(self.most_threads(threads));
@@ -233,7 +274,9 @@ impl Size {
             blocks: blocks as u32,
             resident: resident as u32,
             shared_bytes: shared_bytes as u32,
-            system_bytes: (vectors + factors + self.nnz as u64) * self.value_bytes as u64,
+            system_bytes: (vectors + self.factors() + self.nnz as u64) * value_bytes,
+            is_mixed: self.precision.is_mixed,
+            factor_bytes: self.factors() * value_bytes,
             workspace,
             levels: [1, 1],
         })
