@@ -24,7 +24,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(crate) reference: Option<PathBuf>,
     /// Zones, over three fuels: helium, carbon with oxygen, silicon
-    #[arg(long, value_name = "N", default_value_t = 192)]
+    #[arg(long, value_name = "N", default_value_t = 768)]
     pub(crate) zones: usize,
     /// Temperatures of the grid, GK
     #[arg(long, value_name = "LOW:HIGH", value_parser = range, default_value = "1:6")]
