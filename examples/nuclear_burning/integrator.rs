@@ -13,7 +13,7 @@
 //! Hairer and Wanner 1996, Solving Ordinary Differential Equations II, section IV.7 (method) and IV.8,
 //! equation (8.25) (step control of Gustafsson).
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rayon::prelude::*;
 use sparsebatch::Pattern;
@@ -21,146 +21,18 @@ use sparsebatch::Pattern;
 use crate::conservation::Invariants;
 use crate::equations::{Equations, Group, LANES, Scratch};
 use crate::error::BurningError;
-use crate::linear::{LinearSolver, Means, Tally};
+use crate::linear::{LinearSolver, Means};
+pub(crate) use crate::outcome::{Burned, Burning, Outcome, Shares};
 use crate::rates::{self, T9_MAX, T9_MIN};
-use crate::tableau::Tableau;
+pub(crate) use crate::stepping::Settings;
+use crate::stepping::Traveller;
 use crate::zones::Zones;
-
-/// How zones are integrated.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
-    pub(crate) method: &'static Tableau,
-    /// Relative tolerance of the local error.
-    pub(crate) rtol: f64,
-    /// Absolute tolerance of the local error, mole/g.
-    pub(crate) atol: f64,
-    /// Whether every step ends with a projection onto the conserved nucleons and charge.
-    pub(crate) project: bool,
-    /// Most steps of a zone, rejected ones included.
-    pub(crate) max_steps: u32,
-    /// The step of every zone, s, without error control; for studies of the order.
-    pub(crate) fixed_step: Option<f64>,
-}
-
-impl Settings {
-    /// The absolute tolerance that goes with a relative one: abundances below 1e-10 are not resolved.
-    pub(crate) const ATOL_OVER_RTOL: f64 = 1e-10;
-
-    pub(crate) fn new(rtol: f64) -> Result<Self, BurningError> {
-        if !(rtol > 1e-14 && rtol < 1.0) {
-            let problem = format!("expected a tolerance between 1e-14 and 1, found {rtol}");
-            return Err(BurningError::Setting(problem));
-        }
-        Ok(Self {
-            method: &crate::tableau::RODAS5P,
-            rtol,
-            atol: rtol * Self::ATOL_OVER_RTOL,
-            project: true,
-            max_steps: 100_000,
-            fixed_step: None,
-        })
-    }
-}
-
-/// How the integration of a zone ended.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Outcome {
-    /// At the last of its times.
-    Finished,
-    /// The step became too small to move the time, or 1e-40 of the time to be covered.
-    StepUnderflow {
-        /// Where it stood, s.
-        t: f64,
-        /// The step, s.
-        step: f64,
-    },
-    /// More steps than allowed.
-    TooManySteps {
-        /// Where it stood, s.
-        t: f64,
-    },
-}
-
-/// What is known of one zone.
-#[derive(Clone, Debug)]
-pub(crate) struct Burned {
-    pub(crate) outcome: Outcome,
-    /// Unknowns at each of the zone's times reached, time after time: abundances, mole/g, and T9.
-    pub(crate) y: Vec<f64>,
-    /// Steps accepted.
-    pub(crate) steps: u32,
-    /// Steps rejected by the error estimate.
-    pub(crate) rejected: u32,
-    /// Steps rejected since a linear system was not solved.
-    pub(crate) unsolved: u32,
-    /// Largest relative change of the sums of A Y and Z Y after any step.
-    pub(crate) drift: [f64; 2],
-    /// The lowest abundance after any step.
-    pub(crate) lowest: f64,
-    /// Whether the temperature left the range of the fits.
-    pub(crate) clamped: bool,
-}
-
-/// Where the time went.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Shares {
-    /// Rates and right-hand sides.
-    pub(crate) rates: Duration,
-    /// Jacobians and `I/(gamma h) - J`.
-    pub(crate) jacobian: Duration,
-    /// Linear systems.
-    pub(crate) solve: Duration,
-    /// Everything else.
-    pub(crate) control: Duration,
-}
-
-/// The result of an integration.
-#[derive(Clone, Debug)]
-pub(crate) struct Burning {
-    /// One entry per zone.
-    pub(crate) zones: Vec<Burned>,
-    pub(crate) tally: Tally,
-    pub(crate) shares: Shares,
-    /// Rounds: steps tried in the zone that took the most.
-    pub(crate) rounds: u64,
-}
-
-/// A zone on its way.
-#[derive(Clone, Copy, Debug)]
-struct Traveller {
-    zone: usize,
-    t: f64,
-    /// The step to be taken.
-    h: f64,
-    /// The step that the error allows, which the next output time may cut short.
-    wanted: f64,
-    /// The next of the zone's times.
-    next: usize,
-    /// Step and error of the last accepted step.
-    last: Option<(f64, f64)>,
-    /// Whether the last step was rejected.
-    was_rejected: bool,
-    /// Whether a linear system of this step was not solved.
-    lost: bool,
-}
-
-/// Safety factor, and the least and most by which a step changes.
-const SAFETY: f64 = 0.9;
-const SHRINK: f64 = 0.2;
-const GROW: f64 = 6.0;
-/// Steps, over the time to be covered, below which a zone is given up.
-const LEAST_STEP: f64 = 1e-40;
-/// The least first step, over the time to be covered.
-const LEAST_FIRST_STEP: f64 = 1e-25;
-/// By how much a step shrinks when a linear system of it was not solved.
-const LOST: f64 = 0.25;
 
 /// Carries all zones to their ends. `progress` hears after each round how many zones are left.
 ///
 /// # Errors
 /// [`BurningError::Setting`] for no zones, [`BurningError::Zone`] for a rate that is not finite, and those
-/// of the linear solver. A zone that ends early is no
-/// error.
+/// of the linear solver. A zone that ends early is no error.
 pub(crate) fn integrate(
     equations: &Equations,
     zones: &Zones,
@@ -317,11 +189,7 @@ impl<'a> Integrator<'a> {
                 if *slope == 0.0 { f64::INFINITY } else { weight / slope.abs() }
             });
             let end = *zones.times[zone].last().expect("a zone has times");
-            let h = 10.0 * allowed.fold(f64::INFINITY, f64::min);
-            let h = h.clamp(LEAST_FIRST_STEP * end, end);
-            let wanted = settings.fixed_step.unwrap_or(h);
-            let (last, was_rejected, lost) = (None, false, false);
-            Traveller { zone, t: 0.0, h, wanted, next: 0, last, was_rejected, lost }
+            Traveller::new(zone, 10.0 * allowed.fold(f64::INFINITY, f64::min), end, settings)
         };
         self.travellers = (0..zones.len()).map(begin).collect();
         self.travellers.iter_mut().for_each(|traveller| traveller.aim(zones));
@@ -434,7 +302,7 @@ impl<'a> Integrator<'a> {
             if traveller.lost {
                 burned.unsolved += 1;
                 traveller.lost = false;
-                traveller.shrink(LOST);
+                traveller.lose();
             } else if settings.fixed_step.is_some() || errors[place] <= 1.0 {
                 burned.steps += 1;
                 let start = &zones.y[traveller.zone * nnuclides..][..nnuclides];
@@ -450,16 +318,13 @@ impl<'a> Integrator<'a> {
                 burned.clamped |=
                     y_new[nnuclides..].iter().any(|t9| !(T9_MIN..=T9_MAX).contains(t9));
                 self.y[part.clone()].copy_from_slice(y_new);
-                if traveller.accept(errors[place], settings)
-                    >= zones.times[traveller.zone][traveller.next]
-                {
+                if traveller.accept(errors[place], settings) {
                     burned.y.extend_from_slice(&self.y[part]);
                     traveller.next += 1;
                 }
             } else {
                 burned.rejected += 1;
-                let exponent = -1.0 / f64::from(settings.method.order);
-                traveller.shrink((SAFETY * errors[place].powf(exponent)).clamp(SHRINK, 1.0));
+                traveller.reject(errors[place], settings);
             }
             let t = traveller.t;
             if traveller.next == zones.times[traveller.zone].len() {
@@ -470,7 +335,7 @@ impl<'a> Integrator<'a> {
             } else {
                 traveller.aim(zones);
                 let end = zones.times[traveller.zone].last().copied().unwrap_or(0.0);
-                if !(t + traveller.h > t && traveller.h > LEAST_STEP * end) {
+                if traveller.stands_still(end) {
                     burned.outcome = Outcome::StepUnderflow { t, step: traveller.h };
                     stays[place] = false;
                 }
@@ -528,47 +393,5 @@ fn add(
         for (y, u) in y.iter_mut().zip(&u[part.clone()]) {
             *y += weight * u;
         }
-    }
-}
-
-impl Traveller {
-    /// Cuts the step so that it ends at the next output time, or halves what is left before a step that
-    /// would end shortly before it.
-    fn aim(&mut self, zones: &Zones) {
-        let left = zones.times[self.zone][self.next] - self.t;
-        self.h = if self.wanted >= left * (1.0 - 1e-10) {
-            left
-        } else if self.wanted > 0.5 * left {
-            0.5 * left
-        } else {
-            self.wanted
-        };
-    }
-
-    fn shrink(&mut self, factor: f64) {
-        self.wanted = factor * self.h;
-        self.was_rejected = true;
-    }
-
-    /// Moves on by the step, and takes the next one from its error; the time reached.
-    fn accept(&mut self, error: f64, settings: &Settings) -> f64 {
-        self.t += self.h;
-        if settings.fixed_step.is_none() {
-            let exponent = 1.0 / f64::from(settings.method.order);
-            let error = error.max(1e-6);
-            let mut factor = SAFETY * error.powf(-exponent);
-            if let Some((h, last_error)) = self.last {
-                let predicted = self.h / h * (last_error / (error * error)).powf(exponent);
-                factor = factor.min(SAFETY * predicted);
-            }
-            let most = if self.was_rejected { 1.0 } else { GROW };
-            let next = self.h * factor.clamp(SHRINK, most);
-            // A step that an output time cut short says little of what is possible.
-            let was_cut = self.h < 0.99 * self.wanted;
-            self.wanted = if was_cut { next.max(self.wanted) } else { next };
-            self.last = Some((self.h, error.max(1e-2)));
-            self.was_rejected = false;
-        }
-        self.t
     }
 }

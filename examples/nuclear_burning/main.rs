@@ -12,11 +12,13 @@ mod integrator;
 mod linear;
 mod network;
 mod options;
+mod outcome;
 mod output;
 mod plots;
 mod rates;
 mod reference;
 mod report;
+mod stepping;
 mod tableau;
 mod zones;
 

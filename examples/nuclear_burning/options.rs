@@ -24,7 +24,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(crate) reference: Option<PathBuf>,
     /// Zones, over three fuels: helium, carbon with oxygen, silicon
-    #[arg(long, value_name = "N", default_value_t = 192)]
+    #[arg(long, value_name = "N", default_value_t = 768)]
     pub(crate) zones: usize,
     /// Temperatures of the grid, GK
     #[arg(long, value_name = "LOW:HIGH", value_parser = range, default_value = "1:6")]
@@ -33,7 +33,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "LOW:HIGH", value_parser = range, default_value = "1e5:1e9")]
     pub(crate) rho: (f64, f64),
     /// How long to burn, s
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value_t = 1.0)]
     pub(crate) t_end: f64,
     /// Let the temperature follow the energy released, at constant density
     #[arg(long)]
@@ -66,7 +66,7 @@ pub(crate) struct Options {
 #[derive(Debug, Args)]
 pub(crate) struct IntegratorOptions {
     /// Relative tolerance of the error of a step; abundances are resolved down to 1e-10
-    #[arg(long, value_name = "TOL", default_value_t = 1e-5)]
+    #[arg(long, value_name = "TOL", allow_negative_numbers = true, default_value_t = 1e-5)]
     pub(crate) tolerance: f64,
     /// Rosenbrock method: rodas5p (order 5, 8 stages) or rodas4p2 (order 4, 6 stages)
     #[arg(long, value_parser = method, default_value = "rodas5p")]
@@ -113,10 +113,10 @@ pub(crate) struct LinearOptions {
     #[arg(long, default_value = "min-degree")]
     pub(crate) order: Order,
     /// Relative tolerance of the linear systems
-    #[arg(long, value_name = "RTOL", default_value_t = 1e-10)]
+    #[arg(long, value_name = "RTOL", allow_negative_numbers = true, default_value_t = 1e-10)]
     pub(crate) rtol: f64,
     /// Also accept residuals of C eps || |A||x| + |b| ||; 0 for never
-    #[arg(long, value_name = "C", default_value_t = 4.0)]
+    #[arg(long, value_name = "C", allow_negative_numbers = true, default_value_t = 4.0)]
     pub(crate) floor: f64,
     /// Most iterations of a system
     #[arg(long, value_name = "N", default_value_t = 300)]

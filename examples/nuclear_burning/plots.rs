@@ -225,7 +225,7 @@ fn maps(area: &Area<'_>, run: &GridRun<'_>, fuel: usize) -> Drawn {
     let mass = |i: usize, zone: usize| {
         last(zone).map_or(f64::NAN, |state| f64::from(nuclides[i].a) * state[i])
     };
-    // What dominates somewhere, by the number of zones in which it does.
+    // Those with the most mass, all zones together.
     let sum =
         |i: usize| zones.clone().map(|zone| mass(i, zone)).filter(|x| x.is_finite()).sum::<f64>();
     let mut order: Vec<usize> = (0..nuclides.len()).collect();

@@ -169,9 +169,9 @@ impl Grid {
             return Err(BurningError::Setting("expected at least one zone, found 0".to_owned()));
         }
         for (what, (low, high)) in [("temperatures", self.t9), ("densities", self.rho)] {
-            let is_range = low <= high;
+            let is_range = low > 0.0 && low <= high;
             if !is_range {
-                let problem = format!("expected {what} LOW:HIGH, found {low}:{high}");
+                let problem = format!("expected {what} LOW:HIGH above 0, found {low}:{high}");
                 return Err(BurningError::Setting(problem));
             }
         }

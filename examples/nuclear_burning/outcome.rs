@@ -1,0 +1,68 @@
+//! What comes out of an integration.
+
+use std::time::Duration;
+
+use crate::linear::Tally;
+
+/// How the integration of a zone ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Outcome {
+    /// At the last of its times.
+    Finished,
+    /// The step became too small to move the time, or 1e-40 of the time to be covered.
+    StepUnderflow {
+        /// Where it stood, s.
+        t: f64,
+        /// The step, s.
+        step: f64,
+    },
+    /// More steps than allowed.
+    TooManySteps {
+        /// Where it stood, s.
+        t: f64,
+    },
+}
+
+/// What is known of one zone.
+#[derive(Clone, Debug)]
+pub(crate) struct Burned {
+    pub(crate) outcome: Outcome,
+    /// Unknowns at each of the zone's times reached, time after time: abundances, mole/g, and T9.
+    pub(crate) y: Vec<f64>,
+    /// Steps accepted.
+    pub(crate) steps: u32,
+    /// Steps rejected by the error estimate.
+    pub(crate) rejected: u32,
+    /// Steps rejected since a linear system was not solved.
+    pub(crate) unsolved: u32,
+    /// Largest relative change of the sums of A Y and Z Y after any step.
+    pub(crate) drift: [f64; 2],
+    /// The lowest abundance after any step.
+    pub(crate) lowest: f64,
+    /// Whether the temperature left the range of the fits.
+    pub(crate) clamped: bool,
+}
+
+/// Where the time went.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shares {
+    /// Rates and right-hand sides.
+    pub(crate) rates: Duration,
+    /// Jacobians and `I/(gamma h) - J`.
+    pub(crate) jacobian: Duration,
+    /// Linear systems.
+    pub(crate) solve: Duration,
+    /// Everything else.
+    pub(crate) control: Duration,
+}
+
+/// The result of an integration.
+#[derive(Clone, Debug)]
+pub(crate) struct Burning {
+    /// One entry per zone.
+    pub(crate) zones: Vec<Burned>,
+    pub(crate) tally: Tally,
+    pub(crate) shares: Shares,
+    /// Rounds: steps tried in the zone that took the most.
+    pub(crate) rounds: u64,
+}
