@@ -22,6 +22,28 @@ pub(super) struct Trial {
     pub(super) iterations: f64,
 }
 
+/// One item of each of equally long stretches of a batch, at places drawn at random, always the same:
+/// what comes in regular turns, such as the cells of a grid, is met as often as it is there.
+fn drawn<T: Scalar>(batch: &Batch<T>) -> Vec<usize> {
+    let nitems = batch.nitems();
+    let entries = batch.total_nnz() / nitems.max(1);
+    let count = TRIALS.min(TRIAL_ENTRIES / entries.max(1)).clamp(1, nitems.max(1));
+    let first = |stretch: usize| stretch * nitems / count;
+    let draw = |stretch: usize| {
+        let random = splitmix64(stretch as u64) as usize;
+        first(stretch) + random % (first(stretch + 1) - first(stretch)).max(1)
+    };
+    (0..count.min(nitems)).map(draw).collect()
+}
+
+/// Steele, Lea and Flood 2014, doi 10.1145/2714064.2660195.
+fn splitmix64(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
 /// How some systems of a batch fare by BiCGStab; `None` where one does not converge in few iterations.
 /// Systems that are not finite have no say.
 pub(super) fn trial<T: Scalar>(
@@ -30,17 +52,11 @@ pub(super) fn trial<T: Scalar>(
     options: &SolveOptions,
     rel_tol: f64,
 ) -> Option<Trial> {
-    let nitems = batch.nitems();
     let mut copy = Vec::new();
     let (mut matrices, mut b, mut x0) = (Vec::<Csr<f64>>::new(), Vec::new(), Vec::new());
-    let mut entries = 0;
-    for item in (0..nitems).step_by(nitems.div_ceil(TRIALS).max(1)) {
+    for item in drawn(batch) {
         let pattern = batch.pattern(item);
         let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
-        entries += pattern.nnz();
-        if entries > TRIAL_ENTRIES && !matrices.is_empty() {
-            break;
-        }
         let widened = |values: &[T]| values.iter().map(|value| value.to_f64()).collect::<Vec<_>>();
         let values = widened(batch.values_in(item, &mut copy));
         let first = batch.row_offset(item) * options.nrhs;
@@ -87,5 +103,31 @@ pub(super) fn trial<T: Scalar>(
             Some(none.filter(is_as_good).unwrap_or(jacobi))
         }
         asked => by(asked),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sparsebatch_formats::UniformBatch;
+
+    /// Batches whose items differ in turns, however long these are.
+    #[test]
+    fn turns_are_met_as_often_as_they_are_there() {
+        let matrix = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![1.0]).unwrap();
+        let items = drawn(&Batch::Uniform(UniformBatch::shared(matrix.clone(), 10_000)));
+
+        assert_eq!(items.len(), TRIALS);
+        assert!(items.is_sorted() && items.iter().all(|&item| item < 10_000));
+        for turns in [2, 8, 39, 40, 72, 120] {
+            let mut met: Vec<usize> = items.iter().map(|item| item % turns).collect();
+            met.sort_unstable();
+            met.dedup();
+            assert!(met.len() * 4 >= turns * 3, "{} of {turns}", met.len());
+        }
+        for few in [0, 1, 7, TRIALS] {
+            let batch = Batch::Uniform(UniformBatch::shared(matrix.clone(), few));
+            assert_eq!(drawn(&batch), (0..few).collect::<Vec<_>>());
+        }
     }
 }
