@@ -12,8 +12,8 @@ const ARCHITECTURES: [&str; 4] = ["sm_80", "sm_90", "sm_100", "sm_120"];
 /// registers, or one, which cost less than the resident threads that their launch bounds ask for. The
 /// launch bounds of `cg` and `bicgstab` leave room for what an iteration needs, and less than what is
 /// done once a system would take.
-const MAY_SPILL: [(&str, u32); 5] =
-    [("packed", 64), ("sell", 8), ("cg", 1200), ("bicgstab", 1000), ("lu", 64)];
+const MAY_SPILL: [(&str, u32); 6] =
+    [("packed", 64), ("sell", 8), ("cg", 1200), ("bicgstab", 1000), ("lu", 64), ("factored", 32)];
 
 /// The instances that hosts use (of `cg` and `bicgstab` some of each kind: they take half a second
 /// each), by module, the oldest architecture that has them, and the registers that each may have.
