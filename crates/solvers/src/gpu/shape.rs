@@ -64,20 +64,6 @@ pub struct GpuTuning {
     pub max_blocks: Option<u32>,
 }
 
-impl GpuTuning {
-    /// Everything left open, as by default.
-    pub const NONE: Self = Self {
-        group: None,
-        parts: None,
-        values: None,
-        vectors: None,
-        few: None,
-        near: None,
-        resident: None,
-        max_blocks: None,
-    };
-}
-
 /// The group of threads that solves a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Shape {

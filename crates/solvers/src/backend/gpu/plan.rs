@@ -64,7 +64,11 @@ where
             Box::new(FactoredSolver::<E, T>::new(executor, pattern, nitems, &options)?)
         }
         _ => Box::new(FusedSolver::<E, T>::with_tuning(
-            executor, pattern, nitems, &options, &TUNING,
+            executor,
+            pattern,
+            nitems,
+            &options,
+            &tuning(),
         )?),
     })
 }
@@ -84,11 +88,13 @@ where
     T: Value,
 {
     let options = of_step(step, options)?;
-    Ok(Box::new(FusedSolver::<E, T>::ragged(executor, batch, &options, &TUNING)?))
+    Ok(Box::new(FusedSolver::<E, T>::ragged(executor, batch, &options, &tuning())?))
 }
 
 /// A system is solved alike however many have its pattern, and whatever the pieces.
-const TUNING: GpuTuning = GpuTuning { few: Some(false), ..GpuTuning::NONE };
+fn tuning() -> GpuTuning {
+    GpuTuning { few: Some(false), ..GpuTuning::default() }
+}
 
 /// The options that ask a plan for a step.
 pub(super) fn of_step(step: Step, mut options: SolveOptions) -> Result<SolveOptions, SolveError> {

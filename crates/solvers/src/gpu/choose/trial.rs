@@ -1,6 +1,7 @@
 //! Solves of some systems of a batch by BiCGStab, to see how many iterations they take.
 
 use sparsebatch_cpu_ref::Status;
+use sparsebatch_formats::generate::rng;
 use sparsebatch_formats::{Batch, Csr, Scalar};
 
 use crate::options::{Method, Preconditioner, Rhs, SolveOptions};
@@ -30,18 +31,10 @@ fn drawn<T: Scalar>(batch: &Batch<T>) -> Vec<usize> {
     let count = TRIALS.min(TRIAL_ENTRIES / entries.max(1)).clamp(1, nitems.max(1));
     let first = |stretch: usize| stretch * nitems / count;
     let draw = |stretch: usize| {
-        let random = splitmix64(stretch as u64) as usize;
+        let random = rng::mix(stretch as u64) as usize;
         first(stretch) + random % (first(stretch + 1) - first(stretch)).max(1)
     };
     (0..count.min(nitems)).map(draw).collect()
-}
-
-/// Steele, Lea and Flood 2014, doi 10.1145/2714064.2660195.
-fn splitmix64(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// How some systems of a batch fare by BiCGStab; `None` where one does not converge in few iterations.
