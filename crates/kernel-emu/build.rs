@@ -14,6 +14,8 @@ mod rewrite;
 struct Source {
     /// Relative to this crate. A folder that does not exist is left out.
     folder: &'static str,
+    /// The folder whose prelude it takes, an earlier one where it has none of its own.
+    prelude: &'static str,
     /// Where `<module>.inc` lists the instances of a module, relative to this crate.
     instances: &'static str,
     /// Put before the names of the modules, which are unique over all folders.
@@ -21,9 +23,23 @@ struct Source {
 }
 
 const SOURCES: &[Source] = &[
-    Source { folder: "tests-kernels", instances: "tests-kernels/instances", prefix: "test_" },
-    Source { folder: "../spmv-gpu/src/kernels", instances: "instances", prefix: "" },
+    Source {
+        folder: "tests-kernels",
+        prelude: "tests-kernels",
+        instances: "tests-kernels/instances",
+        prefix: "test_",
+    },
+    Source { folder: KERNELS, prelude: KERNELS, instances: "instances", prefix: "" },
+    Source {
+        folder: "../../examples/nuclear_burning/gpu",
+        prelude: KERNELS,
+        instances: "instances",
+        prefix: "",
+    },
 ];
+
+/// The kernels of the library.
+const KERNELS: &str = "../spmv-gpu/src/kernels";
 
 /// Checks for faults that a GPU has and a CPU has not; `runtime/checks.cpp` receives them.
 const CHECKS: &str = "-fsanitize=alignment,bounds,integer-divide-by-zero,shift-exponent";
@@ -124,7 +140,7 @@ fn generate_modules(source: &Source, out: &Path) -> Result<Vec<Module>, String> 
         return Ok(Vec::new());
     }
     println!("cargo:rerun-if-changed={}", source.folder);
-    let copies = out.join(format!("sources_{}", source.folder.replace(['/', '.'], "_")));
+    let copies = copies(source.folder, out);
     // A copy of a file that is gone could still be included.
     if copies.is_dir() {
         fs::remove_dir_all(&copies).map_err(|e| format!("{}: {e}", copies.display()))?;
@@ -149,6 +165,11 @@ fn generate_modules(source: &Source, out: &Path) -> Result<Vec<Module>, String> 
     Ok(modules)
 }
 
+/// Where the rewritten sources of a folder are.
+fn copies(folder: &str, out: &Path) -> PathBuf {
+    out.join(format!("sources_{}", folder.replace(['/', '.'], "_")))
+}
+
 fn module(source: &Source, file: &Path, copies: &Path, out: &Path) -> Result<Module, String> {
     let stem = file.file_stem().and_then(|s| s.to_str()).ok_or("a file name is not text")?;
     let name = format!("{}{stem}", source.prefix);
@@ -159,9 +180,8 @@ fn module(source: &Source, file: &Path, copies: &Path, out: &Path) -> Result<Mod
         println!("cargo:warning=kernel module {name} has no {}", instances.display());
         String::new()
     };
-    let prelude = copies.join("prelude.cuh");
-    let prelude = if Path::new(source.folder).join("prelude.cuh").is_file() {
-        format!("#include {:?}\n", prelude)
+    let prelude = if Path::new(source.prelude).join("prelude.cuh").is_file() {
+        format!("#include {:?}\n", self::copies(source.prelude, out).join("prelude.cuh"))
     } else {
         String::new()
     };

@@ -25,37 +25,38 @@ use crate::rates;
 #[derive(Clone, Debug)]
 pub(crate) struct Equations {
     network: Arc<Network>,
-    reactions: Vec<Reaction>,
+    pub(crate) reactions: Vec<Reaction>,
     /// Nuclides that a reaction changes, and by how much: nu.
-    changes: Vec<(u32, f64)>,
+    pub(crate) changes: Vec<(u32, f64)>,
     /// Derivatives of rates, in the order of the reactions.
-    partials: Vec<Partial>,
+    pub(crate) partials: Vec<Partial>,
     /// Entries that a derivative goes to, with nu times sign and multiplicity.
-    targets: Vec<(u32, f64)>,
+    pub(crate) targets: Vec<(u32, f64)>,
     pattern: Arc<CsrPattern>,
-    diagonal: Vec<u32>,
+    /// The diagonal entries, row after row.
+    pub(crate) diagonal: Vec<u32>,
     heated: Option<Heated>,
 }
 
 /// A rate and its reverse.
 #[derive(Clone, Debug)]
-struct Reaction {
-    forward: Flow,
-    reverse: Option<Flow>,
+pub(crate) struct Reaction {
+    pub(crate) forward: Flow,
+    pub(crate) reverse: Option<Flow>,
     /// In `changes`.
-    changes: std::ops::Range<usize>,
+    pub(crate) changes: std::ops::Range<usize>,
 }
 
 /// A rate with its reactants.
 #[derive(Clone, Copy, Debug)]
-struct Flow {
-    rate: u32,
-    factors: Factors,
+pub(crate) struct Flow {
+    pub(crate) rate: u32,
+    pub(crate) factors: Factors,
 }
 
 /// Abundances that are multiplied.
 #[derive(Clone, Copy, Debug)]
-struct Factors {
+pub(crate) struct Factors {
     nuclides: [u32; MAX_PARTICLES],
     count: u32,
 }
@@ -75,11 +76,16 @@ impl Factors {
         factors
     }
 
+    /// The numbers of the nuclides.
+    pub(crate) fn nuclides(&self) -> &[u32] {
+        &self.nuclides[..self.count as usize]
+    }
+
     /// `scale` times the abundances.
     #[inline(always)]
     fn times<const L: usize>(&self, scale: Lanes<L>, y: &[Lanes<L>]) -> Lanes<L> {
         let mut product = scale;
-        for &i in &self.nuclides[..self.count as usize] {
+        for &i in self.nuclides() {
             let y = &y[i as usize];
             for l in 0..L {
                 product[l] *= y[l];
@@ -91,11 +97,11 @@ impl Factors {
 
 /// `dR/dY_j = multiplicity * lambda * product of the other factors`; the targets hold the multiplicity.
 #[derive(Clone, Debug)]
-struct Partial {
-    rate: u32,
-    others: Factors,
+pub(crate) struct Partial {
+    pub(crate) rate: u32,
+    pub(crate) others: Factors,
     /// In `targets`.
-    targets: std::ops::Range<usize>,
+    pub(crate) targets: std::ops::Range<usize>,
 }
 
 /// What a self-heating run has beside.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use sparsebatch::spmv_gpu::GpuError;
 use sparsebatch::{FormatError, SolveError};
 
 /// Why there is no result. A zone that could not be carried to its end is a result: see
@@ -67,6 +68,12 @@ impl std::error::Error for BurningError {
 impl From<SolveError> for BurningError {
     fn from(error: SolveError) -> Self {
         Self::Solve(error)
+    }
+}
+
+impl From<GpuError> for BurningError {
+    fn from(error: GpuError) -> Self {
+        Self::Solve(SolveError::Gpu(error))
     }
 }
 

@@ -8,14 +8,17 @@ mod dense;
 mod eos;
 mod equations;
 mod error;
+mod gpu;
 mod integrator;
 mod linear;
+mod machine;
 mod network;
 mod options;
 mod outcome;
 mod output;
 mod plots;
 mod rates;
+mod record;
 mod reference;
 mod report;
 mod stepping;
@@ -25,13 +28,12 @@ mod zones;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
 
 use clap::Parser;
 
 use crate::equations::Equations;
 use crate::error::BurningError;
-use crate::integrator::{Outcome, integrate};
+use crate::integrator::Outcome;
 use crate::network::Network;
 use crate::options::Options;
 use crate::output::GridRun;
@@ -68,7 +70,7 @@ fn run(options: &Options) -> Result<bool, BurningError> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
         pool.map_err(|error| BurningError::Setting(format!("--threads: {error}")))?;
     }
-    let (means, backend) = options.linear.means()?;
+    let (machine, backend) = options.linear.machine(options.self_heating)?;
 
     let grid = Grid { nzones: options.zones, t9: options.t9, rho: options.rho };
     let times = log_times(options.t_end, DECADES, TIMES);
@@ -76,20 +78,21 @@ fn run(options: &Options) -> Result<bool, BurningError> {
     let equations = Equations::new(Arc::clone(&network), options.self_heating)?;
     report::problem(&equations, &grid, options, &backend);
     let bar = report::progress(zones.len(), options.quiet);
-    let clock = Instant::now();
-    let burning = integrate(&equations, &zones, means.clone(), &settings, |left| {
+    let (burning, times) = machine.integrate(&equations, &zones, &settings, |left| {
         bar.set_position((zones.len() - left) as u64);
     })?;
-    let elapsed = clock.elapsed();
     bar.finish_and_clear();
-    report::burning(&equations, &zones, &burning, elapsed);
+    report::burning(&equations, &zones, &burning, times);
     let grid_run = GridRun { equations: &equations, grid: &grid, zones: &zones, burning: &burning };
     if let Some(path) = &options.output {
         grid_run.write(path)?;
         println!("wrote     {}", path.display());
     }
-    if let Some(folder) = &options.plots {
-        for path in plots::draw(&grid_run, &options.plot_zone, folder)? {
+    if let Some(path) = &options.json {
+        record::append(path, (options, &machine), &equations, &burning, times)?;
+    }
+    if !options.no_plots {
+        for path in plots::draw(&grid_run, &options.plot_zone, &options.plots)? {
             println!("drew      {}", path.display());
         }
     }
@@ -101,10 +104,9 @@ fn run(options: &Options) -> Result<bool, BurningError> {
         let equations = Equations::new(Arc::clone(&network), false)?;
         let derivatives = reference.compare_derivatives(&equations);
         let zones = reference.zones(&network)?;
-        let clock = Instant::now();
-        let burning = integrate(&equations, &zones, means, &settings, |_| ())?;
+        let (burning, times) = machine.integrate(&equations, &zones, &settings, |_| ())?;
         let agreements = reference.compare(&network, &burning);
-        report::agreement(derivatives, &agreements, &burning, clock.elapsed());
+        report::agreement(derivatives, &agreements, &burning, times.run);
         good &= agreements.iter().all(reference::Agreement::holds);
     }
     Ok(good)

@@ -9,6 +9,7 @@ use sparsebatch::{Backend, Gpu, Method, Order, Preconditioner, SolveOptions};
 use crate::error::BurningError;
 use crate::integrator::Settings;
 use crate::linear::Means;
+use crate::machine::Machine;
 use crate::tableau::Tableau;
 
 /// Burns nuclear fuel in many zones at once: a reaction network in every zone of a grid of temperatures
@@ -45,9 +46,15 @@ pub(crate) struct Options {
     /// Write abundances, energies and statistics
     #[arg(long, value_name = "FILE.npz")]
     pub(crate) output: Option<PathBuf>,
-    /// Draw abundances against time and maps of the grid into a folder
-    #[arg(long, value_name = "DIR")]
-    pub(crate) plots: Option<PathBuf>,
+    /// Append times, steps and solves of the grid to a file, as a line of JSON
+    #[arg(long, value_name = "FILE.jsonl")]
+    pub(crate) json: Option<PathBuf>,
+    /// Folder for plots: abundances against time and maps of the grid
+    #[arg(long, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/target/nuclear_burning"))]
+    pub(crate) plots: PathBuf,
+    /// No plots
+    #[arg(long)]
+    pub(crate) no_plots: bool,
     /// Zones whose abundances are drawn, counted from 0 [default: the middle of each fuel's grid]
     #[arg(long, value_name = "ZONE")]
     pub(crate) plot_zone: Vec<usize>,
@@ -85,7 +92,7 @@ pub(crate) enum Solver {
     Auto,
     Bicgstab,
     Lu,
-    /// Dense LU with partial pivoting of every zone, on the CPU: to compare with.
+    /// Dense LU with partial pivoting of every zone, on a GPU by cuBLAS: to compare with.
     DenseLu,
 }
 
@@ -157,21 +164,66 @@ impl IntegratorOptions {
 }
 
 impl LinearOptions {
-    /// What solves the systems, and why there.
+    /// What integrates the zones, and why it. Zones at constant temperature burn on a GPU from the first
+    /// step to the last; those that heat themselves, and iterative solvers, have the GPU solve for the host.
     ///
     /// # Errors
     /// When a GPU was asked for and there is none.
-    pub(crate) fn means(&self) -> Result<(Means, String), BurningError> {
-        let method = match self.solver {
-            Solver::DenseLu => {
-                return Ok((Means::DenseLu, "CPU: dense LU has no other".to_owned()));
-            }
-            Solver::Auto => Method::Auto,
-            Solver::Bicgstab => Method::BiCgStab,
-            Solver::Lu => Method::Lu,
+    pub(crate) fn machine(&self, self_heating: bool) -> Result<(Machine, String), BurningError> {
+        let (device, reason) = match self.backend {
+            BackendChoice::Cpu => (None, "CPU: asked for".to_owned()),
+            asked => match (Device::new(0), asked) {
+                (Ok(device), BackendChoice::Gpu) => (Some(device), "GPU: asked for".to_owned()),
+                (Ok(device), _) => (Some(device), "GPU: there is one".to_owned()),
+                (Err(error), BackendChoice::Gpu) => {
+                    return Err(BurningError::Setting(format!("--backend gpu: {error}")));
+                }
+                (Err(error), _) => (None, format!("CPU: no GPU: {error}")),
+            },
         };
-        let options = SolveOptions {
-            method,
+        let options = self.options();
+        let Some(device) = device else {
+            let means = match self.solver {
+                Solver::DenseLu => Means::DenseLu,
+                _ => Means::Sparse(Backend::Cpu, Box::new(options)),
+            };
+            return Ok((Machine::Host(means), reason));
+        };
+        let on_host = match self.solver {
+            _ if self_heating => Some("self-heating: all but the solves on the CPU"),
+            Solver::Bicgstab => Some("bicgstab: all but the solves on the CPU"),
+            Solver::DenseLu | Solver::Auto | Solver::Lu => None,
+        };
+        match (self.solver, on_host) {
+            (Solver::DenseLu, Some(_)) => {
+                let reason = "CPU: dense LU of self-heating zones has no other".to_owned();
+                Ok((Machine::Host(Means::DenseLu), reason))
+            }
+            (_, Some(why)) => {
+                let or_cpu = self.backend == BackendChoice::Auto;
+                let gpu = Gpu { or_cpu, in_chunks: true, ..Gpu::new(device) };
+                let means = Means::Sparse(Backend::Gpu(gpu), Box::new(options));
+                Ok((Machine::Host(means), format!("{reason}; {why}")))
+            }
+            (Solver::DenseLu, None) => {
+                Ok((Machine::DenseGpu(device), format!("{reason}; everything there")))
+            }
+            (_, None) => {
+                let options = SolveOptions { method: Method::Lu, fallback: false, ..options };
+                let reason = format!("{reason}; everything there");
+                Ok((Machine::Gpu(device, Box::new(options)), reason))
+            }
+        }
+    }
+
+    /// What the solvers of the library are told.
+    fn options(&self) -> SolveOptions {
+        SolveOptions {
+            method: match self.solver {
+                Solver::Auto | Solver::DenseLu => Method::Auto,
+                Solver::Bicgstab => Method::BiCgStab,
+                Solver::Lu => Method::Lu,
+            },
             preconditioner: self.precond,
             order: self.order,
             rel_tol: Some(self.rtol),
@@ -179,22 +231,6 @@ impl LinearOptions {
             max_iters: self.max_iters,
             fallback: !self.no_fallback,
             ..SolveOptions::default()
-        };
-        let (backend, reason) = match self.backend {
-            BackendChoice::Cpu => (Backend::Cpu, "CPU: asked for".to_owned()),
-            asked => match (Device::new(0), asked) {
-                (Ok(device), _) => {
-                    let or_cpu = asked == BackendChoice::Auto;
-                    let reason = if or_cpu { "there is one" } else { "asked for" };
-                    let gpu = Gpu { or_cpu, in_chunks: true, ..Gpu::new(device) };
-                    (Backend::Gpu(gpu), format!("GPU: {reason}"))
-                }
-                (Err(error), BackendChoice::Gpu) => {
-                    return Err(BurningError::Setting(format!("--backend gpu: {error}")));
-                }
-                (Err(error), _) => (Backend::Cpu, format!("CPU: no GPU: {error}")),
-            },
-        };
-        Ok((Means::Sparse(backend, Box::new(options)), reason))
+        }
     }
 }

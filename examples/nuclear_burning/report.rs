@@ -9,6 +9,7 @@ use crate::eos::Gas;
 use crate::equations::Equations;
 use crate::integrator::{Burning, Outcome};
 use crate::linear::Tally;
+use crate::machine::Times;
 use crate::options::Options;
 use crate::reference::Agreement;
 use crate::zones::{Grid, Zones};
@@ -56,7 +57,7 @@ pub(crate) fn progress(nzones: usize, quiet: bool) -> ProgressBar {
 }
 
 /// How the zones of a grid ended.
-pub(crate) fn burning(equations: &Equations, zones: &Zones, burning: &Burning, elapsed: Duration) {
+pub(crate) fn burning(equations: &Equations, zones: &Zones, burning: &Burning, times: Times) {
     let network = equations.network();
     let (nvars, nnuclides) = (equations.nvars(), equations.nnuclides());
     let of = |test: fn(&Outcome) -> bool| {
@@ -66,9 +67,13 @@ pub(crate) fn burning(equations: &Equations, zones: &Zones, burning: &Burning, e
     println!(
         "zones     {finished} of {} finished in {:.2} s, {} rounds",
         zones.len(),
-        elapsed.as_secs_f64(),
+        times.run.as_secs_f64(),
         burning.rounds
     );
+    if !times.setup.is_zero() {
+        let seconds = times.setup.as_secs_f64();
+        println!("          after {seconds:.2} s for analysis, memory and compiled kernels");
+    }
     for (zone, burned) in burning.zones.iter().enumerate() {
         let place = format!("zone {zone} (T9 {:.3}, rho {:.3e})", zones.t9[zone], zones.rho[zone]);
         match burned.outcome {

@@ -68,15 +68,15 @@ pub(crate) struct Traveller {
 }
 
 /// Safety factor, and the least and most by which a step changes.
-const SAFETY: f64 = 0.9;
-const SHRINK: f64 = 0.2;
-const GROW: f64 = 6.0;
+pub(crate) const SAFETY: f64 = 0.9;
+pub(crate) const SHRINK: f64 = 0.2;
+pub(crate) const GROW: f64 = 6.0;
 /// Steps, over the time to be covered, below which a zone is given up.
-const LEAST_STEP: f64 = 1e-40;
+pub(crate) const LEAST_STEP: f64 = 1e-40;
 /// The least first step, over the time to be covered.
-const LEAST_FIRST_STEP: f64 = 1e-25;
+pub(crate) const LEAST_FIRST_STEP: f64 = 1e-25;
 /// By how much a step shrinks when a linear system of it was not solved.
-const LOST: f64 = 0.25;
+pub(crate) const LOST: f64 = 0.25;
 
 impl Traveller {
     /// At t = 0, with a first step, s, before it is cut to what makes sense.

@@ -30,6 +30,7 @@ pub mod summary;
 pub mod table;
 mod timing;
 
+pub use cublas::DenseFactors;
 pub use error::BenchError;
 pub use recorder::Gap;
 pub use row::{Machine, Row, Run, SCHEMA};

@@ -277,18 +277,25 @@ impl<'a> Session<'a> {
 
 /// A device as rows describe it, without peers.
 pub(crate) fn machine(device: &Device, bandwidth: Bandwidth) -> Machine {
-    let info = device.info();
     Machine {
-        device: Some(info.name.clone()),
-        driver: driver(),
-        cuda: Some(info.driver_version.to_string()),
-        cusparse: None,
-        cublas: None,
-        cores: cores(),
         copy_gb_per_s: bandwidth.copy_gb_per_s,
-        copy_gb_per_s_end: None,
         read_gb_per_s: Some(bandwidth.read_gb_per_s),
-        l2_bytes: Some(info.l2_bytes),
+        ..Machine::of_device(device)
+    }
+}
+
+impl Machine {
+    /// A GPU, without bandwidths and libraries.
+    pub fn of_device(device: &Device) -> Self {
+        let info = device.info();
+        Self {
+            device: Some(info.name.clone()),
+            driver: driver(),
+            cuda: Some(info.driver_version.to_string()),
+            cores: cores(),
+            l2_bytes: Some(info.l2_bytes),
+            ..Self::default()
+        }
     }
 }
 

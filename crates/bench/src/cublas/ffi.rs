@@ -155,16 +155,16 @@ macro_rules! calls {
 calls!(f64, cublasDcopy_v2_64, cublasDgetrfBatched, cublasDgetrsBatched);
 calls!(f32, cublasScopy_v2_64, cublasSgetrfBatched, cublasSgetrsBatched);
 
-/// The arrays of a batched factorisation, n x n each.
+/// The arrays of a batched factorisation, n x n each, with sets of vectors.
 pub(super) struct Work<T: Element> {
     handle: Rc<Handle>,
     n: Int,
     nitems: Int,
     matrices: DeviceBuffer<T>,
-    vectors: DeviceBuffer<T>,
-    /// Where each matrix and each vector begins.
+    vectors: Vec<DeviceBuffer<T>>,
+    /// Where each matrix begins, and each vector of each set.
     matrix_starts: DeviceBuffer<u64>,
-    vector_starts: DeviceBuffer<u64>,
+    vector_starts: Vec<DeviceBuffer<u64>>,
     pivots: DeviceBuffer<i32>,
     info: DeviceBuffer<i32>,
 }
@@ -175,6 +175,7 @@ impl<T: Element> Work<T> {
         handle: Rc<Handle>,
         n: usize,
         nitems: usize,
+        sets: usize,
     ) -> Result<Self, GpuError> {
         let int = |name, value: usize| {
             Int::try_from(value).map_err(|_| GpuError::InvalidArgument {
@@ -183,7 +184,9 @@ impl<T: Element> Work<T> {
                 found: value.to_string(),
             })
         };
-        let (matrices, vectors) = (device.alloc(n * n * nitems)?, device.alloc(n * nitems)?);
+        let matrices = device.alloc(n * n * nitems)?;
+        let vectors: Vec<DeviceBuffer<T>> =
+            (0..sets).map(|_| device.alloc(n * nitems)).collect::<Result<_, _>>()?;
         let starts = |buffer: &DeviceBuffer<T>, each: usize| {
             let bytes = (each * size_of::<T>()) as u64;
             let starts: Vec<u64> =
@@ -195,7 +198,7 @@ impl<T: Element> Work<T> {
             n: int("rows", n)?,
             nitems: int("systems", nitems)?,
             matrix_starts: starts(&matrices, n * n)?,
-            vector_starts: starts(&vectors, n)?,
+            vector_starts: vectors.iter().map(|set| starts(set, n)).collect::<Result<_, _>>()?,
             matrices,
             vectors,
             pivots: device.alloc(n * nitems)?,
@@ -209,7 +212,7 @@ impl<T: Element> Work<T> {
         matrices: &DeviceBuffer<T>,
         b: &DeviceBuffer<T>,
     ) -> Result<(), GpuError> {
-        for (from, to) in [(matrices, &self.matrices), (b, &self.vectors)] {
+        for (from, to) in [(matrices, &self.matrices), (b, &self.vectors[0])] {
             assert_eq!(from.len(), to.len(), "arrays of the batch that the work was made for");
             // SAFETY: (1) the handle is alive, with its context bound to this thread, where it was
             // made; (2) both arrays are in device memory with so many values, asserted above, and
@@ -230,41 +233,75 @@ impl<T: Element> Work<T> {
 
     /// Issues factorisation and substitution of what was loaded.
     pub(super) fn solve(&mut self) -> Result<(), GpuError> {
-        let Self { n, nitems, .. } = *self;
-        let pivots = self.pivots.raw() as *mut Int;
+        let nitems = self.nitems as usize;
+        self.factor(nitems)?;
+        self.substitute(0, nitems)
+    }
+
+    /// The number of systems for a call, none of which does not exist.
+    fn items(&self, nitems: usize) -> Int {
+        Int::try_from(nitems).map_or(self.nitems, |nitems| nitems.min(self.nitems))
+    }
+
+    /// Issues the factorisation of the first systems, which the factors overwrite.
+    pub(super) fn factor(&mut self, nitems: usize) -> Result<(), GpuError> {
         // SAFETY: (1) the handle is alive, with its context bound to this thread; (2) the arrays are
-        // in device memory, of `nitems` pointers, `n * nitems` pivots and `nitems` codes; (3) the
-        // pointers are to matrices of n x n values, n apart, that this value owns.
+        // in device memory, of at least as many pointers, n times as many pivots and as many codes; (3)
+        // the pointers are to matrices of n x n values, n apart, that this value owns.
         let status = unsafe {
             T::getrf(
                 self.handle.raw,
-                n,
+                self.n,
                 self.matrix_starts.raw() as *const *mut T,
-                pivots,
+                self.pivots.raw() as *mut Int,
                 self.info.raw() as *mut Int,
-                nitems,
+                self.items(nitems),
             )
         };
-        checked("cublasGetrfBatched", status)?;
+        checked("cublasGetrfBatched", status)
+    }
+
+    /// Issues the substitution of a set of vectors of the first systems, which the solutions overwrite.
+    pub(super) fn substitute(&mut self, set: usize, nitems: usize) -> Result<(), GpuError> {
         let mut wrong_argument = 0;
-        // SAFETY: as above; (4) the pointers of the vectors are to n values each that this value
+        // SAFETY: as in `factor`; (4) the pointers of the vectors are to n values each that this value
         // owns; (5) the last pointer is to one integer of the host, written before the call returns.
         let status = unsafe {
             T::getrs(
                 self.handle.raw,
-                n,
+                self.n,
                 self.matrix_starts.raw() as *const *const T,
-                pivots,
-                self.vector_starts.raw() as *const *mut T,
+                self.pivots.raw() as *const Int,
+                self.vector_starts[set].raw() as *const *mut T,
                 &mut wrong_argument,
-                nitems,
+                self.items(nitems),
             )
         };
         checked("cublasGetrsBatched", status)
     }
 
-    /// The solutions, where the right-hand sides were.
+    /// The solutions of what was loaded, where the right-hand sides were.
     pub(super) fn solutions(&self) -> &DeviceBuffer<T> {
+        &self.vectors[0]
+    }
+
+    /// The matrices, column by column, or their factors.
+    pub(super) fn matrices_mut(&mut self) -> &mut DeviceBuffer<T> {
+        &mut self.matrices
+    }
+
+    /// The sets of vectors.
+    pub(super) fn vectors(&self) -> &[DeviceBuffer<T>] {
         &self.vectors
+    }
+
+    /// The sets of vectors.
+    pub(super) fn vectors_mut(&mut self) -> &mut [DeviceBuffer<T>] {
+        &mut self.vectors
+    }
+
+    /// Of each system: 0, or the column without a pivot, counted from 1.
+    pub(super) fn info(&self) -> &DeviceBuffer<i32> {
+        &self.info
     }
 }

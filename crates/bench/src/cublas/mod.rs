@@ -2,8 +2,9 @@
 //!
 //! The matrices are made dense and uploaded beforehand, and brought back before every solve, since
 //! the factors take their place: neither is timed, in the peer's favour. `ffi.rs` has the calls and
-//! all the unsafe code.
+//! all the unsafe code. `factors.rs` keeps the factors for programs that solve with them again.
 
+mod factors;
 mod ffi;
 
 use std::rc::Rc;
@@ -15,6 +16,7 @@ use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError};
 
 use crate::solves::systems::Systems;
 use crate::solves::{Answer, Real, Solve};
+pub use factors::DenseFactors;
 pub(crate) use ffi::Element;
 use ffi::{Handle, Work};
 
@@ -97,7 +99,7 @@ impl<T: Element + Real> DenseLu<T> {
             device
                 .copy_from_host(&dense, &mut matrices.range(n * n * first..n * n * items.end)?)?;
         }
-        let work = Work::new(device, Rc::clone(&library.handle), n, nitems)?;
+        let work = Work::new(device, Rc::clone(&library.handle), n, nitems, 1)?;
         Ok(Self { device: device.clone(), matrices, b: device.upload(&systems.b)?, work })
     }
 }

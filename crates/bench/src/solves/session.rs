@@ -78,7 +78,7 @@ impl<'a> SolveSession<'a> {
         output: Option<&Path>,
         report: &'a mut dyn Write,
     ) -> Result<Self, BenchError> {
-        let processor = (backend != Backend::Gpu).then(processor);
+        let processor = (backend != Backend::Gpu).then(Machine::of_processor);
         let (mut device, mut found, mut gpu) = (None, None, None);
         if backend != Backend::Cpu {
             availability()?;
@@ -415,12 +415,14 @@ fn shape(tuning: &GpuTuning) -> String {
     group.into_iter().chain(place).collect::<Vec<_>>().join(",")
 }
 
-/// The processor as rows describe it.
-fn processor() -> Machine {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let name = model.map_or("processor", |(_, name)| name.trim());
-    let threads = rayon::current_num_threads();
-    let device = Some(format!("{name}, {threads} threads"));
-    Machine { device, cores: cores(), ..Machine::default() }
+impl Machine {
+    /// The processor, with the threads of the pool that is in use.
+    pub fn of_processor() -> Self {
+        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        let name = model.map_or("processor", |(_, name)| name.trim());
+        let threads = rayon::current_num_threads();
+        let device = Some(format!("{name}, {threads} threads"));
+        Self { device, cores: cores(), ..Self::default() }
+    }
 }

@@ -1,0 +1,79 @@
+//! Factors of dense matrices that lie on the device, kept for several right-hand sides.
+
+use std::rc::Rc;
+
+use sparsebatch_spmv_gpu::{Device, DeviceBuffer, GpuError};
+
+use super::Library;
+use super::ffi::Work;
+
+/// Dense LU with partial pivoting of a batch on the device, by cuBLAS: `getrfBatched` once for a set of
+/// matrices, `getrsBatched` for each set of right-hand sides. What sparse solves are compared with in a
+/// program that solves several times with one matrix.
+///
+/// Nothing waits for the device: all calls are issued on its stream.
+pub struct DenseFactors {
+    work: Work<f64>,
+    version: String,
+}
+
+impl DenseFactors {
+    /// For `nitems` systems of `n` rows, and so many sets of right-hand sides.
+    ///
+    /// # Errors
+    /// [`GpuError::InvalidArgument`] where cuBLAS is not found, or for what it cannot number;
+    /// [`GpuError::OutOfMemory`].
+    pub fn new(device: &Device, n: usize, nitems: usize, sets: usize) -> Result<Self, GpuError> {
+        let library = Library::load(device).map_err(|found| GpuError::InvalidArgument {
+            name: "cuBLAS",
+            expected: "the library, for the dense LU that is compared with".to_owned(),
+            found,
+        })?;
+        let work = Work::new(device, Rc::clone(&library.handle), n, nitems, sets)?;
+        Ok(Self { work, version: library.version() })
+    }
+
+    /// The version of cuBLAS, such as `13.0.2`.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The matrices, item after item, each column by column. Factors take their place.
+    pub fn matrices_mut(&mut self) -> &mut DeviceBuffer<f64> {
+        self.work.matrices_mut()
+    }
+
+    /// Factors the first `nitems` matrices.
+    ///
+    /// # Errors
+    /// What cuBLAS reports.
+    pub fn factor(&mut self, nitems: usize) -> Result<(), GpuError> {
+        self.work.factor(nitems)
+    }
+
+    /// The sets of right-hand sides or solutions, item after item.
+    pub fn vectors(&self) -> &[DeviceBuffer<f64>] {
+        self.work.vectors()
+    }
+
+    /// The sets of right-hand sides or solutions, item after item.
+    pub fn vectors_mut(&mut self) -> &mut [DeviceBuffer<f64>] {
+        self.work.vectors_mut()
+    }
+
+    /// Overwrites a set of right-hand sides of the first `nitems` systems with the solutions.
+    ///
+    /// # Errors
+    /// What cuBLAS reports.
+    ///
+    /// # Panics
+    /// For a set that there is not.
+    pub fn solve(&mut self, set: usize, nitems: usize) -> Result<(), GpuError> {
+        self.work.substitute(set, nitems)
+    }
+
+    /// Of each system: 0, or the column without a pivot, counted from 1.
+    pub fn info(&self) -> &DeviceBuffer<i32> {
+        self.work.info()
+    }
+}

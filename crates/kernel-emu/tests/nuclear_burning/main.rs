@@ -1,0 +1,248 @@
+//! The kernels of the nuclear burning example, run by the emulation: zones integrated by them against the
+//! CPU path of the example and against reference runs.
+#![allow(dead_code, reason = "the example uses the rest of its modules")]
+
+mod common;
+#[path = "../../../../examples/nuclear_burning/conservation.rs"]
+mod conservation;
+#[path = "../../../../examples/nuclear_burning/dense.rs"]
+mod dense;
+#[path = "../../../../examples/nuclear_burning/eos.rs"]
+mod eos;
+#[path = "../../../../examples/nuclear_burning/equations.rs"]
+mod equations;
+#[path = "../../../../examples/nuclear_burning/error.rs"]
+mod error;
+#[path = "../../../../examples/nuclear_burning/gpu/mod.rs"]
+mod gpu;
+#[path = "../../../../examples/nuclear_burning/integrator.rs"]
+mod integrator;
+#[path = "../../../../examples/nuclear_burning/linear.rs"]
+mod linear;
+#[path = "../../../../examples/nuclear_burning/network.rs"]
+mod network;
+mod nvrtc;
+#[path = "../../../../examples/nuclear_burning/outcome.rs"]
+mod outcome;
+#[path = "../../../../examples/nuclear_burning/rates.rs"]
+mod rates;
+#[path = "../../../../examples/nuclear_burning/reference.rs"]
+mod reference;
+#[path = "../../../../examples/nuclear_burning/stepping.rs"]
+mod stepping;
+#[path = "../../../../examples/nuclear_burning/tableau.rs"]
+mod tableau;
+#[path = "../../../../examples/nuclear_burning/zones.rs"]
+mod zones;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kernel_emu::Order;
+use sparsebatch::{Backend, Method, SolveOptions, Status};
+
+use crate::common::emulator::Emulator;
+use crate::equations::Equations;
+use crate::gpu::timer::Clock;
+use crate::gpu::{Burner, SparseLu};
+use crate::integrator::{Burning, Outcome, Settings, integrate};
+use crate::linear::Means;
+use crate::network::Network;
+use crate::reference::Reference;
+use crate::tableau::RODAS4P2;
+use crate::zones::{Grid, Zones, log_times};
+
+fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/data")
+}
+
+fn equations() -> Equations {
+    let network = Network::read(&data().join("reaclib_alpha13.json")).unwrap();
+    Equations::new(Arc::new(network), false).unwrap()
+}
+
+fn settings() -> Settings {
+    Settings::new(1e-5).unwrap()
+}
+
+fn options() -> SolveOptions {
+    SolveOptions { method: Method::Lu, floor: Some(4.0), ..SolveOptions::default() }
+}
+
+fn grid(nzones: usize) -> Grid {
+    Grid { nzones, t9: (1.0, 6.0), rho: (1e5, 1e9) }
+}
+
+/// By the kernels, whose threads run in this order.
+fn by_kernels(
+    order: Order,
+    equations: &Equations,
+    zones: &Zones,
+    settings: &Settings,
+    options: &SolveOptions,
+) -> Burning {
+    let emulator = Emulator::new(order);
+    let shape = (zones.len(), settings.method.stages());
+    let solver = SparseLu::new(&emulator, equations, options, shape).unwrap();
+    let burner = Burner::new(&emulator, equations, zones, settings, solver, Clock::new()).unwrap();
+    burner.run(|_| ()).unwrap()
+}
+
+fn by_host(equations: &Equations, zones: &Zones, settings: &Settings) -> Burning {
+    let means = Means::Sparse(Backend::Cpu, Box::new(SolveOptions { fallback: true, ..options() }));
+    integrate(equations, zones, means, settings, |_| ()).unwrap()
+}
+
+/// Largest difference of an abundance at any time, mole/g.
+fn difference(a: &Burning, b: &Burning) -> f64 {
+    let mut most = 0.0f64;
+    for (a, b) in a.zones.iter().zip(&b.zones) {
+        assert_eq!(a.y.len(), b.y.len());
+        let parts = a.y.iter().zip(&b.y).map(|(a, b)| (a - b).abs());
+        most = parts.fold(most, f64::max);
+    }
+    most
+}
+
+#[test]
+fn a_grid_burns_as_on_the_host() {
+    let equations = equations();
+    let zones = grid(12).zones(equations.network(), &log_times(1e-3, 9.0, 4)).unwrap();
+
+    let burning = by_kernels(Order::Forward, &equations, &zones, &settings(), &options());
+    let host = by_host(&equations, &zones, &settings());
+
+    for (burned, host) in burning.zones.iter().zip(&host.zones) {
+        assert_eq!(burned.outcome, Outcome::Finished);
+        // Steps are chosen by errors, which rounding moves a little.
+        assert!(burned.steps.abs_diff(host.steps) <= 2, "{} {}", burned.steps, host.steps);
+        assert!(burned.drift.iter().all(|drift| *drift <= 1e-12), "{:?}", burned.drift);
+        assert!(burned.lowest > -1e-12 && burned.unsolved == 0);
+    }
+    let most = difference(&burning, &host);
+    assert!(most <= 1e-8, "{most:e}");
+    // Every step has a system for each stage, and every one was solved at once.
+    let tries: u32 = burning.zones.iter().map(|zone| zone.steps + zone.rejected).sum();
+    assert_eq!(burning.tally.systems, 8 * u64::from(tries));
+    assert_eq!(burning.tally.rungs[0], burning.tally.systems);
+    assert_eq!(burning.tally.unsolved(), 0);
+    assert!(burning.tally.worst_residual <= 1e-9, "{:e}", burning.tally.worst_residual);
+    assert_eq!(burning.tally.iterations.iter().sum::<u64>(), burning.tally.systems);
+    let most_tries = burning.zones.iter().map(|zone| zone.steps + zone.rejected).max().unwrap();
+    assert_eq!(burning.rounds, u64::from(most_tries));
+    // Zones ended at different times, so that others moved together.
+    assert!(burning.tally.analyses > 1, "{}", burning.tally.analyses);
+}
+
+#[test]
+fn runs_agree_with_the_references() {
+    let equations = equations();
+    let network = equations.network();
+    let reference = Reference::read(&data().join("reference_alpha13.json"), network).unwrap();
+    let zones = reference.zones(network).unwrap();
+
+    let burning = by_kernels(Order::Reverse, &equations, &zones, &settings(), &options());
+
+    for (agreement, burned) in reference.compare(network, &burning).iter().zip(&burning.zones) {
+        assert_eq!(burned.outcome, Outcome::Finished);
+        assert!(agreement.holds(), "{agreement:?}");
+    }
+}
+
+#[test]
+fn a_zone_depends_neither_on_others_nor_on_the_order_of_threads() {
+    let equations = equations();
+    let times = log_times(1e-4, 6.0, 3);
+    let zones = grid(9).zones(equations.network(), &times).unwrap();
+    let together = by_kernels(Order::Forward, &equations, &zones, &settings(), &options());
+    let again = by_kernels(Order::Random(7), &equations, &zones, &settings(), &options());
+
+    for zone in 0..zones.len() {
+        assert_eq!(together.zones[zone].y, again.zones[zone].y, "zone {zone}");
+        assert_eq!(together.zones[zone].drift, again.zones[zone].drift, "zone {zone}");
+    }
+    for zone in [0, 8] {
+        let mut alone = Zones::default();
+        let y = &zones.y[zone * 13..][..13];
+        let state = (zones.t9[zone], zones.rho[zone]);
+        alone.push(equations.network(), state, y, Arc::clone(&times)).unwrap();
+        let alone = by_kernels(Order::Forward, &equations, &alone, &settings(), &options());
+
+        assert_eq!(alone.zones[0].y, together.zones[zone].y, "zone {zone}");
+        assert_eq!(alone.zones[0].steps, together.zones[zone].steps, "zone {zone}");
+    }
+}
+
+#[test]
+fn other_methods_and_fixed_steps_are_those_of_the_host() {
+    let equations = equations();
+    let zones = grid(3).zones(equations.network(), &log_times(1e-9, 2.0, 2)).unwrap();
+    for settings in [
+        Settings { method: &RODAS4P2, project: false, ..settings() },
+        Settings { fixed_step: Some(0.24e-9), ..settings() },
+    ] {
+        let burning = by_kernels(Order::Random(3), &equations, &zones, &settings, &options());
+        let host = by_host(&equations, &zones, &settings);
+
+        for (burned, host) in burning.zones.iter().zip(&host.zones) {
+            assert_eq!((burned.outcome, burned.steps), (host.outcome, host.steps));
+        }
+        let most = difference(&burning, &host);
+        assert!(most <= 1e-10, "{most:e}");
+    }
+}
+
+#[test]
+fn systems_without_a_solution_shorten_steps_until_the_zone_is_given_up() {
+    let equations = equations();
+    let zones = grid(3).zones(equations.network(), &log_times(1.0, 1.0, 1)).unwrap();
+    let nothing = SolveOptions { max_iters: 0, floor: None, ..options() };
+
+    let burning = by_kernels(Order::Forward, &equations, &zones, &settings(), &nothing);
+
+    for burned in &burning.zones {
+        assert!(matches!(burned.outcome, Outcome::StepUnderflow { t: 0.0, step } if step < 1e-39));
+        assert!(burned.steps == 0 && burned.unsolved > 0 && burned.y.is_empty());
+    }
+    assert!(burning.tally.failures.iter().any(|(status, _)| *status == Status::MaxIterations));
+    assert!(burning.tally.unsolved() > 0);
+}
+
+#[test]
+fn zones_that_run_out_of_steps_say_so() {
+    let equations = equations();
+    let zones = grid(3).zones(equations.network(), &log_times(1.0, 1.0, 1)).unwrap();
+    let settings = Settings { max_steps: 7, ..settings() };
+
+    let burning = by_kernels(Order::Forward, &equations, &zones, &settings, &options());
+
+    for burned in &burning.zones {
+        assert!(matches!(burned.outcome, Outcome::TooManySteps { t } if t > 0.0 && t < 1.0));
+        assert_eq!(burned.steps + burned.rejected, 7);
+    }
+}
+
+#[test]
+fn rates_that_are_not_finite_are_refused_with_their_zone() {
+    let text = r#"{"network": "wild", "nuclides": [
+        {"name": "he4", "Z": 2, "A": 4, "binding_MeV": 28.3},
+        {"name": "c12", "Z": 6, "A": 12, "binding_MeV": 92.2}],
+      "rates": [{"id": "triple", "reactants": ["he4", "he4", "he4"], "products": ["c12"],
+         "prefactor": 0.16666666666666666, "rho_exponent": 2,
+         "sets": [[0, 0, 0, 0, 300, 0, 0]], "partner": null}]}"#;
+    let network = Arc::new(Network::parse(text).unwrap());
+    let equations = Equations::new(Arc::clone(&network), false).unwrap();
+    let mut zones = Zones::default();
+    for t9 in [1.0, 3.0] {
+        zones.push(&network, (t9, 1e6), &[0.25, 0.0], Arc::from([1.0])).unwrap();
+    }
+    let emulator = Emulator::new(Order::Forward);
+    let settings = settings();
+    let solver = SparseLu::new(&emulator, &equations, &options(), (2, 8)).unwrap();
+    let burner =
+        Burner::new(&emulator, &equations, &zones, &settings, solver, Clock::new()).unwrap();
+
+    let error = burner.run(|_| ()).unwrap_err().to_string();
+
+    assert_eq!(error, r#"zone 1: the rate "triple" is not finite at T9 = 3"#);
+}

@@ -1,0 +1,44 @@
+//! The kernels compile for every architecture, without a GPU.
+
+use sparsebatch_spmv_gpu::device::nvrtc::{Program, compile};
+use sparsebatch_spmv_gpu::kernels;
+use sparsebatch_spmv_gpu::testing::nvrtc_or_skip;
+
+use crate::gpu::launches::{KERNELS, SOURCE};
+
+/// Registers that a thread may have, so that a multiprocessor holds six blocks of 128 threads.
+const REGISTERS: u32 = 80;
+
+#[test]
+fn every_kernel_compiles_without_spills() {
+    if nvrtc_or_skip().is_none() {
+        return;
+    }
+    for architecture in ["sm_80", "sm_90", "sm_100", "sm_120"] {
+        let program = Program {
+            name: "burning.cu",
+            source: &kernels::program_of("burning", SOURCE.text()),
+            expressions: &KERNELS,
+            architecture,
+            options: &[],
+        };
+
+        let compiled = compile(&program).unwrap();
+
+        assert_eq!(compiled.kernels.len(), KERNELS.len());
+        for kernel in &compiled.kernels {
+            let used = kernel.resources.expect("the log holds every kernel");
+            println!("{architecture} {}: {used:?}", kernel.expression);
+            assert_eq!(used.spill_store_bytes + used.spill_load_bytes, 0, "{kernel:?}");
+            assert!(used.registers > 0 && used.registers <= REGISTERS, "{kernel:?}");
+        }
+    }
+}
+
+#[test]
+fn every_kernel_runs_in_the_emulation() {
+    let registered = kernel_emu::registered();
+    for kernel in KERNELS {
+        assert!(registered.contains(&format!("burning:{kernel}")), "{kernel}");
+    }
+}

@@ -1,0 +1,714 @@
+// Nuclear burning in many zones on a GPU: rates, right-hand sides, matrices and the control of steps of a
+// Rosenbrock method. A zone has a place, and leaves it when it has ended; `stride` places lie between
+// two rates. What is per zone (results) is numbered by zones, what is per step by places.
+//
+// Common to all kernels:
+// - A zone's numbers depend on no other zone, nor on the place it has or the shape of the launch: sums
+//   run in the order of the tables, cut in pieces by the tables alone.
+// - Zones side by side are evaluated by neighbouring threads: work item w is of zone w % 2^shift of the
+//   block, so that rates of neighbours are read together and tables once for all.
+// - `pace` and `course` hold what each place has of its zone's step (below). A place whose zone ENDED, or
+//   that never had one, is left alone; its matrix is I, its right-hand side 0.
+
+// Numbers of a place in `pace`: the time, the step, the step that the error allows, the output time ahead,
+// step and error of the last accepted step.
+constexpr u32 PACE = 6;
+constexpr u32 TIME = 0, STEP = 1, WANTED = 2, TARGET = 3, LAST_STEP = 4, LAST_ERROR = 5;
+
+// Numbers of a place in `course`: its zone, the number of the output time ahead, flags.
+constexpr u32 COURSE = 3;
+constexpr u32 ZONE = 0, NEXT = 1, FLAGS = 2;
+constexpr u32 ARRIVES = 1;   // the step ends at the output time ahead
+constexpr u32 REJECTED = 2;  // the last step was
+constexpr u32 HAS_LAST = 4;  // a step was accepted
+constexpr u32 LOST = 8;      // a linear system of this step was not solved
+constexpr u32 ENDED = 16;
+
+// Results of a zone: counts of steps and how it ended; largest changes of the conserved sums, lowest
+// abundance, and where it stood with which step.
+constexpr u32 COUNTS = 4;
+constexpr u32 STEPS = 0, REJECTIONS = 1, UNSOLVED = 2, OUTCOME = 3;
+constexpr u32 FINISHED = 0, STEP_UNDERFLOW = 1, TOO_MANY_STEPS = 2;
+constexpr u32 FIGURES = 5;
+
+// What `settings` holds.
+constexpr u32 RTOL = 0, ATOL = 1, ORDER = 2, FIXED_STEP = 3, SAFETY = 4, SHRINK = 5, GROW = 6;
+constexpr u32 LEAST_STEP = 7, LEAST_FIRST_STEP = 8, LOST_FACTOR = 9;
+
+// The most stages before the last.
+constexpr u32 BEFORE = 7;
+
+// No rate, where a reaction has no reverse.
+constexpr u32 NO_RATE = 0xffffffffu;
+
+// A span of pieces, and not of terms.
+constexpr u32 LONG = 0x80000000u;
+
+__device__ __forceinline__ double infinity() {
+    return __longlong_as_double(0x7ff0000000000000ll);
+}
+
+__device__ __forceinline__ double absolute(double value) {
+    return value < 0 ? -value : value;
+}
+
+__device__ __forceinline__ bool finite(double value) {
+    return value - value == 0;
+}
+
+__device__ __forceinline__ double clamped(double value, double low, double high) {
+    return minimum(maximum(value, low), high);
+}
+
+// The same in all lanes, whatever their number: partners add the same two values.
+__device__ __forceinline__ double sum_of_lanes(double value) {
+#pragma unroll
+    for (u32 offset = WARP_THREADS / 2; offset > 0; offset /= 2) {
+        value += __shfl_xor_sync(ALL_LANES, value, offset);
+    }
+    return value;
+}
+
+__device__ __forceinline__ double most_of_lanes(double value) {
+#pragma unroll
+    for (u32 offset = WARP_THREADS / 2; offset > 0; offset /= 2) {
+        value = maximum(value, __shfl_xor_sync(ALL_LANES, value, offset));
+    }
+    return value;
+}
+
+// prefactor * rho^exponent * sum over sets of exp(a0 + a1/T9 + a2 T9^(-1/3) + a3 T9^(1/3) + a4 T9
+// + a5 T9^(5/3) + a6 ln T9), the temperature held within the range of the fits: REACLIB, Cyburt et al.
+// 2010, ApJS 189, 240, equation (1).
+//
+// A thread a rate of a zone; neighbours have the same rate. t9, rho: one a zone. Sets of rate r are
+// set_ptr[r] .. set_ptr[r + 1], seven coefficients each. lambda[r * stride + zone], stride >= nzones,
+// nzones * nrates < 2^32; `bad` holds 2^32 - 1 and gets the least zone * nrates + r whose rate is not
+// finite. Any launch.
+__global__ void rates(u32 nzones, u32 nrates, u32 stride, double t9_min, double t9_max,
+                      const double* __restrict__ t9, const double* __restrict__ rho,
+                      const u32* __restrict__ set_ptr, const double* __restrict__ sets,
+                      const double* __restrict__ prefactors, const u32* __restrict__ exponents,
+                      double* __restrict__ lambda, u32* __restrict__ bad) {
+    const u64 all = u64(nzones) * nrates;
+    for (u64 work = grid_thread(); work < all; work += grid_threads()) {
+        const u32 rate = u32(work / nzones), zone = u32(work % nzones);
+        const double t = clamped(load(t9 + zone), t9_min, t9_max);
+        const double root = cbrt(t);
+        const double powers[7] = {1.0, 1.0 / t, 1.0 / root, root, t, t * root * root, log(t)};
+        double fit = 0;
+        for (u32 set = load(set_ptr + rate); set < load(set_ptr + rate + 1); ++set) {
+            double sum = 0;
+#pragma unroll
+            for (u32 k = 0; k < 7; ++k) {
+                sum += load(sets + 7 * u64(set) + k) * powers[k];
+            }
+            fit += exp(sum);
+        }
+        double scale = load(prefactors + rate);
+        for (u32 k = load(exponents + rate); k > 0; --k) {
+            scale *= load(rho + zone);
+        }
+        const double value = scale * fit;
+        lambda[u64(rate) * stride + zone] = value;
+        if (!finite(value)) {
+            atomicMin(bad, zone * nrates + rate);
+        }
+    }
+}
+
+// Sums of many numbers with small integers as factors. Sum e has the `spans[2 e + 1]` terms from
+// spans[2 e] on; where LONG is set so many pieces, whose terms are piece_ptr[p] .. piece_ptr[p + 1]. A
+// term is the number of what is added, times 256, and its factor as a signed byte.
+struct Sums {
+    u32 npieces;
+    const u32* piece_ptr;
+    const u32* spans;
+    const u32* terms;
+
+    // `values` and the result are of one zone among 2^shift.
+    __device__ __forceinline__ double of(u32 first, u32 count, const double* values,
+                                         u32 shift) const {
+        double sum = 0;
+#pragma unroll 4
+        for (u32 k = first; k < first + count; ++k) {
+            const u32 term = load(terms + k);
+            sum += double(i32(term << 24) >> 24) * values[(term >> 8) << shift];
+        }
+        return sum;
+    }
+
+    __device__ __forceinline__ double piece(u32 number, const double* values, u32 shift) const {
+        const u32 first = load(piece_ptr + number);
+        return of(first, load(piece_ptr + number + 1) - first, values, shift);
+    }
+
+    // Where all pieces are in place.
+    __device__ __forceinline__ double whole(u32 number, const double* values,
+                                            const double* pieces, u32 shift) const {
+        const u32 first = load(spans + 2 * number), count = load(spans + 2 * number + 1);
+        if ((count & LONG) == 0) {
+            return of(first, count, values, shift);
+        }
+        double sum = 0;
+        for (u32 p = first; p < first + (count & ~LONG); ++p) {
+            sum += pieces[p << shift];
+        }
+        return sum;
+    }
+};
+
+// lambda * Y * Y * Y * Y; `factors` has 16 bits for each Y, and stands for 1 where there are fewer.
+__device__ __forceinline__ double product(double lambda, u64 factors, const double* y, u32 shift) {
+#pragma unroll
+    for (u32 k = 0; k < 4; ++k) {
+        lambda *= y[u32(factors >> (16 * k) & 0xffff) << shift];
+    }
+    return lambda;
+}
+
+// Whether no zone of a block is on its way.
+__device__ __forceinline__ bool all_ended(u32 first, u32 nplaces, u32 shift, const u32* course) {
+    for (u32 place = first; place < minimum(first + (1u << shift), nplaces); ++place) {
+        if ((course[u64(place) * COURSE + FLAGS] & ENDED) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// The right-hand side of a stage, for every place:
+//
+//   b = f(y + sum_j a_j u_j) + sum_j c_j / h u_j,  j < before
+//
+// a block for 2^shift places. `weights` has a_0 .. a_6, 0, c_0 .. c_6, 0. Rates and factors of
+// reaction r are at 2 r, those of its reverse at 2 r + 1; a rate and its reverse are subtracted before
+// anything is summed. y, u_j and b are place after place, n values each; u_j from `before` on are not
+// read. 0 where the zone has ended or a system of the step was not solved. Shared memory: (n + 1 +
+// nreactions + npieces) * 2^shift doubles.
+__global__ void stage(u32 nplaces, u32 stride, u32 n, u32 nreactions, u32 npieces, u32 shift,
+                      const u32* __restrict__ flow_rates, const u64* __restrict__ flow_factors,
+                      const u32* __restrict__ piece_ptr, const u32* __restrict__ spans,
+                      const u32* __restrict__ terms, const double* __restrict__ y,
+                      const double* __restrict__ lambda, const double* __restrict__ pace,
+                      const u32* __restrict__ course, u32 before,
+                      const double* __restrict__ weights, const double* u0, const double* u1,
+                      const double* u2, const double* u3, const double* u4, const double* u5,
+                      const double* u6, double* __restrict__ b) {
+    extern __shared__ __align__(16) u8 dynamic_shared[];
+    const u32 first = blockIdx.x << shift, zones = 1u << shift;
+    if (all_ended(first, nplaces, shift, course)) {
+        for (u32 work = threadIdx.x; work < n << shift; work += blockDim.x) {
+            const u32 place = first + (work & (zones - 1));
+            if (place < nplaces) {
+                b[u64(place) * n + (work >> shift)] = 0;
+            }
+        }
+        return;
+    }
+    double* const y_now = reinterpret_cast<double*>(dynamic_shared);
+    double* const net = y_now + ((n + 1) << shift);
+    double* const pieces = net + (nreactions << shift);
+    const double* const u[BEFORE] = {u0, u1, u2, u3, u4, u5, u6};
+    const Sums sums{npieces, piece_ptr, spans, terms};
+    // Every thread has one of the zones throughout: the threads of a block are a multiple of `zones`.
+    const u32 zone = threadIdx.x & (zones - 1);
+    const u32 place = first + zone, own = minimum(place, nplaces - 1);
+    const u32 worker = threadIdx.x >> shift, workers = blockDim.x >> shift;
+
+    for (u32 i = worker; i <= n; i += workers) {
+        double value = 1;
+        if (i < n) {
+            const u64 at = u64(own) * n + i;
+            value = y[at];
+#pragma unroll
+            for (u32 j = 0; j < BEFORE; ++j) {
+                if (j < before) {
+                    value += load(weights + j) * u[j][at];
+                }
+            }
+        }
+        y_now[(i << shift) + zone] = value;
+    }
+    __syncthreads();
+    const double* const rates_here = lambda + own;
+#pragma unroll 2
+    for (u32 r = worker; r < nreactions; r += workers) {
+        const u32 back = load(flow_rates + 2 * r + 1);
+        double value = product(load(rates_here + u64(load(flow_rates + 2 * r)) * stride),
+                               load(flow_factors + 2 * r), y_now + zone, shift);
+        if (back != NO_RATE) {
+            value -= product(load(rates_here + u64(back) * stride), load(flow_factors + 2 * r + 1),
+                             y_now + zone, shift);
+        }
+        net[(r << shift) + zone] = value;
+    }
+    __syncthreads();
+    for (u32 p = worker; p < npieces; p += workers) {
+        pieces[(p << shift) + zone] = sums.piece(p, net + zone, shift);
+    }
+    __syncthreads();
+    if (place >= nplaces) {
+        return;
+    }
+    const bool idle = (course[u64(own) * COURSE + FLAGS] & (ENDED | LOST)) != 0;
+    const double h = pace[u64(own) * PACE + STEP];
+    for (u32 i = worker; i < n; i += workers) {
+        const u64 at = u64(own) * n + i;
+        double value = 0;
+        if (!idle) {
+            value = sums.whole(i, net + zone, pieces + zone, shift);
+#pragma unroll
+            for (u32 j = 0; j < BEFORE; ++j) {
+                if (j < before) {
+                    value += load(weights + BEFORE + 1 + j) / h * u[j][at];
+                }
+            }
+        }
+        b[at] = value;
+    }
+}
+
+// I / (gamma h) - J(y) for every place, `nnz` values in the order of CSR; I where the zone has ended. A
+// block for 2^shift places: the derivatives of all rates first, then for each entry the sum of those
+// that it has. `partial_rates` and `partial_factors` hold a derivative each: a rate with its other
+// factors. Shared memory: (n + 1 + npartials + npieces) * 2^shift doubles.
+__global__ void matrix(u32 nplaces, u32 stride, u32 n, u32 nnz, u32 npartials, u32 npieces,
+                       u32 shift, double gamma, const u32* __restrict__ partial_rates,
+                       const u64* __restrict__ partial_factors, const u32* __restrict__ piece_ptr,
+                       const u32* __restrict__ spans, const u32* __restrict__ terms,
+                       const u8* __restrict__ is_diagonal, const double* __restrict__ y,
+                       const double* __restrict__ lambda, const double* __restrict__ pace,
+                       const u32* __restrict__ course, double* __restrict__ values) {
+    extern __shared__ __align__(16) u8 dynamic_shared[];
+    const u32 first = blockIdx.x << shift, zones = 1u << shift;
+    const u32 zone = threadIdx.x & (zones - 1);
+    const u32 place = first + zone, own = minimum(place, nplaces - 1);
+    const u32 worker = threadIdx.x >> shift, workers = blockDim.x >> shift;
+    const bool ended = (course[u64(own) * COURSE + FLAGS] & ENDED) != 0;
+    double* const y_now = reinterpret_cast<double*>(dynamic_shared);
+    double* const slopes = y_now + ((n + 1) << shift);
+    double* const pieces = slopes + (npartials << shift);
+    const Sums sums{npieces, piece_ptr, spans, terms};
+    if (!all_ended(first, nplaces, shift, course)) {
+        for (u32 i = worker; i <= n; i += workers) {
+            y_now[(i << shift) + zone] = i < n ? y[u64(own) * n + i] : 1.0;
+        }
+        __syncthreads();
+        const double* const rates_here = lambda + own;
+#pragma unroll 4
+        for (u32 p = worker; p < npartials; p += workers) {
+            slopes[(p << shift) + zone] =
+                product(load(rates_here + u64(load(partial_rates + p)) * stride),
+                        load(partial_factors + p), y_now + zone, shift);
+        }
+        __syncthreads();
+        for (u32 p = worker; p < npieces; p += workers) {
+            pieces[(p << shift) + zone] = sums.piece(p, slopes + zone, shift);
+        }
+        __syncthreads();
+    }
+    if (place >= nplaces) {
+        return;
+    }
+    const double diagonal = ended ? 1.0 : 1.0 / (gamma * pace[u64(own) * PACE + STEP]);
+    for (u32 k = worker; k < nnz; k += workers) {
+        const double sum = ended ? 0.0 : -sums.whole(k, slopes + zone, pieces + zone, shift);
+        values[u64(own) * nnz + k] = load(is_diagonal + k) != 0 ? sum + diagonal : sum;
+    }
+}
+
+// Cuts the step so that it ends at the output time ahead, or halves what is left before a step that would
+// end shortly before it.
+__device__ __forceinline__ u32 aim(double* pace, u32 flags, double target) {
+    const double left = target - pace[TIME], wanted = pace[WANTED];
+    const bool arrives = wanted >= left * (1.0 - 1e-10);
+    pace[TARGET] = target;
+    pace[STEP] = arrives ? left : wanted > 0.5 * left ? 0.5 * left : wanted;
+    return arrives ? flags | ARRIVES : flags & ~ARRIVES;
+}
+
+// Puts every zone at its place, place and zone having one number, with a first step: explicit Euler by
+// ten times the tolerance. A warp a zone; `slopes` holds f(y). Zone z has the output times
+// time_ptr[z] .. time_ptr[z + 1].
+__global__ void begin(u32 nzones, u32 n, const double* __restrict__ settings,
+                      const double* __restrict__ y, const double* __restrict__ slopes,
+                      const u32* __restrict__ time_ptr, const double* __restrict__ times,
+                      double* __restrict__ pace, u32* __restrict__ course,
+                      u32* __restrict__ counts, double* __restrict__ figures) {
+    const u32 zone = u32(grid_thread() / WARP_THREADS), lane = threadIdx.x % WARP_THREADS;
+    if (zone >= nzones) {
+        return;
+    }
+    // The largest inverse of a step, in units of which the least step is a maximum, too.
+    double most = 0;
+    for (u32 i = lane; i < n; i += WARP_THREADS) {
+        const double value = y[u64(zone) * n + i], slope = slopes[u64(zone) * n + i];
+        const double weight = load(settings + ATOL) + load(settings + RTOL) * absolute(value);
+        most = maximum(most, absolute(slope) / weight);
+    }
+    most = most_of_lanes(most);
+    if (lane != 0) {
+        return;
+    }
+    const u32 first = load(time_ptr + zone), last = load(time_ptr + zone + 1) - 1;
+    const double end = load(times + last), fixed = load(settings + FIXED_STEP);
+    // Where nothing changes any step will do.
+    const double step = most > 0 ? 10.0 / most : infinity();
+    double own[PACE] = {};
+    own[WANTED] = fixed > 0 ? fixed : clamped(step, load(settings + LEAST_FIRST_STEP) * end, end);
+    const u32 flags = aim(own, 0, load(times + first));
+    for (u32 k = 0; k < PACE; ++k) {
+        pace[u64(zone) * PACE + k] = own[k];
+    }
+    course[u64(zone) * COURSE + ZONE] = zone;
+    course[u64(zone) * COURSE + NEXT] = 0;
+    course[u64(zone) * COURSE + FLAGS] = flags;
+    for (u32 k = 0; k < COUNTS; ++k) {
+        counts[u64(zone) * COUNTS + k] = 0;
+    }
+    for (u32 k = 0; k < FIGURES; ++k) {
+        figures[u64(zone) * FIGURES + k] = 0;
+    }
+}
+
+// Moves on by the step, and takes the next one from its error: the predictive controller of Gustafsson,
+// Hairer and Wanner 1996, Solving Ordinary Differential Equations II, equation (8.25).
+__device__ __forceinline__ u32 accept(double* pace, u32 flags, double error,
+                                      const double* settings) {
+    pace[TIME] = (flags & ARRIVES) != 0 ? pace[TARGET] : pace[TIME] + pace[STEP];
+    if (load(settings + FIXED_STEP) > 0) {
+        return flags;
+    }
+    const double exponent = 1.0 / load(settings + ORDER), safety = load(settings + SAFETY);
+    const double step = pace[STEP];
+    error = maximum(error, 1e-6);
+    double factor = safety * pow(error, -exponent);
+    if ((flags & HAS_LAST) != 0) {
+        const double predicted =
+            step / pace[LAST_STEP] * pow(pace[LAST_ERROR] / (error * error), exponent);
+        factor = minimum(factor, safety * predicted);
+    }
+    const double most = (flags & REJECTED) != 0 ? 1.0 : load(settings + GROW);
+    const double next = step * clamped(factor, load(settings + SHRINK), most);
+    // A step that an output time cut short says little of what is possible.
+    const bool was_cut = step < 0.99 * pace[WANTED];
+    pace[WANTED] = was_cut ? maximum(next, pace[WANTED]) : next;
+    pace[LAST_STEP] = step;
+    pace[LAST_ERROR] = maximum(error, 1e-2);
+    return (flags | HAS_LAST) & ~REJECTED;
+}
+
+// Accepts or rejects the steps, and lets zones go that have ended. A warp a place.
+//
+// `weights` are those of the last stage, whose solution is `last`, the error estimate. Where `projects`,
+// abundances are brought back to the sums of a_i Y and z_i Y that `start` has, by changes proportional to
+// them. Abundances at output time k of a zone go to out[(time_ptr[zone] + k) * n ..]. `left` is the number
+// of zones on their way, `tried` the most steps tried in a zone. u_j from `before` on are not read. Shared
+// memory: n doubles a warp.
+__global__ void judge(u32 nplaces, u32 n, u32 before, u32 max_steps, u32 projects,
+                      const double* __restrict__ settings, const double* __restrict__ weights,
+                      const double* __restrict__ a, const double* __restrict__ z,
+                      const double* __restrict__ start, const u32* __restrict__ time_ptr,
+                      const double* __restrict__ times, const double* u0, const double* u1,
+                      const double* u2, const double* u3, const double* u4, const double* u5,
+                      const double* u6, const double* __restrict__ last, double* __restrict__ y,
+                      double* __restrict__ pace, u32* __restrict__ course,
+                      u32* __restrict__ counts, double* __restrict__ figures,
+                      double* __restrict__ out, u32* __restrict__ left, u32* __restrict__ tried) {
+    extern __shared__ __align__(16) u8 dynamic_shared[];
+    const u32 place = u32(grid_thread() / WARP_THREADS), lane = threadIdx.x % WARP_THREADS;
+    if (place >= nplaces || (course[u64(place) * COURSE + FLAGS] & ENDED) != 0) {
+        return;
+    }
+    const double* const u[BEFORE] = {u0, u1, u2, u3, u4, u5, u6};
+    // A lane has every 32nd abundance throughout, so that lanes need not wait for each other.
+    double* const y_new = reinterpret_cast<double*>(dynamic_shared) + threadIdx.x / WARP_THREADS * n;
+    double* const y_old = y + u64(place) * n;
+    double error = 0;
+    for (u32 i = lane; i < n; i += WARP_THREADS) {
+        const u64 at = u64(place) * n + i;
+        double value = y_old[i];
+#pragma unroll
+        for (u32 j = 0; j < BEFORE; ++j) {
+            if (j < before) {
+                value += load(weights + j) * u[j][at];
+            }
+        }
+        const double estimate = last[at];
+        value += estimate;
+        const double size = maximum(absolute(y_old[i]), absolute(value));
+        const double part =
+            absolute(estimate) / (load(settings + ATOL) + load(settings + RTOL) * size);
+        // A step with NaN or infinities is worth nothing.
+        error = finite(part) && finite(value) ? maximum(error, part) : infinity();
+        y_new[i] = value;
+    }
+    error = most_of_lanes(error);
+
+    double own[PACE];
+    for (u32 k = 0; k < PACE; ++k) {
+        own[k] = pace[u64(place) * PACE + k];
+    }
+    const u32 zone = course[u64(place) * COURSE + ZONE];
+    u32 next = course[u64(place) * COURSE + NEXT], flags = course[u64(place) * COURSE + FLAGS];
+    u32 count[COUNTS];
+    for (u32 k = 0; k < COUNTS; ++k) {
+        count[k] = counts[u64(zone) * COUNTS + k];
+    }
+    double figure[FIGURES];
+    for (u32 k = 0; k < FIGURES; ++k) {
+        figure[k] = figures[u64(zone) * FIGURES + k];
+    }
+    const u32 first_time = load(time_ptr + zone), ntimes = load(time_ptr + zone + 1) - first_time;
+    const bool lost = (flags & LOST) != 0;
+    if (lost) {
+        ++count[UNSOLVED];
+        own[WANTED] = load(settings + LOST_FACTOR) * own[STEP];
+        flags = (flags & ~LOST) | REJECTED;
+    } else if (load(settings + FIXED_STEP) > 0 || error <= 1.0) {
+        ++count[STEPS];
+        const double* const y_start = start + u64(zone) * n;
+        if (projects != 0) {
+            double aa = 0, az = 0, zz = 0, lack_a = 0, lack_z = 0;
+            for (u32 i = lane; i < n; i += WARP_THREADS) {
+                const double size = absolute(y_new[i]), lack = y_start[i] - y_new[i];
+                const double a_i = load(a + i), z_i = load(z + i);
+                aa += a_i * a_i * size;
+                az += a_i * z_i * size;
+                zz += z_i * z_i * size;
+                lack_a += a_i * lack;
+                lack_z += z_i * lack;
+            }
+            aa = sum_of_lanes(aa);
+            az = sum_of_lanes(az);
+            zz = sum_of_lanes(zz);
+            lack_a = sum_of_lanes(lack_a);
+            lack_z = sum_of_lanes(lack_z);
+            const double determinant = aa * zz - az * az;
+            double alpha = 0, zeta = 0;
+            // With Z proportional to A, as in an alpha chain, nucleons are charge.
+            if (determinant > 1e-10 * aa * zz) {
+                alpha = (zz * lack_a - az * lack_z) / determinant;
+                zeta = (aa * lack_z - az * lack_a) / determinant;
+            } else if (aa > 0) {
+                alpha = lack_a / aa;
+            }
+            for (u32 i = lane; i < n; i += WARP_THREADS) {
+                y_new[i] += absolute(y_new[i]) * (alpha * load(a + i) + zeta * load(z + i));
+            }
+        }
+        double first_a = 0, first_z = 0, now_a = 0, now_z = 0, lowest = 0;
+        for (u32 i = lane; i < n; i += WARP_THREADS) {
+            const double value = y_new[i], a_i = load(a + i), z_i = load(z + i);
+            first_a += a_i * y_start[i];
+            first_z += z_i * y_start[i];
+            now_a += a_i * value;
+            now_z += z_i * value;
+            lowest = minimum(lowest, value);
+            y_old[i] = value;
+        }
+        first_a = sum_of_lanes(first_a);
+        first_z = sum_of_lanes(first_z);
+        now_a = absolute(sum_of_lanes(now_a) - first_a);
+        now_z = absolute(sum_of_lanes(now_z) - first_z);
+        lowest = -most_of_lanes(-lowest);
+        // Neutrons alone have no charge to lose.
+        figure[0] = maximum(figure[0], first_a == 0 ? now_a : now_a / absolute(first_a));
+        figure[1] = maximum(figure[1], first_z == 0 ? now_z : now_z / absolute(first_z));
+        figure[2] = minimum(figure[2], lowest);
+        const bool arrives = (flags & ARRIVES) != 0;
+        flags = accept(own, flags, error, settings);
+        if (arrives) {
+            double* const state = out + (u64(first_time) + next) * n;
+            for (u32 i = lane; i < n; i += WARP_THREADS) {
+                state[i] = y_new[i];
+            }
+            ++next;
+        }
+    } else {
+        ++count[REJECTIONS];
+        const double factor =
+            load(settings + SAFETY) * pow(error, -1.0 / load(settings + ORDER));
+        own[WANTED] = clamped(factor, load(settings + SHRINK), 1.0) * own[STEP];
+        flags |= REJECTED;
+    }
+    const u32 tries = count[STEPS] + count[REJECTIONS] + count[UNSOLVED];
+    if (next == ntimes) {
+        count[OUTCOME] = FINISHED;
+        flags |= ENDED;
+    } else if (tries >= max_steps) {
+        count[OUTCOME] = TOO_MANY_STEPS;
+        flags |= ENDED;
+    } else {
+        flags = aim(own, flags, load(times + first_time + next));
+        const double end = load(times + first_time + ntimes - 1);
+        const bool moves = own[TIME] + own[STEP] > own[TIME] &&
+                           own[STEP] > load(settings + LEAST_STEP) * end;
+        if (!moves) {
+            count[OUTCOME] = STEP_UNDERFLOW;
+            flags |= ENDED;
+        }
+    }
+    figure[3] = own[TIME];
+    figure[4] = own[STEP];
+    __syncwarp(); // all lanes have read what the first one writes
+    if (lane == 0) {
+        for (u32 k = 0; k < PACE; ++k) {
+            pace[u64(place) * PACE + k] = own[k];
+        }
+        course[u64(place) * COURSE + NEXT] = next;
+        course[u64(place) * COURSE + FLAGS] = flags;
+        for (u32 k = 0; k < COUNTS; ++k) {
+            counts[u64(zone) * COUNTS + k] = count[k];
+        }
+        for (u32 k = 0; k < FIGURES; ++k) {
+            figures[u64(zone) * FIGURES + k] = figure[k];
+        }
+        atomicMax(tried, tries);
+        if ((flags & ENDED) != 0) {
+            atomicSub(left, 1u);
+        }
+    }
+}
+
+// What `tally` counts: systems by status, accepted by the rounding floor, and by iterations, the last
+// number being for that many and more.
+constexpr u32 STATUSES = 16, ITERATIONS = 64;
+constexpr u32 FLOOR = STATUSES, FIRST_ITERATIONS = STATUSES + 1;
+constexpr u32 TALLY = FIRST_ITERATIONS + ITERATIONS;
+
+// Counts how the systems of a solve ended, and marks the zones whose system was not solved. Outcomes as
+// the solvers of the library write them: a status, iterations, twice the restarts plus 1 where the floor
+// accepted, norms of residual and right-hand side. `worst` holds the bits of the largest relative residual
+// of a system that converged. A thread a place.
+__global__ void tally(u32 nplaces, const u8* __restrict__ statuses,
+                      const u32* __restrict__ iterations, const u32* __restrict__ restarts,
+                      const double* __restrict__ residual_norms,
+                      const double* __restrict__ rhs_norms, u32* __restrict__ course,
+                      u64* __restrict__ counts, u64* __restrict__ worst) {
+    __shared__ u32 block_counts[TALLY];
+    for (u32 k = threadIdx.x; k < TALLY; k += blockDim.x) {
+        block_counts[k] = 0;
+    }
+    __syncthreads();
+    const u64 place = grid_thread();
+    double residual = 0;
+    if (place < nplaces && (course[place * COURSE + FLAGS] & ENDED) == 0) {
+        const u32 status = minimum(u32(statuses[place]), STATUSES - 1);
+        atomicAdd(block_counts + status, 1u);
+        atomicAdd(block_counts + FIRST_ITERATIONS + minimum(iterations[place], ITERATIONS - 1), 1u);
+        if (status != 0) {
+            course[place * COURSE + FLAGS] |= LOST;
+        } else {
+            if ((restarts[place] & 1) != 0) {
+                atomicAdd(block_counts + FLOOR, 1u);
+            }
+            const double size = rhs_norms[place];
+            residual = size > 0 ? residual_norms[place] / size : 0;
+        }
+    }
+    residual = most_of_lanes(residual);
+    if (threadIdx.x % WARP_THREADS == 0 && residual > 0) {
+        atomicMax(worst, u64(__double_as_longlong(residual)));
+    }
+    __syncthreads();
+    for (u32 k = threadIdx.x; k < TALLY; k += blockDim.x) {
+        if (block_counts[k] != 0) {
+            atomicAdd(counts + k, u64(block_counts[k]));
+        }
+    }
+}
+
+// The matrices of all places as dense ones, column by column: entry k of the pattern where
+// entry_of[column * n + row] is k, 0 where it is negative. A thread an entry of a dense matrix; any launch.
+__global__ void densify(u32 nplaces, u32 n, u32 nnz, const i32* __restrict__ entry_of,
+                        const double* __restrict__ values, double* __restrict__ dense) {
+    const u32 each = n * n;
+    const u64 all = u64(nplaces) * each;
+    for (u64 work = grid_thread(); work < all; work += grid_threads()) {
+        const i32 entry = load(entry_of + u32(work % each));
+        dense[work] = entry < 0 ? 0.0 : values[work / each * nnz + entry];
+    }
+}
+
+// The status of a dense solve: whether a pivot was missing, by `info`, and whether x is finite. A warp a
+// place.
+__global__ void judge_dense(u32 nplaces, u32 n, const i32* __restrict__ info,
+                            const double* __restrict__ x, u8* __restrict__ statuses) {
+    constexpr u8 CONVERGED = 0, NON_FINITE = 5, SINGULAR = 9;
+    const u32 place = u32(grid_thread() / WARP_THREADS), lane = threadIdx.x % WARP_THREADS;
+    if (place >= nplaces) {
+        return;
+    }
+    bool lost = false;
+    for (u32 i = lane; i < n; i += WARP_THREADS) {
+        lost = lost || !finite(x[u64(place) * n + i]);
+    }
+    lost = __any_sync(ALL_LANES, lost) != 0;
+    if (lane == 0) {
+        statuses[place] = info[place] != 0 ? SINGULAR : lost ? NON_FINITE : CONVERGED;
+    }
+}
+
+// The places of the zones that are still on their way, in their order, and how many. One block.
+__global__ void survivors(u32 nplaces, const u32* __restrict__ course, u32* __restrict__ moves,
+                          u32* __restrict__ count) {
+    __shared__ u32 of_warp[WARP_THREADS];
+    const u32 warp = threadIdx.x / WARP_THREADS, lane = threadIdx.x % WARP_THREADS;
+    u32 base = 0;
+    for (u32 first = 0; first < nplaces; first += blockDim.x) {
+        const u32 place = first + threadIdx.x;
+        const bool stays = place < nplaces && (course[u64(place) * COURSE + FLAGS] & ENDED) == 0;
+        const u32 ballot = __ballot_sync(ALL_LANES, stays);
+        if (lane == 0) {
+            of_warp[warp] = __popc(ballot);
+        }
+        __syncthreads();
+        u32 before = 0, all = 0;
+        for (u32 k = 0; k < blockDim.x / WARP_THREADS; ++k) {
+            before += k < warp ? of_warp[k] : 0;
+            all += of_warp[k];
+        }
+        if (stays) {
+            moves[base + before + __popc(ballot & ((1u << lane) - 1))] = place;
+        }
+        base += all;
+        __syncthreads(); // all have read the counts
+    }
+    if (threadIdx.x == 0) {
+        *count = base;
+    }
+}
+
+// Moves zones to the first places, from one set of arrays to another: the zone at moves[k] to k. Places
+// from *count on hold none. A thread a number of a place; neighbours have the same number.
+__global__ void move(u32 nplaces, u32 n, u32 nrates, u32 stride, u32 new_stride,
+                     const u32* __restrict__ count, const u32* __restrict__ moves,
+                     const double* __restrict__ y, const double* __restrict__ lambda,
+                     const double* __restrict__ pace, const u32* __restrict__ course,
+                     double* __restrict__ new_y, double* __restrict__ new_lambda,
+                     double* __restrict__ new_pace, u32* __restrict__ new_course) {
+    const u32 stay = *count;
+    const u64 all = u64(nplaces) * (nrates + n + 1);
+    for (u64 work = grid_thread(); work < all; work += grid_threads()) {
+        if (work < u64(nplaces) * nrates) {
+            const u32 to = u32(work % nplaces);
+            const u64 rate = work / nplaces;
+            const u32 from = to < stay ? moves[to] : 0;
+            new_lambda[rate * new_stride + to] = to < stay ? lambda[rate * stride + from] : 0;
+        } else if (work < u64(nplaces) * (nrates + n)) {
+            const u64 k = work - u64(nplaces) * nrates;
+            const u32 to = u32(k / n), i = u32(k % n);
+            new_y[k] = to < stay ? y[u64(moves[to]) * n + i] : 0;
+        } else {
+            const u64 to = work - u64(nplaces) * (nrates + n);
+            for (u32 k = 0; k < PACE; ++k) {
+                new_pace[to * PACE + k] = to < stay ? pace[u64(moves[to]) * PACE + k] : 1;
+            }
+            for (u32 k = 0; k < COURSE; ++k) {
+                new_course[to * COURSE + k] = to < stay ? course[u64(moves[to]) * COURSE + k] : ENDED;
+            }
+        }
+    }
+}

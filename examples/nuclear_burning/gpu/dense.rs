@@ -1,0 +1,118 @@
+//! A dense LU in place of the sparse one, by cuBLAS: what the sparse one is compared with.
+
+use sparsebatch::Pattern;
+use sparsebatch::spmv_gpu::{Device, DeviceBuffer, Executor};
+use sparsebatch_bench::DenseFactors;
+
+use super::launches::{self, Ended};
+use super::linear::StageSolver;
+use super::tally::DeviceTally;
+use crate::equations::Equations;
+use crate::error::BurningError;
+
+/// Factors once a step, solves once a stage; right-hand sides lie where the solutions will.
+pub(crate) struct DenseLu {
+    device: Device,
+    factors: DenseFactors,
+    active: usize,
+    nvars: usize,
+    nnz: usize,
+    values: DeviceBuffer<f64>,
+    /// The entry of the pattern at each place of a matrix, column by column; -1 where there is none.
+    entry_of: DeviceBuffer<i32>,
+    statuses: DeviceBuffer<u8>,
+    /// What there is to say of the other outcomes.
+    ones: DeviceBuffer<u32>,
+    zeros: DeviceBuffer<u32>,
+    nothing: DeviceBuffer<f64>,
+}
+
+impl DenseLu {
+    /// For `places` zones and a method of so many stages.
+    ///
+    /// # Errors
+    /// What cuBLAS and the device report.
+    pub(crate) fn new(
+        device: &Device,
+        equations: &Equations,
+        (places, stages): (usize, usize),
+    ) -> Result<Self, BurningError> {
+        let pattern = equations.pattern().view();
+        let n = equations.nvars();
+        let mut entry_of = vec![-1i32; n * n];
+        for row in 0..n {
+            for k in pattern.row(row) {
+                entry_of[pattern.col_idx()[k] as usize * n + row] = k as i32;
+            }
+        }
+        Ok(Self {
+            factors: DenseFactors::new(device, n, places, stages)?,
+            active: places,
+            nvars: n,
+            nnz: pattern.nnz(),
+            values: device.alloc(places * pattern.nnz())?,
+            entry_of: device.upload(&entry_of)?,
+            statuses: device.alloc(places)?,
+            ones: device.upload(&vec![1; places])?,
+            zeros: device.alloc_zeroed(places)?,
+            nothing: device.alloc_zeroed(places)?,
+            device: device.clone(),
+        })
+    }
+}
+
+impl StageSolver<Device> for DenseLu {
+    fn reserve(&mut self, active: usize) -> Result<usize, BurningError> {
+        self.active = active.min(self.active);
+        Ok(self.active)
+    }
+
+    fn values(&mut self) -> &mut DeviceBuffer<f64> {
+        &mut self.values
+    }
+
+    fn factor(&mut self) -> Result<(), BurningError> {
+        let shape = (self.active, self.nvars, self.nnz);
+        let dense = self.factors.matrices_mut();
+        launches::densify(&self.device, shape, &self.entry_of, &self.values, dense)?;
+        Ok(self.factors.factor(self.active)?)
+    }
+
+    fn stage(&mut self, stage: usize) -> (&[DeviceBuffer<f64>], &mut DeviceBuffer<f64>) {
+        let (before, this) = self.factors.vectors_mut().split_at_mut(stage);
+        (before, &mut this[0])
+    }
+
+    fn solve(
+        &mut self,
+        stage: usize,
+        course: &mut DeviceBuffer<u32>,
+        tally: &mut DeviceTally<Device>,
+    ) -> Result<(), BurningError> {
+        self.factors.solve(stage, self.active)?;
+        let (info, x) = (self.factors.info(), &self.factors.vectors()[stage]);
+        let shape = (self.active, self.nvars);
+        launches::judge_dense(&self.device, shape, info, x, &mut self.statuses)?;
+        let ended = Ended {
+            statuses: &self.statuses,
+            iterations: &self.ones,
+            restarts: &self.zeros,
+            residual_norms: &self.nothing,
+            rhs_norms: &self.nothing,
+        };
+        tally.count(&self.device, self.active, &ended, course)
+    }
+
+    fn solutions(&self) -> &[DeviceBuffer<f64>] {
+        self.factors.vectors()
+    }
+
+    fn describe(&self) -> String {
+        let name = &self.device.info().name;
+        format!("dense LU with partial pivoting, cuBLAS {} on {name}", self.factors.version())
+    }
+
+    fn analyses(&self) -> u64 {
+        1
+    }
+}

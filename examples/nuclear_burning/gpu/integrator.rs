@@ -1,0 +1,232 @@
+//! The integration of many zones on a device: the rounds of [`crate::integrator`], without the host.
+//!
+//! Every kernel of a round is launched without waiting for the one before; the host looks at how many
+//! zones are left every [`LOOK`] rounds, at a copy that was started as many rounds ago. Zones that have
+//! ended stay at their places, where they cost next to nothing, until the others move together.
+
+use sparsebatch::spmv_gpu::{Executor, PinnedValues};
+
+use super::launches::{self, KERNELS, MOST_BEFORE, Rules};
+use super::linear::StageSolver;
+use super::state::{Places, Results};
+use super::tables::Tables;
+use super::tally::DeviceTally;
+use super::timer::{Part, Timer};
+use crate::equations::Equations;
+use crate::error::BurningError;
+use crate::outcome::Burning;
+use crate::stepping::{GROW, LEAST_FIRST_STEP, LEAST_STEP, LOST, SAFETY, SHRINK, Settings};
+use crate::zones::Zones;
+
+/// Rounds between two looks at how many zones are left.
+const LOOK: u64 = 4;
+
+/// Of so many rounds one is measured.
+const MEASURED: u64 = 8;
+
+/// Zones on a device, with all that their integration needs.
+pub(crate) struct Burner<'a, E: Executor, S, T> {
+    executor: E,
+    zones: &'a Zones,
+    equations: &'a Equations,
+    settings: &'a Settings,
+    tables: Tables<E>,
+    /// What `judge` goes by.
+    numbers: E::Buffer<f64>,
+    /// Of all stages, `2 (MOST_BEFORE + 1)` each: see `stage` of `burning.cu`.
+    weights: E::Buffer<f64>,
+    solver: S,
+    /// The places that are in use, and those to which zones move.
+    places: [Places<E>; 2],
+    count: usize,
+    results: Results<E>,
+    moves: E::Buffer<u32>,
+    stay: E::Buffer<u32>,
+    tally: DeviceTally<E>,
+    timer: T,
+}
+
+impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
+    /// Uploads everything and compiles the kernels. The solver has room for all zones.
+    ///
+    /// # Errors
+    /// [`BurningError::Setting`] for no zones or what is too large; what the device reports.
+    pub(crate) fn new(
+        executor: &E,
+        equations: &'a Equations,
+        zones: &'a Zones,
+        settings: &'a Settings,
+        mut solver: S,
+        timer: T,
+    ) -> Result<Self, BurningError> {
+        let (count, nnuclides) = (zones.len(), equations.nnuclides());
+        let nrates = equations.network().rates.len();
+        if count == 0 {
+            return Err(BurningError::Setting("expected at least one zone, found 0".to_owned()));
+        }
+        if count.saturating_mul(nrates) >= u32::MAX as usize {
+            return Err(BurningError::Setting(format!(
+                "a GPU takes less than 4294967295 rates of all zones, found {nrates} in {count} zones"
+            )));
+        }
+        executor.prepare(&KERNELS.map(launches::key))?;
+        let places = || Places::new(executor, count, nnuclides, nrates);
+        solver.reserve(count)?;
+        Ok(Self {
+            tables: Tables::new(executor, equations)?,
+            numbers: executor.upload(&numbers(settings))?,
+            weights: executor.upload(&weights(settings))?,
+            solver,
+            places: [places()?, places()?],
+            count,
+            results: Results::new(executor, zones, nnuclides)?,
+            moves: executor.alloc_zeroed(count)?,
+            stay: executor.alloc_zeroed(1)?,
+            tally: DeviceTally::new(executor)?,
+            timer,
+            executor: executor.clone(),
+            equations,
+            zones,
+            settings,
+        })
+    }
+
+    /// Carries all zones to their ends. `progress` hears now and then how many are left.
+    ///
+    /// # Errors
+    /// [`BurningError::Zone`] for a rate that is not finite; what solver and device report. A zone that
+    /// ends early is no error.
+    pub(crate) fn run(mut self, mut progress: impl FnMut(usize)) -> Result<Burning, BurningError> {
+        self.start()?;
+        // One is copied to while the other is looked at.
+        let mut left = [self.executor.alloc_pinned::<u32>(1)?, self.executor.alloc_pinned(1)?];
+        let mut rounds = 0u64;
+        loop {
+            let measured = rounds.is_multiple_of(MEASURED);
+            if measured {
+                self.timer.begin()?;
+            }
+            self.round()?;
+            if measured {
+                self.timer.end();
+            }
+            rounds += 1;
+            if !rounds.is_multiple_of(LOOK) {
+                continue;
+            }
+            self.executor.copy_to_pinned(&self.results.left, &mut left[0])?;
+            left.swap(0, 1);
+            if rounds == LOOK {
+                continue;
+            }
+            let left = left[0].as_slice()?[0] as usize;
+            progress(left);
+            if left == 0 {
+                break;
+            }
+            self.compact(left)?;
+        }
+        let (zones, rounds) = self.results.download(&self.executor, self.zones)?;
+        let mut tally = self.tally.read(&self.executor)?;
+        tally.ran = self.solver.describe();
+        tally.analyses = self.solver.analyses();
+        Ok(Burning { zones, tally, shares: self.timer.shares()?, rounds })
+    }
+
+    /// Rates and first steps.
+    fn start(&mut self) -> Result<(), BurningError> {
+        let Self { executor, tables, zones, results, places, .. } = self;
+        let places = &mut places[0];
+        let (t9, rho) = (executor.upload(&zones.t9)?, executor.upload(&zones.rho)?);
+        let mut bad = executor.upload(&[u32::MAX])?;
+        executor.copy_from_host(&zones.y, &mut places.y)?;
+        launches::rates(executor, tables, (&t9, &rho), places, &mut bad)?;
+        let bad = executor.download(&bad)?[0];
+        if bad != u32::MAX {
+            let (zone, rate) = ((bad / tables.nrates) as usize, (bad % tables.nrates) as usize);
+            let id = &self.equations.network().rates[rate].id;
+            let problem = format!("the rate {id:?} is not finite at T9 = {}", zones.t9[zone]);
+            return Err(BurningError::Zone { zone, problem });
+        }
+        let (none, slopes) = self.solver.stage(0);
+        launches::stage(executor, tables, places, zones.len(), &self.weights, 0, none, slopes)?;
+        launches::begin(executor, tables, &self.numbers, slopes, places, results)?;
+        Ok(())
+    }
+
+    /// Takes a step in every zone that is on its way.
+    fn round(&mut self) -> Result<(), BurningError> {
+        let Self { executor, tables, weights, solver, places, count, .. } = self;
+        let (places, count) = (&mut places[0], *count);
+        let method = self.settings.method;
+        launches::matrix(executor, tables, places, count, method.gamma, solver.values())?;
+        self.timer.end_of(Part::Jacobian)?;
+        solver.factor()?;
+        for stage in 0..method.stages() {
+            let (before, b) = solver.stage(stage);
+            let first = first_weight(stage);
+            launches::stage(executor, tables, places, count, weights, first, before, b)?;
+            self.timer.end_of(Part::Rates)?;
+            solver.solve(stage, &mut places.course, &mut self.tally)?;
+            self.timer.end_of(Part::Solve)?;
+        }
+        let rules = Rules {
+            settings: &self.numbers,
+            weights,
+            first_weight: first_weight(method.stages() - 1),
+            max_steps: self.settings.max_steps,
+            project: self.settings.project,
+        };
+        let u = solver.solutions();
+        launches::judge(executor, tables, &rules, count, u, places, &mut self.results)?;
+        self.timer.end_of(Part::Control)
+    }
+
+    /// Moves the zones together where that frees places; no more than `left` are on their way.
+    fn compact(&mut self, left: usize) -> Result<(), BurningError> {
+        let count = self.solver.reserve(left)?;
+        if count < self.count {
+            let [old, new] = &mut self.places;
+            let (moves, stay) = (&mut self.moves, &mut self.stay);
+            new.stride = count as u32;
+            let (from, to) = ((self.count, &*old), (count, new));
+            launches::compact(&self.executor, &self.tables, from, to, moves, stay)?;
+            self.places.swap(0, 1);
+            self.count = count;
+        }
+        Ok(())
+    }
+}
+
+/// Where the weights of a stage begin.
+fn first_weight(stage: usize) -> usize {
+    2 * (MOST_BEFORE + 1) * stage
+}
+
+fn weights(settings: &Settings) -> Vec<f64> {
+    let method = settings.method;
+    let mut weights = vec![0.0; first_weight(method.stages())];
+    for stage in 0..method.stages() {
+        let own = &mut weights[first_weight(stage)..first_weight(stage + 1)];
+        let (a, c) = own.split_at_mut(MOST_BEFORE + 1);
+        a.iter_mut().zip(method.a[stage]).for_each(|(weight, a)| *weight = *a);
+        c.iter_mut().zip(method.c[stage]).for_each(|(weight, c)| *weight = *c);
+    }
+    weights
+}
+
+/// What `settings` of `burning.cu` holds.
+fn numbers(settings: &Settings) -> [f64; 10] {
+    [
+        settings.rtol,
+        settings.atol,
+        f64::from(settings.method.order),
+        settings.fixed_step.unwrap_or(0.0),
+        SAFETY,
+        SHRINK,
+        GROW,
+        LEAST_STEP,
+        LEAST_FIRST_STEP,
+        LOST,
+    ]
+}

@@ -1,0 +1,378 @@
+//! The launches of `burning.cu`. All the unsafe code of the example is here.
+#![allow(unsafe_code)]
+
+use sparsebatch::spmv_gpu::{
+    Args, DeviceInfo, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Source,
+};
+
+use super::state::{Places, Results};
+use super::tables::Tables;
+use crate::rates::{T9_MAX, T9_MIN};
+
+/// The kernels.
+pub(crate) static SOURCE: Source = Source::new(include_str!("burning.cu"));
+
+/// The kernels by name.
+pub(crate) const KERNELS: [&str; 10] = [
+    "rates",
+    "stage",
+    "matrix",
+    "begin",
+    "judge",
+    "tally",
+    "densify",
+    "judge_dense",
+    "survivors",
+    "move",
+];
+
+/// The most stages before the last.
+pub(super) const MOST_BEFORE: usize = 7;
+
+/// Numbers of `tally`: see there.
+pub(super) const STATUSES: usize = 16;
+pub(super) const TALLY: usize = STATUSES + 1 + 64;
+
+/// Threads of a block.
+const THREADS: u32 = 256;
+const WARP: u32 = 32;
+/// Warps of a block of `judge`, each with a zone.
+const JUDGES: u32 = 4;
+/// Zones that the threads of a block evaluate side by side, as a power of two.
+const MOST_SHIFT: u32 = 3;
+/// A sector of memory holds the numbers of four zones: with fewer, some of what is read is wasted.
+const SECTOR_SHIFT: u32 = 2;
+
+/// A kernel of this example.
+pub(crate) fn key(name: &'static str) -> KernelKey {
+    KernelKey::of_source("burning", &SOURCE, name)
+}
+
+/// Zones side by side, as a power of two, and the launch: so many that two blocks have room on a
+/// multiprocessor, and fewer where there are few zones, so that all multiprocessors have work.
+///
+/// # Errors
+/// [`GpuError::InvalidArgument`] when not even one zone has room.
+fn side_by_side(
+    info: &DeviceInfo,
+    places: u32,
+    values: u32,
+) -> Result<(u32, LaunchConfig), GpuError> {
+    let bytes = |shift: u32| u64::from(values) << (shift + 3);
+    let room = u64::from(info.shared_bytes_per_block);
+    let half = u64::from(info.shared_bytes_per_multiprocessor / 2).saturating_sub(1024).min(room);
+    let fits = |shift: &u32| bytes(*shift) <= if *shift > SECTOR_SHIFT { half } else { room };
+    let busy = |shift: &u32| places.div_ceil(1 << shift) >= 2 * info.multiprocessors;
+    let shift = (1..=MOST_SHIFT).rev().find(|shift| fits(shift) && busy(shift)).unwrap_or(0);
+    if bytes(shift) > room {
+        return Err(GpuError::InvalidArgument {
+            name: "network",
+            expected: format!("at most {} numbers of a zone in shared memory", room / 8),
+            found: values.to_string(),
+        });
+    }
+    let shared_bytes = bytes(shift) as u32;
+    let config =
+        LaunchConfig { shared_bytes, ..LaunchConfig::linear(places.div_ceil(1 << shift), THREADS) };
+    Ok((shift, config))
+}
+
+/// Blocks enough for a thread each of `work` items.
+fn for_all(work: u64) -> LaunchConfig {
+    let blocks = work.div_ceil(u64::from(THREADS)).clamp(1, 1 << 20);
+    LaunchConfig::linear(blocks as u32, THREADS)
+}
+
+/// The rates of all zones, `t9` in GK and `rho` in g/cm^3, into the places of their numbers.
+pub(super) fn rates<E: Executor>(
+    executor: &E,
+    tables: &Tables<E>,
+    (t9, rho): (&E::Buffer<f64>, &E::Buffer<f64>),
+    places: &mut Places<E>,
+    bad: &mut E::Buffer<u32>,
+) -> Result<(), GpuError> {
+    let fits = &tables.fits;
+    let config = for_all(t9.len() as u64 * u64::from(tables.nrates));
+    let mut args = Args::new();
+    args.scalar(t9.len() as u32)
+        .scalar(tables.nrates)
+        .scalar(places.stride)
+        .scalar(T9_MIN)
+        .scalar(T9_MAX)
+        .input(t9)
+        .input(rho)
+        .input(&fits.set_ptr)
+        .input(&fits.sets)
+        .input(&fits.prefactors)
+        .input(&fits.exponents)
+        .output(&mut places.lambda)
+        .output(bad);
+    // SAFETY: the arguments are those of `rates`; t9 and rho have a number a zone, the tables are those
+    // of one network, and a place has been made for each zone and rate.
+    unsafe { executor.launch(&key("rates"), config, &mut args) }
+}
+
+/// The right-hand side of a stage, of whose weights `weights` has 2 (`MOST_BEFORE` + 1) from
+/// `first_weight` on, into `b`. `u` are the stages before it, `count` places each.
+#[expect(clippy::too_many_arguments, reason = "they are those of the kernel")]
+pub(super) fn stage<E: Executor>(
+    executor: &E,
+    tables: &Tables<E>,
+    places: &Places<E>,
+    count: usize,
+    weights: &E::Buffer<f64>,
+    first_weight: usize,
+    u: &[E::Buffer<f64>],
+    b: &mut E::Buffer<f64>,
+) -> Result<(), GpuError> {
+    let (shift, config) = side_by_side(executor.info(), count as u32, tables.stage_values())?;
+    let mut args = Args::new();
+    args.scalar(count as u32)
+        .scalar(places.stride)
+        .scalar(tables.nnuclides)
+        .scalar(tables.nreactions)
+        .scalar(tables.changes.npieces)
+        .scalar(shift)
+        .input(&tables.flow_rates)
+        .input(&tables.flow_factors)
+        .input(&tables.changes.piece_ptr)
+        .input(&tables.changes.spans)
+        .input(&tables.changes.terms)
+        .input(&places.y)
+        .input(&places.lambda)
+        .input(&places.pace)
+        .input(&places.course)
+        .scalar(u.len() as u32)
+        .input_from(weights, first_weight)?;
+    pass_stages::<E>(&mut args, u);
+    args.output(b);
+    // SAFETY: the arguments are those of `stage`; the tables are those of one network and number its
+    // reactions and nuclides; places and vectors have room for `count` zones; b is none of u.
+    unsafe { executor.launch(&key("stage"), config, &mut args) }
+}
+
+/// Appends the addresses of stages, null for those that are not there.
+fn pass_stages<'a, E: Executor>(args: &mut Args<'a>, u: &'a [E::Buffer<f64>]) {
+    for stage in 0..MOST_BEFORE {
+        args.raw(u.get(stage).map_or(0, KernelBuffer::raw));
+    }
+}
+
+/// `I/(gamma h) - J` of `count` places into `values`.
+pub(super) fn matrix<E: Executor>(
+    executor: &E,
+    tables: &Tables<E>,
+    places: &Places<E>,
+    count: usize,
+    gamma: f64,
+    values: &mut E::Buffer<f64>,
+) -> Result<(), GpuError> {
+    let (shift, config) = side_by_side(executor.info(), count as u32, tables.matrix_values())?;
+    let mut args = Args::new();
+    args.scalar(count as u32)
+        .scalar(places.stride)
+        .scalar(tables.nnuclides)
+        .scalar(tables.nnz)
+        .scalar(tables.npartials)
+        .scalar(tables.entries.npieces)
+        .scalar(shift)
+        .scalar(gamma)
+        .input(&tables.partial_rates)
+        .input(&tables.partial_factors)
+        .input(&tables.entries.piece_ptr)
+        .input(&tables.entries.spans)
+        .input(&tables.entries.terms)
+        .input(&tables.is_diagonal)
+        .input(&places.y)
+        .input(&places.lambda)
+        .input(&places.pace)
+        .input(&places.course)
+        .output(values);
+    // SAFETY: the arguments are those of `matrix`; the tables are those of one network and number its
+    // derivatives and entries; places and values have room for `count` zones.
+    unsafe { executor.launch(&key("matrix"), config, &mut args) }
+}
+
+/// First steps, from the derivatives in `slopes`.
+pub(super) fn begin<E: Executor>(
+    executor: &E,
+    tables: &Tables<E>,
+    settings: &E::Buffer<f64>,
+    slopes: &E::Buffer<f64>,
+    places: &mut Places<E>,
+    results: &mut Results<E>,
+) -> Result<(), GpuError> {
+    let zones = results.zones as u32;
+    let config = for_all(u64::from(zones) * u64::from(WARP));
+    let mut args = Args::new();
+    args.scalar(zones)
+        .scalar(tables.nnuclides)
+        .input(settings)
+        .input(&places.y)
+        .input(slopes)
+        .input(&results.time_ptr)
+        .input(&results.times)
+        .output(&mut places.pace)
+        .output(&mut places.course)
+        .output(&mut results.counts)
+        .output(&mut results.figures);
+    // SAFETY: the arguments are those of `begin`; places, slopes and results have room for all zones,
+    // each of which has an output time.
+    unsafe { executor.launch(&key("begin"), config, &mut args) }
+}
+
+/// What `judge` goes by.
+pub(super) struct Rules<'a, E: Executor> {
+    pub(super) settings: &'a E::Buffer<f64>,
+    /// Of the last stage.
+    pub(super) weights: &'a E::Buffer<f64>,
+    pub(super) first_weight: usize,
+    pub(super) max_steps: u32,
+    pub(super) project: bool,
+}
+
+/// Accepts or rejects the steps of `count` places. `u` are all stages.
+pub(super) fn judge<E: Executor>(
+    executor: &E,
+    tables: &Tables<E>,
+    rules: &Rules<'_, E>,
+    count: usize,
+    u: &[E::Buffer<f64>],
+    places: &mut Places<E>,
+    results: &mut Results<E>,
+) -> Result<(), GpuError> {
+    let config = LaunchConfig {
+        shared_bytes: JUDGES * tables.nnuclides * 8,
+        ..LaunchConfig::linear((count as u32).div_ceil(JUDGES).max(1), JUDGES * WARP)
+    };
+    let (before, last) = u.split_at(u.len() - 1);
+    let mut args = Args::new();
+    args.scalar(count as u32)
+        .scalar(tables.nnuclides)
+        .scalar(before.len() as u32)
+        .scalar(rules.max_steps)
+        .scalar(u32::from(rules.project))
+        .input(rules.settings)
+        .input_from(rules.weights, rules.first_weight)?
+        .input(&tables.a)
+        .input(&tables.z)
+        .input(&results.start)
+        .input(&results.time_ptr)
+        .input(&results.times);
+    pass_stages::<E>(&mut args, before);
+    args.input(&last[0])
+        .output(&mut places.y)
+        .output(&mut places.pace)
+        .output(&mut places.course)
+        .output(&mut results.counts)
+        .output(&mut results.figures)
+        .output(&mut results.y)
+        .output(&mut results.left)
+        .output(&mut results.tried);
+    // SAFETY: the arguments are those of `judge`; places and stages have room for `count` zones, the
+    // results for all, and for abundances at all of their times.
+    unsafe { executor.launch(&key("judge"), config, &mut args) }
+}
+
+/// How the systems of a solve ended, place by place, as the solvers of the library say it.
+pub(super) struct Ended<'a, E: Executor> {
+    pub(super) statuses: &'a E::Buffer<u8>,
+    pub(super) iterations: &'a E::Buffer<u32>,
+    pub(super) restarts: &'a E::Buffer<u32>,
+    pub(super) residual_norms: &'a E::Buffer<f64>,
+    pub(super) rhs_norms: &'a E::Buffer<f64>,
+}
+
+/// Counts how the systems of `count` places ended, and marks zones whose system was not solved.
+pub(super) fn tally<E: Executor>(
+    executor: &E,
+    count: usize,
+    ended: &Ended<'_, E>,
+    course: &mut E::Buffer<u32>,
+    counts: &mut E::Buffer<u64>,
+    worst: &mut E::Buffer<u64>,
+) -> Result<(), GpuError> {
+    let mut args = Args::new();
+    args.scalar(count as u32)
+        .input(ended.statuses)
+        .input(ended.iterations)
+        .input(ended.restarts)
+        .input(ended.residual_norms)
+        .input(ended.rhs_norms)
+        .output(course)
+        .output(counts)
+        .output(worst);
+    // SAFETY: the arguments are those of `tally`; there are at least `count` outcomes and places, and
+    // TALLY counts.
+    unsafe { executor.launch(&key("tally"), for_all(count as u64), &mut args) }
+}
+
+/// Matrices of `count` places on the pattern that `entry_of` numbers, as dense ones.
+pub(super) fn densify<E: Executor>(
+    executor: &E,
+    (count, n, nnz): (usize, usize, usize),
+    entry_of: &E::Buffer<i32>,
+    values: &E::Buffer<f64>,
+    dense: &mut E::Buffer<f64>,
+) -> Result<(), GpuError> {
+    let mut args = Args::new();
+    args.scalar(count as u32).scalar(n as u32).scalar(nnz as u32);
+    args.input(entry_of).input(values).output(dense);
+    let config = for_all(count as u64 * (n * n) as u64);
+    // SAFETY: the arguments are those of `densify`; `entry_of` has a number below nnz, or -1, for each of
+    // n * n entries; values and dense matrices have room for `count` places.
+    unsafe { executor.launch(&key("densify"), config, &mut args) }
+}
+
+/// How the dense systems of `count` places ended.
+pub(super) fn judge_dense<E: Executor>(
+    executor: &E,
+    (count, n): (usize, usize),
+    info: &E::Buffer<i32>,
+    x: &E::Buffer<f64>,
+    statuses: &mut E::Buffer<u8>,
+) -> Result<(), GpuError> {
+    let mut args = Args::new();
+    args.scalar(count as u32).scalar(n as u32).input(info).input(x).output(statuses);
+    let config = for_all(count as u64 * u64::from(WARP));
+    // SAFETY: the arguments are those of `judge_dense`; x has n values for each of at least `count`
+    // places, of which there are as many codes and statuses.
+    unsafe { executor.launch(&key("judge_dense"), config, &mut args) }
+}
+
+/// Moves the zones of `count` places that are on their way to the first `new_count` places of other
+/// arrays; there are no more such zones.
+pub(super) fn compact<E: Executor>(
+    executor: &E,
+    tables: &Tables<E>,
+    (count, places): (usize, &Places<E>),
+    (new_count, new_places): (usize, &mut Places<E>),
+    moves: &mut E::Buffer<u32>,
+    stay: &mut E::Buffer<u32>,
+) -> Result<(), GpuError> {
+    let mut args = Args::new();
+    args.scalar(count as u32).input(&places.course).output(moves).output(stay);
+    let config = LaunchConfig::linear(1, 1024);
+    // SAFETY: the arguments are those of `survivors`; there are `count` places and as many moves.
+    unsafe { executor.launch(&key("survivors"), config, &mut args) }?;
+    let per_zone = u64::from(tables.nrates) + u64::from(tables.nnuclides) + 1;
+    let mut args = Args::new();
+    args.scalar(new_count as u32)
+        .scalar(tables.nnuclides)
+        .scalar(tables.nrates)
+        .scalar(places.stride)
+        .scalar(new_places.stride)
+        .input(&*stay)
+        .input(&*moves)
+        .input(&places.y)
+        .input(&places.lambda)
+        .input(&places.pace)
+        .input(&places.course)
+        .output(&mut new_places.y)
+        .output(&mut new_places.lambda)
+        .output(&mut new_places.pace)
+        .output(&mut new_places.course);
+    // SAFETY: the arguments are those of `move`; the moves are places of the old arrays, `stay` at most
+    // `new_count` of them; the new arrays are others, with room for as many.
+    unsafe { executor.launch(&key("move"), for_all(new_count as u64 * per_zone), &mut args) }
+}

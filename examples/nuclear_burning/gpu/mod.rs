@@ -1,0 +1,31 @@
+//! Zones that burn on a GPU from the first step to the last: rates, right-hand sides, Jacobians, solves
+//! and step control are kernels, and only counts and results go to the host.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `burning.cu` | the kernels |
+//! | `launches.rs` | their launches, and all unsafe code |
+//! | `tables.rs` | the equations as flat tables |
+//! | `state.rs` | what the zones have on the device |
+//! | `linear.rs` | the seam to the solvers of the library, and the sparse LU |
+//! | `dense.rs` | the dense LU that is compared with |
+//! | `tally.rs` | how systems were solved |
+//! | `integrator.rs` | the rounds of steps |
+//! | `timer.rs` | where the time goes |
+//!
+//! All of it is written over `Executor`, so that an emulation runs the same code on the CPU.
+//!
+//! Limitations: constant temperature; at most 8 stages; networks whose LU and derivatives fit in the shared
+//! memory of a block.
+
+pub(crate) mod dense;
+mod integrator;
+pub(crate) mod launches;
+mod linear;
+mod state;
+mod tables;
+mod tally;
+pub(crate) mod timer;
+
+pub(crate) use integrator::Burner;
+pub(crate) use linear::SparseLu;

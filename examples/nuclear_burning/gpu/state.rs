@@ -1,0 +1,132 @@
+//! What the zones of a run have on the device.
+
+use sparsebatch::spmv_gpu::{Executor, GpuError};
+
+use crate::error::BurningError;
+use crate::outcome::{Burned, Outcome};
+use crate::zones::Zones;
+
+/// Numbers of a place in `pace` and `course`, of a zone in `counts` and `figures`: see `burning.cu`.
+const PACE: usize = 6;
+const COURSE: usize = 3;
+const COUNTS: usize = 4;
+const FIGURES: usize = 5;
+
+/// What the zones on their way have, place by place.
+pub(super) struct Places<E: Executor> {
+    /// Abundances, mole/g.
+    pub(super) y: E::Buffer<f64>,
+    /// Rates, rate after rate, those of all places side by side.
+    pub(super) lambda: E::Buffer<f64>,
+    /// Places between two rates.
+    pub(super) stride: u32,
+    /// Times and steps.
+    pub(super) pace: E::Buffer<f64>,
+    /// Which zone, which output time comes next, and flags.
+    pub(super) course: E::Buffer<u32>,
+}
+
+impl<E: Executor> Places<E> {
+    /// Room for `places` zones of so many nuclides and rates.
+    pub(super) fn new(
+        executor: &E,
+        places: usize,
+        nnuclides: usize,
+        nrates: usize,
+    ) -> Result<Self, GpuError> {
+        Ok(Self {
+            y: executor.alloc_zeroed(places * nnuclides)?,
+            lambda: executor.alloc_zeroed(places * nrates)?,
+            stride: places as u32,
+            pace: executor.alloc_zeroed(places * PACE)?,
+            course: executor.alloc_zeroed(places * COURSE)?,
+        })
+    }
+}
+
+/// What is asked and known of every zone.
+pub(super) struct Results<E: Executor> {
+    pub(super) zones: usize,
+    nnuclides: usize,
+    /// Abundances at t = 0.
+    pub(super) start: E::Buffer<f64>,
+    /// Where the output times of each zone begin.
+    pub(super) time_ptr: E::Buffer<u32>,
+    /// Output times, s, zone after zone.
+    pub(super) times: E::Buffer<f64>,
+    pub(super) counts: E::Buffer<u32>,
+    pub(super) figures: E::Buffer<f64>,
+    /// Abundances at the output times.
+    pub(super) y: E::Buffer<f64>,
+    /// The number of zones on their way.
+    pub(super) left: E::Buffer<u32>,
+    /// The most steps tried in a zone.
+    pub(super) tried: E::Buffer<u32>,
+}
+
+impl<E: Executor> Results<E> {
+    /// Uploads what is asked of the zones.
+    ///
+    /// # Errors
+    /// [`BurningError::Setting`] for too many output times; what the device reports.
+    pub(super) fn new(executor: &E, zones: &Zones, nnuclides: usize) -> Result<Self, BurningError> {
+        let mut time_ptr = vec![0u32];
+        let mut times = Vec::new();
+        for own in &zones.times {
+            times.extend_from_slice(own);
+            time_ptr.push(u32::try_from(times.len()).map_err(|_| {
+                let problem = "a GPU takes at most 4294967295 output times of all zones";
+                BurningError::Setting(problem.to_owned())
+            })?);
+        }
+        Ok(Self {
+            zones: zones.len(),
+            nnuclides,
+            start: executor.upload(&zones.y)?,
+            time_ptr: executor.upload(&time_ptr)?,
+            counts: executor.alloc_zeroed(zones.len() * COUNTS)?,
+            figures: executor.alloc_zeroed(zones.len() * FIGURES)?,
+            y: executor.alloc(times.len() * nnuclides)?,
+            times: executor.upload(&times)?,
+            left: executor.upload(&[zones.len() as u32])?,
+            tried: executor.upload(&[0])?,
+        })
+    }
+
+    /// How the zones ended, and the most steps tried in one. Waits for all work.
+    pub(super) fn download(
+        &self,
+        executor: &E,
+        zones: &Zones,
+    ) -> Result<(Vec<Burned>, u64), GpuError> {
+        let counts = executor.download(&self.counts)?;
+        let figures = executor.download(&self.figures)?;
+        let y = executor.download(&self.y)?;
+        let tried = executor.download(&self.tried)?[0];
+        let mut first = 0;
+        let mut burned = Vec::with_capacity(zones.len());
+        let of_zones = counts.chunks_exact(COUNTS).zip(figures.chunks_exact(FIGURES));
+        for ((counts, figures), times) in of_zones.zip(&zones.times) {
+            let (t, step) = (figures[3], figures[4]);
+            let outcome = match counts[3] {
+                0 => Outcome::Finished,
+                1 => Outcome::StepUnderflow { t, step },
+                _ => Outcome::TooManySteps { t },
+            };
+            // Time stands exactly at the last output time that was reached, or beyond.
+            let reached = times.iter().filter(|time| **time <= t).count();
+            burned.push(Burned {
+                outcome,
+                y: y[first..first + reached * self.nnuclides].to_vec(),
+                steps: counts[0],
+                rejected: counts[1],
+                unsolved: counts[2],
+                drift: [figures[0], figures[1]],
+                lowest: figures[2],
+                clamped: false,
+            });
+            first += times.len() * self.nnuclides;
+        }
+        Ok((burned, u64::from(tried)))
+    }
+}
