@@ -6,11 +6,13 @@
 //! | `program.rs` | the sums that each warp makes, step by step |
 //! | `order.rs` | orders of elimination |
 //! | `shape.rs` | threads and systems of a group, order, launch |
-//! | `plan.rs` | the plan and its launch |
+//! | `plan.rs` | the plan and its launches |
+//! | `kept.rs` | factors that stay on the device: how they are laid out, and used again |
 //! | `explain.rs` | what was chosen, in words |
 
 mod explain;
 mod graph;
+mod kept;
 mod order;
 mod plan;
 mod program;
