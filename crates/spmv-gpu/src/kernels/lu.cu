@@ -50,11 +50,12 @@ struct LuPrograms {
     u64 value_stride;
 };
 
-// Where factors and matrices are kept: see lu_kept.cu. order[k] is the place of the k-th factor.
+// Where factors and matrices are kept: see lu_kept.cu. The k-th value is that of place order[k], from
+// `first_of_a` on before the factorisation, else after it.
 template <typename V>
 struct LuKept {
     V* values;
-    u32 group, entries, first_of_a;
+    u32 group, first_of_a;
     const u16* order;
     u32 nordered;
 };
@@ -247,21 +248,17 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
             cp_async_wait_all();
             Threads::sync();
             const u32 own = first + member;
-            V* const to = kept.values + u64(own / kept.group) * kept.entries * kept.group +
+            V* const to = kept.values + u64(own / kept.group) * kept.nordered * kept.group +
                           own % kept.group;
             const bool writes = works && exists(member);
-            if (writes) {
-                V* const a = to + u64(kept.first_of_a) * kept.group;
-                for (u32 k = worker; k < programs.nnz; k += workers) {
-                    a[u64(k) * kept.group] = places[load(programs.targets + k) * count + member];
-                }
-            }
-            eliminate();
-            if (writes) {
-                for (u32 k = worker; k < kept.nordered; k += workers) {
+            const auto write = [&](u32 begin, u32 end) {
+                for (u32 k = begin + worker; k < end && writes; k += workers) {
                     to[u64(k) * kept.group] = places[load(kept.order + k) * count + member];
                 }
-            }
+            };
+            write(kept.first_of_a, kept.nordered);
+            eliminate();
+            write(0, kept.first_of_a);
         }
     }
 };
@@ -294,16 +291,15 @@ __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
 }
 
 // Factors alone: matrices and factors of each system to where `lu_kept` reads them. Arguments as above;
-// `words` and `starts` are of factorisations. `kept` holds `group` systems side by side, `entries` values
-// of each: the factors in the order of their use, `order` being their places, and from `first_of_a` on A
-// in the order of CSR.
+// `words` and `starts` are of factorisations. `kept` holds `group` systems side by side, `nordered` values
+// of each: those of the places in `order`, of the factors up to `first_of_a`, and of A.
 template <typename V, u32 GROUP>
 __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
     lu_factor(u32 nsystems, u32 count, u32 nrows, u32 nnz, const u16* __restrict__ targets,
               u32 ntargets, u32 nplaces, u32 y, const V* __restrict__ values, u64 value_stride,
               u32* queue, const u32* __restrict__ words, const u32* __restrict__ starts,
-              V* __restrict__ kept, u32 group, u32 entries, u32 first_of_a,
-              const u16* __restrict__ order, u32 nordered) {
+              V* __restrict__ kept, u32 group, u32 first_of_a, const u16* __restrict__ order,
+              u32 nordered) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
 
     LuTask<V> task{};
@@ -312,6 +308,6 @@ __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
     const LuPrograms<V> programs{nsystems, 1,       nnz, words,  starts,      targets,
                                  ntargets, nplaces, y,   values, value_stride};
     LuBlock<V, GROUP> block(task, programs, count, reinterpret_cast<V*>(dynamic_shared));
-    block.keep(LuKept<V>{kept, group, entries, first_of_a, order, nordered});
+    block.keep(LuKept<V>{kept, group, first_of_a, order, nordered});
     block.leave(queue);
 }

@@ -2,42 +2,43 @@
 // all in one launch: forward and backward substitution, and refinement from the true residual, as in
 // lu.cu, whose results these are bit for bit.
 //
-// - A lane has one system throughout. Substitution is a warp's alone: factors of the systems side by side
-//   follow each other in the order of their use, each is used once, and the whole block copies them
-//   ahead into a ring in shared memory. Between two barriers CHUNK of them arrive.
-// - Rows of the residual are independent: each warp has its own, and reads A straight from memory.
+// - A lane has one system throughout. A row of a substitution, or of the residual, is a warp's; which rows
+//   a warp has, and between which it waits for the others, is in its program.
+// - A factor is used once, and so is an entry of A. What a warp needs of the systems side by side follows
+//   each other in the order of its use, and is copied ahead into a ring of its own in shared memory.
 // - Traffic of a system: factors and A once for each solve with them, b once and more, x once (twice with
 //   a guess), 25 B of outcome.
 //
 // Arguments: nitems >= 1, nrhs >= 1, `count` = 2, 4, ..., 32 items side by side, as they are kept.
-// `kept` holds for each group of items `entries` * count values, k-th values of all items side by side:
-// the factors in the order of their use, from `first_of_a` on the nnz values of A. `first_of_a` is a
-// multiple of CHUNK, and at least 8 more than there are factors; group_stride is entries * count, or 0
-// where all items have the values of one group. `steps` holds the substitution in fours of words: for
-// each row a head (target | products << 16, 1 where the sum is divided by the value ahead of the products,
-// 0, 0), and its columns, eight to four words; four more words follow. The residual of warp w is the
-// rows[w] rows from products[4 * starts[w]] on: (row | products << 16, the first entry, 0, 0) and columns
-// likewise. perm[k] is the row that is eliminated k-th; columns and targets are numbered in that order.
-// System s has `nrows` values of b and of x from s*nrows on. Blocks of GROUP threads; any grid. Shared
-// memory, values: STAGES * CHUNK * count, 2 * nrows * (count + 1); and after them, from the next multiple
-// of 8 bytes on, (CHAINS + 1) * count doubles.
+// `kept` holds for each group of items `entries` * count values, k-th values of all items side by side;
+// group_stride is entries * count, or 0 where all items have the values of one group. Warp w has of each
+// program p, 0 for substitution and 1 for the residual, what begins at parts[4 * (p * WARPS + w)]: its first
+// value in `kept`, a multiple of CHUNK, and the number of chunks, with 8 values at least behind the last that
+// is used; its first row in `rows`; its first columns in `columns`. rows holds two words a row: target |
+// products << 16, and ROW_ bits; columns four words for each eight columns of a row. A row that divides has
+// the pivot ahead of its factors. perm[k] is the row that is eliminated k-th; columns and targets of
+// substitutions are numbered in that order. System s has `nrows` values of b and of x from s*nrows on.
+// Blocks of GROUP threads; any grid. Shared memory, values: GROUP / 32 * STAGES * CHUNK * count,
+// 2 * nrows * (count + 1); and after them, from the next multiple of 8 bytes on, (CHAINS + 1) * count doubles.
 
 #include "lu_system.cuh"
 #include "programs.cuh"
 
-constexpr u32 CHUNK = 16;
+constexpr u32 CHUNK = 8;
+
+constexpr u32 ROW_DIVIDES = 1;
+constexpr u32 ROW_IS_LAST = 2;
+constexpr u32 ROW_IS_NOTHING = 4;
+constexpr u32 ROW_BARRIERS = 8; // from this bit on: barriers of the block after it
 
 template <typename V>
 struct KeptTask {
     u32 nitems, nrhs;
     const V* kept;
     u64 group_stride;
-    u32 first_of_a;
-    const u32* steps;
-    u32 nsteps;
-    const u32* products;
-    const u32* starts;
+    const u32* parts;
     const u32* rows;
+    const u32* columns;
 };
 
 // The columns of eight products.
@@ -59,24 +60,26 @@ struct KeptBlock : LuSystems<KeptBlock<V, GROUP, STAGES>, V, GROUP> {
     using Base = LuSystems<KeptBlock<V, GROUP, STAGES>, V, GROUP>;
     using typename Base::Threads;
     using Base::WARPS;
-    using Base::count, Base::lane, Base::member, Base::works, Base::worker;
+    using Base::count, Base::lane, Base::member, Base::works;
     using Base::task, Base::y, Base::r, Base::scratch;
-
-    static_assert(GROUP > WARP_THREADS && STAGES >= 4 && (STAGES & (STAGES - 1)) == 0, "a ring");
-    static constexpr u32 RING = STAGES * CHUNK;
 
     const KeptTask<V>& kept;
     V* const ring;
     u32 group, rhs;
 
+    static_assert(STAGES >= 4 && (STAGES & (STAGES - 1)) == 0, "a ring");
+    static constexpr u32 RING = STAGES * CHUNK;
+    static constexpr u32 RINGS = WARPS * RING;
+
     __device__ __forceinline__ KeptBlock(const LuTask<V>& all, const KeptTask<V>& what,
                                          u32 side_by_side, V* shared)
-        : Base(all, side_by_side, 1, shared + RING * side_by_side,
-               shared + RING * side_by_side + all.nrows * (side_by_side + 1),
+        : Base(all, side_by_side, 1, shared + RINGS * side_by_side,
+               shared + RINGS * side_by_side + all.nrows * (side_by_side + 1),
                reinterpret_cast<double*>(
-                   shared + ((RING * side_by_side + 2 * all.nrows * (side_by_side + 1)) * sizeof(V) +
+                   shared + ((RINGS * side_by_side + 2 * all.nrows * (side_by_side + 1)) *
+                                 sizeof(V) +
                              7) / 8 * 8 / sizeof(V))),
-          kept(what), ring(shared) {}
+          kept(what), ring(shared + threadIdx.x / WARP_THREADS * RING * side_by_side) {}
 
     // Odd, so that rows as well as systems side by side are in different banks.
     __device__ __forceinline__ u32 stride() const { return count + 1; }
@@ -92,10 +95,6 @@ struct KeptBlock : LuSystems<KeptBlock<V, GROUP, STAGES>, V, GROUP> {
         group = turn / kept.nrhs;
         rhs = turn % kept.nrhs;
         return u64(group) * count < kept.nitems;
-    }
-
-    __device__ __forceinline__ const V* values() const {
-        return kept.kept + group * kept.group_stride;
     }
 
     __device__ __forceinline__ void fetch_values() {}
@@ -130,17 +129,18 @@ struct KeptBlock : LuSystems<KeptBlock<V, GROUP, STAGES>, V, GROUP> {
         }
     }
 
-    // Copies of factors into the ring, a chunk a barrier.
+    // Copies of this warp's values into its ring.
     struct Stream {
-        KeptBlock& block;
-        const V* const from;
+        V* const ring;
+        const V* from;
+        const u32 values; // of a chunk
         const u32 nchunks;
         u32 asked = 0, arrived = 0;
 
-        __device__ __forceinline__ explicit Stream(KeptBlock& all)
-            : block(all), from(all.values()), nchunks(all.kept.first_of_a / CHUNK) {
-#pragma unroll 1
-            while (asked < STAGES - 2) {
+        __device__ __forceinline__ Stream(V* own, const V* first, u32 side_by_side, u32 chunks)
+            : ring(own), from(first), values(CHUNK * side_by_side), nchunks(chunks) {
+#pragma unroll
+            for (u32 k = 0; k < STAGES - 2; ++k) {
                 ask();
             }
         }
@@ -148,12 +148,12 @@ struct KeptBlock : LuSystems<KeptBlock<V, GROUP, STAGES>, V, GROUP> {
         __device__ __forceinline__ void ask() {
             constexpr u32 SIXTEEN = 16 / sizeof(V);
             if (asked < nchunks) {
-                const u32 values = CHUNK * block.count;
-                const V* const chunk = from + u64(asked) * values;
-                V* const to = block.ring + asked % STAGES * values;
-                for (u32 i = threadIdx.x * SIXTEEN; i < values; i += GROUP * SIXTEEN) {
-                    cp_async_16(to + i, chunk + i);
+                V* const to = ring + asked % STAGES * values;
+                for (u32 i = threadIdx.x % WARP_THREADS * SIXTEEN; i < values;
+                     i += WARP_THREADS * SIXTEEN) {
+                    cp_async_16(to + i, from + i);
                 }
+                from += values;
             }
             cp_async_commit();
             ++asked;
@@ -162,78 +162,123 @@ struct KeptBlock : LuSystems<KeptBlock<V, GROUP, STAGES>, V, GROUP> {
         // The next chunk is there; the one before the last may be overwritten from now on.
         __device__ __forceinline__ void advance() {
             cp_async_wait<int(STAGES) - 3>();
-            Threads::sync();
+            __syncwarp();
             ++arrived;
             ask();
         }
     };
 
-    // Solves with y. Whether a pivot is zero or NaN.
-    __device__ __forceinline__ bool eliminate() {
-        u32* const flags = reinterpret_cast<u32*>(scratch + CHAINS * count);
-        Threads::sync();
-        Stream stream(*this);
-        if (threadIdx.x < WARP_THREADS) {
-            const bool bad = substitute(stream);
-            if (works) {
-                flags[member] = bad;
-            }
-        }
-#pragma unroll 1
-        while (stream.arrived < stream.nchunks) {
-            stream.advance();
-        }
-        cp_async_wait_all();
-        Threads::sync();
-        return flags[member] != 0;
-    }
-
-    __device__ __forceinline__ bool substitute(Stream& stream) {
-        const uint4* step = reinterpret_cast<const uint4*>(kept.steps);
-        uint4 next = load(step);
+    // What this warp reads of a program, a row at a time.
+    struct Reader {
+        const KeptBlock& block;
+        Stream stream;
+        const uint2* head;
+        const uint4* column;
+        uint2 now, next;
+        uint4 words;
         u32 at = 0;
-        bool bad = false;
-        const auto factor = [&](u32 k) { return ring[(at + k) % RING * count + member]; };
-        const auto have = [&](u32 more) {
+
+        __device__ __forceinline__ Reader(const KeptBlock& all, const uint4& part)
+            : block(all), stream(all.ring,
+                                 all.kept.kept + all.group * all.kept.group_stride +
+                                     u64(part.x) * all.count,
+                                 all.count, part.y),
+              head(reinterpret_cast<const uint2*>(all.kept.rows) + part.z),
+              column(reinterpret_cast<const uint4*>(all.kept.columns) + part.w), next(load(head)),
+              words(load(column)) {}
+
+        __device__ __forceinline__ void take_up() {
+            now = next;
+            next = load(++head);
+        }
+
+        __device__ __forceinline__ bool is(u32 flag) const { return (now.y & flag) != 0; }
+        __device__ __forceinline__ u32 target() const { return low_half(now.x); }
+
+        __device__ __forceinline__ V value(u32 k) const {
+            return block.ring[(at + k) % RING * block.count + block.member];
+        }
+
+        __device__ __forceinline__ void have(u32 more) {
             while (at + more > stream.arrived * CHUNK) {
                 stream.advance();
             }
-        };
+        }
+
+        __device__ __forceinline__ V pivot() {
+            have(1);
+            const V found = value(0);
+            ++at;
+            return found;
+        }
+
+        // sum, with the products of the row added to it one after the other.
+        template <typename Add>
+        __device__ __forceinline__ V add_products(V sum, Add add) {
 #pragma unroll 1
-        for (u32 row = 0; row < kept.nsteps; ++row) {
-            const uint4 head = next;
-            next = load(++step);
-            V& target = y[low_half(head.x) * stride() + member];
-            const bool divides = head.y != 0;
-            V sum = target, by = V(1), inverse = V(1);
-            if (divides) {
-                have(1);
-                by = factor(0);
-                ++at;
-                bool ignored;
-                inverse = reciprocal(by, ignored);
-            }
-#pragma unroll 1
-            for (u32 left = high_half(head.x); left > 0;) {
-                const Columns columns{next};
-                next = load(++step);
-                have(8);
-                V factors[8], operands[8];
+            for (u32 left = high_half(now.x); left > 0;) {
+                const Columns columns{words};
+                words = load(++column);
+                have(CHUNK);
+                V factors[CHUNK], operands[CHUNK];
 #pragma unroll
-                for (u32 k = 0; k < 8; ++k) {
-                    factors[k] = factor(k);
-                    operands[k] = y[columns[k] * stride() + member];
+                for (u32 k = 0; k < CHUNK; ++k) {
+                    factors[k] = value(k);
+                    operands[k] = block.y[columns[k] * block.stride() + block.member];
                 }
-                const u32 here = minimum(left, 8u);
+                const u32 here = minimum(left, CHUNK);
 #pragma unroll
-                for (u32 k = 0; k < 8; ++k) {
+                for (u32 k = 0; k < CHUNK; ++k) {
                     if (k < here) {
-                        sum = minus_product(sum, factors[k], operands[k]);
+                        sum = add(sum, factors[k], operands[k]);
                     }
                 }
                 at += here;
                 left -= here;
             }
+            return sum;
+        }
+    };
+
+    // Calls row(reader) for each row of a program, and waits for barriers.
+    template <typename Row>
+    __device__ __forceinline__ void run_rows(u32 program, Row row) {
+        const u32 warp = threadIdx.x / WARP_THREADS;
+        Reader reader(*this, load(reinterpret_cast<const uint4*>(kept.parts) + program * WARPS +
+                                  warp));
+#pragma unroll 1
+        do {
+            reader.take_up();
+            if (!reader.is(ROW_IS_NOTHING)) {
+                row(reader);
+            }
+#pragma unroll 1
+            for (u32 barriers = reader.now.y >> ROW_BARRIERS; barriers > 0; --barriers) {
+                Threads::sync();
+            }
+        } while (!reader.is(ROW_IS_LAST));
+        cp_async_wait_all();
+    }
+
+    // Solves with y. Whether a pivot is zero or NaN.
+    __device__ __forceinline__ bool eliminate() {
+        u32* const flags = reinterpret_cast<u32*>(scratch + CHAINS * count);
+        for (u32 i = threadIdx.x; i < count; i += GROUP) {
+            flags[i] = 0;
+        }
+        Threads::sync();
+        bool bad = false;
+        run_rows(0, [&](Reader& reader) {
+            V& result = y[reader.target() * stride() + member];
+            const bool divides = reader.is(ROW_DIVIDES);
+            V sum = result, by = V(1), inverse = V(1);
+            if (divides) {
+                by = reader.pivot();
+                bool ignored;
+                inverse = reciprocal(by, ignored);
+            }
+            sum = reader.add_products(
+                sum, [](V all, V left, V right) { return minus_product(all, left, right); });
             if (divides) {
                 if (is_moderate(by)) {
                     sum *= inverse;
@@ -242,53 +287,32 @@ struct KeptBlock : LuSystems<KeptBlock<V, GROUP, STAGES>, V, GROUP> {
                     sum /= by;
                 }
             }
+            __syncwarp(); // lanes that have no system have read what is written
             if (works) {
-                target = sum;
+                result = sum;
             }
+        });
+        if (bad && works) {
+            atomicOr(flags + member, 1u);
         }
-        return bad;
+        Threads::sync();
+        return flags[member] != 0;
     }
 
     // Where r holds b: b - A x, or |b| + |A||x|, for the lanes that want it.
     template <bool MAGNITUDES>
     __device__ __forceinline__ void multiply(bool wanted) {
-        constexpr u32 AT_ONCE = 16;
-        const u32 warp = threadIdx.x / WARP_THREADS;
-        const uint4* word = reinterpret_cast<const uint4*>(kept.products) + load(kept.starts + warp);
-        const V* const a = values() + u64(kept.first_of_a) * count + member;
-        const u32 nrows = load(kept.rows + warp);
-#pragma unroll 1
-        for (u32 row = 0; row < nrows; ++row) {
-            const uint4 head = load(word++);
-            const V* entry = a + u64(head.y) * count;
+        run_rows(1, [&](Reader& reader) {
             // The sum of the products first: products that cancel must not absorb b.
-            V sum = 0;
-#pragma unroll 1
-            for (u32 left = high_half(head.x); left > 0;) {
-                const u32 here = minimum(left, AT_ONCE);
-                const Columns columns[2] = {{load(word)}, {load(word + (here > 8 ? 1 : 0))}};
-                word += here > 8 ? 2 : 1;
-                V factors[AT_ONCE], operands[AT_ONCE];
-#pragma unroll
-                for (u32 k = 0; k < AT_ONCE; ++k) {
-                    factors[k] = k < here ? load(entry + k * count) : V(0);
-                    operands[k] = y[columns[k / 8][k % 8] * stride() + member];
-                }
-#pragma unroll
-                for (u32 k = 0; k < AT_ONCE; ++k) {
-                    if (k < here) {
-                        sum = MAGNITUDES ? sum + V(magnitude(factors[k])) * V(magnitude(operands[k]))
-                                         : minus_product(sum, factors[k], operands[k]);
-                    }
-                }
-                entry += here * count;
-                left -= here;
-            }
+            const V sum = reader.add_products(V(0), [](V all, V left, V right) {
+                return MAGNITUDES ? all + V(magnitude(left)) * V(magnitude(right))
+                                  : minus_product(all, left, right);
+            });
             if (works && wanted) {
-                V& target = r[low_half(head.x) * stride() + member];
-                target = (MAGNITUDES ? V(magnitude(target)) : target) + sum;
+                V& result = r[reader.target() * stride() + member];
+                result = (MAGNITUDES ? V(magnitude(result)) : result) + sum;
             }
-        }
+        });
         Threads::sync();
     }
 };
@@ -296,9 +320,8 @@ struct KeptBlock : LuSystems<KeptBlock<V, GROUP, STAGES>, V, GROUP> {
 template <typename V, u32 GROUP, u32 STAGES>
 __global__ void __launch_bounds__(GROUP, 512 / GROUP)
     lu_kept(u32 nitems, u32 count, u32 nrows, u32 nrhs, const V* __restrict__ kept,
-            u64 group_stride, u32 first_of_a, const u32* __restrict__ steps, u32 nsteps,
-            const u32* __restrict__ products, const u32* __restrict__ starts,
-            const u32* __restrict__ rows, const u16* __restrict__ perm, const V* __restrict__ b,
+            u64 group_stride, const u32* __restrict__ parts, const u32* __restrict__ rows,
+            const u32* __restrict__ columns, const u16* __restrict__ perm, const V* __restrict__ b,
             V* __restrict__ x, u32 flags, double rel_tol, const double* __restrict__ rel_tols,
             double abs_tol, const double* __restrict__ abs_tols, u32 max_iters,
             const u32* __restrict__ max_iters_each, u32 max_restarts, double floor, u32* queue,
@@ -310,8 +333,7 @@ __global__ void __launch_bounds__(GROUP, 512 / GROUP)
                          rel_tols,       abs_tol,      abs_tols,     max_iters, max_iters_each,
                          max_restarts,   floor,        queue, statuses, iterations,
                          restarts,       residual_norms,     rhs_norms};
-    const KeptTask<V> what{nitems, nrhs,   kept,     group_stride, first_of_a,
-                           steps,  nsteps, products, starts,       rows};
+    const KeptTask<V> what{nitems, nrhs, kept, group_stride, parts, rows, columns};
     KeptBlock<V, GROUP, STAGES> block(task, what, count, reinterpret_cast<V*>(dynamic_shared));
     block.run();
     block.leave(queue);

@@ -7,7 +7,7 @@
 //! | `order.rs` | orders of elimination |
 //! | `shape.rs` | threads and systems of a group, order, launch |
 //! | `plan.rs` | the plan and its launches |
-//! | `kept.rs` | factors that stay on the device: how they are laid out, and used again |
+//! | `kept.rs`, `rows.rs` | factors that stay on the device, and the programs that use them again |
 //! | `explain.rs` | what was chosen, in words |
 
 mod explain;
@@ -16,6 +16,7 @@ mod kept;
 mod order;
 mod plan;
 mod program;
+mod rows;
 mod shape;
 
 pub use explain::GpuLuExplain;

@@ -199,7 +199,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             Some(kept) => kept,
             none => {
                 let (schedule, systems) = (&self.schedule, (self.nitems, self.nrhs));
-                none.insert(Kept::new(&self.executor, schedule, self.nnz, systems)?)
+                none.insert(Kept::new(&self.executor, schedule, systems)?)
             }
         };
         kept.note(Factored::None);
