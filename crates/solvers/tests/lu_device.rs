@@ -53,6 +53,13 @@ impl Loaded {
         self.bits(device, &plan.outcomes().unwrap())
     }
 
+    /// With factors that are kept.
+    fn solve_again(&mut self, device: &Device, plan: &mut GpuLu<Device, f64>) -> Bits {
+        plan.factor(&self.values).unwrap();
+        plan.solve_again(&self.b, Guess::Zero, &mut self.x).unwrap();
+        self.bits(device, &plan.outcomes().unwrap())
+    }
+
     fn bits(&self, device: &Device, outcomes: &[Outcome]) -> Bits {
         let x = device.download(&self.x).unwrap();
         let of = |o: &Outcome| (o.status, o.iterations, o.residual_norm.to_bits());
@@ -101,6 +108,7 @@ fn blocks_of_every_size_agree_with_the_cpu() {
             let what = format!("{family:?} {nrows} {}", plan.explain());
             compare(&what, &loaded, &plan.outcomes().unwrap());
             assert_eq!(loaded.solve(&device, &mut plan), first, "{what}");
+            assert_eq!(loaded.solve_again(&device, &mut plan), first, "{what} by kept factors");
         }
     }
 }
@@ -134,6 +142,11 @@ fn flawed_systems_end_as_on_the_cpu_and_change_no_bit_of_others() {
     for status in [Status::Singular, Status::NonFinite, Status::Converged] {
         assert!(outcomes.iter().any(|outcome| outcome.status == status), "{status}");
     }
+    let kept = flawed.solve_again(&device, &mut plan);
+    for item in 0..100 {
+        let rows = item * 64..(item + 1) * 64;
+        assert_eq!((&kept.0[rows.clone()], kept.1[item]), (&with.0[rows], with.1[item]));
+    }
     for item in (0..100).filter(|item| item % 4 != 0) {
         let rows = item * 64..(item + 1) * 64;
         assert_eq!((&with.0[rows.clone()], with.1[item]), (&without.0[rows], without.1[item]));
@@ -146,18 +159,27 @@ fn solves_run_from_a_graph() {
     let mut loaded = Loaded::new(&device, Family::Lap2d, 100, 300);
     let mut plan = loaded.plan(&device, &LuTuning::default());
     let first = loaded.solve(&device, &mut plan);
-    let graph = device
-        .capture(|_| {
-            let solved = plan.solve(&loaded.values, &loaded.b, Guess::Zero, &mut loaded.x);
-            solved.unwrap_or_else(|error| panic!("{error}"));
-            Ok(())
-        })
-        .unwrap();
-    for _ in 0..3 {
-        device.fill_zero(&mut loaded.x).unwrap();
-        // SAFETY: the buffers and the plan are alive until the downloads are done.
-        #[expect(unsafe_code, reason = "the launch of a graph")]
-        unsafe { graph.launch() }.unwrap();
-        assert_eq!(loaded.bits(&device, &plan.outcomes().unwrap()), first);
+    // Allocates what the graph must not.
+    assert_eq!(loaded.solve_again(&device, &mut plan), first);
+    for kept in [false, true] {
+        let graph = device
+            .capture(|_| {
+                let solved = if kept {
+                    let factored = plan.factor(&loaded.values);
+                    factored.and_then(|()| plan.solve_again(&loaded.b, Guess::Zero, &mut loaded.x))
+                } else {
+                    plan.solve(&loaded.values, &loaded.b, Guess::Zero, &mut loaded.x)
+                };
+                solved.unwrap_or_else(|error| panic!("{error}"));
+                Ok(())
+            })
+            .unwrap();
+        for _ in 0..3 {
+            device.fill_zero(&mut loaded.x).unwrap();
+            // SAFETY: the buffers and the plan are alive until the downloads are done.
+            #[expect(unsafe_code, reason = "the launch of a graph")]
+            unsafe { graph.launch() }.unwrap();
+            assert_eq!(loaded.bits(&device, &plan.outcomes().unwrap()), first);
+        }
     }
 }

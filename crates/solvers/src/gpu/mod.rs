@@ -47,6 +47,7 @@ pub use explain::{GpuBin, GpuExplain};
 pub use factored::{FactoredExplain, FactoredPlace, FactoredSolver, FactoredTuning};
 pub use fused::FusedSolver;
 pub use lu::{GpuLu, GpuLuExplain, LuOrder, LuTuning};
+pub use outcomes::DeviceOutcomes;
 pub use shape::{GpuTuning, ValuePlace};
 pub use shift::ShiftedValues;
 pub use task::{FusedMethod, Guess, Layouts};

@@ -109,7 +109,33 @@ pub(crate) struct Outcomes<E: Executor> {
     rhs_norm: E::Buffer<f64>,
 }
 
+/// How each system of the last solve ended, on the device: item by item, within an item by right-hand
+/// sides. Written by the solve, in the order of launches.
+pub struct DeviceOutcomes<'a, E: Executor> {
+    /// Numbers of [`Status::ALL`].
+    pub statuses: &'a E::Buffer<u8>,
+    /// Iterations.
+    pub iterations: &'a E::Buffer<u32>,
+    /// Twice the restarts, plus 1 where the rounding floor accepted the system.
+    pub restarts: &'a E::Buffer<u32>,
+    /// Norms of the true residuals.
+    pub residual_norms: &'a E::Buffer<f64>,
+    /// Norms of the right-hand sides.
+    pub rhs_norms: &'a E::Buffer<f64>,
+}
+
 impl<E: Executor> Outcomes<E> {
+    /// Where they are.
+    pub(super) fn on_device(&self) -> DeviceOutcomes<'_, E> {
+        DeviceOutcomes {
+            statuses: &self.status,
+            iterations: &self.iterations,
+            restarts: &self.restarts,
+            residual_norms: &self.residual_norm,
+            rhs_norms: &self.rhs_norm,
+        }
+    }
+
     /// Bytes on the device, for each system.
     pub(super) const BYTES_A_SYSTEM: usize = 25;
 

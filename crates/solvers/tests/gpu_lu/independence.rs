@@ -15,7 +15,7 @@ use crate::support::{by_lu, matrix, options, pattern};
 
 /// What is done to a matrix that has factors.
 #[derive(Clone, Copy, Debug)]
-enum Flaw {
+pub(crate) enum Flaw {
     None,
     Nan,
     Infinite,
@@ -23,7 +23,7 @@ enum Flaw {
     Scaled(f64),
 }
 
-fn flaw() -> impl Strategy<Value = Flaw> {
+pub(crate) fn flaw() -> impl Strategy<Value = Flaw> {
     prop_oneof![
         4 => Just(Flaw::None),
         1 => Just(Flaw::Nan),
@@ -34,7 +34,7 @@ fn flaw() -> impl Strategy<Value = Flaw> {
 }
 
 /// Some systems, some flawed, with guesses here and there.
-fn batch<T: Scalar>(n: usize, most: usize, flaws: &[Flaw], seed: u64) -> Systems<T> {
+pub(crate) fn batch<T: Scalar>(n: usize, most: usize, flaws: &[Flaw], seed: u64) -> Systems<T> {
     let pattern = pattern(n, most, seed);
     let one = |(&flaw, seed): (&Flaw, u64)| {
         let healthy = matrix::<f64>(&pattern, 1.1, seed);
@@ -59,7 +59,7 @@ fn batch<T: Scalar>(n: usize, most: usize, flaws: &[Flaw], seed: u64) -> Systems
     systems
 }
 
-fn sizes() -> impl Strategy<Value = (usize, usize)> {
+pub(crate) fn sizes() -> impl Strategy<Value = (usize, usize)> {
     prop_oneof![(1usize..20, 0usize..8), (20usize..70, 0usize..6), (70usize..200, 0usize..3)]
 }
 

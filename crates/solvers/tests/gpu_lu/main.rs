@@ -6,6 +6,7 @@ mod common;
 
 mod agreement;
 mod independence;
+mod kept;
 mod plan;
 mod real;
 mod statuses;

@@ -34,147 +34,85 @@
 // any grid. Shared memory: nplaces * count values, and after them, from the next multiple of 8 bytes
 // on, (CHAINS + 1) * count doubles.
 
-#include "solver.cuh"
+#include "lu_system.cuh"
 #include "programs.cuh"
 
-constexpr u32 SINGULAR = 9;
-
-// A bit of `flags`: x holds guesses.
-constexpr u32 LU_GUESS = 1;
-
-// Norms are made of so many sums, whatever the threads.
-constexpr u32 CHAINS = 16;
-
+// Which systems there are, their matrices, and what a block does with them.
 template <typename V>
-struct LuTask {
-    u32 nsystems, count, nrows, nrhs, nnz;
+struct LuPrograms {
+    u32 nsystems, nrhs, nnz;
     const u32* words;
     const u32* starts;
     const u16* targets;
     u32 ntargets;
-    const u16* perm;
     u32 nplaces, y;
     const V* values;
     u64 value_stride;
-    const V* b;
-    V* x;
-    u32 flags;
-    double rel_tol;
-    const double* rel_tols;
-    double abs_tol;
-    const double* abs_tols;
-    u32 max_iters;
-    const u32* max_iters_each;
-    u32 max_restarts;
-    double floor;
-    u32* queue;
-    u8* statuses;
-    u32* iterations;
-    u32* restarts;
-    double* residual_norms;
-    double* rhs_norms;
+};
+
+// Where factors and matrices are kept: see lu_kept.cu. The k-th value is that of place order[k], from
+// `first_of_a` on before the factorisation, else after it.
+template <typename V>
+struct LuKept {
+    V* values;
+    u32 group, first_of_a;
+    const u16* order;
+    u32 nordered;
 };
 
 // One thread's part in the solves of its block.
 template <typename V, u32 GROUP>
-struct LuBlock {
-    using Threads = Team<GROUP>;
-    static constexpr u32 WARPS = GROUP / WARP_THREADS;
+struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
+    using Base = LuSystems<LuBlock<V, GROUP>, V, GROUP>;
+    using typename Base::Threads;
+    using Base::WARPS;
+    using Base::count, Base::lane, Base::slots, Base::slot, Base::member, Base::works;
+    using Base::worker, Base::workers, Base::task, Base::y, Base::r, Base::scratch;
 
-    const LuTask<V>& task;
-    const u32 count;
-    const u32 lane, slots, slot, member; // member: which of the systems side by side
-    const u32 worker, workers;
-    const bool works;
+    const LuPrograms<V>& programs;
     V* const places;
-    V* const y;
-    V* const r;
-    double* const scratch;
-
     u32 first = 0;
-    u32 state; // RUNNING, or IDLE: it has ended, or there is none
-    u32 iteration, limit, restarts;
-    int scale; // it is solved for r * 2^-scale
-    double threshold, rhs_norm, residual;
 
-    __device__ __forceinline__ LuBlock(const LuTask<V>& all, V* shared)
-        : task(all), count(all.count), lane(threadIdx.x % WARP_THREADS),
-          slots(WARP_THREADS / count), slot(lane / count), member(lane % count),
-          worker(threadIdx.x / WARP_THREADS * slots + slot), workers(WARPS * slots),
-          works(slot < slots), places(shared), y(shared + all.y * count),
-          r(y + all.nrows * count),
-          scratch(reinterpret_cast<double*>(
-              shared + (all.nplaces * count * sizeof(V) + 7) / 8 * 8 / sizeof(V))) {}
+    __device__ __forceinline__ LuBlock(const LuTask<V>& all, const LuPrograms<V>& what,
+                                       u32 side_by_side, V* shared)
+        : Base(all, side_by_side, WARP_THREADS, shared + what.y * side_by_side,
+               shared + (what.y + all.nrows) * side_by_side,
+               reinterpret_cast<double*>(
+                   shared +
+                   (what.nplaces * side_by_side * sizeof(V) + 7) / 8 * 8 / sizeof(V))),
+          programs(what), places(shared) {
+        for (u32 i = threadIdx.x; i < count; i += GROUP) {
+            places[(programs.nplaces - 1) * count + i] = V(0);
+        }
+    }
+
+    __device__ __forceinline__ u32 stride() const { return count; }
 
     // The number of a system; that of the last one where there is none.
     __device__ __forceinline__ u32 number(u32 i) const {
-        return minimum(first + i, task.nsystems - 1);
+        return minimum(first + i, programs.nsystems - 1);
     }
 
-    __device__ __forceinline__ bool runs() const { return state == RUNNING; }
+    __device__ __forceinline__ bool exists(u32 i) const { return first + i < programs.nsystems; }
 
-    // The sum over the rows of part(row), the same in all threads that have the system.
-    template <typename Part>
-    __device__ __forceinline__ double sum_over_rows(Part part) {
-        if (works) {
-            for (u32 chain = worker; chain < CHAINS; chain += workers) {
-                double sum = 0;
-                for (u32 row = chain; row < task.nrows; row += CHAINS) {
-                    sum += part(double(r[row * count + member]));
-                }
-                scratch[chain * count + member] = sum;
-            }
-        }
-        Threads::sync();
-        double sum = 0;
-#pragma unroll
-        for (u32 chain = 0; chain < CHAINS; ++chain) {
-            sum += scratch[chain * count + member];
-        }
-        Threads::sync();
-        return sum;
-    }
-
-    // The norm of r without spurious overflow or underflow: NaN when a value is NaN, infinite when
-    // one is.
-    __device__ __forceinline__ double norm() {
-        const double sum = sum_over_rows([](double value) { return value * value; });
-        const bool lossy = !(sum >= 1e-280 && sum < 1e280);
-        if (!Threads::any_thread(lossy)) {
-            return __dsqrt_rn(sum);
-        }
-        double most = 0;
-        for (u32 row = 0; row < task.nrows; ++row) {
-            most = maximum(most, magnitude(double(r[row * count + member])));
-        }
-        const int exponent = most > 0 && is_finite(most) ? exponent_of(most) : 0;
-        const double down = power_of_two(-exponent);
-        const double scaled = sum_over_rows([&](double value) {
-            const double part = value * down;
-            return part * part;
-        });
-        if (!lossy) {
-            return __dsqrt_rn(sum);
-        }
-        if (sum != sum || most == 0 || !is_finite(most)) {
-            return sum != sum ? sum : most;
-        }
-        return __dsqrt_rn(scaled) * power_of_two(exponent);
+    __device__ __forceinline__ bool take_up() {
+        first = Threads::take(true, task.queue, scratch) * count;
+        return first < programs.nsystems;
     }
 
     // Asks for the values, and clears the places of fill.
     __device__ __forceinline__ void fetch_values() {
-        for (u32 k = threadIdx.x; k < task.ntargets; k += GROUP) {
-            V* const place = places + load(task.targets + k) * count;
-            if (k >= task.nnz) {
+        for (u32 k = threadIdx.x; k < programs.ntargets; k += GROUP) {
+            V* const place = places + load(programs.targets + k) * count;
+            if (k >= programs.nnz) {
                 for (u32 i = 0; i < count; ++i) {
                     place[i] = V(0);
                 }
-            } else if (task.nrhs == 1) {
-                const V* from = task.values + first * task.value_stride + k;
-                const u32 there = minimum(count, task.nsystems - first);
+            } else if (programs.nrhs == 1) {
+                const V* from = programs.values + first * programs.value_stride + k;
+                const u32 there = minimum(count, programs.nsystems - first);
 #pragma unroll 2
-                for (u32 i = 0; i < there; ++i, from += task.value_stride) {
+                for (u32 i = 0; i < there; ++i, from += programs.value_stride) {
                     cp_async_value(place + i, from);
                 }
                 for (u32 i = there; i < count; ++i) {
@@ -182,8 +120,8 @@ struct LuBlock {
                 }
             } else {
                 for (u32 i = 0; i < count; ++i) {
-                    cp_async_value(place + i, task.values +
-                                                  number(i) / task.nrhs * task.value_stride + k);
+                    cp_async_value(place + i, programs.values +
+                                                  number(i) / programs.nrhs * programs.value_stride + k);
                 }
             }
         }
@@ -214,7 +152,7 @@ struct LuBlock {
     __device__ __forceinline__ void store_x() {
         for (u32 k = threadIdx.x; k < task.nrows; k += GROUP) {
             const u32 row = load(task.perm + k);
-            for (u32 i = 0; i < minimum(count, task.nsystems - first); ++i) {
+            for (u32 i = 0; i < minimum(count, programs.nsystems - first); ++i) {
                 task.x[u64(first + i) * task.nrows + row] = y[k * count + i];
             }
         }
@@ -223,7 +161,7 @@ struct LuBlock {
     // The records of this warp and slot. Lanes that have no slot read those of slot 0.
     __device__ __forceinline__ const u32* program(u32 which) const {
         const u32 warp = threadIdx.x / WARP_THREADS;
-        return task.words + load(task.starts + which * WARPS + warp) +
+        return programs.words + load(programs.starts + which * WARPS + warp) +
                (works ? slot : 0) * RECORD_WORDS;
     }
 
@@ -231,7 +169,7 @@ struct LuBlock {
     template <bool MAGNITUDES>
     __device__ __forceinline__ void multiply(bool wanted) {
         const SharedValues<V> own(places + member);
-        const u32 zero = (task.nplaces - 1) * count;
+        const u32 zero = (programs.nplaces - 1) * count;
         const auto add = [](V sum, V left, V right) {
             if constexpr (MAGNITUDES) {
                 return sum + V(magnitude(left)) * V(magnitude(right));
@@ -263,7 +201,7 @@ struct LuBlock {
         for (u32 i = threadIdx.x; i < count; i += GROUP) {
             flags[i] = 0;
         }
-        const u32 first_of_y = task.y * count, zero = (task.nplaces - 1) * count;
+        const u32 first_of_y = programs.y * count, zero = (programs.nplaces - 1) * count;
         bool bad = false;
         const auto add = [](V sum, V left, V right) { return minus_product(sum, left, right); };
         Threads::sync();
@@ -299,160 +237,28 @@ struct LuBlock {
         return flags[member] != 0;
     }
 
-    // Takes up the systems from `first` on. Their r is b, or b - A x, and `residual` its norm.
-    __device__ __forceinline__ void enter() {
-        const u32 own = number(member);
-        state = first + member < task.nsystems ? RUNNING : IDLE;
-        rhs_norm = norm();
-        const double rel_tol = task.rel_tols == nullptr ? task.rel_tol : load(task.rel_tols + own);
-        threshold = task.abs_tols == nullptr ? task.abs_tol : load(task.abs_tols + own);
-        threshold = maximum(threshold, rel_tol * rhs_norm);
-        limit = task.max_iters_each == nullptr ? task.max_iters : load(task.max_iters_each + own);
-        iteration = restarts = 0;
-        const int exponent = exponent_of(rhs_norm);
-        constexpr int MOST = Precision<V>::LARGEST_EXPONENT;
-        const bool safe = maximum(exponent, -exponent) <= Precision<V>::SAFE_EXPONENT;
-        scale = safe ? 0 : maximum(-MOST, minimum(MOST, exponent));
-
-        bool moved = false;
-        if ((task.flags & LU_GUESS) != 0) {
-            for (u32 k = 0; k < task.nrows; ++k) {
-                moved = moved || y[k * count + member] != V(0);
-            }
-            Threads::sync();
-            if (rhs_norm == 0 && works && slot == 0 && threadIdx.x < WARP_THREADS) {
-                for (u32 k = 0; k < task.nrows; ++k) {
-                    y[k * count + member] = V(0);
-                }
-            }
-            moved = moved && rhs_norm != 0;
-        }
-        // From x = 0 the residual is b; A x is still computed where it alone decides, since A may
-        // hold NaN.
-        const bool is_b = !moved && !(rhs_norm <= threshold) && is_finite(rhs_norm);
-        residual = rhs_norm;
-        if (Threads::any_thread(runs() && !is_b)) {
-            multiply<false>(!is_b);
-            const double found = norm();
-            if (!is_b) {
-                residual = is_finite(found) ? found : found - found;
-            }
-        }
-    }
-
-    // Ends the systems that are through: `fresh` before the first step, else after one that ended so.
-    __device__ __forceinline__ void judge(bool fresh, u32 stop) {
-        bool accepted = residual <= threshold, by_floor = false;
-        const bool in_doubt = runs() && !fresh && !accepted;
-        bool lost = false;
-        if (task.floor >= 0 && Threads::any_thread(in_doubt)) {
-            lost = true;
-            fetch_b();
-            cp_async_wait_all();
-            Threads::sync();
-            multiply<true>(true);
-            const double size = norm();
-            by_floor = !accepted && residual <= task.floor * Precision<V>::EPSILON * size;
-            accepted = accepted || by_floor;
-        }
-        if (runs()) {
-            u32 status = RUNNING;
-            if (residual != residual || !is_finite(rhs_norm)) {
-                status = NON_FINITE;
-                residual = __longlong_as_double(0x7ff8000000000000ll);
-            } else if (accepted) {
-                status = CONVERGED;
-            } else if (fresh) {
-                status = limit == 0 ? MAX_ITERATIONS : RUNNING;
-            } else if (stop != PASSED) {
-                status = stop;
-            } else if (restarts < task.max_restarts) {
-                ++restarts;
-            } else {
-                status = STAGNATED;
-            }
-            if (status != RUNNING) {
-                end(status, by_floor && !fresh);
-            }
-        }
-        if (lost && Threads::any_thread(runs())) {
-            fetch_b();
-            cp_async_wait_all();
-            Threads::sync();
-            multiply<false>(true);
-        }
-    }
-
-    __device__ __forceinline__ void end(u32 status, bool by_floor) {
-        const u32 own = first + member;
-        if (threadIdx.x < count) {
-            task.statuses[own] = u8(status);
-            task.iterations[own] = iteration;
-            task.restarts[own] = restarts << 1 | by_floor;
-            task.residual_norms[own] = residual;
-            task.rhs_norms[own] = rhs_norm;
-        }
-        state = IDLE;
-    }
-
-    // One factorisation and solve with the residual; how it ended.
-    __device__ __forceinline__ u32 step() {
-        const V down = V(power_of_two(-scale)), up = V(power_of_two(scale));
-        // The residual goes to y, and x from there to r.
-        if (works) {
-            for (u32 k = worker; k < task.nrows; k += workers) {
-                V& before = r[load(task.perm + k) * count + member];
-                V& after = y[k * count + member];
-                const V x = after;
-                after = before * down;
-                before = x;
-            }
-        }
-        const bool bad = eliminate();
-        iteration += bad ? 0 : 1;
-        if (works) {
-            for (u32 k = worker; k < task.nrows; k += workers) {
-                const V x = r[load(task.perm + k) * count + member];
-                V& after = y[k * count + member];
-                after = runs() && !bad ? x + after * up : x;
-            }
-        }
-        Threads::sync();
-        return bad ? SINGULAR : iteration >= limit ? MAX_ITERATIONS : PASSED;
-    }
-
-    __device__ __forceinline__ void run() {
-        for (u32 i = threadIdx.x; i < count; i += GROUP) {
-            places[(task.nplaces - 1) * count + i] = V(0);
-        }
+    // Factors the systems of the queue, and writes matrices and factors to where they are kept.
+    __device__ __forceinline__ void keep(const LuKept<V>& kept) {
         for (;;) {
-            // Nobody reads the values of the systems before any more.
             Threads::sync();
-            first = Threads::take(true, task.queue, scratch) * count;
-            if (first >= task.nsystems) {
+            if (!take_up()) {
                 return;
             }
             fetch_values();
-            fetch_b();
-            fetch_x();
             cp_async_wait_all();
             Threads::sync();
-            enter();
-            judge(true, PASSED);
-            while (Threads::any_thread(runs())) {
-                const u32 stop = step();
-                fetch_values();
-                fetch_b();
-                cp_async_wait_all();
-                Threads::sync();
-                multiply<false>(true);
-                const double found = norm();
-                if (runs()) {
-                    residual = is_finite(found) ? found : found - found;
+            const u32 own = first + member;
+            V* const to = kept.values + u64(own / kept.group) * kept.nordered * kept.group +
+                          own % kept.group;
+            const bool writes = works && exists(member);
+            const auto write = [&](u32 begin, u32 end) {
+                for (u32 k = begin + worker; k < end && writes; k += workers) {
+                    to[u64(k) * kept.group] = places[load(kept.order + k) * count + member];
                 }
-                judge(false, stop);
-            }
-            store_x();
+            };
+            write(kept.first_of_a, kept.nordered);
+            eliminate();
+            write(0, kept.first_of_a);
         }
     }
 };
@@ -473,21 +279,35 @@ __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
        double* __restrict__ rhs_norms) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
 
-    const LuTask<V> task{nsystems, count,    nrows,   nrhs,      nnz,        words,
-                         starts,   targets,  ntargets, perm,     nplaces,    y,
-                         values,   value_stride,      b,         x,          flags,
-                         rel_tol,  rel_tols, abs_tol, abs_tols,  max_iters,  max_iters_each,
-                         max_restarts,       floor,   queue,     statuses,   iterations,
-                         restarts, residual_norms,    rhs_norms};
-    LuBlock<V, GROUP> block(task, reinterpret_cast<V*>(dynamic_shared));
+    const LuTask<V> task{nrows,          perm,         b,     x,     flags,    rel_tol,
+                         rel_tols,       abs_tol,      abs_tols,     max_iters, max_iters_each,
+                         max_restarts,   floor,        queue, statuses, iterations,
+                         restarts,       residual_norms,     rhs_norms};
+    const LuPrograms<V> programs{nsystems, nrhs,    nnz, words,  starts,      targets,
+                                 ntargets, nplaces, y,   values, value_stride};
+    LuBlock<V, GROUP> block(task, programs, count, reinterpret_cast<V*>(dynamic_shared));
     block.run();
+    block.leave(queue);
+}
 
-    // The last block to find the queue empty leaves it as it was.
-    if (threadIdx.x == 0) {
-        __threadfence();
-        if (atomicAdd(queue + 1, 1u) == gridDim.x - 1) {
-            queue[0] = 0;
-            queue[1] = 0;
-        }
-    }
+// Factors alone: matrices and factors of each system to where `lu_kept` reads them. Arguments as above;
+// `words` and `starts` are of factorisations. `kept` holds `group` systems side by side, `nordered` values
+// of each: those of the places in `order`, of the factors up to `first_of_a`, and of A.
+template <typename V, u32 GROUP>
+__global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
+    lu_factor(u32 nsystems, u32 count, u32 nrows, u32 nnz, const u16* __restrict__ targets,
+              u32 ntargets, u32 nplaces, u32 y, const V* __restrict__ values, u64 value_stride,
+              u32* queue, const u32* __restrict__ words, const u32* __restrict__ starts,
+              V* __restrict__ kept, u32 group, u32 first_of_a, const u16* __restrict__ order,
+              u32 nordered) {
+    extern __shared__ __align__(16) u8 dynamic_shared[];
+
+    LuTask<V> task{};
+    task.nrows = nrows;
+    task.queue = queue;
+    const LuPrograms<V> programs{nsystems, 1,       nnz, words,  starts,      targets,
+                                 ntargets, nplaces, y,   values, value_stride};
+    LuBlock<V, GROUP> block(task, programs, count, reinterpret_cast<V*>(dynamic_shared));
+    block.keep(LuKept<V>{kept, group, first_of_a, order, nordered});
+    block.leave(queue);
 }

@@ -6,13 +6,13 @@
 //! includes by name, without folders.
 //!
 //! To add a module: write `<name>.cu`, list it in `SOURCES`, and list its instances in
-//! `tests/nvrtc.rs`, which compiles them for all architectures and holds their registers.
+//! `tests/nvrtc/instances.rs`, which compiles them for all architectures and holds their registers.
 
 /// Types and helpers that every source may use.
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Every module and its source.
-const SOURCES: [(&str, &str); 23] = [
+const SOURCES: [(&str, &str); 24] = [
     ("pack", include_str!("pack.cu")),
     ("packed", include_str!("packed.cu")),
     ("vector", include_str!("vector.cu")),
@@ -32,6 +32,7 @@ const SOURCES: [(&str, &str); 23] = [
     ("cg", include_str!("cg.cu")),
     ("bicgstab", include_str!("bicgstab.cu")),
     ("lu", include_str!("lu.cu")),
+    ("lu_kept", include_str!("lu_kept.cu")),
     ("krylov", include_str!("krylov.cu")),
     ("factored", include_str!("factored.cu")),
     ("shift", include_str!("shift.cu")),
@@ -39,13 +40,14 @@ const SOURCES: [(&str, &str); 23] = [
 ];
 
 /// Every header and its source.
-const HEADERS: [(&str, &str); 11] = [
+const HEADERS: [(&str, &str); 12] = [
     ("solver.cuh", include_str!("solver.cuh")),
     ("fused_task.cuh", include_str!("fused_task.cuh")),
     ("fused_system.cuh", include_str!("fused_system.cuh")),
     ("fused.cuh", include_str!("fused.cuh")),
     ("factor.cuh", include_str!("factor.cuh")),
     ("programs.cuh", include_str!("programs.cuh")),
+    ("lu_system.cuh", include_str!("lu_system.cuh")),
     ("krylov.cuh", include_str!("krylov.cuh")),
     ("factored_task.cuh", include_str!("factored_task.cuh")),
     ("invert.cuh", include_str!("invert.cuh")),

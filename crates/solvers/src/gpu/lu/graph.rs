@@ -101,12 +101,20 @@ impl Builder {
 }
 
 impl Graph {
+    /// Factorisation alone, on the pattern of L + U.
+    pub(super) fn factorisation(pattern: &FactorPattern) -> Self {
+        Self::build(pattern, false)
+    }
+
     /// Factorisation and solve on the pattern of L + U.
-    ///
+    pub(super) fn new(pattern: &FactorPattern) -> Self {
+        Self::build(pattern, true)
+    }
+
     /// Each entry is one sum (Crout, inner products): `a_ij - sum of l_ik u_kj over k < min(i, j)`, for
     /// L divided by the pivot. The right-hand side is one more column, so that forward substitution
     /// goes along with the factorisation; backward substitution follows in the same places.
-    pub(super) fn new(pattern: &FactorPattern) -> Self {
+    fn build(pattern: &FactorPattern, solves: bool) -> Self {
         let nrows = pattern.nrows();
         let places = Places::new(pattern.nnz(), nrows);
         let mut builder =
@@ -137,6 +145,9 @@ impl Graph {
                 in_row[col] = usize::MAX;
                 builder.push(k as u32, if col < row { pivot(col) } else { NONE }, own, &[]);
             }
+            if !solves {
+                continue;
+            }
             let known: Vec<(u32, u32)> =
                 pattern.lower(row).map(|k| (k as u32, y(pattern.cols()[k] as usize))).collect();
             builder.push(y(row), NONE, &known, &[]);
@@ -145,7 +156,7 @@ impl Graph {
                 readers[pattern.cols()[k] as usize].push(own);
             }
         }
-        for row in (0..nrows).rev() {
+        for row in (0..nrows).rev().filter(|_| solves) {
             let known: Vec<(u32, u32)> =
                 pattern.upper(row).map(|k| (k as u32, y(pattern.cols()[k] as usize))).collect();
             let mut before = std::mem::take(&mut readers[row]);

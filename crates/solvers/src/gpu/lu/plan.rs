@@ -4,11 +4,12 @@ use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern};
 use sparsebatch_spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 
-use super::super::outcomes::{Limits, Outcomes};
+use super::super::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use super::super::task::{
     Guess, check_apart, check_common, check_square, count_systems, item_major, shares_values,
 };
 use super::explain::GpuLuExplain;
+use super::kept::{Factored, Kept};
 use super::shape::{LuTuning, Schedule};
 use crate::options::{Method, check_len};
 use crate::{SolveError, SolveOptions};
@@ -29,7 +30,8 @@ const FROM_GUESS: u32 = 1;
 ///
 /// Factors and vectors are in the shared memory of a block, which limits the size: L + U and two vectors
 /// have at most 65,534 values, and fit in what a block can have (227 KiB on the H200: about 29,000 values
-/// in f64). A refinement factors again.
+/// in f64). A refinement factors again; [`GpuLu::factor`] and [`GpuLu::solve_again`] keep the factors
+/// in the device's memory instead, for several solves with each.
 ///
 /// # Source
 /// One system a lane, the values of many side by side: as on the CPU. Work in parallel within a system
@@ -40,6 +42,8 @@ pub struct GpuLu<E: Executor, T: Value> {
     nrows: usize,
     nnz: usize,
     nitems: usize,
+    /// The first items, which take part.
+    active: usize,
     nrhs: usize,
     key: KernelKey,
     schedule: Schedule,
@@ -50,7 +54,7 @@ pub struct GpuLu<E: Executor, T: Value> {
     limits: Limits<E>,
     queue: E::Buffer<u32>,
     outcomes: Outcomes<E>,
-    values: std::marker::PhantomData<T>,
+    kept: Option<Kept<E, T>>,
 }
 
 impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
@@ -109,6 +113,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             nrows,
             nnz: pattern.nnz(),
             nitems,
+            active: nitems,
             nrhs: options.nrhs,
             key,
             words: executor.upload(&schedule.words)?,
@@ -120,7 +125,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             queue: executor.alloc_zeroed(2)?,
             outcomes: Outcomes::new(executor, systems)?,
             executor: executor.clone(),
-            values: std::marker::PhantomData,
+            kept: None,
         })
     }
 
@@ -133,7 +138,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// # Errors
     /// [`SolveError::Length`] when an array does not fit, [`SolveError::Option`] when `x` overlaps
     /// another one, [`SolveError::Gpu`] when the launch is refused; `x` is untouched then.
-    #[expect(unsafe_code, reason = "the one launch")]
+    #[expect(unsafe_code, reason = "a launch")]
     pub fn solve(
         &mut self,
         values: &E::Buffer<T>,
@@ -141,17 +146,15 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         guess: Guess,
         x: &mut E::Buffer<T>,
     ) -> Result<(), SolveError> {
-        let rows = self.nrows * self.nitems * self.nrhs;
         let shared = shares_values(values.len(), self.nnz, self.nitems)?;
-        check_len("b", rows, b.len())?;
-        check_len("x", rows, x.len())?;
+        self.check_vectors(b, x)?;
         check_apart(values, x)?;
-        check_apart(b, x)?;
-        if self.nitems == 0 {
+        if self.active == 0 {
             return Ok(());
         }
+        let config = self.config();
         let mut args = Args::new();
-        args.scalar((self.nitems * self.nrhs) as u32)
+        args.scalar((self.active * self.nrhs) as u32)
             .scalar(self.schedule.grid.systems)
             .scalar(self.nrows as u32)
             .scalar(self.nrhs as u32)
@@ -171,16 +174,131 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         self.limits.pass(&mut args);
         args.output(&mut self.queue);
         self.outcomes.pass(&mut args);
-        let config = LaunchConfig {
-            shared_bytes: self.schedule.grid.shared_bytes,
-            ..LaunchConfig::linear(self.schedule.grid.blocks, self.schedule.grid.threads)
-        };
         // SAFETY: the arguments are those of `lu`; lengths were checked here, and those of the plan's
         // own arrays are what `new` made of the same pattern: places below `nplaces`, rows and entries
         // below those of A; x overlaps neither values nor b, and everything else belongs to the plan;
         // the queue holds zeros before and after each launch.
         unsafe { self.executor.launch(&self.key, config, &mut args) }?;
         Ok(())
+    }
+
+    /// Factors the matrices and keeps factors and matrices on the device, for any number of solves by
+    /// [`GpuLu::solve_again`]. Launches one kernel and returns before it is done. The first call
+    /// compiles kernels and allocates, the entries of L + U and of A for each item; later ones allocate
+    /// nothing. `values` as for [`GpuLu::solve`]; they are not looked at any more once this is done.
+    ///
+    /// # Errors
+    /// [`SolveError::Length`] when `values` does not fit, [`SolveError::Unsupported`] when two vectors
+    /// of two items exceed the shared memory of a block, [`SolveError::Gpu`] when memory or compiler fail
+    /// or the launch is refused. Nothing is kept then.
+    #[expect(unsafe_code, reason = "a launch")]
+    pub fn factor(&mut self, values: &E::Buffer<T>) -> Result<(), SolveError> {
+        let shared = shares_values(values.len(), self.nnz, self.nitems)?;
+        let config = self.config();
+        let kept = match &mut self.kept {
+            Some(kept) => kept,
+            none => {
+                let (schedule, systems) = (&self.schedule, (self.nitems, self.nrhs));
+                none.insert(Kept::new(&self.executor, schedule, systems)?)
+            }
+        };
+        kept.note(Factored::None);
+        if self.active > 0 {
+            let (key, group) = (kept.factor.clone(), kept.group());
+            let mut args = Args::new();
+            args.scalar(if shared { group } else { self.active } as u32)
+                .scalar(self.schedule.grid.systems)
+                .scalar(self.nrows as u32)
+                .scalar(self.nnz as u32)
+                .input(&self.targets)
+                .scalar(self.schedule.targets.len() as u32)
+                .scalar(self.schedule.places.len as u32)
+                .scalar(self.schedule.places.y)
+                .input(values)
+                .scalar(if shared { 0 } else { self.nnz as u64 })
+                .output(&mut self.queue);
+            kept.pass_to_factor(&mut args);
+            // SAFETY: the arguments are those of `lu_factor`; lengths as for `lu`, whose places these are,
+            // and `kept` has room for all items, of which there is a whole group at least.
+            unsafe { self.executor.launch(&key, config, &mut args) }?;
+        }
+        kept.note(if shared { Factored::Shared } else { Factored::Items(self.active) });
+        Ok(())
+    }
+
+    /// Solves every system with the factors of the last [`GpuLu::factor`]: bit for bit what
+    /// [`GpuLu::solve`] finds for the same values, refinement included. Allocates nothing, launches one
+    /// kernel and returns before it is done. Arguments as for [`GpuLu::solve`].
+    ///
+    /// # Errors
+    /// [`SolveError::Option`] when there are no factors; else those of [`GpuLu::solve`].
+    #[expect(unsafe_code, reason = "a launch")]
+    pub fn solve_again(
+        &mut self,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), SolveError> {
+        self.check_vectors(b, x)?;
+        let items = self.kept.as_ref().map_or(0, |kept| kept.items(self.nitems));
+        if items < self.active {
+            return Err(SolveError::Option {
+                name: "factors",
+                expected: "a call of factor before, for all items that take part",
+                found: format!("factors of {items} items, where {} take part", self.active),
+            });
+        }
+        let Some(kept) = self.kept.as_ref().filter(|_| self.active > 0) else { return Ok(()) };
+        let mut args = Args::new();
+        kept.pass_to_solve(&mut args, self.active, self.nrows, self.nrhs);
+        args.input(&self.perm).input(b).output(x).scalar(if guess == Guess::InX {
+            FROM_GUESS
+        } else {
+            0
+        });
+        self.limits.pass(&mut args);
+        args.output(&mut self.queue);
+        self.outcomes.pass(&mut args);
+        let config = kept.config(self.active, self.nrhs, self.executor.info());
+        // SAFETY: the arguments are those of `lu_kept`; the lengths of b and x were checked here, and
+        // those of the plan's own arrays are what they were made as; x does not overlap b, and everything
+        // else belongs to the plan; the queue holds zeros before and after each launch.
+        unsafe { self.executor.launch(&kept.solve, config, &mut args) }?;
+        Ok(())
+    }
+
+    /// From now on only the first `items` take part in factorisations and solves; the arrays stay as long
+    /// as they are, and what they hold for the others is not touched, outcomes included.
+    ///
+    /// # Errors
+    /// [`SolveError::Length`] when there are fewer.
+    pub fn set_active(&mut self, items: usize) -> Result<(), SolveError> {
+        if items > self.nitems {
+            check_len("active items", self.nitems, items)?;
+        }
+        self.active = items;
+        Ok(())
+    }
+
+    /// Checks the lengths of right-hand sides and solutions, and that they are apart.
+    fn check_vectors(&self, b: &E::Buffer<T>, x: &E::Buffer<T>) -> Result<(), SolveError> {
+        let rows = self.nrows * self.nitems * self.nrhs;
+        check_len("b", rows, b.len())?;
+        check_len("x", rows, x.len())?;
+        check_apart(b, x)
+    }
+
+    /// The launch of a solve or a factorisation.
+    fn config(&self) -> LaunchConfig {
+        LaunchConfig {
+            shared_bytes: self.schedule.grid.shared_bytes,
+            ..LaunchConfig::linear(self.schedule.grid.blocks, self.schedule.grid.threads)
+        }
+    }
+
+    /// The outcomes of the last solve, where kernels of the caller read them.
+    pub fn device_outcomes(&self) -> DeviceOutcomes<'_, E> {
+        self.outcomes.on_device()
     }
 
     /// How each system of the last solve ended, item by item. Waits for the solve.
@@ -224,7 +342,8 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             workspace_bytes: bytes(
                 self.nitems * self.nrhs,
                 Outcomes::<E>::BYTES_A_SYSTEM + self.limits.bytes_a_system(),
-            ) + 8,
+            ) + 8
+                + self.kept.as_ref().map_or(0, Kept::bytes),
         }
     }
 }

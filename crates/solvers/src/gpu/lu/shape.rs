@@ -25,16 +25,16 @@ pub struct LuTuning {
 }
 
 const THREADS: [u32; 5] = [32, 64, 128, 256, 512];
-const LANES: u32 = 32;
+pub(super) const LANES: u32 = 32;
 
 /// With which orders are compared.
 const USUAL_THREADS: u32 = 256;
 
 /// Norms are made of so many sums: see `lu.cu`.
-const CHAINS: u64 = 16;
+pub(super) const CHAINS: u64 = 16;
 
 /// Shared memory that the device keeps for itself, a block.
-const RESERVED_BYTES: u64 = 1024;
+pub(super) const RESERVED_BYTES: u64 = 1024;
 
 /// Threads of a multiprocessor at the registers that the kernel may use.
 const RESIDENT_THREADS: u32 = 512;

@@ -1,0 +1,292 @@
+// The solves of several systems side by side by an LU that is at hand or made on the way: how they begin
+// and end, refinement, norms, outcomes. What `lu` and `lu_kept` share.
+#pragma once
+
+#include "solver.cuh"
+
+constexpr u32 SINGULAR = 9;
+
+// A bit of `flags`: x holds guesses.
+constexpr u32 LU_GUESS = 1;
+
+// Norms are made of so many sums, whatever the threads.
+constexpr u32 CHAINS = 16;
+
+// What is asked for and told of each system. Arrays of limits and tolerances are null or hold one a
+// system. `queue` holds two zeros, and does so again at the end.
+template <typename V>
+struct LuTask {
+    u32 nrows;
+    const u16* perm; // perm[k] is the row that is eliminated k-th
+    const V* b;
+    V* x;
+    u32 flags;
+    double rel_tol;
+    const double* rel_tols;
+    double abs_tol;
+    const double* abs_tols;
+    u32 max_iters;
+    const u32* max_iters_each;
+    u32 max_restarts;
+    double floor;
+    u32* queue;
+    u8* statuses;
+    u32* iterations;
+    u32* restarts;
+    double* residual_norms;
+    double* rhs_norms;
+};
+
+// One thread's part in the solves of its block. `Self` derives from this and has
+//   stride()                  values from one row of y and r to the next, at least `count`
+//   number(i), exists(i)      the number of the i-th system side by side, some other's where there is none
+//   take_up()                 the next systems of the queue; false when there are none
+//   fetch_values()            asks for what the products with A need
+//   multiply<MAGNITUDES>(w)   where r holds b: b - A x, or |b| + |A||x|, for the lanes that want it
+//   eliminate()               solves with y; whether a pivot is zero or NaN
+template <typename Self, typename V, u32 GROUP>
+struct LuSystems {
+    using Threads = Team<GROUP>;
+    static constexpr u32 WARPS = GROUP / WARP_THREADS;
+
+    const LuTask<V>& task;
+    const u32 count;
+    const u32 lane, slots, slot, member; // member: which of the systems side by side
+    const u32 worker, workers;
+    const bool works;
+    V* const y;
+    V* const r;
+    double* const scratch; // (CHAINS + 1) * count
+
+    u32 state; // RUNNING, or IDLE: it has ended, or there is none
+    u32 iteration, limit, restarts;
+    int scale; // it is solved for r * 2^-scale
+    double threshold, rhs_norm, residual;
+
+    // `side_by_side` lanes of a warp have the systems; `most_slots` at most work on different targets.
+    __device__ __forceinline__ LuSystems(const LuTask<V>& all, u32 side_by_side, u32 most_slots,
+                                         V* first_y, V* first_r, double* shared)
+        : task(all), count(side_by_side), lane(threadIdx.x % WARP_THREADS),
+          slots(minimum(WARP_THREADS / count, most_slots)), slot(lane / count),
+          member(lane % count), worker(threadIdx.x / WARP_THREADS * slots + slot),
+          workers(WARPS * slots), works(slot < slots), y(first_y), r(first_r), scratch(shared) {}
+
+    __device__ __forceinline__ Self& self() { return static_cast<Self&>(*this); }
+
+    __device__ __forceinline__ bool runs() const { return state == RUNNING; }
+
+    // The sum over the rows of part(row), the same in all threads that have the system.
+    template <typename Part>
+    __device__ __forceinline__ double sum_over_rows(Part part) {
+        if (works) {
+            for (u32 chain = worker; chain < CHAINS; chain += workers) {
+                double sum = 0;
+                for (u32 row = chain; row < task.nrows; row += CHAINS) {
+                    sum += part(double(r[row * self().stride() + member]));
+                }
+                scratch[chain * count + member] = sum;
+            }
+        }
+        Threads::sync();
+        double sum = 0;
+#pragma unroll
+        for (u32 chain = 0; chain < CHAINS; ++chain) {
+            sum += scratch[chain * count + member];
+        }
+        Threads::sync();
+        return sum;
+    }
+
+    // The norm of r without spurious overflow or underflow: NaN when a value is NaN, infinite when
+    // one is.
+    __device__ __forceinline__ double norm() {
+        const double sum = sum_over_rows([](double value) { return value * value; });
+        const bool lossy = !(sum >= 1e-280 && sum < 1e280);
+        if (!Threads::any_thread(lossy)) {
+            return __dsqrt_rn(sum);
+        }
+        double most = 0;
+        for (u32 row = 0; row < task.nrows; ++row) {
+            most = maximum(most, magnitude(double(r[row * self().stride() + member])));
+        }
+        const int exponent = most > 0 && is_finite(most) ? exponent_of(most) : 0;
+        const double down = power_of_two(-exponent);
+        const double scaled = sum_over_rows([&](double value) {
+            const double part = value * down;
+            return part * part;
+        });
+        if (!lossy) {
+            return __dsqrt_rn(sum);
+        }
+        if (sum != sum || most == 0 || !is_finite(most)) {
+            return sum != sum ? sum : most;
+        }
+        return __dsqrt_rn(scaled) * power_of_two(exponent);
+    }
+
+    // Asks for b again, which takes the place of r.
+    __device__ __forceinline__ void fetch_b_and_wait() {
+        self().fetch_b();
+        cp_async_wait_all();
+        Threads::sync();
+    }
+
+    // Takes up the systems. Their r is b, or b - A x, and `residual` its norm.
+    __device__ __forceinline__ void enter() {
+        const u32 own = self().number(member), stride = self().stride();
+        state = self().exists(member) ? RUNNING : IDLE;
+        rhs_norm = norm();
+        const double rel_tol = task.rel_tols == nullptr ? task.rel_tol : load(task.rel_tols + own);
+        threshold = task.abs_tols == nullptr ? task.abs_tol : load(task.abs_tols + own);
+        threshold = maximum(threshold, rel_tol * rhs_norm);
+        limit = task.max_iters_each == nullptr ? task.max_iters : load(task.max_iters_each + own);
+        iteration = restarts = 0;
+        const int exponent = exponent_of(rhs_norm);
+        constexpr int MOST = Precision<V>::LARGEST_EXPONENT;
+        const bool safe = maximum(exponent, -exponent) <= Precision<V>::SAFE_EXPONENT;
+        scale = safe ? 0 : maximum(-MOST, minimum(MOST, exponent));
+
+        bool moved = false;
+        if ((task.flags & LU_GUESS) != 0) {
+            for (u32 k = 0; k < task.nrows; ++k) {
+                moved = moved || y[k * stride + member] != V(0);
+            }
+            Threads::sync();
+            if (rhs_norm == 0 && works && slot == 0 && threadIdx.x < WARP_THREADS) {
+                for (u32 k = 0; k < task.nrows; ++k) {
+                    y[k * stride + member] = V(0);
+                }
+            }
+            moved = moved && rhs_norm != 0;
+        }
+        // From x = 0 the residual is b; A x is still computed where it alone decides, since A may
+        // hold NaN.
+        const bool is_b = !moved && !(rhs_norm <= threshold) && is_finite(rhs_norm);
+        residual = rhs_norm;
+        if (Threads::any_thread(runs() && !is_b)) {
+            self().template multiply<false>(!is_b);
+            const double found = norm();
+            if (!is_b) {
+                residual = is_finite(found) ? found : found - found;
+            }
+        }
+    }
+
+    // Ends the systems that are through: `fresh` before the first step, else after one that ended so.
+    __device__ __forceinline__ void judge(bool fresh, u32 stop) {
+        bool accepted = residual <= threshold, by_floor = false;
+        const bool in_doubt = runs() && !fresh && !accepted;
+        bool lost = false;
+        if (task.floor >= 0 && Threads::any_thread(in_doubt)) {
+            lost = true;
+            fetch_b_and_wait();
+            self().template multiply<true>(true);
+            const double size = norm();
+            by_floor = !accepted && residual <= task.floor * Precision<V>::EPSILON * size;
+            accepted = accepted || by_floor;
+        }
+        if (runs()) {
+            u32 status = RUNNING;
+            if (residual != residual || !is_finite(rhs_norm)) {
+                status = NON_FINITE;
+                residual = __longlong_as_double(0x7ff8000000000000ll);
+            } else if (accepted) {
+                status = CONVERGED;
+            } else if (fresh) {
+                status = limit == 0 ? MAX_ITERATIONS : RUNNING;
+            } else if (stop != PASSED) {
+                status = stop;
+            } else if (restarts < task.max_restarts) {
+                ++restarts;
+            } else {
+                status = STAGNATED;
+            }
+            if (status != RUNNING) {
+                end(status, by_floor && !fresh);
+            }
+        }
+        if (lost && Threads::any_thread(runs())) {
+            fetch_b_and_wait();
+            self().template multiply<false>(true);
+        }
+    }
+
+    __device__ __forceinline__ void end(u32 status, bool by_floor) {
+        const u32 own = self().number(member);
+        if (threadIdx.x < count) {
+            task.statuses[own] = u8(status);
+            task.iterations[own] = iteration;
+            task.restarts[own] = restarts << 1 | by_floor;
+            task.residual_norms[own] = residual;
+            task.rhs_norms[own] = rhs_norm;
+        }
+        state = IDLE;
+    }
+
+    // One solve with the residual; how it ended.
+    __device__ __forceinline__ u32 step() {
+        const V down = V(power_of_two(-scale)), up = V(power_of_two(scale));
+        const u32 stride = self().stride();
+        // The residual goes to y, and x from there to r.
+        if (works) {
+            for (u32 k = worker; k < task.nrows; k += workers) {
+                V& before = r[load(task.perm + k) * stride + member];
+                V& after = y[k * stride + member];
+                const V x = after;
+                after = before * down;
+                before = x;
+            }
+        }
+        const bool bad = self().eliminate();
+        iteration += bad ? 0 : 1;
+        if (works) {
+            for (u32 k = worker; k < task.nrows; k += workers) {
+                const V x = r[load(task.perm + k) * stride + member];
+                V& after = y[k * stride + member];
+                after = runs() && !bad ? x + after * up : x;
+            }
+        }
+        Threads::sync();
+        return bad ? SINGULAR : iteration >= limit ? MAX_ITERATIONS : PASSED;
+    }
+
+    __device__ __forceinline__ void run() {
+        for (;;) {
+            // Nobody reads the values of the systems before any more.
+            Threads::sync();
+            if (!self().take_up()) {
+                return;
+            }
+            self().fetch_values();
+            self().fetch_b();
+            self().fetch_x();
+            cp_async_wait_all();
+            Threads::sync();
+            enter();
+            judge(true, PASSED);
+            while (Threads::any_thread(runs())) {
+                const u32 stop = step();
+                self().fetch_values();
+                fetch_b_and_wait();
+                self().template multiply<false>(true);
+                const double found = norm();
+                if (runs()) {
+                    residual = is_finite(found) ? found : found - found;
+                }
+                judge(false, stop);
+            }
+            self().store_x();
+        }
+    }
+
+    // The last block to find the queue empty leaves it as it was.
+    __device__ __forceinline__ static void leave(u32* queue) {
+        if (threadIdx.x == 0) {
+            __threadfence();
+            if (atomicAdd(queue + 1, 1u) == gridDim.x - 1) {
+                queue[0] = 0;
+                queue[1] = 0;
+            }
+        }
+    }
+};
