@@ -1,35 +1,39 @@
-// Whole solves by a sparse LU that `lu_factor` has made before, a block for `count` systems at a time,
+// Whole solves by a sparse LU that `lu_factor` has made before, a block for COUNT systems at a time,
 // all in one launch: forward and backward substitution, and refinement from the true residual, as in
 // lu.cu, whose results these are bit for bit.
 //
 // - A lane has one system throughout. A row of a substitution, or of the residual, is a warp's; which rows
 //   a warp has, and between which it waits for the others, is in its program.
-// - A factor is used once, and so is an entry of A. What a warp needs of the systems side by side follows
-//   each other in the order of its use, and is copied ahead into a ring of its own in shared memory.
-// - Traffic of a system: factors and A once for each solve with them, b once and more, x once (twice with
-//   a guess), 25 B of outcome.
+// - A factor is used once, and so is an entry of A. What a warp needs comes in chunks, in the order of
+//   its use, into a ring of its own in shared memory: CHUNK values of each system, and the record that
+//   says what is done with them. Each takes its turn in few instructions: a warp has little else to do
+//   meanwhile.
+// - Traffic of a system: factors and A once for each solve with them, padded to chunks, b once and more, x
+//   once (twice with a guess), 25 B of outcome.
 //
-// Arguments: nitems >= 1, nrhs >= 1, `count` = 2, 4, ..., 32 items side by side, as they are kept.
-// `kept` holds for each group of items `entries` * count values, k-th values of all items side by side;
-// group_stride is entries * count, or 0 where all items have the values of one group. Warp w has of each
-// program p, 0 for substitution and 1 for the residual, what begins at parts[4 * (p * WARPS + w)]: its first
-// value in `kept`, a multiple of CHUNK, and the number of chunks, with 8 values at least behind the last that
-// is used; its first row in `rows`; its first columns in `columns`. rows holds two words a row: target |
-// products << 16, and ROW_ bits; columns four words for each eight columns of a row. A row that divides has
-// the pivot ahead of its factors. perm[k] is the row that is eliminated k-th; columns and targets of
-// substitutions are numbered in that order. System s has `nrows` values of b and of x from s*nrows on.
-// Blocks of GROUP threads; any grid. Shared memory, values: GROUP / 32 * STAGES * CHUNK * count,
-// 2 * nrows * (count + 1); and after them, from the next multiple of 8 bytes on, (CHAINS + 1) * count doubles.
+// Arguments: nitems >= 1, nrhs >= 1. `kept` holds for each group of COUNT items their values side by
+// side, chunk after chunk; group_stride is the values of a group, or 0 where all items have those of one.
+// Warp w has of each program p, 0 for substitution and 1 for the residual, parts[2 * (p * WARPS + w)]: its
+// first chunk, and the number of chunks, 1 at least. records[12 * chunk] on: for each value of a system the
+// place in y of the operand; the place of the target in y, or of the residual in r; CHUNK_ bits; 0, 0. A
+// place is the number of a row times (COUNT + 1); y has a 0 behind the last row. A row that divides has the
+// pivot ahead of its factors, and the place of that 0 for it. perm[k] is the row that is eliminated k-th; y
+// is numbered in that order. System s has `nrows` values of b and of x from s*nrows on. Blocks of GROUP
+// threads; any grid. Shared memory: GROUP / 32 rings of STAGES chunks; (2 * nrows + 1) * (COUNT + 1) values;
+// from the next multiple of 8 bytes on, (CHAINS + 1) * COUNT doubles.
 
 #include "lu_system.cuh"
 #include "programs.cuh"
 
 constexpr u32 CHUNK = 8;
+constexpr u32 STAGES = 8;
 
-constexpr u32 ROW_DIVIDES = 1;
-constexpr u32 ROW_IS_LAST = 2;
-constexpr u32 ROW_IS_NOTHING = 4;
-constexpr u32 ROW_BARRIERS = 8; // from this bit on: barriers of the block after it
+constexpr u32 CHUNK_STARTS = 1; // a row
+constexpr u32 CHUNK_ENDS = 2;
+constexpr u32 CHUNK_DIVIDES = 4;  // the row's result; its first chunk has the pivot
+constexpr u32 CHUNK_BARRIERS = 8; // from this bit on: barriers of the block after it
+
+constexpr u32 CHUNK_WORDS = 12; // of a record
 
 template <typename V>
 struct KeptTask {
@@ -37,261 +41,202 @@ struct KeptTask {
     const V* kept;
     u64 group_stride;
     const u32* parts;
-    const u32* rows;
-    const u32* columns;
+    const u32* records;
 };
 
-// The columns of eight products.
-struct Columns {
-    uint4 words;
-
-    __device__ __forceinline__ u32 operator[](u32 k) const {
-        const u32 word = k / 2 == 0   ? words.x
-                         : k / 2 == 1 ? words.y
-                         : k / 2 == 2 ? words.z
-                                      : words.w;
-        return k % 2 == 0 ? low_half(word) : high_half(word);
-    }
+// A chunk in shared memory.
+template <typename V, u32 COUNT>
+struct KeptChunk {
+    V values[CHUNK * COUNT];
+    u32 operands[CHUNK];
+    u32 target, control, unused[2];
 };
 
 // One thread's part in the solves of its block.
-template <typename V, u32 GROUP, u32 STAGES>
-struct KeptBlock : LuSystems<KeptBlock<V, GROUP, STAGES>, V, GROUP> {
-    using Base = LuSystems<KeptBlock<V, GROUP, STAGES>, V, GROUP>;
+template <typename V, u32 GROUP, u32 COUNT>
+struct KeptBlock : LuSystems<KeptBlock<V, GROUP, COUNT>, V, GROUP> {
+    using Base = LuSystems<KeptBlock<V, GROUP, COUNT>, V, GROUP>;
+    using Chunk = KeptChunk<V, COUNT>;
     using typename Base::Threads;
     using Base::WARPS;
-    using Base::count, Base::lane, Base::member, Base::works;
+    using Base::lane, Base::member, Base::works;
     using Base::task, Base::y, Base::r, Base::scratch;
 
+    static_assert((STAGES & (STAGES - 1)) == 0 && sizeof(Chunk) % 16 == 0, "a ring of whole copies");
+    static constexpr u32 STRIDE = COUNT + 1; // odd: rows as well as systems are in different banks
+
     const KeptTask<V>& kept;
-    V* const ring;
+    Chunk* const ring;
     u32 group, rhs;
 
-    static_assert(STAGES >= 4 && (STAGES & (STAGES - 1)) == 0, "a ring");
-    static constexpr u32 RING = STAGES * CHUNK;
-    static constexpr u32 RINGS = WARPS * RING;
-
-    __device__ __forceinline__ KeptBlock(const LuTask<V>& all, const KeptTask<V>& what,
-                                         u32 side_by_side, V* shared)
-        : Base(all, side_by_side, 1, shared + RINGS * side_by_side,
-               shared + RINGS * side_by_side + all.nrows * (side_by_side + 1),
+    // Shared memory: the rings, y with its 0, r, sums.
+    __device__ __forceinline__ KeptBlock(const LuTask<V>& all, const KeptTask<V>& what, u8* shared)
+        : Base(all, COUNT, 1, vectors(shared), vectors(shared) + (all.nrows + 1) * STRIDE,
                reinterpret_cast<double*>(
-                   shared + ((RINGS * side_by_side + 2 * all.nrows * (side_by_side + 1)) *
-                                 sizeof(V) +
-                             7) / 8 * 8 / sizeof(V))),
-          kept(what), ring(shared + threadIdx.x / WARP_THREADS * RING * side_by_side) {}
-
-    // Odd, so that rows as well as systems side by side are in different banks.
-    __device__ __forceinline__ u32 stride() const { return count + 1; }
-
-    __device__ __forceinline__ u32 number(u32 i) const {
-        return minimum(group * count + i, kept.nitems - 1) * kept.nrhs + rhs;
+                   shared + WARPS * STAGES * sizeof(Chunk) +
+                   ((2 * all.nrows + 1) * STRIDE * sizeof(V) + 7) / 8 * 8)),
+          kept(what),
+          ring(reinterpret_cast<Chunk*>(shared) + threadIdx.x / WARP_THREADS * STAGES) {
+        for (u32 i = threadIdx.x; i < STRIDE; i += GROUP) {
+            y[all.nrows * STRIDE + i] = V(0);
+        }
     }
 
-    __device__ __forceinline__ bool exists(u32 i) const { return group * count + i < kept.nitems; }
+    __device__ __forceinline__ static V* vectors(u8* shared) {
+        return reinterpret_cast<V*>(shared + WARPS * STAGES * sizeof(Chunk));
+    }
+
+    __device__ __forceinline__ u32 stride() const { return STRIDE; }
+
+    __device__ __forceinline__ u32 number(u32 i) const {
+        return minimum(group * COUNT + i, kept.nitems - 1) * kept.nrhs + rhs;
+    }
+
+    __device__ __forceinline__ bool exists(u32 i) const { return group * COUNT + i < kept.nitems; }
 
     __device__ __forceinline__ bool take_up() {
         const u32 turn = Threads::take(true, task.queue, scratch);
         group = turn / kept.nrhs;
         rhs = turn % kept.nrhs;
-        return u64(group) * count < kept.nitems;
+        return u64(group) * COUNT < kept.nitems;
     }
 
     __device__ __forceinline__ void fetch_values() {}
 
     // Asks for b, which becomes r.
     __device__ __forceinline__ void fetch_b() {
-        for (u32 i = threadIdx.x / WARP_THREADS; i < count; i += WARPS) {
+        for (u32 i = threadIdx.x / WARP_THREADS; i < COUNT; i += WARPS) {
             const V* const from = task.b + u64(number(i)) * task.nrows;
             for (u32 row = lane; row < task.nrows; row += WARP_THREADS) {
-                cp_async_value(r + row * stride() + i, from + row);
+                cp_async_value(r + row * STRIDE + i, from + row);
             }
         }
     }
 
     // y = the guesses, or 0. Guesses for a right-hand side of 0 are not looked at.
     __device__ __forceinline__ void fetch_x() {
-        for (u32 i = threadIdx.x / WARP_THREADS; i < count; i += WARPS) {
+        for (u32 i = threadIdx.x / WARP_THREADS; i < COUNT; i += WARPS) {
             const V* const from = task.x + u64(number(i)) * task.nrows;
             for (u32 k = lane; k < task.nrows; k += WARP_THREADS) {
-                y[k * stride() + i] =
+                y[k * STRIDE + i] =
                     (task.flags & LU_GUESS) != 0 ? from[load(task.perm + k)] : V(0);
             }
         }
     }
 
     __device__ __forceinline__ void store_x() {
-        for (u32 i = threadIdx.x / WARP_THREADS; i < count && exists(i); i += WARPS) {
+        for (u32 i = threadIdx.x / WARP_THREADS; i < COUNT && exists(i); i += WARPS) {
             V* const to = task.x + u64(number(i)) * task.nrows;
             for (u32 k = lane; k < task.nrows; k += WARP_THREADS) {
-                to[load(task.perm + k)] = y[k * stride() + i];
+                to[load(task.perm + k)] = y[k * STRIDE + i];
             }
         }
     }
 
-    // Copies of this warp's values into its ring.
-    struct Stream {
-        V* const ring;
-        const V* from;
-        const u32 values; // of a chunk
-        const u32 nchunks;
-        u32 asked = 0, arrived = 0;
-
-        __device__ __forceinline__ Stream(V* own, const V* first, u32 side_by_side, u32 chunks)
-            : ring(own), from(first), values(CHUNK * side_by_side), nchunks(chunks) {
+    // Starts to copy a chunk of this warp, if there is one.
+    __device__ __forceinline__ void ask(u32 turn, u32 nchunks, const V* values,
+                                        const u32* records) {
+        if (turn < nchunks) {
+            constexpr u32 SIXTEEN = 16 / sizeof(V), VALUES = CHUNK * COUNT;
+            Chunk& to = ring[turn % STAGES];
+            const V* const from = values + u64(turn) * VALUES;
 #pragma unroll
-            for (u32 k = 0; k < STAGES - 2; ++k) {
-                ask();
-            }
-        }
-
-        __device__ __forceinline__ void ask() {
-            constexpr u32 SIXTEEN = 16 / sizeof(V);
-            if (asked < nchunks) {
-                V* const to = ring + asked % STAGES * values;
-                for (u32 i = threadIdx.x % WARP_THREADS * SIXTEEN; i < values;
-                     i += WARP_THREADS * SIXTEEN) {
-                    cp_async_16(to + i, from + i);
+            for (u32 i = 0; i < VALUES; i += WARP_THREADS * SIXTEEN) {
+                const u32 own = i + lane * SIXTEEN;
+                if (VALUES % (WARP_THREADS * SIXTEEN) == 0 || own < VALUES) {
+                    cp_async_16(to.values + own, from + own);
                 }
-                from += values;
             }
-            cp_async_commit();
-            ++asked;
-        }
-
-        // The next chunk is there; the one before the last may be overwritten from now on.
-        __device__ __forceinline__ void advance() {
-            cp_async_wait<int(STAGES) - 3>();
-            __syncwarp();
-            ++arrived;
-            ask();
-        }
-    };
-
-    // What this warp reads of a program, a row at a time.
-    struct Reader {
-        const KeptBlock& block;
-        Stream stream;
-        const uint2* head;
-        const uint4* column;
-        uint2 now, next;
-        uint4 words;
-        u32 at = 0;
-
-        __device__ __forceinline__ Reader(const KeptBlock& all, const uint4& part)
-            : block(all), stream(all.ring,
-                                 all.kept.kept + all.group * all.kept.group_stride +
-                                     u64(part.x) * all.count,
-                                 all.count, part.y),
-              head(reinterpret_cast<const uint2*>(all.kept.rows) + part.z),
-              column(reinterpret_cast<const uint4*>(all.kept.columns) + part.w), next(load(head)),
-              words(load(column)) {}
-
-        __device__ __forceinline__ void take_up() {
-            now = next;
-            next = load(++head);
-        }
-
-        __device__ __forceinline__ bool is(u32 flag) const { return (now.y & flag) != 0; }
-        __device__ __forceinline__ u32 target() const { return low_half(now.x); }
-
-        __device__ __forceinline__ V value(u32 k) const {
-            return block.ring[(at + k) % RING * block.count + block.member];
-        }
-
-        __device__ __forceinline__ void have(u32 more) {
-            while (at + more > stream.arrived * CHUNK) {
-                stream.advance();
+            if (lane < CHUNK_WORDS / 4) {
+                cp_async_16(to.operands + lane * 4, records + turn * CHUNK_WORDS + lane * 4);
             }
         }
+        cp_async_commit();
+    }
 
-        __device__ __forceinline__ V pivot() {
-            have(1);
-            const V found = value(0);
-            ++at;
-            return found;
-        }
-
-        // sum, with the products of the row added to it one after the other.
-        template <typename Add>
-        __device__ __forceinline__ V add_products(V sum, Add add) {
-#pragma unroll 1
-            for (u32 left = high_half(now.x); left > 0;) {
-                const Columns columns{words};
-                words = load(++column);
-                have(CHUNK);
-                V factors[CHUNK], operands[CHUNK];
-#pragma unroll
-                for (u32 k = 0; k < CHUNK; ++k) {
-                    factors[k] = value(k);
-                    operands[k] = block.y[columns[k] * block.stride() + block.member];
-                }
-                const u32 here = minimum(left, CHUNK);
-#pragma unroll
-                for (u32 k = 0; k < CHUNK; ++k) {
-                    if (k < here) {
-                        sum = add(sum, factors[k], operands[k]);
-                    }
-                }
-                at += here;
-                left -= here;
-            }
-            return sum;
-        }
-    };
-
-    // Calls row(reader) for each row of a program, and waits for barriers.
-    template <typename Row>
-    __device__ __forceinline__ void run_rows(u32 program, Row row) {
+    // Works through a program of sums of products: begin(target) makes the first term, add(sum, factor,
+    // operand) the sums, end(target, sum, pivot, divides) is done with them.
+    template <typename Begin, typename Add, typename End>
+    __device__ __forceinline__ void run_chunks(u32 program, Begin begin, Add add, End end) {
         const u32 warp = threadIdx.x / WARP_THREADS;
-        Reader reader(*this, load(reinterpret_cast<const uint4*>(kept.parts) + program * WARPS +
-                                  warp));
+        const uint2 part =
+            load(reinterpret_cast<const uint2*>(kept.parts) + program * WARPS + warp);
+        const V* const values =
+            kept.kept + group * kept.group_stride + u64(part.x) * (CHUNK * COUNT);
+        const u32* const records = kept.records + u64(part.x) * CHUNK_WORDS;
+        // One turn less than there are stages: the chunk of the turn before may still be read.
 #pragma unroll 1
-        do {
-            reader.take_up();
-            if (!reader.is(ROW_IS_NOTHING)) {
-                row(reader);
+        for (u32 turn = 0; turn < STAGES - 1; ++turn) {
+            ask(turn, part.y, values, records);
+        }
+        const SharedValues<V> own(y + member);
+        V sum = 0, pivot = 1;
+#pragma unroll 1
+        for (u32 turn = 0; turn < part.y; ++turn) {
+            cp_async_wait<int(STAGES) - 2>();
+            __syncwarp(); // everyone's copies are there, and the turn before is over
+            const Chunk& chunk = ring[turn % STAGES];
+            const SharedValues<V> factors(const_cast<V*>(chunk.values) + member);
+            const uint4 first = *reinterpret_cast<const uint4*>(chunk.operands);
+            const uint4 second = *reinterpret_cast<const uint4*>(chunk.operands + 4);
+            const uint2 what = *reinterpret_cast<const uint2*>(&chunk.target);
+            const u32 places[CHUNK] = {first.x,  first.y,  first.z,  first.w,
+                                       second.x, second.y, second.z, second.w};
+            V left[CHUNK], right[CHUNK];
+#pragma unroll
+            for (u32 k = 0; k < CHUNK; ++k) {
+                left[k] = factors.get(k * COUNT);
+                right[k] = own.get(places[k]);
+            }
+            ask(turn + STAGES - 1, part.y, values, records);
+            if ((what.y & CHUNK_STARTS) != 0) {
+                sum = begin(what.x);
+                if ((what.y & CHUNK_DIVIDES) != 0) {
+                    pivot = left[0];
+                    left[0] = V(0);
+                }
+            }
+#pragma unroll
+            for (u32 k = 0; k < CHUNK; ++k) {
+                sum = add(sum, left[k], right[k]);
+            }
+            if ((what.y & CHUNK_ENDS) != 0) {
+                __syncwarp(); // lanes without a system have read what is written
+                end(what.x, sum, pivot, (what.y & CHUNK_DIVIDES) != 0);
             }
 #pragma unroll 1
-            for (u32 barriers = reader.now.y >> ROW_BARRIERS; barriers > 0; --barriers) {
+            for (u32 barriers = what.y >> CHUNK_BARRIERS; barriers > 0; --barriers) {
                 Threads::sync();
             }
-        } while (!reader.is(ROW_IS_LAST));
+        }
         cp_async_wait_all();
     }
 
     // Solves with y. Whether a pivot is zero or NaN.
     __device__ __forceinline__ bool eliminate() {
-        u32* const flags = reinterpret_cast<u32*>(scratch + CHAINS * count);
-        for (u32 i = threadIdx.x; i < count; i += GROUP) {
+        u32* const flags = reinterpret_cast<u32*>(scratch + CHAINS * COUNT);
+        for (u32 i = threadIdx.x; i < COUNT; i += GROUP) {
             flags[i] = 0;
         }
         Threads::sync();
         bool bad = false;
-        run_rows(0, [&](Reader& reader) {
-            V& result = y[reader.target() * stride() + member];
-            const bool divides = reader.is(ROW_DIVIDES);
-            V sum = result, by = V(1), inverse = V(1);
-            if (divides) {
-                by = reader.pivot();
-                bool ignored;
-                inverse = reciprocal(by, ignored);
-            }
-            sum = reader.add_products(
-                sum, [](V all, V left, V right) { return minus_product(all, left, right); });
-            if (divides) {
-                if (is_moderate(by)) {
-                    sum *= inverse;
-                } else {
-                    bad = bad || !(by < V(0) || V(0) < by);
-                    sum /= by;
+        run_chunks(
+            0, [&](u32 target) { return y[target + member]; },
+            [](V sum, V left, V right) { return minus_product(sum, left, right); },
+            [&](u32 target, V sum, V by, bool divides) {
+                if (divides) {
+                    if (is_moderate(by)) {
+                        bool ignored;
+                        sum *= reciprocal(by, ignored);
+                    } else {
+                        bad = bad || !(by < V(0) || V(0) < by);
+                        sum /= by;
+                    }
                 }
-            }
-            __syncwarp(); // lanes that have no system have read what is written
-            if (works) {
-                result = sum;
-            }
-        });
+                if (works) {
+                    y[target + member] = sum;
+                }
+            });
         if (bad && works) {
             atomicOr(flags + member, 1u);
         }
@@ -302,28 +247,30 @@ struct KeptBlock : LuSystems<KeptBlock<V, GROUP, STAGES>, V, GROUP> {
     // Where r holds b: b - A x, or |b| + |A||x|, for the lanes that want it.
     template <bool MAGNITUDES>
     __device__ __forceinline__ void multiply(bool wanted) {
-        run_rows(1, [&](Reader& reader) {
-            // The sum of the products first: products that cancel must not absorb b.
-            const V sum = reader.add_products(V(0), [](V all, V left, V right) {
-                return MAGNITUDES ? all + V(magnitude(left)) * V(magnitude(right))
-                                  : minus_product(all, left, right);
+        // The sum of the products first: products that cancel must not absorb b.
+        run_chunks(
+            1, [](u32) { return V(0); },
+            [](V sum, V left, V right) {
+                return MAGNITUDES ? sum + V(magnitude(left)) * V(magnitude(right))
+                                  : minus_product(sum, left, right);
+            },
+            [&](u32 target, V sum, V, bool) {
+                if (works && wanted) {
+                    V& result = r[target + member];
+                    result = (MAGNITUDES ? V(magnitude(result)) : result) + sum;
+                }
             });
-            if (works && wanted) {
-                V& result = r[reader.target() * stride() + member];
-                result = (MAGNITUDES ? V(magnitude(result)) : result) + sum;
-            }
-        });
         Threads::sync();
     }
 };
 
-template <typename V, u32 GROUP, u32 STAGES>
+template <typename V, u32 GROUP, u32 COUNT>
 __global__ void __launch_bounds__(GROUP, 512 / GROUP)
-    lu_kept(u32 nitems, u32 count, u32 nrows, u32 nrhs, const V* __restrict__ kept,
-            u64 group_stride, const u32* __restrict__ parts, const u32* __restrict__ rows,
-            const u32* __restrict__ columns, const u16* __restrict__ perm, const V* __restrict__ b,
-            V* __restrict__ x, u32 flags, double rel_tol, const double* __restrict__ rel_tols,
-            double abs_tol, const double* __restrict__ abs_tols, u32 max_iters,
+    lu_kept(u32 nitems, u32 nrows, u32 nrhs, const V* __restrict__ kept, u64 group_stride,
+            const u32* __restrict__ parts, const u32* __restrict__ records,
+            const u16* __restrict__ perm, const V* __restrict__ b, V* __restrict__ x, u32 flags,
+            double rel_tol, const double* __restrict__ rel_tols, double abs_tol,
+            const double* __restrict__ abs_tols, u32 max_iters,
             const u32* __restrict__ max_iters_each, u32 max_restarts, double floor, u32* queue,
             u8* __restrict__ statuses, u32* __restrict__ iterations, u32* __restrict__ restarts,
             double* __restrict__ residual_norms, double* __restrict__ rhs_norms) {
@@ -333,8 +280,8 @@ __global__ void __launch_bounds__(GROUP, 512 / GROUP)
                          rel_tols,       abs_tol,      abs_tols,     max_iters, max_iters_each,
                          max_restarts,   floor,        queue, statuses, iterations,
                          restarts,       residual_norms,     rhs_norms};
-    const KeptTask<V> what{nitems, nrhs, kept, group_stride, parts, rows, columns};
-    KeptBlock<V, GROUP, STAGES> block(task, what, count, reinterpret_cast<V*>(dynamic_shared));
+    const KeptTask<V> what{nitems, nrhs, kept, group_stride, parts, records};
+    KeptBlock<V, GROUP, COUNT> block(task, what, dynamic_shared);
     block.run();
     block.leave(queue);
 }

@@ -6,12 +6,18 @@ use sparsebatch_spmv_gpu::{
 
 use super::graph::Graph;
 use super::program::{Program, Workers};
-use super::rows::{CHUNK, RowPrograms};
+use super::rows::{CHUNK, RECORD_WORDS, RowPrograms};
 use super::shape::{CHAINS, LANES, RESERVED_BYTES, Schedule};
 use crate::SolveError;
 
 /// Threads of a multiprocessor at the registers that the kernel may use.
 const RESIDENT_THREADS: u32 = 512;
+
+/// Chunks of a warp's ring.
+const STAGES: usize = 8;
+
+/// The fewest items side by side.
+const LEAST_GROUP: usize = 4;
 
 /// Rows up to which a small block solves.
 const FEW_ROWS: usize = 32;
@@ -28,8 +34,7 @@ pub(super) struct Kept<E: Executor, T: Value> {
     first_of_a: u32,
     /// Of the solve.
     parts: E::Buffer<u32>,
-    rows: E::Buffer<u32>,
-    columns: E::Buffer<u32>,
+    records: E::Buffer<u32>,
     values: E::Buffer<T>,
     shape: Shape,
     factored: Factored,
@@ -52,7 +57,6 @@ struct Shape {
     /// Items side by side.
     group: usize,
     threads: u32,
-    stages: usize,
     shared_bytes: u32,
     resident: u32,
 }
@@ -67,25 +71,25 @@ impl Shape {
         let threads = if nrows <= FEW_ROWS { 64 } else { 256 };
         let warps = (threads / LANES) as usize;
         let multiprocessors = info.multiprocessors.max(1) as usize;
-        let shape = |group: usize, stages: usize| {
-            let values = warps * stages * CHUNK * group + 2 * nrows * (group + 1);
-            let bytes =
-                (values * value_bytes).next_multiple_of(8) + (CHAINS as usize + 1) * 8 * group;
+        let shape = |group: usize| {
+            let chunk = CHUNK * group * value_bytes + RECORD_WORDS * 4;
+            let vectors = (2 * nrows + 1) * (group + 1) * value_bytes;
+            let sums = (CHAINS as usize + 1) * 8 * group;
+            let bytes = warps * STAGES * chunk + vectors.next_multiple_of(8) + sums;
             let of_all = u64::from(info.shared_bytes_per_multiprocessor);
             let most = of_all / (bytes as u64 + RESERVED_BYTES);
             let resident = (most as u32).min(RESIDENT_THREADS / threads);
             let fits = bytes <= info.shared_bytes_per_block as usize && resident > 0;
-            let shared_bytes = bytes as u32;
-            fits.then_some(Self { group, threads, stages, shared_bytes, resident })
+            fits.then_some(Self { group, threads, shared_bytes: bytes as u32, resident })
         };
         // As many groups as there are multiprocessors, and more before they get larger.
         let mut group = LANES as usize;
-        while group > 2 && nitems.div_ceil(group).saturating_mul(nrhs) < multiprocessors {
+        while group > LEAST_GROUP && nitems.div_ceil(group).saturating_mul(nrhs) < multiprocessors {
             group /= 2;
         }
-        // The fewest rounds of all multiprocessors, with the deepest rings, of the largest groups.
-        let groups = std::iter::successors(Some(group), |&g| (g > 2).then_some(g / 2));
-        let shapes = groups.flat_map(|group| [8, 4].map(|stages| shape(group, stages)));
+        // The fewest rounds of all multiprocessors, of the largest groups.
+        let groups = std::iter::successors(Some(group), |&g| (g > LEAST_GROUP).then_some(g / 2));
+        let shapes = groups.map(shape);
         let rounds = |shape: &Self| {
             let blocks = nitems.div_ceil(shape.group).saturating_mul(nrhs);
             blocks.div_ceil(multiprocessors * shape.resident as usize)
@@ -107,7 +111,12 @@ impl<E: Executor, T: Value> Kept<E, T> {
         let (pattern, places, grid) = (&schedule.pattern, schedule.places, schedule.grid);
         let info = executor.info();
         let shape = Shape::choose(pattern.nrows(), size_of::<T>(), (nitems, nrhs), info)?;
-        let rows = RowPrograms::new(pattern, places, (shape.threads / LANES) as usize);
+        let rows = RowPrograms::new(
+            pattern,
+            places,
+            (shape.threads / LANES) as usize,
+            shape.group as u32 + 1,
+        );
         let workers = Workers {
             warps: (grid.threads / LANES) as usize,
             slots: (LANES / grid.systems) as usize,
@@ -117,7 +126,7 @@ impl<E: Executor, T: Value> Kept<E, T> {
         program.append(grid.systems, places, &mut words, &mut starts);
 
         let factor = KernelKey::new("lu", format!("lu_factor<{}, {}>", T::CPP, grid.threads));
-        let solve = format!("lu_kept<{}, {}, {}>", T::CPP, shape.threads, shape.stages);
+        let solve = format!("lu_kept<{}, {}, {}>", T::CPP, shape.threads, shape.group);
         let solve = KernelKey::new("lu_kept", solve);
         executor.prepare(&[factor.clone(), solve.clone()])?;
         let groups = nitems.div_ceil(shape.group);
@@ -129,8 +138,7 @@ impl<E: Executor, T: Value> Kept<E, T> {
             order: executor.upload(&rows.order)?,
             first_of_a: rows.first_of_a,
             parts: executor.upload(&rows.parts)?,
-            rows: executor.upload(&rows.rows)?,
-            columns: executor.upload(&rows.columns)?,
+            records: executor.upload(&rows.records)?,
             // Lanes without an item read too, and use nothing of it.
             values: executor.alloc_zeroed(groups * shape.group * rows.order.len())?,
             shape,
@@ -150,7 +158,7 @@ impl<E: Executor, T: Value> Kept<E, T> {
     /// Bytes on the device.
     pub(super) fn bytes(&self) -> u64 {
         let words = self.words.len() + self.starts.len();
-        let words = words + self.parts.len() + self.rows.len() + self.columns.len();
+        let words = words + self.parts.len() + self.records.len();
         (words * 4 + self.order.len() * 2 + self.values.len() * size_of::<T>()) as u64
     }
 
@@ -185,14 +193,12 @@ impl<E: Executor, T: Value> Kept<E, T> {
     ) {
         let stride = (self.order.len() * self.shape.group) as u64;
         args.scalar(nitems as u32)
-            .scalar(self.shape.group as u32)
             .scalar(nrows as u32)
             .scalar(nrhs as u32)
             .input(&self.values)
             .scalar(if self.factored == Factored::Shared { 0 } else { stride })
             .input(&self.parts)
-            .input(&self.rows)
-            .input(&self.columns);
+            .input(&self.records);
     }
 
     /// The launch for so many items.

@@ -4,13 +4,16 @@ use sparsebatch_cpu_ref::symbolic::{FactorPattern, NO_SOURCE};
 
 use super::graph::{Graph, NONE, Places};
 
-/// Values of each system that a warp's ring takes at a time, and products whose columns stand together.
+/// Values of each system that a warp's ring takes at a time.
 pub(super) const CHUNK: usize = 8;
 
-const DIVIDES: u32 = 1;
-const IS_LAST: u32 = 2;
-const IS_NOTHING: u32 = 4;
+const STARTS: u32 = 1;
+const ENDS: u32 = 2;
+const DIVIDES: u32 = 4;
 const BARRIERS_SHIFT: u32 = 8;
+
+/// Words of a record.
+pub(super) const RECORD_WORDS: usize = 12;
 
 /// Cycles of a row beside its products, and of a product, roughly.
 const ROW_CYCLES: usize = 150;
@@ -22,10 +25,10 @@ pub(super) struct RowPrograms {
     /// Places of what is kept, in the order of its use: factors, from `first_of_a` on A.
     pub(super) order: Vec<u16>,
     pub(super) first_of_a: u32,
-    /// First value, chunks, first row, first columns in fours of words: of each warp, for each program.
+    /// First chunk, and chunks: of each warp, for each program.
     pub(super) parts: Vec<u32>,
-    pub(super) rows: Vec<u32>,
-    pub(super) columns: Vec<u32>,
+    /// What is done with each chunk.
+    pub(super) records: Vec<u32>,
 }
 
 /// A sum of products.
@@ -162,57 +165,69 @@ fn residual(pattern: &FactorPattern, warps: usize) -> Lists {
 }
 
 impl RowPrograms {
-    /// For blocks of so many warps. The order of a row's products is that of a whole solve.
-    pub(super) fn new(pattern: &FactorPattern, places: Places, warps: usize) -> Self {
-        let zero = (places.len - 1) as u16;
-        let mut all = Self {
-            order: Vec::new(),
-            first_of_a: 0,
-            parts: Vec::new(),
-            rows: Vec::new(),
-            columns: Vec::new(),
+    /// For blocks of so many warps, with `stride` values from row to row. The order of a row's products is
+    /// that of a whole solve.
+    pub(super) fn new(pattern: &FactorPattern, places: Places, warps: usize, stride: u32) -> Self {
+        let layout = Layout {
+            nothing: (places.len - 1) as u16,
+            zero: pattern.nrows() as u32 * stride,
+            stride,
         };
-        all.append(substitution(&Graph::new(pattern), places, pattern.nrows(), warps), zero);
+        let mut all =
+            Self { order: Vec::new(), first_of_a: 0, parts: Vec::new(), records: Vec::new() };
+        let lists = substitution(&Graph::new(pattern), places, pattern.nrows(), warps);
+        all.append(lists, &layout);
         all.first_of_a = all.order.len() as u32;
-        all.append(residual(pattern, warps), zero);
+        all.append(residual(pattern, warps), &layout);
         all
     }
 
-    fn append(&mut self, lists: Lists, zero: u16) {
+    fn append(&mut self, lists: Lists, layout: &Layout) {
         for mut list in lists.warps {
-            let first = self.order.len();
-            self.parts.push(first as u32);
-            let place_of_chunks = self.parts.len();
-            self.parts.extend([0, self.rows.len() as u32 / 2, self.columns.len() as u32 / 4]);
+            let first = self.order.len() / CHUNK;
             if list.is_empty() {
                 list.push((None, 0));
             }
-            let last = list.len() - 1;
-            for (number, (row, barriers)) in list.into_iter().enumerate() {
-                let mut flags = barriers << BARRIERS_SHIFT;
-                flags |= if number == last { IS_LAST } else { 0 };
+            for (row, barriers) in list {
                 match row {
-                    None => self.rows.extend([0, flags | IS_NOTHING]),
-                    Some(row) => self.row(&row, flags),
+                    None => self.chunk(&[], 0, barriers << BARRIERS_SHIFT, layout),
+                    Some(row) => self.row(&row, barriers, layout),
                 }
             }
-            // What is asked for ahead: a head, columns, eight values.
-            self.rows.extend([0; 2]);
-            self.columns.extend([0; 4]);
-            let len = (self.order.len() - first + CHUNK).next_multiple_of(CHUNK);
-            self.order.resize(first + len, zero);
-            self.parts[place_of_chunks] = (len / CHUNK) as u32;
+            self.parts.extend([first as u32, (self.order.len() / CHUNK - first) as u32]);
         }
     }
 
-    fn row(&mut self, row: &Row, flags: u32) {
-        let divides = if row.pivot == NONE { 0 } else { DIVIDES };
-        self.rows.extend([row.target | (row.products.len() as u32) << 16, flags | divides]);
-        self.order.extend((row.pivot != NONE).then_some(row.pivot as u16));
-        self.order.extend(row.products.iter().map(|&(place, _)| place as u16));
-        for eight in row.products.chunks(CHUNK) {
-            let column = |k: usize| eight.get(k).map_or(0, |&(_, column)| column);
-            self.columns.extend((0..CHUNK / 2).map(|k| column(2 * k) | column(2 * k + 1) << 16));
+    fn row(&mut self, row: &Row, barriers: u32, layout: &Layout) {
+        let products = row.products.iter();
+        let products = products.map(|&(place, column)| (place, column * layout.stride));
+        let pivot = (row.pivot != NONE).then_some((row.pivot, layout.zero));
+        let values: Vec<(u32, u32)> = pivot.into_iter().chain(products).collect();
+        let of_row = if pivot.is_some() { DIVIDES } else { 0 };
+        let chunks = values.len().div_ceil(CHUNK).max(1);
+        for number in 0..chunks {
+            let own = values.chunks(CHUNK).nth(number).unwrap_or(&[]);
+            let mut control = of_row | if number == 0 { STARTS } else { 0 };
+            if number + 1 == chunks {
+                control |= ENDS | barriers << BARRIERS_SHIFT;
+            }
+            self.chunk(own, row.target * layout.stride, control, layout);
         }
     }
+
+    /// Places of values, and of what they are multiplied with.
+    fn chunk(&mut self, values: &[(u32, u32)], target: u32, control: u32, layout: &Layout) {
+        let value = |k: usize| values.get(k).map_or(layout.nothing, |&(place, _)| place as u16);
+        let operand = |k: usize| values.get(k).map_or(layout.zero, |&(_, operand)| operand);
+        self.order.extend((0..CHUNK).map(value));
+        self.records.extend((0..CHUNK).map(operand));
+        self.records.extend([target, control, 0, 0]);
+    }
+}
+
+/// Places of zeros, among those of the factorisation and in y, and values from row to row.
+struct Layout {
+    nothing: u16,
+    zero: u32,
+    stride: u32,
 }
