@@ -1,10 +1,11 @@
 //! A dense LU in place of the sparse one, by cuBLAS: what the sparse one is compared with.
 
 use sparsebatch::Pattern;
+use sparsebatch::gpu::DeviceOutcomes;
 use sparsebatch::spmv_gpu::{Device, DeviceBuffer, Executor};
 use sparsebatch_bench::DenseFactors;
 
-use super::launches::{self, Ended};
+use super::launches;
 use super::linear::StageSolver;
 use super::tally::DeviceTally;
 use crate::equations::Equations;
@@ -62,9 +63,9 @@ impl DenseLu {
 }
 
 impl StageSolver<Device> for DenseLu {
-    fn reserve(&mut self, active: usize) -> Result<usize, BurningError> {
-        self.active = active.min(self.active);
-        Ok(self.active)
+    fn set_active(&mut self, active: usize) -> Result<(), BurningError> {
+        self.active = active;
+        Ok(())
     }
 
     fn values(&mut self) -> &mut DeviceBuffer<f64> {
@@ -93,7 +94,7 @@ impl StageSolver<Device> for DenseLu {
         let (info, x) = (self.factors.info(), &self.factors.vectors()[stage]);
         let shape = (self.active, self.nvars);
         launches::judge_dense(&self.device, shape, info, x, &mut self.statuses)?;
-        let ended = Ended {
+        let ended = DeviceOutcomes {
             statuses: &self.statuses,
             iterations: &self.ones,
             restarts: &self.zeros,
@@ -112,7 +113,7 @@ impl StageSolver<Device> for DenseLu {
         format!("dense LU with partial pivoting, cuBLAS {} on {name}", self.factors.version())
     }
 
-    fn analyses(&self) -> u64 {
+    fn analyses(&self) -> usize {
         1
     }
 }

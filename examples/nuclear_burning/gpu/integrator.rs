@@ -21,6 +21,9 @@ use crate::zones::Zones;
 /// Rounds between two looks at how many zones are left.
 const LOOK: u64 = 4;
 
+/// Zones move together when less than this share of the places is in use.
+const FULL: (usize, usize) = (15, 16);
+
 /// Of so many rounds one is measured.
 const MEASURED: u64 = 8;
 
@@ -56,7 +59,7 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         equations: &'a Equations,
         zones: &'a Zones,
         settings: &'a Settings,
-        mut solver: S,
+        solver: S,
         timer: T,
     ) -> Result<Self, BurningError> {
         let (count, nnuclides) = (zones.len(), equations.nnuclides());
@@ -71,7 +74,6 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         }
         executor.prepare(&KERNELS.map(launches::key))?;
         let places = || Places::new(executor, count, nnuclides, nrates);
-        solver.reserve(count)?;
         Ok(Self {
             tables: Tables::new(executor, equations)?,
             numbers: executor.upload(&numbers(settings))?,
@@ -129,7 +131,7 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         let (zones, rounds) = self.results.download(&self.executor, self.zones)?;
         let mut tally = self.tally.read(&self.executor)?;
         tally.ran = self.solver.describe();
-        tally.analyses = self.solver.analyses();
+        tally.analyses = self.solver.analyses() as u64;
         Ok(Burning { zones, tally, shares: self.timer.shares()?, rounds })
     }
 
@@ -182,18 +184,19 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         self.timer.end_of(Part::Control)
     }
 
-    /// Moves the zones together where that frees places; no more than `left` are on their way.
+    /// Moves the zones together where that frees enough places; no more than `left` are on their way.
     fn compact(&mut self, left: usize) -> Result<(), BurningError> {
-        let count = self.solver.reserve(left)?;
-        if count < self.count {
-            let [old, new] = &mut self.places;
-            let (moves, stay) = (&mut self.moves, &mut self.stay);
-            new.stride = count as u32;
-            let (from, to) = ((self.count, &*old), (count, new));
-            launches::compact(&self.executor, &self.tables, from, to, moves, stay)?;
-            self.places.swap(0, 1);
-            self.count = count;
+        if FULL.1 * left > FULL.0 * self.count {
+            return Ok(());
         }
+        self.solver.set_active(left)?;
+        let [old, new] = &mut self.places;
+        let (moves, stay) = (&mut self.moves, &mut self.stay);
+        new.stride = left as u32;
+        let (from, to) = ((self.count, &*old), (left, new));
+        launches::compact(&self.executor, &self.tables, from, to, moves, stay)?;
+        self.places.swap(0, 1);
+        self.count = left;
         Ok(())
     }
 }

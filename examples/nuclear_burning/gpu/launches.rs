@@ -1,6 +1,7 @@
 //! The launches of `burning.cu`. All the unsafe code of the example is here.
 #![allow(unsafe_code)]
 
+use sparsebatch::gpu::DeviceOutcomes;
 use sparsebatch::spmv_gpu::{
     Args, DeviceInfo, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Source,
 };
@@ -274,20 +275,11 @@ pub(super) fn judge<E: Executor>(
     unsafe { executor.launch(&key("judge"), config, &mut args) }
 }
 
-/// How the systems of a solve ended, place by place, as the solvers of the library say it.
-pub(super) struct Ended<'a, E: Executor> {
-    pub(super) statuses: &'a E::Buffer<u8>,
-    pub(super) iterations: &'a E::Buffer<u32>,
-    pub(super) restarts: &'a E::Buffer<u32>,
-    pub(super) residual_norms: &'a E::Buffer<f64>,
-    pub(super) rhs_norms: &'a E::Buffer<f64>,
-}
-
 /// Counts how the systems of `count` places ended, and marks zones whose system was not solved.
 pub(super) fn tally<E: Executor>(
     executor: &E,
     count: usize,
-    ended: &Ended<'_, E>,
+    ended: &DeviceOutcomes<'_, E>,
     course: &mut E::Buffer<u32>,
     counts: &mut E::Buffer<u64>,
     worst: &mut E::Buffer<u64>,

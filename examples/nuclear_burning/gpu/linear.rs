@@ -2,21 +2,19 @@
 
 use sparsebatch::gpu::{GpuLu, Guess, LuTuning};
 use sparsebatch::spmv_gpu::Executor;
-use sparsebatch::{Outcome, Pattern, SolveOptions};
+use sparsebatch::{Pattern, SolveOptions};
 
-use super::launches::{self, Ended};
 use super::tally::DeviceTally;
 use crate::equations::Equations;
 use crate::error::BurningError;
 
 /// Solves the systems of all places, stage by stage, and never waits.
 pub(crate) trait StageSolver<E: Executor> {
-    /// Makes room for `active` zones, at the first places; how many places there are. What was in
-    /// matrices and vectors is lost.
+    /// From now on only the zones at the first places have systems.
     ///
     /// # Errors
     /// What the solver or the device report.
-    fn reserve(&mut self, active: usize) -> Result<usize, BurningError>;
+    fn set_active(&mut self, active: usize) -> Result<(), BurningError>;
 
     /// Where the matrices go, place after place, in the order of CSR.
     fn values(&mut self) -> &mut E::Buffer<f64>;
@@ -48,22 +46,32 @@ pub(crate) trait StageSolver<E: Executor> {
     /// What solves, in words.
     fn describe(&self) -> String;
 
-    /// Solvers made so far.
-    fn analyses(&self) -> u64;
+    /// Analyses that were made.
+    fn analyses(&self) -> usize;
 }
 
-/// The sparse LU of the library.
+/// The sparse LU of the library, whose factors stay on the device for the stages of a step.
 pub(crate) struct SparseLu<E: Executor> {
     executor: E,
-    equations: Equations,
-    options: SolveOptions,
-    plan: GpuLu<E, f64>,
+    /// From that of all zones to that of the fewest: a plan for few systems gives each more threads.
+    levels: Vec<Level<E>>,
+    current: usize,
+    active: usize,
+}
+
+/// A plan with its matrices and vectors.
+struct Level<E: Executor> {
     places: usize,
+    plan: GpuLu<E, f64>,
     values: E::Buffer<f64>,
     b: E::Buffer<f64>,
     u: Vec<E::Buffer<f64>>,
-    analyses: u64,
 }
+
+/// How many plans there are, by what factor each is smaller than the one before, and the least.
+const LEVELS: usize = 3;
+const SMALLER: usize = 4;
+const LEAST: usize = 8;
 
 impl<E: Executor + Clone> SparseLu<E> {
     /// For `places` zones and a method of so many stages.
@@ -76,54 +84,57 @@ impl<E: Executor + Clone> SparseLu<E> {
         options: &SolveOptions,
         (places, stages): (usize, usize),
     ) -> Result<Self, BurningError> {
-        let plan = GpuLu::new(executor, equations.pattern().view(), places, options)?;
-        let (nnz, nvars) = (equations.pattern().nnz(), equations.nvars());
-        let vector = || executor.alloc(places * nvars);
-        Ok(Self {
-            plan,
-            places,
-            values: executor.alloc(places * nnz)?,
-            b: vector()?,
-            u: (0..stages).map(|_| vector()).collect::<Result<_, _>>()?,
-            executor: executor.clone(),
-            equations: equations.clone(),
-            options: options.clone(),
-            analyses: 1,
-        })
+        let sizes = std::iter::successors(Some(places), |&size| Some(size / SMALLER));
+        let mut levels: Vec<Level<E>> = Vec::new();
+        for size in sizes.take(LEVELS).take_while(|&size| size == places || size >= LEAST) {
+            // One order for all, so that zones keep their bits.
+            let order = levels.first().map(|level| level.plan.explain().order);
+            let tuning = LuTuning { order, ..LuTuning::default() };
+            levels.push(Level::new(executor, equations, options, &tuning, (size, stages))?);
+        }
+        Ok(Self { executor: executor.clone(), levels, current: 0, active: places })
+    }
+}
+
+impl<E: Executor + Clone> Level<E> {
+    fn new(
+        executor: &E,
+        equations: &Equations,
+        options: &SolveOptions,
+        tuning: &LuTuning,
+        (places, stages): (usize, usize),
+    ) -> Result<Self, BurningError> {
+        let pattern = equations.pattern().view();
+        let mut plan = GpuLu::with_tuning(executor, pattern, places, options, tuning)?;
+        let values = executor.alloc_zeroed(places * pattern.nnz())?;
+        let vector = || executor.alloc(places * equations.nvars());
+        // The first call compiles and allocates, which is no part of a run.
+        plan.factor(&values)?;
+        let u = (0..stages).map(|_| vector()).collect::<Result<_, _>>()?;
+        Ok(Self { places, plan, values, b: vector()?, u })
     }
 }
 
 impl<E: Executor + Clone> StageSolver<E> for SparseLu<E> {
-    fn reserve(&mut self, active: usize) -> Result<usize, BurningError> {
-        if 2 * active <= self.places {
-            let pattern = self.equations.pattern().view();
-            // The order of before, so that zones keep their bits.
-            let order = Some(self.plan.explain().order);
-            let tuning = LuTuning { order, ..LuTuning::default() };
-            self.plan =
-                GpuLu::with_tuning(&self.executor, pattern, active, &self.options, &tuning)?;
-            let nvars = self.equations.nvars();
-            self.values = self.executor.alloc(active * pattern.nnz())?;
-            self.b = self.executor.alloc(active * nvars)?;
-            for u in &mut self.u {
-                *u = self.executor.alloc(active * nvars)?;
-            }
-            self.places = active;
-            self.analyses += 1;
-        }
-        Ok(self.places)
+    fn set_active(&mut self, active: usize) -> Result<(), BurningError> {
+        let enough = self.levels.iter().rposition(|level| level.places >= active);
+        self.current = enough.unwrap_or(0);
+        self.active = active;
+        Ok(self.levels[self.current].plan.set_active(active)?)
     }
 
     fn values(&mut self) -> &mut E::Buffer<f64> {
-        &mut self.values
+        &mut self.levels[self.current].values
     }
 
     fn factor(&mut self) -> Result<(), BurningError> {
-        Ok(())
+        let level = &mut self.levels[self.current];
+        Ok(level.plan.factor(&level.values)?)
     }
 
     fn stage(&mut self, stage: usize) -> (&[E::Buffer<f64>], &mut E::Buffer<f64>) {
-        (&self.u[..stage], &mut self.b)
+        let level = &mut self.levels[self.current];
+        (&level.u[..stage], &mut level.b)
     }
 
     fn solve(
@@ -132,19 +143,19 @@ impl<E: Executor + Clone> StageSolver<E> for SparseLu<E> {
         course: &mut E::Buffer<u32>,
         tally: &mut DeviceTally<E>,
     ) -> Result<(), BurningError> {
-        self.plan.solve(&self.values, &self.b, Guess::Zero, &mut self.u[stage])?;
-        let outcomes = Uploaded::new(&self.executor, &self.plan.outcomes()?)?;
-        tally.count(&self.executor, self.places, &outcomes.ended(), course)
+        let level = &mut self.levels[self.current];
+        level.plan.solve_again(&level.b, Guess::Zero, &mut level.u[stage])?;
+        tally.count(&self.executor, self.active, &level.plan.device_outcomes(), course)
     }
 
     fn solutions(&self) -> &[E::Buffer<f64>] {
-        &self.u
+        &self.levels[self.current].u
     }
 
     fn describe(&self) -> String {
-        let explain = self.plan.explain();
+        let explain = self.levels[0].plan.explain();
         format!(
-            "lu, order {}, {} entries of L + U; {} on {}",
+            "lu, order {}, {} entries of L + U, factors kept; {} on {}",
             explain.order,
             explain.factor_entries,
             explain.kernel,
@@ -152,44 +163,7 @@ impl<E: Executor + Clone> StageSolver<E> for SparseLu<E> {
         )
     }
 
-    fn analyses(&self) -> u64 {
-        self.analyses
-    }
-}
-
-/// Outcomes as kernels write them.
-struct Uploaded<E: Executor> {
-    statuses: E::Buffer<u8>,
-    iterations: E::Buffer<u32>,
-    restarts: E::Buffer<u32>,
-    residual_norms: E::Buffer<f64>,
-    rhs_norms: E::Buffer<f64>,
-}
-
-impl<E: Executor> Uploaded<E> {
-    fn new(executor: &E, outcomes: &[Outcome]) -> Result<Self, BurningError> {
-        let statuses: Vec<u8> = outcomes.iter().map(|o| o.status as u8).collect();
-        let iterations: Vec<u32> = outcomes.iter().map(|o| o.iterations).collect();
-        let restarts = |o: &Outcome| o.restarts << 1 | u32::from(o.accepted_by_floor);
-        let restarts: Vec<u32> = outcomes.iter().map(restarts).collect();
-        let residual_norms: Vec<f64> = outcomes.iter().map(|o| o.residual_norm).collect();
-        let rhs_norms: Vec<f64> = outcomes.iter().map(|o| o.rhs_norm).collect();
-        Ok(Self {
-            statuses: executor.upload(&statuses)?,
-            iterations: executor.upload(&iterations)?,
-            restarts: executor.upload(&restarts)?,
-            residual_norms: executor.upload(&residual_norms)?,
-            rhs_norms: executor.upload(&rhs_norms)?,
-        })
-    }
-
-    fn ended(&self) -> launches::Ended<'_, E> {
-        Ended {
-            statuses: &self.statuses,
-            iterations: &self.iterations,
-            restarts: &self.restarts,
-            residual_norms: &self.residual_norms,
-            rhs_norms: &self.rhs_norms,
-        }
+    fn analyses(&self) -> usize {
+        self.levels.len()
     }
 }

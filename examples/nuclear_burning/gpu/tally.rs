@@ -1,9 +1,10 @@
 //! A tally of how systems were solved, kept on the device.
 
+use sparsebatch::gpu::DeviceOutcomes;
 use sparsebatch::spmv_gpu::Executor;
 use sparsebatch::{Rung, Status};
 
-use super::launches::{self, Ended, STATUSES, TALLY};
+use super::launches::{self, STATUSES, TALLY};
 use crate::error::BurningError;
 use crate::linear::Tally;
 
@@ -37,7 +38,7 @@ impl<E: Executor> DeviceTally<E> {
         &mut self,
         executor: &E,
         places: usize,
-        ended: &Ended<'_, E>,
+        ended: &DeviceOutcomes<'_, E>,
         course: &mut E::Buffer<u32>,
     ) -> Result<(), BurningError> {
         self.solves += 1;

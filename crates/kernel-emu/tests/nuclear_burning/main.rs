@@ -7,6 +7,7 @@ mod common;
 mod conservation;
 #[path = "../../../../examples/nuclear_burning/dense.rs"]
 mod dense;
+mod device;
 #[path = "../../../../examples/nuclear_burning/eos.rs"]
 mod eos;
 #[path = "../../../../examples/nuclear_burning/equations.rs"]
@@ -131,7 +132,8 @@ fn a_grid_burns_as_on_the_host() {
     let most_tries = burning.zones.iter().map(|zone| zone.steps + zone.rejected).max().unwrap();
     assert_eq!(burning.rounds, u64::from(most_tries));
     // Zones ended at different times, so that others moved together.
-    assert!(burning.tally.analyses > 1, "{}", burning.tally.analyses);
+    let least_tries = burning.zones.iter().map(|zone| zone.steps + zone.rejected).min().unwrap();
+    assert!(least_tries + 20 < most_tries, "{least_tries} {most_tries}");
 }
 
 #[test]
