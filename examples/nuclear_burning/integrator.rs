@@ -126,7 +126,7 @@ impl<'a> Integrator<'a> {
                 u.resize(room, 0.0);
             }
             self.shares.control += clock.elapsed();
-            self.form_matrices();
+            self.form_matrices()?;
             for stage in 0..self.settings.method.stages() {
                 self.stage(stage)?;
             }
@@ -198,7 +198,10 @@ impl<'a> Integrator<'a> {
     }
 
     /// `I/(gamma h) - J` of every active zone.
-    fn form_matrices(&mut self) {
+    ///
+    /// # Errors
+    /// Those of the linear solver.
+    fn form_matrices(&mut self) -> Result<(), BurningError> {
         let clock = Instant::now();
         let (equations, gamma) = (self.equations, self.settings.method.gamma);
         let (nvars, nrates) = (equations.nvars(), equations.fixed_rates());
@@ -221,8 +224,9 @@ impl<'a> Integrator<'a> {
             .for_each_init(Scratch::default, form);
         self.shares.jacobian += clock.elapsed();
         let clock = Instant::now();
-        self.linear.factor();
+        self.linear.factor()?;
         self.shares.solve += clock.elapsed();
+        Ok(())
     }
 
     /// Right-hand side and solve of a stage.

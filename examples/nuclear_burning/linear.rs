@@ -110,8 +110,15 @@ impl LinearSolver {
         }
     }
 
-    /// Says that the values are new; the systems of the stages of a step follow.
-    pub(crate) fn factor(&mut self) {
+    /// Says that the values are new; the systems of the stages of a step follow. Factors that can be
+    /// kept for them are made now.
+    ///
+    /// # Errors
+    /// Those of [`BatchSolver::factor`].
+    pub(crate) fn factor(&mut self) -> Result<(), BurningError> {
+        if let Some(solver) = self.solver.as_mut().filter(|solver| solver.keeps_factors()) {
+            solver.factor(&self.batch)?;
+        }
         if let (Means::DenseLu, Batch::Uniform(batch)) = (&self.means, &self.batch) {
             let BatchValues::ItemMajor(values) = batch.values() else {
                 unreachable!("the values are item-major")
@@ -122,13 +129,14 @@ impl LinearSolver {
                 .zip(values.par_chunks_exact(pattern.nnz()))
                 .for_each(|(dense, values)| dense.factor(pattern, values));
         }
+        Ok(())
     }
 
     /// Solves all systems: `b` and `u` hold [`LinearSolver::places`] items. `lost` gets the active
     /// places whose system no rung solved; systems with `b = 0` are solved by 0.
     ///
     /// # Errors
-    /// Those of [`BatchSolver::solve`].
+    /// Those of [`BatchSolver::solve`] and [`BatchSolver::solve_again`].
     pub(crate) fn solve(
         &mut self,
         b: &[f64],
@@ -138,7 +146,10 @@ impl LinearSolver {
         lost.clear();
         if let Some(solver) = &mut self.solver {
             u.fill(0.0);
-            let report = solver.solve(&self.batch, b, u)?;
+            let report = match solver.keeps_factors() {
+                true => solver.solve_again(b, u)?,
+                false => solver.solve(&self.batch, b, u)?,
+            };
             let systems = report.systems[..self.active].iter().enumerate();
             let failed = systems.filter(|(_, s)| s.outcome.status != Status::Converged);
             lost.extend(failed.map(|(place, _)| place));

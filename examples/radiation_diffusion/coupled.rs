@@ -137,11 +137,20 @@ impl Coupled {
         Ok(Self { solver, batch, tolerance, tally, solve_time })
     }
 
-    /// Takes the values of an operator.
-    pub(crate) fn set_values(&mut self, operator: &Operator<'_>) {
+    /// Takes the values of an operator. Factors that can be kept for its solves are made now.
+    ///
+    /// # Errors
+    /// As [`BatchSolver::factor`].
+    pub(crate) fn set_values(&mut self, operator: &Operator<'_>) -> Result<(), Error> {
         if let Batch::Uniform(batch) = &mut self.batch {
             operator.fill(batch.values_mut());
         }
+        if self.solver.keeps_factors() {
+            let start = Instant::now();
+            self.solver.factor(&self.batch)?;
+            self.solve_time += start.elapsed();
+        }
+        Ok(())
     }
 
     /// Solves `K u = rhs`; `u` is the guess on entry.
@@ -185,7 +194,10 @@ impl Coupled {
 
             z.fill(0.0);
             let start = Instant::now();
-            let report = self.solver.solve(&self.batch, &r, &mut z)?;
+            let report = match self.solver.keeps_factors() {
+                true => self.solver.solve_again(&r, &mut z)?,
+                false => self.solver.solve(&self.batch, &r, &mut z)?,
+            };
             self.solve_time += start.elapsed();
             self.tally.add(&report);
 

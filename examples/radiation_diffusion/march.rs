@@ -154,8 +154,9 @@ fn march_in_pool(
             operator.set_conductances(&extrapolate(&state.u, &slope, step / 2.0));
         }
         operator.set_delta(gamma * step);
-        solver.set_values(&operator);
-        assembly += start.elapsed();
+        let solved = solver.solve_time;
+        solver.set_values(&operator)?;
+        assembly += start.elapsed().saturating_sub(solver.solve_time - solved);
 
         let mut stage = |r: &State, guess: Vec<f64>, weight: f64| -> Result<State, Error> {
             let start = Instant::now();

@@ -100,8 +100,7 @@ impl<'a, T: Scalar> System<'a, T> {
     pub fn enter(&self, x: &mut [T], r: &mut [T]) -> Entry {
         let rhs_norm = norm2(self.b);
         let criteria = self.criteria;
-        let threshold =
-            criteria.abs_tol.get(self.number).max(criteria.rel_tol.get(self.number) * rhs_norm);
+        let threshold = threshold(self.number, criteria, rhs_norm);
         if rhs_norm == 0.0 {
             x.fill(T::ZERO);
         }
@@ -113,17 +112,7 @@ impl<'a, T: Scalar> System<'a, T> {
         if !from_zero || residual_norm <= threshold || !rhs_norm.is_finite() {
             residual_norm = self.residual(x, r);
         }
-        let status = if !residual_norm.is_finite() || !rhs_norm.is_finite() {
-            residual_norm = f64::NAN;
-            Some(Status::NonFinite)
-        } else if residual_norm <= threshold {
-            Some(Status::Converged)
-        } else if criteria.max_iters.get(self.number) == 0 {
-            Some(Status::MaxIterations)
-        } else {
-            None
-        };
-        Entry { rhs_norm, threshold, residual_norm, status }
+        Entry::new(self.number, criteria, rhs_norm, residual_norm)
     }
 
     /// Recomputes `r = b - A x` and holds it against the threshold and the floor.
@@ -139,7 +128,34 @@ impl<'a, T: Scalar> System<'a, T> {
     }
 }
 
+/// `max(abs_tol, rel_tol * ||b||_2)` of a system.
+pub(crate) fn threshold(number: usize, criteria: &Criteria, rhs_norm: f64) -> f64 {
+    criteria.abs_tol.get(number).max(criteria.rel_tol.get(number) * rhs_norm)
+}
+
 impl Entry {
+    /// Decides whether a system needs iterations at all, by the norms of its right-hand side and of its
+    /// residual.
+    pub(crate) fn new(
+        number: usize,
+        criteria: &Criteria,
+        rhs_norm: f64,
+        mut residual_norm: f64,
+    ) -> Self {
+        let threshold = threshold(number, criteria, rhs_norm);
+        let status = if !residual_norm.is_finite() || !rhs_norm.is_finite() {
+            residual_norm = f64::NAN;
+            Some(Status::NonFinite)
+        } else if residual_norm <= threshold {
+            Some(Status::Converged)
+        } else if criteria.max_iters.get(number) == 0 {
+            Some(Status::MaxIterations)
+        } else {
+            None
+        };
+        Self { rhs_norm, threshold, residual_norm, status }
+    }
+
     /// The exponent e such that a solver works on `b * 2^-e`, and scales its solution back: 0
     /// unless squares of the right-hand side might leave the range of `T`.
     pub fn scale<T: Scalar>(&self) -> i32 {

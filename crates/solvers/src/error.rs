@@ -35,6 +35,9 @@ pub enum SolveError {
         /// Its value.
         found: String,
     },
+    /// A solve with kept matrices was asked for, and none are kept.
+    #[error("no matrices are kept to solve with: expected a call of factor before solve_again")]
+    NotFactored,
     /// The GPU backend does not do this yet.
     #[error("{what} is not supported on the GPU yet: {instead}")]
     Unsupported {

@@ -9,7 +9,7 @@
 //! [`solve`] takes a [`Batch`](sparsebatch_formats::Batch), right-hand sides and
 //! [`SolveOptions`], and returns the solutions with a [`BatchReport`]: a [`Status`], the true
 //! residual, iterations and the [`Rung`] for every system. [`BatchSolver`] keeps the analysis for
-//! further solves. The engine is either [fused](Engine::Fused) (whole solves in SIMD lanes) or
+//! further solves, and with [`BatchSolver::factor`] the factors of the sparse LU. The engine is either [fused](Engine::Fused) (whole solves in SIMD lanes) or
 //! [composed](Engine::Composed) of products and vector operations over all systems.
 //!
 //! The same solve runs on the CPU or on an NVIDIA GPU by one argument, a [`Backend`]: see [`solve_on`]
@@ -20,6 +20,7 @@
 //! [`gpu`].
 #![deny(unsafe_code)]
 
+mod again;
 mod backend;
 mod choose;
 mod composed;

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::{CpuScalar, Isa};
+use sparsebatch_cpu_ref::{CpuScalar, Isa, Outcome};
 use sparsebatch_formats::Batch;
 use sparsebatch_spmv_gpu::{Executor, Value};
 
+use crate::again::Matrices;
 use crate::backend::{AnalysedSolve, Backend, CpuBackend, GpuBackend, SolveBackend};
 use crate::choose::{Choice, Step, step};
 use crate::ladder::{Kept, Ladder};
@@ -73,15 +74,18 @@ where
 
 /// The analysis of a batch, for repeated solves with other values, right-hand sides or guesses.
 pub struct BatchSolver<T> {
-    options: SolveOptions,
-    backend: Box<dyn SolveBackend<T>>,
+    pub(crate) options: SolveOptions,
+    pub(crate) backend: Box<dyn SolveBackend<T>>,
     choice: Choice,
-    first: Step,
-    nitems: usize,
-    engine: Box<dyn AnalysedSolve<T>>,
+    pub(crate) first: Step,
+    pub(crate) nitems: usize,
+    pub(crate) engine: Box<dyn AnalysedSolve<T>>,
     /// Of the later rungs.
     kept: Vec<Kept<T>>,
     plan_time: Duration,
+    pub(crate) keeps_factors: bool,
+    /// Those of the last [`BatchSolver::factor`].
+    pub(crate) matrices: Matrices<T>,
 }
 
 impl<T: CpuScalar + Value> BatchSolver<T> {
@@ -170,7 +174,7 @@ impl<T: CpuScalar> BatchSolver<T> {
         }
         let start = Instant::now();
         let mut choice = backend.choose(batch, rhs, options);
-        let engine = match &options.engine {
+        let mut engine = match &options.engine {
             Engine::Fused => {
                 let first = (Rung::First, step(&choice, options));
                 backend.analyse(batch, first, None)?
@@ -196,7 +200,20 @@ impl<T: CpuScalar> BatchSolver<T> {
         let first = step(&choice, options);
         let plan_time = start.elapsed();
         let (options, nitems) = (options.clone(), batch.nitems());
-        Ok(Self { options, backend, choice, first, nitems, engine, kept: Vec::new(), plan_time })
+        let keeps_factors = engine.kept_factors().is_some();
+        let (kept, matrices) = (Vec::new(), Matrices::None);
+        Ok(Self {
+            options,
+            backend,
+            choice,
+            first,
+            nitems,
+            engine,
+            kept,
+            plan_time,
+            keeps_factors,
+            matrices,
+        })
     }
 
     /// Solves every system; `x` holds the initial guesses on entry and the solutions on return.
@@ -219,12 +236,7 @@ impl<T: CpuScalar> BatchSolver<T> {
         let criteria = self.options.criteria::<T>(self.nitems * nrhs)?;
         let start = Instant::now();
         let outcomes = self.engine.solve(batch, nrhs, b, x, &criteria, None)?;
-        // In parallel, since a large batch has hundreds of megabytes of them.
-        let mut systems: Vec<SystemReport> = outcomes
-            .into_par_iter()
-            .with_min_len(1 << 14)
-            .map(|outcome| SystemReport { outcome, rung: Rung::First })
-            .collect();
+        let mut systems = reports(outcomes);
         let mut later = Vec::new();
         if self.options.fallback {
             let ladder = Ladder {
@@ -237,6 +249,16 @@ impl<T: CpuScalar> BatchSolver<T> {
             };
             later = ladder.climb(x, &mut systems, &mut self.kept)?;
         }
+        self.finish(systems, later, start)
+    }
+
+    /// The report of a solve that began at `start`.
+    pub(crate) fn finish(
+        &mut self,
+        systems: Vec<SystemReport>,
+        later: Vec<RungRun>,
+        start: Instant,
+    ) -> Result<BatchReport, SolveError> {
         let solve_time = start.elapsed();
         let mut product_cost = self.engine.product_cost()?;
         if let Some(cost) = &mut product_cost {
@@ -286,6 +308,15 @@ impl<T: CpuScalar> BatchSolver<T> {
         let report = self.solve(batch, b, &mut x)?;
         Ok(Solution { x, report })
     }
+}
+
+/// Those of the first rung. In parallel, since a large batch has hundreds of megabytes of them.
+pub(crate) fn reports(outcomes: Vec<Outcome>) -> Vec<SystemReport> {
+    outcomes
+        .into_par_iter()
+        .with_min_len(1 << 14)
+        .map(|outcome| SystemReport { outcome, rung: Rung::First })
+        .collect()
 }
 
 fn check_square<T: CpuScalar>(batch: &Batch<T>) -> Result<(), SolveError> {

@@ -7,6 +7,7 @@
 //! result is a function of that system and the instruction set alone: not of its neighbours, the
 //! number of lanes or threads, or its place in the batch.
 
+mod again;
 mod bicgstab;
 mod cg;
 mod classes;
@@ -15,6 +16,7 @@ mod dot;
 mod equilibrate;
 mod factored;
 mod job;
+mod kept;
 mod matrix;
 mod precond;
 mod product;
@@ -117,6 +119,7 @@ pub struct LanePlan {
     isa: Isa,
     classes: Vec<Class>,
     nitems: usize,
+    kept: Option<kept::Kept>,
 }
 
 impl LanePlan {
@@ -153,7 +156,7 @@ impl LanePlan {
             Ok(Class { items, matrix, symmetric, factors, lanes })
         });
         let classes = classes.collect::<Result<Vec<_>, CpuError>>()?;
-        Ok(Self { method, isa, classes, nitems: batch.nitems() })
+        Ok(Self { method, isa, classes, nitems: batch.nitems(), kept: None })
     }
 
     /// The instruction set.
@@ -215,7 +218,8 @@ impl LanePlan {
         let systems = self.nitems * nrhs;
         let wanted = only.map_or(systems, <[usize]>::len);
         let mut outcomes: Vec<Option<Outcome>> = vec![None; wanted];
-        let mut slots = slots(batch, nrhs, b, x, &mut outcomes, only);
+        let nrows = |item| batch.pattern(item).nrows();
+        let mut slots = slots((self.nitems, nrhs), nrows, b, x, &mut outcomes, only);
         let mut jobs = Vec::new();
         match self.classes.as_slice() {
             [class] => {
@@ -348,19 +352,19 @@ fn spread<'a, T: 'a>(
 
 /// The systems with their parts of `b`, `x` and the outcomes, by system number.
 fn slots<'a, T: CpuScalar>(
-    batch: &Batch<T>,
-    nrhs: usize,
+    (nitems, nrhs): (usize, usize),
+    nrows: impl Fn(usize) -> usize,
     b: &'a [T],
     x: &'a mut [T],
     outcomes: &'a mut [Option<Outcome>],
     only: Option<&[usize]>,
 ) -> Vec<Option<Slot<'a, T>>> {
-    let mut slots = Vec::with_capacity(batch.nitems() * nrhs);
+    let mut slots = Vec::with_capacity(nitems * nrhs);
     let (mut b, mut x) = (b, x);
     let mut outcomes = outcomes.iter_mut();
     let mut only = only.map(|only| only.iter().copied().peekable());
-    for item in 0..batch.nitems() {
-        let nrows = batch.pattern(item).nrows();
+    for item in 0..nitems {
+        let nrows = nrows(item);
         for system in item * nrhs..(item + 1) * nrhs {
             let (this_b, rest_b) = b.split_at(nrows);
             let (this_x, rest_x) = x.split_at_mut(nrows);

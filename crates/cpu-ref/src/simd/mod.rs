@@ -228,6 +228,25 @@ impl Columns {
         acc
     }
 
+    /// The dot product of `values` and `x[columns]` over `range`, in ascending order from 0, each product
+    /// rounded before it is added: the same bits whatever the instruction set.
+    #[inline(always)]
+    pub(crate) fn rounded_dot<V: Vector>(
+        &self,
+        range: std::ops::Range<usize>,
+        values: &[V],
+        x: &[V],
+    ) -> V {
+        let (values, idx) = (&values[range.clone()], &self.idx[range]);
+        assert!(x.len() >= self.limit);
+        let mut acc = V::zero();
+        for (&value, &col) in values.iter().zip(idx) {
+            // SAFETY: as in `dot`.
+            acc = value.mul(unsafe { *x.get_unchecked(col as usize) }).add(acc);
+        }
+        acc
+    }
+
     /// `acc - sum of values[k] * x[columns[k]]` over `range`, in ascending order.
     #[inline(always)]
     pub(crate) fn neg_dot<V: Vector, S: Stored<V>>(
@@ -386,9 +405,23 @@ pub trait CpuScalar: Scalar {
         criteria: &Criteria,
         only: Option<&[usize]>,
     ) -> Result<Vec<Outcome>, CpuError>;
+
+    /// [`LanePlan::factor`], likewise.
+    #[doc(hidden)]
+    fn factor_lanes(plan: &mut LanePlan, batch: &Batch<Self>) -> Result<(), CpuError>;
+
+    /// [`LanePlan::solve_again`], likewise.
+    #[doc(hidden)]
+    fn solve_lanes_again(
+        plan: &mut LanePlan,
+        nrhs: usize,
+        b: &[Self],
+        x: &mut [Self],
+        criteria: &Criteria,
+    ) -> Result<Vec<Outcome>, CpuError>;
 }
 
-/// The body of [`CpuScalar::solve_lanes`], the same for both types.
+/// The methods of [`CpuScalar`], the same for both types.
 macro_rules! solve_lanes {
     () => {
         fn solve_lanes(
@@ -401,6 +434,23 @@ macro_rules! solve_lanes {
             only: Option<&[usize]>,
         ) -> Result<Vec<$crate::Outcome>, $crate::CpuError> {
             plan.solve_here(batch, nrhs, b, x, criteria, only)
+        }
+
+        fn factor_lanes(
+            plan: &mut $crate::lanes::LanePlan,
+            batch: &sparsebatch_formats::Batch<Self>,
+        ) -> Result<(), $crate::CpuError> {
+            plan.factor_here(batch)
+        }
+
+        fn solve_lanes_again(
+            plan: &mut $crate::lanes::LanePlan,
+            nrhs: usize,
+            b: &[Self],
+            x: &mut [Self],
+            criteria: &$crate::Criteria,
+        ) -> Result<Vec<$crate::Outcome>, $crate::CpuError> {
+            plan.solve_again_here(nrhs, b, x, criteria)
         }
     };
 }

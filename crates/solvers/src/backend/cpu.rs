@@ -1,5 +1,6 @@
 //! The CPU: solves in SIMD lanes, and the primitives over rayon and an SpMV plan.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
@@ -7,9 +8,9 @@ use sparsebatch_cpu_ref::lanes::{self, LaneMethod, LaneOptions, LanePlan, System
 use sparsebatch_cpu_ref::pivoting_lu::{PivotingLu, PivotingLuError};
 use sparsebatch_cpu_ref::verdict::{Stop, System};
 use sparsebatch_cpu_ref::{CpuScalar, Criteria, Isa, Outcome, SpmvOptions, SpmvPlan, Status};
-use sparsebatch_formats::Batch;
+use sparsebatch_formats::{Batch, Csr};
 
-use super::{AnalysedSolve, Placement, Primitives, SolveBackend};
+use super::{AnalysedSolve, KeptFactors, Placement, Primitives, SolveBackend};
 use crate::SolveError;
 use crate::choose::Step;
 use crate::options::{PrecondPrecision, SolveOptions};
@@ -100,6 +101,30 @@ impl<T: CpuScalar> AnalysedSolve<T> for Lanes {
         only: Option<&[usize]>,
     ) -> Result<Vec<Outcome>, SolveError> {
         Ok(self.plan.solve(batch, nrhs, b, x, criteria, only)?)
+    }
+
+    fn kept_factors(&mut self) -> Option<&mut dyn KeptFactors<T>> {
+        if self.plan.keeps_factors() { Some(self) } else { None }
+    }
+}
+
+impl<T: CpuScalar> KeptFactors<T> for Lanes {
+    fn factor(&mut self, batch: &Batch<T>) -> Result<(), SolveError> {
+        Ok(self.plan.factor(batch)?)
+    }
+
+    fn solve_again(
+        &mut self,
+        nrhs: usize,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+    ) -> Result<Vec<Outcome>, SolveError> {
+        Ok(self.plan.solve_again(nrhs, b, x, criteria)?)
+    }
+
+    fn item(&self, item: usize) -> Option<(Csr<T>, Range<usize>)> {
+        self.plan.kept_item(item)
     }
 }
 

@@ -9,9 +9,11 @@ pub(crate) use cpu::{CpuBackend, CpuPrimitives};
 pub(crate) use gpu::GpuBackend;
 pub use target::{Backend, Gpu, Pieces};
 
+use std::ops::Range;
+
 use sparsebatch_cpu_ref::lanes::LaneMethod;
 use sparsebatch_cpu_ref::{Criteria, Outcome, SpmvOptions};
-use sparsebatch_formats::{Batch, Scalar};
+use sparsebatch_formats::{Batch, Csr, Scalar};
 
 use crate::choose::{Choice, Step, choose};
 use crate::report::{ProductCost, Rung};
@@ -72,6 +74,29 @@ pub(crate) trait AnalysedSolve<T>: Send + Sync {
         criteria: &Criteria,
         only: Option<&[usize]>,
     ) -> Result<Vec<Outcome>, SolveError>;
+
+    /// Itself, where it can keep factors from one solve to the next.
+    fn kept_factors(&mut self) -> Option<&mut dyn KeptFactors<T>> {
+        None
+    }
+}
+
+/// Factors of a batch that solves use again.
+pub(crate) trait KeptFactors<T> {
+    /// Factorises a batch, analysed before, in place of the one whose factors are kept.
+    fn factor(&mut self, batch: &Batch<T>) -> Result<(), SolveError>;
+
+    /// As [`AnalysedSolve::solve`] with the matrices of the last factorisation, all systems.
+    fn solve_again(
+        &mut self,
+        nrhs: usize,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+    ) -> Result<Vec<Outcome>, SolveError>;
+
+    /// The matrix that is kept of an item, and its rows among those of the batch.
+    fn item(&self, item: usize) -> Option<(Csr<T>, Range<usize>)>;
 }
 
 /// What runs where, for reports.

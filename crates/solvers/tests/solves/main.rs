@@ -1,8 +1,10 @@
 //! Solves of whole batches through the public interface: statuses, errors, independence of
-//! neighbours, agreement of the engines, the contract's details, preconditioners, the ladder.
+//! neighbours, agreement of the engines, the contract's details, preconditioners, the ladder,
+//! factors that are kept.
 //!
 //! One binary, since the modules share their systems and linking takes longer than running.
 
+mod again;
 mod agreement;
 mod choice;
 mod details;

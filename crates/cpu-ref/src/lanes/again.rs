@@ -1,0 +1,467 @@
+//! Sparse LU with factors that are kept, over lanes: what [`LanePlan::factor`](super::LanePlan::factor)
+//! and [`LanePlan::solve_again`](super::LanePlan::solve_again) do for a part of a batch.
+//!
+//! The algorithm is that of [`super::direct`], and so is every bit of what it returns. Residuals are
+//! computed side by side here, in the order and with the rounding of the single ones that
+//! [`System`] computes, which judges the lanes that fail a test.
+
+use sparsebatch_formats::{Batch, CsrPattern, Pattern, Scalar};
+
+use super::factored::{LuOnPattern, LuState};
+use super::job::{Slot, ones};
+use super::kept::AnyPart;
+use super::matrix::LaneMatrix;
+use crate::outcome::{Criteria, Outcome, Status};
+use crate::residual::{norm2, pow2};
+use crate::simd::{CpuScalar, Kernel, Part as KernelPart, Vector, lane, set_lane, set_lanes};
+use crate::verdict::{Check, Entry, Stop, System, threshold};
+
+/// The most lanes of a vector.
+const MOST_LANES: usize = 16;
+
+/// Groups with the vectors that their solves take turns in.
+struct Part<V: Vector> {
+    groups: Vec<Group<V>>,
+    space: Space<V>,
+}
+
+/// Items side by side.
+struct Group<V: Vector> {
+    /// Values of A, as in CSR.
+    a: Vec<V>,
+    factors: LuState<V>,
+    /// Lanes that met a zero or NaN pivot, one bit each; `None` before the first factorisation.
+    without_pivot: Option<u32>,
+    /// Lanes whose values are finite, one bit each, once that was asked.
+    finite: Option<u32>,
+}
+
+/// One number a row and lane each.
+struct Space<V> {
+    b: Vec<V>,
+    /// The solution of `b` as it is, and of `b * 2^-scale`.
+    y: Vec<V>,
+    x: Vec<V>,
+    dx: Vec<V>,
+    r: Vec<V>,
+}
+
+impl<V: Vector> Part<V> {
+    fn new(lu: &LuOnPattern, matrix: &LaneMatrix, groups: usize) -> Self {
+        let (n, zero) = (matrix.nrows(), V::zero());
+        let group = || Group {
+            a: vec![zero; matrix.nvalues()],
+            factors: lu.start(),
+            without_pivot: None,
+            finite: None,
+        };
+        let vector = || vec![zero; n];
+        Self {
+            groups: (0..groups).map(|_| group()).collect(),
+            space: Space { b: vector(), y: vector(), x: vector(), dx: vector(), r: vector() },
+        }
+    }
+}
+
+/// Tells the number of lanes.
+pub(super) struct Count;
+
+impl<T: CpuScalar> Kernel<T> for Count {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<V: Vector<Scalar = T>>(self) -> usize {
+        V::LANES
+    }
+}
+
+/// Reads the values of an item, by its place in the part.
+pub(super) struct TakeValues<'a> {
+    pub(super) part: &'a AnyPart,
+    pub(super) item: usize,
+}
+
+impl<T: CpuScalar> Kernel<T> for TakeValues<'_> {
+    type Output = Option<Vec<T>>;
+
+    #[inline(always)]
+    fn run<V: Vector<Scalar = T>>(self) -> Option<Vec<T>> {
+        let part = self.part.downcast_ref::<Part<V>>()?;
+        let group = part.groups.get(self.item / V::LANES)?;
+        Some(lane(&group.a, self.item % V::LANES).collect())
+    }
+}
+
+/// Factorises the items of a part.
+pub(super) struct FactorPart<'a, T> {
+    pub(super) part: &'a mut AnyPart,
+    pub(super) batch: &'a Batch<T>,
+    pub(super) items: &'a [u32],
+    pub(super) matrix: &'a LaneMatrix,
+    pub(super) lu: &'a LuOnPattern,
+}
+
+impl<T: CpuScalar> Kernel<T> for FactorPart<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Scalar = T>>(self) {
+        if !self.part.is::<Part<V>>() {
+            let groups = self.items.len().div_ceil(V::LANES);
+            *self.part = Box::new(Part::<V>::new(self.lu, self.matrix, groups));
+        }
+        let Some(part) = self.part.downcast_mut::<Part<V>>() else { return };
+        let mut copy = Vec::new();
+        for (group, items) in part.groups.iter_mut().zip(self.items.chunks(V::LANES)) {
+            if !group.load(self.batch, items, &mut copy) {
+                continue;
+            }
+            group.without_pivot = Some(self.lu.factor(&mut group.factors, &group.a));
+            group.finite = None;
+        }
+    }
+}
+
+impl<V: Vector> Group<V> {
+    /// Takes the values of items; false when they are those that were factorised.
+    #[inline(always)]
+    fn load(&mut self, batch: &Batch<V::Scalar>, items: &[u32], copy: &mut Vec<V::Scalar>) -> bool {
+        let same = |l: usize, values: &[V::Scalar]| {
+            let bits = |value: V::Scalar| value.to_f64().to_bits();
+            lane(&self.a, l).zip(values).all(|(a, &value)| bits(a) == bits(value))
+        };
+        let mut items = items.iter().map(|&item| item as usize).enumerate();
+        let known = self.without_pivot.is_some()
+            && items.clone().all(|(l, item)| same(l, batch.values_in(item, copy)));
+        if known {
+            return false;
+        }
+        let together: Option<Vec<_>> =
+            items.clone().map(|(l, item)| Some((l, batch.item_values(item)?))).collect();
+        match together {
+            Some(together) => set_lanes(&mut self.a, &together),
+            None => items.by_ref().for_each(|(l, item)| {
+                set_lane(&mut self.a, l, batch.values_in(item, copy).iter().copied());
+            }),
+        }
+        true
+    }
+
+    /// The lanes whose values are finite, one bit each.
+    #[inline(always)]
+    fn finite(&mut self) -> u32 {
+        if let Some(finite) = self.finite {
+            return finite;
+        }
+        // 0 for finite values, else NaN.
+        let mut sum = V::zero();
+        for value in &self.a {
+            sum = value.mul(V::zero()).add(sum);
+        }
+        let finite = sum.le(V::zero());
+        self.finite = Some(finite);
+        finite
+    }
+}
+
+/// Solves the systems of a part.
+pub(super) struct SolvePart<'a, 'x, T> {
+    pub(super) part: &'a mut AnyPart,
+    pub(super) pattern: &'a CsrPattern,
+    pub(super) matrix: &'a LaneMatrix,
+    pub(super) lu: &'a LuOnPattern,
+    pub(super) nrhs: usize,
+    pub(super) criteria: &'a Criteria,
+    /// Item by item, right-hand sides of an item one after the other.
+    pub(super) slots: Vec<Slot<'x, T>>,
+}
+
+impl<T: CpuScalar> Kernel<T> for SolvePart<'_, '_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Scalar = T>>(mut self) {
+        let Some(part) = self.part.downcast_mut::<Part<V>>() else { return };
+        let Part { groups, space } = part;
+        let nrhs = self.nrhs;
+        for (group, slots) in groups.iter_mut().zip(self.slots.chunks_mut(V::LANES * nrhs)) {
+            for rhs in 0..nrhs {
+                let mut slots: Vec<_> = slots.iter_mut().skip(rhs).step_by(nrhs).collect();
+                let (pattern, matrix, lu) = (self.pattern, self.matrix, self.lu);
+                let criteria = self.criteria;
+                let mut solve =
+                    GroupSolve { group, space, pattern, matrix, criteria, a: Vec::new() };
+                solve.run(lu, &mut slots);
+            }
+        }
+    }
+}
+
+/// One right-hand side of a group.
+struct GroupSolve<'a, V: Vector> {
+    group: &'a mut Group<V>,
+    space: &'a mut Space<V>,
+    pattern: &'a CsrPattern,
+    matrix: &'a LaneMatrix,
+    criteria: &'a Criteria,
+    /// Values of one lane, for the rare cases.
+    a: Vec<V::Scalar>,
+}
+
+impl<V: Vector> GroupSolve<'_, V>
+where
+    V::Scalar: CpuScalar,
+{
+    /// Slot `l` is the system in lane `l`.
+    #[inline(always)]
+    fn run(&mut self, lu: &LuOnPattern, slots: &mut [&mut Slot<'_, V::Scalar>]) {
+        let (entries, mut active) = self.enter(slots);
+        let (mut up, mut down) = (V::splat(V::Scalar::ONE), V::splat(V::Scalar::ONE));
+        for l in ones(active) {
+            let scale = entries[l].scale::<V::Scalar>();
+            up.set(l, V::Scalar::from_f64(pow2(scale)));
+            down.set(l, V::Scalar::from_f64(pow2(-scale)));
+        }
+        let zero = V::zero();
+        for (x, y) in self.space.x.iter_mut().zip(&self.space.y) {
+            *x = y.mul(down).add(zero);
+        }
+        let singular = self.group.without_pivot.unwrap_or(!0) & active;
+        for l in ones(singular) {
+            // NaN and infinities leave no pivot either, but say nothing of singularity.
+            let status = match self.group.finite() >> l & 1 {
+                1 => Status::Singular,
+                _ => Status::NonFinite,
+            };
+            self.fail(l, slots[l], &entries[l], status, [up.get(l), down.get(l)]);
+        }
+        active &= !singular;
+        let mut step = 0;
+        while active != 0 {
+            for r in &mut self.space.r {
+                *r = r.mul(down).keep(active);
+            }
+            lu.solve(&mut self.group.factors, &self.space.r, &mut self.space.dx);
+            let Space { x, dx, y, .. } = &mut *self.space;
+            for ((x, &dx), y) in x.iter_mut().zip(&*dx).zip(y) {
+                *x = x.add(dx);
+                *y = x.mul(up);
+            }
+            step += 1;
+            self.residual(active);
+            let norms = norms(&self.space.r, active);
+            for l in ones(active) {
+                let system = slots[l].system;
+                let iterations_left = step < self.criteria.max_iters.get(system);
+                let stop = match iterations_left {
+                    true => Stop::Passed,
+                    false => Stop::Failed(Status::MaxIterations),
+                };
+                let check = self.check(l, slots[l], &entries[l], norms[l]);
+                let restarts = step - 1;
+                let status = check.status(stop, restarts, iterations_left, self.criteria);
+                if let Some(status) = status {
+                    for (x, y) in slots[l].x.iter_mut().zip(lane(&self.space.y, l)) {
+                        *x = y;
+                    }
+                    let counts = [step, restarts];
+                    *slots[l].outcome = Some(self.outcome(status, counts, &entries[l], &check));
+                    active &= !(1 << l);
+                }
+            }
+        }
+    }
+
+    /// Takes right-hand sides into `b`, guesses into `y` and residuals into `r`. Returns what the systems
+    /// start from, and the lanes that need iterations, one bit each; the others have ended.
+    #[inline(always)]
+    fn enter(&mut self, slots: &mut [&mut Slot<'_, V::Scalar>]) -> ([Entry; MOST_LANES], u32) {
+        let lanes = (1u64 << slots.len()) as u32 - 1;
+        let together: Vec<_> = slots.iter().map(|slot| slot.b).enumerate().collect();
+        set_lanes(&mut self.space.b, &together);
+        let rhs_norms = norms(&self.space.b, lanes);
+
+        // From x = 0 the residual is b, unless the matrix is not finite. (A fold, since it is
+        // vectorised as `any` is not.)
+        let mut guesses = 0;
+        let mut products = 0;
+        for (l, slot) in slots.iter_mut().enumerate() {
+            let rhs_norm = rhs_norms[l];
+            if rhs_norm == 0.0 {
+                slot.x.fill(V::Scalar::ZERO);
+            }
+            if slot.x.iter().fold(false, |any, &x| any | (x != V::Scalar::ZERO)) {
+                guesses |= 1 << l;
+            } else if rhs_norm <= threshold(slot.system, self.criteria, rhs_norm) {
+                products |= 1 << l;
+            }
+        }
+        if products != 0 {
+            products &= !self.group.finite();
+        }
+        products |= guesses;
+        self.space.y.fill(V::zero());
+        let mut residual_norms = rhs_norms;
+        if products == 0 {
+            self.space.r.copy_from_slice(&self.space.b);
+        } else {
+            for l in ones(guesses) {
+                set_lane(&mut self.space.y, l, slots[l].x.iter().copied());
+            }
+            self.residual(products);
+            let of_products = norms(&self.space.r, products);
+            for l in ones(products) {
+                residual_norms[l] = of_products[l];
+            }
+        }
+
+        let mut active = 0;
+        let entries = std::array::from_fn(|l| {
+            let Some(slot) = slots.get_mut(l) else {
+                return Entry::new(0, self.criteria, 0.0, 0.0);
+            };
+            let entry = Entry::new(slot.system, self.criteria, rhs_norms[l], residual_norms[l]);
+            match entry.status {
+                None => active |= 1 << l,
+                Some(status) => {
+                    *slot.outcome = Some(entry.outcome(status, self.criteria.history));
+                }
+            }
+            entry
+        });
+        (entries, active)
+    }
+
+    /// `r = b - A y` in some lanes, `b` in the others.
+    #[inline(always)]
+    fn residual(&mut self, lanes: u32) {
+        let Space { b, y, r, .. } = &mut *self.space;
+        V::call(Residual { matrix: self.matrix, a: &self.group.a, b, y, r, lanes });
+    }
+
+    /// Judges a lane by the norm of its residual, `y` being its solution.
+    #[inline(always)]
+    fn check(&mut self, l: usize, slot: &Slot<'_, V::Scalar>, entry: &Entry, norm: f64) -> Check {
+        let residual_norm = if norm.is_finite() { norm } else { f64::NAN };
+        let passed = residual_norm <= entry.threshold;
+        if passed || self.criteria.floor.is_none() {
+            return Check { residual_norm, passed, floor_passed: false };
+        }
+        let x: Vec<V::Scalar> = lane(&self.space.y, l).collect();
+        self.check_alone(l, slot, entry, &x)
+    }
+
+    #[inline(never)]
+    fn check_alone(
+        &mut self,
+        l: usize,
+        slot: &Slot<'_, V::Scalar>,
+        entry: &Entry,
+        x: &[V::Scalar],
+    ) -> Check {
+        self.a.clear();
+        self.a.extend(lane(&self.group.a, l));
+        let pattern = self.pattern.view();
+        let system = System::new(slot.system, pattern, &self.a, slot.b, self.criteria);
+        system.check(entry.threshold, x, &mut vec![V::Scalar::ZERO; x.len()])
+    }
+
+    /// Ends a system whose matrix has no factors.
+    #[inline(never)]
+    fn fail(
+        &mut self,
+        l: usize,
+        slot: &mut Slot<'_, V::Scalar>,
+        entry: &Entry,
+        status: Status,
+        [up, down]: [V::Scalar; 2],
+    ) {
+        slot.x.iter_mut().for_each(|x| *x = (*x * down + V::Scalar::ZERO) * up);
+        let check = self.check_alone(l, slot, entry, slot.x);
+        let status = check.status(Stop::Failed(status), 0, true, self.criteria).unwrap_or(status);
+        *slot.outcome = Some(self.outcome(status, [0, 0], entry, &check));
+    }
+
+    fn outcome(
+        &self,
+        status: Status,
+        [iterations, restarts]: [u32; 2],
+        entry: &Entry,
+        check: &Check,
+    ) -> Outcome {
+        let history = if self.criteria.history { vec![entry.residual_norm] } else { Vec::new() };
+        Outcome {
+            status,
+            iterations,
+            restarts,
+            residual_norm: check.residual_norm,
+            rhs_norm: entry.rhs_norm,
+            accepted_by_floor: check.floor_passed,
+            history,
+        }
+    }
+}
+
+/// `r = b - A y` in the lanes of `lanes`, `b` in the others, rounded as
+/// [`residual`](crate::residual::residual) does.
+struct Residual<'a, V> {
+    matrix: &'a LaneMatrix,
+    a: &'a [V],
+    b: &'a [V],
+    y: &'a [V],
+    r: &'a mut [V],
+    lanes: u32,
+}
+
+impl<V: Vector> KernelPart for Residual<'_, V> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let rows = self.matrix.row_ptr.windows(2);
+        for ((r, b), range) in self.r.iter_mut().zip(self.b).zip(rows) {
+            let range = range[0] as usize..range[1] as usize;
+            let product = self.matrix.cols.rounded_dot(range, self.a, self.y);
+            *r = b.sub(product.keep(self.lanes));
+        }
+    }
+}
+
+/// The norms of some lanes, as [`norm2`] gives them.
+#[inline(always)]
+fn norms<V: Vector>(v: &[V], lanes: u32) -> [f64; MOST_LANES] {
+    let mut norms = [0.0; MOST_LANES];
+    let wide = V::Scalar::NAME == "f64";
+    let squares = if wide { V::call(SquareSums(v)) } else { V::zero() };
+    for l in ones(lanes) {
+        let sum = squares.get(l).to_f64();
+        norms[l] = match wide && (1e-280..1e280).contains(&sum) {
+            true => sum.sqrt(),
+            false => norm2(&lane(v, l).collect::<Vec<_>>()),
+        };
+    }
+    norms
+}
+
+/// The sums of squares, in eight partial ones as [`norm2`] has them.
+struct SquareSums<'a, V>(&'a [V]);
+
+impl<V: Vector> KernelPart for SquareSums<'_, V> {
+    type Output = V;
+
+    #[inline(always)]
+    fn run(self) -> V {
+        let mut sums = [V::zero(); 8];
+        let (chunks, rest) = self.0.as_chunks::<8>();
+        for chunk in chunks {
+            for (sum, value) in sums.iter_mut().zip(chunk) {
+                *sum = sum.add(value.mul(*value));
+            }
+        }
+        for (sum, value) in sums.iter_mut().zip(rest) {
+            *sum = sum.add(value.mul(*value));
+        }
+        let [a, b, c, d, e, f, g, h] = sums;
+        a.add(b).add(c.add(d)).add(e.add(f).add(g.add(h)))
+    }
+}

@@ -1,0 +1,205 @@
+//! Factors that a plan keeps: [`LanePlan::factor`], and [`LanePlan::solve_again`] with them.
+//!
+//! Items have fixed lanes here: item `k` of a class is in lane `k mod L` of group `k / L`. Values and
+//! factors stay as the lanes read them, so that a solve streams them once and copies vectors alone.
+
+use std::any::Any;
+use std::ops::Range;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+use sparsebatch_formats::{Batch, Csr, CsrPattern};
+
+use super::again::{Count, FactorPart, SolvePart, TakeValues};
+use super::{Class, Factors, LaneMethod, LanePlan, LuOnPattern, slots};
+use crate::CpuError;
+use crate::error::check_len;
+use crate::outcome::{Criteria, Outcome};
+use crate::simd::{CpuScalar, dispatch_narrow};
+
+/// What a plan keeps of a batch.
+pub(super) struct Kept {
+    /// `"f64"` or `"f32"`.
+    scalar: &'static str,
+    /// Rows before each item of the batch, and of all.
+    row_offsets: Vec<usize>,
+    /// In the order of the plan's classes.
+    classes: Vec<KeptClass>,
+}
+
+struct KeptClass {
+    pattern: Arc<CsrPattern>,
+    /// Lanes of a group.
+    lanes: usize,
+    /// Items of a part, whole groups but for the last; a part is the work of one thread.
+    part_items: usize,
+    /// Of a type that depends on the instruction set, the number of lanes and the value type.
+    parts: Vec<AnyPart>,
+}
+
+/// Groups of one vector type; empty at first.
+pub(super) type AnyPart = Box<dyn Any + Send + Sync>;
+
+/// Parts for each thread, so that none waits long for the last.
+const PARTS_PER_THREAD: usize = 8;
+
+impl Class {
+    fn lu(&self) -> Option<&LuOnPattern> {
+        match &self.factors {
+            Factors::Lu(lu) => Some(lu),
+            _ => None,
+        }
+    }
+}
+
+impl LanePlan {
+    /// Whether the method has factors that [`LanePlan::factor`] can keep: the sparse LU.
+    pub fn keeps_factors(&self) -> bool {
+        self.method == LaneMethod::Lu
+    }
+
+    /// Factorises the matrices of a batch and keeps factors and values for
+    /// [`LanePlan::solve_again`]; those of another batch that were kept are dropped.
+    ///
+    /// Memory: for every item the entries of L, U and A and two numbers a row. Groups of items whose
+    /// values are those kept are not factorised again.
+    ///
+    /// # Errors
+    /// [`CpuError::Parameter`] when the method is not the sparse LU, or the patterns are not those of
+    /// the plan; [`CpuError::Length`] for another number of items. Nothing is kept then. Items that
+    /// have no factors are no error: their solves say so.
+    pub fn factor<T: CpuScalar>(&mut self, batch: &Batch<T>) -> Result<(), CpuError> {
+        T::factor_lanes(self, batch)
+    }
+
+    /// Solves `A x = b` for every system, A being those of the last [`LanePlan::factor`].
+    ///
+    /// Everything else is as in [`LanePlan::solve`], and so is every bit of the result.
+    ///
+    /// # Errors
+    /// [`CpuError::Length`] when a vector does not fit; [`CpuError::Parameter`] when nothing is kept in
+    /// this precision.
+    pub fn solve_again<T: CpuScalar>(
+        &mut self,
+        nrhs: usize,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+    ) -> Result<Vec<Outcome>, CpuError> {
+        T::solve_lanes_again(self, nrhs, b, x, criteria)
+    }
+
+    /// The matrix that is kept of an item, and its rows among those of the batch; `None` when there is
+    /// none in this precision.
+    pub fn kept_item<T: CpuScalar>(&self, item: usize) -> Option<(Csr<T>, Range<usize>)> {
+        let kept = self.kept.as_ref().filter(|kept| kept.scalar == T::NAME)?;
+        let rows = *kept.row_offsets.get(item)?..*kept.row_offsets.get(item + 1)?;
+        let place = |class: &Class| class.items.binary_search(&(item as u32)).ok();
+        let (kept, k) = self
+            .classes
+            .iter()
+            .zip(&kept.classes)
+            .find_map(|(class, kept)| place(class).map(|k| (kept, k)))?;
+        let part = &kept.parts[k / kept.part_items];
+        let within = k % kept.part_items;
+        let values = dispatch_narrow(self.isa, kept.lanes, TakeValues { part, item: within })?;
+        Some((Csr::from_parts(Arc::clone(&kept.pattern), values).ok()?, rows))
+    }
+
+    /// [`LanePlan::factor`], to be called for each type from within this crate.
+    pub(crate) fn factor_here<T: CpuScalar>(&mut self, batch: &Batch<T>) -> Result<(), CpuError> {
+        let before = self.kept.take().filter(|kept| kept.scalar == T::NAME);
+        if !self.keeps_factors() {
+            return Err(CpuError::Parameter {
+                name: "method",
+                expected: "the sparse LU, whose factors can be kept",
+                found: format!("{:?}", self.method),
+            });
+        }
+        self.check_patterns(batch)?;
+        let mut kept = before.unwrap_or_else(|| self.keep_nothing(batch));
+        let mut jobs = Vec::new();
+        for (class, kept) in self.classes.iter().zip(&mut kept.classes) {
+            let items = class.items.chunks(kept.part_items);
+            for (items, part) in items.zip(&mut kept.parts) {
+                jobs.push((class, kept.lanes, items, part));
+            }
+        }
+        jobs.into_par_iter().for_each(|(class, lanes, items, part)| {
+            if let Some(lu) = class.lu() {
+                let matrix = &class.matrix;
+                dispatch_narrow(self.isa, lanes, FactorPart { part, batch, items, matrix, lu });
+            }
+        });
+        self.kept = Some(kept);
+        Ok(())
+    }
+
+    /// Places for what is kept of a batch.
+    fn keep_nothing<T: CpuScalar>(&self, batch: &Batch<T>) -> Kept {
+        let classes = self.classes.iter().map(|class| {
+            let items = class.items.len();
+            let lanes = if items == 1 { 1 } else { class.lanes };
+            let of_group = dispatch_narrow::<T, _>(self.isa, lanes, Count);
+            let groups = items.div_ceil(of_group);
+            let part = groups.div_ceil(rayon::current_num_threads() * PARTS_PER_THREAD).max(1);
+            let empty = || Box::new(()) as AnyPart;
+            KeptClass {
+                pattern: Arc::new(batch.pattern(class.items[0] as usize).to_pattern()),
+                lanes,
+                part_items: part * of_group,
+                parts: (0..groups.div_ceil(part)).map(|_| empty()).collect(),
+            }
+        });
+        let row_offsets = (0..=self.nitems).map(|item| batch.row_offset(item)).collect();
+        Kept { scalar: T::NAME, row_offsets, classes: classes.collect() }
+    }
+
+    /// [`LanePlan::solve_again`], to be called for each type from within this crate.
+    pub(crate) fn solve_again_here<T: CpuScalar>(
+        &mut self,
+        nrhs: usize,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+    ) -> Result<Vec<Outcome>, CpuError> {
+        let Some(kept) = self.kept.as_mut().filter(|kept| kept.scalar == T::NAME) else {
+            return Err(CpuError::Parameter {
+                name: "plan",
+                expected: "one that keeps factors in the precision of b",
+                found: "none kept".to_owned(),
+            });
+        };
+        let offsets = &kept.row_offsets;
+        let rows = offsets[self.nitems] * nrhs;
+        check_len("b", rows, b.len())?;
+        check_len("x", rows, x.len())?;
+        if nrhs == 0 {
+            return Ok(Vec::new());
+        }
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; self.nitems * nrhs];
+        let nrows = |item: usize| offsets[item + 1] - offsets[item];
+        let mut slots = slots((self.nitems, nrhs), nrows, b, x, &mut outcomes, None);
+        let mut jobs = Vec::new();
+        for (class, kept) in self.classes.iter().zip(&mut kept.classes) {
+            let items = class.items.chunks(kept.part_items);
+            for (items, part) in items.zip(&mut kept.parts) {
+                let systems = items.iter().flat_map(|&item| {
+                    let first = item as usize * nrhs;
+                    first..first + nrhs
+                });
+                let systems = systems.filter_map(|system| slots[system].take()).collect();
+                jobs.push((class, kept.lanes, &*kept.pattern, part, systems));
+            }
+        }
+        jobs.into_par_iter().for_each(|(class, lanes, pattern, part, slots)| {
+            if let Some(lu) = class.lu() {
+                let matrix = &class.matrix;
+                let solve = SolvePart { part, pattern, matrix, lu, nrhs, criteria, slots };
+                dispatch_narrow(self.isa, lanes, solve);
+            }
+        });
+        // Items that are not in the plan have none.
+        Ok(outcomes.into_iter().flatten().collect())
+    }
+}

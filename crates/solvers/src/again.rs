@@ -1,0 +1,192 @@
+//! Solves with matrices that a solver keeps: [`BatchSolver::factor`] and [`BatchSolver::solve_again`].
+
+use std::time::Instant;
+
+use sparsebatch_cpu_ref::{CpuScalar, Criteria, PerSystem, Status};
+use sparsebatch_formats::{Batch, Csr};
+
+use crate::ladder::Ladder;
+use crate::options::check_len;
+use crate::report::{BatchReport, RungRun, SystemReport};
+use crate::solver::reports;
+use crate::{BatchSolver, SolveError};
+
+/// What a solver has of the matrices to solve with again.
+#[derive(Default)]
+pub(crate) enum Matrices<T> {
+    /// Nothing.
+    #[default]
+    None,
+    /// The engine has factors and values; so many rows.
+    Factored(usize),
+    /// A copy, for engines that keep no factors.
+    Copied(Batch<T>),
+}
+
+impl<T: CpuScalar> BatchSolver<T> {
+    /// Whether [`BatchSolver::factor`] keeps factors: with the fused sparse LU on the CPU.
+    ///
+    /// Other methods and the GPU keep a copy of the matrices, and each solve prepares them anew: where
+    /// the batch stays at hand [`BatchSolver::solve`] does as well, without the copy.
+    pub fn keeps_factors(&self) -> bool {
+        self.keeps_factors
+    }
+
+    /// Takes the matrices of a batch for [`BatchSolver::solve_again`], in place of those of the last
+    /// call: where several solves share their matrices, as the stages of a time step do, they are
+    /// factorised once.
+    ///
+    /// `batch` is the one that was analysed, or one with the same patterns and other values. Later
+    /// changes of it, and solves of others, leave what is kept alone. Memory: for each item the entries
+    /// of L, U and A where factors are [kept](BatchSolver::keeps_factors), else those of A. Items
+    /// without factors are no error: their solves end with a status, or go to later rungs.
+    ///
+    /// # Errors
+    /// [`SolveError::Length`] for another number of items, [`SolveError::Cpu`] for other patterns than
+    /// those analysed, where factors are kept; else they come with the solve. Nothing is kept then.
+    ///
+    /// # Examples
+    /// ```
+    /// use sparsebatch_formats::{Batch, Csr};
+    /// use sparsebatch_solvers::{BatchSolver, Method, SolveOptions};
+    /// // [2 1; 0 4]
+    /// let a = Csr::try_new(2, 2, vec![0, 2, 3], vec![0, 1, 1], vec![2.0, 1.0, 4.0])?;
+    /// let batch = Batch::from(a);
+    /// let options = SolveOptions { method: Method::Lu, ..SolveOptions::default() };
+    /// let mut solver = BatchSolver::new(&batch, &options)?;
+    /// solver.factor(&batch)?;
+    /// for b in [[3.0, 4.0], [2.0, 0.0]] {
+    ///     let mut x = [0.0; 2];
+    ///     assert!(solver.solve_again(&b, &mut x)?.all_converged());
+    ///     assert_eq!(x, [1.0, b[1] / 4.0]);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn factor(&mut self, batch: &Batch<T>) -> Result<(), SolveError> {
+        let before = std::mem::take(&mut self.matrices);
+        check_len("items of the batch", self.nitems, batch.nitems())?;
+        self.matrices = match (self.engine.kept_factors(), before) {
+            (Some(factors), _) => {
+                factors.factor(batch)?;
+                Matrices::Factored(batch.row_offset(self.nitems))
+            }
+            (None, Matrices::Copied(mut copy)) => {
+                copy.clone_from(batch);
+                Matrices::Copied(copy)
+            }
+            (None, _) => Matrices::Copied(batch.clone()),
+        };
+        Ok(())
+    }
+
+    /// Solves every system with the matrices of the last [`BatchSolver::factor`]; `x` holds the initial
+    /// guesses on entry and the solutions on return.
+    ///
+    /// Solutions and reports are those of [`BatchSolver::solve`] with these matrices, bit for bit but
+    /// for the times; the time of the factorisation is in none of them.
+    ///
+    /// # Errors
+    /// [`SolveError::NotFactored`] when no matrices are kept, else those of [`BatchSolver::solve`].
+    pub fn solve_again(&mut self, b: &[T], x: &mut [T]) -> Result<BatchReport, SolveError> {
+        match std::mem::take(&mut self.matrices) {
+            Matrices::None => Err(SolveError::NotFactored),
+            Matrices::Factored(rows) => {
+                self.matrices = Matrices::Factored(rows);
+                self.solve_factored(rows, b, x)
+            }
+            Matrices::Copied(batch) => {
+                let report = self.solve(&batch, b, x);
+                self.matrices = Matrices::Copied(batch);
+                report
+            }
+        }
+    }
+
+    fn solve_factored(
+        &mut self,
+        rows: usize,
+        b: &[T],
+        x: &mut [T],
+    ) -> Result<BatchReport, SolveError> {
+        let nrhs = self.options.nrhs;
+        check_len("b", rows * nrhs, b.len())?;
+        check_len("x0", b.len(), x.len())?;
+        let criteria = self.options.criteria::<T>(self.nitems * nrhs)?;
+        let start = Instant::now();
+        let factors = self.engine.kept_factors().ok_or(SolveError::NotFactored)?;
+        let mut systems = reports(factors.solve_again(nrhs, b, x, &criteria)?);
+        let mut later = Vec::new();
+        if self.options.fallback {
+            later = self.climb_again(b, x, &mut systems, &criteria)?;
+        }
+        self.finish(systems, later, start)
+    }
+
+    /// The ladder for the items that hold systems not solved, in a batch of their own.
+    fn climb_again(
+        &mut self,
+        b: &[T],
+        x: &mut [T],
+        systems: &mut [SystemReport],
+        criteria: &Criteria,
+    ) -> Result<Vec<RungRun>, SolveError> {
+        let nrhs = self.options.nrhs;
+        let failed = |systems: &[SystemReport]| {
+            systems.iter().any(|system| system.outcome.status != Status::Converged)
+        };
+        let items: Vec<usize> = systems
+            .chunks(nrhs)
+            .enumerate()
+            .filter_map(|(item, systems)| failed(systems).then_some(item))
+            .collect();
+        let Some(factors) = self.engine.kept_factors().filter(|_| !items.is_empty()) else {
+            return Ok(Vec::new());
+        };
+        let (matrices, rows): (Vec<Csr<T>>, Vec<_>) =
+            items.iter().filter_map(|&item| factors.item(item)).unzip();
+        let parts = || rows.iter().map(|rows| rows.start * nrhs..rows.end * nrhs);
+        let places: Vec<usize> =
+            items.iter().flat_map(|&item| item * nrhs..(item + 1) * nrhs).collect();
+
+        let mut some_systems: Vec<_> = places.iter().map(|&s| systems[s].clone()).collect();
+        let some_b: Vec<T> = parts().flat_map(|part| &b[part]).copied().collect();
+        let mut some_x: Vec<T> = parts().flat_map(|part| &x[part]).copied().collect();
+        let ladder = Ladder {
+            backend: &*self.backend,
+            batch: &matrices.into_iter().collect(),
+            options: &self.options,
+            criteria: &of_systems(criteria, &places),
+            b: &some_b,
+            first: self.first,
+        };
+        let runs = ladder.climb(&mut some_x, &mut some_systems, &mut Vec::new())?;
+        for (system, report) in places.into_iter().zip(some_systems) {
+            systems[system] = report;
+        }
+        let mut solved = some_x.as_slice();
+        for part in parts() {
+            let (this, rest) = solved.split_at(part.len());
+            x[part].copy_from_slice(this);
+            solved = rest;
+        }
+        Ok(runs)
+    }
+}
+
+/// The criteria of some systems.
+fn of_systems(criteria: &Criteria, systems: &[usize]) -> Criteria {
+    fn some<V: Copy>(all: &PerSystem<V>, systems: &[usize]) -> PerSystem<V> {
+        match all {
+            PerSystem::All(value) => PerSystem::All(*value),
+            PerSystem::Each(values) => {
+                PerSystem::Each(systems.iter().map(|&system| values[system]).collect())
+            }
+        }
+    }
+    Criteria {
+        rel_tol: some(&criteria.rel_tol, systems),
+        abs_tol: some(&criteria.abs_tol, systems),
+        max_iters: some(&criteria.max_iters, systems),
+        ..criteria.clone()
+    }
+}
