@@ -253,7 +253,11 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
             const bool writes = works && exists(member);
             const auto write = [&](u32 begin, u32 end) {
                 for (u32 k = begin + worker; k < end && writes; k += workers) {
-                    to[u64(k) * kept.group] = places[load(kept.order + k) * count + member];
+                    const u32 place = load(kept.order + k);
+                    // What fills up chunks is 0 and stays so.
+                    if (place != programs.nplaces - 1) {
+                        to[u64(k) * kept.group] = places[place * count + member];
+                    }
                 }
             };
             write(kept.first_of_a, kept.nordered);

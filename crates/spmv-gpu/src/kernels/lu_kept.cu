@@ -133,26 +133,45 @@ struct KeptBlock : LuSystems<KeptBlock<V, GROUP, COUNT>, V, GROUP> {
         }
     }
 
-    // Starts to copy a chunk of this warp, if there is one.
-    __device__ __forceinline__ void ask(u32 turn, u32 nchunks, const V* values,
-                                        const u32* records) {
-        if (turn < nchunks) {
-            constexpr u32 SIXTEEN = 16 / sizeof(V), VALUES = CHUNK * COUNT;
-            Chunk& to = ring[turn % STAGES];
-            const V* const from = values + u64(turn) * VALUES;
+    // Copies of this warp's chunks into its ring: this lane's part of each.
+    struct Copies {
+        static constexpr u32 VALUES = CHUNK * COUNT, SIXTEEN = 16 / sizeof(V);
+
+        u8* const to;
+        const V* values;
+        const u32* records;
+        u32 left, stage = 0;
+        const bool has_values, has_record;
+
+        __device__ __forceinline__ Copies(const KeptBlock& block, u32 first, u32 nchunks)
+            : to(reinterpret_cast<u8*>(block.ring) + block.lane * 16),
+              values(block.kept.kept + block.group * block.kept.group_stride +
+                     u64(first) * VALUES + block.lane * SIXTEEN),
+              records(block.kept.records + u64(first) * CHUNK_WORDS + block.lane * 4),
+              left(nchunks), has_values(block.lane * SIXTEEN < VALUES),
+              has_record(block.lane < CHUNK_WORDS / 4) {}
+
+        // Starts the next one, if there is one.
+        __device__ __forceinline__ void ask() {
+            if (left > 0) {
+                u8* const chunk = to + stage * sizeof(Chunk);
+                if (has_values) {
 #pragma unroll
-            for (u32 i = 0; i < VALUES; i += WARP_THREADS * SIXTEEN) {
-                const u32 own = i + lane * SIXTEEN;
-                if (VALUES % (WARP_THREADS * SIXTEEN) == 0 || own < VALUES) {
-                    cp_async_16(to.values + own, from + own);
+                    for (u32 i = 0; i < VALUES; i += WARP_THREADS * SIXTEEN) {
+                        cp_async_16(chunk + i * sizeof(V), values + i);
+                    }
                 }
+                if (has_record) {
+                    cp_async_16(chunk + VALUES * sizeof(V), records);
+                }
+                values += VALUES;
+                records += CHUNK_WORDS;
+                stage = (stage + 1) % STAGES;
+                --left;
             }
-            if (lane < CHUNK_WORDS / 4) {
-                cp_async_16(to.operands + lane * 4, records + turn * CHUNK_WORDS + lane * 4);
-            }
+            cp_async_commit();
         }
-        cp_async_commit();
-    }
+    };
 
     // Works through a program of sums of products: begin(target) makes the first term, add(sum, factor,
     // operand) the sums, end(target, sum, pivot, divides) is done with them.
@@ -161,13 +180,11 @@ struct KeptBlock : LuSystems<KeptBlock<V, GROUP, COUNT>, V, GROUP> {
         const u32 warp = threadIdx.x / WARP_THREADS;
         const uint2 part =
             load(reinterpret_cast<const uint2*>(kept.parts) + program * WARPS + warp);
-        const V* const values =
-            kept.kept + group * kept.group_stride + u64(part.x) * (CHUNK * COUNT);
-        const u32* const records = kept.records + u64(part.x) * CHUNK_WORDS;
+        Copies copies(*this, part.x, part.y);
         // One turn less than there are stages: the chunk of the turn before may still be read.
 #pragma unroll 1
         for (u32 turn = 0; turn < STAGES - 1; ++turn) {
-            ask(turn, part.y, values, records);
+            copies.ask();
         }
         const SharedValues<V> own(y + member);
         V sum = 0, pivot = 1;
@@ -188,7 +205,7 @@ struct KeptBlock : LuSystems<KeptBlock<V, GROUP, COUNT>, V, GROUP> {
                 left[k] = factors.get(k * COUNT);
                 right[k] = own.get(places[k]);
             }
-            ask(turn + STAGES - 1, part.y, values, records);
+            copies.ask();
             if ((what.y & CHUNK_STARTS) != 0) {
                 sum = begin(what.x);
                 if ((what.y & CHUNK_DIVIDES) != 0) {
