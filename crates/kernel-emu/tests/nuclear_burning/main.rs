@@ -41,6 +41,7 @@ use std::sync::Arc;
 
 use kernel_emu::Order;
 use sparsebatch::{Backend, Method, SolveOptions, Status};
+use sparsebatch_spmv_gpu::{DeviceInfo, Executor};
 
 use crate::common::emulator::Emulator;
 use crate::equations::Equations;
@@ -82,10 +83,19 @@ fn by_kernels(
     settings: &Settings,
     options: &SolveOptions,
 ) -> Burning {
-    let emulator = Emulator::new(order);
+    on(&Emulator::new(order), equations, zones, settings, options)
+}
+
+fn on(
+    emulator: &Emulator,
+    equations: &Equations,
+    zones: &Zones,
+    settings: &Settings,
+    options: &SolveOptions,
+) -> Burning {
     let shape = (zones.len(), settings.method.stages());
-    let solver = SparseLu::new(&emulator, equations, options, shape).unwrap();
-    let burner = Burner::new(&emulator, equations, zones, settings, solver, Clock::new()).unwrap();
+    let solver = SparseLu::new(emulator, equations, options, shape).unwrap();
+    let burner = Burner::new(emulator, equations, zones, settings, solver, Clock::new()).unwrap();
     burner.run(|_| ()).unwrap()
 }
 
@@ -162,6 +172,14 @@ fn a_zone_depends_neither_on_others_nor_on_the_order_of_threads() {
     for zone in 0..zones.len() {
         assert_eq!(together.zones[zone].y, again.zones[zone].y, "zone {zone}");
         assert_eq!(together.zones[zone].drift, again.zones[zone].drift, "zone {zone}");
+    }
+    // One multiprocessor, so that blocks have as many zones as they can.
+    let few = Emulator::new(Order::Forward);
+    let few = DeviceInfo { multiprocessors: 1, ..few.info().clone() };
+    let few = Emulator::with_info(few, Order::Reverse);
+    let few = on(&few, &equations, &zones, &settings(), &options());
+    for (zone, few) in together.zones.iter().zip(&few.zones) {
+        assert_eq!((&zone.y, zone.steps), (&few.y, few.steps));
     }
     for zone in [0, 8] {
         let mut alone = Zones::default();
