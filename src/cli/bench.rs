@@ -9,8 +9,8 @@ use sparsebatch_bench::suites::flexible_batch::{Experiment, Kernel};
 use sparsebatch_bench::suites::single::Configuration;
 use sparsebatch_bench::suites::solvers::{Backend, Chunks, Precision};
 use sparsebatch_bench::{
-    BenchError, FlexibleBatch, Gap, Outcome, Row, Single, Solvers, flexible_batch, single, solvers,
-    suites, table,
+    BenchError, FlexibleBatch, Gap, Outcome, Row, Single, Solvers, flexible_batch, rows, single,
+    solvers, suites, table,
 };
 use sparsebatch_solvers::{Method, Pieces, PrecondPrecision, Preconditioner};
 
@@ -233,7 +233,7 @@ pub(crate) fn run(args: &BenchArgs, global: Global) -> Result<Exit, CliError> {
             measured(global, &args.common, |report| solvers(&args.options()?, report))
         }
         Suite::Table { files } => {
-            output::print(&table(files)?)?;
+            output::print(&table(&rows::read_all(files)?))?;
             Ok(Exit::Done)
         }
     }
