@@ -17,7 +17,7 @@ use sparsebatch_solvers::{Method, Pieces, PrecondPrecision, Preconditioner};
 use super::error::CliError;
 use super::options::size;
 use super::output::{self, SCHEMA, check_writable};
-use super::{Exit, Global};
+use super::{Exit, Global, pages};
 
 /// Options of `bench`.
 #[derive(Args)]
@@ -233,7 +233,9 @@ pub(crate) fn run(args: &BenchArgs, global: Global) -> Result<Exit, CliError> {
             measured(global, &args.common, |report| solvers(&args.options()?, report))
         }
         Suite::Table { files } => {
-            output::print(&table(&rows::read_all(files)?))?;
+            let files = rows::read_all(files)?;
+            pages::note_partial(global, &files);
+            output::print(&table(&files))?;
             Ok(Exit::Done)
         }
     }
