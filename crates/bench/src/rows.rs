@@ -34,9 +34,9 @@ struct Header {
     command: Option<String>,
 }
 
-/// The object of `bench --json`.
-#[derive(Deserialize)]
-struct Object {
+/// What a line holds: a row, or all of the object of `bench --json`.
+#[derive(Default, Deserialize)]
+struct Found {
     rows: Vec<Row>,
     #[serde(default)]
     gaps: Vec<Gap>,
@@ -65,10 +65,9 @@ pub fn read(path: &Path) -> Result<RowFile, BenchError> {
         // Only the last line can be without its end.
         let is_whole = bytes.ends_with(b"\n");
         match line(bytes).map_err(|fault| fault.into_error(path, lines)) {
-            Ok(None) => {}
-            Ok(Some((rows, gaps))) => {
-                file.rows.extend(rows);
-                file.gaps.extend(gaps);
+            Ok(found) => {
+                file.rows.extend(found.rows);
+                file.gaps.extend(found.gaps);
             }
             Err((error, is_cut)) if is_whole || !is_cut => return Err(error),
             Err(_) => file.partial = Some(format!("it ends in the middle of line {lines}")),
@@ -115,21 +114,20 @@ impl Fault {
     }
 }
 
-/// The rows of a line; nothing of an empty one.
-fn line(bytes: &[u8]) -> Result<Option<(Vec<Row>, Vec<Gap>)>, Fault> {
+/// What a line holds; nothing of an empty one.
+fn line(bytes: &[u8]) -> Result<Found, Fault> {
     let text = std::str::from_utf8(bytes)
         .map_err(|error| Fault::Bytes(error.valid_up_to() + 1, error.error_len().is_none()))?;
     if text.trim().is_empty() {
-        return Ok(None);
+        return Ok(Found::default());
     }
     let header: Header = serde_json::from_str(text).map_err(Fault::Json)?;
     if header.schema != u64::from(SCHEMA) {
         return Err(Fault::Schema(header.schema));
     }
     if header.command.as_deref() == Some("bench") {
-        let object: Object = serde_json::from_str(text).map_err(Fault::Json)?;
-        return Ok(Some((object.rows, object.gaps)));
+        return serde_json::from_str(text).map_err(Fault::Json);
     }
     let row = serde_json::from_str(text).map_err(Fault::Json)?;
-    Ok(Some((vec![row], Vec::new())))
+    Ok(Found { rows: vec![row], gaps: Vec::new() })
 }

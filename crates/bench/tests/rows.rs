@@ -1,33 +1,31 @@
 //! What files of rows are read as, and how those that are none are refused.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use sparsebatch_bench::{BenchError, Row, rows};
+use sparsebatch_bench::{BenchError, Row, RowFile, rows};
 
 const ROWS: &str = include_str!("data/rows.jsonl");
 
-/// A file in a folder that is removed at the end.
-struct File(tempfile::TempDir, PathBuf);
-
-fn file(name: &str, content: impl AsRef<[u8]>) -> File {
+/// Reads a file of that name and content.
+fn read(name: &str, content: impl AsRef<[u8]>) -> Result<RowFile, BenchError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
     std::fs::write(&path, content).unwrap();
-    File(folder, path)
+    rows::read(&path)
 }
 
 fn refused(content: impl AsRef<[u8]>) -> BenchError {
-    rows::read(&file("rows.jsonl", content).1).unwrap_err()
+    read("rows.jsonl", content).unwrap_err()
 }
 
 #[test]
 fn all_rows_of_a_whole_file_are_read() {
-    let found = rows::read(&file("rows.jsonl", ROWS).1).unwrap();
+    let found = read("rows.jsonl", ROWS).unwrap();
 
     assert_eq!(found.rows.len(), ROWS.lines().count());
     assert_eq!(found.partial, None);
     // The end of the last line may be missing.
-    let found = rows::read(&file("rows.jsonl", ROWS.trim_end()).1).unwrap();
+    let found = read("rows.jsonl", ROWS.trim_end()).unwrap();
     assert_eq!((found.rows.len(), found.partial), (ROWS.lines().count(), None));
 }
 
@@ -36,20 +34,20 @@ fn of_a_file_cut_short_the_whole_lines_are_kept() {
     let lines: Vec<&str> = ROWS.lines().collect();
     let start = lines[0].len() + 1;
     for length in [start + 1, start + 20, start + lines[1].len() - 1] {
-        let found = rows::read(&file("rows.jsonl", &ROWS[..length]).1).unwrap();
+        let found = read("rows.jsonl", &ROWS[..length]).unwrap();
 
         assert_eq!(found.rows.len(), 1, "{length}");
         assert_eq!(found.partial.as_deref(), Some("it ends in the middle of line 2"), "{length}");
     }
     // In the middle of a character, too.
     let cut = [lines[0].as_bytes(), b"\n{\"schema\":1,\"suite\":\"\xc3"].concat();
-    let found = rows::read(&file("rows.jsonl", cut).1).unwrap();
+    let found = read("rows.jsonl", cut).unwrap();
     assert_eq!((found.rows.len(), found.partial.is_some()), (1, true));
 }
 
 #[test]
 fn what_a_run_left_is_partial() {
-    let found = rows::read(&file("rows.jsonl.part", ROWS).1).unwrap();
+    let found = read("rows.jsonl.part", ROWS).unwrap();
 
     assert!(found.partial.unwrap().contains("did not get to its end"));
 }
@@ -119,7 +117,7 @@ fn the_object_of_a_bench_is_read_with_what_is_missing() {
          \"reason\":\"too large\",\"is_fault\":false}}]}}\n"
     );
 
-    let found = rows::read(&file("out.json", object).1).unwrap();
+    let found = read("out.json", object).unwrap();
 
     assert_eq!((found.rows.len(), found.gaps[0].reason.as_str()), (1, "too large"));
 }
@@ -129,7 +127,7 @@ fn times_that_were_no_numbers_are_nan() {
     let row: Row = serde_json::from_str(ROWS.lines().next().unwrap()).unwrap();
     let line = serde_json::to_string(&Row { median_ms: f64::NAN, ..row }).unwrap();
 
-    let found = rows::read(&file("rows.jsonl", line).1).unwrap();
+    let found = read("rows.jsonl", line).unwrap();
 
     assert!(found.rows[0].median_ms.is_nan());
 }

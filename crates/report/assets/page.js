@@ -221,7 +221,7 @@
     if (size >= 1e9 || size < 1e-3) return value.toExponential(0).replace("e+", "e");
     if (size >= 1e6) return `${Number((value / 1e6).toPrecision(3))}M`;
     if (size >= 1e4) return `${Number((value / 1e3).toPrecision(3))}k`;
-    return String(Number(value.toPrecision(4)));
+    return String(Number(value.toPrecision(3)));
   };
 
   // Extent of a coordinate over all points, for the ticks of a logarithmic axis.
@@ -252,7 +252,11 @@
       ...given,
     };
     if (isCategory && isY) {
-      Object.assign(full.axisLabel, { interval: 0, width: narrow ? 104 : 230, overflow: "truncate" });
+      // Long names take several lines where there is room between the bars.
+      const roomy = series.length > 2 || given.data.length < 12;
+      Object.assign(full.axisLabel, {
+        interval: 0, width: narrow ? 96 : 230, lineHeight: 13, overflow: narrow && roomy ? "break" : "truncate",
+      });
     }
     if (!isCategory) full.axisLabel.formatter = axisNumber;
     if (given.type === "log" && given.min === undefined) {
@@ -261,7 +265,7 @@
       if (series.some((one) => one.type === "bar")) {
         // Bars begin at the edge, not at 1.
         const base = full.logBase || 10;
-        full.min = base ** Math.floor(Math.log(least * 0.999) / Math.log(base));
+        full.min = base ** Math.floor(Math.log(least * 0.7) / Math.log(base));
         full.startValue = full.min;
       }
     }

@@ -280,9 +280,11 @@ impl Change {
 
     fn verdict(&self, threshold: f64) -> Verdict {
         let ([a, a_min, a_max], [b, b_min, b_max]) = (self.a_ms, self.b_ms);
-        if self.unsolved.is_some() || (b > a * (1.0 + threshold) && !(b_min <= a_max)) {
+        // A spread that is not known is none.
+        let overlap = a_min <= b_max && b_min <= a_max;
+        if self.unsolved.is_some() || (b > a * (1.0 + threshold) && !overlap) {
             Verdict::Slower
-        } else if a > b * (1.0 + threshold) && !(a_min <= b_max) {
+        } else if a > b * (1.0 + threshold) && !overlap {
             Verdict::Faster
         } else {
             Verdict::Unchanged

@@ -286,7 +286,7 @@ fn times(solve: &Solve) -> Figure {
     });
     Figure {
         title: "Times".to_owned(),
-        caption: "Milliseconds; the total holds everything, outputs included.".to_owned(),
+        caption: "Milliseconds; the total holds everything but this page.".to_owned(),
         table: Table::new()
             .texts("part", names)
             .numbers("milliseconds", solve.times_ms.iter().map(|time| Some(time.1))),

@@ -33,7 +33,7 @@ pub(crate) struct Problem {
     pub(crate) batch: u64,
 }
 
-/// The groups, in the order of their first rows.
+/// The groups, in the order of their first rows, published experiments after the suites' own cases.
 pub(crate) fn groups(rows: &[Row]) -> Vec<Group> {
     let device = |row: &Row| row.machine.device.clone().unwrap_or_else(|| "unknown".to_owned());
     // Figures recorded elsewhere stand beside the run that took them up.
@@ -63,6 +63,7 @@ pub(crate) fn groups(rows: &[Row]) -> Vec<Group> {
         });
         groups[place].rows.push(row.clone());
     }
+    groups.sort_by_key(|group| group.experiment.is_some());
     groups
 }
 
