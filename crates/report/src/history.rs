@@ -11,6 +11,9 @@ use crate::table::{Table, number};
 /// The first line of a file.
 const HEADER: &str = "item,iteration,residual";
 
+/// Points drawn of a system, about; longer histories are thinned out.
+const POINTS: usize = 1000;
+
 /// Systems drawn of each history.
 const DRAWN: usize = 12;
 
@@ -153,9 +156,12 @@ pub(crate) fn figure(histories: &[History]) -> Figure {
         let mut series = Vec::new();
         for (line, place) in history.drawn().into_iter().enumerate() {
             let (item, system) = &history.systems[place];
+            let step = system.len().div_ceil(POINTS).max(1);
+            let last = system.len().saturating_sub(1);
             let points: Vec<Value> = system
                 .iter()
                 .enumerate()
+                .filter(|(iteration, _)| iteration % step == 0 || *iteration == last)
                 .map(|(iteration, &residual)| {
                     names.push(history.name.clone());
                     items.push(Some(*item as f64));
@@ -262,5 +268,16 @@ mod tests {
         let drawn = history.drawn();
 
         assert_eq!((drawn.len(), drawn[0], drawn[11]), (12, 0, 99));
+    }
+
+    #[test]
+    fn long_histories_are_thinned_out_but_for_their_ends() {
+        let history = History { name: "h".to_owned(), systems: vec![(0, vec![1.0; 10_002])] };
+
+        let figure = figure(&[history]);
+
+        let points = figure.charts[0].option["series"][0]["data"].as_array().unwrap();
+        assert_eq!(points.len(), 910 + 1);
+        assert_eq!(points.last().unwrap()[0], 10_001);
     }
 }

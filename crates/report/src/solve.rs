@@ -9,7 +9,7 @@ use crate::page::{Block, Chart, Figure, Page, Section, TableBlock};
 use crate::table::{Table, number};
 
 /// Most bars of a histogram.
-const BARS: u32 = 40;
+const BARS: u64 = 40;
 
 /// Systems of the table of all; more are counted.
 const LISTED: usize = 10_000;
@@ -212,7 +212,7 @@ fn histogram(
 }
 
 fn iterations(solve: &Solve) -> Figure {
-    let counts = || solve.systems.iter().map(|system| system.iterations);
+    let counts = || solve.systems.iter().map(|system| u64::from(system.iterations));
     let least = counts().min().unwrap_or(0);
     let span = counts().max().unwrap_or(0) - least + 1;
     let width = span.div_ceil(BARS);
@@ -223,7 +223,8 @@ fn iterations(solve: &Solve) -> Figure {
             if width == 1 { from.to_string() } else { format!("{from}-{}", from + width - 1) }
         })
         .collect();
-    let bin = |system: &SolvedSystem| Some(((system.iterations - least) / width) as usize);
+    let bin =
+        |system: &SolvedSystem| Some(((u64::from(system.iterations) - least) / width) as usize);
     let (table, chart) = histogram(solve, &labels, bin, "iterations");
     Figure {
         title: "Iterations".to_owned(),
@@ -336,6 +337,8 @@ mod tests {
         assert_eq!(words, json!(["0", "1e-11 to 1e-10", "not finite"]));
         assert_eq!(numbers(&residuals, 1), json!([1, 1, 0]));
         assert_eq!(numbers(&residuals, 2), json!([0, 0, 1]));
+        let most = vec![system("Converged", 0, 0.0), system("MaxIterations", u32::MAX, 1.0)];
+        assert_eq!(iterations(&Solve { systems: most, ..Solve::default() }).table.len(), 40);
     }
 
     #[test]
