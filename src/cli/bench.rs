@@ -9,15 +9,15 @@ use sparsebatch_bench::suites::flexible_batch::{Experiment, Kernel};
 use sparsebatch_bench::suites::single::Configuration;
 use sparsebatch_bench::suites::solvers::{Backend, Chunks, Precision};
 use sparsebatch_bench::{
-    BenchError, FlexibleBatch, Gap, Outcome, Row, Single, Solvers, flexible_batch, single, solvers,
-    suites, table,
+    BenchError, FlexibleBatch, Gap, Outcome, Row, Single, Solvers, flexible_batch, rows, single,
+    solvers, suites, table,
 };
 use sparsebatch_solvers::{Method, Pieces, PrecondPrecision, Preconditioner};
 
 use super::error::CliError;
 use super::options::size;
 use super::output::{self, SCHEMA, check_writable};
-use super::{Exit, Global};
+use super::{Exit, Global, pages};
 
 /// Options of `bench`.
 #[derive(Args)]
@@ -233,7 +233,9 @@ pub(crate) fn run(args: &BenchArgs, global: Global) -> Result<Exit, CliError> {
             measured(global, &args.common, |report| solvers(&args.options()?, report))
         }
         Suite::Table { files } => {
-            output::print(&table(files)?)?;
+            let files = rows::read_all(files)?;
+            pages::note_partial(global, &files);
+            output::print(&table(&files))?;
             Ok(Exit::Done)
         }
     }

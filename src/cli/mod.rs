@@ -3,6 +3,7 @@
 //! Results go to stdout, everything else to stderr. Exit codes are those of [`Exit`].
 
 mod bench;
+mod compare;
 mod convert;
 mod doctor;
 mod doctor_gpu;
@@ -13,6 +14,7 @@ mod info;
 mod input;
 mod options;
 mod output;
+mod pages;
 mod plot;
 mod progress;
 mod replicate;
@@ -38,7 +40,7 @@ use self::error::CliError;
     name = "sparsebatch",
     version,
     after_help = "Exit codes: 0 done and converged; 1 internal failure; 2 bad usage or input; \
-                  3 some systems did not converge."
+                  3 some systems did not converge; 4 a comparison found a regression."
 )]
 struct Cli {
     #[command(flatten)]
@@ -75,6 +77,10 @@ enum Command {
     Generate(generate::GenerateArgs),
     /// Measure on the GPU, beside other libraries
     Bench(bench::BenchArgs),
+    /// Make a page of what was measured: one HTML file, no network
+    Report(pages::ReportArgs),
+    /// Tell what became faster or slower between two files of rows
+    Compare(compare::CompareArgs),
     /// Tell what this machine and build offer, and test them
     Doctor,
 }
@@ -91,6 +97,8 @@ enum Exit {
     BadInput = 2,
     /// Some systems did not converge; results and report were written.
     NotConverged = 3,
+    /// A comparison found a regression.
+    Regression = 4,
 }
 
 /// Runs the command line of this process.
@@ -124,6 +132,8 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Command::Convert(args) => convert::run(&args, global),
         Command::Generate(args) => generate::run(&args, global),
         Command::Bench(args) => bench::run(&args, global),
+        Command::Report(args) => pages::run(&args, global),
+        Command::Compare(args) => compare::run(&args, global),
         Command::Doctor => doctor::run(global),
     }
 }

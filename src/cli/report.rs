@@ -233,11 +233,12 @@ fn times(context: &Context<'_>, report: &BatchReport) -> Times {
     }
 }
 
-fn text(global: Global, context: &Context<'_>, report: &BatchReport) -> String {
+/// Names and values that describe a solve.
+fn lines<'a>(context: &Context<'_>, report: &BatchReport) -> Vec<(&'a str, String)> {
     let systems = report.systems.len();
     let (min, mean, max) = report.iterations();
     let times = times(context, report);
-    let mut lines: Vec<(&str, String)> = vec![
+    let mut lines = vec![
         ("input", format!("{}: {}", context.input, context.systems.described())),
         ("right-hand sides", context.rhs_source.clone()),
         (
@@ -278,6 +279,23 @@ fn text(global: Global, context: &Context<'_>, report: &BatchReport) -> String {
             cost.products, 100.0 * cost.share_of_solve, ms(cost.plan_time), cost.break_even_products
         )));
     }
+    lines
+}
+
+/// The lines of the report, for a page.
+pub(crate) fn facts(context: &Context<'_>, report: &BatchReport) -> Vec<(String, String)> {
+    lines(context, report).into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// The parts of the time, in milliseconds.
+pub(crate) fn times_by_name(context: &Context<'_>, report: &BatchReport) -> Vec<(String, f64)> {
+    let Times { read, plan, solve, total } = times(context, report);
+    let times = [("read", read), ("plan", plan), ("solve", solve), ("total", total)];
+    times.map(|(name, time)| (name.to_owned(), time)).to_vec()
+}
+
+fn text(global: Global, context: &Context<'_>, report: &BatchReport) -> String {
+    let lines = lines(context, report);
     let width = lines.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
     let mut text = String::new();
     for (key, value) in &lines {

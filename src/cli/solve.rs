@@ -17,7 +17,7 @@ use super::options::{FORMATS, MachineArgs, Precision, VectorSource, name_of, nam
 use super::progress::Progress;
 use super::replicate::CopyArgs;
 use super::report::{self, Context};
-use super::{Exit, Global, gpu, options, output, save, vectors};
+use super::{Exit, Global, gpu, options, output, pages, save, vectors};
 
 /// Options of `solve`.
 #[derive(Args)]
@@ -82,6 +82,9 @@ pub(crate) struct SolveArgs {
     /// Write the residuals of all iterations as CSV
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
+    /// Write a page about the solve: one HTML file, no network
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
 }
 
 /// What carries out the products of a solve.
@@ -121,6 +124,9 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     save::check_endings(args.output.as_deref())?;
     for path in args.output.iter().chain(&args.history) {
         output::check_writable(path)?;
+    }
+    if let Some(path) = &args.report {
+        pages::check_page(path, "--report")?;
     }
 
     let (backend, backend_reason) = backend(args.machine.backend, args.gpu_memory)?;
@@ -171,6 +177,9 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
         fallback: args.fallback,
         total_time: start.elapsed(),
     };
+    if let Some(path) = &args.report {
+        pages::solve(path, &context, &solved.report, args.history.is_some())?;
+    }
     let all_converged = solved.report.all_converged();
     report::print(global, &context, &solved.report)?;
     Ok(if all_converged { Exit::Done } else { Exit::NotConverged })

@@ -6,6 +6,7 @@
 //! | [`single()`] | the suite `single`: products with one matrix |
 //! | [`solvers()`] | the suite `solvers`: whole solves of batches |
 //! | [`Row`] | what a measurement holds |
+//! | [`rows::read()`] | the rows of a file of JSON lines |
 //! | [`table()`] | Markdown tables of JSON lines |
 //!
 //! Every answer is checked before it is timed: products against the sequential sums of the host,
@@ -22,6 +23,7 @@ mod cusparse;
 mod error;
 mod recorder;
 mod row;
+pub mod rows;
 mod session;
 pub mod solves;
 pub mod statistics;
@@ -34,6 +36,7 @@ pub use cublas::DenseFactors;
 pub use error::BenchError;
 pub use recorder::Gap;
 pub use row::{Machine, Row, Run, SCHEMA};
+pub use rows::RowFile;
 pub use suites::flexible_batch::{FlexibleBatch, flexible_batch};
 pub use suites::single::{Single, single};
 pub use suites::solvers::{Solvers, solvers};

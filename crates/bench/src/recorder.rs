@@ -8,7 +8,7 @@ use crate::row::{Row, Run};
 use crate::{BenchError, Outcome, solves, summary};
 
 /// What could not be measured, and why.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Gap {
     /// The case.
     pub case: String,

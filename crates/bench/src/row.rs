@@ -56,10 +56,13 @@ pub struct Row {
     #[serde(default)]
     pub columns: u64,
     /// Milliseconds of one product or solve: the median over the rounds.
+    #[serde(deserialize_with = "or_nan")]
     pub median_ms: f64,
     /// The fastest round.
+    #[serde(deserialize_with = "or_nan")]
     pub min_ms: f64,
     /// The slowest round.
+    #[serde(deserialize_with = "or_nan")]
     pub max_ms: f64,
     /// Of solves on a device: milliseconds of one call between two synchronisations, launch and
     /// waiting included, the median of several.
@@ -118,6 +121,11 @@ pub struct Row {
     pub date: String,
     /// What was built.
     pub commit: String,
+}
+
+/// A number; NaN for null, which is what NaN and the infinities are written as.
+fn or_nan<'de, D: serde::Deserializer<'de>>(number: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(number)?.unwrap_or(f64::NAN))
 }
 
 /// What was measured on.

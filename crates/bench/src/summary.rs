@@ -86,11 +86,11 @@ impl Comparison<'_> {
     }
 }
 
-/// Rows by run and case, cases in the order of their first rows.
+/// Rows by run and case, cases in the order of their first rows. Rows without a time are left out.
 pub fn compare(rows: &[Row]) -> Vec<Comparison<'_>> {
     let mut places = BTreeMap::new();
     let mut cases: Vec<Comparison<'_>> = Vec::new();
-    for row in rows {
+    for row in rows.iter().filter(|row| row.median_ms.is_finite()) {
         let key = (
             [&row.suite, &row.case, &row.operation, &row.precision, &row.run, &row.date],
             &row.experiment,
@@ -185,7 +185,7 @@ pub(crate) fn text(rows: &[Row]) -> String {
 }
 
 /// The totals in words, one line.
-pub(crate) fn totals_text(totals: &Totals) -> String {
+pub fn totals_text(totals: &Totals) -> String {
     let mut parts = Vec::new();
     let percent = |value: f64| format!("{:.1} %", 100.0 * value);
     if let Some(value) = totals.best_ratio {

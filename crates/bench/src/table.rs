@@ -1,40 +1,16 @@
 //! Markdown tables made of JSON lines.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
 
-use crate::BenchError;
 use crate::row::Row;
+use crate::rows::RowFile;
 use crate::summary::{Comparison, cell, compare, totals, totals_text};
-
-/// Reads the rows of a file of JSON lines. Empty lines are passed over.
-///
-/// # Errors
-/// [`BenchError::Io`], [`BenchError::Row`].
-pub fn read(path: &Path) -> Result<Vec<Row>, BenchError> {
-    let text = std::fs::read_to_string(path).map_err(BenchError::io(path))?;
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let row = |(index, line)| {
-        serde_json::from_str(line).map_err(|error| BenchError::Row {
-            path: path.to_owned(),
-            line: index + 1,
-            reason: error.to_string(),
-        })
-    };
-    lines.map(row).collect()
-}
 
 /// The tables of some files: one for each suite and experiment, each case from its newest run on a
 /// machine that has a peer.
-///
-/// # Errors
-/// As [`read`].
-pub fn table(files: &[PathBuf]) -> Result<String, BenchError> {
-    let mut rows = Vec::new();
-    for file in files {
-        rows.extend(read(file)?);
-    }
-    Ok(render(&rows))
+pub fn table(files: &[RowFile]) -> String {
+    let rows: Vec<Row> = files.iter().flat_map(|file| &file.rows).cloned().collect();
+    render(&rows)
 }
 
 /// What a table is of.
@@ -55,17 +31,20 @@ pub fn render(rows: &[Row]) -> String {
     products(rows).into_iter().chain(solves).collect::<Vec<_>>().join("\n")
 }
 
-fn products(rows: &[Row]) -> Vec<String> {
-    let rows: Vec<Row> = rows.iter().filter(|row| row.operation == "spmv").cloned().collect();
-    let cases = compare(&rows);
+/// Of each case its newest run, one beside peers before one without.
+pub fn newest<'a>(cases: &[Comparison<'a>]) -> Vec<Comparison<'a>> {
+    let rank = |case: &Comparison<'_>| (case.peer.is_some(), case.first.date.clone());
     let newest = |case: &&Comparison<'_>| {
-        // A run beside peers tells more than one without.
-        let rank = |case: &Comparison<'_>| (case.peer.is_some(), case.first.date.clone());
         let outdated =
             |other: &Comparison<'_>| same_case(other.first, case.first) && rank(other) > rank(case);
         !cases.iter().any(outdated)
     };
-    let newest: Vec<Comparison<'_>> = cases.iter().filter(newest).cloned().collect();
+    cases.iter().filter(newest).cloned().collect()
+}
+
+fn products(rows: &[Row]) -> Vec<String> {
+    let rows: Vec<Row> = rows.iter().filter(|row| row.operation == "spmv").cloned().collect();
+    let newest = newest(&compare(&rows));
     let mut sections: Vec<_> = Vec::new();
     for case in &newest {
         if !sections.contains(&section(case.first)) {

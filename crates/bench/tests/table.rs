@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use sparsebatch_bench::summary::{compare, totals};
-use sparsebatch_bench::table;
+use sparsebatch_bench::{rows, table};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
@@ -13,14 +13,14 @@ fn data(name: &str) -> PathBuf {
 fn the_table_is_the_one_beside_the_rows() {
     let expected = std::fs::read_to_string(data("rows.md")).unwrap();
 
-    let found = table(&[data("rows.jsonl")]).unwrap();
+    let found = table(&[rows::read(&data("rows.jsonl")).unwrap()]);
 
     assert_eq!(found, expected);
 }
 
 #[test]
 fn cases_are_compared_within_their_runs() {
-    let rows = table::read(&data("rows.jsonl")).unwrap();
+    let rows = rows::read(&data("rows.jsonl")).unwrap().rows;
 
     let cases = compare(&rows);
 
@@ -41,7 +41,7 @@ fn cases_are_compared_within_their_runs() {
 
 #[test]
 fn totals_name_the_worst_case() {
-    let rows = table::read(&data("rows.jsonl")).unwrap();
+    let rows = rows::read(&data("rows.jsonl")).unwrap().rows;
     let cases = compare(&rows);
 
     let found = totals(&cases[4..]);

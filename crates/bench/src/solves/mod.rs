@@ -21,6 +21,8 @@ pub(crate) mod systems;
 pub(crate) mod table;
 pub mod tuning;
 
+pub use table::newest;
+
 use sparsebatch_solvers::{CpuScalar, Outcome, SolveError};
 use sparsebatch_spmv_gpu::Value;
 

@@ -53,7 +53,7 @@ pub struct Ratios {
 }
 
 /// Whether all systems are solved.
-pub(crate) fn is_solved(row: &Row) -> bool {
+pub fn is_solved(row: &Row) -> bool {
     match row.converged {
         Some(converged) => converged == row.batch,
         None => {
@@ -86,9 +86,10 @@ fn is_recorded(row: &Row) -> bool {
     row.timing == RECORDED
 }
 
-/// The fastest solved one of some rows.
+/// The fastest solved one of some rows that have a time.
 fn fastest<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<&'a Row> {
-    rows.filter(|row| is_solved(row)).min_by(|a, b| a.median_ms.total_cmp(&b.median_ms))
+    rows.filter(|row| row.median_ms.is_finite() && is_solved(row))
+        .min_by(|a, b| a.median_ms.total_cmp(&b.median_ms))
 }
 
 impl Solves<'_> {
@@ -265,7 +266,7 @@ pub(crate) fn cells(case: &Solves<'_>) -> [String; 12] {
 }
 
 /// The figures over all cases, a line each.
-pub(crate) fn totals(cases: &[Solves<'_>]) -> Vec<String> {
+pub fn totals(cases: &[Solves<'_>]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut add = |what: &str, ratios: Option<Ratios>| {
         if let Some(Ratios { count, geomean, device_geomean, worst: (worst, least) }) = ratios {

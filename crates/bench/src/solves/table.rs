@@ -9,19 +9,22 @@ fn section(row: &Row) -> (&str, Option<&str>) {
     (&row.suite, row.machine.device.as_deref())
 }
 
-/// The tables of the solves among some rows: one for each suite and device, each case from the
-/// newest run.
-pub(crate) fn render(rows: &[Row]) -> Vec<String> {
-    let cases = compare(rows);
+/// Of each case its newest run, one beside recorded figures before one without.
+pub fn newest<'a>(cases: &[Solves<'a>]) -> Vec<Solves<'a>> {
+    let rank = |case: &Solves<'_>| (case.recorded.is_some(), case.first.date.clone());
     let newest = |case: &&Solves<'_>| {
-        // A run beside recorded figures tells more than one without.
-        let rank = |case: &Solves<'_>| (case.recorded.is_some(), case.first.date.clone());
         let same = |other: &&Solves<'_>| {
             section(other.first) == section(case.first) && other.name() == case.name()
         };
         !cases.iter().filter(same).any(|other| rank(other) > rank(case))
     };
-    let newest: Vec<Solves<'_>> = cases.iter().filter(newest).cloned().collect();
+    cases.iter().filter(newest).cloned().collect()
+}
+
+/// The tables of the solves among some rows: one for each suite and device, each case from the
+/// newest run.
+pub(crate) fn render(rows: &[Row]) -> Vec<String> {
+    let newest = newest(&compare(rows));
     let mut sections: Vec<_> = Vec::new();
     for case in &newest {
         if !sections.contains(&section(case.first)) {

@@ -1,0 +1,133 @@
+//! Files of rows: JSON lines as the suites write them.
+//!
+//! A file may end in the middle of a line, where a suite was stopped or a disk was full: the whole
+//! lines are kept, and [`RowFile::partial`] says so. Everything else that is no row is an error that
+//! names file and line. The object of `bench --json` is read too, with what it says was not
+//! measured.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::BenchError;
+use crate::recorder::Gap;
+use crate::row::{Row, SCHEMA};
+
+/// The rows of a file.
+#[derive(Clone, Debug)]
+pub struct RowFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Its rows, at least one.
+    pub rows: Vec<Row>,
+    /// What was not measured, where the file tells.
+    pub gaps: Vec<Gap>,
+    /// Why the file does not hold all that was to be measured, one sentence.
+    pub partial: Option<String>,
+}
+
+/// What a line is judged by before it is read as a row.
+#[derive(Deserialize)]
+struct Header {
+    schema: u64,
+    #[serde(default)]
+    command: Option<String>,
+}
+
+/// What a line holds: a row, or all of the object of `bench --json`.
+#[derive(Default, Deserialize)]
+struct Found {
+    rows: Vec<Row>,
+    #[serde(default)]
+    gaps: Vec<Gap>,
+}
+
+/// Reads some files.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_all(paths: &[PathBuf]) -> Result<Vec<RowFile>, BenchError> {
+    paths.iter().map(|path| read(path)).collect()
+}
+
+/// Reads a file of rows. Empty lines are passed over.
+///
+/// # Errors
+/// [`BenchError::Io`]; [`BenchError::Empty`] where there is no row; [`BenchError::NotText`];
+/// [`BenchError::Row`] for a line that is none; [`BenchError::Schema`] for one of another schema.
+pub fn read(path: &Path) -> Result<RowFile, BenchError> {
+    let bytes = std::fs::read(path).map_err(BenchError::io(path))?;
+    let mut file =
+        RowFile { path: path.to_owned(), rows: Vec::new(), gaps: Vec::new(), partial: None };
+    let mut lines = 0;
+    for (index, bytes) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
+        lines = index + 1;
+        // Only the last line can be without its end.
+        let is_whole = bytes.ends_with(b"\n");
+        match line(bytes).map_err(|fault| fault.into_error(path, lines)) {
+            Ok(found) => {
+                file.rows.extend(found.rows);
+                file.gaps.extend(found.gaps);
+            }
+            Err((error, is_cut)) if is_whole || !is_cut => return Err(error),
+            Err(_) => file.partial = Some(format!("it ends in the middle of line {lines}")),
+        }
+    }
+    if file.rows.is_empty() {
+        let found = match (&file.partial, lines) {
+            (Some(_), _) => "the beginning of one",
+            (None, 0) => "an empty file",
+            (None, _) => "none",
+        };
+        return Err(BenchError::Empty { path: path.to_owned(), found });
+    }
+    if file.partial.is_none() && path.extension().is_some_and(|ending| ending == "part") {
+        file.partial = Some("it was left by a run that did not get to its end".to_owned());
+    }
+    Ok(file)
+}
+
+/// What is wrong with a line.
+enum Fault {
+    /// Bytes that are no UTF-8, at this one; whether they may be the beginning of a character.
+    Bytes(usize, bool),
+    /// No row.
+    Json(serde_json::Error),
+    /// A row of another schema.
+    Schema(u64),
+}
+
+impl Fault {
+    /// The error, and whether the line may be the beginning of a good one.
+    fn into_error(self, path: &Path, line: usize) -> (BenchError, bool) {
+        let path = path.to_owned();
+        match self {
+            Self::Bytes(byte, is_cut) => (BenchError::NotText { path, line, byte }, is_cut),
+            Self::Json(error) => {
+                let is_cut = error.is_eof();
+                (BenchError::Row { path, line, reason: error.to_string() }, is_cut)
+            }
+            Self::Schema(found) => {
+                (BenchError::Schema { path, line, expected: SCHEMA, found }, false)
+            }
+        }
+    }
+}
+
+/// What a line holds; nothing of an empty one.
+fn line(bytes: &[u8]) -> Result<Found, Fault> {
+    let text = std::str::from_utf8(bytes)
+        .map_err(|error| Fault::Bytes(error.valid_up_to() + 1, error.error_len().is_none()))?;
+    if text.trim().is_empty() {
+        return Ok(Found::default());
+    }
+    let header: Header = serde_json::from_str(text).map_err(Fault::Json)?;
+    if header.schema != u64::from(SCHEMA) {
+        return Err(Fault::Schema(header.schema));
+    }
+    if header.command.as_deref() == Some("bench") {
+        return serde_json::from_str(text).map_err(Fault::Json);
+    }
+    let row = serde_json::from_str(text).map_err(Fault::Json)?;
+    Ok(Found { rows: vec![row], gaps: Vec::new() })
+}

@@ -1,0 +1,464 @@
+//! What became faster or slower between two files of rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use serde::Serialize;
+use sparsebatch_bench::solves::reference::RECORDED;
+use sparsebatch_bench::statistics::geomean;
+use sparsebatch_bench::summary::OURS;
+use sparsebatch_bench::{Machine, Row, RowFile};
+
+/// The change that counts by default: 0.05, five per cent.
+pub const DEFAULT_THRESHOLD: f64 = 0.05;
+
+/// Two files of rows beside each other.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// The change of a median that counts, as a share of the shorter time.
+    pub threshold: f64,
+    /// The file that is compared with.
+    pub a: Side,
+    /// The file that is judged.
+    pub b: Side,
+    /// Whether both were measured on equal machines: device, driver and cores.
+    pub same_machine: bool,
+    /// Rows that both have.
+    pub matched: usize,
+    /// Those whose times differ by less than the threshold or within their spread.
+    pub unchanged: usize,
+    /// Rows that are faster in b, most changed first.
+    pub faster: Vec<Change>,
+    /// Rows that are slower in b, or leave more systems unsolved, most changed first.
+    pub slower: Vec<Change>,
+    /// Suites and libraries.
+    pub suites: Vec<SuiteChange>,
+    /// Rows that a alone has, in words.
+    pub only_a: Vec<String>,
+    /// Rows that b alone has, in words.
+    pub only_b: Vec<String>,
+}
+
+/// A file of a comparison.
+#[derive(Clone, Debug, Serialize)]
+pub struct Side {
+    /// The file.
+    pub file: PathBuf,
+    /// Rows that can be compared: not recorded elsewhere, and with a time.
+    pub rows: usize,
+    /// Rows of the same measurement by older runs, which are not compared.
+    pub older: usize,
+    /// Machines in words.
+    pub machines: Vec<String>,
+    /// Why the file does not hold all that was to be measured.
+    pub partial: Option<String>,
+}
+
+/// A row of both files whose time changed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Change {
+    /// The suite.
+    pub suite: String,
+    /// The published experiment.
+    pub experiment: Option<String>,
+    /// The case.
+    pub case: String,
+    /// Systems.
+    pub batch: u64,
+    /// Ours or the peer.
+    pub library: String,
+    /// Kernel and format in a.
+    pub configuration: String,
+    /// Kernel and format in b, where the library chose another one.
+    pub configuration_b: Option<String>,
+    /// `spmv`, or the method.
+    pub operation: String,
+    /// Of solves.
+    pub preconditioner: Option<String>,
+    /// Of our solves.
+    pub backend: Option<String>,
+    /// `f64` or `f32`.
+    pub precision: String,
+    /// Median, minimum and maximum in a, in milliseconds.
+    pub a_ms: [f64; 3],
+    /// Median, minimum and maximum in b, in milliseconds.
+    pub b_ms: [f64; 3],
+    /// The speed of b over that of a: 2 where b takes half the time.
+    pub speed: f64,
+    /// Systems that converged in a and in b, where b leaves more of them unsolved.
+    pub unsolved: Option<[u64; 2]>,
+}
+
+/// The rows of a suite and library that both files have.
+#[derive(Clone, Debug, Serialize)]
+pub struct SuiteChange {
+    /// The suite.
+    pub suite: String,
+    /// The published experiment.
+    pub experiment: Option<String>,
+    /// Ours or the peer.
+    pub library: String,
+    /// Rows.
+    pub rows: usize,
+    /// Geometric mean of the speeds of b over those of a.
+    pub speed: f64,
+}
+
+/// What rows are matched by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key<'a> {
+    suite: &'a str,
+    experiment: Option<&'a str>,
+    case: &'a str,
+    batch: u64,
+    library: &'a str,
+    operation: &'a str,
+    preconditioner: Option<&'a str>,
+    backend: Option<&'a str>,
+    precision: &'a str,
+    /// Absent where rows are matched as the choices of the library.
+    configuration: Option<&'a str>,
+}
+
+impl<'a> Key<'a> {
+    fn of(row: &'a Row) -> Self {
+        Self {
+            suite: &row.suite,
+            experiment: row.experiment.as_deref(),
+            case: &row.case,
+            batch: row.batch,
+            library: &row.library,
+            operation: &row.operation,
+            preconditioner: row.preconditioner.as_deref(),
+            backend: row.backend.as_deref(),
+            precision: &row.precision,
+            configuration: Some(&row.configuration),
+        }
+    }
+
+    fn words(&self) -> String {
+        let suite = match self.experiment {
+            Some(experiment) => format!("{}, {experiment}", self.suite),
+            None => self.suite.to_owned(),
+        };
+        let optional = [Some(self.library), self.configuration, Some(self.operation)];
+        let more = [self.preconditioner, self.backend, Some(self.precision)];
+        let words: Vec<&str> = optional.into_iter().chain(more).flatten().collect();
+        format!("{suite}: {} x {}, {}", self.case, self.batch, words.join(" "))
+    }
+}
+
+/// The rows of a file by what they are matched by, the newest of each.
+struct Rows<'a> {
+    newest: BTreeMap<Key<'a>, &'a Row>,
+    side: Side,
+}
+
+impl<'a> Rows<'a> {
+    fn of(file: &'a RowFile) -> Self {
+        let mut newest: BTreeMap<Key<'a>, &Row> = BTreeMap::new();
+        let mut older = 0;
+        let comparable =
+            |row: &&Row| row.timing != RECORDED && row.median_ms.is_finite() && row.median_ms > 0.0;
+        for row in file.rows.iter().filter(comparable) {
+            let known = newest.entry(Key::of(row)).or_insert(row);
+            if !std::ptr::eq(*known, row) {
+                older += 1;
+            }
+            if row.date >= known.date {
+                *known = row;
+            }
+        }
+        let machines: BTreeSet<String> = newest.values().map(|row| words(&row.machine)).collect();
+        let side = Side {
+            file: file.path.clone(),
+            rows: newest.len(),
+            older,
+            machines: machines.into_iter().collect(),
+            partial: file.partial.clone(),
+        };
+        Self { newest, side }
+    }
+
+    /// The library's own choices that have no row of the same configuration in the other file.
+    fn unmatched_choices(&self, other: &Self) -> BTreeMap<Key<'a>, &'a Row> {
+        let unmatched = self
+            .newest
+            .iter()
+            .filter(|(key, row)| row.automatic && !other.newest.contains_key(key));
+        unmatched.map(|(key, row)| (Key { configuration: None, ..key.clone() }, *row)).collect()
+    }
+}
+
+/// A machine in words.
+fn words(machine: &Machine) -> String {
+    let device = machine.device.as_deref().unwrap_or("unknown");
+    let driver = machine.driver.as_ref().map_or(String::new(), |d| format!(", driver {d}"));
+    format!("{device}{driver}, {} cores", machine.cores)
+}
+
+/// Compares b with a. Rows are the same where suite, experiment, case, batch, library,
+/// configuration, operation, preconditioner, backend and precision are, and where they are what the
+/// library chose by itself; of several runs the newest counts. A row changed if its medians differ
+/// by more than `threshold`, a share of the shorter one, and the spreads of its rounds, minimum to
+/// maximum, do not overlap; or if fewer systems converge.
+pub fn compare(a: &RowFile, b: &RowFile, threshold: f64) -> Comparison {
+    let (a, b) = (Rows::of(a), Rows::of(b));
+    let mut pairs: Vec<(&Row, &Row)> =
+        a.newest.iter().filter_map(|(key, &row)| Some((row, *b.newest.get(key)?))).collect();
+    let (choices_a, choices_b) = (a.unmatched_choices(&b), b.unmatched_choices(&a));
+    pairs.extend(choices_a.iter().filter_map(|(key, &row)| Some((row, *choices_b.get(key)?))));
+    let in_pairs: BTreeSet<*const Row> =
+        pairs.iter().flat_map(|&(a, b)| [std::ptr::from_ref(a), std::ptr::from_ref(b)]).collect();
+    let only = |rows: &Rows<'_>| -> Vec<String> {
+        let alone = |row: &Row| !in_pairs.contains(&std::ptr::from_ref(row));
+        rows.newest.iter().filter(|(_, row)| alone(row)).map(|(key, _)| key.words()).collect()
+    };
+    let (only_a, only_b) = (only(&a), only(&b));
+    let mut comparison = Comparison {
+        threshold,
+        same_machine: a.side.machines == b.side.machines,
+        a: a.side,
+        b: b.side,
+        matched: pairs.len(),
+        unchanged: 0,
+        faster: Vec::new(),
+        slower: Vec::new(),
+        suites: suites(&pairs),
+        only_a,
+        only_b,
+    };
+    for (a, b) in pairs {
+        let change = Change::of(a, b);
+        match change.verdict(threshold) {
+            Verdict::Faster => comparison.faster.push(change),
+            Verdict::Slower => comparison.slower.push(change),
+            Verdict::Unchanged => comparison.unchanged += 1,
+        }
+    }
+    comparison.faster.sort_by(|a, b| b.speed.total_cmp(&a.speed));
+    comparison.slower.sort_by(|a, b| {
+        (a.unsolved.is_none(), a.speed)
+            .partial_cmp(&(b.unsolved.is_none(), b.speed))
+            .unwrap_or(std::cmp::Ordering::Equal)
+    });
+    comparison
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Faster,
+    Slower,
+    Unchanged,
+}
+
+impl Change {
+    fn of(a: &Row, b: &Row) -> Self {
+        let other = (a.configuration != b.configuration).then(|| b.configuration.clone());
+        let unsolved = match (a.converged, b.converged) {
+            (Some(a), Some(b)) if b < a => Some([a, b]),
+            _ => None,
+        };
+        Self {
+            suite: a.suite.clone(),
+            experiment: a.experiment.clone(),
+            case: a.case.clone(),
+            batch: a.batch,
+            library: a.library.clone(),
+            configuration: a.configuration.clone(),
+            configuration_b: other,
+            operation: a.operation.clone(),
+            preconditioner: a.preconditioner.clone(),
+            backend: a.backend.clone(),
+            precision: a.precision.clone(),
+            a_ms: [a.median_ms, a.min_ms, a.max_ms],
+            b_ms: [b.median_ms, b.min_ms, b.max_ms],
+            speed: a.median_ms / b.median_ms,
+            unsolved,
+        }
+    }
+
+    fn verdict(&self, threshold: f64) -> Verdict {
+        let ([a, a_min, a_max], [b, b_min, b_max]) = (self.a_ms, self.b_ms);
+        // A spread that is not known is none.
+        let overlap = a_min <= b_max && b_min <= a_max;
+        if self.unsolved.is_some() || (b > a * (1.0 + threshold) && !overlap) {
+            Verdict::Slower
+        } else if a > b * (1.0 + threshold) && !overlap {
+            Verdict::Faster
+        } else {
+            Verdict::Unchanged
+        }
+    }
+
+    /// Whether the row is of this library rather than of a peer.
+    pub fn is_ours(&self) -> bool {
+        self.library == OURS
+    }
+
+    /// What changed, in words.
+    pub fn name(&self) -> String {
+        let key = Key {
+            suite: &self.suite,
+            experiment: self.experiment.as_deref(),
+            case: &self.case,
+            batch: self.batch,
+            library: &self.library,
+            operation: &self.operation,
+            preconditioner: self.preconditioner.as_deref(),
+            backend: self.backend.as_deref(),
+            precision: &self.precision,
+            configuration: Some(&self.configuration),
+        };
+        match &self.configuration_b {
+            Some(configuration) => format!("{}, now {configuration}", key.words()),
+            None => key.words(),
+        }
+    }
+}
+
+impl Comparison {
+    /// The rows of this library that became slower. Those of peers tell of the machine.
+    pub fn regressions(&self) -> impl Iterator<Item = &Change> {
+        self.slower.iter().filter(|change| change.is_ours())
+    }
+}
+
+fn suites(pairs: &[(&Row, &Row)]) -> Vec<SuiteChange> {
+    let mut speeds: BTreeMap<_, Vec<f64>> = BTreeMap::new();
+    for (a, b) in pairs {
+        let key = (&a.suite, &a.experiment, a.library != OURS, &a.library);
+        speeds.entry(key).or_default().push(a.median_ms / b.median_ms);
+    }
+    let change =
+        |((suite, experiment, _, library), speeds): ((&String, _, _, &String), Vec<f64>)| {
+            let experiment: &Option<String> = experiment;
+            Some(SuiteChange {
+                suite: suite.clone(),
+                experiment: experiment.clone(),
+                library: library.clone(),
+                rows: speeds.len(),
+                speed: geomean(speeds)?,
+            })
+        };
+    speeds.into_iter().filter_map(change).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(case: &str, ms: [f64; 3]) -> Row {
+        let [median, min, max] = ms;
+        let line = format!(
+            r#"{{"schema":1,"suite":"single","case":"{case}","library":"sparsebatch",
+            "configuration":"ell","operation":"spmv","precision":"f64","batch":1,"nnz":2,"rows":1,
+            "median_ms":{median},"min_ms":{min},"max_ms":{max},"gflops":1.0,"bytes_moved":3,
+            "share_of_copy":0.5,"machine":{{"device":"a GPU","cores":2}},"date":"d","commit":"c"}}"#
+        );
+        serde_json::from_str(&line).unwrap()
+    }
+
+    fn file(name: &str, rows: Vec<Row>) -> RowFile {
+        RowFile { path: name.into(), rows, gaps: Vec::new(), partial: None }
+    }
+
+    fn compared(a: Vec<Row>, b: Vec<Row>) -> Comparison {
+        compare(&file("a", a), &file("b", b), DEFAULT_THRESHOLD)
+    }
+
+    #[test]
+    fn a_change_is_beyond_threshold_and_spread() {
+        let before = [1.0, 0.9, 1.2];
+        let after = |ms: [f64; 3]| {
+            let found = compared(vec![row("x", before)], vec![row("x", ms)]);
+            (found.faster.len(), found.slower.len(), found.unchanged)
+        };
+
+        assert_eq!(after([1.5, 1.3, 1.6]), (0, 1, 0));
+        // The spreads overlap.
+        assert_eq!(after([1.5, 1.1, 1.6]), (0, 0, 1));
+        assert_eq!(after([0.5, 0.4, 0.6]), (1, 0, 0));
+        assert_eq!(after([0.5, 0.4, 0.95]), (0, 0, 1));
+        // Below the threshold.
+        let exact = |a: f64, b: f64| {
+            let found = compared(vec![row("x", [a; 3])], vec![row("x", [b; 3])]);
+            (found.faster.len(), found.slower.len())
+        };
+        assert_eq!(exact(1.0, 1.04), (0, 0));
+        assert_eq!(exact(1.0, 1.06), (0, 1));
+        assert_eq!(exact(1.06, 1.0), (1, 0));
+    }
+
+    #[test]
+    fn rows_of_one_file_only_are_named() {
+        let (a, b) = (row("x", [1.0; 3]), row("y", [1.0; 3]));
+
+        let found = compared(vec![a], vec![b]);
+
+        assert_eq!(found.matched, 0);
+        assert_eq!(found.only_a, ["single: x x 1, sparsebatch ell spmv f64"]);
+        assert_eq!(found.only_b, ["single: y x 1, sparsebatch ell spmv f64"]);
+    }
+
+    #[test]
+    fn choices_are_compared_where_the_library_chose_otherwise() {
+        let mut a = row("x", [1.0; 3]);
+        a.automatic = true;
+        let mut b = Row { configuration: "dia".to_owned(), ..row("x", [2.0; 3]) };
+        b.automatic = true;
+
+        let found = compared(vec![a.clone()], vec![b.clone()]);
+
+        assert_eq!((found.matched, found.slower.len()), (1, 1));
+        assert_eq!(found.slower[0].configuration_b.as_deref(), Some("dia"));
+        assert!(found.slower[0].name().ends_with("now dia"));
+        b.automatic = false;
+        assert_eq!(compared(vec![a], vec![b]).matched, 0);
+    }
+
+    #[test]
+    fn systems_that_no_longer_converge_are_a_regression() {
+        let solve = |converged: u64| Row { converged: Some(converged), ..row("x", [1.0; 3]) };
+
+        let found = compared(vec![solve(10)], vec![solve(9)]);
+
+        assert_eq!(found.slower[0].unsolved, Some([10, 9]));
+        assert!(compared(vec![solve(9)], vec![solve(10)]).slower.is_empty());
+    }
+
+    #[test]
+    fn of_several_runs_the_newest_counts() {
+        let old = Row { date: "2026-01-01".to_owned(), ..row("x", [9.0; 3]) };
+        let new = Row { date: "2026-02-01".to_owned(), ..row("x", [1.0; 3]) };
+
+        let found = compared(vec![new, old], vec![row("x", [1.0; 3])]);
+
+        assert_eq!((found.a.rows, found.a.older, found.unchanged), (1, 1, 1));
+    }
+
+    #[test]
+    fn peers_do_not_make_a_regression_and_machines_are_compared() {
+        let peer = |ms: f64| Row { library: "cuSPARSE".to_owned(), ..row("x", [ms; 3]) };
+        let mut other = peer(2.0);
+        other.machine.driver = Some("600".to_owned());
+
+        let found = compared(vec![peer(1.0), row("y", [4.0; 3])], vec![other, row("y", [1.0; 3])]);
+
+        assert_eq!((found.slower.len(), found.regressions().count()), (1, 0));
+        assert!(!found.same_machine);
+        assert_eq!(found.suites.len(), 2);
+        assert_eq!((found.suites[0].library.as_str(), found.suites[0].speed), ("sparsebatch", 4.0));
+    }
+
+    #[test]
+    fn recorded_figures_and_rows_without_a_time_are_left_out() {
+        let recorded = Row { timing: RECORDED.to_owned(), ..row("x", [1.0; 3]) };
+        let timeless = row("y", [1.0; 3]);
+        let timeless = Row { median_ms: f64::NAN, ..timeless };
+
+        let found = compared(vec![recorded.clone(), timeless.clone()], vec![recorded, timeless]);
+
+        assert_eq!((found.a.rows, found.matched), (0, 0));
+    }
+}
