@@ -155,7 +155,7 @@ fn without_factors_nothing_is_solved() {
     let systems = healthy(5, 4, 1);
     let mut plan = GpuLu::<_, f64>::new(&executor, systems.pattern(), 4, &options()).unwrap();
     let b = executor.upload(&systems.b).unwrap();
-    let mut x = executor.upload(&vec![7.0; 20]).unwrap();
+    let mut x = executor.upload(&[7.0; 20]).unwrap();
 
     let refused = plan.solve_again(&b, Guess::Zero, &mut x);
 
