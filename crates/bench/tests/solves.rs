@@ -3,7 +3,7 @@
 use serde_json::json;
 use sparsebatch_bench::solves::summary::{compare, mix_ratio, ratios};
 use sparsebatch_bench::suites::solvers::{Backend, Precision};
-use sparsebatch_bench::{Outcome, Row, Solvers, solvers, table};
+use sparsebatch_bench::{Outcome, Row, Solvers, rows, solvers, table};
 use sparsebatch_formats::generate::{Family, MIX, Problem, rng};
 use sparsebatch_formats::io::write_batch;
 use sparsebatch_solvers::{Method, Preconditioner};
@@ -253,7 +253,7 @@ fn the_cpu_solves_families_mixes_and_sets() {
     let lines: Vec<String> =
         outcome.rows.iter().map(|row| serde_json::to_string(row).unwrap() + "\n").collect();
     assert_eq!(std::fs::read_to_string(&output).unwrap(), lines.concat());
-    let text = table(&[output]).unwrap();
+    let text = table(&[rows::read(&output).unwrap()]);
     assert!(text.contains("| small | 10 | auto | cpu lu"), "{text}");
     let (sets, _) =
         run(&Solvers { cases: Vec::new(), no_generated: true, output: None, ..options });

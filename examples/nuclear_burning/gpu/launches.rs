@@ -34,8 +34,12 @@ pub(super) const MOST_BEFORE: usize = 7;
 pub(super) const STATUSES: usize = 16;
 pub(super) const TALLY: usize = STATUSES + 1 + 64;
 
-/// Threads of a block.
+/// Threads of a block, and the most of one that evaluates zones: what it reads from memory and from the
+/// tables takes its time, and shared memory leaves room for one or two blocks.
 const THREADS: u32 = 256;
+const MOST_THREADS: u32 = 1024;
+/// Numbers in shared memory for each thread of such a block, at least.
+const NUMBERS_A_THREAD: u32 = 4;
 const WARP: u32 = 32;
 /// Warps of a block of `judge`, each with a zone.
 const JUDGES: u32 = 4;
@@ -72,10 +76,11 @@ fn side_by_side(
             found: values.to_string(),
         });
     }
+    let threads = ((values << shift) / NUMBERS_A_THREAD).next_power_of_two();
+    let threads = threads.clamp(THREADS, MOST_THREADS.min(info.max_threads_per_block));
     let shared_bytes = bytes(shift) as u32;
-    let config =
-        LaunchConfig { shared_bytes, ..LaunchConfig::linear(places.div_ceil(1 << shift), THREADS) };
-    Ok((shift, config))
+    let blocks = places.div_ceil(1 << shift);
+    Ok((shift, LaunchConfig { shared_bytes, ..LaunchConfig::linear(blocks, threads) }))
 }
 
 /// Blocks enough for a thread each of `work` items.
