@@ -4,7 +4,7 @@
 /// registers, or one, which cost less than the resident threads that their launch bounds ask for. The
 /// launch bounds of `cg` and `bicgstab` leave room for what an iteration needs, and less than what is
 /// done once a system would take.
-pub(crate) const MAY_SPILL: [(&str, u32); 6] = [
+pub(crate) const MAY_SPILL: [(&str, u32); 7] = [
     ("packed", 64),
     ("sell", 8),
     ("cg", 1200),
