@@ -64,6 +64,7 @@ fn the_page_of_ten_thousand_rows_is_drawn() {
     let mut files: Vec<_> = std::fs::read_dir(root().join("benches/results"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "jsonl"))
         .collect();
     files.sort();
     for file in files {
