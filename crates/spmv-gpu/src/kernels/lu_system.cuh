@@ -37,11 +37,12 @@ struct LuTask {
     double* rhs_norms;
 };
 
-// One thread's part in the solves of its block. `Self` derives from this and has
+// One thread's part in the solves of its group, a block or a warp. `Self` derives from this and has
 //   stride()                  values from one row of y and r to the next, at least `count`
 //   number(i), exists(i)      the number of the i-th system side by side, some other's where there is none
 //   take_up()                 the next systems of the queue; false when there are none
-//   fetch_values()            asks for what the products with A need
+//   fetch_values()            asks for what eliminate() needs
+//   fetch_for_product()       asks for what the products with A need, after eliminate()
 //   multiply<MAGNITUDES>(w)   where r holds b: b - A x, or |b| + |A||x|, for the lanes that want it
 //   eliminate()               solves with y; whether a pivot is zero or NaN
 template <typename Self, typename V, u32 GROUP>
@@ -51,7 +52,7 @@ struct LuSystems {
 
     const LuTask<V>& task;
     const u32 count;
-    const u32 lane, slots, slot, member; // member: which of the systems side by side
+    const u32 thread, lane, slots, slot, member; // member: which of the systems side by side
     const u32 worker, workers;
     const bool works;
     V* const y;
@@ -66,9 +67,10 @@ struct LuSystems {
     // `side_by_side` lanes of a warp have the systems; `most_slots` at most work on different targets.
     __device__ __forceinline__ LuSystems(const LuTask<V>& all, u32 side_by_side, u32 most_slots,
                                          V* first_y, V* first_r, double* shared)
-        : task(all), count(side_by_side), lane(threadIdx.x % WARP_THREADS),
+        : task(all), count(side_by_side), thread(threadIdx.x % GROUP),
+          lane(threadIdx.x % WARP_THREADS),
           slots(minimum(WARP_THREADS / count, most_slots)), slot(lane / count),
-          member(lane % count), worker(threadIdx.x / WARP_THREADS * slots + slot),
+          member(lane % count), worker(thread / WARP_THREADS * slots + slot),
           workers(WARPS * slots), works(slot < slots), y(first_y), r(first_r), scratch(shared) {}
 
     __device__ __forceinline__ Self& self() { return static_cast<Self&>(*this); }
@@ -152,7 +154,7 @@ struct LuSystems {
                 moved = moved || y[k * stride + member] != V(0);
             }
             Threads::sync();
-            if (rhs_norm == 0 && works && slot == 0 && threadIdx.x < WARP_THREADS) {
+            if (rhs_norm == 0 && works && slot == 0 && thread < WARP_THREADS) {
                 for (u32 k = 0; k < task.nrows; ++k) {
                     y[k * stride + member] = V(0);
                 }
@@ -213,7 +215,7 @@ struct LuSystems {
 
     __device__ __forceinline__ void end(u32 status, bool by_floor) {
         const u32 own = self().number(member);
-        if (threadIdx.x < count) {
+        if (thread < count) {
             task.statuses[own] = u8(status);
             task.iterations[own] = iteration;
             task.restarts[own] = restarts << 1 | by_floor;
@@ -266,7 +268,7 @@ struct LuSystems {
             judge(true, PASSED);
             while (Threads::any_thread(runs())) {
                 const u32 stop = step();
-                self().fetch_values();
+                self().fetch_for_product();
                 fetch_b_and_wait();
                 self().template multiply<false>(true);
                 const double found = norm();

@@ -16,7 +16,7 @@ pub(crate) const MAY_SPILL: [(&str, u32); 7] = [
 
 /// The instances that hosts use (of `cg` and `bicgstab` some of each kind: they take half a second
 /// each), by module, the oldest architecture that has them, and the registers that each may have.
-pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 26] = [
+pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 27] = [
     (
         "pack",
         "sm_80",
@@ -353,28 +353,17 @@ pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 26] = [
         128,
     ),
     (
-        "lu_kept",
+        "lu_fronts",
         "sm_80",
         &[
-            "lu_kept<double, 64, 4>",
-            "lu_kept<double, 64, 8>",
-            "lu_kept<double, 64, 16>",
-            "lu_kept<double, 64, 32>",
-            "lu_kept<double, 256, 4>",
-            "lu_kept<double, 256, 8>",
-            "lu_kept<double, 256, 16>",
-            "lu_kept<double, 256, 32>",
-            "lu_kept<float, 64, 4>",
-            "lu_kept<float, 64, 8>",
-            "lu_kept<float, 64, 16>",
-            "lu_kept<float, 64, 32>",
-            "lu_kept<float, 256, 4>",
-            "lu_kept<float, 256, 8>",
-            "lu_kept<float, 256, 16>",
-            "lu_kept<float, 256, 32>",
+            "lu_fronts<double>",
+            "lu_fronts<float>",
+            "lu_fronts_factor<double>",
+            "lu_fronts_factor<float>",
         ],
         128,
     ),
+    ("lu_kept", "sm_80", &["lu_kept<double>", "lu_kept<float>"], 64),
     (
         "krylov",
         "sm_80",

@@ -1,26 +1,18 @@
-//! Factors that stay on the device: the programs of `lu_factor` and `lu_kept`, and their launches.
+//! Factors that stay on the device: what `lu_kept` reads, and its launches.
 
 use sparsebatch_spmv_gpu::{
     Args, DeviceInfo, Executor, KernelBuffer, KernelKey, LaunchConfig, Value,
 };
 
+use super::columns::ColumnTables;
 use super::graph::Graph;
 use super::program::{Program, Workers};
-use super::rows::{CHUNK, RECORD_WORDS, RowPrograms};
-use super::shape::{CHAINS, LANES, RESERVED_BYTES, Schedule};
+use super::shape::{CHAINS, Division, LANES, RESERVED_BYTES, Schedule};
 use crate::SolveError;
 
-/// Threads of a multiprocessor at the registers that the kernel may use.
-const RESIDENT_THREADS: u32 = 512;
-
-/// Chunks of a warp's ring.
-const STAGES: usize = 8;
-
-/// The fewest items side by side.
-const LEAST_GROUP: usize = 4;
-
-/// Rows up to which a small block solves.
-const FEW_ROWS: usize = 32;
+/// Warps of a multiprocessor at the registers that the kernel may use, and of a block.
+const RESIDENT_WARPS: u32 = 32;
+const MOST_WARPS: u32 = 8;
 
 /// What stays on the device between a factorisation and the solves with it.
 pub(super) struct Kept<E: Executor, T: Value> {
@@ -33,10 +25,11 @@ pub(super) struct Kept<E: Executor, T: Value> {
     order: E::Buffer<u16>,
     first_of_a: u32,
     /// Of the solve.
-    parts: E::Buffer<u32>,
-    records: E::Buffer<u32>,
+    tables: E::Buffer<u32>,
+    pivots: u32,
+    chunks: [u32; 3],
     values: E::Buffer<T>,
-    shape: Shape,
+    nrows: usize,
     factored: Factored,
 }
 
@@ -51,97 +44,52 @@ pub(super) enum Factored {
     Items(usize),
 }
 
-/// How items stand side by side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shape {
-    /// Items side by side.
-    group: usize,
-    threads: u32,
-    shared_bytes: u32,
-    resident: u32,
-}
-
-impl Shape {
-    fn choose(
-        nrows: usize,
-        value_bytes: usize,
-        (nitems, nrhs): (usize, usize),
-        info: &DeviceInfo,
-    ) -> Result<Self, SolveError> {
-        let threads = if nrows <= FEW_ROWS { 64 } else { 256 };
-        let warps = (threads / LANES) as usize;
-        let multiprocessors = info.multiprocessors.max(1) as usize;
-        let shape = |group: usize| {
-            let chunk = CHUNK * group * value_bytes + RECORD_WORDS * 4;
-            let vectors = (2 * nrows + 1) * (group + 1) * value_bytes;
-            let sums = (CHAINS as usize + 1) * 8 * group;
-            let bytes = warps * STAGES * chunk + vectors.next_multiple_of(8) + sums;
-            let of_all = u64::from(info.shared_bytes_per_multiprocessor);
-            let most = of_all / (bytes as u64 + RESERVED_BYTES);
-            let resident = (most as u32).min(RESIDENT_THREADS / threads);
-            let fits = bytes <= info.shared_bytes_per_block as usize && resident > 0;
-            fits.then_some(Self { group, threads, shared_bytes: bytes as u32, resident })
-        };
-        // As many groups as there are multiprocessors, and more before they get larger.
-        let mut group = LANES as usize;
-        while group > LEAST_GROUP && nitems.div_ceil(group).saturating_mul(nrhs) < multiprocessors {
-            group /= 2;
-        }
-        // The fewest rounds of all multiprocessors, of the largest groups.
-        let groups = std::iter::successors(Some(group), |&g| (g > LEAST_GROUP).then_some(g / 2));
-        let shapes = groups.map(shape);
-        let rounds = |shape: &Self| {
-            let blocks = nitems.div_ceil(shape.group).saturating_mul(nrhs);
-            blocks.div_ceil(multiprocessors * shape.resident as usize)
-        };
-        shapes.flatten().min_by_key(rounds).ok_or(SolveError::Unsupported {
-            what: "kept factors of a system whose vectors exceed the shared memory of a block",
-            instead: "solve with factorisation",
-        })
-    }
-}
-
 impl<E: Executor, T: Value> Kept<E, T> {
-    /// Programs, and memory for factors and matrices.
+    /// Tables, and memory for factors and matrices.
     pub(super) fn new(
         executor: &E,
         schedule: &Schedule,
-        (nitems, nrhs): (usize, usize),
+        nitems: usize,
     ) -> Result<Self, SolveError> {
         let (pattern, places, grid) = (&schedule.pattern, schedule.places, schedule.grid);
-        let info = executor.info();
-        let shape = Shape::choose(pattern.nrows(), size_of::<T>(), (nitems, nrhs), info)?;
-        let rows = RowPrograms::new(
-            pattern,
-            places,
-            (shape.threads / LANES) as usize,
-            shape.group as u32 + 1,
-        );
-        let workers = Workers {
-            warps: (grid.threads / LANES) as usize,
-            slots: (LANES / grid.systems) as usize,
+        let tables = ColumnTables::new(pattern);
+        let launch = Launch {
+            table_bytes: tables.words.len() * 4,
+            warp_bytes: warp_bytes::<T>(pattern.nrows()),
         };
-        let (mut words, mut starts) = (Vec::new(), Vec::new());
-        let program = Program::elimination(&Graph::factorisation(pattern), workers);
-        program.append(grid.systems, places, &mut words, &mut starts);
-
-        let factor = KernelKey::new("lu", format!("lu_factor<{}, {}>", T::CPP, grid.threads));
-        let solve = format!("lu_kept<{}, {}, {}>", T::CPP, shape.threads, shape.group);
-        let solve = KernelKey::new("lu_kept", solve);
+        launch.check(executor.info())?;
+        let (factor, words, starts) = match schedule.division {
+            Division::Sums => {
+                let workers = Workers {
+                    warps: (grid.threads / LANES) as usize,
+                    slots: (LANES / grid.systems) as usize,
+                };
+                let (mut words, mut starts) = (Vec::new(), Vec::new());
+                let program = Program::elimination(&Graph::factorisation(pattern), workers);
+                program.append(grid.systems, places, &mut words, &mut starts);
+                let kernel = format!("lu_factor<{}, {}>", T::CPP, grid.threads);
+                (KernelKey::new("lu", kernel), words, starts)
+            }
+            Division::Fronts => {
+                let kernel = format!("lu_fronts_factor<{}>", T::CPP);
+                let key = KernelKey::new("lu_fronts", kernel);
+                (key, schedule.words.clone(), schedule.starts.clone())
+            }
+        };
+        let solve = KernelKey::new("lu_kept", format!("lu_kept<{}>", T::CPP));
         executor.prepare(&[factor.clone(), solve.clone()])?;
-        let groups = nitems.div_ceil(shape.group);
         Ok(Self {
             factor,
             solve,
             words: executor.upload(&words)?,
             starts: executor.upload(&starts)?,
-            order: executor.upload(&rows.order)?,
-            first_of_a: rows.first_of_a,
-            parts: executor.upload(&rows.parts)?,
-            records: executor.upload(&rows.records)?,
-            // Lanes without an item read too, and use nothing of it.
-            values: executor.alloc_zeroed(groups * shape.group * rows.order.len())?,
-            shape,
+            order: executor.upload(&tables.order)?,
+            first_of_a: tables.first_of_a,
+            tables: executor.upload(&tables.words)?,
+            pivots: tables.pivots,
+            chunks: [tables.chunks, tables.end_of_l, tables.end_of_u],
+            values: executor.alloc_zeroed(nitems * stride::<T>(tables.order.len()))?,
+            nrows: pattern.nrows(),
             factored: Factored::None,
         })
     }
@@ -157,17 +105,17 @@ impl<E: Executor, T: Value> Kept<E, T> {
 
     /// Bytes on the device.
     pub(super) fn bytes(&self) -> u64 {
-        let words = self.words.len() + self.starts.len();
-        let words = words + self.parts.len() + self.records.len();
+        let words = self.words.len() + self.starts.len() + self.tables.len();
         (words * 4 + self.order.len() * 2 + self.values.len() * size_of::<T>()) as u64
     }
 
     /// Appends what `lu_factor` wants after its queue.
     pub(super) fn pass_to_factor<'a>(&'a mut self, args: &mut Args<'a>) {
+        let stride = stride::<T>(self.order.len()) as u64;
         args.input(&self.words)
             .input(&self.starts)
             .output(&mut self.values)
-            .scalar(self.shape.group as u32)
+            .scalar(stride)
             .scalar(self.first_of_a)
             .input(&self.order)
             .scalar(self.order.len() as u32);
@@ -178,37 +126,82 @@ impl<E: Executor, T: Value> Kept<E, T> {
         self.factored = factored;
     }
 
-    /// Items that are factored where all have the matrix of one: each of a group by itself.
-    pub(super) fn group(&self) -> usize {
-        self.shape.group
-    }
-
-    /// The first arguments of `lu_kept`, up to the programs.
-    pub(super) fn pass_to_solve<'a>(
-        &'a self,
-        args: &mut Args<'a>,
-        nitems: usize,
-        nrows: usize,
-        nrhs: usize,
-    ) {
-        let stride = (self.order.len() * self.shape.group) as u64;
+    /// The first arguments of `lu_kept`, up to the tables.
+    pub(super) fn pass_to_solve<'a>(&'a self, args: &mut Args<'a>, nitems: usize, nrhs: usize) {
+        let stride = stride::<T>(self.order.len()) as u64;
+        let [chunks, end_of_l, end_of_u] = self.chunks;
         args.scalar(nitems as u32)
-            .scalar(nrows as u32)
+            .scalar(self.nrows as u32)
             .scalar(nrhs as u32)
             .input(&self.values)
             .scalar(if self.factored == Factored::Shared { 0 } else { stride })
-            .input(&self.parts)
-            .input(&self.records);
+            .scalar(self.pivots)
+            .input(&self.tables)
+            .scalar(self.tables.len() as u32)
+            .scalar(chunks)
+            .scalar(end_of_l)
+            .scalar(end_of_u);
     }
 
-    /// The launch for so many items.
-    pub(super) fn config(&self, nitems: usize, nrhs: usize, info: &DeviceInfo) -> LaunchConfig {
-        let turns = nitems.div_ceil(self.shape.group).saturating_mul(nrhs);
-        let most = info.multiprocessors.max(1) * self.shape.resident;
-        let blocks = (turns.min(most as usize) as u32).max(1);
+    /// The launch for so many systems.
+    pub(super) fn config(&self, systems: usize, info: &DeviceInfo) -> LaunchConfig {
+        let table_bytes = self.tables.len() * 4;
+        Launch { table_bytes, warp_bytes: warp_bytes::<T>(self.nrows) }.config(systems, info)
+    }
+}
+
+/// Values from an item to the next: whole sectors of memory.
+fn stride<T>(values: usize) -> usize {
+    values.next_multiple_of(32 / size_of::<T>())
+}
+
+/// Shared memory of a warp.
+fn warp_bytes<T>(nrows: usize) -> usize {
+    (CHAINS as usize + 1) * 8 + (3 * nrows * size_of::<T>()).next_multiple_of(8)
+}
+
+/// What decides on the launch.
+struct Launch {
+    table_bytes: usize,
+    warp_bytes: usize,
+}
+
+impl Launch {
+    fn bytes(&self, warps: u32) -> usize {
+        self.table_bytes + self.warp_bytes * warps as usize
+    }
+
+    /// Refuses what a block of one warp has no room for.
+    fn check(&self, info: &DeviceInfo) -> Result<(), SolveError> {
+        if self.bytes(1) <= info.shared_bytes_per_block as usize {
+            return Ok(());
+        }
+        Err(SolveError::Unsupported {
+            what: "kept factors of a system whose vectors exceed the shared memory of a block",
+            instead: "solve with factorisation",
+        })
+    }
+
+    /// As many warps at once as there can be, or as there is work for: on all multiprocessors first, then in
+    /// blocks that share tables.
+    fn config(&self, systems: usize, info: &DeviceInfo) -> LaunchConfig {
+        let multiprocessors = info.multiprocessors.max(1);
+        let needed =
+            systems.div_ceil(multiprocessors as usize).clamp(1, RESIDENT_WARPS as usize) as u32;
+        let resident = |warps: u32| {
+            let bytes = self.bytes(warps) as u64 + RESERVED_BYTES;
+            let blocks = (u64::from(info.shared_bytes_per_multiprocessor) / bytes) as u32;
+            let threads = info.max_threads_per_multiprocessor / LANES;
+            blocks.min(RESIDENT_WARPS.min(threads) / warps).max(1)
+        };
+        let fits = |&warps: &u32| self.bytes(warps) <= info.shared_bytes_per_block as usize;
+        let best = (1..=MOST_WARPS.min(needed)).filter(fits);
+        let warps = best.max_by_key(|&warps| (resident(warps) * warps).min(needed)).unwrap_or(1);
+        let most = u64::from(multiprocessors) * u64::from(resident(warps));
+        let blocks = (systems.div_ceil(warps as usize) as u64).clamp(1, most) as u32;
         LaunchConfig {
-            shared_bytes: self.shape.shared_bytes,
-            ..LaunchConfig::linear(blocks, self.shape.threads)
+            shared_bytes: self.bytes(warps) as u32,
+            ..LaunchConfig::linear(blocks, warps * LANES)
         }
     }
 }

@@ -10,7 +10,7 @@ use super::super::task::{
 };
 use super::explain::GpuLuExplain;
 use super::kept::{Factored, Kept};
-use super::shape::{LuTuning, Schedule};
+use super::shape::{Division, LuTuning, Schedule};
 use crate::options::{Method, check_len};
 use crate::{SolveError, SolveOptions};
 
@@ -18,7 +18,7 @@ use crate::{SolveError, SolveOptions};
 const FROM_GUESS: u32 = 1;
 
 /// Sparse LU for every system of a uniform batch: factorisation, solve and refinement of each by a
-/// block of threads, all in one launch.
+/// warp, or of several by a block of threads, all in one launch.
 ///
 /// The order of elimination and the filled pattern are found once per pattern, on the CPU; there is no
 /// pivoting. The solution is refined from the true residual while that does not pass, up to
@@ -34,8 +34,9 @@ const FROM_GUESS: u32 = 1;
 /// in the device's memory instead, for several solves with each.
 ///
 /// # Source
-/// One system a lane, the values of many side by side: as on the CPU. Work in parallel within a system
-/// by list scheduling of its sums (Graham 1969, doi 10.1137/0117039). Refinement: Higham, Accuracy and Stability
+/// A warp a system: fronts (Duff and Reid 1983, doi 10.1145/356044.356047) along the elimination tree (Liu
+/// 1990, doi 10.1137/0611010). One system a lane, the values of many side by side: as on the CPU; work in
+/// parallel within a system by list scheduling of its sums (Graham 1969, doi 10.1137/0117039). Refinement: Higham, Accuracy and Stability
 /// of Numerical Algorithms, 2nd ed. 2002, chapter 12.
 pub struct GpuLu<E: Executor, T: Value> {
     executor: E,
@@ -105,8 +106,12 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         let criteria = options.criteria::<T>(systems)?;
         let info = executor.info();
         let schedule = Schedule::choose(pattern, size_of::<T>(), systems as u64, info, tuning)?;
-        let expression = format!("lu<{}, {}>", T::CPP, schedule.grid.threads);
-        let key = KernelKey::new("lu", expression);
+        let key = match schedule.division {
+            Division::Sums => {
+                KernelKey::new("lu", format!("lu<{}, {}>", T::CPP, schedule.grid.threads))
+            }
+            Division::Fronts => KernelKey::new("lu_fronts", format!("lu_fronts<{}>", T::CPP)),
+        };
         executor.prepare(std::slice::from_ref(&key))?;
         let perm: Vec<u16> = schedule.pattern.perm().iter().map(|&row| row as u16).collect();
         Ok(Self {
@@ -197,16 +202,13 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         let config = self.config();
         let kept = match &mut self.kept {
             Some(kept) => kept,
-            none => {
-                let (schedule, systems) = (&self.schedule, (self.nitems, self.nrhs));
-                none.insert(Kept::new(&self.executor, schedule, systems)?)
-            }
+            none => none.insert(Kept::new(&self.executor, &self.schedule, self.nitems)?),
         };
         kept.note(Factored::None);
         if self.active > 0 {
-            let (key, group) = (kept.factor.clone(), kept.group());
+            let key = kept.factor.clone();
             let mut args = Args::new();
-            args.scalar(if shared { group } else { self.active } as u32)
+            args.scalar(if shared { 1 } else { self.active } as u32)
                 .scalar(self.schedule.grid.systems)
                 .scalar(self.nrows as u32)
                 .scalar(self.nnz as u32)
@@ -219,16 +221,17 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
                 .output(&mut self.queue);
             kept.pass_to_factor(&mut args);
             // SAFETY: the arguments are those of `lu_factor`; lengths as for `lu`, whose places these are,
-            // and `kept` has room for all items, of which there is a whole group at least.
+            // and `kept` has room for all items, of which there is one at least.
             unsafe { self.executor.launch(&key, config, &mut args) }?;
         }
         kept.note(if shared { Factored::Shared } else { Factored::Items(self.active) });
         Ok(())
     }
 
-    /// Solves every system with the factors of the last [`GpuLu::factor`]: bit for bit what
-    /// [`GpuLu::solve`] finds for the same values, refinement included. Allocates nothing, launches one
-    /// kernel and returns before it is done. Arguments as for [`GpuLu::solve`].
+    /// Solves every system with the factors of the last [`GpuLu::factor`], refinement included. Residuals are
+    /// summed in another order than by [`GpuLu::solve`], so that last bits differ; results are as repeatable,
+    /// bit for bit. Allocates nothing, launches one kernel and returns before it is done. Arguments as for
+    /// [`GpuLu::solve`].
     ///
     /// # Errors
     /// [`SolveError::Option`] when there are no factors; else those of [`GpuLu::solve`].
@@ -250,7 +253,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         }
         let Some(kept) = self.kept.as_ref().filter(|_| self.active > 0) else { return Ok(()) };
         let mut args = Args::new();
-        kept.pass_to_solve(&mut args, self.active, self.nrows, self.nrhs);
+        kept.pass_to_solve(&mut args, self.active, self.nrhs);
         args.input(&self.perm).input(b).output(x).scalar(if guess == Guess::InX {
             FROM_GUESS
         } else {
@@ -259,7 +262,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         self.limits.pass(&mut args);
         args.output(&mut self.queue);
         self.outcomes.pass(&mut args);
-        let config = kept.config(self.active, self.nrhs, self.executor.info());
+        let config = kept.config(self.active * self.nrhs, self.executor.info());
         // SAFETY: the arguments are those of `lu_kept`; the lengths of b and x were checked here, and
         // those of the plan's own arrays are what they were made as; x does not overlap b, and everything
         // else belongs to the plan; the queue holds zeros before and after each launch.
