@@ -186,15 +186,17 @@ __device__ __forceinline__ bool all_ended(u32 first, u32 nplaces, u32 shift, con
 // anything is summed. y, u_j and b are place after place, n values each; u_j from `before` on are not
 // read. 0 where the zone has ended or a system of the step was not solved. Shared memory: (n + 1 +
 // nreactions + npieces) * 2^shift doubles.
-__global__ void stage(u32 nplaces, u32 stride, u32 n, u32 nreactions, u32 npieces, u32 shift,
-                      const u32* __restrict__ flow_rates, const u64* __restrict__ flow_factors,
-                      const u32* __restrict__ piece_ptr, const u32* __restrict__ spans,
-                      const u32* __restrict__ terms, const double* __restrict__ y,
-                      const double* __restrict__ lambda, const double* __restrict__ pace,
-                      const u32* __restrict__ course, u32 before,
-                      const double* __restrict__ weights, const double* u0, const double* u1,
-                      const double* u2, const double* u3, const double* u4, const double* u5,
-                      const double* u6, double* __restrict__ b) {
+// Two blocks a multiprocessor: what one reads takes its time.
+__global__ void __launch_bounds__(1024, 2)
+    stage(u32 nplaces, u32 stride, u32 n, u32 nreactions, u32 npieces, u32 shift,
+          const u32* __restrict__ flow_rates, const u64* __restrict__ flow_factors,
+          const u32* __restrict__ piece_ptr, const u32* __restrict__ spans,
+          const u32* __restrict__ terms, const double* __restrict__ y,
+          const double* __restrict__ lambda, const double* __restrict__ pace,
+          const u32* __restrict__ course, u32 before,
+          const double* __restrict__ weights, const double* u0, const double* u1,
+          const double* u2, const double* u3, const double* u4, const double* u5,
+          const double* u6, double* __restrict__ b) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
     const u32 first = blockIdx.x << shift, zones = 1u << shift;
     if (all_ended(first, nplaces, shift, course)) {

@@ -189,7 +189,7 @@ fn without_factors_nothing_is_solved() {
 #[test]
 fn a_long_chain_whose_vectors_exceed_a_block_is_refused() {
     let executor = Emulator::new(Order::Forward);
-    let n = 7_000;
+    let n = 9_000;
     let (row_ptr, col_idx) = ((0..=n as i32).collect(), (0..n as i32).collect());
     let chain = CsrPattern::try_new(n, n, row_ptr, col_idx).unwrap();
     let mut plan = GpuLu::<_, f64>::new(&executor, chain.view(), 2, &options()).unwrap();

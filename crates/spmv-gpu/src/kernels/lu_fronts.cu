@@ -3,9 +3,10 @@
 // (Duff and Reid 1983, doi 10.1145/356044.356047): up to four pivots, the columns of U beside them and the
 // rows of L below.
 //
-// - A lane has a column of the front, a pivot's or another, and one has the right-hand side. The factors of
-//   a row, l = a u^-1, go to all lanes from those of the pivots' columns; each subtracts four products from
-//   its entry, which is read and written once for them. No barriers but those of the warp.
+// - A lane has a column of the front, a pivot's or another, and one has the right-hand side. First the rows of
+//   the pivots are eliminated among themselves. Then each lane finds the factors of one of the rows below,
+//   l = a u^-1, and leaves them where all lanes read them. Then each lane goes down its column and subtracts four
+//   products from each entry, which is read and written once for them. No barriers but those of the warp.
 // - Forward substitution goes along with the factorisation. Backward substitution goes column by column:
 //   x_k is known, and its products are subtracted from the rows above, a lane a row.
 // - The products of an entry are subtracted in the order of elimination: a function of the pattern alone.
@@ -15,13 +16,20 @@
 // - Traffic of a system: its values twice and more, the second time mostly from L2, b once and more, x once
 //   (twice with a guess), 25 B of outcome. The tables are read through the caches.
 //
-// Arguments as for lu.cu, with count = 1. words[starts[s]] on are, of section s: 0 the rows of fronts, eight
-// at a time: for each lane eight places in 16 bits; 1 for each eight the number of pivots when a front begins,
-// whose rows are the first four, else 0; 2 for each step of the backward substitution and each lane the place
-// of an entry and, << 16, that of its row in y; 3 for each step its pivot; 4 the place of each pivot, 5 the
-// place in y of each entry's column, 6 the begin of each row of A, all in 16 bits; 7 the begin of each piece
-// and, << 16, its length. starts[8..11] are the numbers of eights, of steps, and of pieces. Sections 0 to 2
-// begin at a multiple of 4 words. What is not there is the place of the 0.
+// Arguments as for lu.cu, with count = 1. words[starts[s]] on are, of section s: 0 places in 16 bits, eight for each
+// lane at a time: when a front begins those of its pivots' rows in the lane's column, and of the lane's row in the
+// columns of the pivots; then those in the lane's column, eight rows after eight; 1 for each eight, whether a front
+// begins; 2 for each step of the backward substitution and each lane the place of an entry and, << 16, that of its
+// row in y; 3 for each step the place in y of its column and, << 16, that of its pivot; 4 the place of each pivot, 5
+// the place in y of each entry's column, 6 the begin of each row of A, all in 16 bits; 7 the begin of each piece
+// and, << 16, its length. starts[8..11] are the numbers of eights, of steps, a multiple of STEPS, and of pieces.
+// Sections 0 to 2 begin at a multiple of 4 words. Two eights and STEPS steps follow the last ones. What is not there
+// is the place of the 0, where nothing is written; behind the first four rows, and in y, the lane's `sink`, which
+// anything is written to; for a pivot that of a 1. These places are numbered from that of the first value on, as
+// those of `Workspace`.
+//
+// Shared memory: nplaces values, and from the next multiple of 8 bytes on what lu.cu has there; from the next multiple
+// of 16 bytes on a Workspace.
 
 #include "lu_block.cuh"
 #include "programs.cuh"
@@ -33,12 +41,25 @@ constexpr u32 PIECE = 17; // odd: pieces begin in different banks
 template <typename V>
 struct LuFronts : LuInShared<LuFronts<V>, V, WARP_THREADS> {
     using Base = LuInShared<LuFronts<V>, V, WARP_THREADS>;
-    using Base::lane, Base::task, Base::y, Base::r, Base::programs, Base::places, Base::number;
+    using Base::lane, Base::task, Base::y, Base::r, Base::scratch;
+    using Base::programs, Base::places, Base::number;
 
+    // What the lanes of a front leave for each other.
+    struct Workspace {
+        V factors[WARP_THREADS][PIVOTS]; // of a row below
+        V sink[WARP_THREADS], one;
+    };
+
+    Workspace& workspace;
     bool has_values = false; // of A, in their places
 
     __device__ __forceinline__ LuFronts(const LuTask<V>& all, const LuPrograms<V>& what, V* shared)
-        : Base(all, what, 1, shared) {}
+        : Base(all, what, 1, shared), workspace(*reinterpret_cast<Workspace*>(
+                                          (reinterpret_cast<u64>(scratch + CHAINS + 1) + 15) / 16 * 16)) {
+        if (lane == 0) {
+            workspace.one = V(1);
+        }
+    }
 
     __device__ __forceinline__ u32 zero() const { return programs.nplaces - 1; }
 
@@ -83,58 +104,48 @@ struct LuFronts : LuInShared<LuFronts<V>, V, WARP_THREADS> {
 
     // The pivots of a front.
     struct Pivots {
-        V u[PIVOTS]; // this lane's entries of the rows; 0 up to the pivot
-        V inverse[PIVOTS], scale[PIVOTS];
-        bool plain; // all scales are 1
+        V u[PIVOTS];          // this lane's entries of the rows; 0 up to the pivot
+        V of[PIVOTS][PIVOTS]; // of[c][d] the entry of row c in the column of pivot d > c
+        V inverse[PIVOTS];
+        V by[PIVOTS];
+        bool is_plain; // the inverses are all there is to divide by
+
+        __device__ __forceinline__ V divided(V value, u32 c) const {
+            return is_plain ? value * inverse[c] : Divisor<V>(by[c]).of(value);
+        }
     };
 
-    // Eliminates a pivot from rows below: a - l u, and l in the pivot's column.
-    template <u32 FIRST, u32 ROWS>
-    __device__ __forceinline__ void subtract(const Pivots& pivots, u32 c, V (&a)[ROWS]) {
-#pragma unroll
-        for (u32 row = FIRST; row < ROWS; ++row) {
-            V l = __shfl_sync(ALL_LANES, a[row], c) * pivots.inverse[c];
-            if (!pivots.plain) {
-                l *= pivots.scale[c];
-            }
-            const V less = minus_product(a[row], l, pivots.u[c]);
-            a[row] = lane == c ? l : less;
-        }
-    }
-
-    // Finds pivot C, of the row before which the others are eliminated. Whether it is zero or NaN.
-    template <u32 C>
-    __device__ __forceinline__ bool eliminate_pivot(Pivots& pivots, V (&a)[PIVOTS], u32 npivots) {
-        const V by = __shfl_sync(ALL_LANES, a[C], C);
-        const bool is_there = C < npivots;
-        const Divisor<V> divisor(is_there ? by : V(1));
-        pivots.inverse[C] = is_there ? divisor.inverse : V(0);
-        pivots.scale[C] = divisor.scale;
-        pivots.plain = pivots.plain && divisor.is_plain;
-        pivots.u[C] = lane > C ? a[C] : V(0);
-        if constexpr (C + 1 < PIVOTS) {
-            subtract<C + 1>(pivots, C, a);
-        }
-        return is_there && !(by < V(0) || V(0) < by);
-    }
-
     // Eliminates the rows of pivots among themselves; whether one is zero or NaN.
-    __device__ __forceinline__ bool begin(Pivots& pivots, V (&a)[PIVOTS], u32 npivots) {
-        static_assert(PIVOTS == 4, "as many as there are here");
-        pivots.plain = true;
-        bool bad = eliminate_pivot<0>(pivots, a, npivots);
-        bad = eliminate_pivot<1>(pivots, a, npivots) || bad;
-        bad = eliminate_pivot<2>(pivots, a, npivots) || bad;
-        return eliminate_pivot<3>(pivots, a, npivots) || bad;
-    }
-
-    // Eliminates the pivots from rows below.
-    template <u32 ROWS>
-    __device__ __forceinline__ void go_on(const Pivots& pivots, V (&a)[ROWS]) {
+    __device__ __forceinline__ bool begin(Pivots& pivots, V (&a)[PIVOTS]) {
+        bool bad = false;
+        pivots.is_plain = true;
 #pragma unroll
         for (u32 c = 0; c < PIVOTS; ++c) {
-            subtract<0>(pivots, c, a);
+            const V by = __shfl_sync(ALL_LANES, a[c], c);
+            pivots.by[c] = by;
+            bool ignored;
+            pivots.inverse[c] = reciprocal(by, ignored);
+            pivots.is_plain = pivots.is_plain && has_plain_reciprocal(by);
+            pivots.u[c] = lane > c ? a[c] : V(0);
+#pragma unroll
+            for (u32 d = c + 1; d < PIVOTS; ++d) {
+                pivots.of[c][d] = __shfl_sync(ALL_LANES, a[c], d);
+            }
+#pragma unroll
+            for (u32 row = c + 1; row < PIVOTS; ++row) {
+                const V top = __shfl_sync(ALL_LANES, a[row], c);
+                const V l = has_plain_reciprocal(by) ? top * pivots.inverse[c] : Divisor<V>(by).of(top);
+                const V less = minus_product(a[row], l, pivots.u[c]);
+                a[row] = lane == c ? l : less;
+            }
         }
+        if (!pivots.is_plain) {
+#pragma unroll
+            for (u32 c = 0; c < PIVOTS; ++c) {
+                bad = bad || !(pivots.by[c] < V(0) || V(0) < pivots.by[c]);
+            }
+        }
+        return bad;
     }
 
     // Factors, with y as one more column. Whether a pivot is zero or NaN.
@@ -151,23 +162,24 @@ struct LuFronts : LuInShared<LuFronts<V>, V, WARP_THREADS> {
         const u32 neights = count_of(8);
         bool bad = false;
         Pivots pivots{};
-        // Tables are asked for two turns ahead; two more follow the last one.
+        const V* factors = workspace.factors[0];
+        // Tables are asked for two turns ahead.
         uint4 next = load(rows), second = load(rows + WARP_THREADS);
-        u32 next_control = load(controls), second_control = load(controls + 1);
+        u32 next_begins = load(controls), second_begins = load(controls + 1);
 #pragma unroll 1
         for (u32 eight = 0; eight < neights; ++eight) {
             const uint4 now = next;
-            const u32 npivots = next_control;
+            const bool begins = next_begins != 0;
             next = second;
-            next_control = second_control;
+            next_begins = second_begins;
             rows += WARP_THREADS;
             ++controls;
             second = load(rows + WARP_THREADS);
-            second_control = load(controls + 1);
+            second_begins = load(controls + 1);
             const u32 place[ROWS] = {low_half(now.x), high_half(now.x), low_half(now.y),
                                      high_half(now.y), low_half(now.z), high_half(now.z),
                                      low_half(now.w), high_half(now.w)};
-            if (npivots > 0) {
+            if (begins) {
                 __syncwarp(); // the front before is done
             }
             V a[ROWS];
@@ -175,24 +187,43 @@ struct LuFronts : LuInShared<LuFronts<V>, V, WARP_THREADS> {
             for (u32 row = 0; row < ROWS; ++row) {
                 a[row] = own.get(place[row]);
             }
-            if (npivots > 0) {
+            if (begins) {
                 V top[PIVOTS] = {a[0], a[1], a[2], a[3]};
-                V below[ROWS - PIVOTS] = {a[4], a[5], a[6], a[7]};
-                bad = begin(pivots, top, npivots) || bad;
-                go_on(pivots, below);
+                bad = begin(pivots, top) || bad;
+                V l[PIVOTS] = {a[4], a[5], a[6], a[7]};
 #pragma unroll
-                for (u32 row = 0; row < PIVOTS; ++row) {
-                    a[row] = top[row];
-                    a[PIVOTS + row] = below[row];
+                for (u32 c = 0; c < PIVOTS; ++c) {
+#pragma unroll
+                    for (u32 d = 0; d < c; ++d) {
+                        l[c] = minus_product(l[c], l[d], pivots.of[d][c]);
+                    }
+                    l[c] = pivots.divided(l[c], c);
                 }
-            } else {
-                go_on(pivots, a);
-            }
 #pragma unroll
-            for (u32 row = 0; row < ROWS; ++row) {
-                if (place[row] != zero()) {
+                for (u32 k = 0; k < PIVOTS; ++k) {
+                    if (place[k] < zero()) {
+                        own.set(place[k], top[k]);
+                    }
+                    if (place[PIVOTS + k] < zero()) {
+                        own.set(place[PIVOTS + k], l[k]);
+                    }
+                    workspace.factors[lane][k] = l[k];
+                }
+                factors = workspace.factors[0];
+                __syncwarp();
+            } else {
+#pragma unroll
+                for (u32 row = 0; row < ROWS; ++row) {
+#pragma unroll
+                    for (u32 c = 0; c < PIVOTS; ++c) {
+                        a[row] = minus_product(a[row], factors[row * PIVOTS + c], pivots.u[c]);
+                    }
+                }
+#pragma unroll
+                for (u32 row = 0; row < ROWS; ++row) {
                     own.set(place[row], a[row]);
                 }
+                factors += ROWS * PIVOTS;
             }
         }
         __syncwarp();
@@ -201,11 +232,12 @@ struct LuFronts : LuInShared<LuFronts<V>, V, WARP_THREADS> {
 
     // y = U^-1 y. The reciprocals of the pivots take their place.
     __device__ __forceinline__ void substitute() {
+        constexpr u32 STEPS = 4;
         const SharedValues<V> own(places);
         const u16* const pivots = section<u16>(4);
         bool is_plain = true;
         for (u32 k = lane; k < task.nrows; k += WARP_THREADS) {
-            is_plain = is_plain && Divisor<V>(own.get(load(pivots + k))).is_plain;
+            is_plain = is_plain && has_plain_reciprocal(own.get(load(pivots + k)));
         }
         is_plain = __all_sync(ALL_LANES, is_plain) != 0;
         for (u32 k = lane; k < task.nrows && is_plain; k += WARP_THREADS) {
@@ -216,35 +248,33 @@ struct LuFronts : LuInShared<LuFronts<V>, V, WARP_THREADS> {
         const u32* entries = section<u32>(2) + lane;
         const u32* controls = section<u32>(3);
         const u32 nsteps = count_of(9);
-        // Asked for three turns ahead; three more follow the last one.
-        u32 next = load(entries), second = load(entries + WARP_THREADS),
-            third = load(entries + 2 * WARP_THREADS);
-        u32 next_control = load(controls), second_control = load(controls + 1),
-            third_control = load(controls + 2);
-        const auto divided = [&](V value, V pivot) {
-            return is_plain ? value * pivot : Divisor<V>(pivot).of(value);
-        };
+        u32 entry[STEPS], control[STEPS];
+#pragma unroll
+        for (u32 i = 0; i < STEPS; ++i) {
+            entry[i] = load(entries + i * WARP_THREADS);
+            control[i] = load(controls + i);
+        }
 #pragma unroll 1
-        for (u32 step = 0; step < nsteps; ++step) {
-            const u32 entry = next, control = next_control;
-            next = second, second = third;
-            next_control = second_control, second_control = third_control;
-            entries += WARP_THREADS;
-            ++controls;
-            third = load(entries + 2 * WARP_THREADS);
-            third_control = load(controls + 2);
-            const u32 target = high_half(entry);
-            const V factor = own.get(low_half(entry)), pivot = own.get(high_half(control));
-            __syncwarp(); // the step before is done
-            const V before = own.get(target);
-            const V x = divided(own.get(low_half(control)), pivot);
-            if (target != zero()) {
+        for (u32 step = 0; step < nsteps; step += STEPS) {
+            entries += STEPS * WARP_THREADS;
+            controls += STEPS;
+#pragma unroll
+            for (u32 i = 0; i < STEPS; ++i) {
+                const u32 target = high_half(entry[i]);
+                const V factor = own.get(low_half(entry[i]));
+                const V pivot = own.get(high_half(control[i]));
+                const V before = own.get(target);
+                V x = own.get(low_half(control[i]));
+                entry[i] = load(entries + i * WARP_THREADS);
+                control[i] = load(controls + i);
+                x = is_plain ? x * pivot : Divisor<V>(pivot).of(x);
                 own.set(target, minus_product(before, factor, x));
+                __syncwarp();
             }
         }
-        __syncwarp();
         for (u32 k = lane; k < task.nrows; k += WARP_THREADS) {
-            y[k] = divided(y[k], own.get(load(pivots + k)));
+            const V pivot = own.get(load(pivots + k));
+            y[k] = is_plain ? y[k] * pivot : Divisor<V>(pivot).of(y[k]);
         }
         __syncwarp();
     }

@@ -43,6 +43,14 @@ __device__ __forceinline__ bool is_moderate(float) {
     return false;
 }
 
+__device__ __forceinline__ bool has_plain_reciprocal(double value) {
+    return is_moderate(value);
+}
+
+__device__ __forceinline__ bool has_plain_reciprocal(float value) {
+    return magnitude(value) > 0x1p-100 && magnitude(value) < 0x1p100;
+}
+
 // What divides several values: a product with the reciprocal, and with a power of two beside it where the
 // reciprocal alone would overflow or be subnormal.
 template <typename V>
@@ -50,22 +58,16 @@ struct Divisor {
     V inverse, scale;
     bool is_plain; // the scale is 1
 
-    __device__ __forceinline__ explicit Divisor(double by) : scale(1), is_plain(is_moderate(by)) {
-        if (!is_plain) {
-            scale = magnitude(by) < 1 ? 0x1p600 : 0x1p-600;
-        }
+    __device__ __forceinline__ explicit Divisor(V by)
+        : scale(1), is_plain(has_plain_reciprocal(by)) {
         bool ignored;
-        inverse = magnitude(by) == __longlong_as_double(0x7ff0000000000000ll)
-                      ? 0.0
-                      : reciprocal(by * scale, ignored);
-    }
-
-    __device__ __forceinline__ explicit Divisor(float by)
-        : scale(1), is_plain(magnitude(by) > 0x1p-100 && magnitude(by) < 0x1p100) {
-        if (!is_plain) {
-            scale = magnitude(by) < 1 ? 0x1p80f : 0x1p-80f;
+        if (is_plain) {
+            inverse = reciprocal(by, ignored);
+        } else {
+            constexpr int EXPONENT = sizeof(V) == 8 ? 600 : 80;
+            scale = V(power_of_two(magnitude(double(by)) < 1 ? EXPONENT : -EXPONENT));
+            inverse = is_finite(by) || by != by ? V(1) / (by * scale) : V(0);
         }
-        inverse = 1.0f / (by * scale);
     }
 
     __device__ __forceinline__ V of(V value) const { return value * inverse * scale; }

@@ -4,12 +4,13 @@
 /// registers, or one, which cost less than the resident threads that their launch bounds ask for. The
 /// launch bounds of `cg` and `bicgstab` leave room for what an iteration needs, and less than what is
 /// done once a system would take.
-pub(crate) const MAY_SPILL: [(&str, u32); 7] = [
+pub(crate) const MAY_SPILL: [(&str, u32); 8] = [
     ("packed", 64),
     ("sell", 8),
     ("cg", 1200),
     ("bicgstab", 1000),
     ("lu", 64),
+    ("lu_fronts", 128),
     ("lu_kept", 64),
     ("factored", 32),
 ];

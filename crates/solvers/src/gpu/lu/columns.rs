@@ -1,12 +1,21 @@
-//! The columns of substitutions and of a residual, in chunks of a warp: see `lu_kept.cu`.
+//! The columns of substitutions and the products of a residual, in chunks of a warp: see `lu_kept.cu`.
 
 use sparsebatch_cpu_ref::symbolic::{FactorPattern, NO_SOURCE};
 
 /// Entries of a chunk, at most.
 const CHUNK: usize = 32;
 
+/// Chunks that are asked for ahead: their numbers are multiples of it, and as many may be read behind the last.
+const AHEAD: usize = 8;
+
+/// Values behind the last item's that may be read: of empty chunks, and of as many asked for ahead.
+pub(super) const BEHIND: usize = 2 * AHEAD * CHUNK;
+
+/// Products of a sum of the residual, at most.
+const PRODUCTS: usize = 16;
+
 /// The tables of forward and backward substitution and of the residual.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ColumnTables {
     /// Places of what is kept, in the order of its use: factors, from `first_of_a` on A.
     pub(super) order: Vec<u16>,
@@ -16,34 +25,109 @@ pub(super) struct ColumnTables {
     /// Chunks up to the last one of L, and of U.
     pub(super) end_of_l: u32,
     pub(super) end_of_u: u32,
-    pub(super) chunks: u32,
-    /// First values, columns and lengths of chunks, and targets, as the kernel reads them.
+    /// Chunks of A.
+    pub(super) products: u32,
+    /// Sums of the residual, one for each row at least.
+    pub(super) sums: u32,
+    /// What the kernel copies to shared memory.
     pub(super) words: Vec<u32>,
 }
 
 /// Entries of each column: places and rows.
 type Columns = Vec<Vec<(u32, u32)>>;
 
+/// Chunks of columns.
 #[derive(Default)]
 struct Chunks {
     order: Vec<u16>,
+    words: Vec<u32>,
     targets: Vec<u32>,
-    firsts: Vec<u32>,
-    heads: Vec<u32>,
 }
 
 impl Chunks {
-    /// Appends some columns.
-    fn append(&mut self, columns: impl Iterator<Item = (usize, Vec<(u32, u32)>)>) -> u32 {
+    fn len(&self) -> usize {
+        self.words.len() / 2
+    }
+
+    fn push(&mut self, column: u32, entries: &[(u32, u32)], nrows: usize) {
+        let last = entries.len().saturating_sub(1) as u32;
+        self.words.extend([self.order.len() as u32, last | column << 16]);
+        self.order.extend(entries.iter().map(|&(place, _)| place as u16));
+        let row = |lane: usize| entries.get(lane).map_or((nrows + lane) as u32, |&(_, row)| row);
+        self.targets.extend((0..CHUNK).map(row));
+    }
+
+    /// Appends some columns, and empty chunks up to a multiple of [`AHEAD`].
+    fn append(&mut self, columns: impl Iterator<Item = (usize, Vec<(u32, u32)>)>, nrows: usize) {
         for (column, entries) in columns {
             for chunk in entries.chunks(CHUNK) {
-                self.firsts.push(self.order.len() as u32);
-                self.heads.push((column | chunk.len() << 16) as u32);
-                self.order.extend(chunk.iter().map(|&(place, _)| place as u16));
-                self.targets.extend(chunk.iter().map(|&(_, row)| row));
+                self.push(column as u32, chunk, nrows);
             }
         }
-        self.heads.len() as u32
+        while !self.len().is_multiple_of(AHEAD) {
+            self.push(0, &[], nrows);
+        }
+    }
+}
+
+/// Products of the residual: chunks of entries that belong to different sums.
+struct Products {
+    order: Vec<u16>,
+    /// Columns and sums.
+    words: Vec<u32>,
+    /// The first further sum of each row.
+    further: Vec<u32>,
+    sums: usize,
+}
+
+impl Products {
+    /// Of the rows of A, each with the places and columns of its entries.
+    fn new(rows: &[Vec<(u32, u32)>]) -> Self {
+        let mut further = vec![rows.len() as u32];
+        let mut sums: Vec<(usize, &[(u32, u32)])> = Vec::new();
+        for (row, entries) in rows.iter().enumerate() {
+            let mut own = entries.chunks(PRODUCTS);
+            sums.extend(own.next().map(|first| (row, first)));
+            let begin = further[row] as usize;
+            sums.extend(own.enumerate().map(|(number, other)| (begin + number, other)));
+            further.push((begin + entries.len().div_ceil(PRODUCTS).saturating_sub(1)) as u32);
+        }
+        let nsums = further[rows.len()] as usize;
+        sums.sort_by_key(|&(sum, entries)| (std::cmp::Reverse(entries.len()), sum));
+        let mut products = Self { order: Vec::new(), words: Vec::new(), further, sums: nsums };
+        for number in 0..PRODUCTS {
+            for &(sum, entries) in &sums {
+                if let Some(&(place, column)) = entries.get(number) {
+                    let first = products.words.len() / CHUNK * CHUNK;
+                    if products.words[first..].iter().any(|&word| word >> 16 == sum as u32) {
+                        products.fill();
+                    }
+                    products.order.push(place as u16);
+                    products.words.push(column | (sum as u32) << 16);
+                }
+            }
+        }
+        products.fill();
+        products
+    }
+
+    /// Fills the last chunk up with what nobody wants.
+    fn fill(&mut self) {
+        while !self.words.len().is_multiple_of(CHUNK) {
+            let nothing = (self.sums + self.words.len() % CHUNK) as u32;
+            self.words.push(nothing << 16);
+            self.order.push(self.order.last().copied().unwrap_or(0));
+        }
+    }
+
+    /// Appends empty chunks up to a multiple of [`AHEAD`], and one more.
+    fn append_empty(&mut self) -> u32 {
+        let chunks = (self.words.len() / CHUNK).next_multiple_of(AHEAD);
+        let nothing = |lane: usize| ((self.sums + lane) as u32) << 16;
+        let empty = (self.words.len()..(chunks + 1) * CHUNK).map(|k| nothing(k % CHUNK));
+        let empty: Vec<u32> = empty.collect();
+        self.words.extend(empty);
+        chunks as u32
     }
 }
 
@@ -51,39 +135,54 @@ impl ColumnTables {
     /// Of a filled pattern.
     pub(super) fn new(pattern: &FactorPattern) -> Self {
         let n = pattern.nrows();
-        let (mut l, mut u, mut a): (Columns, Columns, Columns) =
-            (vec![Vec::new(); n], vec![Vec::new(); n], vec![Vec::new(); n]);
+        let (mut l, mut u): (Columns, Columns) = (vec![Vec::new(); n], vec![Vec::new(); n]);
+        let mut rows: Columns = vec![Vec::new(); n];
         for (row, &own) in pattern.perm().iter().enumerate() {
-            for k in pattern.lower(row).start..pattern.upper(row).end {
-                let column = pattern.cols()[k] as usize;
-                let entry = (k as u32, row as u32);
-                match column.cmp(&row) {
-                    std::cmp::Ordering::Less => l[column].push(entry),
-                    std::cmp::Ordering::Equal => {}
-                    std::cmp::Ordering::Greater => u[column].push(entry),
-                }
-                if pattern.source()[k] != NO_SOURCE {
-                    a[column].push((k as u32, own));
-                }
+            for k in pattern.lower(row) {
+                l[pattern.cols()[k] as usize].push((k as u32, row as u32));
             }
+            for k in pattern.upper(row) {
+                u[pattern.cols()[k] as usize].push((k as u32, row as u32));
+            }
+            let all = pattern.lower(row).start..pattern.upper(row).end;
+            let of_a = all.filter(|&k| pattern.source()[k] != NO_SOURCE);
+            rows[own as usize] = of_a.map(|k| (k as u32, pattern.cols()[k])).collect();
         }
-        let mut all = Chunks::default();
-        let end_of_l = all.append(l.into_iter().enumerate());
-        let pivots = all.order.len() as u32;
-        all.order.extend(pattern.diag().iter().map(|&place| place as u16));
-        all.targets.resize(all.order.len(), 0);
-        let end_of_u = all.append(u.into_iter().enumerate().rev());
-        let first_of_a = all.order.len() as u32;
-        let chunks = all.append(a.into_iter().enumerate());
+        let mut chunks = Chunks::default();
+        chunks.append(l.into_iter().enumerate(), n);
+        let (end_of_l, pivots) = (chunks.len(), chunks.order.len());
+        chunks.order.extend(pattern.diag().iter().map(|&place| place as u16));
+        chunks.append(u.into_iter().enumerate().rev(), n);
+        let end_of_u = chunks.len();
+        let Chunks { mut order, mut words, targets } = chunks;
+        words.extend([0; 2 * AHEAD]);
+        words.extend(halves(&targets));
 
-        let mut words = all.firsts;
-        words.extend(all.heads);
-        words.extend(
-            all.targets.chunks(2).map(|two| two[0] | two.get(1).map_or(0, |&other| other << 16)),
-        );
+        let mut of_a = Products::new(&rows);
+        let products = of_a.append_empty();
+        // Sectors of memory begin with the first value of A.
+        order.resize(order.len().next_multiple_of(8), 0);
+        let first_of_a = order.len();
+        order.extend(of_a.order);
+        words.extend(of_a.words);
+        words.extend(halves(&of_a.further));
         words.resize(words.len().next_multiple_of(4), 0);
-        Self { order: all.order, first_of_a, pivots, end_of_l, end_of_u, chunks, words }
+        Self {
+            order,
+            first_of_a: first_of_a as u32,
+            pivots: pivots as u32,
+            end_of_l: end_of_l as u32,
+            end_of_u: end_of_u as u32,
+            products,
+            sums: of_a.sums as u32,
+            words,
+        }
     }
+}
+
+/// Numbers of 16 bits, two a word.
+fn halves(numbers: &[u32]) -> impl Iterator<Item = u32> + '_ {
+    numbers.chunks(2).map(|two| two[0] | two.get(1).map_or(0, |&other| other << 16))
 }
 
 #[cfg(test)]
@@ -101,33 +200,47 @@ mod tests {
 
         let tables = ColumnTables::new(&pattern);
 
-        // L: (2, 0); the pivots; U: (0, 2); A by columns.
-        assert_eq!(tables.order, [3, 0, 2, 4, 1, 0, 3, 2, 1, 4]);
-        assert_eq!((tables.pivots, tables.first_of_a), (1, 5));
-        assert_eq!((tables.end_of_l, tables.end_of_u, tables.chunks), (1, 2, 5));
-        assert_eq!(tables.words[..5], [0, 4, 5, 7, 8]);
-        let heads = [1 << 16, 2 | 1 << 16, 2 << 16, 1 | 1 << 16, 2 | 2 << 16];
-        assert_eq!(tables.words[5..10], heads);
-        assert_eq!(tables.words[10..15], [2, 0, 0, 2 | 1 << 16, 2 << 16]);
+        // L: (2, 0); the pivots; U: (0, 2); A: the first entries of all rows, the second ones.
+        assert_eq!(tables.order[..5], [3, 0, 2, 4, 1]);
+        assert_eq!((tables.pivots, tables.first_of_a, tables.sums), (1, 8, 3));
+        assert_eq!((tables.end_of_l, tables.end_of_u, tables.products), (8, 16, 8));
+        assert_eq!(tables.words[..2], [0, 0]);
+        assert_eq!(tables.words[16..18], [4, 2 << 16]);
+        let targets = 2 * (16 + AHEAD);
+        assert_eq!(tables.words[targets], 2 | 4 << 16);
+        assert_eq!(tables.words[targets + 8 * 16], 4 << 16);
+        assert_eq!(tables.order[8..11], [0, 3, 2]);
+        let products = targets + 16 * 16;
+        // Rows 0 and 2 have two entries each, and are first.
+        assert_eq!(tables.words[products..products + 3], [0, 2 << 16, 1 | 1 << 16]);
+        assert_eq!(tables.words[products + 3], 6 << 16);
+        assert_eq!(tables.words[products + 32..products + 34], [2, 2 | 2 << 16]);
     }
 
     #[test]
-    fn long_columns_are_cut() {
+    fn long_columns_are_cut_and_long_rows_have_several_sums() {
         let n = 50;
         let row_ptr = (0..=n).map(|row| row * n).collect();
-        let dense = CsrPattern::try_new(
-            n as usize,
-            n as usize,
-            row_ptr,
-            (0..n * n).map(|k| k % n).collect(),
-        );
-        let pattern = FactorPattern::lu(dense.unwrap().view(), None, usize::MAX).unwrap();
+        let col_idx = (0..n * n).map(|k| k % n).collect();
+        let dense = CsrPattern::try_new(n as usize, n as usize, row_ptr, col_idx).unwrap();
+        let pattern = FactorPattern::lu(dense.view(), None, usize::MAX).unwrap();
 
         let tables = ColumnTables::new(&pattern);
 
-        // The first 17 columns of L have more than 32 rows below, the last one none; A has two chunks each.
-        assert_eq!(tables.end_of_l, 49 + 17);
-        assert_eq!((tables.end_of_u, tables.chunks), (2 * (49 + 17), 2 * (49 + 17) + 100));
-        assert_eq!(tables.order.len(), 2 * 2500);
+        // The first 17 columns of L have more than 32 rows below, the last one none.
+        let chunks = (49 + 17u32).next_multiple_of(8);
+        assert_eq!((tables.end_of_l, tables.end_of_u), (chunks, 2 * chunks));
+        // Rows of 50 entries have sums of 16, 16, 16 and 2.
+        assert_eq!(tables.sums, 50 + 150);
+        assert!(tables.order.len() - tables.first_of_a as usize >= 2500);
+        for chunk in tables.words[2 * (2 * chunks as usize + AHEAD) + 2 * chunks as usize * 16..]
+            .chunks_exact(CHUNK)
+            .take(tables.products as usize)
+        {
+            let mut sums: Vec<u32> = chunk.iter().map(|word| word >> 16).collect();
+            sums.sort_unstable();
+            sums.dedup();
+            assert_eq!(sums.len(), CHUNK);
+        }
     }
 }

@@ -4,6 +4,7 @@ use sparsebatch_cpu_ref::symbolic::FactorPattern;
 use sparsebatch_formats::CsrPatternRef;
 
 use super::graph::Places;
+use super::shape::CHAINS;
 
 /// Pivots of a front, at most.
 const PIVOTS: usize = 4;
@@ -19,9 +20,11 @@ const PIECE: usize = 17;
 /// Sections of the tables.
 const SECTIONS: usize = 8;
 
-/// Turns that are asked for behind the last one, of factorisation and of substitution.
+/// Turns of factorisation that are asked for behind the last one.
 const TURNS_AHEAD: usize = 2;
-const STEPS_AHEAD: usize = 3;
+
+/// Steps of substitution that are asked for at a time.
+const STEPS: usize = 4;
 
 /// Cycles of a warp, roughly.
 mod cycles {
@@ -96,7 +99,7 @@ struct Front {
 impl Front {
     /// Turns of a warp.
     fn turns(&self) -> usize {
-        1 + self.rows.len().saturating_sub(ROWS - PIVOTS).div_ceil(ROWS)
+        1 + self.rows.len().div_ceil(ROWS)
     }
 }
 
@@ -150,7 +153,7 @@ impl Fronts {
             }
             fronts.push(alone);
         }
-        let steps = above.iter().map(|rows| rows.len().div_ceil(LANES).max(1)).sum();
+        let steps = above.iter().map(|rows| rows.len().div_ceil(LANES)).sum();
         Some(Self { fronts, above, steps })
     }
 
@@ -190,43 +193,38 @@ impl Fronts {
         &self,
         a: CsrPatternRef<'_>,
         pattern: &FactorPattern,
-        places: Places,
+        layout: &Layout,
     ) -> (Vec<u32>, Vec<u32>) {
-        let none = places.len as u32 - 1;
-        let place = |row: u32, col: u32| {
-            let range = pattern.row_ptr()[row as usize] as usize
-                ..pattern.row_ptr()[row as usize + 1] as usize;
-            let found = pattern.cols()[range.clone()].binary_search(&col);
-            found.map_or(none, |k| (range.start + k) as u32)
-        };
+        let Layout { places, zero, .. } = *layout;
         let mut tables = Tables::default();
-        let (mut rows, mut controls) = (Vec::new(), Vec::new());
+        let (mut rows, mut begins) = (Vec::new(), Vec::new());
         for front in &self.fronts {
-            front.append(places, none, &place, &mut rows);
-            controls.push(front.pivots.len() as u32);
-            controls.extend(std::iter::repeat_n(0, front.turns() - 1));
+            front.append(pattern, layout, &mut rows);
+            begins.push(1);
+            begins.extend(std::iter::repeat_n(0, front.turns() - 1));
         }
-        rows.extend(std::iter::repeat_n(none, TURNS_AHEAD * ROWS * LANES));
-        let turns = controls.len();
-        controls.extend([0; TURNS_AHEAD]);
+        let turns = begins.len();
+        rows.extend(std::iter::repeat_n(zero, TURNS_AHEAD * ROWS * LANES));
+        begins.extend([0; TURNS_AHEAD]);
         tables.halves(rows);
-        tables.words(controls);
+        tables.words(begins);
 
-        let (mut entries, mut pivots) = (Vec::new(), Vec::new());
+        let (mut entries, mut controls) = (Vec::new(), Vec::new());
         for (row, above) in self.above.iter().enumerate().rev() {
-            let control = (places.y + row as u32) | pattern.diag()[row] << 16;
-            for number in 0..above.len().div_ceil(LANES).max(1) {
-                let some = above.iter().skip(number * LANES).take(LANES);
-                entries.extend(some.map(|&(row, place)| place | (places.y + row) << 16));
-                pivots.push(control);
-                entries.resize(pivots.len() * LANES, none | none << 16);
+            for chunk in above.chunks(LANES) {
+                entries.extend(chunk.iter().map(|&(row, place)| place | (places.y + row) << 16));
+                entries.extend((chunk.len()..LANES).map(|lane| zero | layout.sink(lane) << 16));
+                controls.push((places.y + row as u32) | pattern.diag()[row] << 16);
             }
         }
-        entries.extend(std::iter::repeat_n(none | none << 16, STEPS_AHEAD * LANES));
-        let steps = pivots.len();
-        pivots.extend(std::iter::repeat_n(none | none << 16, STEPS_AHEAD));
+        let steps = controls.len().next_multiple_of(STEPS);
+        controls.resize(steps + STEPS, zero | layout.one() << 16);
+        let nothing =
+            (entries.len()..controls.len() * LANES).map(|k| zero | layout.sink(k % LANES) << 16);
+        let nothing: Vec<u32> = nothing.collect();
+        entries.extend(nothing);
         tables.words(entries);
-        tables.words(pivots);
+        tables.words(controls);
 
         tables.halves(pattern.diag().to_vec());
         let mut positions = vec![0; pattern.nrows()];
@@ -254,41 +252,82 @@ impl Fronts {
     }
 }
 
+/// Places that are numbered in the tables: those of a system, and what a warp has behind them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    places: Places,
+    /// The place of the 0.
+    zero: u32,
+    /// The first value of the kernel's `Workspace`.
+    workspace: u32,
+    /// Shared memory of a warp.
+    pub(super) shared_bytes: u32,
+}
+
+impl Layout {
+    /// `None` where 16 bits cannot number the places.
+    pub(super) fn new(places: Places, value_bytes: usize) -> Option<Self> {
+        let sums = (places.len * value_bytes).next_multiple_of(8) + (CHAINS as usize + 1) * 8;
+        let workspace = sums.next_multiple_of(16) / value_bytes;
+        let end = workspace + LANES * PIVOTS + LANES + 1;
+        (end <= usize::from(u16::MAX)).then_some(Self {
+            places,
+            zero: places.len as u32 - 1,
+            workspace: workspace as u32,
+            shared_bytes: (end * value_bytes) as u32,
+        })
+    }
+
+    /// Where a lane writes what nobody wants.
+    fn sink(&self, lane: usize) -> u32 {
+        self.workspace + (LANES * PIVOTS + lane) as u32
+    }
+
+    /// The place of a 1.
+    fn one(&self) -> u32 {
+        self.sink(LANES)
+    }
+}
+
 impl Front {
-    /// Places of each turn, lane by lane: of the pivots' rows first, then of those below.
-    fn append(
-        &self,
-        places: Places,
-        none: u32,
-        place: &impl Fn(u32, u32) -> u32,
-        all: &mut Vec<u32>,
-    ) {
-        let mut rows: Vec<Option<u32>> = self.pivots.clone().map(|row| Some(row as u32)).collect();
-        rows.resize(PIVOTS, None);
-        rows.extend(self.rows.iter().map(|&row| Some(row)));
-        rows.resize(self.turns() * ROWS, None);
-        for turn in rows.chunks(ROWS) {
+    /// Places of each turn, lane by lane.
+    fn append(&self, pattern: &FactorPattern, layout: &Layout, all: &mut Vec<u32>) {
+        let place = |row: u32, col: u32| {
+            let range = pattern.row_ptr()[row as usize] as usize
+                ..pattern.row_ptr()[row as usize + 1] as usize;
+            let found = pattern.cols()[range.clone()].binary_search(&col);
+            found.map(|k| (range.start + k) as u32).ok()
+        };
+        let pivot =
+            |c: usize| Some((self.pivots.start + c) as u32).filter(|_| c < self.pivots.len());
+        // The place in a row of a lane's column, which is not a pivot's.
+        let beside = |row: u32, lane: usize| match lane {
+            _ if lane == LANES - 1 => Some(layout.places.y + row),
+            _ => place(row, *self.columns.get(lane.checked_sub(PIVOTS)?)?),
+        };
+        for lane in 0..LANES {
+            all.extend((0..PIVOTS).map(|c| match (pivot(c), pivot(lane)) {
+                (None, _) if c == lane => layout.one(),
+                (None, _) => layout.zero,
+                (Some(row), Some(col)) => place(row, col).unwrap_or(layout.zero),
+                (Some(row), None) => beside(row, lane).unwrap_or(layout.zero),
+            }));
+            let own = self.rows.get(lane);
+            let factor = |c: usize| place(*own?, pivot(c)?);
+            all.extend((0..PIVOTS).map(|c| factor(c).unwrap_or(layout.zero)));
+        }
+        for rows in self.rows.chunks(ROWS) {
             for lane in 0..LANES {
-                for row in turn {
-                    all.push(row.map_or(none, |row| {
-                        if lane < self.pivots.len() {
-                            place(row, (self.pivots.start + lane) as u32)
-                        } else if lane == LANES - 1 {
-                            places.y + row
-                        } else {
-                            let column = lane.checked_sub(PIVOTS).and_then(|k| self.columns.get(k));
-                            column.map_or(none, |&col| place(row, col))
-                        }
-                    }));
-                }
+                let target = |k: usize| beside(*rows.get(k)?, lane);
+                all.extend((0..ROWS).map(|k| target(k).unwrap_or(layout.sink(lane))));
             }
         }
     }
 }
 
-/// Whether each column has a lane, and the right-hand side one.
+/// Whether each column has a lane, and the right-hand side one, and each row below.
 fn fits(front: &Front) -> bool {
-    PIVOTS + front.columns.len() < LANES
+    PIVOTS + front.columns.len() < LANES && front.rows.len() <= LANES
 }
 
 /// Both lists, each ascending, without `row`.

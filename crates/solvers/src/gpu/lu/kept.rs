@@ -4,7 +4,7 @@ use sparsebatch_spmv_gpu::{
     Args, DeviceInfo, Executor, KernelBuffer, KernelKey, LaunchConfig, Value,
 };
 
-use super::columns::ColumnTables;
+use super::columns::{BEHIND, ColumnTables};
 use super::graph::Graph;
 use super::program::{Program, Workers};
 use super::shape::{CHAINS, Division, LANES, RESERVED_BYTES, Schedule};
@@ -12,7 +12,7 @@ use crate::SolveError;
 
 /// Warps of a multiprocessor at the registers that the kernel may use, and of a block.
 const RESIDENT_WARPS: u32 = 32;
-const MOST_WARPS: u32 = 8;
+const MOST_WARPS: u32 = 16;
 
 /// What stays on the device between a factorisation and the solves with it.
 pub(super) struct Kept<E: Executor, T: Value> {
@@ -27,7 +27,8 @@ pub(super) struct Kept<E: Executor, T: Value> {
     /// Of the solve.
     tables: E::Buffer<u32>,
     pivots: u32,
-    chunks: [u32; 3],
+    /// Chunks up to the last one of L, and of U; those of A; its sums.
+    counts: [u32; 4],
     values: E::Buffer<T>,
     nrows: usize,
     factored: Factored,
@@ -55,7 +56,7 @@ impl<E: Executor, T: Value> Kept<E, T> {
         let tables = ColumnTables::new(pattern);
         let launch = Launch {
             table_bytes: tables.words.len() * 4,
-            warp_bytes: warp_bytes::<T>(pattern.nrows()),
+            warp_bytes: warp_bytes::<T>(pattern.nrows(), tables.sums),
         };
         launch.check(executor.info())?;
         let (factor, words, starts) = match schedule.division {
@@ -87,8 +88,8 @@ impl<E: Executor, T: Value> Kept<E, T> {
             first_of_a: tables.first_of_a,
             tables: executor.upload(&tables.words)?,
             pivots: tables.pivots,
-            chunks: [tables.chunks, tables.end_of_l, tables.end_of_u],
-            values: executor.alloc_zeroed(nitems * stride::<T>(tables.order.len()))?,
+            counts: [tables.end_of_l, tables.end_of_u, tables.products, tables.sums],
+            values: executor.alloc_zeroed(nitems * stride::<T>(tables.order.len()) + BEHIND)?,
             nrows: pattern.nrows(),
             factored: Factored::None,
         })
@@ -129,24 +130,25 @@ impl<E: Executor, T: Value> Kept<E, T> {
     /// The first arguments of `lu_kept`, up to the tables.
     pub(super) fn pass_to_solve<'a>(&'a self, args: &mut Args<'a>, nitems: usize, nrhs: usize) {
         let stride = stride::<T>(self.order.len()) as u64;
-        let [chunks, end_of_l, end_of_u] = self.chunks;
         args.scalar(nitems as u32)
             .scalar(self.nrows as u32)
             .scalar(nrhs as u32)
             .input(&self.values)
             .scalar(if self.factored == Factored::Shared { 0 } else { stride })
             .scalar(self.pivots)
+            .scalar(self.first_of_a)
             .input(&self.tables)
-            .scalar(self.tables.len() as u32)
-            .scalar(chunks)
-            .scalar(end_of_l)
-            .scalar(end_of_u);
+            .scalar(self.tables.len() as u32);
+        for count in self.counts {
+            args.scalar(count);
+        }
     }
 
     /// The launch for so many systems.
     pub(super) fn config(&self, systems: usize, info: &DeviceInfo) -> LaunchConfig {
         let table_bytes = self.tables.len() * 4;
-        Launch { table_bytes, warp_bytes: warp_bytes::<T>(self.nrows) }.config(systems, info)
+        let warp_bytes = warp_bytes::<T>(self.nrows, self.counts[3]);
+        Launch { table_bytes, warp_bytes }.config(systems, info)
     }
 }
 
@@ -156,8 +158,9 @@ fn stride<T>(values: usize) -> usize {
 }
 
 /// Shared memory of a warp.
-fn warp_bytes<T>(nrows: usize) -> usize {
-    (CHAINS as usize + 1) * 8 + (3 * nrows * size_of::<T>()).next_multiple_of(8)
+fn warp_bytes<T>(nrows: usize, sums: u32) -> usize {
+    let values = 2 * (nrows + LANES as usize) + sums as usize;
+    (CHAINS as usize + 1) * 8 + (values * size_of::<T>()).next_multiple_of(8)
 }
 
 /// What decides on the launch.

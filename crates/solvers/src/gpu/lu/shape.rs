@@ -7,7 +7,7 @@ use sparsebatch_cpu_ref::symbolic::{FactorPattern, SymbolicError};
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_spmv_gpu::DeviceInfo;
 
-use super::fronts::{Fronts, postorder};
+use super::fronts::{Fronts, Layout, postorder};
 use super::graph::{Graph, Places, rows, targets};
 use super::order::{LuOrder, TRIED};
 use super::program::{Program, Workers};
@@ -292,8 +292,12 @@ impl Schedule {
         let Some(pattern) = filled(Some(&postorder(&pattern)))? else { return Ok(None) };
         let Some(fronts) = Fronts::new(&pattern) else { return Ok(None) };
         let places = Places::new(pattern.nnz(), pattern.nrows());
+        let Some(layout) = Layout::new(places, value_bytes) else { return Ok(None) };
+        if layout.shared_bytes > info.shared_bytes_per_block {
+            return Ok(None);
+        }
         let (latency, busy) = fronts.cycles(a.nnz());
-        let bytes = (places.len * value_bytes) as u64 + beside(1);
+        let bytes = u64::from(layout.shared_bytes) + RESERVED_BYTES;
         let resident =
             (u64::from(info.shared_bytes_per_multiprocessor) / bytes).min(RESIDENT_FRONTS);
         let resident = resident.min(u64::from(info.max_threads_per_multiprocessor / LANES)).max(1);
@@ -304,10 +308,10 @@ impl Schedule {
             systems: 1,
             blocks,
             resident: resident as u32,
-            shared_bytes: (bytes - RESERVED_BYTES) as u32,
+            shared_bytes: layout.shared_bytes,
         };
         let graph = Graph::new(&pattern);
-        let (words, starts) = fronts.tables(a, &pattern, places);
+        let (words, starts) = fronts.tables(a, &pattern, &layout);
         let busy = resident * busy;
         Ok(Some(Self {
             division: Division::Fronts,
