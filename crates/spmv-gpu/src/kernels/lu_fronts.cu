@@ -54,8 +54,10 @@ struct LuFronts : LuInShared<LuFronts<V>, V, WARP_THREADS> {
     bool has_values = false; // of A, in their places
 
     __device__ __forceinline__ LuFronts(const LuTask<V>& all, const LuPrograms<V>& what, V* shared)
-        : Base(all, what, 1, shared), workspace(*reinterpret_cast<Workspace*>(
-                                          (reinterpret_cast<u64>(scratch + CHAINS + 1) + 15) / 16 * 16)) {
+        : Base(all, what, 1, shared),
+          workspace(*reinterpret_cast<Workspace*>(
+              reinterpret_cast<u8*>(shared) +
+              ((what.nplaces * sizeof(V) + 7) / 8 * 8 + (CHAINS + 1) * 8 + 15) / 16 * 16)) {
         if (lane == 0) {
             workspace.one = V(1);
         }

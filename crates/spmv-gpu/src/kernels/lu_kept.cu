@@ -9,8 +9,8 @@
 //   alone. A residual's are in another order than in lu.cu: the last bits of residuals, and of what is refined by
 //   them, differ.
 // - What is done with which value is in tables, which a block copies to shared memory once. Values come from
-//   global memory as they are used, AHEAD chunks ahead. Lanes without an entry do as others, on a row that nobody
-//   has: a chunk is twenty instructions or less, of which there are hundreds.
+//   global memory as they are used, AHEAD chunks ahead. Lanes without an entry do as the last one, but for what
+//   it writes: a chunk is twenty instructions or so, of which there are hundreds.
 // - Traffic of a system: factors and A once for each solve with them, b once and more, x once (twice with a
 //   guess), 25 B of outcome.
 //
@@ -20,12 +20,13 @@
 // 4. They hold for each chunk of L and U two words, the number of its first value, the number of its entries less 1
 // and, << 16, its column; AHEAD empty chunks; for each, without these, 32 rows of targets, in 16 bits; for each chunk
 // of A and lane the column and, << 16, the sum, and those of one chunk more; for each row, and behind the last one,
-// the first of its further sums, in 16 bits. Sums are numbered as the rows, the further ones up to `nsums`. What is
-// not there is nrows, or nsums, + the number of the lane. There are `end_of_u` chunks of L and U, those of L end at
+// the first of its sums among those that follow, the numbers of the sums of each row, all in 16 bits. There are nsums
+// >= nrows sums. Targets and sums of lanes without an entry are those of another lane and IDLE_LANE. There are `end_of_u`
+// chunks of L and U, those of L end at
 // `end_of_l`, and `nproducts` of A, all multiples of AHEAD. Columns and rows of L and U, and columns of A, are
 // numbered in the order of elimination, rows of A in that of the matrix. perm[k] is the row that is eliminated k-th.
 // System s has `nrows` values of b and of x from s*nrows on. Blocks of whole warps, 16 at most; any grid. Shared
-// memory: table_words words; for each warp CHAINS + 1 doubles, and 2 * nrows + nsums + 64 values, up to a multiple of
+// memory: table_words words; for each warp CHAINS + 1 doubles, and 2 * nrows + nsums values, up to a multiple of
 // 8 bytes.
 
 #include "lu_system.cuh"
@@ -33,6 +34,7 @@
 
 constexpr u32 AHEAD = 8;
 constexpr u32 KEPT_THREADS = 512;
+constexpr u32 IDLE_LANE = 0x8000; // of a row or a sum: nothing is written
 
 template <typename V>
 struct KeptTask {
@@ -53,21 +55,21 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
     const uint2* const chunks;
     const u16* const targets;  // of this lane
     const u32* const products; // of this lane
-    const u16* const further;
+    const u16* const sums_of;
     V* const t; // reciprocals of pivots, sums of the residual
     u32 item = 0, rhs = 0;
 
     // `own`: this warp's shared memory.
     __device__ __forceinline__ KeptWarp(const LuTask<V>& all, const KeptTask<V>& what,
                                         const u32* tables, double* own)
-        : Base(all, 1, WARP_THREADS, vectors(own), vectors(own) + all.nrows + WARP_THREADS, own),
-          kept(what), chunks(reinterpret_cast<const uint2*>(tables)),
+        : Base(all, 1, WARP_THREADS, vectors(own), vectors(own) + all.nrows, own), kept(what),
+           chunks(reinterpret_cast<const uint2*>(tables)),
           targets(reinterpret_cast<const u16*>(chunks + what.end_of_u + AHEAD) + lane),
           products(reinterpret_cast<const u32*>(targets - lane + what.end_of_u * WARP_THREADS) +
                    lane),
-          further(reinterpret_cast<const u16*>(products - lane +
+          sums_of(reinterpret_cast<const u16*>(products - lane +
                                                (what.nproducts + 1) * WARP_THREADS)),
-          t(vectors(own) + 2 * all.nrows + WARP_THREADS) {}
+          t(vectors(own) + 2 * all.nrows) {}
 
     __device__ __forceinline__ static V* vectors(double* own) {
         return reinterpret_cast<V*>(own + CHAINS + 1);
@@ -141,12 +143,15 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
         for (; first < end; first += AHEAD) {
 #pragma unroll
             for (u32 i = 0; i < AHEAD; ++i) {
-                const V x = operand(column), sum = sums.get(row), value = ahead[i];
-                const u32 own = row;
+                const u32 own = row & (IDLE_LANE - 1);
+                const bool writes = row < IDLE_LANE;
+                const V x = operand(column), sum = sums.get(own), value = ahead[i];
                 column = high_half(chunk[i + 1].y);
                 row = target[(i + 1) * WARP_THREADS];
                 ahead[i] = fetch(i + AHEAD);
-                sums.set(own, add(sum, value, x));
+                if (writes) {
+                    sums.set(own, add(sum, value, x));
+                }
                 __syncwarp();
             }
             chunk += AHEAD;
@@ -208,20 +213,23 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
             from += AHEAD * WARP_THREADS;
 #pragma unroll
             for (u32 i = 0; i < AHEAD; ++i) {
-                const u32 own = high_half(next);
+                const u32 own = high_half(next) & (IDLE_LANE - 1);
+                const bool writes = next < IDLE_LANE << 16;
                 const V a = ahead[i], x = solution.get(low_half(next)), sum = sums.get(own);
                 next = product[(i + 1) * WARP_THREADS];
                 ahead[i] = load(from + i * WARP_THREADS);
-                sums.set(own, MAGNITUDES ? sum + V(magnitude(a)) * V(magnitude(x))
-                                         : minus_product(sum, a, x));
+                if (writes) {
+                    sums.set(own, MAGNITUDES ? sum + V(magnitude(a)) * V(magnitude(x))
+                                             : minus_product(sum, a, x));
+                }
                 __syncwarp();
             }
             product += AHEAD * WARP_THREADS;
         }
         for (u32 row = lane; row < task.nrows && wanted; row += WARP_THREADS) {
-            V sum = t[row];
-            for (u32 other = further[row]; other < further[row + 1]; ++other) {
-                sum += t[other];
+            V sum = 0;
+            for (u32 k = sums_of[row]; k < sums_of[row + 1]; ++k) {
+                sum += t[sums_of[k]];
             }
             r[row] = (MAGNITUDES ? V(magnitude(r[row])) : r[row]) + sum;
         }
@@ -253,7 +261,7 @@ __global__ void __launch_bounds__(KEPT_THREADS, 2)
                          restarts,       residual_norms,     rhs_norms};
     const KeptTask<V> what{nitems,   nrhs,     kept,      stride, pivots, first_of_a,
                            end_of_l, end_of_u, nproducts, nsums};
-    const u32 doubles = CHAINS + 1 + ((2 * nrows + nsums + 2 * WARP_THREADS) * u32(sizeof(V)) + 7) / 8;
+    const u32 doubles = CHAINS + 1 + ((2 * nrows + nsums) * u32(sizeof(V)) + 7) / 8;
     KeptWarp<V> warp(task, what, own_tables,
                      reinterpret_cast<double*>(own_tables + table_words) +
                          threadIdx.x / WARP_THREADS * doubles);

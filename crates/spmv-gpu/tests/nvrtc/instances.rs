@@ -10,8 +10,8 @@ pub(crate) const MAY_SPILL: [(&str, u32); 8] = [
     ("cg", 1200),
     ("bicgstab", 1000),
     ("lu", 64),
-    ("lu_fronts", 128),
-    ("lu_kept", 64),
+    ("lu_fronts", 256),
+    ("lu_kept", 160),
     ("factored", 32),
 ];
 

@@ -14,6 +14,9 @@ pub(super) const BEHIND: usize = 2 * AHEAD * CHUNK;
 /// Products of a sum of the residual, at most.
 const PRODUCTS: usize = 16;
 
+/// Of a target or a sum: the lane writes nothing.
+const IDLE_LANE: u32 = 0x8000;
+
 /// The tables of forward and backward substitution and of the residual.
 #[derive(Debug)]
 pub(super) struct ColumnTables {
@@ -49,73 +52,76 @@ impl Chunks {
         self.words.len() / 2
     }
 
-    fn push(&mut self, column: u32, entries: &[(u32, u32)], nrows: usize) {
+    fn push(&mut self, column: u32, entries: &[(u32, u32)]) {
         let last = entries.len().saturating_sub(1) as u32;
         self.words.extend([self.order.len() as u32, last | column << 16]);
         self.order.extend(entries.iter().map(|&(place, _)| place as u16));
-        let row = |lane: usize| entries.get(lane).map_or((nrows + lane) as u32, |&(_, row)| row);
-        self.targets.extend((0..CHUNK).map(row));
+        let idle = entries.last().map_or(0, |&(_, row)| row) | IDLE_LANE;
+        self.targets.extend((0..CHUNK).map(|lane| entries.get(lane).map_or(idle, |&(_, row)| row)));
     }
 
     /// Appends some columns, and empty chunks up to a multiple of [`AHEAD`].
-    fn append(&mut self, columns: impl Iterator<Item = (usize, Vec<(u32, u32)>)>, nrows: usize) {
+    fn append(&mut self, columns: impl Iterator<Item = (usize, Vec<(u32, u32)>)>) {
         for (column, entries) in columns {
             for chunk in entries.chunks(CHUNK) {
-                self.push(column as u32, chunk, nrows);
+                self.push(column as u32, chunk);
             }
         }
         while !self.len().is_multiple_of(AHEAD) {
-            self.push(0, &[], nrows);
+            self.push(0, &[]);
         }
     }
 }
 
-/// Products of the residual: chunks of entries that belong to different sums.
+/// Products of the residual: chunks of entries that belong to different sums, most of them neighbours.
 struct Products {
     order: Vec<u16>,
     /// Columns and sums.
     words: Vec<u32>,
-    /// The first further sum of each row.
-    further: Vec<u32>,
+    /// Where the sums of each row begin, and the sums row by row.
+    sums_of: Vec<u32>,
     sums: usize,
 }
 
 impl Products {
     /// Of the rows of A, each with the places and columns of its entries.
     fn new(rows: &[Vec<(u32, u32)>]) -> Self {
-        let mut further = vec![rows.len() as u32];
-        let mut sums: Vec<(usize, &[(u32, u32)])> = Vec::new();
-        for (row, entries) in rows.iter().enumerate() {
-            let mut own = entries.chunks(PRODUCTS);
-            sums.extend(own.next().map(|first| (row, first)));
-            let begin = further[row] as usize;
-            sums.extend(own.enumerate().map(|(number, other)| (begin + number, other)));
-            further.push((begin + entries.len().div_ceil(PRODUCTS).saturating_sub(1)) as u32);
-        }
-        let nsums = further[rows.len()] as usize;
-        sums.sort_by_key(|&(sum, entries)| (std::cmp::Reverse(entries.len()), sum));
-        let mut products = Self { order: Vec::new(), words: Vec::new(), further, sums: nsums };
+        let pieces = |(row, entries): (usize, &'_ Vec<(u32, u32)>)| {
+            let parts = 0..entries.len().div_ceil(PRODUCTS).max(1);
+            parts.map(move |part| (row, part * PRODUCTS)).collect::<Vec<_>>()
+        };
+        let mut sums: Vec<(usize, usize)> = rows.iter().enumerate().flat_map(pieces).collect();
+        let entry = |&(row, first): &(usize, usize), number: usize| {
+            rows[row].get(first + number).filter(|_| number < PRODUCTS).copied()
+        };
+        let length = |&(row, first): &(usize, usize)| (rows[row].len() - first).min(PRODUCTS);
+        sums.sort_by_key(|sum| (std::cmp::Reverse(length(sum)), *sum));
+        let mut products = Self {
+            order: Vec::new(),
+            words: Vec::new(),
+            sums_of: sums_of(rows.len(), &sums),
+            sums: sums.len(),
+        };
         for number in 0..PRODUCTS {
-            for &(sum, entries) in &sums {
-                if let Some(&(place, column)) = entries.get(number) {
-                    let first = products.words.len() / CHUNK * CHUNK;
-                    if products.words[first..].iter().any(|&word| word >> 16 == sum as u32) {
-                        products.fill();
-                    }
-                    products.order.push(place as u16);
-                    products.words.push(column | (sum as u32) << 16);
+            for (own, sum) in sums.iter().enumerate() {
+                let Some((place, column)) = entry(sum, number) else { break };
+                let first = products.words.len() / CHUNK * CHUNK;
+                if products.words[first..].iter().any(|&word| word >> 16 == own as u32) {
+                    products.fill();
                 }
+                products.order.push(place as u16);
+                products.words.push(column | (own as u32) << 16);
             }
         }
         products.fill();
         products
     }
 
-    /// Fills the last chunk up with what nobody wants.
+    /// Fills the last chunk up with what is not written.
     fn fill(&mut self) {
         while !self.words.len().is_multiple_of(CHUNK) {
-            let nothing = (self.sums + self.words.len() % CHUNK) as u32;
-            self.words.push(nothing << 16);
+            let last = self.words.last().copied().unwrap_or(0);
+            self.words.push(last | IDLE_LANE << 16);
             self.order.push(self.order.last().copied().unwrap_or(0));
         }
     }
@@ -123,12 +129,24 @@ impl Products {
     /// Appends empty chunks up to a multiple of [`AHEAD`], and one more.
     fn append_empty(&mut self) -> u32 {
         let chunks = (self.words.len() / CHUNK).next_multiple_of(AHEAD);
-        let nothing = |lane: usize| ((self.sums + lane) as u32) << 16;
-        let empty = (self.words.len()..(chunks + 1) * CHUNK).map(|k| nothing(k % CHUNK));
-        let empty: Vec<u32> = empty.collect();
-        self.words.extend(empty);
+        self.words.resize((chunks + 1) * CHUNK, IDLE_LANE << 16);
         chunks as u32
     }
+}
+
+/// Where the sums of each row begin in what follows, and the sums row by row.
+fn sums_of(nrows: usize, sums: &[(usize, usize)]) -> Vec<u32> {
+    let mut own: Vec<Vec<(usize, u32)>> = vec![Vec::new(); nrows];
+    for (number, &(row, first)) in sums.iter().enumerate() {
+        own[row].push((first, number as u32));
+    }
+    let mut all: Vec<u32> = vec![(nrows + 1) as u32];
+    for row in &mut own {
+        row.sort_unstable();
+        all.push(all[all.len() - 1] + row.len() as u32);
+    }
+    all.extend(own.iter().flatten().map(|&(_, number)| number));
+    all
 }
 
 impl ColumnTables {
@@ -149,10 +167,10 @@ impl ColumnTables {
             rows[own as usize] = of_a.map(|k| (k as u32, pattern.cols()[k])).collect();
         }
         let mut chunks = Chunks::default();
-        chunks.append(l.into_iter().enumerate(), n);
+        chunks.append(l.into_iter().enumerate());
         let (end_of_l, pivots) = (chunks.len(), chunks.order.len());
         chunks.order.extend(pattern.diag().iter().map(|&place| place as u16));
-        chunks.append(u.into_iter().enumerate().rev(), n);
+        chunks.append(u.into_iter().enumerate().rev());
         let end_of_u = chunks.len();
         let Chunks { mut order, mut words, targets } = chunks;
         words.extend([0; 2 * AHEAD]);
@@ -165,7 +183,7 @@ impl ColumnTables {
         let first_of_a = order.len();
         order.extend(of_a.order);
         words.extend(of_a.words);
-        words.extend(halves(&of_a.further));
+        words.extend(halves(&of_a.sums_of));
         words.resize(words.len().next_multiple_of(4), 0);
         Self {
             order,
@@ -207,14 +225,17 @@ mod tests {
         assert_eq!(tables.words[..2], [0, 0]);
         assert_eq!(tables.words[16..18], [4, 2 << 16]);
         let targets = 2 * (16 + AHEAD);
-        assert_eq!(tables.words[targets], 2 | 4 << 16);
-        assert_eq!(tables.words[targets + 8 * 16], 4 << 16);
+        assert_eq!(tables.words[targets], 2 | (2 | IDLE_LANE) << 16);
+        assert_eq!(tables.words[targets + 8 * 16], (IDLE_LANE) << 16);
         assert_eq!(tables.order[8..11], [0, 3, 2]);
         let products = targets + 16 * 16;
         // Rows 0 and 2 have two entries each, and are first.
-        assert_eq!(tables.words[products..products + 3], [0, 2 << 16, 1 | 1 << 16]);
-        assert_eq!(tables.words[products + 3], 6 << 16);
-        assert_eq!(tables.words[products + 32..products + 34], [2, 2 | 2 << 16]);
+        assert_eq!(tables.words[products..products + 3], [0, 1 << 16, 1 | 2 << 16]);
+        assert_eq!(tables.words[products + 3], 1 | (2 | IDLE_LANE) << 16);
+        assert_eq!(tables.words[products + 32..products + 34], [2, 2 | 1 << 16]);
+        // Sums of rows 0, 1 and 2.
+        let sums = products + 9 * 32;
+        assert_eq!(tables.words[sums..sums + 4], [4 | 5 << 16, 6 | 7 << 16, 2 << 16, 1]);
     }
 
     #[test]
@@ -237,10 +258,12 @@ mod tests {
             .chunks_exact(CHUNK)
             .take(tables.products as usize)
         {
-            let mut sums: Vec<u32> = chunk.iter().map(|word| word >> 16).collect();
+            let written = chunk.iter().map(|word| word >> 16).filter(|&sum| sum < IDLE_LANE);
+            let mut sums: Vec<u32> = written.collect();
+            let count = sums.len();
             sums.sort_unstable();
             sums.dedup();
-            assert_eq!(sums.len(), CHUNK);
+            assert_eq!(sums.len(), count);
         }
     }
 }

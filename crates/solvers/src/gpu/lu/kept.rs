@@ -159,7 +159,7 @@ fn stride<T>(values: usize) -> usize {
 
 /// Shared memory of a warp.
 fn warp_bytes<T>(nrows: usize, sums: u32) -> usize {
-    let values = 2 * (nrows + LANES as usize) + sums as usize;
+    let values = 2 * nrows + sums as usize;
     (CHAINS as usize + 1) * 8 + (values * size_of::<T>()).next_multiple_of(8)
 }
 
@@ -174,7 +174,7 @@ impl Launch {
         self.table_bytes + self.warp_bytes * warps as usize
     }
 
-    /// Refuses what a block of one warp has no room for.
+    /// Refuses what a block of one warp has no room for, which 15 bits can number by far.
     fn check(&self, info: &DeviceInfo) -> Result<(), SolveError> {
         if self.bytes(1) <= info.shared_bytes_per_block as usize {
             return Ok(());
