@@ -123,6 +123,25 @@ impl<'a> Session<'a> {
         self.recorder.note(line)
     }
 
+    /// Takes a case that cannot be measured at all.
+    pub(crate) fn absent(&mut self, case: &str, reason: &str) -> Result<(), BenchError> {
+        let (library, configuration) = (OURS.to_owned(), "all".to_owned());
+        let (case, reason) = (case.to_owned(), reason.to_owned());
+        self.recorder.gap(Gap { case, library, configuration, reason, is_fault: false })
+    }
+
+    /// Takes the matrices of a published table that are not there.
+    pub(crate) fn absent_of(
+        &mut self,
+        table: &[&str],
+        is_there: impl Fn(&str) -> bool,
+    ) -> Result<(), BenchError> {
+        let missing = table.iter().filter(|name| !is_there(name));
+        missing.copied().try_for_each(|name| {
+            self.absent(name, "not in a folder of --matrices; corpus fetch gets it")
+        })
+    }
+
     /// How products of a problem are issued.
     pub(crate) fn pace(&self, problem: &Problem<'_>) -> Pace {
         Pace::of(problem.useful_bytes(), self.recorder.run().machine.copy_gb_per_s)

@@ -69,8 +69,7 @@ pub struct RowKernels {
 ///
 /// # Errors
 /// Names that nothing answers to, folders that cannot be read, an output that cannot be written,
-/// and the reason why there is no GPU or it was lost. A file that cannot be read is reported and
-/// passed over.
+/// and the reason why there is no GPU or it was lost. A file that cannot be read is a gap.
 pub fn row_kernels(options: &RowKernels, report: &mut dyn Write) -> Result<Outcome, BenchError> {
     let sources = sources(options)?;
     check_names("--case", &options.cases, sources.iter().map(|source| &source.name))?;
@@ -81,15 +80,13 @@ pub fn row_kernels(options: &RowKernels, report: &mut dyn Write) -> Result<Outco
     let output = options.output.as_deref();
     let mut session = Session::start("row-kernels", !options.no_peer, output, report)?;
     let ended = (|| {
-        let is_there = |name: &&str| sources.iter().any(|source| source.name == *name);
-        let missing: Vec<&str> = TABLE_I.into_iter().filter(|name| !is_there(name)).collect();
-        if !missing.is_empty() {
-            session.note(&format!("of Table I not there: {}", missing.join(", ")))?;
+        if options.cases.is_empty() {
+            session.absent_of(&TABLE_I, |name| sources.iter().any(|s| s.name == name))?;
         }
         for source in sources.iter().filter(is_wanted) {
             match source.matrix() {
                 Ok(matrix) => measure(&mut session, &source.name, &matrix)?,
-                Err(error) => session.note(&format!("{:<22} not read: {error}", source.name))?,
+                Err(error) => session.absent(&source.name, &error.to_string())?,
             }
         }
         Ok(())
@@ -178,7 +175,7 @@ fn measure(session: &mut Session<'_>, name: &str, matrix: &Csr<f64>) -> Result<(
         (0..matrix.ncols() as u64).map(|col| 2.0 * rng::uniform(96, 0, col) - 1.0).collect();
     let reference = match Reference::new(matrix, &x) {
         Ok(reference) => reference,
-        Err(reason) => return session.note(&format!("{name:<22} not measured: {reason}")),
+        Err(reason) => return session.absent(name, &reason),
     };
     let oracle = |y: &[f64]| reference.wrong(y);
     let problem = Problem {

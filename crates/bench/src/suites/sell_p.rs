@@ -177,8 +177,7 @@ const OTHERS: [SingleKernel; 5] = [
 ///
 /// # Errors
 /// Names that nothing answers to, folders that cannot be read, an output that cannot be written,
-/// and the reason why there is no GPU or it was lost. A file that cannot be read is reported and
-/// passed over.
+/// and the reason why there is no GPU or it was lost. A file that cannot be read is a gap.
 pub fn sell_p(options: &SellP, report: &mut dyn Write) -> Result<Outcome, BenchError> {
     let sources = sources(options)?;
     check_names("--case", &options.cases, sources.iter().map(|source| &source.name))?;
@@ -193,15 +192,13 @@ pub fn sell_p(options: &SellP, report: &mut dyn Write) -> Result<Outcome, BenchE
     let output = options.output.as_deref();
     let mut session = Session::start("sell-p", !options.no_peer, output, report)?;
     let ended = (|| {
-        let is_there = |name: &&str| sources.iter().any(|source| source.name == *name);
-        let missing: Vec<&str> = TABLE_I.into_iter().filter(|name| !is_there(name)).collect();
-        if !missing.is_empty() {
-            session.note(&format!("of Table I not there: {}", missing.join(", ")))?;
+        if options.cases.is_empty() {
+            session.absent_of(&TABLE_I, |name| sources.iter().any(|s| s.name == name))?;
         }
         for source in sources.iter().filter(is_wanted) {
             match source.matrix() {
                 Ok(matrix) => measure(&mut session, &source.name, &matrix, &shapes)?,
-                Err(error) => session.note(&format!("{:<22} not read: {error}", source.name))?,
+                Err(error) => session.absent(&source.name, &error.to_string())?,
             }
         }
         Ok(())
