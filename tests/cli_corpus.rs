@@ -92,9 +92,10 @@ fn a_cut_download_goes_on_where_it_ended() {
     assert_eq!(ranges.len(), whole.len().div_ceil(1_000));
     assert_eq!(ranges[..3], [None, Some(1_000), Some(2_000)]);
 
-    // An attempt of another process left some of it.
+    // An attempt of another process left some of it, and what it was unpacking.
     let folder = Folder::new();
     std::fs::create_dir_all(folder.path().join("c/flexible")).unwrap();
+    folder.file("c/flexible/.tols90.a1b2c3.mtx.gz", "half");
     folder.file("c/flexible/tols90.tar.gz.partial", &whole[..700]);
     let server = Server::start(Answer::Resumable);
     server.put("Bai", "tols90", whole);

@@ -9,7 +9,7 @@ use tempfile::{Builder, NamedTempFile};
 use ureq::Agent;
 
 use crate::download::{agent, download};
-use crate::folder::{Claim, files_below, present, source, target};
+use crate::folder::{Claim, files_below, present, source, sweep, target, unfinished};
 use crate::lock::{Lock, Locked, sha256};
 use crate::unpack::unpack;
 use crate::{CorpusError, Matrix, Origin};
@@ -195,6 +195,7 @@ impl Fetcher<'_> {
             self.keep(matrix, &file)?;
             return Ok((Status::There, Some(file)));
         }
+        sweep(self.folder, matrix)?;
         let (status, checked) = match (matrix.origin, self.place) {
             (Origin::Dense, _) => (Status::Made, self.define(matrix)?),
             (_, Place::Address(base)) => self.take_archive_of(matrix, base, progress)?,
@@ -297,7 +298,7 @@ impl Fetcher<'_> {
         let target = target(self.folder, matrix, ending);
         let part = self.folder.join(matrix.part());
         std::fs::create_dir_all(&part).map_err(CorpusError::io(&part))?;
-        let prefix = format!(".{}.", matrix.name);
+        let prefix = unfinished(matrix);
         let mut builder = Builder::new();
         builder.prefix(&prefix).suffix(ending);
         #[cfg(unix)]

@@ -84,6 +84,28 @@ pub(crate) fn source<'a>(files: &'a [PathBuf], matrix: &Matrix) -> Option<&'a Pa
     })
 }
 
+/// The start of the names of files that a matrix is written to before it gets its own.
+pub(crate) fn unfinished(matrix: &Matrix) -> String {
+    format!(".{}.", matrix.name)
+}
+
+/// Removes what a fetch that was stopped left of a matrix, beside a download that can be gone on with.
+/// Only for who has claimed the folder.
+///
+/// # Errors
+/// [`CorpusError::Io`] when such a file cannot be removed.
+pub(crate) fn sweep(folder: &Path, matrix: &Matrix) -> Result<(), CorpusError> {
+    let Ok(entries) = std::fs::read_dir(folder.join(matrix.part())) else { return Ok(()) };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(&unfinished(matrix)) && ENDINGS.iter().any(|end| name.ends_with(end)) {
+            std::fs::remove_file(entry.path()).map_err(CorpusError::io(entry.path()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Keeps other processes from fetching into a folder, until it is dropped.
 pub(crate) struct Claim {
     _file: File,
