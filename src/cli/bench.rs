@@ -1,21 +1,22 @@
 //! `sparsebatch bench`.
 
+mod products;
+
 use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use sparsebatch_bench::suites::flexible_batch::{Experiment, Kernel};
-use sparsebatch_bench::suites::sell_p::Shape;
 use sparsebatch_bench::suites::single::Configuration;
 use sparsebatch_bench::suites::solvers::{Backend, Chunks, Precision};
-use sparsebatch_bench::suites::throughput;
 use sparsebatch_bench::{
-    BenchError, FlexibleBatch, Gap, Outcome, Row, RowKernels, SellP, Single, Solvers, Throughput,
-    flexible_batch, row_kernels, rows, sell_p, single, solvers, suites, table,
+    BenchError, FlexibleBatch, Gap, Outcome, Row, Single, Solvers, flexible_batch, row_kernels,
+    rows, sell_p, single, solvers, suites, table, throughput,
 };
 use sparsebatch_solvers::{Method, Pieces, PrecondPrecision, Preconditioner};
 
+use self::products::{RowKernelArgs, SellPArgs, ThroughputArgs};
 use super::error::CliError;
 use super::options::size;
 use super::output::{self, SCHEMA, check_writable};
@@ -94,54 +95,6 @@ struct SingleArgs {
     #[arg(long = "kernel", value_name = "LIST", value_delimiter = ',')]
     kernels: Vec<String>,
     /// Folder of matrices to measure too; may be given several times
-    #[arg(long, value_name = "FOLDER")]
-    matrices: Vec<PathBuf>,
-    /// Leave the generated matrices out
-    #[arg(long)]
-    no_generated: bool,
-}
-
-#[derive(Args)]
-struct ThroughputArgs {
-    #[command(flatten)]
-    common: Common,
-    /// One experiment, by the first figure that it makes again [default: all]
-    #[arg(long, value_name = "fig1|fig8|fig9|fig10|fig11|fig13")]
-    experiment: Option<String>,
-    /// Kernels of ours, with commas between [default: auto and those of the source]
-    #[arg(long = "kernel", value_name = "LIST", value_delimiter = ',')]
-    kernels: Vec<String>,
-    /// Folder of unstructured matrices, for fig13; may be given several times
-    #[arg(long, value_name = "FOLDER")]
-    matrices: Vec<PathBuf>,
-    /// Leave f32 out
-    #[arg(long)]
-    no_f32: bool,
-}
-
-#[derive(Args)]
-struct SellPArgs {
-    #[command(flatten)]
-    common: Common,
-    /// Shapes, with commas between, such as 8x8,32x1x512: rows of a slice x threads a row x rows of
-    /// a sorting window [default: a grid of them]
-    #[arg(long = "shape", value_name = "LIST", value_delimiter = ',')]
-    shapes: Vec<String>,
-    /// Folder of matrices, of which those of the source's Table I are measured, or those that
-    /// --case names; may be given several times
-    #[arg(long, value_name = "FOLDER")]
-    matrices: Vec<PathBuf>,
-    /// Leave the generated matrices out
-    #[arg(long)]
-    no_generated: bool,
-}
-
-#[derive(Args)]
-struct RowKernelArgs {
-    #[command(flatten)]
-    common: Common,
-    /// Folder of matrices, of which those of the source's Table I are measured, or those that
-    /// --case names; may be given several times
     #[arg(long, value_name = "FOLDER")]
     matrices: Vec<PathBuf>,
     /// Leave the generated matrices out
@@ -285,9 +238,9 @@ pub(crate) fn run(args: &BenchArgs, global: Global) -> Result<Exit, CliError> {
         Suite::Single(args) => {
             measured(global, &args.common, |report| single(&args.options()?, report))
         }
-        Suite::Throughput(args) => measured(global, &args.common, |report| {
-            throughput::throughput(&args.options()?, report)
-        }),
+        Suite::Throughput(args) => {
+            measured(global, &args.common, |report| throughput(&args.options()?, report))
+        }
         Suite::SellP(args) => {
             measured(global, &args.common, |report| sell_p(&args.options()?, report))
         }
@@ -365,53 +318,6 @@ impl SingleArgs {
             no_peer: *no_peer,
             output: output.clone(),
         })
-    }
-}
-
-impl ThroughputArgs {
-    fn options(&self) -> Result<Throughput, BenchError> {
-        let Common { size, cases, no_peer, output } = &self.common;
-        Ok(Throughput {
-            cases: cases.clone(),
-            kernels: kernels(&self.kernels, Configuration::all)?,
-            size: (*size).into(),
-            experiment: self.experiment.as_deref().map(str::parse).transpose()?,
-            matrices: self.matrices.clone(),
-            no_f32: self.no_f32,
-            no_peer: *no_peer,
-            output: output.clone(),
-        })
-    }
-}
-
-impl SellPArgs {
-    fn options(&self) -> Result<SellP, BenchError> {
-        let Common { size, cases, no_peer, output } = &self.common;
-        let shapes: Result<Vec<Shape>, BenchError> =
-            self.shapes.iter().map(|shape| shape.parse()).collect();
-        Ok(SellP {
-            cases: cases.clone(),
-            shapes: shapes?,
-            size: (*size).into(),
-            matrices: self.matrices.clone(),
-            no_generated: self.no_generated,
-            no_peer: *no_peer,
-            output: output.clone(),
-        })
-    }
-}
-
-impl RowKernelArgs {
-    fn options(&self) -> RowKernels {
-        let Common { size, cases, no_peer, output } = &self.common;
-        RowKernels {
-            cases: cases.clone(),
-            size: (*size).into(),
-            matrices: self.matrices.clone(),
-            no_generated: self.no_generated,
-            no_peer: *no_peer,
-            output: output.clone(),
-        }
     }
 }
 
