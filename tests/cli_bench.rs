@@ -29,6 +29,26 @@ fn unknown_names_are_refused_with_the_known_ones() {
 }
 
 #[test]
+fn the_suites_over_single_matrices_check_their_options() {
+    let throughput = |option: &str, value: &str| run(&["bench", "throughput", option, value]);
+    throughput("--experiment", "fig3").assert_bad_input(&[
+        "--experiment is fig3, expected one of fig1, fig8, fig9, fig10, fig11",
+    ]);
+    throughput("--experiment", "fig13").assert_bad_input(&["--matrices is absent"]);
+    throughput("--kernel", "csr").assert_bad_input(&["--kernel is csr, expected all or one of"]);
+    throughput("--case", "stride 0")
+        .assert_bad_input(&["--case is stride 0, expected one of stride 1, stride 2"]);
+    throughput("--matrices", "nowhere").assert_bad_input(&["nowhere", "No such file"]);
+    let sell_p = |option: &str, value: &str| run(&["bench", "sell-p", option, value]);
+    sell_p("--shape", "8x8,8").assert_bad_input(&["--shape is 8, expected BxT or BxTxSIGMA"]);
+    sell_p("--case", "cant")
+        .assert_bad_input(&["--case is cant, expected one of Trefethen_20000, laplace 7-point"]);
+    let row_kernels = |option: &str, value: &str| run(&["bench", "row-kernels", option, value]);
+    row_kernels("--case", "random 3").assert_bad_input(&["expected one of random 1 of 131072"]);
+    row_kernels("--matrices", "nowhere").assert_bad_input(&["nowhere", "No such file"]);
+}
+
+#[test]
 fn the_experiment_of_chunks_checks_its_options() {
     let chunks = |option: &str, value: &str| {
         run(&["bench", "solvers", "--experiment", "chunks", option, value])
@@ -94,11 +114,10 @@ fn without_a_gpu_the_reason_is_one_line_and_nothing_is_written() {
     }
     let folder = Folder::new();
 
-    let refused = folder.run(&["bench", "single", "--size", "small", "--output", "rows.jsonl"]);
-
-    refused.assert_bad_input(&["bench needs a GPU: "]);
-    let refused = folder.run(&["bench", "solvers", "--size", "small", "--output", "rows.jsonl"]);
-    refused.assert_bad_input(&["bench needs a GPU: "]);
+    for suite in ["single", "throughput", "sell-p", "row-kernels", "solvers"] {
+        let refused = folder.run(&["bench", suite, "--size", "small", "--output", "rows.jsonl"]);
+        refused.assert_bad_input(&["bench needs a GPU: "]);
+    }
     assert!(folder.names().is_empty());
 }
 

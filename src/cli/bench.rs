@@ -1,5 +1,7 @@
 //! `sparsebatch bench`.
 
+mod products;
+
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -9,11 +11,12 @@ use sparsebatch_bench::suites::flexible_batch::{Experiment, Kernel};
 use sparsebatch_bench::suites::single::Configuration;
 use sparsebatch_bench::suites::solvers::{Backend, Chunks, Precision};
 use sparsebatch_bench::{
-    BenchError, FlexibleBatch, Gap, Outcome, Row, Single, Solvers, flexible_batch, rows, single,
-    solvers, suites, table,
+    BenchError, FlexibleBatch, Gap, Outcome, Row, Single, Solvers, flexible_batch, row_kernels,
+    rows, sell_p, single, solvers, suites, table, throughput,
 };
 use sparsebatch_solvers::{Method, Pieces, PrecondPrecision, Preconditioner};
 
+use self::products::{RowKernelArgs, SellPArgs, ThroughputArgs};
 use super::error::CliError;
 use super::options::size;
 use super::output::{self, SCHEMA, check_writable};
@@ -32,6 +35,12 @@ enum Suite {
     FlexibleBatch(FlexibleArgs),
     /// Products with one matrix on the GPU, beside cuSPARSE
     Single(SingleArgs),
+    /// Formats and access patterns of Bell and Garland 2009 on the GPU, in f64 and f32
+    Throughput(ThroughputArgs),
+    /// Shapes of SELL-P on the GPU, padding beside speed
+    SellP(SellPArgs),
+    /// A thread or a warp per row on the GPU, plain and refined, beside cuSPARSE
+    RowKernels(RowKernelArgs),
     /// Whole solves of batches, beside the dense LU of cuBLAS and recorded figures
     Solvers(SolverArgs),
     /// Markdown tables of rows that were written before
@@ -228,6 +237,15 @@ pub(crate) fn run(args: &BenchArgs, global: Global) -> Result<Exit, CliError> {
         }
         Suite::Single(args) => {
             measured(global, &args.common, |report| single(&args.options()?, report))
+        }
+        Suite::Throughput(args) => {
+            measured(global, &args.common, |report| throughput(&args.options()?, report))
+        }
+        Suite::SellP(args) => {
+            measured(global, &args.common, |report| sell_p(&args.options()?, report))
+        }
+        Suite::RowKernels(args) => {
+            measured(global, &args.common, |report| row_kernels(&args.options(), report))
         }
         Suite::Solvers(args) => {
             measured(global, &args.common, |report| solvers(&args.options()?, report))

@@ -4,6 +4,9 @@
 //! | --- | --- |
 //! | [`flexible_batch()`] | the suite `flexible-batch`: products of batches in which nothing is shared |
 //! | [`single()`] | the suite `single`: products with one matrix |
+//! | [`throughput()`] | the suite `throughput`: formats and access patterns, f64 and f32 |
+//! | [`sell_p()`] | the suite `sell-p`: shapes of SELL-P, padding beside speed |
+//! | [`row_kernels()`] | the suite `row-kernels`: a thread or a warp per row |
 //! | [`solvers()`] | the suite `solvers`: whole solves of batches |
 //! | [`Row`] | what a measurement holds |
 //! | [`rows::read()`] | the rows of a file of JSON lines |
@@ -13,7 +16,7 @@
 //! solves by the residual of every system, recomputed there in f64. Peers are loaded at run time;
 //! where one is missing the report says so.
 //!
-//! Limitations: the first GPU; products in f64; cuSPARSE and the dense LU of cuBLAS are the only
+//! Limitations: the first GPU; products in f64, but for `throughput`; cuSPARSE and the dense LU of cuBLAS are the only
 //! peers in the same run.
 #![deny(unsafe_code)]
 
@@ -38,8 +41,11 @@ pub use recorder::Gap;
 pub use row::{Machine, Row, Run, SCHEMA};
 pub use rows::RowFile;
 pub use suites::flexible_batch::{FlexibleBatch, flexible_batch};
+pub use suites::row_kernels::{RowKernels, row_kernels};
+pub use suites::sell_p::{SellP, sell_p};
 pub use suites::single::{Single, single};
 pub use suites::solvers::{Solvers, solvers};
+pub use suites::throughput::{Throughput, throughput};
 pub use table::table;
 
 /// What a suite measured.

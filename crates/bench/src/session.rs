@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use sparsebatch_spmv_gpu::device::{Bandwidth, availability, measure_bandwidth};
-use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
+use sparsebatch_spmv_gpu::{Device, Executor, GpuError, Value};
 
 use crate::contender::{Contender, Multiply, Operands, Timed};
 use crate::cusparse::{Format, HostCsr, Library, Matrix};
@@ -64,17 +64,24 @@ pub(crate) struct Label {
     pub(crate) library: &'static str,
     pub(crate) configuration: String,
     pub(crate) automatic: bool,
+    pub(crate) precision: &'static str,
+    /// Useful bytes, where they are not those of products in f64.
+    pub(crate) useful_bytes: Option<f64>,
 }
 
 impl Label {
     /// One of ours.
     pub(crate) fn ours(configuration: impl Into<String>, automatic: bool) -> Self {
-        Self { library: OURS, configuration: configuration.into(), automatic }
+        Self::of(OURS, configuration.into(), automatic)
     }
 
     /// One of the peer's.
     pub(crate) fn peer(configuration: impl Into<String>) -> Self {
-        Self { library: CUSPARSE, configuration: configuration.into(), automatic: false }
+        Self::of(CUSPARSE, configuration.into(), false)
+    }
+
+    fn of(library: &'static str, configuration: String, automatic: bool) -> Self {
+        Self { library, configuration, automatic, precision: "f64", useful_bytes: None }
     }
 }
 
@@ -116,6 +123,25 @@ impl<'a> Session<'a> {
         self.recorder.note(line)
     }
 
+    /// Takes a case that cannot be measured at all.
+    pub(crate) fn absent(&mut self, case: &str, reason: &str) -> Result<(), BenchError> {
+        let (library, configuration) = (OURS.to_owned(), "all".to_owned());
+        let (case, reason) = (case.to_owned(), reason.to_owned());
+        self.recorder.gap(Gap { case, library, configuration, reason, is_fault: false })
+    }
+
+    /// Takes the matrices of a published table that are not there.
+    pub(crate) fn absent_of(
+        &mut self,
+        table: &[&str],
+        is_there: impl Fn(&str) -> bool,
+    ) -> Result<(), BenchError> {
+        let missing = table.iter().filter(|name| !is_there(name));
+        missing.copied().try_for_each(|name| {
+            self.absent(name, "not in a folder of --matrices; corpus fetch gets it")
+        })
+    }
+
     /// How products of a problem are issued.
     pub(crate) fn pace(&self, problem: &Problem<'_>) -> Pace {
         Pace::of(problem.useful_bytes(), self.recorder.run().machine.copy_gb_per_s)
@@ -132,12 +158,12 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// When the device is lost, and when the row cannot be printed or written.
-    pub(crate) fn measure<P: Multiply, C: Into<Costs>>(
+    pub(crate) fn measure<P: Multiply<T>, T: Value, C: Into<Costs>>(
         &mut self,
         problem: &Problem<'_>,
         label: &Label,
         pace: Pace,
-        contender: Result<Contender<'_, P>, GpuError>,
+        contender: Result<Contender<'_, P, T>, GpuError>,
         costs: impl FnOnce(&P) -> C,
     ) -> Result<Option<Vec<P>>, BenchError> {
         let measured = contender.and_then(|mut contender| {
@@ -230,7 +256,7 @@ impl<'a> Session<'a> {
             backend: None,
             operation: "spmv".to_owned(),
             preconditioner: None,
-            precision: "f64".to_owned(),
+            precision: label.precision.to_owned(),
             batch: problem.batch as u64,
             n: problem.nrows as u64,
             nnz: problem.nnz as u64,
@@ -244,7 +270,7 @@ impl<'a> Session<'a> {
             products: timing.products as u64,
             timing: if timing.recorded { "graph" } else { "events" }.to_owned(),
             copies: copies as u64,
-            share_of_copy: share(problem.useful_bytes()),
+            share_of_copy: share(label.useful_bytes.unwrap_or(problem.useful_bytes())),
             share_moved: share(bytes_moved as f64),
             bytes_moved: Some(bytes_moved),
             plan_ms,

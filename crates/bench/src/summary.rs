@@ -76,8 +76,11 @@ impl Comparison<'_> {
     pub fn name(&self) -> String {
         let row = self.first;
         let mut name = row.case.clone();
-        if row.experiment.is_some() {
+        if row.experiment.is_some() && (row.batch > 1 || row.suite == "flexible-batch") {
             name += &format!(" x {}", row.batch);
+        }
+        if row.precision != "f64" {
+            name += &format!(" {}", row.precision);
         }
         if row.operation != "spmv" {
             name += &format!(" {}", row.operation);

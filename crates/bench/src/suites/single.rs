@@ -48,7 +48,8 @@ impl Configuration {
         all
     }
 
-    fn options(self) -> SingleOptions {
+    /// What a plan is asked for.
+    pub(super) fn options(self) -> SingleOptions {
         match self {
             Self::Kernel(kernel) => SingleOptions::with_kernel(kernel),
             Self::SellP(slice_size, threads_per_row) => SingleOptions {
@@ -72,7 +73,7 @@ impl Configuration {
     }
 
     /// Whether a user gets it who chooses nothing.
-    fn is_automatic(self) -> bool {
+    pub(super) fn is_automatic(self) -> bool {
         self == Self::Kernel(SingleOptions::default().kernel)
     }
 }
