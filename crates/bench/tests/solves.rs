@@ -213,7 +213,7 @@ fn the_cpu_solves_families_mixes_and_sets() {
         methods: vec![Method::Cg, Method::Auto],
         preconditioners: vec![Preconditioner::Jacobi],
         sets: vec![sets],
-        backend: Backend::Cpu,
+        backend: Some(Backend::Cpu),
         reference: Some(reference),
         output: Some(output.clone()),
         ..Solvers::default()
@@ -266,7 +266,7 @@ fn single_precision_is_solved_to_its_own_tolerance() {
         cases: vec!["rand9 54".to_owned()],
         batches: vec![5, 12],
         precision: Precision::F32,
-        backend: Backend::Cpu,
+        backend: Some(Backend::Cpu),
         ..Solvers::default()
     };
 

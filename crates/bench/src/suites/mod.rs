@@ -2,11 +2,19 @@
 
 mod cases;
 mod chunks;
+pub mod cpu;
+pub mod energy;
+mod families;
 pub mod flexible_batch;
+pub mod gpu_vs_cpu;
+mod host_kernels;
 mod matrices;
+mod products;
+pub mod scaling;
 pub mod single;
 pub(crate) mod solver_cases;
 pub mod solvers;
+mod stand_ins;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,6 +22,9 @@ use std::path::{Path, PathBuf};
 use sparsebatch_formats::{Csr, io};
 
 use crate::BenchError;
+use crate::session::Effort;
+
+pub use host_kernels::HostKernel;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +36,17 @@ pub enum Size {
     Paper,
     /// More than that.
     Full,
+}
+
+impl Size {
+    /// What a contender on the processor gets.
+    pub(crate) fn effort(self) -> Effort {
+        match self {
+            Self::Small => Effort { budget_ms: 120.0, copy_bytes: 96e6 },
+            Self::Paper => Effort::default(),
+            Self::Full => Effort { budget_ms: 2000.0, ..Effort::default() },
+        }
+    }
 }
 
 /// The Matrix Market files of a folder, plain or gzip, by name, in ASCII order of the names.

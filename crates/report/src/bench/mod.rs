@@ -5,16 +5,19 @@
 //! | `group.rs` | the rows of one suite on one device, and how contenders are named |
 //! | `summary.rs` | machines, runs, peers, what is partial or missing |
 //! | `roofline.rs`, `bars.rs`, `curves.rs`, `profile.rs`, `speedups.rs` | a figure or table each |
+//! | `growth.rs`, `versus.rs` | laws of growth, the GPU against the processor |
 //! | `rows.rs` | the table of all rows |
 
 mod bars;
 mod curves;
 mod group;
+mod growth;
 mod profile;
 mod roofline;
 mod rows;
 mod speedups;
 mod summary;
+mod versus;
 
 use sparsebatch_bench::{Row, RowFile};
 
@@ -42,6 +45,10 @@ pub fn bench_page(files: &[RowFile], histories: &[History]) -> Page {
         blocks.extend(figures.into_iter().flatten().map(|figure| Block::Figure(Box::new(figure))));
         blocks.push(Block::Table(speedups::table(group)));
         sections.push(Section { title: group.title(), blocks });
+    }
+    let comparisons = [versus::table(&rows), growth::table(&rows)];
+    for table in comparisons.into_iter().flatten() {
+        sections.push(Section { title: table.title.clone(), blocks: vec![Block::Table(table)] });
     }
     sections.push(Section {
         title: "Convergence histories".to_owned(),
