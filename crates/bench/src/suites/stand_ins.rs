@@ -103,7 +103,7 @@ pub(super) fn missing<'a>(
     }
     let configuration = format!("{} of {} matrices", absent.len(), wanted.len());
     let reason = format!("not in the folders of --matrices; {instead}: {}", absent.join(", "));
-    Some(Gap::new("matrices of the sources", "SuiteSparse collection", &configuration, reason))
+    Some(Gap::new("all", "SuiteSparse collection", &configuration, reason))
 }
 
 /// Generated matrices in place of small real ones: the first system of every family of

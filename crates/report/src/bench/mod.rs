@@ -56,7 +56,11 @@ pub fn bench_page(files: &[RowFile], histories: &[History]) -> Page {
     });
     sections.push(Section {
         title: "All rows".to_owned(),
-        blocks: vec![Block::Table(rows::table(&rows))],
+        blocks: [Some(rows::table(&rows)), summary::gap_table(files)]
+            .into_iter()
+            .flatten()
+            .map(Block::Table)
+            .collect(),
     });
     Page {
         title: "Measurements of sparsebatch".to_owned(),
