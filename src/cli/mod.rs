@@ -76,7 +76,7 @@ enum Command {
     Convert(convert::ConvertArgs),
     /// Write a test problem to a file
     Generate(generate::GenerateArgs),
-    /// Measure on the GPU, beside other libraries
+    /// Measure on the GPU and the CPU, beside other libraries
     Bench(bench::BenchArgs),
     /// Make a page of what was measured: one HTML file, no network
     Report(pages::ReportArgs),

@@ -2,13 +2,21 @@
 
 mod cases;
 mod chunks;
+pub mod cpu;
+pub mod energy;
+mod families;
 pub mod flexible_batch;
+pub mod gpu_vs_cpu;
+mod host_kernels;
 mod matrices;
+mod products;
 pub mod row_kernels;
+pub mod scaling;
 pub mod sell_p;
 pub mod single;
 pub(crate) mod solver_cases;
 pub mod solvers;
+mod stand_ins;
 pub mod throughput;
 
 use std::fmt;
@@ -17,6 +25,9 @@ use std::path::{Path, PathBuf};
 use sparsebatch_formats::{Csr, io};
 
 use crate::BenchError;
+use crate::session::Effort;
+
+pub use host_kernels::HostKernel;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +39,17 @@ pub enum Size {
     Paper,
     /// More than that.
     Full,
+}
+
+impl Size {
+    /// What a contender on the processor gets.
+    pub(crate) fn effort(self) -> Effort {
+        match self {
+            Self::Small => Effort { budget_ms: 120.0, copy_bytes: 96e6 },
+            Self::Paper => Effort::default(),
+            Self::Full => Effort { budget_ms: 2000.0, ..Effort::default() },
+        }
+    }
 }
 
 /// Folders in a folder, and in those, that are searched for files.

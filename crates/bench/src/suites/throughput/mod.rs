@@ -251,7 +251,8 @@ fn one_precision<T: Value>(
     let copies = copies(useful, device.info().l2_bytes);
     let mut operands = Operands::new(&device, &x, matrix.nrows(), copies)?;
     for &configuration in kernels {
-        let options = configuration.options();
+        // Kernels of the processor are those of another suite.
+        let Some(options) = configuration.options() else { continue };
         let contender = Contender::new(&mut operands, |_| SinglePlan::new(&device, view, &options));
         let label = Label::ours(configuration.to_string(), configuration.is_automatic());
         let bytes = |plan: &SinglePlan<_, T>| plan.explain().bytes_moved(false) as u64;
