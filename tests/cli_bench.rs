@@ -1,9 +1,11 @@
-//! `sparsebatch bench` without a GPU: what it refuses, and tables of rows measured elsewhere.
+//! `sparsebatch bench` without a GPU: what it measures and refuses, and tables of rows measured
+//! elsewhere.
 #![cfg(feature = "cli")]
 
 mod common;
 
 use common::{Folder, run};
+use serde_json::Value;
 
 const ROWS: &str = "crates/bench/tests/data/rows.jsonl";
 
@@ -26,6 +28,26 @@ fn unknown_names_are_refused_with_the_known_ones() {
     solvers("--tuning", "32x4,32").assert_bad_input(&["--tuning is 32, expected shapes like 32x4"]);
     run(&["bench", "solvers", "--no-generated"]).assert_bad_input(&["--sets is absent"]);
     solvers("--batch", "0").assert_bad_input(&["--batch"]);
+}
+
+#[test]
+fn the_suites_over_single_matrices_check_their_options() {
+    let throughput = |option: &str, value: &str| run(&["bench", "throughput", option, value]);
+    throughput("--experiment", "fig3").assert_bad_input(&[
+        "--experiment is fig3, expected one of fig1, fig8, fig9, fig10, fig11",
+    ]);
+    throughput("--experiment", "fig13").assert_bad_input(&["--matrices is absent"]);
+    throughput("--kernel", "csr").assert_bad_input(&["--kernel is csr, expected all or one of"]);
+    throughput("--case", "stride 0")
+        .assert_bad_input(&["--case is stride 0, expected one of stride 1, stride 2"]);
+    throughput("--matrices", "nowhere").assert_bad_input(&["nowhere", "No such file"]);
+    let sell_p = |option: &str, value: &str| run(&["bench", "sell-p", option, value]);
+    sell_p("--shape", "8x8,8").assert_bad_input(&["--shape is 8, expected BxT or BxTxSIGMA"]);
+    sell_p("--case", "cant")
+        .assert_bad_input(&["--case is cant, expected one of Trefethen_20000, laplace 7-point"]);
+    let row_kernels = |option: &str, value: &str| run(&["bench", "row-kernels", option, value]);
+    row_kernels("--case", "random 3").assert_bad_input(&["expected one of random 1 of 131072"]);
+    row_kernels("--matrices", "nowhere").assert_bad_input(&["nowhere", "No such file"]);
 }
 
 #[test]
@@ -63,7 +85,8 @@ fn the_cpu_is_measured_without_a_gpu() {
     let json = folder.run(&[&cpu[..], &["--method", "lu", "--json"]].concat());
 
     assert_eq!(done.code, 0, "{}", done.stderr);
-    assert!(done.stdout.contains("2 rows, 0 not measured, 0 faults"), "{}", done.stdout);
+    // The solvers of the GPU and cuBLAS.
+    assert!(done.stdout.contains("2 rows, 2 not measured, 0 faults"), "{}", done.stdout);
     let table = folder.run(&["bench", "table", "rows.jsonl"]);
     assert!(table.stdout.contains("| tri 32 | 20 | cg | cpu cg, "), "{}", table.stdout);
     let object: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
@@ -73,8 +96,7 @@ fn the_cpu_is_measured_without_a_gpu() {
 }
 
 #[test]
-fn matrices_must_be_there() {
-    run(&["bench", "flexible-batch"]).assert_bad_input(&["--matrices is absent"]);
+fn folders_of_matrices_are_checked() {
     let folder = Folder::new();
     folder
         .run(&["bench", "flexible-batch", "--matrices", "."])
@@ -87,19 +109,228 @@ fn matrices_must_be_there() {
 }
 
 #[test]
-fn without_a_gpu_the_reason_is_one_line_and_nothing_is_written() {
+fn a_gpu_that_is_asked_for_and_absent_is_one_line_and_nothing_is_written() {
     if sparsebatch_spmv_gpu::device::availability().is_ok() {
         println!("skipped: there is a GPU");
         return;
     }
     let folder = Folder::new();
+    for suite in ["single", "flexible-batch", "solvers"] {
+        for backend in ["gpu", "both"] {
+            let args = ["bench", suite, "--size", "small", "--backend", backend];
 
-    let refused = folder.run(&["bench", "single", "--size", "small", "--output", "rows.jsonl"]);
+            let refused = folder.run(&[&args[..], &["--output", "rows.jsonl"]].concat());
 
-    refused.assert_bad_input(&["bench needs a GPU: "]);
-    let refused = folder.run(&["bench", "solvers", "--size", "small", "--output", "rows.jsonl"]);
-    refused.assert_bad_input(&["bench needs a GPU: "]);
+            refused.assert_bad_input(&["bench needs a GPU: "]);
+        }
+    }
+    folder
+        .run(&["bench", "solvers", "--experiment", "chunks"])
+        .assert_bad_input(&["bench needs a GPU: "]);
+    run(&["bench", "single", "--backend", "tpu"]).assert_bad_input(&["tpu", "gpu, cpu, both"]);
     assert!(folder.names().is_empty());
+}
+
+/// The lines of a file of rows: rows, and gaps.
+fn lines(folder: &Folder, name: &str) -> [Vec<Value>; 2] {
+    let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    let (gaps, rows) = lines.partition(|line: &Value| line.get("gap").is_some());
+    [rows, gaps]
+}
+
+/// Asserts that a row has what every row of a suite has.
+fn assert_row(row: &Value) {
+    let text = ["suite", "case", "library", "configuration", "operation", "precision", "run"];
+    assert!(text.iter().chain(&["date", "commit"]).all(|field| row[field].is_string()), "{row}");
+    let numbers = ["schema", "batch", "n", "nnz", "rows", "columns", "median_ms", "min_ms"];
+    assert!(numbers.iter().chain(&["max_ms"]).all(|field| row[field].is_number()), "{row}");
+    let may_be_null = ["preconditioner", "share_of_copy", "bytes_moved", "gflops", "converged"];
+    let more = ["mean_iterations", "max_relative_residual"];
+    assert!(may_be_null.iter().chain(&more).all(|field| row.get(field).is_some()), "{row}");
+    let machine = &row["machine"];
+    assert!(machine["device"].is_string() && machine["cores"].as_u64() > Some(0), "{row}");
+    assert!(machine["copy_gb_per_s"].as_f64() > Some(0.0), "{row}");
+    assert!(machine["copy_gb_per_s_end"].as_f64() > Some(0.0), "{row}");
+    let times = ["min_ms", "median_ms", "max_ms"].map(|field| row[field].as_f64().unwrap());
+    assert!(times[0] > 0.0 && times[0] <= times[1] && times[1] <= times[2], "{row}");
+}
+
+#[test]
+fn products_of_batches_are_measured_on_the_cpu() {
+    let folder = Folder::new();
+    let suite = ["bench", "flexible-batch", "--size", "small", "--backend", "cpu", "--items", "40"];
+    let cases = ["--case", "hetero_generated_all", "--case", "tri 32", "--output", "rows.jsonl"];
+
+    let done = folder.run(&[&suite[..], &cases].concat());
+
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    let [rows, gaps] = lines(&folder, "rows.jsonl");
+    rows.iter().for_each(assert_row);
+    assert!(rows.iter().all(|row| row["backend"] == "cpu" && row["batch"] == 40));
+    // Ours, and three crates in two loops and on the block-diagonal matrix, on two cases.
+    assert_eq!(rows.len(), 2 * (1 + 3 * 3));
+    let ours: Vec<&Value> = rows.iter().filter(|row| row["library"] == "sparsebatch").collect();
+    assert!(ours.iter().all(|row| row["automatic"] == true && row["plan_ms"].is_number()));
+    for library in ["sprs", "faer", "nalgebra-sparse"] {
+        for configuration in ["loop csr", "loop csr, all threads", "block-diagonal csr"] {
+            let of =
+                |row: &&Value| row["library"] == library && row["configuration"] == configuration;
+            assert_eq!(rows.iter().filter(of).count(), 2, "{library} {configuration}");
+        }
+    }
+    let gaps: Vec<&Value> = gaps.iter().map(|line| &line["gap"]).collect();
+    let named = |library: &str| gaps.iter().find(|gap| gap["library"] == library).unwrap();
+    assert_eq!(named("cuSPARSE")["reason"], "left out by --backend cpu");
+    assert_eq!(named("sparsebatch")["configuration"], "all kernels of the GPU");
+    assert!(named("SuiteSparse collection")["reason"].as_str().unwrap().contains("G45"));
+    let page = folder.run(&["report", "rows.jsonl", "-o", "page.html"]);
+    assert_eq!(page.code, 0, "{}", page.stderr);
+    let html = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert!(html.contains("left out by --backend cpu") && html.contains("hetero_generated_all"));
+    let same = folder.run(&["compare", "rows.jsonl", "rows.jsonl", "--json"]);
+    assert_eq!((same.code, &same.json()["matched"]), (0, &20.into()));
+    let table = folder.run(&["bench", "table", "rows.jsonl"]);
+    assert!(table.stdout.contains("| tri 32 | cpu-auto |"), "{}", table.stdout);
+}
+
+#[test]
+fn products_of_single_matrices_are_measured_on_the_cpu() {
+    let folder = Folder::new();
+    let suite = ["bench", "single", "--size", "small", "--backend", "cpu", "--case", "pareto 4"];
+
+    let done = folder.run(&[&suite[..], &["--output", "rows.jsonl"]].concat());
+    let named = folder
+        .run(&[&suite[..], &["--kernel", "cpu-csr,csr-vector", "--no-peer", "--json"]].concat());
+
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    let [rows, gaps] = lines(&folder, "rows.jsonl");
+    rows.iter().for_each(assert_row);
+    let configurations: Vec<&str> =
+        rows.iter().map(|row| row["configuration"].as_str().unwrap()).collect();
+    for name in ["cpu-auto", "cpu-csr", "cpu-csr-i", "cpu-coo", "cpu-hyb", "cpu-sellp", "csr"] {
+        assert!(configurations.contains(&name), "{name} in {configurations:?}");
+    }
+    let refused = gaps.iter().filter(|line| line["gap"]["configuration"] == "cpu-dia");
+    assert!(refused.clone().all(|line| line["gap"]["is_fault"] == false));
+    assert_eq!(refused.count(), 1);
+    let named = named.json();
+    assert_eq!(named["rows"].as_array().unwrap().len(), 1);
+    let gaps = named["gaps"].as_array().unwrap();
+    assert!(gaps.iter().any(|gap| gap["configuration"] == "csr-vector"), "{gaps:?}");
+}
+
+#[test]
+fn the_suite_cpu_goes_through_threads_and_names_what_is_measured_apart() {
+    let folder = Folder::new();
+    folder.file("spd.mtx", common::SPD);
+    let suite = ["bench", "cpu", "--size", "small", "--no-generated", "--matrices", "."];
+
+    let done = folder.run(&[&suite[..], &["--threads", "1,2", "--output", "rows.jsonl"]].concat());
+
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    let [rows, gaps] = lines(&folder, "rows.jsonl");
+    rows.iter().for_each(assert_row);
+    let of = |configuration: &str| {
+        rows.iter().filter(|row| row["configuration"] == configuration).collect::<Vec<_>>()
+    };
+    assert_eq!(of("cpu-csr, 1 thread").len(), 1);
+    assert_eq!(of("cpu-auto, 2 threads")[0]["automatic"], true);
+    assert_eq!(of("cpu-auto, 1 thread")[0]["automatic"], false);
+    assert_eq!(of("csr").len(), 3);
+    let apart = |library: &str| {
+        let of = |line: &&Value| line["gap"]["library"] == library;
+        gaps.iter().find(of).unwrap()["gap"]["reason"].as_str().unwrap().to_owned()
+    };
+    for library in ["MKL", "Eigen", "SciPy"] {
+        assert!(apart(library).contains("benches/peers/run.sh"));
+    }
+    folder.run(&suite[..5]).assert_bad_input(&["--matrices is none"]);
+    run(&["bench", "cpu", "--backend", "gpu"]).assert_bad_input(&["--backend is gpu"]);
+    run(&["bench", "cpu", "--threads", "0"]).assert_bad_input(&["--threads"]);
+    run(&["bench", "cpu", "--kernel", "csr"]).assert_bad_input(&["one of cpu-auto, cpu-csr"]);
+    run(&["bench", "cpu", "--case", "dense"]).assert_bad_input(&["--case is dense"]);
+}
+
+#[test]
+fn gpu_vs_cpu_measures_the_cpu_and_names_the_gpu_and_mkl() {
+    let folder = Folder::new();
+    let suite = ["bench", "gpu-vs-cpu", "--size", "small", "--backend", "cpu", "--items", "30"];
+    let cases = ["--case", "tri 32", "--case", "pareto 2", "--output", "rows.jsonl"];
+
+    let done = folder.run(&[&suite[..], &cases].concat());
+
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert!(done.stdout.contains("nothing was measured on both"), "{}", done.stdout);
+    let [rows, gaps] = lines(&folder, "rows.jsonl");
+    rows.iter().for_each(assert_row);
+    let operations: Vec<&str> = rows.iter().map(|row| row["operation"].as_str().unwrap()).collect();
+    assert_eq!(operations, ["spmv", "spmv", "cg"]);
+    assert_eq!((&rows[2]["converged"], &rows[2]["backend"]), (&30.into(), &"cpu".into()));
+    let libraries: Vec<&str> =
+        gaps.iter().map(|line| line["gap"]["library"].as_str().unwrap()).collect();
+    assert!(libraries.contains(&"MKL") && libraries.contains(&"sparsebatch"), "{libraries:?}");
+    run(&["bench", "gpu-vs-cpu", "--case", "tri 33"]).assert_bad_input(&["--case is tri 33"]);
+    run(&["bench", "gpu-vs-cpu", "--items", "0"]).assert_bad_input(&["--items"]);
+}
+
+#[test]
+fn scaling_fits_exponents_to_what_grows() {
+    let folder = Folder::new();
+    let suite = ["bench", "scaling", "--size", "small", "--backend", "cpu", "--most", "1100"];
+
+    let done = folder.run(&[&suite[..], &["--output", "rows.jsonl"]].concat());
+
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    let [rows, _] = lines(&folder, "rows.jsonl");
+    rows.iter().for_each(assert_row);
+    for (axis, points) in [("batch", 4), ("rows", 3), ("entries", 1)] {
+        for operation in ["spmv", "cg"] {
+            let of = |row: &&Value| row["experiment"] == axis && row["operation"] == operation;
+            assert_eq!(rows.iter().filter(of).count(), points, "{axis} {operation}");
+        }
+    }
+    let law = |axis: &str| done.stdout.lines().any(|line| line.starts_with(&format!("{axis} ")));
+    assert!(law("batch") && law("rows") && law("entries"), "{}", done.stdout);
+    let page = folder.run(&["report", "rows.jsonl", "-o", "page.html"]);
+    assert_eq!(page.code, 0, "{}", page.stderr);
+    let html = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert!(html.contains("Laws of growth"));
+    let scaling = |option: &str, value: &str| run(&["bench", "scaling", option, value]);
+    scaling("--experiment", "columns").assert_bad_input(&["columns", "batch, rows, entries"]);
+    scaling("--case", "tri 32").assert_bad_input(&["--case is tri 32, expected one of tri"]);
+    let none = ["bench", "scaling", "--case", "spd", "--experiment", "rows"];
+    run(&none).assert_bad_input(&["--case is spd"]);
+}
+
+#[test]
+fn energy_is_read_from_counters_or_is_a_gap() {
+    let folder = Folder::new();
+    let counters = folder.path().join("powercap/intel-rapl:0");
+    std::fs::create_dir_all(&counters).unwrap();
+    std::fs::write(counters.join("energy_uj"), "5000000\n").unwrap();
+    std::fs::write(counters.join("max_energy_range_uj"), "262143328850\n").unwrap();
+    let suite = ["bench", "energy", "--size", "small", "--backend", "cpu", "--items", "20"];
+    let suite = [&suite[..], &["--case", "tri 128", "--output", "rows.jsonl"]].concat();
+
+    let done = folder.run(&[&suite[..], &["--powercap", "powercap"]].concat());
+
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    let [rows, _] = lines(&folder, "rows.jsonl");
+    rows.iter().for_each(assert_row);
+    assert_eq!(rows.len(), 2);
+    // The counter stands still.
+    assert!(rows.iter().all(|row| row["energy_j"] == 0.0), "{rows:?}");
+    let none = folder.run(&[&suite[..], &["--powercap", "nowhere"]].concat());
+    assert_eq!(none.code, 0, "{}", none.stderr);
+    let [rows, gaps] = lines(&folder, "rows.jsonl");
+    assert!(rows.is_empty());
+    let rapl = gaps.iter().find(|line| line["gap"]["library"] == "RAPL").unwrap();
+    assert!(rapl["gap"]["reason"].as_str().unwrap().contains("no intel-rapl counter in nowhere"));
+    let page = folder.run(&["report", "rows.jsonl", "-o", "page.html"]);
+    assert_eq!(page.code, 0, "{}", page.stderr);
+    let html = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert!(html.contains("no intel-rapl counter in nowhere"));
 }
 
 #[test]

@@ -74,6 +74,7 @@ fn json_fields_are_documented() {
         run(&["spmv", ALPHA13, "--json"]),
         run(&["info", ALPHA13, "--json"]),
         run(&["doctor", "--json"]),
+        run(&["corpus", "list", "--into", "examples", "--json"]),
     ];
     for output in outputs {
         let serde_json::Value::Object(object) = output.json() else {
@@ -81,7 +82,8 @@ fn json_fields_are_documented() {
         };
         let inner = ["times_ms", "product_cost", "choice", "gpu_device", "driver", "nvrtc"]
             .map(|key| object.get(key).cloned());
-        let first = ["items", "kernels", "tests"].map(|key| object.get(key)?.get(0).cloned());
+        let first =
+            ["items", "kernels", "tests", "matrices"].map(|key| object.get(key)?.get(0).cloned());
         let objects = inner.into_iter().chain(first).flatten();
         let nested = objects.filter_map(|value| value.as_object().cloned());
         for (key, _) in nested.flatten().chain(object) {

@@ -6,7 +6,8 @@
 #   MATRICES   folder with the folders small and large of matrices; large may be missing
 #   RESULTS    folder for reports and JSON lines
 #   PART       smoke, batch, kernels, single, single-small, full, fig3, fig4, fig5, fig6, fig7, solvers,
-#              solvers-small, sets, profile [default: smoke batch single]
+#              solvers-small, sets, cpu, gpu-vs-cpu, scaling, energy, profile
+#              [default: smoke batch single]
 # Solves are shown beside REFERENCE, a file of recorded figures, where that is set; the part sets takes
 # the folders in SETS [default: MATRICES/batch].
 # CUDA's libraries must be on LD_LIBRARY_PATH. A part that takes longer than PART_SECONDS (default
@@ -59,6 +60,10 @@ for name in "$@"; do
         solvers) part solvers solvers "${recorded[@]}" ;;
         solvers-small) part solvers-small solvers --size small --backend both "${recorded[@]}" ;;
         sets) part sets solvers --no-generated --sets "${sets[@]}" "${recorded[@]}" ;;
+        cpu) part cpu cpu ;;
+        gpu-vs-cpu) part gpu-vs-cpu gpu-vs-cpu ;;
+        scaling) part scaling scaling --backend both ;;
+        energy) part energy energy ;;
         profile)
             timeout 120 ncu --clock-control none --set full -k regex:packed_spmv --launch-skip 2 \
                 -c 1 "$binary" bench flexible-batch "${small[@]}" --case hetero_all --no-peer \

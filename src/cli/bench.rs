@@ -1,19 +1,24 @@
 //! `sparsebatch bench`.
 
+mod products;
+
 use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
+use sparsebatch_bench::suites::HostKernel;
 use sparsebatch_bench::suites::flexible_batch::{Experiment, Kernel};
 use sparsebatch_bench::suites::single::Configuration;
-use sparsebatch_bench::suites::solvers::{Backend, Chunks, Precision};
+use sparsebatch_bench::suites::solvers::{Chunks, Precision};
 use sparsebatch_bench::{
-    BenchError, FlexibleBatch, Gap, Outcome, Row, Single, Solvers, flexible_batch, rows, single,
-    solvers, suites, table,
+    Backend, BenchError, Cpu, Energy, FlexibleBatch, Gap, GpuVsCpu, Outcome, Row, Scaling, Single,
+    Solvers, cpu, energy, flexible_batch, gpu_vs_cpu, row_kernels, rows, scaling, sell_p, single,
+    solvers, suites, table, throughput,
 };
 use sparsebatch_solvers::{Method, Pieces, PrecondPrecision, Preconditioner};
 
+use self::products::{RowKernelArgs, SellPArgs, ThroughputArgs};
 use super::error::CliError;
 use super::options::size;
 use super::output::{self, SCHEMA, check_writable};
@@ -28,12 +33,26 @@ pub(crate) struct BenchArgs {
 
 #[derive(Subcommand)]
 enum Suite {
-    /// Products of batches in which nothing is shared, on the GPU, beside cuSPARSE
+    /// Products of batches in which nothing is shared, beside cuSPARSE or, on the CPU, other crates
     FlexibleBatch(FlexibleArgs),
-    /// Products with one matrix on the GPU, beside cuSPARSE
+    /// Products with one matrix, beside cuSPARSE or, on the CPU, other crates
     Single(SingleArgs),
+    /// Formats and access patterns of Bell and Garland 2009 on the GPU, in f64 and f32
+    Throughput(ThroughputArgs),
+    /// Shapes of SELL-P on the GPU, padding beside speed
+    SellP(SellPArgs),
+    /// A thread or a warp per row on the GPU, plain and refined, beside cuSPARSE
+    RowKernels(RowKernelArgs),
     /// Whole solves of batches, beside the dense LU of cuBLAS and recorded figures
     Solvers(SolverArgs),
+    /// Products with one matrix by every kernel of the CPU on 1 to all threads, beside other crates
+    Cpu(CpuArgs),
+    /// Products and solves on the GPU against the CPU, with copies from the host and without
+    GpuVsCpu(GpuVsCpuArgs),
+    /// What cost grows with: systems of a batch, rows, entries
+    Scaling(ScalingArgs),
+    /// Joules of products and solves, by NVML and RAPL
+    Energy(EnergyArgs),
     /// Markdown tables of rows that were written before
     Table {
         /// Files of JSON lines
@@ -51,9 +70,12 @@ struct Common {
     /// Case to measure; may be given several times [default: all]
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
-    /// Leave the peers out: cuSPARSE, cuBLAS
+    /// Leave the peers out: cuSPARSE, cuBLAS, other crates
     #[arg(long)]
     no_peer: bool,
+    /// What is measured [default: the GPU if there is one, else the CPU]
+    #[arg(long, value_enum)]
+    backend: Option<Measured>,
     /// File of JSON lines to write
     #[arg(long, value_name = "FILE.jsonl")]
     output: Option<PathBuf>,
@@ -73,7 +95,7 @@ struct FlexibleArgs {
     /// Systems of a batch [default: 10000; less at small size]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     items: Option<u32>,
-    /// Folder with the small matrices
+    /// Folder with the small matrices [default: generated ones stand in]
     #[arg(long, value_name = "FOLDER")]
     matrices: Option<PathBuf>,
 }
@@ -91,6 +113,61 @@ struct SingleArgs {
     /// Leave the generated matrices out
     #[arg(long)]
     no_generated: bool,
+}
+
+#[derive(Args)]
+struct CpuArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Kernels, with commas between [default: all]
+    #[arg(long = "kernel", value_name = "LIST", value_delimiter = ',')]
+    kernels: Vec<String>,
+    /// Numbers of threads, with commas between [default: powers of two, and all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+        value_parser = clap::value_parser!(u16).range(1..=4096))]
+    threads: Vec<u16>,
+    /// Folder of matrices to measure too; may be given several times
+    #[arg(long, value_name = "FOLDER")]
+    matrices: Vec<PathBuf>,
+    /// Leave the generated matrices out
+    #[arg(long)]
+    no_generated: bool,
+}
+
+#[derive(Args)]
+struct GpuVsCpuArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Systems of a batch [default: 10000; less at small size]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    items: Option<u32>,
+    /// Folder of matrices to multiply too; may be given several times
+    #[arg(long, value_name = "FOLDER")]
+    matrices: Vec<PathBuf>,
+}
+
+#[derive(Args)]
+struct ScalingArgs {
+    #[command(flatten)]
+    common: Common,
+    /// What grows: batch, rows or entries [default: one after the other]
+    #[arg(long)]
+    experiment: Option<String>,
+    /// Leave sizes beyond this one out: systems, rows of one, entries
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    most: Option<u32>,
+}
+
+#[derive(Args)]
+struct EnergyArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Systems of a batch [default: 10000]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    items: Option<u32>,
+    /// Folder of the CPU's counters [default: /sys/class/powercap]
+    #[arg(long, value_name = "FOLDER")]
+    powercap: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -121,9 +198,6 @@ struct SolverArgs {
     /// Leave the generated batches out
     #[arg(long)]
     no_generated: bool,
-    /// What solves run on
-    #[arg(long, value_enum, default_value_t = SolveBackend::Gpu)]
-    backend: SolveBackend,
     /// Kernel shapes of the GPU to measure too, with commas between, such as 32x4,16x8:registers:
     /// threads per system x rows per thread, and where values are (registers, shared, global)
     #[arg(long = "tuning", value_name = "LIST", value_delimiter = ',')]
@@ -151,10 +225,20 @@ struct SolverArgs {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum SolveBackend {
+enum Measured {
     Gpu,
     Cpu,
     Both,
+}
+
+impl From<Measured> for Backend {
+    fn from(measured: Measured) -> Self {
+        match measured {
+            Measured::Gpu => Self::Gpu,
+            Measured::Cpu => Self::Cpu,
+            Measured::Both => Self::Both,
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -229,6 +313,25 @@ pub(crate) fn run(args: &BenchArgs, global: Global) -> Result<Exit, CliError> {
         Suite::Single(args) => {
             measured(global, &args.common, |report| single(&args.options()?, report))
         }
+        Suite::Throughput(args) => {
+            measured(global, &args.common, |report| throughput(&args.options()?, report))
+        }
+        Suite::SellP(args) => {
+            measured(global, &args.common, |report| sell_p(&args.options()?, report))
+        }
+        Suite::RowKernels(args) => {
+            measured(global, &args.common, |report| row_kernels(&args.options(), report))
+        }
+        Suite::Cpu(args) => measured(global, &args.common, |report| cpu(&args.options()?, report)),
+        Suite::GpuVsCpu(args) => {
+            measured(global, &args.common, |report| gpu_vs_cpu(&args.options(), report))
+        }
+        Suite::Scaling(args) => {
+            measured(global, &args.common, |report| scaling(&args.options()?, report))
+        }
+        Suite::Energy(args) => {
+            measured(global, &args.common, |report| energy(&args.options(), report))
+        }
         Suite::Solvers(args) => {
             measured(global, &args.common, |report| solvers(&args.options()?, report))
         }
@@ -274,7 +377,7 @@ fn measured(
 
 impl FlexibleArgs {
     fn options(&self) -> Result<FlexibleBatch, BenchError> {
-        let Common { size, cases, no_peer, output } = &self.common;
+        let Common { size, cases, no_peer, backend, output } = &self.common;
         Ok(FlexibleBatch {
             cases: cases.clone(),
             kernels: kernels(&self.kernels, Kernel::all)?,
@@ -282,6 +385,7 @@ impl FlexibleArgs {
             experiment: self.experiment,
             items: self.items.map(|items| items as usize),
             matrices: self.matrices.clone(),
+            backend: backend.map(Backend::from),
             no_peer: *no_peer,
             output: output.clone(),
         })
@@ -290,16 +394,82 @@ impl FlexibleArgs {
 
 impl SingleArgs {
     fn options(&self) -> Result<Single, BenchError> {
-        let Common { size, cases, no_peer, output } = &self.common;
+        let Common { size, cases, no_peer, backend, output } = &self.common;
         Ok(Single {
             cases: cases.clone(),
             kernels: kernels(&self.kernels, Configuration::all)?,
             size: (*size).into(),
             matrices: self.matrices.clone(),
             no_generated: self.no_generated,
+            backend: backend.map(Backend::from),
             no_peer: *no_peer,
             output: output.clone(),
         })
+    }
+}
+
+impl CpuArgs {
+    fn options(&self) -> Result<Cpu, BenchError> {
+        let Common { size, cases, no_peer, backend, output } = &self.common;
+        if let Some(found @ (Measured::Gpu | Measured::Both)) = backend {
+            return Err(BenchError::Option {
+                option: "--backend",
+                expected: "cpu, what this suite measures".to_owned(),
+                found: if matches!(found, Measured::Gpu) { "gpu" } else { "both" }.to_owned(),
+            });
+        }
+        Ok(Cpu {
+            cases: cases.clone(),
+            kernels: kernels(&self.kernels, || HostKernel::ALL.to_vec())?,
+            threads: self.threads.iter().map(|&count| usize::from(count)).collect(),
+            size: (*size).into(),
+            matrices: self.matrices.clone(),
+            no_generated: self.no_generated,
+            no_peer: *no_peer,
+            output: output.clone(),
+        })
+    }
+}
+
+impl GpuVsCpuArgs {
+    fn options(&self) -> GpuVsCpu {
+        let Common { size, cases, backend, output, .. } = &self.common;
+        GpuVsCpu {
+            cases: cases.clone(),
+            items: self.items.map(|items| items as usize),
+            size: (*size).into(),
+            matrices: self.matrices.clone(),
+            backend: backend.map(Backend::from),
+            output: output.clone(),
+        }
+    }
+}
+
+impl ScalingArgs {
+    fn options(&self) -> Result<Scaling, BenchError> {
+        let Common { size, cases, backend, output, .. } = &self.common;
+        Ok(Scaling {
+            cases: cases.clone(),
+            axis: self.experiment.as_deref().map(str::parse).transpose()?,
+            size: (*size).into(),
+            most: self.most.map(|most| most as usize),
+            backend: backend.map(Backend::from),
+            output: output.clone(),
+        })
+    }
+}
+
+impl EnergyArgs {
+    fn options(&self) -> Energy {
+        let Common { size, cases, backend, output, .. } = &self.common;
+        Energy {
+            cases: cases.clone(),
+            items: self.items.map(|items| items as usize),
+            size: (*size).into(),
+            backend: backend.map(Backend::from),
+            powercap: self.powercap.clone(),
+            output: output.clone(),
+        }
     }
 }
 
@@ -312,7 +482,7 @@ fn choices<C: std::str::FromStr<Err = sparsebatch_solvers::SolveError>>(
 
 impl SolverArgs {
     fn options(&self) -> Result<Solvers, BenchError> {
-        let Common { size, cases, no_peer, output } = &self.common;
+        let Common { size, cases, no_peer, backend, output } = &self.common;
         Ok(Solvers {
             cases: cases.clone(),
             batches: self.batches.iter().map(|&batch| batch as usize).collect(),
@@ -325,11 +495,7 @@ impl SolverArgs {
             },
             sets: self.sets.clone(),
             no_generated: self.no_generated,
-            backend: match self.backend {
-                SolveBackend::Gpu => Backend::Gpu,
-                SolveBackend::Cpu => Backend::Cpu,
-                SolveBackend::Both => Backend::Both,
-            },
+            backend: backend.map(Backend::from),
             tunings: self.tunings.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
             chunks: self.experiment.map(|SolveExperiment::Chunks| {
                 let usual = Chunks::default();

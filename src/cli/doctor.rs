@@ -7,10 +7,10 @@ use sparsebatch::cpu::{FormatChoice, KernelChoice, SpmvOptions, SpmvPlan};
 use sparsebatch::generate::{Family, Problem, Stencil, laplace};
 use sparsebatch::io::{LoadOptions, load, write_batch};
 use sparsebatch::{Csr, Method, SolveOptions, solve};
+use sparsebatch_bench::processor::available_memory;
 
 use super::error::CliError;
 use super::output::{self, SCHEMA, bytes};
-use super::replicate::available_memory;
 use super::{Exit, Global, doctor_gpu};
 
 #[derive(Serialize)]

@@ -5,6 +5,7 @@
 mod bench;
 mod compare;
 mod convert;
+mod corpus;
 mod doctor;
 mod doctor_gpu;
 mod error;
@@ -75,12 +76,14 @@ enum Command {
     Convert(convert::ConvertArgs),
     /// Write a test problem to a file
     Generate(generate::GenerateArgs),
-    /// Measure on the GPU, beside other libraries
+    /// Measure on the GPU and the CPU, beside other libraries
     Bench(bench::BenchArgs),
     /// Make a page of what was measured: one HTML file, no network
     Report(pages::ReportArgs),
     /// Tell what became faster or slower between two files of rows
     Compare(compare::CompareArgs),
+    /// Get the matrices that the papers behind our kernels measured with, or show which are there
+    Corpus(corpus::CorpusArgs),
     /// Tell what this machine and build offer, and test them
     Doctor,
 }
@@ -134,6 +137,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Command::Bench(args) => bench::run(&args, global),
         Command::Report(args) => pages::run(&args, global),
         Command::Compare(args) => compare::run(&args, global),
+        Command::Corpus(args) => corpus::run(&args, global),
         Command::Doctor => doctor::run(global),
     }
 }

@@ -3,6 +3,7 @@
 use clap::Args;
 use sparsebatch::generate::{replicate as copies_of, rng};
 use sparsebatch::{Batch, BatchValues, CsrPatternRef, RaggedCsr, UniformBatch};
+use sparsebatch_bench::processor::available_memory;
 
 use super::error::CliError;
 use super::input::Systems;
@@ -125,12 +126,4 @@ fn check_memory(needed: u128) -> Result<(), CliError> {
         ))),
         _ => Ok(()),
     }
-}
-
-/// Memory that a process may still take, where the system says so.
-pub(crate) fn available_memory() -> Option<usize> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: usize = line.split_whitespace().next()?.parse().ok()?;
-    kib.checked_mul(1024)
 }

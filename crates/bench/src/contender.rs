@@ -1,31 +1,33 @@
 //! What is measured: plans, ours or a peer's, with the vectors they multiply.
 
 use sparsebatch_spmv_gpu::flexible::FlexiblePlan;
-use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError, PackedPlan, SinglePlan};
+use sparsebatch_spmv_gpu::{
+    Device, DeviceBuffer, Executor, GpuError, PackedPlan, SinglePlan, Value,
+};
 
 /// A vector on the device.
-pub(crate) type Operand = DeviceBuffer<f64>;
+pub(crate) type Operand<T = f64> = DeviceBuffer<T>;
 
 /// A matrix or batch on the device.
 ///
 /// What a product reads and writes besides x and y belongs to the value, so that recorded products
 /// may run as long as it lives.
-pub(crate) trait Multiply {
+pub(crate) trait Multiply<T: Value = f64> {
     /// Issues `y = A x + beta y` on the stream of the device and returns.
-    fn multiply(&mut self, x: &Operand, beta: f64, y: &mut Operand) -> Result<(), GpuError>;
+    fn multiply(&mut self, x: &Operand<T>, beta: T, y: &mut Operand<T>) -> Result<(), GpuError>;
 }
 
 /// Our plans multiply alike.
 macro_rules! multiply_by_plan {
     ($($plan:ident),*) => {$(
-        impl Multiply for $plan<Device, f64> {
+        impl<T: Value> Multiply<T> for $plan<Device, T> {
             fn multiply(
                 &mut self,
-                x: &Operand,
-                beta: f64,
-                y: &mut Operand,
+                x: &Operand<T>,
+                beta: T,
+                y: &mut Operand<T>,
             ) -> Result<(), GpuError> {
-                self.apply(1.0, x, beta, y)
+                self.apply(T::ONE, x, beta, y)
             }
         }
     )*};
@@ -34,16 +36,16 @@ macro_rules! multiply_by_plan {
 multiply_by_plan!(PackedPlan, FlexiblePlan, SinglePlan);
 
 /// Copies of x and y.
-pub(crate) struct Operands {
+pub(crate) struct Operands<T: Value = f64> {
     device: Device,
-    pairs: Vec<(Operand, Operand)>,
+    pairs: Vec<(Operand<T>, Operand<T>)>,
 }
 
-impl Operands {
+impl<T: Value> Operands<T> {
     /// Uploads `copies` copies of x, with y of `nrows` zeros.
     pub(crate) fn new(
         device: &Device,
-        x: &[f64],
+        x: &[T],
         nrows: usize,
         copies: usize,
     ) -> Result<Self, GpuError> {
@@ -59,15 +61,15 @@ impl Operands {
 }
 
 /// Copies of a plan, each with its own vectors.
-pub(crate) struct Contender<'a, P> {
+pub(crate) struct Contender<'a, P, T: Value = f64> {
     plans: Vec<P>,
-    operands: &'a mut Operands,
+    operands: &'a mut Operands<T>,
 }
 
-impl<'a, P: Multiply> Contender<'a, P> {
+impl<'a, P: Multiply<T>, T: Value> Contender<'a, P, T> {
     /// Makes as many plans as there are vectors, counted from 0.
     pub(crate) fn new(
-        operands: &'a mut Operands,
+        operands: &'a mut Operands<T>,
         plan: impl FnMut(usize) -> Result<P, GpuError>,
     ) -> Result<Self, GpuError> {
         let plans = (0..operands.copies()).map(plan).collect::<Result<_, GpuError>>()?;
@@ -75,7 +77,7 @@ impl<'a, P: Multiply> Contender<'a, P> {
     }
 
     /// One plan, for the first vectors alone.
-    pub(crate) fn alone(operands: &'a mut Operands, plan: P) -> Self {
+    pub(crate) fn alone(operands: &'a mut Operands<T>, plan: P) -> Self {
         Self { plans: vec![plan], operands }
     }
 
@@ -98,11 +100,11 @@ pub(crate) trait Timed {
     fn copies(&self) -> usize;
     /// Issues `y = A x + y` of a copy, counted from 0 and around.
     fn product(&mut self, copy: usize) -> Result<(), GpuError>;
-    /// `A x` of a copy.
+    /// `A x` of a copy, in f64.
     fn answer(&mut self, copy: usize) -> Result<Vec<f64>, GpuError>;
 }
 
-impl<P: Multiply> Timed for Contender<'_, P> {
+impl<P: Multiply<T>, T: Value> Timed for Contender<'_, P, T> {
     fn device(&self) -> Device {
         self.operands.device.clone()
     }
@@ -114,7 +116,7 @@ impl<P: Multiply> Timed for Contender<'_, P> {
     fn product(&mut self, copy: usize) -> Result<(), GpuError> {
         let copy = copy % self.plans.len();
         let (x, y) = &mut self.operands.pairs[copy];
-        self.plans[copy].multiply(x, 1.0, y)
+        self.plans[copy].multiply(x, T::ONE, y)
     }
 
     fn answer(&mut self, copy: usize) -> Result<Vec<f64>, GpuError> {
@@ -122,7 +124,7 @@ impl<P: Multiply> Timed for Contender<'_, P> {
         let (x, y) = &mut self.operands.pairs[copy];
         device.fill_zero(y)?;
         // The form that is timed: y is read.
-        self.plans[copy].multiply(x, 1.0, y)?;
-        device.download(y)
+        self.plans[copy].multiply(x, T::ONE, y)?;
+        Ok(device.download(y)?.into_iter().map(T::to_f64).collect())
     }
 }

@@ -1,26 +1,39 @@
-//! Measurements of sparsebatch, beside NVIDIA's libraries in the same run.
+//! Measurements of sparsebatch beside other libraries in the same run, on a GPU and on the processor.
 //!
 //! | start from | for |
 //! | --- | --- |
 //! | [`flexible_batch()`] | the suite `flexible-batch`: products of batches in which nothing is shared |
 //! | [`single()`] | the suite `single`: products with one matrix |
+//! | [`throughput()`] | the suite `throughput`: formats and access patterns, f64 and f32 |
+//! | [`sell_p()`] | the suite `sell-p`: shapes of SELL-P, padding beside speed |
+//! | [`row_kernels()`] | the suite `row-kernels`: a thread or a warp per row |
 //! | [`solvers()`] | the suite `solvers`: whole solves of batches |
+//! | [`gpu_vs_cpu()`] | the suite `gpu-vs-cpu`: both in the same run, with copies and without |
+//! | [`scaling()`] | the suite `scaling`: what cost grows with |
+//! | [`energy()`] | the suite `energy`: joules of products and solves |
+//! | [`cpu()`] | the suite `cpu`: every kernel of the processor on 1 to all threads |
 //! | [`Row`] | what a measurement holds |
 //! | [`rows::read()`] | the rows of a file of JSON lines |
 //! | [`table()`] | Markdown tables of JSON lines |
 //!
 //! Every answer is checked before it is timed: products against the sequential sums of the host,
-//! solves by the residual of every system, recomputed there in f64. Peers are loaded at run time;
-//! where one is missing the report says so.
+//! solves by the residual of every system, recomputed there in f64. NVIDIA's libraries are loaded at
+//! run time, crates (sprs, faer, nalgebra-sparse) are in process; what is missing is a [`Gap`] in the
+//! outcome, in the file of rows and in the report.
 //!
-//! Limitations: the first GPU; products in f64; cuSPARSE and the dense LU of cuBLAS are the only
-//! peers in the same run.
+//! Limitations: the first GPU; products in f64, but for `throughput`; MKL, Eigen and SciPy are measured apart, by
+//! `benches/peers`.
 #![deny(unsafe_code)]
 
 mod contender;
 mod cublas;
 mod cusparse;
+mod energy;
 mod error;
+pub mod growth;
+mod host_clock;
+mod peers;
+pub mod processor;
 mod recorder;
 mod row;
 pub mod rows;
@@ -31,15 +44,24 @@ pub mod suites;
 pub mod summary;
 pub mod table;
 mod timing;
+pub mod versus;
 
 pub use cublas::DenseFactors;
 pub use error::BenchError;
 pub use recorder::Gap;
 pub use row::{Machine, Row, Run, SCHEMA};
 pub use rows::RowFile;
+pub use session::Backend;
+pub use suites::cpu::{Cpu, cpu};
+pub use suites::energy::{Energy, energy};
 pub use suites::flexible_batch::{FlexibleBatch, flexible_batch};
+pub use suites::gpu_vs_cpu::{GpuVsCpu, gpu_vs_cpu};
+pub use suites::row_kernels::{RowKernels, row_kernels};
+pub use suites::scaling::{Scaling, scaling};
+pub use suites::sell_p::{SellP, sell_p};
 pub use suites::single::{Single, single};
 pub use suites::solvers::{Solvers, solvers};
+pub use suites::throughput::{Throughput, throughput};
 pub use table::table;
 
 /// What a suite measured.

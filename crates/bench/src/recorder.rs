@@ -1,10 +1,11 @@
-//! Where rows go: lines on a report, a file of JSON lines, the summary at the end.
+//! Where rows and gaps go: lines on a report, a file of JSON lines, the summary at the end.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use crate::row::{Row, Run};
+use crate::energy::Joules;
+use crate::row::{Row, Run, SCHEMA};
 use crate::{BenchError, Outcome, solves, summary};
 
 /// What could not be measured, and why.
@@ -22,16 +23,53 @@ pub struct Gap {
     pub is_fault: bool,
 }
 
+impl Gap {
+    /// What could not be measured, for no fault.
+    pub(crate) fn new(
+        case: &str,
+        library: &str,
+        configuration: &str,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self {
+            case: case.to_owned(),
+            library: library.to_owned(),
+            configuration: configuration.to_owned(),
+            reason: reason.into(),
+            is_fault: false,
+        }
+    }
+}
+
+/// A line of a file of rows that says what could not be measured.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct GapLine {
+    schema: u32,
+    suite: String,
+    run: String,
+    date: String,
+    pub(crate) gap: Gap,
+}
+
+impl GapLine {
+    fn new(run: &Run, gap: Gap) -> Self {
+        let (suite, id, date) = (run.suite.to_owned(), run.id.clone(), run.date.clone());
+        Self { schema: SCHEMA, suite, run: id, date, gap }
+    }
+}
+
 /// Collects and prints the rows of a run.
 ///
-/// While the run lasts they are appended to `FILE.part`, which becomes `FILE` at the end, when the
-/// second bandwidth is known.
+/// While the run lasts rows and gaps are appended to `FILE.part`, which becomes `FILE` at the end,
+/// when the second bandwidth is known.
 pub(crate) struct Recorder<'a> {
     run: Run,
     report: &'a mut dyn Write,
     output: Option<(PathBuf, File)>,
     rows: Vec<Row>,
     gaps: Vec<Gap>,
+    /// Bandwidths of copies at the end, by device.
+    copies_at_end: Vec<(Option<String>, f64)>,
 }
 
 /// The file that rows are appended to while a run lasts.
@@ -59,7 +97,8 @@ impl<'a> Recorder<'a> {
                 Some((path.to_owned(), file))
             }
         };
-        let mut recorder = Self { run, report, output, rows: Vec::new(), gaps: Vec::new() };
+        let (rows, gaps, copies_at_end) = Default::default();
+        let mut recorder = Self { run, report, output, rows, gaps, copies_at_end };
         let machine = &recorder.run.machine;
         let mut line = recorder.run.suite.to_owned();
         line += &format!(" on {}", machine.device.as_deref().unwrap_or("?"));
@@ -88,16 +127,40 @@ impl<'a> Recorder<'a> {
 
     /// Takes a measurement.
     pub(crate) fn row(&mut self, row: Row) -> Result<(), BenchError> {
-        let figures = if row.operation == "spmv" { of_product(&row) } else { of_solve(&row) };
+        let mut figures = if row.operation == "spmv" { of_product(&row) } else { of_solve(&row) };
+        if let Some(joules) = row.energy_j {
+            figures += &format!("  {joules:.4e} J");
+        }
         self.note(&format!(
             "{:<22} {:>6} {:<12} {:<38} {:>10.5} ms {figures}",
             row.case, row.batch, row.library, row.configuration, row.median_ms
         ))?;
-        if let Some((path, file)) = &mut self.output {
-            writeln!(file, "{}", line_of(&row)).map_err(BenchError::io(part_of(path)))?;
-        }
+        self.append(&row)?;
         self.rows.push(row);
         Ok(())
+    }
+
+    /// Takes a measurement with its energy; energy that is not known becomes a gap.
+    pub(crate) fn row_with_energy(&mut self, row: Row, joules: Joules) -> Result<(), BenchError> {
+        let reason = match joules {
+            None => return self.row(row),
+            Some(Ok(joules)) => return self.row(Row { energy_j: Some(joules), ..row }),
+            Some(Err(reason)) => reason,
+        };
+        let configuration = format!("{}, energy", row.configuration);
+        let gap = Gap::new(&row.case, &row.library, &configuration, reason);
+        self.row(row)?;
+        self.gap(gap)
+    }
+
+    /// Appends a line to the file.
+    fn append(&mut self, line: &impl serde::Serialize) -> Result<(), BenchError> {
+        match &mut self.output {
+            None => Ok(()),
+            Some((path, file)) => {
+                writeln!(file, "{}", line_of(line)).map_err(BenchError::io(part_of(path)))
+            }
+        }
     }
 
     /// Takes what could not be measured.
@@ -107,35 +170,52 @@ impl<'a> Recorder<'a> {
             "{:<22} {:>6} {:<12} {:<38} {word}: {}",
             gap.case, "", gap.library, gap.configuration, gap.reason
         ))?;
+        self.append(&GapLine::new(&self.run, gap.clone()))?;
         self.gaps.push(gap);
         Ok(())
+    }
+
+    /// Takes the bandwidth of a copy on a device at the end of the run.
+    pub(crate) fn copy_at_end(&mut self, device: Option<&str>, gb_per_s: f64) {
+        self.copies_at_end.push((device.map(str::to_owned), gb_per_s));
     }
 
     /// Ends the run: prints the summary and writes the file.
     ///
     /// # Errors
     /// When printing or writing fails.
-    pub(crate) fn finish(mut self, copy_at_end: Option<f64>) -> Result<Outcome, BenchError> {
+    pub(crate) fn finish(mut self) -> Result<Outcome, BenchError> {
         for row in &mut self.rows {
-            // Not of a processor or of figures from elsewhere.
-            if row.machine.copy_gb_per_s > 0.0 {
-                row.machine.copy_gb_per_s_end = copy_at_end;
+            let machine = &mut row.machine;
+            let of = |(device, _): &&(Option<String>, f64)| *device == machine.device;
+            let found = self.copies_at_end.iter().find(of).map(|(_, copy)| *copy);
+            // Not of figures from elsewhere.
+            if machine.copy_gb_per_s > 0.0 {
+                machine.copy_gb_per_s_end = found;
             }
         }
-        let is_solves = self.rows.iter().any(|row| row.operation != "spmv");
-        let text = if is_solves { solves::summary::text } else { summary::text }(&self.rows);
-        self.note(&text)?;
+        let is_product = |row: &Row| row.operation == "spmv";
+        let products: Vec<Row> = self.rows.iter().filter(|row| is_product(row)).cloned().collect();
+        let has_solves = products.len() < self.rows.len();
+        if !products.is_empty() || !has_solves {
+            self.note(&summary::text(&products))?;
+        }
+        if has_solves {
+            self.note(&solves::summary::text(&self.rows))?;
+        }
         let mut closing = format!("{} rows", self.rows.len());
         let faults = self.gaps.iter().filter(|gap| gap.is_fault).count();
         closing += &format!(", {} not measured, {faults} faults", self.gaps.len() - faults);
-        if let Some(copy) = copy_at_end {
+        for (_, copy) in &self.copies_at_end {
             closing += &format!("; copy {copy:.0} GB/s at the end");
         }
         self.note(&closing)?;
         if let Some((path, file)) = self.output.take() {
             drop(file);
             let part = part_of(&path);
-            let lines: String = self.rows.iter().map(|row| line_of(row) + "\n").collect();
+            let gaps = self.gaps.iter().map(|gap| line_of(&GapLine::new(&self.run, gap.clone())));
+            let lines = self.rows.iter().map(line_of).chain(gaps);
+            let lines: String = lines.map(|line| line + "\n").collect();
             std::fs::write(&part, lines).map_err(BenchError::io(&part))?;
             std::fs::rename(&part, &path).map_err(BenchError::io(&path))?;
         }
@@ -178,15 +258,15 @@ fn of_solve(row: &Row) -> String {
     }
 }
 
-/// A row as JSON. NaN and infinities become null.
-fn line_of(row: &Row) -> String {
-    serde_json::to_string(row).expect("a row has neither maps with odd keys nor failing parts")
+/// A row or gap as JSON. NaN and infinities become null.
+fn line_of(line: &impl serde::Serialize) -> String {
+    serde_json::to_string(line).expect("a line has neither maps with odd keys nor failing parts")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::row::{Machine, SCHEMA};
+    use crate::row::Machine;
 
     pub(crate) fn row(run: &Run) -> Row {
         Row {
@@ -224,6 +304,7 @@ mod tests {
             converged: None,
             device_bytes: None,
             share_of_fitting: None,
+            energy_j: None,
             machine: run.machine.clone(),
             run: run.id.clone(),
             date: run.date.clone(),
@@ -232,22 +313,39 @@ mod tests {
     }
 
     #[test]
-    fn the_file_appears_at_the_end_with_the_second_bandwidth() {
+    fn the_file_appears_at_the_end_with_gaps_and_the_second_bandwidth_of_each_device() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows.jsonl");
-        let machine = Machine { copy_gb_per_s: 1.0, ..Machine::default() };
-        let run = Run::new("single", machine);
+        let on = |device: &str| Machine {
+            device: Some(device.to_owned()),
+            copy_gb_per_s: 1.0,
+            ..Machine::default()
+        };
+        let run = Run::new("single", on("a GPU"));
         let mut report = Vec::new();
         let mut recorder = Recorder::new(run.clone(), Some(&path), &mut report).unwrap();
+        let gap = Gap {
+            case: "all".to_owned(),
+            library: "cuSPARSE".to_owned(),
+            configuration: "all".to_owned(),
+            reason: "no GPU".to_owned(),
+            is_fault: false,
+        };
 
         recorder.row(row(&run)).unwrap();
-        assert!(!path.exists() && part_of(&path).exists());
-        let outcome = recorder.finish(Some(4000.0)).unwrap();
+        recorder.gap(gap.clone()).unwrap();
+        recorder.row(Row { machine: on("a processor"), ..row(&run) }).unwrap();
+        let part = crate::rows::read(&part_of(&path)).unwrap();
+        assert_eq!((part.rows.len(), part.gaps.len(), path.exists()), (2, 1, false));
+        recorder.copy_at_end(Some("a GPU"), 4000.0);
+        recorder.copy_at_end(Some("a processor"), 20.0);
+        let outcome = recorder.finish().unwrap();
 
-        let lines = std::fs::read_to_string(&path).unwrap();
-        let read: Row = serde_json::from_str(lines.trim()).unwrap();
-        assert_eq!(read, outcome.rows[0]);
-        assert_eq!(read.machine.copy_gb_per_s_end, Some(4000.0));
+        let read = crate::rows::read(&path).unwrap();
+        assert_eq!(read.rows, outcome.rows);
+        assert_eq!((read.gaps, read.partial), (vec![gap], None));
+        let ends = outcome.rows.iter().map(|row| row.machine.copy_gb_per_s_end);
+        assert_eq!(ends.collect::<Vec<_>>(), [Some(4000.0), Some(20.0)]);
         assert!(!part_of(&path).exists());
     }
 }

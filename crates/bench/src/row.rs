@@ -33,7 +33,7 @@ pub struct Row {
     /// Whether this is what a user gets who chooses nothing.
     #[serde(default)]
     pub automatic: bool,
-    /// Of our solves: `gpu` or `cpu`.
+    /// Of our solves `gpu` or `cpu`; of products on the processor, ours and peers', `cpu`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
     /// `spmv`, or a method of solution.
@@ -112,6 +112,10 @@ pub struct Row {
     /// of the same batch without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_of_fitting: Option<f64>,
+    /// Joules of one product or solve, where they were measured: of the whole GPU, or of the
+    /// processor's packages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub energy_j: Option<f64>,
     /// What was measured on.
     pub machine: Machine,
     /// Shared by all rows of a run.
@@ -121,6 +125,13 @@ pub struct Row {
     pub date: String,
     /// What was built.
     pub commit: String,
+}
+
+impl Row {
+    /// Library and configuration.
+    pub fn contender(&self) -> String {
+        format!("{} {}", self.library, self.configuration)
+    }
 }
 
 /// A number; NaN for null, which is what NaN and the infinities are written as.
@@ -158,7 +169,7 @@ pub struct Machine {
     /// Bandwidth of reading.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_gb_per_s: Option<f64>,
-    /// Second-level cache.
+    /// Second-level cache of a GPU, the largest cache of a processor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2_bytes: Option<u64>,
 }

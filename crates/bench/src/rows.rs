@@ -2,15 +2,15 @@
 //!
 //! A file may end in the middle of a line, where a suite was stopped or a disk was full: the whole
 //! lines are kept, and [`RowFile::partial`] says so. Everything else that is no row is an error that
-//! names file and line. The object of `bench --json` is read too, with what it says was not
-//! measured.
+//! names file and line. Lines with a `gap` say what was not measured. The object of `bench --json`
+//! is read too.
 
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 use crate::BenchError;
-use crate::recorder::Gap;
+use crate::recorder::{Gap, GapLine};
 use crate::row::{Row, SCHEMA};
 
 /// The rows of a file.
@@ -18,7 +18,7 @@ use crate::row::{Row, SCHEMA};
 pub struct RowFile {
     /// The file.
     pub path: PathBuf,
-    /// Its rows, at least one.
+    /// Its rows; where there is none there is a gap.
     pub rows: Vec<Row>,
     /// What was not measured, where the file tells.
     pub gaps: Vec<Gap>,
@@ -32,6 +32,8 @@ struct Header {
     schema: u64,
     #[serde(default)]
     command: Option<String>,
+    #[serde(default)]
+    gap: Option<serde::de::IgnoredAny>,
 }
 
 /// What a line holds: a row, or all of the object of `bench --json`.
@@ -53,7 +55,7 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Vec<RowFile>, BenchError> {
 /// Reads a file of rows. Empty lines are passed over.
 ///
 /// # Errors
-/// [`BenchError::Io`]; [`BenchError::Empty`] where there is no row; [`BenchError::NotText`];
+/// [`BenchError::Io`]; [`BenchError::Empty`] where there is neither row nor gap; [`BenchError::NotText`];
 /// [`BenchError::Row`] for a line that is none; [`BenchError::Schema`] for one of another schema.
 pub fn read(path: &Path) -> Result<RowFile, BenchError> {
     let bytes = std::fs::read(path).map_err(BenchError::io(path))?;
@@ -73,7 +75,7 @@ pub fn read(path: &Path) -> Result<RowFile, BenchError> {
             Err(_) => file.partial = Some(format!("it ends in the middle of line {lines}")),
         }
     }
-    if file.rows.is_empty() {
+    if file.rows.is_empty() && file.gaps.is_empty() {
         let found = match (&file.partial, lines) {
             (Some(_), _) => "the beginning of one",
             (None, 0) => "an empty file",
@@ -127,6 +129,10 @@ fn line(bytes: &[u8]) -> Result<Found, Fault> {
     }
     if header.command.as_deref() == Some("bench") {
         return serde_json::from_str(text).map_err(Fault::Json);
+    }
+    if header.gap.is_some() {
+        let line: GapLine = serde_json::from_str(text).map_err(Fault::Json)?;
+        return Ok(Found { rows: Vec::new(), gaps: vec![line.gap] });
     }
     let row = serde_json::from_str(text).map_err(Fault::Json)?;
     Ok(Found { rows: vec![row], gaps: Vec::new() })

@@ -76,8 +76,11 @@ impl Comparison<'_> {
     pub fn name(&self) -> String {
         let row = self.first;
         let mut name = row.case.clone();
-        if row.experiment.is_some() {
+        if row.experiment.is_some() && (row.batch > 1 || row.suite == "flexible-batch") {
             name += &format!(" x {}", row.batch);
+        }
+        if row.precision != "f64" {
+            name += &format!(" {}", row.precision);
         }
         if row.operation != "spmv" {
             name += &format!(" {}", row.operation);
@@ -95,6 +98,8 @@ pub fn compare(rows: &[Row]) -> Vec<Comparison<'_>> {
             [&row.suite, &row.case, &row.operation, &row.precision, &row.run, &row.date],
             &row.experiment,
             &row.preconditioner,
+            // A processor and a GPU of the same run are compared apart.
+            &row.machine.device,
             row.batch,
         );
         let place = *places.entry(key).or_insert_with(|| {
@@ -149,7 +154,7 @@ pub(crate) fn cell(value: Option<f64>, digits: usize) -> String {
 pub(crate) fn text(rows: &[Row]) -> String {
     let cases = compare(rows);
     let mut text = format!(
-        "\n{:<28} {:<24} {:>10} {:>6} {:<18} {:>10} {:<26} {:>10} {:>7} {:>7}\n",
+        "\n{:<28} {:<24} {:>10} {:>6} {:<18} {:>10} {:<35} {:>10} {:>7} {:>7}\n",
         "case",
         "best of ours",
         "ms",
@@ -167,14 +172,14 @@ pub(crate) fn text(rows: &[Row]) -> String {
         let ms = |row: Option<&Row>| cell(row.map(|row| row.median_ms), 5);
         let line = writeln!(
             text,
-            "{:<28} {:<24} {:>10} {:>6} {:<18} {:>10} {:<26} {:>10} {:>7} {:>7}",
+            "{:<28} {:<24} {:>10} {:>6} {:<18} {:>10} {:<35} {:>10} {:>7} {:>7}",
             case.name(),
             configuration(case.best),
             ms(case.best),
             cell(case.best.and_then(|row| row.share_of_copy), 3),
             configuration(case.automatic),
             ms(case.automatic),
-            configuration(case.peer),
+            case.peer.map_or_else(|| "-".to_owned(), Row::contender),
             ms(case.peer),
             cell(case.automatic_ratio().or(case.best_ratio()), 2),
             cell(case.looped_ratio(), 1),

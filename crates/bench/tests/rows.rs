@@ -52,6 +52,28 @@ fn what_a_run_left_is_partial() {
     assert!(found.partial.unwrap().contains("did not get to its end"));
 }
 
+const GAP: &str = r#"{"schema":1,"suite":"single","run":"r","date":"d","gap":{"case":"all",
+    "library":"cuSPARSE","configuration":"all","reason":"no GPU","is_fault":false}}"#;
+
+#[test]
+fn gaps_are_lines_among_rows_and_may_stand_alone() {
+    let gap = GAP.replace('\n', "");
+    let found = read("rows.jsonl", format!("{gap}\n{ROWS}{gap}\n")).unwrap();
+
+    assert_eq!((found.rows.len(), found.gaps.len()), (ROWS.lines().count(), 2));
+    assert_eq!((&*found.gaps[1].library, &*found.gaps[1].reason), ("cuSPARSE", "no GPU"));
+    let alone = read("rows.jsonl", &gap).unwrap();
+    assert_eq!((alone.rows.len(), alone.gaps.len(), alone.partial), (0, 1, None));
+}
+
+#[test]
+fn gaps_of_other_shapes_are_refused() {
+    let newer = GAP.replace('\n', "").replace("\"schema\":1", "\"schema\":2");
+    assert!(matches!(refused(newer + "\n"), BenchError::Schema { found: 2, .. }));
+    let nameless = r#"{"schema":1,"suite":"s","run":"r","date":"d","gap":{"case":"all"}}"#;
+    assert!(matches!(refused(nameless), BenchError::Row { line: 1, .. }));
+}
+
 #[test]
 fn a_file_without_rows_is_refused() {
     let found = |content: &str| refused(content).to_string();

@@ -4,7 +4,7 @@ use std::iter::repeat_n;
 use std::ops::Range;
 
 use rayon::prelude::*;
-use sparsebatch_formats::{CsrPatternRef, RaggedCsr};
+use sparsebatch_formats::{Csr, CsrPatternRef, FormatError, RaggedCsr};
 use sparsebatch_spmv_gpu::GpuError;
 
 /// Rows of a slice.
@@ -71,6 +71,15 @@ impl<'a> HostCsr<'a> {
         });
         let cols = cols.collect();
         Ok(Self { row_ptr, cols, values: batch.values(), ncols })
+    }
+
+    /// The matrix in our own format.
+    ///
+    /// # Errors
+    /// When a row has a column twice.
+    pub(crate) fn into_csr(self) -> Result<Csr<f64>, FormatError> {
+        let (nrows, values) = (self.nrows(), self.values.to_vec());
+        Csr::try_new(nrows, self.ncols, self.row_ptr, self.cols, values)
     }
 
     pub(super) fn nrows(&self) -> usize {

@@ -1,9 +1,9 @@
 //! Our solves on the device.
 
-use sparsebatch_formats::Batch;
+use sparsebatch_formats::{Batch, Pattern};
 use sparsebatch_solvers::gpu::{
-    FactoredExplain, FactoredPlace, FactoredSolver, FusedSolver, GpuExplain, GpuLu, GpuLuExplain,
-    GpuTuning, Guess, choose_method,
+    ComposedSolver, FactoredExplain, FactoredPlace, FactoredSolver, FusedSolver, GpuExplain, GpuLu,
+    GpuLuExplain, GpuTuning, Guess, ProductKernel, choose_method,
 };
 use sparsebatch_solvers::{Method, Outcome, Preconditioner, Rhs, SolveError, SolveOptions};
 use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
@@ -60,6 +60,32 @@ macro_rules! plans {
 }
 
 plans!(FusedSolver => fused, FactoredSolver => factored, GpuLu => lu);
+
+/// Rows of a system beyond which no kernel has it whole.
+const MOST_ROWS: usize = 4096;
+
+/// Solves over the products of a plan, which has the values that it was made with: those of all
+/// copies.
+struct Composed<T: Real>(ComposedSolver<Device, T>);
+
+impl<T: Real> Plan<T> for Composed<T> {
+    fn solve(
+        &mut self,
+        _values: &DeviceBuffer<T>,
+        b: &DeviceBuffer<T>,
+        x: &mut DeviceBuffer<T>,
+    ) -> Result<(), SolveError> {
+        self.0.solve(b, Guess::Zero, x)
+    }
+
+    fn outcomes(&self) -> Result<Vec<Outcome>, SolveError> {
+        self.0.outcomes()
+    }
+
+    fn configuration(&self) -> String {
+        self.0.explain().kernels()
+    }
+}
 
 fn fused(explain: &GpuExplain) -> String {
     let Some(bin) = explain.bins.first() else {
@@ -122,14 +148,27 @@ pub(crate) fn plan<T: Real>(
         _ if has_factors => Ok(Box::new(FactoredSolver::for_batch(device, batch, options)?)),
         (_, Some(tuning), Batch::Uniform(batch)) => Ok(Box::new(FusedSolver::with_tuning(
             device,
-            sparsebatch_formats::Pattern::view(&**batch.pattern()),
+            Pattern::view(&**batch.pattern()),
             batch.nitems(),
             options,
             tuning,
         )?)),
+        (_, None, _) if largest(batch) > MOST_ROWS => {
+            let kernel = ProductKernel::default();
+            Ok(Box::new(Composed(ComposedSolver::new(device, batch, &kernel, options)?)))
+        }
         // It refuses what it is not for.
         _ => Ok(Box::new(FusedSolver::for_batch(device, batch, options)?)),
     }
+}
+
+/// Rows of the largest system.
+fn largest<T: Real>(batch: &Batch<T>) -> usize {
+    let rows = match batch {
+        Batch::Uniform(batch) => return batch.pattern().nrows(),
+        Batch::Ragged(batch) => batch.row_offsets().windows(2).map(|range| range[1] - range[0]),
+    };
+    rows.max().unwrap_or(0)
 }
 
 /// Values, right-hand sides and solutions on the device, and the plan that solves them.

@@ -176,6 +176,7 @@ impl Reference {
             converged: None,
             device_bytes: None,
             share_of_fitting: None,
+            energy_j: None,
             machine: Machine { device: Some(source.to_owned()), ..Machine::default() },
             run: run.id.clone(),
             date: run.date.clone(),

@@ -7,7 +7,7 @@ use std::time::Instant;
 use sparsebatch_formats::{Batch, Pattern, Scalar};
 use sparsebatch_solvers::gpu::GpuTuning;
 use sparsebatch_solvers::{Gpu, Method, Outcome, SolveError, SolveOptions, Status};
-use sparsebatch_spmv_gpu::device::{availability, measure_bandwidth};
+use sparsebatch_spmv_gpu::device::measure_bandwidth;
 use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
 
 use super::clock::{SolveTiming, time};
@@ -17,9 +17,10 @@ use super::reference::Reference;
 use super::systems::{Systems, Verdict, check};
 use super::{Real, Solve};
 use crate::cublas::{self, DenseLu};
+use crate::energy::EnergyMeter;
 use crate::recorder::{Gap, Recorder};
 use crate::row::{Machine, Row, Run, SCHEMA};
-use crate::session::{cores, machine};
+use crate::session::{self, Bench, Effort, Host, Parts, Target, machine};
 use crate::summary::OURS;
 use crate::timing::copies;
 use crate::{BenchError, Outcome as Measured};
@@ -27,23 +28,18 @@ use crate::{BenchError, Outcome as Measured};
 /// The name of the peer in rows.
 pub(crate) const CUBLAS: &str = "cuBLAS";
 
-/// What solves run on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Backend {
-    /// The first GPU.
-    #[default]
-    Gpu,
-    /// The processor.
-    Cpu,
-    /// One after the other.
-    Both,
-}
+/// What is measured of it, in words.
+const DENSE_LU: &str = "dense LU";
 
 /// The GPU, the peer on it, the processor, and where rows go.
 pub(crate) struct SolveSession<'a> {
     device: Option<Device>,
     cublas: Option<cublas::Library>,
-    processor: Option<Machine>,
+    host: Option<Host>,
+    /// What joules of the GPU are counted by.
+    meter: Option<EnergyMeter>,
+    /// The experiment of the rows that follow.
+    experiment: Option<&'static str>,
     recorder: Recorder<'a>,
 }
 
@@ -67,21 +63,21 @@ fn preconditioner(options: &SolveOptions) -> Option<String> {
 }
 
 impl<'a> SolveSession<'a> {
-    /// Starts a run: finds what it runs on, and prints that.
+    /// Starts a run: finds what it runs on, and prints that. Without a GPU our solvers there and,
+    /// with `peers`, cuBLAS become gaps.
     ///
     /// # Errors
-    /// The reason why there is no GPU; an output that cannot be written.
+    /// The reason why a GPU cannot be used; an output that cannot be written.
     pub(crate) fn start(
         suite: &'static str,
-        backend: Backend,
+        target: &Target,
         peers: bool,
         output: Option<&Path>,
         report: &'a mut dyn Write,
     ) -> Result<Self, BenchError> {
-        let processor = (backend != Backend::Gpu).then(Machine::of_processor);
+        let host = target.host.then(|| Host::new(Effort::default()));
         let (mut device, mut found, mut gpu) = (None, None, None);
-        if backend != Backend::Cpu {
-            availability()?;
+        if target.no_gpu.is_none() {
             let first = Device::new(0)?;
             found = peers.then(|| cublas::Library::load(&first));
             let version = found.as_ref().and_then(|found| found.as_ref().ok());
@@ -89,19 +85,48 @@ impl<'a> SolveSession<'a> {
             gpu = Some(Machine { cublas, ..machine(&first, measure_bandwidth(&first)?) });
             device = Some(first);
         }
-        let on = gpu.or(processor.clone()).unwrap_or_default();
+        let on = gpu.or(host.as_ref().map(|host| host.machine().clone())).unwrap_or_default();
         let mut recorder = Recorder::new(Run::new(suite, on), output, report)?;
-        let cublas = match found {
-            None => None,
-            Some(Ok(library)) => Some(library),
-            Some(Err(reason)) => {
-                let (case, configuration) = ("all".to_owned(), "dense LU".to_owned());
-                let library = CUBLAS.to_owned();
-                recorder.gap(Gap { case, library, configuration, reason, is_fault: false })?;
-                None
+        if let Some(reason) = &target.no_gpu {
+            recorder.gap(Gap::new("all", OURS, "all solvers of the GPU", reason))?;
+            if peers {
+                recorder.gap(Gap::new("all", CUBLAS, DENSE_LU, reason))?;
             }
-        };
-        Ok(Self { device, cublas, processor, recorder })
+        } else if let Some(host) = &host {
+            recorder.note(&format!("and on {}", host.described()))?;
+        }
+        let cublas = Self::peer(found, &mut recorder)?;
+        Ok(Self { device, cublas, host, meter: None, experiment: None, recorder })
+    }
+
+    /// Goes on with solves where a run has measured products.
+    ///
+    /// # Errors
+    /// When a gap cannot be printed or written.
+    pub(crate) fn of(bench: Bench<'a>, peers: bool) -> Result<Self, BenchError> {
+        let Parts { mut recorder, device, meter, host } = bench.into_parts();
+        let found = device.as_ref().filter(|_| peers).map(cublas::Library::load);
+        let cublas = Self::peer(found, &mut recorder)?;
+        Ok(Self { device, cublas, host, meter, experiment: None, recorder })
+    }
+
+    /// Names the experiment of the rows that follow.
+    pub(crate) fn experiment(&mut self, experiment: Option<&'static str>) {
+        self.experiment = experiment;
+    }
+
+    /// The peer, or a gap.
+    fn peer(
+        found: Option<Result<cublas::Library, String>>,
+        recorder: &mut Recorder<'_>,
+    ) -> Result<Option<cublas::Library>, BenchError> {
+        match found.transpose() {
+            Ok(library) => Ok(library),
+            Err(reason) => {
+                recorder.gap(Gap::new("all", CUBLAS, DENSE_LU, reason))?;
+                Ok(None)
+            }
+        }
     }
 
     /// Prints a line.
@@ -163,7 +188,7 @@ impl<'a> SolveSession<'a> {
         &mut self,
         problem: &Problem<'_, T>,
         options: &SolveOptions,
-        (name, experiment): (&str, &str),
+        (name, experiment): (&str, Option<&str>),
         gpu: impl FnOnce(Device) -> Gpu,
         fitting_ms: Option<f64>,
     ) -> Result<Option<f64>, BenchError> {
@@ -175,7 +200,7 @@ impl<'a> SolveSession<'a> {
         let mut median_ms = None;
         let finish = |solve: &HostSolve<'_, T>, row: &mut Row| {
             median_ms = Some(row.median_ms);
-            row.experiment = Some(experiment.to_owned());
+            row.experiment = experiment.map(str::to_owned);
             (row.configuration, row.plan_ms) = (format!("{name}: {}", solve.pieces()), plan_ms);
             row.device_bytes = solve.device_bytes();
             row.share_of_fitting = fitting_ms.map(|fitting_ms| fitting_ms / row.median_ms);
@@ -193,7 +218,7 @@ impl<'a> SolveSession<'a> {
         problem: &Problem<'_, T>,
         options: &SolveOptions,
     ) -> Result<(), BenchError> {
-        if self.processor.is_none() {
+        if self.host.is_none() {
             return Ok(());
         }
         let begin = Instant::now();
@@ -240,20 +265,34 @@ impl<'a> SolveSession<'a> {
         refused: &str,
         finish: impl FnOnce(&S, &mut Row),
     ) -> Result<(), BenchError> {
+        let meter = match (label.backend, &self.host) {
+            (Some("cpu"), host) => host.as_ref().and_then(|host| host.meter.as_ref()),
+            _ => self.meter.as_ref(),
+        };
         let measured = contender.and_then(|mut contender| {
             let (verdict, outcomes) = match judge(problem.systems, &mut contender, label.options)? {
                 Ok(found) => found,
                 Err(wrong) => return Ok(Err(wrong)),
             };
             let timing = time(&mut contender, device)?;
+            let joules = EnergyMeter::measure(
+                meter,
+                timing.timing.median_ms,
+                &mut contender,
+                |contender, turn| {
+                    contender.restore(turn)?;
+                    contender.solve(turn)
+                },
+                |_| Ok::<_, SolveError>(device.map_or(Ok(()), Executor::synchronize)?),
+            )?;
             let mut row = self.row(problem, label, &timing, &verdict, outcomes.as_deref());
             row.copies = contender.copies() as u64;
             finish(&contender, &mut row);
-            Ok(Ok((row, outcomes)))
+            Ok(Ok((row, joules, outcomes)))
         });
         let (reason, is_fault) = match measured {
-            Ok(Ok((row, outcomes))) => {
-                self.recorder.row(row)?;
+            Ok(Ok((row, joules, outcomes))) => {
+                self.recorder.row_with_energy(row, joules)?;
                 if let Some(line) = outcomes.as_deref().and_then(unsolved) {
                     self.note(&format!("{:<22} {line}", problem.case))?;
                 }
@@ -294,13 +333,14 @@ impl<'a> SolveSession<'a> {
             Batch::Ragged(ragged) => (rows, ragged.total_nnz() as u64),
         };
         let on_cpu = label.backend == Some("cpu");
-        let machine = self.processor.as_ref().filter(|_| on_cpu).unwrap_or(&run.machine);
+        let host = self.host.as_ref().filter(|_| on_cpu);
+        let machine = host.map_or(&run.machine, Host::machine);
         let bytes = problem.systems.bytes();
         let copy = (machine.copy_gb_per_s > 0.0).then_some(machine.copy_gb_per_s * 1e6);
         Row {
             schema: SCHEMA,
             suite: run.suite.to_owned(),
-            experiment: None,
+            experiment: self.experiment.map(str::to_owned),
             case: problem.case.to_owned(),
             library: label.library.to_owned(),
             configuration: String::new(),
@@ -335,6 +375,7 @@ impl<'a> SolveSession<'a> {
             converged: Some(verdict.solved as u64),
             device_bytes: None,
             share_of_fitting: None,
+            energy_j: None,
             machine: machine.clone(),
             run: run.id.clone(),
             date: run.date.clone(),
@@ -346,14 +387,17 @@ impl<'a> SolveSession<'a> {
     ///
     /// # Errors
     /// Why it ended early; what printing or writing reports.
-    pub(crate) fn finish(self, ended: Result<(), BenchError>) -> Result<Measured, BenchError> {
-        let copy = match (&ended, &self.device) {
-            (Ok(()), Some(device)) => {
-                measure_bandwidth(device).ok().map(|found| found.copy_gb_per_s)
+    pub(crate) fn finish(mut self, ended: Result<(), BenchError>) -> Result<Measured, BenchError> {
+        if ended.is_ok() {
+            if let Some(found) = self.device.as_ref().and_then(|on| measure_bandwidth(on).ok()) {
+                let device = self.device.as_ref().map(|device| device.info().name.clone());
+                self.recorder.copy_at_end(device.as_deref(), found.copy_gb_per_s);
             }
-            _ => None,
-        };
-        let outcome = self.recorder.finish(copy)?;
+            if let Some(host) = &self.host {
+                host.measure_again(&mut self.recorder);
+            }
+        }
+        let outcome = self.recorder.finish()?;
         ended.map(|()| outcome)
     }
 }
@@ -385,12 +429,7 @@ fn judge<T: Real>(
 /// Whether a solver says that it is not for this, or that memory is short.
 fn is_refusal(error: &SolveError) -> bool {
     match error {
-        SolveError::Gpu(error) => matches!(
-            error,
-            GpuError::Format { .. }
-                | GpuError::InvalidArgument { .. }
-                | GpuError::OutOfMemory { .. }
-        ),
+        SolveError::Gpu(error) => session::is_refusal(error),
         SolveError::Unsupported { .. } | SolveError::Option { .. } => true,
         _ => false,
     }
@@ -413,16 +452,4 @@ fn shape(tuning: &GpuTuning) -> String {
     let group = tuning.group.map(|(threads, rows)| format!("{threads}x{rows}"));
     let place = tuning.values.map(|place| super::tuning::place_name(place).to_owned());
     group.into_iter().chain(place).collect::<Vec<_>>().join(",")
-}
-
-impl Machine {
-    /// The processor, with the threads of the pool that is in use.
-    pub fn of_processor() -> Self {
-        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-        let name = model.map_or("processor", |(_, name)| name.trim());
-        let threads = rayon::current_num_threads();
-        let device = Some(format!("{name}, {threads} threads"));
-        Self { device, cores: cores(), ..Self::default() }
-    }
 }

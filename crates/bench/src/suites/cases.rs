@@ -47,7 +47,7 @@ impl Experiment {
 }
 
 /// Rows of the generated matrices.
-const ORDER: usize = 1_024;
+pub(super) const ORDER: usize = 1_024;
 
 /// The stream of the values of generated matrices.
 const VALUES: u64 = 41;
@@ -107,7 +107,7 @@ impl Case {
 /// A matrix of order 1,024 with `mean` entries a row on average, accumulated in few rows: full rows
 /// at equal distances, as many as the entries beyond the diagonal fill, the last of them in part;
 /// the diagonal elsewhere. Values uniform in [-1, 1).
-fn accumulated(mean: usize, seed: u64) -> Result<Csr<f64>, FormatError> {
+pub(super) fn accumulated(mean: usize, seed: u64) -> Result<Csr<f64>, FormatError> {
     let beyond = mean.saturating_sub(1) * ORDER;
     let full = beyond.div_ceil(ORDER - 1);
     let distance = ORDER / full.max(1);

@@ -77,7 +77,7 @@ pub(crate) fn measure<T: Real>(
     let gibibytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     let (all, limit) = (gibibytes(systems.bytes()), gibibytes(chunks.limit()));
     session.note(&format!("{}: {all:.2} GiB on the host, {limit:.2} GiB at most", case.name))?;
-    let name = ("whole", NAME);
+    let name = ("whole", Some(NAME));
     let whole = session.end_to_end(
         &problem,
         &solve,
@@ -85,13 +85,13 @@ pub(crate) fn measure<T: Real>(
         |d| Gpu { pieces: whole, ..Gpu::new(d) },
         None,
     )?;
-    let name = ("pieces", NAME);
+    let name = ("pieces", Some(NAME));
     let fits =
         session.end_to_end(&problem, &solve, name, |d| Gpu { pieces, ..Gpu::new(d) }, None)?;
     let fitting = [whole, fits].into_iter().flatten().reduce(f64::min);
     let memory_limit = Some(chunks.limit());
     let capped = |device| Gpu { memory_limit, in_chunks: true, pieces, ..Gpu::new(device) };
-    session.end_to_end(&problem, &solve, ("capped", NAME), capped, fitting)?;
+    session.end_to_end(&problem, &solve, ("capped", Some(NAME)), capped, fitting)?;
     Ok(())
 }
 

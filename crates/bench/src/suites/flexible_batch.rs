@@ -1,5 +1,6 @@
 //! The suite `flexible-batch`: batches of systems of any sizes in which nothing is shared, by all
-//! our kernels, beside cuSPARSE on the block-diagonal matrix and in a loop.
+//! our kernels, beside cuSPARSE or, on the processor, other crates on the block-diagonal matrix and
+//! in a loop.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -16,11 +17,14 @@ use sparsebatch_spmv_gpu::{
 pub use super::Size;
 pub use super::cases::Experiment;
 use super::cases::{Case, cases, default_items};
+use super::host_kernels::{self, HostKernel};
+use super::stand_ins;
 use super::{check_names, read_all, wanted};
 use crate::contender::{Contender, Operands};
 use crate::cusparse::{HostCsr, Loop};
-use crate::session::{Costs, Label, Problem, Session};
+use crate::session::{Backend, Bench, Costs, Label, Problem, Session, Target};
 use crate::statistics::median;
+use crate::summary::OURS;
 use crate::timing::Pace;
 use crate::{BenchError, Outcome};
 
@@ -39,12 +43,15 @@ pub enum Kernel {
     PackedVariants,
     /// One of the source's.
     Flexible(FlexibleKernel),
+    /// One of the processor.
+    Host(HostKernel),
 }
 
 impl Kernel {
     /// The kernels that `all` stands for.
     pub fn all() -> Vec<Self> {
-        [Self::Packed].into_iter().chain(FlexibleKernel::ALL.map(Self::Flexible)).collect()
+        let gpu = [Self::Packed].into_iter().chain(FlexibleKernel::ALL.map(Self::Flexible));
+        gpu.chain(HostKernel::of_batches().into_iter().map(Self::Host)).collect()
     }
 }
 
@@ -55,14 +62,23 @@ impl FromStr for Kernel {
         match text {
             "packed" => Ok(Self::Packed),
             "packed-variants" => Ok(Self::PackedVariants),
-            _ => text.parse().map(Self::Flexible).map_err(|_| BenchError::Option {
-                option: "--kernel",
-                expected: format!(
-                    "all, packed, packed-variants or one of {}",
-                    FlexibleKernel::ALL.map(FlexibleKernel::name).join(", ")
-                ),
-                found: text.to_owned(),
-            }),
+            _ => {
+                let on_host = || HostKernel::of_batches().into_iter().find(|k| k.name() == text);
+                let found = text.parse().ok().map(Self::Flexible);
+                found.or_else(|| on_host().map(Self::Host)).ok_or_else(|| BenchError::Option {
+                    option: "--kernel",
+                    expected: format!(
+                        "all, packed, packed-variants or one of {}, {}",
+                        FlexibleKernel::ALL.map(FlexibleKernel::name).join(", "),
+                        HostKernel::of_batches()
+                            .into_iter()
+                            .map(HostKernel::name)
+                            .collect::<Vec<_>>()
+                            .join(", ")
+                    ),
+                    found: text.to_owned(),
+                })
+            }
         }
     }
 }
@@ -80,9 +96,11 @@ pub struct FlexibleBatch {
     pub experiment: Option<Experiment>,
     /// Systems of a batch, of the largest one in experiments.
     pub items: Option<usize>,
-    /// The folder with the small matrices.
+    /// The folder with the small matrices; without it generated ones stand in.
     pub matrices: Option<PathBuf>,
-    /// Whether cuSPARSE is left out.
+    /// What is measured; when absent the GPU if there is one, else the processor.
+    pub backend: Option<Backend>,
+    /// Whether cuSPARSE and other crates are left out.
     pub no_peer: bool,
     /// The file for the rows.
     pub output: Option<PathBuf>,
@@ -92,24 +110,23 @@ pub struct FlexibleBatch {
 ///
 /// # Errors
 /// Names that nothing answers to, matrices that cannot be read, an output that cannot be written,
-/// and the reason why there is no GPU or it was lost.
+/// and the reason why there is no GPU, where it was asked for, or why it was lost.
 pub fn flexible_batch(
     options: &FlexibleBatch,
     report: &mut dyn Write,
 ) -> Result<Outcome, BenchError> {
+    let needs_none = options.experiment == Some(Experiment::Fig4);
     let matrices = match &options.matrices {
         Some(folder) => read_all(folder)?,
-        None if options.experiment == Some(Experiment::Fig4) => Vec::new(),
-        None => {
-            return Err(BenchError::Option {
-                option: "--matrices",
-                expected: "a folder with the small matrices".to_owned(),
-                found: "absent".to_owned(),
-            });
-        }
+        None if needs_none => Vec::new(),
+        None => stand_ins::small()?,
     };
     let items = options.items.unwrap_or(default_items(options.size, options.experiment));
-    let cases = cases(&matrices, options.experiment, options.size, items);
+    let mut cases = cases(&matrices, options.experiment, options.size, items);
+    if options.matrices.is_none() {
+        // The names of the mixes are those of mixes of real matrices.
+        cases.iter_mut().for_each(|c| c.name = c.name.replace("hetero_", "hetero_generated_"));
+    }
     if let (Some(folder), true) = (&options.matrices, cases.is_empty()) {
         return Err(BenchError::Option {
             option: "--matrices",
@@ -118,35 +135,87 @@ pub fn flexible_batch(
         });
     }
     check_names("--case", &options.cases, cases.iter().map(|case| &case.name))?;
-    let kernels = match options.kernels.as_slice() {
-        [] if options.experiment.is_some() || options.size == Size::Full => Kernel::all(),
-        [] => vec![Kernel::Packed],
-        given => given.to_vec(),
-    };
+    let kernels = Kernels::of(options);
+    let target = Target::of(options.backend)?;
+    let (effort, peers) = (options.size.effort(), !options.no_peer);
     let output = options.output.as_deref();
-    let mut session = Session::start("flexible-batch", !options.no_peer, output, report)?;
+    let mut bench = Bench::start("flexible-batch", &target, effort, peers, output, report)?;
     let ended = (|| {
+        let instead = match &options.matrices {
+            Some(_) => "without them the mixes are of those found",
+            None => "generated families stand in",
+        };
+        let found = |name: &str| {
+            options.matrices.is_some() && matrices.iter().any(|(matrix, _)| matrix == name)
+        };
+        let missing = stand_ins::missing(&stand_ins::FLEXIBLE_BATCH, found, instead);
+        bench.missing(missing.filter(|_| !needs_none))?;
+        if let Some(reason) = &target.no_gpu {
+            for kernel in kernels.named_on_gpu(options) {
+                bench.gap("all", OURS, kernel, reason)?;
+            }
+        }
         for case in cases.iter().filter(|case| wanted(&options.cases, &case.name)) {
-            let batch = match case.batch(&matrices) {
-                Ok(batch) => batch,
+            match case.batch(&matrices) {
+                Ok(batch) => measure(&mut bench, case, batch, &kernels, peers)?,
                 Err(error) => {
-                    session.note(&format!("{:<22} not made: {error}", case.name))?;
-                    continue;
+                    bench.gap(&case.name, "all", "all", &format!("not made: {error}"))?;
                 }
-            };
-            measure(&mut session, case, batch, &kernels)?;
+            }
         }
         Ok(())
     })();
-    session.finish(ended)
+    bench.finish(ended)
+}
+
+/// Our kernels, by what they run on.
+struct Kernels {
+    gpu: Vec<Kernel>,
+    host: Vec<HostKernel>,
+}
+
+impl Kernels {
+    /// Those asked for, else `packed` and its like on the processor, else all.
+    fn of(options: &FlexibleBatch) -> Self {
+        let all = options.experiment.is_some() || options.size == Size::Full;
+        let usual = match all {
+            true => Kernel::all(),
+            false => vec![Kernel::Packed, Kernel::Host(HostKernel::Auto)],
+        };
+        let on_host = |kernel: &Kernel| match kernel {
+            Kernel::Host(kernel) => Some(*kernel),
+            _ => None,
+        };
+        let given = &options.kernels;
+        let host: Vec<HostKernel> = given.iter().filter_map(on_host).collect();
+        let gpu: Vec<Kernel> = given.iter().copied().filter(|k| on_host(k).is_none()).collect();
+        let usual_on_host = || usual.iter().filter_map(on_host).collect();
+        let usual_on_gpu = || usual.iter().copied().filter(|k| on_host(k).is_none()).collect();
+        Self {
+            gpu: if given.is_empty() { usual_on_gpu() } else { gpu },
+            host: if host.is_empty() { usual_on_host() } else { host },
+        }
+    }
+
+    /// The names of kernels of the GPU that were asked for.
+    fn named_on_gpu(&self, options: &FlexibleBatch) -> Vec<&'static str> {
+        let name = |kernel: &Kernel| match kernel {
+            Kernel::Packed => "packed",
+            Kernel::PackedVariants => "packed-variants",
+            Kernel::Flexible(kernel) => kernel.name(),
+            Kernel::Host(kernel) => kernel.name(),
+        };
+        if options.kernels.is_empty() { Vec::new() } else { self.gpu.iter().map(name).collect() }
+    }
 }
 
 /// Measures all contenders on one case.
 fn measure(
-    session: &mut Session<'_>,
+    bench: &mut Bench<'_>,
     case: &Case,
     batch: RaggedCsr<f64>,
-    kernels: &[Kernel],
+    kernels: &Kernels,
+    peers: bool,
 ) -> Result<(), BenchError> {
     let (x, _) = spmv_operands(&batch);
     let batch = Batch::Ragged(batch);
@@ -161,13 +230,27 @@ fn measure(
         nnz: ragged.total_nnz(),
         oracle: &oracle,
     };
-    let mut operands = session.operands(&problem, &x)?;
-    ours(session, &problem, &batch, &mut operands, kernels)?;
-    if case.experiment.is_none_or(Experiment::has_block_diagonal) {
-        blocks(session, &problem, ragged, &mut operands)?;
+    let has_blocks = case.experiment.is_none_or(Experiment::has_block_diagonal);
+    let has_loops = case.experiment.is_none_or(Experiment::has_loops);
+    if let Some(session) = bench.gpu() {
+        let mut operands = session.operands(&problem, &x)?;
+        ours(session, &problem, &batch, &mut operands, &kernels.gpu)?;
+        if has_blocks {
+            blocks(session, &problem, ragged, &mut operands)?;
+        }
+        if has_loops {
+            loops(session, &problem, ragged, &mut operands)?;
+        }
     }
-    if case.experiment.is_none_or(Experiment::has_loops) {
-        loops(session, &problem, ragged, &mut operands)?;
+    if let Some(mut session) = bench.host() {
+        let mut operands = session.operands(&problem, &x);
+        host_kernels::ours(&mut session, &problem, ragged, &mut operands, &kernels.host)?;
+        if peers && has_blocks {
+            host_kernels::blocks(&mut session, &problem, ragged, &mut operands)?;
+        }
+        if peers && has_loops {
+            host_kernels::loops(&mut session, &problem, ragged, &mut operands)?;
+        }
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! The matrices of the suite `single`.
+//! The matrices of the suites over single ones.
 
 use std::path::PathBuf;
 
-use sparsebatch_formats::generate::{Stencil, banded, dense, laplace, pareto, trefethen};
+use sparsebatch_formats::generate::{Stencil, banded, dense, laplace, pareto, random, trefethen};
 use sparsebatch_formats::{Csr, FormatError, io};
 
 use super::Size;
@@ -20,6 +20,7 @@ enum Kind {
     Dense(usize, usize),
     Pareto(usize, f64),
     Banded(usize, usize),
+    Random(usize, usize),
     Trefethen(usize),
     File(PathBuf),
 }
@@ -36,6 +37,11 @@ impl Source {
         Self { name, kind: Kind::File(path) }
     }
 
+    /// Whether it is of a file.
+    pub(super) fn is_file(&self) -> bool {
+        matches!(self.kind, Kind::File(_))
+    }
+
     /// Makes or reads it.
     pub(super) fn matrix(&self) -> Result<Csr<f64>, FormatError> {
         match &self.kind {
@@ -43,55 +49,82 @@ impl Source {
             Kind::Dense(nrows, ncols) => dense(*nrows, *ncols, SEED),
             Kind::Pareto(nrows, shape) => pareto(*nrows, *nrows, PARETO_MIN, *shape, SEED),
             Kind::Banded(nrows, bands) => banded(*nrows, *bands, SEED),
+            Kind::Random(nrows, row_len) => random(*nrows, *nrows, *row_len, SEED),
             Kind::Trefethen(nrows) => trefethen(*nrows),
             Kind::File(path) => io::read_matrix_market(path),
         }
     }
 
-    fn laplace(stencil: Stencil, grid: &[usize]) -> Self {
+    /// A Laplacian of Table 2 of Bell and Garland 2009, or another one of these stencils.
+    pub(super) fn laplace(stencil: Stencil, grid: &[usize]) -> Self {
         let extents: Vec<String> = grid.iter().map(ToString::to_string).collect();
         let name = format!("laplace {}-point {}", stencil.points(), extents.join("x"));
         Self { name, kind: Kind::Laplace(stencil, grid.to_vec()) }
     }
+
+    /// All places stored, as in Figure 8 there.
+    pub(super) fn dense(nrows: usize, ncols: usize) -> Self {
+        Self { name: format!("dense {nrows}x{ncols}"), kind: Kind::Dense(nrows, ncols) }
+    }
+
+    /// Row lengths with a heavy tail, as in Figure 9 there.
+    pub(super) fn pareto(nrows: usize, shape: f64) -> Self {
+        Self { name: format!("pareto {shape}"), kind: Kind::Pareto(nrows, shape) }
+    }
+
+    /// Diagonals next to each other, as in Figure 10 there.
+    pub(super) fn banded(nrows: usize, bands: usize) -> Self {
+        Self { name: format!("banded {bands}"), kind: Kind::Banded(nrows, bands) }
+    }
+
+    /// Equally many entries in every row, anywhere.
+    pub(super) fn random(nrows: usize, row_len: usize) -> Self {
+        Self { name: format!("random {row_len} of {nrows}"), kind: Kind::Random(nrows, row_len) }
+    }
+
+    /// The 20,000 primes of Trefethen.
+    pub(super) fn trefethen() -> Self {
+        Self { name: "Trefethen_20000".to_owned(), kind: Kind::Trefethen(20_000) }
+    }
 }
 
-/// The generated matrices.
+/// The Laplacians of Table 2 of Bell and Garland 2009; on a tenth at small size.
+pub(super) fn laplacians(size: Size) -> Vec<Source> {
+    use Stencil::{Point3, Point5, Point7, Point9, Point27};
+    let (line, square, cube) = match size {
+        Size::Small => (100_000, 300, 46),
+        Size::Paper | Size::Full => (1_000_000, 1_000, 100),
+    };
+    vec![
+        Source::laplace(Point3, &[line]),
+        Source::laplace(Point5, &[square; 2]),
+        Source::laplace(Point7, &[cube; 3]),
+        Source::laplace(Point9, &[square; 2]),
+        Source::laplace(Point27, &[cube; 3]),
+    ]
+}
+
+/// The generated matrices of the suite `single`.
 ///
 /// Of Bell and Garland 2009 (doi 10.1145/1654059.1654078): the Laplacians of Table 2, and points of
 /// the families of Figures 8 (dense, about 4 million entries), 9 (Pareto, 30,000 rows) and 10
 /// (banded, 262,144 rows). `Trefethen_20000` by its definition. At full size also stencils of up to
 /// 200 million entries; at small size everything on about a tenth.
 pub(super) fn generated(size: Size) -> Vec<Source> {
-    use Stencil::{Point3, Point5, Point7, Point9, Point27};
+    use Stencil::{Point7, Point27};
     let small = size == Size::Small;
     let pick = |paper, reduced| if small { reduced } else { paper };
-    let (line, square, cube) = (pick(1_000_000, 100_000), pick(1_000, 300), pick(100, 46));
-    let mut found = vec![
-        Source::laplace(Point3, &[line]),
-        Source::laplace(Point5, &[square; 2]),
-        Source::laplace(Point7, &[cube; 3]),
-        Source::laplace(Point9, &[square; 2]),
-        Source::laplace(Point27, &[cube; 3]),
-    ];
+    let mut found = laplacians(size);
     let shapes: &[(usize, usize)] = match small {
         true => &[(16, 16_384), (512, 512), (65_536, 4)],
         false => &[(4, 1_048_576), (64, 65_536), (2_048, 2_048), (65_536, 64), (1_048_576, 4)],
     };
-    found.extend(shapes.iter().map(|&(nrows, ncols)| Source {
-        name: format!("dense {nrows}x{ncols}"),
-        kind: Kind::Dense(nrows, ncols),
-    }));
+    found.extend(shapes.iter().map(|&(nrows, ncols)| Source::dense(nrows, ncols)));
     let pareto_rows = pick(30_000, 3_000);
-    found.extend([1.0, 1.5, 2.0, 4.0].map(|shape| Source {
-        name: format!("pareto {shape}"),
-        kind: Kind::Pareto(pareto_rows, shape),
-    }));
+    found.extend([1.0, 1.5, 2.0, 4.0].map(|shape| Source::pareto(pareto_rows, shape)));
     let banded_rows = pick(262_144, 26_214);
-    found.extend([1, 4, 16, 32, 64].map(|bands| Source {
-        name: format!("banded {bands}"),
-        kind: Kind::Banded(banded_rows, bands),
-    }));
-    found.push(Source { name: "Trefethen_20000".to_owned(), kind: Kind::Trefethen(20_000) });
+    found.extend([1, 4, 16, 32, 64].map(|bands| Source::banded(banded_rows, bands)));
+    found.push(Source::trefethen());
     if size == Size::Full {
         found.extend([
             Source::laplace(Point7, &[200; 3]),

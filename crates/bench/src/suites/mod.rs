@@ -2,11 +2,22 @@
 
 mod cases;
 mod chunks;
+pub mod cpu;
+pub mod energy;
+mod families;
 pub mod flexible_batch;
+pub mod gpu_vs_cpu;
+mod host_kernels;
 mod matrices;
+mod products;
+pub mod row_kernels;
+pub mod scaling;
+pub mod sell_p;
 pub mod single;
 pub(crate) mod solver_cases;
 pub mod solvers;
+mod stand_ins;
+pub mod throughput;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,6 +25,9 @@ use std::path::{Path, PathBuf};
 use sparsebatch_formats::{Csr, io};
 
 use crate::BenchError;
+use crate::session::Effort;
+
+pub use host_kernels::HostKernel;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,25 +41,63 @@ pub enum Size {
     Full,
 }
 
-/// The Matrix Market files of a folder, plain or gzip, by name, in ASCII order of the names.
-fn files(folder: &Path) -> Result<Vec<(String, PathBuf)>, BenchError> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(BenchError::io(folder))? {
-        let path = entry.map_err(BenchError::io(folder))?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let stem = name.strip_suffix(".gz").unwrap_or(&name).strip_suffix(".mtx");
-        if let Some(stem) = stem {
-            found.push((stem.to_owned(), path));
+impl Size {
+    /// What a contender on the processor gets.
+    pub(crate) fn effort(self) -> Effort {
+        match self {
+            Self::Small => Effort { budget_ms: 120.0, copy_bytes: 96e6 },
+            Self::Paper => Effort::default(),
+            Self::Full => Effort { budget_ms: 2000.0, ..Effort::default() },
         }
     }
+}
+
+/// Folders in a folder, and in those, that are searched for files.
+const DEPTH: usize = 4;
+
+/// The part of a corpus, as `sparsebatch corpus fetch` makes it, that batches are made of.
+const SMALL: &str = "flexible";
+
+/// The Matrix Market files of a folder and of those in it, plain or gzip, by name, in ASCII order of
+/// the names. Hidden ones, which may be unfinished, are left out.
+fn files(folder: &Path) -> Result<Vec<(String, PathBuf)>, BenchError> {
+    let mut found = Vec::new();
+    collect(folder, DEPTH, &mut found)?;
     found.sort();
     Ok(found)
 }
 
-/// The matrices of a folder.
+fn collect(
+    folder: &Path,
+    depth: usize,
+    found: &mut Vec<(String, PathBuf)>,
+) -> Result<(), BenchError> {
+    for entry in std::fs::read_dir(folder).map_err(BenchError::io(folder))? {
+        let path = entry.map_err(BenchError::io(folder))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.starts_with('.') {
+            continue;
+        }
+        let stem = name.strip_suffix(".gz").unwrap_or(&name).strip_suffix(".mtx");
+        if path.is_dir() {
+            if depth > 0 {
+                collect(&path, depth - 1, found)?;
+            }
+        } else if let Some(stem) = stem {
+            found.push((stem.to_owned(), path));
+        }
+    }
+    Ok(())
+}
+
+/// The matrices of a folder, of a corpus the small ones; folders in it are left out.
 fn read_all(folder: &Path) -> Result<Vec<(String, Csr<f64>)>, BenchError> {
-    let read = |(name, path)| Ok((name, io::read_matrix_market(path)?));
-    files(folder)?.into_iter().map(read).collect()
+    let small = folder.join(SMALL);
+    let folder = if small.is_dir() { &small } else { folder };
+    let mut found = Vec::new();
+    collect(folder, 0, &mut found)?;
+    found.sort();
+    found.into_iter().map(|(name, path)| Ok((name, io::read_matrix_market(path)?))).collect()
 }
 
 /// Refuses names that nothing answers to.
@@ -68,4 +120,33 @@ fn check_names<T: fmt::Display>(
 /// Whether a case is wanted: all are when none is named.
 fn wanted(names: &[String], name: &str) -> bool {
     names.is_empty() || names.iter().any(|wanted| wanted == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_corpus_batches_take_the_small_matrices_and_others_all() {
+        let corpus = tempfile::tempdir().unwrap();
+        let file = |name: &str| {
+            let path = corpus.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let text = "%%MatrixMarket matrix coordinate real general\n1 1 1\n1 1 2\n";
+            std::fs::write(path, text).unwrap();
+        };
+        file("single/b.mtx");
+        file("flexible/a.mtx");
+        file("flexible/.a.7.mtx");
+        file("flexible/c.mtx.gz.partial");
+        let names = |found: Vec<(String, PathBuf)>| {
+            found.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+
+        assert_eq!(names(files(corpus.path()).unwrap()), ["a", "b"]);
+        let small = read_all(corpus.path()).unwrap();
+        assert_eq!(small.len(), 1);
+        assert_eq!((small[0].0.as_str(), small[0].1.nnz()), ("a", 1));
+        assert!(read_all(&corpus.path().join("single")).unwrap()[0].0 == "b");
+    }
 }

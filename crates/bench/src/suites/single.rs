@@ -1,5 +1,5 @@
 //! The suite `single`: products with one matrix, by every format and kernel that accepts it, beside
-//! every format of cuSPARSE.
+//! every format of cuSPARSE or, on the processor, other crates.
 
 use std::fmt;
 use std::io::Write;
@@ -12,11 +12,14 @@ use sparsebatch_formats::testing::spmv_error;
 use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions, SinglePlan};
 
 pub use super::Size;
+use super::host_kernels::{self, HostKernel};
 use super::matrices::{Source, generated};
+use super::stand_ins;
 use super::{check_names, files, wanted};
 use crate::contender::Contender;
 use crate::cusparse::HostCsr;
-use crate::session::{Label, Problem, Session};
+use crate::session::{Backend, Bench, Label, Problem, Session, Target};
+use crate::summary::OURS;
 use crate::{BenchError, Outcome};
 
 /// A way of ours to multiply a matrix.
@@ -34,6 +37,8 @@ pub enum Configuration {
     Adaptive(u32),
     /// `sell` with rows sorted by length in windows of so many.
     Sell(usize),
+    /// A kernel of the processor.
+    Host(HostKernel),
 }
 
 impl Configuration {
@@ -45,11 +50,14 @@ impl Configuration {
         all.extend([2, 4, 8, 16].map(Self::Vector));
         all.extend([128, 256, 512, 1024, 2048].map(Self::Adaptive));
         all.extend([128, 1024].map(Self::Sell));
+        all.extend(HostKernel::ALL.map(Self::Host));
         all
     }
 
-    fn options(self) -> SingleOptions {
-        match self {
+    /// The options of a plan on the GPU; none of a kernel of the processor.
+    pub(super) fn options(self) -> Option<SingleOptions> {
+        Some(match self {
+            Self::Host(_) => return None,
             Self::Kernel(kernel) => SingleOptions::with_kernel(kernel),
             Self::SellP(slice_size, threads_per_row) => SingleOptions {
                 slice_size,
@@ -68,11 +76,18 @@ impl Configuration {
                 sort_window: Some(window),
                 ..SingleOptions::with_kernel(SingleKernel::Sell)
             },
+        })
+    }
+
+    fn on_host(self) -> Option<HostKernel> {
+        match self {
+            Self::Host(kernel) => Some(kernel),
+            _ => None,
         }
     }
 
     /// Whether a user gets it who chooses nothing.
-    fn is_automatic(self) -> bool {
+    pub(super) fn is_automatic(self) -> bool {
         self == Self::Kernel(SingleOptions::default().kernel)
     }
 }
@@ -85,6 +100,7 @@ impl fmt::Display for Configuration {
             Self::Vector(lanes) => f.pad(&format!("csr-vector({lanes})")),
             Self::Adaptive(entries) => f.pad(&format!("csr-adaptive({entries})")),
             Self::Sell(window) => f.pad(&format!("sell({window})")),
+            Self::Host(kernel) => kernel.fmt(f),
         }
     }
 }
@@ -98,8 +114,9 @@ impl FromStr for Configuration {
         found.or_else(|| Self::all().into_iter().find(named)).ok_or_else(|| BenchError::Option {
             option: "--kernel",
             expected: format!(
-                "all or one of {}",
-                SingleKernel::ALL.map(SingleKernel::name).join(", ")
+                "all or one of {}, {}",
+                SingleKernel::ALL.map(SingleKernel::name).join(", "),
+                HostKernel::ALL.map(HostKernel::name).join(", ")
             ),
             found: text.to_owned(),
         })
@@ -119,7 +136,9 @@ pub struct Single {
     pub matrices: Vec<PathBuf>,
     /// Whether the generated matrices are left out.
     pub no_generated: bool,
-    /// Whether cuSPARSE is left out.
+    /// What is measured; when absent the GPU if there is one, else the processor.
+    pub backend: Option<Backend>,
+    /// Whether cuSPARSE and other crates are left out.
     pub no_peer: bool,
     /// The file for the rows.
     pub output: Option<PathBuf>,
@@ -129,8 +148,8 @@ pub struct Single {
 ///
 /// # Errors
 /// Names that nothing answers to, folders that cannot be read, an output that cannot be written,
-/// and the reason why there is no GPU or it was lost. A file that cannot be read is reported and
-/// passed over.
+/// and the reason why there is no GPU, where it was asked for, or why it was lost. A file that
+/// cannot be read is a gap.
 pub fn single(options: &Single, report: &mut dyn Write) -> Result<Outcome, BenchError> {
     let sources = sources(options)?;
     check_names("--case", &options.cases, sources.iter().map(|source| &source.name))?;
@@ -138,18 +157,30 @@ pub fn single(options: &Single, report: &mut dyn Write) -> Result<Outcome, Bench
         [] => Configuration::all(),
         given => given.to_vec(),
     };
+    let target = Target::of(options.backend)?;
+    let (effort, peers) = (options.size.effort(), !options.no_peer);
     let output = options.output.as_deref();
-    let mut session = Session::start("single", !options.no_peer, output, report)?;
+    let mut bench = Bench::start("single", &target, effort, peers, output, report)?;
     let ended = (|| {
+        let found = |name: &str| sources.iter().any(|source| source.name == name);
+        let instead = "what is measured is generated or was found";
+        bench.missing(stand_ins::missing(&stand_ins::SINGLE, found, instead))?;
+        if let Some(reason) = &target.no_gpu {
+            for kernel in options.kernels.iter().filter(|kernel| kernel.on_host().is_none()) {
+                bench.gap("all", OURS, &kernel.to_string(), reason)?;
+            }
+        }
         for source in sources.iter().filter(|source| wanted(&options.cases, &source.name)) {
             match source.matrix() {
-                Ok(matrix) => measure(&mut session, &source.name, &matrix, &kernels)?,
-                Err(error) => session.note(&format!("{:<22} not read: {error}", source.name))?,
+                Ok(matrix) => measure(&mut bench, &source.name, &matrix, &kernels, peers)?,
+                Err(error) => {
+                    bench.gap(&source.name, "all", "all", &format!("not read: {error}"))?;
+                }
             }
         }
         Ok(())
     })();
-    session.finish(ended)
+    bench.finish(ended)
 }
 
 fn sources(options: &Single) -> Result<Vec<Source>, BenchError> {
@@ -182,37 +213,71 @@ pub fn for_each_matrix(
     Ok(())
 }
 
+/// The vector that a matrix is multiplied with.
+pub(super) fn matrix_operand(matrix: &Csr<f64>) -> Vec<f64> {
+    (0..matrix.ncols() as u64).map(|col| 2.0 * rng::uniform(96, 0, col) - 1.0).collect()
+}
+
+/// What is wrong with an answer: the first row that is not the sum of its products.
+pub(super) fn wrong(matrix: &Csr<f64>, x: &[f64], y: &[f64]) -> Option<String> {
+    spmv_error(matrix.view(), x, y).map(|(row, error)| format!("row {row}: {error}"))
+}
+
+/// One matrix as what is multiplied.
+pub(super) fn matrix_problem<'a>(
+    case: &'a str,
+    matrix: &Csr<f64>,
+    oracle: &'a dyn Fn(&[f64]) -> Option<String>,
+) -> Problem<'a> {
+    let (nrows, ncols, nnz) = (matrix.nrows(), matrix.ncols(), matrix.nnz());
+    Problem { case, experiment: None, batch: 1, nrows, ncols, nnz, oracle }
+}
+
 /// Measures all contenders on one matrix.
 fn measure(
-    session: &mut Session<'_>,
+    bench: &mut Bench<'_>,
     name: &str,
     matrix: &Csr<f64>,
     kernels: &[Configuration],
+    peers: bool,
+) -> Result<(), BenchError> {
+    let x = matrix_operand(matrix);
+    let oracle = |y: &[f64]| wrong(matrix, &x, y);
+    let problem = matrix_problem(name, matrix, &oracle);
+    if let Some(session) = bench.gpu() {
+        on_gpu(session, &problem, matrix, &x, kernels)?;
+    }
+    if let Some(mut session) = bench.host() {
+        let named: Vec<HostKernel> = kernels.iter().filter_map(|k| k.on_host()).collect();
+        let kernels = if named.is_empty() { HostKernel::ALL.to_vec() } else { named };
+        let mut operands = session.operands(&problem, &x);
+        host_kernels::ours(&mut session, &problem, matrix, &mut operands, &kernels)?;
+        if peers {
+            host_kernels::crates(&mut session, &problem, "csr", matrix, &mut operands)?;
+        }
+    }
+    Ok(())
+}
+
+/// Measures our kernels and cuSPARSE.
+fn on_gpu(
+    session: &mut Session<'_>,
+    problem: &Problem<'_>,
+    matrix: &Csr<f64>,
+    x: &[f64],
+    kernels: &[Configuration],
 ) -> Result<(), BenchError> {
     let view = matrix.view();
-    let x: Vec<f64> =
-        (0..matrix.ncols() as u64).map(|col| 2.0 * rng::uniform(96, 0, col) - 1.0).collect();
-    let oracle =
-        |y: &[f64]| spmv_error(view, &x, y).map(|(row, error)| format!("row {row}: {error}"));
-    let problem = Problem {
-        case: name,
-        experiment: None,
-        batch: 1,
-        nrows: matrix.nrows(),
-        ncols: matrix.ncols(),
-        nnz: matrix.nnz(),
-        oracle: &oracle,
-    };
-    let pace = session.pace(&problem);
-    let mut operands = session.operands(&problem, &x)?;
+    let pace = session.pace(problem);
+    let mut operands = session.operands(problem, x)?;
     let device = session.device.clone();
     for &configuration in kernels {
-        let options = configuration.options();
+        let Some(options) = configuration.options() else { continue };
         let contender = Contender::new(&mut operands, |_| SinglePlan::new(&device, view, &options));
         let label = Label::ours(configuration.to_string(), configuration.is_automatic());
         let bytes = |plan: &SinglePlan<_, _>| plan.explain().bytes_moved(false) as u64;
-        session.measure(&problem, &label, pace, contender, bytes)?;
+        session.measure(problem, &label, pace, contender, bytes)?;
     }
     let host = HostCsr::single(view.pattern(), view.values());
-    session.measure_formats(&problem, "", &host, &mut operands)
+    session.measure_formats(problem, "", &host, &mut operands)
 }

@@ -12,9 +12,10 @@ pub use super::chunks::Chunks;
 use super::chunks::{self, USUAL_CASE};
 use super::solver_cases::{Case, Source, cases};
 use crate::cublas;
+pub use crate::session::Backend;
+use crate::session::Target;
 use crate::solves::Real;
 use crate::solves::reference::{self, Reference};
-pub use crate::solves::session::Backend;
 use crate::solves::session::{Problem, SolveSession};
 use crate::solves::systems::Systems;
 pub use crate::solves::tuning::Tuning;
@@ -54,8 +55,8 @@ pub struct Solvers {
     pub sets: Vec<PathBuf>,
     /// Whether families and mixes are left out.
     pub no_generated: bool,
-    /// What our solves run on.
-    pub backend: Backend,
+    /// What our solves run on; when absent the GPU if there is one, else the processor.
+    pub backend: Option<Backend>,
     /// Kernel shapes of the GPU to measure too.
     pub tunings: Vec<Tuning>,
     /// A batch on the host and its way through the GPU in place of the suite's solves.
@@ -74,7 +75,7 @@ pub struct Solvers {
 ///
 /// # Errors
 /// Names that nothing answers to, files that cannot be read, an output that cannot be written, and
-/// the reason why there is no GPU or it was lost.
+/// the reason why there is no GPU, where it was asked for, or why it was lost.
 pub fn solvers(options: &Solvers, report: &mut dyn Write) -> Result<Outcome, BenchError> {
     let mut all = cases(options.size, &options.batches, &options.sets)?;
     if options.no_generated {
@@ -88,7 +89,8 @@ pub fn solvers(options: &Solvers, report: &mut dyn Write) -> Result<Outcome, Ben
         });
     }
     check_cases(&options.cases, &all)?;
-    if options.chunks.is_some() && options.backend != Backend::Gpu {
+    let is_on_gpu = options.backend.is_none_or(|backend| backend == Backend::Gpu);
+    if options.chunks.is_some() && !is_on_gpu {
         return Err(BenchError::Option {
             option: "--backend",
             expected: "gpu with --experiment chunks".to_owned(),
@@ -106,7 +108,10 @@ pub fn solvers(options: &Solvers, report: &mut dyn Write) -> Result<Outcome, Ben
         [] if options.chunks.is_some() && !options.no_generated => &usual,
         names => names,
     };
-    let mut session = SolveSession::start("solvers", options.backend, peers, output, report)?;
+    // What goes through the GPU needs one.
+    let backend = options.backend.or(options.chunks.is_some().then_some(Backend::Gpu));
+    let target = Target::of(backend)?;
+    let mut session = SolveSession::start("solvers", &target, peers, output, report)?;
     let ended = (|| {
         for case in all.iter().filter(|case| is_wanted(names, &case.name)) {
             match (options.precision, &options.chunks) {

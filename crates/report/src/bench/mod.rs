@@ -5,16 +5,19 @@
 //! | `group.rs` | the rows of one suite on one device, and how contenders are named |
 //! | `summary.rs` | machines, runs, peers, what is partial or missing |
 //! | `roofline.rs`, `bars.rs`, `curves.rs`, `profile.rs`, `speedups.rs` | a figure or table each |
+//! | `growth.rs`, `versus.rs` | laws of growth, the GPU against the processor |
 //! | `rows.rs` | the table of all rows |
 
 mod bars;
 mod curves;
 mod group;
+mod growth;
 mod profile;
 mod roofline;
 mod rows;
 mod speedups;
 mod summary;
+mod versus;
 
 use sparsebatch_bench::{Row, RowFile};
 
@@ -43,13 +46,21 @@ pub fn bench_page(files: &[RowFile], histories: &[History]) -> Page {
         blocks.push(Block::Table(speedups::table(group)));
         sections.push(Section { title: group.title(), blocks });
     }
+    let comparisons = [versus::table(&rows), growth::table(&rows)];
+    for table in comparisons.into_iter().flatten() {
+        sections.push(Section { title: table.title.clone(), blocks: vec![Block::Table(table)] });
+    }
     sections.push(Section {
         title: "Convergence histories".to_owned(),
         blocks: vec![Block::Figure(Box::new(history::figure(histories)))],
     });
     sections.push(Section {
         title: "All rows".to_owned(),
-        blocks: vec![Block::Table(rows::table(&rows))],
+        blocks: [Some(rows::table(&rows)), summary::gap_table(files)]
+            .into_iter()
+            .flatten()
+            .map(Block::Table)
+            .collect(),
     });
     Page {
         title: "Measurements of sparsebatch".to_owned(),

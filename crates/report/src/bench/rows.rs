@@ -41,6 +41,7 @@ pub(crate) fn table(rows: &[Row]) -> TableBlock {
         .numbers("max residual", numbers(|row| row.max_relative_residual))
         .numbers("device bytes", numbers(|row| Some(row.device_bytes? as f64)))
         .numbers("share of fitting", numbers(|row| row.share_of_fitting))
+        .numbers("joules", numbers(|row| row.energy_j))
         .numbers("rounds", counts(|row| row.rounds))
         .texts("timing", texts(|row| &row.timing))
         .texts("device", maybe(|row| &row.machine.device))

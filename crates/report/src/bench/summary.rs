@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sparsebatch_bench::solves::reference::RECORDED;
 use sparsebatch_bench::solves::summary::is_solved;
 use sparsebatch_bench::statistics::geomean;
-use sparsebatch_bench::{Machine, Row, RowFile, summary, table as products};
+use sparsebatch_bench::{Gap, Machine, Row, RowFile, summary, table as products};
 
 use super::group::{Group, Problem, is_ours};
 use crate::page::{Block, Section, TableBlock};
@@ -167,15 +167,46 @@ fn notes(files: &[RowFile], runs: &[Run<'_>], groups: &[Group]) -> Vec<String> {
             notes.extend(absent_peers(group).map(|gap| format!("{title}: {gap}")));
         }
     }
-    let gaps: Vec<_> = files.iter().flat_map(|file| &file.gaps).collect();
+    let gaps = gaps(files);
     notes.extend(gaps.iter().take(NAMED).map(|gap| {
         let word = if gap.is_fault { "fault" } else { "not measured" };
         format!("{word}: {}, {} {}: {}", gap.case, gap.library, gap.configuration, gap.reason)
     }));
     if gaps.len() > NAMED {
-        notes.push(format!("{} more were not measured.", gaps.len() - NAMED));
+        let more = gaps.len() - NAMED;
+        notes.push(format!("{more} more were not measured; the table of gaps has them all."));
     }
     notes
+}
+
+/// What was not measured: faults first, then what is missing in all cases.
+fn gaps(files: &[RowFile]) -> Vec<&Gap> {
+    let mut gaps: Vec<&Gap> = files.iter().flat_map(|file| &file.gaps).collect();
+    gaps.sort_by_key(|gap| (!gap.is_fault, gap.case != "all"));
+    gaps
+}
+
+/// The table of what was not measured; none where nothing is missing.
+pub(crate) fn gap_table(files: &[RowFile]) -> Option<TableBlock> {
+    let gaps = gaps(files);
+    if gaps.is_empty() {
+        return None;
+    }
+    let texts = |text: fn(&Gap) -> &str| gaps.iter().map(move |gap| text(gap).to_owned());
+    let table = Table::new()
+        .texts("case", texts(|gap| &gap.case))
+        .texts("library", texts(|gap| &gap.library))
+        .texts("configuration", texts(|gap| &gap.configuration))
+        .texts("reason", texts(|gap| &gap.reason))
+        .texts("fault", texts(|gap| if gap.is_fault { "yes" } else { "" }));
+    Some(TableBlock {
+        title: "Gaps".to_owned(),
+        caption: "What could not be measured, and why: missing devices, libraries, counters and \
+                  matrices, and formats that do not suit a matrix. A fault is a wrong answer or a \
+                  failure of the device."
+            .to_owned(),
+        table: table.without_gaps(),
+    })
 }
 
 /// The peers of a group that are absent from some of its cases, and how many.

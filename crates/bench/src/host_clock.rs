@@ -1,0 +1,223 @@
+//! What the host's clock times: products on the processor.
+//!
+//! A round is one or several products; they take turns in the copies of a contender. All rounds
+//! count, outliers too.
+
+use std::time::{Duration, Instant};
+
+use sparsebatch_cpu_ref::CpuError;
+
+use crate::statistics::median;
+use crate::timing::{Pace, RECORDED, Timing, rounds};
+
+/// A matrix or batch on the processor.
+pub(crate) trait HostMultiply: Send {
+    /// `y += A x`.
+    ///
+    /// # Errors
+    /// What the product refuses.
+    fn multiply(&mut self, x: &[f64], y: &mut [f64]) -> Result<(), CpuError>;
+}
+
+/// How much time and memory a contender gets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Effort {
+    /// Milliseconds of rounds beyond the fewest.
+    pub(crate) budget_ms: f64,
+    /// Bytes of copies that products take turns in.
+    pub(crate) copy_bytes: f64,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self { budget_ms: 500.0, copy_bytes: 1e9 }
+    }
+}
+
+/// Fewest rounds.
+const FEWEST: usize = 5;
+
+impl Effort {
+    /// Copies that are needed for the data of a product to be gone from a cache when its turn comes
+    /// again: two caches full in all, so far as there is memory for them.
+    pub(crate) fn copies(self, useful_bytes: f64, cache_bytes: u64) -> usize {
+        let wanted = (2.0 * cache_bytes as f64).min(self.copy_bytes) / useful_bytes.max(1.0);
+        (wanted.ceil() as usize).clamp(1, RECORDED)
+    }
+
+    /// Rounds and products of a round, for an estimate of one product.
+    pub(crate) fn rounds(self, estimate_ms: f64) -> (usize, usize) {
+        let (most, products) = rounds(Pace::Issued, estimate_ms);
+        let affordable = self.budget_ms / (estimate_ms * products as f64).max(1e-4);
+        (most.min(affordable as usize).max(FEWEST), products)
+    }
+}
+
+/// Copies of x and y.
+pub(crate) struct HostOperands {
+    pairs: Vec<(Vec<f64>, Vec<f64>)>,
+}
+
+impl HostOperands {
+    /// `copies` copies of x, with y of `nrows` zeros.
+    pub(crate) fn new(x: &[f64], nrows: usize, copies: usize) -> Self {
+        Self { pairs: (0..copies.max(1)).map(|_| (x.to_vec(), vec![0.0; nrows])).collect() }
+    }
+
+    /// How many copies there are.
+    pub(crate) fn copies(&self) -> usize {
+        self.pairs.len()
+    }
+}
+
+/// Copies of a plan, each with its own vectors.
+pub(crate) struct HostContender<'a, P> {
+    plans: Vec<P>,
+    operands: &'a mut HostOperands,
+}
+
+impl<'a, P: HostMultiply> HostContender<'a, P> {
+    /// Makes as many plans as there are vectors, counted from 0.
+    ///
+    /// # Errors
+    /// What the plan refuses.
+    pub(crate) fn new(
+        operands: &'a mut HostOperands,
+        plan: impl FnMut(usize) -> Result<P, CpuError>,
+    ) -> Result<Self, CpuError> {
+        let plans = (0..operands.copies()).map(plan).collect::<Result<_, _>>()?;
+        Ok(Self { plans, operands })
+    }
+
+    /// How many copies there are.
+    pub(crate) fn copies(&self) -> usize {
+        self.plans.len()
+    }
+
+    /// The plans.
+    pub(crate) fn plans(&self) -> &[P] {
+        &self.plans
+    }
+
+    /// `A x` of a copy, in the form that is timed: y is read.
+    ///
+    /// # Errors
+    /// What the product refuses.
+    pub(crate) fn answer(&mut self, copy: usize) -> Result<Vec<f64>, CpuError> {
+        self.operands.pairs[copy].1.fill(0.0);
+        self.product(copy)?;
+        Ok(self.operands.pairs[copy].1.clone())
+    }
+
+    /// `y += A x` of a copy, counted from 0 and around.
+    ///
+    /// # Errors
+    /// What the product refuses.
+    pub(crate) fn product(&mut self, copy: usize) -> Result<(), CpuError> {
+        let copy = copy % self.plans.len();
+        let (x, y) = &mut self.operands.pairs[copy];
+        self.plans[copy].multiply(x, y)
+    }
+}
+
+fn milliseconds(begin: Instant) -> f64 {
+    begin.elapsed().as_secs_f64() * 1e3
+}
+
+/// Times a contender.
+///
+/// # Errors
+/// What a product refuses.
+pub(crate) fn time<P: HostMultiply>(
+    contender: &mut HostContender<'_, P>,
+    effort: Effort,
+) -> Result<Timing, CpuError> {
+    wall(effort, contender.copies(), |copy| contender.product(copy))
+}
+
+/// Times calls, which take turns in some copies: every copy once and for some milliseconds, then in
+/// rounds.
+///
+/// # Errors
+/// What a call reports.
+pub(crate) fn wall<E>(
+    effort: Effort,
+    copies: usize,
+    mut call: impl FnMut(usize) -> Result<(), E>,
+) -> Result<Timing, E> {
+    let copies = copies.max(2);
+    let begin = Instant::now();
+    let estimate = loop {
+        let turn = Instant::now();
+        (0..copies).try_for_each(&mut call)?;
+        if begin.elapsed() >= Duration::from_millis(10) {
+            break milliseconds(turn) / copies as f64;
+        }
+    };
+    let (count, products) = effort.rounds(estimate);
+    let mut times = Vec::with_capacity(count);
+    for round in 0..count {
+        let first = round * products;
+        let begin = Instant::now();
+        (first..first + products).try_for_each(&mut call)?;
+        times.push(milliseconds(begin) / products as f64);
+    }
+    Ok(Timing {
+        median_ms: median(&times).unwrap_or(f64::NAN),
+        min_ms: times.iter().copied().fold(f64::INFINITY, f64::min),
+        max_ms: times.iter().copied().fold(0.0, f64::max),
+        rounds: count,
+        products,
+        recorded: false,
+        refused: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EFFORT: Effort = Effort { budget_ms: 100.0, copy_bytes: 1e6 };
+
+    /// Twice x, and a count.
+    struct Twice(usize);
+
+    impl HostMultiply for Twice {
+        fn multiply(&mut self, x: &[f64], y: &mut [f64]) -> Result<(), CpuError> {
+            self.0 += 1;
+            y.iter_mut().zip(x).for_each(|(y, x)| *y += 2.0 * x);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn copies_fill_two_caches_within_the_memory_allowed() {
+        assert_eq!(EFFORT.copies(1e9, 32 << 20), 1);
+        assert_eq!(EFFORT.copies(1e5, 300_000), 6);
+        assert_eq!(EFFORT.copies(1e5, 32 << 20), 10);
+        assert_eq!(EFFORT.copies(1.0, 32 << 20), RECORDED);
+        assert_eq!(EFFORT.copies(1e5, 0), 1);
+    }
+
+    #[test]
+    fn slow_products_have_fewer_rounds_and_short_ones_share_one() {
+        assert_eq!(EFFORT.rounds(1.0), (21, 1));
+        assert_eq!(EFFORT.rounds(10.0), (10, 1));
+        assert_eq!(EFFORT.rounds(1000.0), (5, 1));
+        assert_eq!(EFFORT.rounds(0.05), (21, 4));
+    }
+
+    #[test]
+    fn all_copies_are_timed_alike() {
+        let mut operands = HostOperands::new(&[1.0, 2.0], 2, 3);
+        let mut contender = HostContender::new(&mut operands, |_| Ok(Twice(0))).unwrap();
+
+        assert_eq!(contender.answer(2).unwrap(), [2.0, 4.0]);
+        let timing = time(&mut contender, EFFORT).unwrap();
+
+        assert_eq!(timing.rounds, 21);
+        assert!(timing.min_ms <= timing.median_ms && timing.median_ms <= timing.max_ms);
+        let counts: Vec<usize> = contender.plans().iter().map(|plan| plan.0).collect();
+        assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 2, "{counts:?}");
+    }
+}

@@ -1,0 +1,190 @@
+//! Crates that multiply on the processor, in process: sprs, faer and nalgebra-sparse. Each is
+//! sequential by itself.
+
+use faer::Accum;
+use faer::sparse::SparseRowMat;
+use faer::sparse::linalg::matmul::sparse_dense_matmul;
+use nalgebra_sparse::CsrMatrix;
+use nalgebra_sparse::na::{DMatrixView, DMatrixViewMut};
+use nalgebra_sparse::ops::Op;
+use nalgebra_sparse::ops::serial::spmm_csr_dense;
+use sparsebatch_cpu_ref::CpuError;
+use sparsebatch_formats::{Csr, RaggedCsr};
+use sprs::CsMatI;
+
+use crate::host_clock::HostMultiply;
+
+/// A crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    Sprs,
+    Faer,
+    NalgebraSparse,
+}
+
+impl Peer {
+    /// All of them.
+    pub(crate) const ALL: [Self; 3] = [Self::Sprs, Self::Faer, Self::NalgebraSparse];
+
+    /// The crate's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sprs => "sprs",
+            Self::Faer => "faer",
+            Self::NalgebraSparse => "nalgebra-sparse",
+        }
+    }
+
+    /// A matrix as the crate has it, with the narrowest indices that it takes.
+    pub(crate) fn matrix(self, csr: &Csr<f64>) -> PeerMatrix {
+        match self {
+            Self::Sprs => PeerMatrix::Sprs(csr.into()),
+            Self::Faer => PeerMatrix::Faer(csr.into()),
+            Self::NalgebraSparse => PeerMatrix::NalgebraSparse(csr.into()),
+        }
+    }
+}
+
+/// A matrix of a crate.
+pub(crate) enum PeerMatrix {
+    Sprs(CsMatI<f64, i32>),
+    Faer(SparseRowMat<u32, f64>),
+    NalgebraSparse(CsrMatrix<f64>),
+}
+
+impl PeerMatrix {
+    /// Bytes that a product moves at least: values, indices and vectors once, y twice.
+    pub(crate) fn bytes_moved(&self) -> u64 {
+        let (index, [nrows, ncols, nnz]) = match self {
+            Self::Sprs(a) => (4, [a.rows(), a.cols(), a.nnz()]),
+            Self::Faer(a) => (4, [a.nrows(), a.ncols(), a.compute_nnz()]),
+            Self::NalgebraSparse(a) => (8, [a.nrows(), a.ncols(), a.nnz()]),
+        };
+        ((8 + index) * nnz + (16 + index) * nrows + 8 * ncols) as u64
+    }
+
+    /// `y += A x`.
+    fn add_product(&self, x: &[f64], y: &mut [f64]) {
+        match self {
+            Self::Sprs(a) => sprs::prod::mul_acc_mat_vec_csr(a.view(), x, y),
+            Self::Faer(a) => {
+                let x = faer::ColRef::from_slice(x).as_mat();
+                let y = faer::ColMut::from_slice_mut(y).as_mat_mut();
+                sparse_dense_matmul(y, Accum::Add, a.as_ref(), x, 1.0, faer::Par::Seq);
+            }
+            Self::NalgebraSparse(a) => {
+                let x = DMatrixView::from_slice(x, x.len(), 1);
+                let nrows = y.len();
+                let y = DMatrixViewMut::from_slice(y, nrows, 1);
+                spmm_csr_dense(1.0, y, 1.0, Op::NoOp(a), Op::NoOp(x));
+            }
+        }
+    }
+}
+
+impl HostMultiply for PeerMatrix {
+    fn multiply(&mut self, x: &[f64], y: &mut [f64]) -> Result<(), CpuError> {
+        self.add_product(x, y);
+        Ok(())
+    }
+}
+
+/// A batch as one matrix of a crate for each system, multiplied in a loop.
+pub(crate) struct PeerLoop {
+    items: Vec<PeerMatrix>,
+    row_offsets: Vec<usize>,
+    col_offsets: Vec<usize>,
+    /// Most systems that one thread takes; all of them in a loop of one thread.
+    grain: usize,
+}
+
+impl PeerLoop {
+    /// The systems of a batch; with `threads` they are shared among those of the pool in use.
+    pub(crate) fn new(peer: Peer, batch: &RaggedCsr<f64>, threads: bool) -> Self {
+        let nitems = batch.nitems();
+        let parts = 8 * rayon::current_num_threads();
+        Self {
+            items: (0..nitems).map(|item| peer.matrix(&batch.item(item).to_csr())).collect(),
+            row_offsets: batch.row_offsets().to_vec(),
+            col_offsets: batch.col_offsets().to_vec(),
+            grain: if threads { nitems.div_ceil(parts).max(1) } else { usize::MAX },
+        }
+    }
+
+    /// As [`PeerMatrix::bytes_moved`], of all systems.
+    pub(crate) fn bytes_moved(&self) -> u64 {
+        self.items.iter().map(PeerMatrix::bytes_moved).sum()
+    }
+
+    /// `y += A x` of some systems; `y` is theirs alone.
+    fn range(&self, items: std::ops::Range<usize>, x: &[f64], y: &mut [f64]) {
+        let (rows, cols) = (&self.row_offsets, &self.col_offsets);
+        let first = rows[items.start];
+        if items.len() <= self.grain {
+            for item in items {
+                let y = &mut y[rows[item] - first..rows[item + 1] - first];
+                self.items[item].add_product(&x[cols[item]..cols[item + 1]], y);
+            }
+            return;
+        }
+        let middle = items.start + items.len() / 2;
+        let (front, back) = y.split_at_mut(rows[middle] - first);
+        rayon::join(
+            || self.range(items.start..middle, x, front),
+            || self.range(middle..items.end, x, back),
+        );
+    }
+}
+
+impl HostMultiply for PeerLoop {
+    fn multiply(&mut self, x: &[f64], y: &mut [f64]) -> Result<(), CpuError> {
+        self.range(0..self.items.len(), x, y);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// [1 2; 0 3].
+    fn matrix() -> Csr<f64> {
+        Csr::try_new(2, 2, vec![0, 2, 3], vec![0, 1, 1], vec![1.0, 2.0, 3.0]).unwrap()
+    }
+
+    #[test]
+    fn every_crate_adds_the_product() {
+        for peer in Peer::ALL {
+            let mut y = [0.5, 0.5];
+
+            peer.matrix(&matrix()).multiply(&[1.0, 10.0], &mut y).unwrap();
+
+            assert_eq!(y, [21.5, 30.5], "{}", peer.name());
+        }
+    }
+
+    #[test]
+    fn loops_multiply_each_system_once_on_one_thread_and_on_several() {
+        let mut batch = RaggedCsr::new();
+        for _ in 0..50 {
+            batch.push(matrix().view());
+        }
+        for (peer, threads) in Peer::ALL.into_iter().flat_map(|p| [(p, false), (p, true)]) {
+            let mut plan = PeerLoop::new(peer, &batch, threads);
+            let mut y = vec![0.0; 100];
+
+            plan.multiply(&[1.0; 100], &mut y).unwrap();
+
+            assert!(y.chunks(2).all(|y| y == [3.0, 3.0]), "{} {threads}", peer.name());
+        }
+    }
+
+    #[test]
+    fn bytes_count_the_indices_that_a_crate_has() {
+        let bytes = |peer: Peer| peer.matrix(&matrix()).bytes_moved();
+
+        assert_eq!(bytes(Peer::Sprs), 3 * 12 + 2 * 20 + 2 * 8);
+        assert_eq!(bytes(Peer::Faer), bytes(Peer::Sprs));
+        assert_eq!(bytes(Peer::NalgebraSparse), 3 * 16 + 2 * 24 + 2 * 8);
+    }
+}

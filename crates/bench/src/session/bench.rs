@@ -1,0 +1,161 @@
+//! What a run has: a GPU, the processor, or both.
+
+use std::io::Write;
+use std::path::Path;
+
+use sparsebatch_spmv_gpu::Device;
+
+use super::{CUSPARSE, Effort, Host, HostSession, Session, Target};
+use crate::energy::EnergyMeter;
+use crate::recorder::{Gap, Recorder};
+use crate::row::Run;
+use crate::summary::OURS;
+use crate::{BenchError, Outcome};
+
+/// A run on whatever its [`Target`] says.
+pub(crate) struct Bench<'a> {
+    place: Place<'a>,
+    /// Whether the GPU is left out after all.
+    without_gpu: bool,
+    host: Option<Host>,
+}
+
+/// Who has the rows.
+enum Place<'a> {
+    Gpu(Session<'a>),
+    Host(Recorder<'a>),
+}
+
+/// What [`Bench`] becomes for another kind of session: its rows, its GPU and its processor.
+pub(crate) struct Parts<'a> {
+    pub(crate) recorder: Recorder<'a>,
+    pub(crate) device: Option<Device>,
+    pub(crate) meter: Option<EnergyMeter>,
+    pub(crate) host: Option<Host>,
+}
+
+impl<'a> Bench<'a> {
+    /// Starts a run: measures bandwidths, prints what was found. Without a GPU our kernels there
+    /// and, with `peers`, cuSPARSE become gaps.
+    ///
+    /// # Errors
+    /// The reason why a GPU cannot be used; an output that cannot be written.
+    pub(crate) fn start(
+        suite: &'static str,
+        target: &Target,
+        effort: Effort,
+        peers: bool,
+        output: Option<&Path>,
+        report: &'a mut dyn Write,
+    ) -> Result<Self, BenchError> {
+        let Some(reason) = &target.no_gpu else {
+            let session = Session::start(suite, peers, output, report)?;
+            let mut place = Place::Gpu(session);
+            let host = target.host.then(|| Host::new(effort));
+            if let Some(host) = &host {
+                place.recorder().note(&format!("and on {}", host.described()))?;
+            }
+            return Ok(Self { place, without_gpu: false, host });
+        };
+        let mut bench = Self::on_host(suite, effort, output, report)?;
+        bench.gap("all", OURS, "all kernels of the GPU", reason)?;
+        if peers {
+            bench.gap("all", CUSPARSE, "all", reason)?;
+        }
+        Ok(bench)
+    }
+
+    /// Starts a run on the processor of what is of no GPU.
+    ///
+    /// # Errors
+    /// An output that cannot be written.
+    pub(crate) fn on_host(
+        suite: &'static str,
+        effort: Effort,
+        output: Option<&Path>,
+        report: &'a mut dyn Write,
+    ) -> Result<Self, BenchError> {
+        let host = Host::new(effort);
+        let recorder = Recorder::new(Run::new(suite, host.machine().clone()), output, report)?;
+        Ok(Self { place: Place::Host(recorder), without_gpu: true, host: Some(host) })
+    }
+
+    /// The GPU, if it is measured.
+    pub(crate) fn gpu(&mut self) -> Option<&mut Session<'a>> {
+        match &mut self.place {
+            Place::Gpu(session) if !self.without_gpu => Some(session),
+            Place::Gpu(_) | Place::Host(_) => None,
+        }
+    }
+
+    /// Measures the GPU no more.
+    pub(crate) fn leave_gpu_out(&mut self) {
+        self.without_gpu = true;
+    }
+
+    /// The processor itself, if it is measured, for changes.
+    pub(crate) fn processor(&mut self) -> &mut Option<Host> {
+        &mut self.host
+    }
+
+    /// The processor, if it is measured.
+    pub(crate) fn host(&mut self) -> Option<HostSession<'_, 'a>> {
+        let host = self.host.as_ref()?;
+        Some(HostSession { host, recorder: self.place.recorder() })
+    }
+
+    /// Takes what cannot be measured, for no fault.
+    pub(crate) fn gap(
+        &mut self,
+        case: &str,
+        library: &str,
+        configuration: &str,
+        reason: &str,
+    ) -> Result<(), BenchError> {
+        self.place.recorder().gap(Gap::new(case, library, configuration, reason))
+    }
+
+    /// Takes a gap where there is one.
+    pub(crate) fn missing(&mut self, gap: Option<Gap>) -> Result<(), BenchError> {
+        gap.map_or(Ok(()), |gap| self.place.recorder().gap(gap))
+    }
+
+    /// Its parts, for solves in the same run.
+    pub(crate) fn into_parts(self) -> Parts<'a> {
+        let host = self.host;
+        match self.place {
+            Place::Gpu(session) => {
+                let Session { device, meter, recorder, .. } = session;
+                let device = (!self.without_gpu).then_some(device);
+                Parts { recorder, device, meter, host }
+            }
+            Place::Host(recorder) => Parts { recorder, device: None, meter: None, host },
+        }
+    }
+
+    /// Ends the run. What was measured is kept when it ended early.
+    ///
+    /// # Errors
+    /// Why it ended early; what printing or writing reports.
+    pub(crate) fn finish(mut self, ended: Result<(), BenchError>) -> Result<Outcome, BenchError> {
+        if let (Ok(()), Some(host)) = (&ended, &self.host) {
+            host.measure_again(self.place.recorder());
+        }
+        match self.place {
+            Place::Gpu(session) => session.finish(ended),
+            Place::Host(recorder) => {
+                let outcome = recorder.finish()?;
+                ended.map(|()| outcome)
+            }
+        }
+    }
+}
+
+impl<'a> Place<'a> {
+    fn recorder(&mut self) -> &mut Recorder<'a> {
+        match self {
+            Self::Gpu(session) => &mut session.recorder,
+            Self::Host(recorder) => recorder,
+        }
+    }
+}

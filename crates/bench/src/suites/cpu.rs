@@ -1,0 +1,188 @@
+//! The suite `cpu`: products with one matrix by every format and kernel of the processor on 1 to all
+//! threads, beside the crates sprs, faer and nalgebra-sparse, which have one.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use rayon::ThreadPoolBuilder;
+use sparsebatch_cpu_ref::SpmvPlan;
+use sparsebatch_formats::Csr;
+
+pub use super::Size;
+use super::host_kernels::{self, HostKernel, costs};
+use super::matrices::{Source, generated};
+use super::single::{matrix_operand, matrix_problem};
+use super::{check_names, files, wanted};
+use crate::session::{Bench, HostSession, Label};
+use crate::{BenchError, Outcome};
+
+/// What measures the libraries that are not Rust's.
+pub(super) const PEERS_SCRIPT: &str = "not in process: benches/peers/run.sh measures it";
+
+/// What the suite shall measure.
+#[derive(Clone, Debug, Default)]
+pub struct Cpu {
+    /// Cases by name; all when empty.
+    pub cases: Vec<String>,
+    /// Kernels; all when empty.
+    pub kernels: Vec<HostKernel>,
+    /// Numbers of threads; when empty the powers of two below all of them, and all; at small size 1
+    /// and all.
+    pub threads: Vec<usize>,
+    /// How much is generated.
+    pub size: Size,
+    /// Folders whose matrices are measured too.
+    pub matrices: Vec<PathBuf>,
+    /// Whether the generated matrices are left out.
+    pub no_generated: bool,
+    /// Whether other crates are left out.
+    pub no_peer: bool,
+    /// The file for the rows.
+    pub output: Option<PathBuf>,
+}
+
+/// Runs the suite. Lines of what is measured go to `report`.
+///
+/// # Errors
+/// Names that nothing answers to, no case at all, more threads than can be started, folders that
+/// cannot be read, an output that cannot be written. A file that cannot be read is a gap.
+pub fn cpu(options: &Cpu, report: &mut dyn Write) -> Result<Outcome, BenchError> {
+    let sources = sources(options)?;
+    check_names("--case", &options.cases, sources.iter().map(|source| &source.name))?;
+    let pools = pools(options)?;
+    let kernels = match options.kernels.as_slice() {
+        [] => HostKernel::ALL.to_vec(),
+        given => given.to_vec(),
+    };
+    let (effort, peers) = (options.size.effort(), !options.no_peer);
+    let mut bench = Bench::on_host("cpu", effort, options.output.as_deref(), report)?;
+    let ended = (|| {
+        if peers {
+            for library in ["MKL", "Eigen", "SciPy"] {
+                bench.gap("all", library, "csr", PEERS_SCRIPT)?;
+            }
+        }
+        for source in sources.iter().filter(|source| wanted(&options.cases, &source.name)) {
+            match source.matrix() {
+                Ok(matrix) => {
+                    let Some(mut session) = bench.host() else { continue };
+                    measure(&mut session, &source.name, &matrix, &kernels, &pools, peers)?;
+                }
+                Err(error) => {
+                    bench.gap(&source.name, "all", "all", &format!("not read: {error}"))?;
+                }
+            }
+        }
+        Ok(())
+    })();
+    bench.finish(ended)
+}
+
+/// The Laplacians, the banded and the Pareto families, and the files of the folders.
+fn sources(options: &Cpu) -> Result<Vec<Source>, BenchError> {
+    let mut sources = if options.no_generated { Vec::new() } else { generated(options.size) };
+    let families = ["laplace ", "banded ", "pareto "];
+    sources.retain(|source| families.iter().any(|family| source.name.starts_with(family)));
+    for folder in &options.matrices {
+        for (name, path) in files(folder)? {
+            sources.retain(|source| source.name != name);
+            sources.push(Source::file(name, path));
+        }
+    }
+    if sources.is_empty() {
+        return Err(BenchError::Option {
+            option: "--matrices",
+            expected: "a folder with .mtx files where generated ones are left out".to_owned(),
+            found: "none".to_owned(),
+        });
+    }
+    Ok(sources)
+}
+
+/// The threads that are measured, ascending.
+fn thread_counts(size: Size, all: usize) -> Vec<usize> {
+    let mut counts: Vec<usize> = match size {
+        Size::Small => vec![1, all],
+        Size::Paper | Size::Full => {
+            let powers = (0..).map(|power| 1 << power);
+            powers.take_while(|&count| count < all).chain([all]).collect()
+        }
+    };
+    counts.dedup();
+    counts
+}
+
+/// Pools of threads, each with its number.
+fn pools(options: &Cpu) -> Result<Vec<(usize, rayon::ThreadPool)>, BenchError> {
+    let counts = match options.threads.as_slice() {
+        [] => thread_counts(options.size, rayon::current_num_threads()),
+        given => given.to_vec(),
+    };
+    let pool = |count: usize| {
+        let pool = ThreadPoolBuilder::new().num_threads(count).build();
+        let refused = |error: rayon::ThreadPoolBuildError| BenchError::Option {
+            option: "--threads",
+            expected: format!("a number of threads that can be started ({error})"),
+            found: count.to_string(),
+        };
+        Ok((count, pool.map_err(refused)?))
+    };
+    counts.into_iter().map(pool).collect()
+}
+
+/// Measures all kernels on all numbers of threads, and the crates.
+fn measure(
+    session: &mut HostSession<'_, '_>,
+    name: &str,
+    matrix: &Csr<f64>,
+    kernels: &[HostKernel],
+    pools: &[(usize, rayon::ThreadPool)],
+    peers: bool,
+) -> Result<(), BenchError> {
+    let x = matrix_operand(matrix);
+    let oracle = |y: &[f64]| super::single::wrong(matrix, &x, y);
+    let problem = matrix_problem(name, matrix, &oracle);
+    let mut operands = session.operands(&problem, &x);
+    let most = pools.iter().map(|(count, _)| *count).max();
+    for &kernel in kernels {
+        let options = kernel.options();
+        for (count, pool) in pools {
+            let threads = if *count == 1 { "thread" } else { "threads" };
+            // What a user gets has all of them.
+            let automatic = kernel == HostKernel::Auto && Some(*count) == most;
+            let label = Label::ours(format!("{kernel}, {count} {threads}"), automatic);
+            let plan = |_| SpmvPlan::new(matrix, &options);
+            let costs = |plans: &[SpmvPlan<f64>]| costs(&problem, plans);
+            if !session.measure_in(Some(pool), &problem, &label, &mut operands, plan, costs)? {
+                // What a format refuses it refuses on any number of threads.
+                break;
+            }
+        }
+    }
+    if peers {
+        host_kernels::crates(session, &problem, "csr", matrix, &mut operands)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_go_up_by_powers_of_two_to_all_of_them() {
+        assert_eq!(thread_counts(Size::Paper, 12), [1, 2, 4, 8, 12]);
+        assert_eq!(thread_counts(Size::Paper, 8), [1, 2, 4, 8]);
+        assert_eq!(thread_counts(Size::Small, 8), [1, 8]);
+        assert_eq!(thread_counts(Size::Full, 1), [1]);
+        assert_eq!(thread_counts(Size::Small, 1), [1]);
+    }
+
+    #[test]
+    fn families_are_those_of_stencils_bands_and_long_rows() {
+        let found = sources(&Cpu { size: Size::Small, ..Cpu::default() }).unwrap();
+
+        assert_eq!(found.len(), 5 + 4 + 5);
+        assert!(sources(&Cpu { no_generated: true, ..Cpu::default() }).is_err());
+    }
+}

@@ -1,0 +1,146 @@
+//! The suite `energy`: joules of a product and of a solve, of a GPU by NVML and of a processor by
+//! RAPL. Calls run for a second at least between two readings.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use sparsebatch_formats::generate::{Family, MIX};
+
+pub use super::Size;
+use super::families::Systemed;
+use super::matrices::{Source, generated};
+use super::products::{self, Product};
+use super::single::{matrix_operand, matrix_problem, wrong};
+use super::solver_cases::family_name;
+use super::{check_names, wanted};
+use crate::energy::{EnergyMeter, Nvml, POWERCAP, Rapl};
+use crate::session::{Backend, Bench, Target};
+use crate::solves::session::{Problem, SolveSession};
+use crate::{BenchError, Outcome};
+
+/// What the suite shall measure.
+#[derive(Clone, Debug, Default)]
+pub struct Energy {
+    /// Cases by name; all when empty.
+    pub cases: Vec<String>,
+    /// Systems of a batch; 10,000 when absent.
+    pub items: Option<usize>,
+    /// How much.
+    pub size: Size,
+    /// What is measured; when absent both, so far as they are there.
+    pub backend: Option<Backend>,
+    /// The folder of the processor's counters in place of the system's own.
+    pub powercap: Option<PathBuf>,
+    /// The file for the rows.
+    pub output: Option<PathBuf>,
+}
+
+/// Runs the suite. Lines of what is measured go to `report`. Counters that cannot be read are gaps,
+/// and what they would have counted is not measured.
+///
+/// # Errors
+/// Names that nothing answers to, an output that cannot be written, and the reason why there is no
+/// GPU, where it was asked for, or why it was lost.
+pub fn energy(options: &Energy, report: &mut dyn Write) -> Result<Outcome, BenchError> {
+    let (families, sources) = (families(options.size), sources(options.size));
+    let names = families.iter().map(|&family| family_name(family));
+    let names = names.chain(sources.iter().map(|source| source.name.clone()));
+    check_names("--case", &options.cases, names)?;
+    let families = families.into_iter();
+    let families: Vec<(Family, usize)> =
+        families.filter(|&family| wanted(&options.cases, &family_name(family))).collect();
+    let items = options.items.unwrap_or(10_000);
+    let target = Target::with_host(options.backend)?;
+    let (effort, output) = (options.size.effort(), options.output.as_deref());
+    let mut bench = Bench::start("energy", &target, effort, false, output, report)?;
+    let ended = (|| {
+        meters(&mut bench, options)?;
+        for &(family, nrows) in &families {
+            let made = Systemed::family(family, nrows, items)?;
+            let oracle = |y: &[f64]| made.wrong(y);
+            let problem = made.problem(None, &oracle);
+            let product = Product::Batch(made.batch());
+            products::measure(&mut bench, &problem, product, made.x(), None)?;
+        }
+        for source in sources.iter().filter(|source| wanted(&options.cases, &source.name)) {
+            let matrix = source.matrix()?;
+            let x = matrix_operand(&matrix);
+            let oracle = |y: &[f64]| wrong(&matrix, &x, y);
+            let problem = matrix_problem(&source.name, &matrix, &oracle);
+            products::measure(&mut bench, &problem, Product::Matrix(&matrix), &x, None)?;
+        }
+        Ok(())
+    })();
+    if ended.is_err() {
+        return bench.finish(ended);
+    }
+    let mut session = SolveSession::of(bench, false)?;
+    let ended = families.iter().try_for_each(|&(family, nrows)| {
+        let made = Systemed::family(family, nrows, items)?;
+        let problem = Problem { case: &made.name, systems: &made.systems };
+        let solve = made.solve();
+        session.gpu(&problem, &solve, None)?;
+        session.cpu(&problem, &solve)
+    });
+    session.finish(ended)
+}
+
+/// Seconds between two readings.
+fn seconds(size: Size) -> f64 {
+    match size {
+        Size::Small => 1.0,
+        Size::Paper | Size::Full => 2.0,
+    }
+}
+
+/// Opens the counters of what is measured; what has none is not measured.
+fn meters(bench: &mut Bench<'_>, options: &Energy) -> Result<(), BenchError> {
+    let seconds = seconds(options.size);
+    if let Some(host) = bench.processor() {
+        let folder = options.powercap.clone().unwrap_or_else(|| POWERCAP.into());
+        match Rapl::find(&folder) {
+            Ok(meter) => host.meter = Some(EnergyMeter::new(meter, seconds)),
+            Err(reason) => {
+                bench.gap("all", "RAPL", "energy of the processor", &reason)?;
+                *bench.processor() = None;
+            }
+        }
+    }
+    if let Some(session) = bench.gpu() {
+        match Nvml::open(&session.device) {
+            Ok(meter) => session.meter = Some(EnergyMeter::new(meter, seconds)),
+            Err(reason) => {
+                bench.gap("all", "NVML", "energy of the GPU", &reason)?;
+                bench.leave_gpu_out();
+            }
+        }
+    }
+    Ok(())
+}
+
+fn families(size: Size) -> Vec<(Family, usize)> {
+    match size {
+        Size::Small => vec![(Family::Tri, 128), (Family::Rand9, 144)],
+        Size::Paper => {
+            vec![
+                (Family::Tri, 128),
+                (Family::Tri, 1024),
+                (Family::Lap2d, 900),
+                (Family::Rand9, 144),
+                (Family::Rand9, 992),
+            ]
+        }
+        Size::Full => MIX.to_vec(),
+    }
+}
+
+/// Two stencils and long rows.
+fn sources(size: Size) -> Vec<Source> {
+    let kinds: &[&str] = match size {
+        Size::Small => &["laplace 7-point"],
+        Size::Paper | Size::Full => &["laplace 7-point", "laplace 27-point", "pareto 2"],
+    };
+    let mut sources = generated(size);
+    sources.retain(|source| kinds.iter().any(|kind| source.name.starts_with(kind)));
+    sources
+}

@@ -1,0 +1,124 @@
+//! Batches of one pattern that are multiplied and solved: the families of problems, and single
+//! symmetric matrices.
+
+use sparsebatch_formats::Batch;
+use sparsebatch_formats::generate::{Family, rng, spd};
+use sparsebatch_formats::testing::spmv_error;
+use sparsebatch_solvers::{Method, Preconditioner, SolveOptions};
+
+use super::solver_cases::{Case, Source, family_name};
+use crate::BenchError;
+use crate::session::Problem;
+use crate::solves::systems::Systems;
+
+/// Systems of a batch that are checked.
+const CHECKED: usize = 100;
+
+/// Seed of symmetric matrices.
+const SEED: u64 = 1;
+
+/// Systems of one pattern with their right-hand sides, which products take as vectors.
+pub(super) struct Systemed {
+    pub(super) name: String,
+    pub(super) systems: Systems<f64>,
+    is_symmetric: bool,
+}
+
+impl Systemed {
+    /// The first systems of a family.
+    ///
+    /// # Errors
+    /// Sizes that the family has not; when memory is short.
+    pub(super) fn family(family: Family, nrows: usize, nitems: usize) -> Result<Self, BenchError> {
+        let name = family_name((family, nrows));
+        let source = Source::Family(family, nrows);
+        let case = Case { name: name.clone(), source, batches: vec![nitems] };
+        let is_symmetric = family != Family::Rand9;
+        Ok(Self { name, systems: case.systems()?, is_symmetric })
+    }
+
+    /// One symmetric positive definite matrix with `draws` draws of an entry in each row.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub(super) fn symmetric(nrows: usize, draws: usize) -> Result<Self, BenchError> {
+        let matrix = spd(nrows, draws, SEED)?;
+        let name = format!("spd {}", matrix.nnz());
+        let (pattern, values) = matrix.into_parts();
+        let b = (0..nrows as u64).map(|row| 2.0 * rng::uniform(96, 0, row) - 1.0).collect();
+        let systems = Systems::uniform(pattern, 1, values, b)?;
+        Ok(Self { name, systems, is_symmetric: true })
+    }
+
+    /// The matrices.
+    pub(super) fn batch(&self) -> &Batch<f64> {
+        &self.systems.batch
+    }
+
+    /// The vectors that they are multiplied with.
+    pub(super) fn x(&self) -> &[f64] {
+        &self.systems.b
+    }
+
+    /// As what is multiplied.
+    pub(super) fn problem<'a>(
+        &'a self,
+        experiment: Option<&'a str>,
+        oracle: &'a dyn Fn(&[f64]) -> Option<String>,
+    ) -> Problem<'a> {
+        let batch = self.batch();
+        let nitems = batch.nitems();
+        let nrows = batch.row_offset(nitems);
+        let nnz = self.systems.values().len();
+        let case = &self.name;
+        Problem { case, experiment, batch: nitems, nrows, ncols: nrows, nnz, oracle }
+    }
+
+    /// What is wrong with a product: the first error of systems spread over the batch.
+    pub(super) fn wrong(&self, y: &[f64]) -> Option<String> {
+        let Batch::Uniform(batch) = self.batch() else { return None };
+        let (nitems, nrows) = (batch.nitems(), self.batch().row_offset(1));
+        let step = nitems.div_ceil(CHECKED).max(1);
+        (0..nitems).step_by(step).chain(nitems.checked_sub(1)).find_map(|item| {
+            let range = item * nrows..(item + 1) * nrows;
+            let matrix = batch.to_matrix(item);
+            let (row, error) = spmv_error(matrix.view(), &self.x()[range.clone()], &y[range])?;
+            Some(format!("item {item}, row {row}: {error}"))
+        })
+    }
+
+    /// CG where the matrices are symmetric, else BiCGStab; with Jacobi.
+    pub(super) fn solve(&self) -> SolveOptions {
+        let method = if self.is_symmetric { Method::Cg } else { Method::BiCgStab };
+        SolveOptions { method, preconditioner: Preconditioner::Jacobi, ..SolveOptions::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_are_checked_system_by_system() {
+        let tri = Systemed::family(Family::Tri, 5, 3).unwrap();
+        let oracle = |y: &[f64]| tri.wrong(y);
+        let problem = tri.problem(None, &oracle);
+        let Batch::Uniform(batch) = tri.batch() else { panic!("of one pattern") };
+        let mut y = vec![0.0; 15];
+        sparsebatch_cpu_ref::seq::batch_spmv(1.0, batch, 1, tri.x(), 0.0, &mut y).unwrap();
+
+        assert_eq!((problem.nrows, problem.nnz, problem.batch), (15, 39, 3));
+        assert_eq!(tri.wrong(&y), None);
+        y[11] += 1e-9;
+        assert!(tri.wrong(&y).unwrap().starts_with("item 2, row 1: "));
+    }
+
+    #[test]
+    fn symmetric_matrices_are_solved_by_cg_others_by_bicgstab() {
+        let method = |systems: Systemed| systems.solve().method;
+
+        assert_eq!(method(Systemed::symmetric(20, 2).unwrap()), Method::Cg);
+        assert_eq!(method(Systemed::family(Family::Rand9, 9, 1).unwrap()), Method::BiCgStab);
+        assert!(Systemed::family(Family::Lap2d, 10, 1).is_err());
+    }
+}

@@ -1,0 +1,131 @@
+//! The suite `gpu-vs-cpu`: products and solves on the GPU against those of this library on all
+//! cores in the same run, with data on the GPU and with copies from the host and back.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use sparsebatch_formats::generate::{Family, MIX};
+use sparsebatch_solvers::Gpu;
+
+pub use super::Size;
+use super::cpu::PEERS_SCRIPT;
+use super::families::Systemed;
+use super::matrices::{Source, generated};
+use super::products::{self, Product};
+use super::single::{matrix_operand, matrix_problem, wrong};
+use super::solver_cases::family_name;
+use super::{check_names, files, wanted};
+use crate::session::{Backend, Bench, Target};
+use crate::solves::session::{Problem, SolveSession};
+use crate::{BenchError, Outcome, versus};
+
+/// What the suite shall measure.
+#[derive(Clone, Debug, Default)]
+pub struct GpuVsCpu {
+    /// Cases by name; all when empty.
+    pub cases: Vec<String>,
+    /// Systems of a batch; 10,000 when absent, less at small size and more at full.
+    pub items: Option<usize>,
+    /// How much.
+    pub size: Size,
+    /// Folders whose matrices are multiplied too.
+    pub matrices: Vec<PathBuf>,
+    /// What is measured; when absent both, so far as they are there.
+    pub backend: Option<Backend>,
+    /// The file for the rows.
+    pub output: Option<PathBuf>,
+}
+
+/// Runs the suite. Lines of what is measured go to `report`.
+///
+/// # Errors
+/// Names that nothing answers to, folders that cannot be read, an output that cannot be written, and
+/// the reason why there is no GPU, where it was asked for, or why it was lost.
+pub fn gpu_vs_cpu(options: &GpuVsCpu, report: &mut dyn Write) -> Result<Outcome, BenchError> {
+    let families = families(options.size);
+    let sources = sources(options)?;
+    let names = families.iter().map(|&family| family_name(family));
+    let names = names.chain(sources.iter().map(|source| source.name.clone()));
+    check_names("--case", &options.cases, names)?;
+    let items = options.items.unwrap_or(match options.size {
+        Size::Small => 1_000,
+        Size::Paper => 10_000,
+        Size::Full => 40_000,
+    });
+    let families = families.into_iter();
+    let families: Vec<(Family, usize)> =
+        families.filter(|&family| wanted(&options.cases, &family_name(family))).collect();
+    let target = Target::with_host(options.backend)?;
+    let (effort, output) = (options.size.effort(), options.output.as_deref());
+    let mut bench = Bench::start("gpu-vs-cpu", &target, effort, false, output, &mut *report)?;
+    let ended = (|| {
+        bench.gap("all", "MKL", "csr", PEERS_SCRIPT)?;
+        if !target.host {
+            bench.gap(
+                "all",
+                "sparsebatch",
+                "all kernels of the CPU",
+                "left out by --backend gpu",
+            )?;
+        }
+        for &(family, nrows) in &families {
+            let made = Systemed::family(family, nrows, items)?;
+            let oracle = |y: &[f64]| made.wrong(y);
+            let problem = made.problem(None, &oracle);
+            let product = Product::Batch(made.batch());
+            products::measure(&mut bench, &problem, product, made.x(), Some(effort))?;
+        }
+        for source in sources.iter().filter(|source| wanted(&options.cases, &source.name)) {
+            match source.matrix() {
+                Ok(matrix) => {
+                    let x = matrix_operand(&matrix);
+                    let oracle = |y: &[f64]| wrong(&matrix, &x, y);
+                    let problem = matrix_problem(&source.name, &matrix, &oracle);
+                    let product = Product::Matrix(&matrix);
+                    products::measure(&mut bench, &problem, product, &x, Some(effort))?;
+                }
+                Err(error) => {
+                    bench.gap(&source.name, "all", "all", &format!("not read: {error}"))?;
+                }
+            }
+        }
+        Ok(())
+    })();
+    if ended.is_err() {
+        return bench.finish(ended);
+    }
+    let mut session = SolveSession::of(bench, false)?;
+    let ended = families.iter().try_for_each(|&(family, nrows)| {
+        let made = Systemed::family(family, nrows, items)?;
+        let problem = Problem { case: &made.name, systems: &made.systems };
+        let solve = made.solve();
+        session.gpu(&problem, &solve, None)?;
+        session.end_to_end(&problem, &solve, ("all from the host", None), Gpu::new, None)?;
+        session.cpu(&problem, &solve)
+    });
+    let outcome = session.finish(ended)?;
+    writeln!(report, "{}", versus::text(&outcome.rows)).map_err(BenchError::Print)?;
+    Ok(outcome)
+}
+
+/// The families of a size.
+fn families(size: Size) -> Vec<(Family, usize)> {
+    match size {
+        Size::Small => {
+            vec![(Family::Tri, 32), (Family::Tri, 128), (Family::Lap2d, 256), (Family::Rand9, 144)]
+        }
+        Size::Paper | Size::Full => MIX.to_vec(),
+    }
+}
+
+/// Two stencils, a band and long rows; the files of the folders.
+fn sources(options: &GpuVsCpu) -> Result<Vec<Source>, BenchError> {
+    let kinds = ["laplace 7-point", "laplace 27-point", "banded 16", "pareto 2"];
+    let mut sources = generated(options.size);
+    sources.retain(|source| kinds.iter().any(|kind| source.name.starts_with(kind)));
+    for folder in &options.matrices {
+        let found = files(folder)?;
+        sources.extend(found.into_iter().map(|(name, path)| Source::file(name, path)));
+    }
+    Ok(sources)
+}

@@ -1,0 +1,239 @@
+//! The cases of the suite `throughput`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sparsebatch_formats::generate::Stencil;
+use sparsebatch_spmv_gpu::SingleKernel;
+
+use super::super::Size;
+use super::super::matrices::{Source, laplacians};
+use crate::BenchError;
+
+/// Figures of Bell and Garland 2009 (doi 10.1145/1654059.1654078) that are made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Experiment {
+    /// Figure 1: vectors at a distance.
+    Strided,
+    /// Figure 8: dense matrices of equally many entries, from few long rows to many short ones.
+    Dense,
+    /// Figure 9: row lengths with a heavy tail.
+    Pareto,
+    /// Figure 10: bands, a thread against a warp per row.
+    Banded,
+    /// Figures 11 and 12: the Laplacians of Table 2.
+    Laplace,
+    /// Figures 13 to 15: unstructured matrices, of files.
+    Unstructured,
+}
+
+impl Experiment {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Strided, Self::Dense, Self::Pareto, Self::Banded, Self::Laplace, Self::Unstructured];
+
+    /// The name: that of the first figure.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Strided => "fig1",
+            Self::Dense => "fig8",
+            Self::Pareto => "fig9",
+            Self::Banded => "fig10",
+            Self::Laplace => "fig11",
+            Self::Unstructured => "fig13",
+        }
+    }
+
+    /// The formats and kernels of the source that suit its matrices, and our automatic choice.
+    pub(super) fn kernels(self) -> Vec<SingleKernel> {
+        use SingleKernel::{Auto, Coo, CsrScalar, CsrVector, Dia, Ell, Hyb};
+        let mut kernels = vec![Auto, CsrScalar, CsrVector, Coo, Ell, Hyb];
+        if matches!(self, Self::Banded | Self::Laplace) {
+            kernels.push(Dia);
+        }
+        kernels
+    }
+
+    /// Whether x is read past the cache of a multiprocessor, too.
+    pub(super) fn has_gathers(self) -> bool {
+        matches!(self, Self::Laplace | Self::Unstructured)
+    }
+}
+
+impl fmt::Display for Experiment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Experiment {
+    type Err = BenchError;
+
+    fn from_str(text: &str) -> Result<Self, BenchError> {
+        let found = Self::ALL.into_iter().find(|experiment| experiment.name() == text);
+        found.ok_or_else(|| BenchError::Option {
+            option: "--experiment",
+            expected: format!("one of {}", Self::ALL.map(Self::name).join(", ")),
+            found: text.to_owned(),
+        })
+    }
+}
+
+/// What is measured on, not made yet.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Subject {
+    /// `count` elements at a distance of `stride`.
+    Strided {
+        /// Elements.
+        count: usize,
+        /// Places from one to the next.
+        stride: usize,
+    },
+    /// A matrix.
+    Matrix(Source),
+}
+
+/// A case of an experiment.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Case {
+    pub(super) name: String,
+    pub(super) experiment: Experiment,
+    pub(super) subject: Subject,
+}
+
+impl Case {
+    pub(super) fn of_matrix(experiment: Experiment, source: Source) -> Self {
+        Self { name: source.name.clone(), experiment, subject: Subject::Matrix(source) }
+    }
+}
+
+/// Rows, as powers of two, of the dense matrices; their entries likewise.
+fn dense_shapes(size: Size) -> (Vec<u32>, u32) {
+    match size {
+        Size::Small => (vec![2, 6, 9, 12, 16], 18),
+        Size::Paper => ((2..=22).step_by(2).collect(), 22),
+        Size::Full => ((0..=22).collect(), 22),
+    }
+}
+
+/// The generated cases of an experiment; of [`Experiment::Unstructured`] there are none.
+pub(super) fn generated(experiment: Experiment, size: Size) -> Vec<Case> {
+    let small = size == Size::Small;
+    let pick = |paper, reduced| if small { reduced } else { paper };
+    let matrices: Vec<Source> = match experiment {
+        Experiment::Strided => {
+            let strides: &[usize] = match small {
+                true => &[1, 2, 8, 33],
+                false => &[1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 16, 17, 20, 24, 28, 32, 33],
+            };
+            let count = pick(1 << 22, 1 << 18);
+            let case = |&stride: &usize| Case {
+                name: format!("stride {stride}"),
+                experiment,
+                subject: Subject::Strided { count, stride },
+            };
+            return strides.iter().map(case).collect();
+        }
+        Experiment::Dense => {
+            let (rows, entries) = dense_shapes(size);
+            rows.iter().map(|&rows| Source::dense(1 << rows, 1 << (entries - rows))).collect()
+        }
+        Experiment::Pareto => {
+            let shapes: &[f64] = match small {
+                true => &[1.0, 2.0, 4.0],
+                false => &[1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0],
+            };
+            shapes.iter().map(|&shape| Source::pareto(pick(30_000, 3_000), shape)).collect()
+        }
+        Experiment::Banded => {
+            let bands: &[usize] = match small {
+                true => &[1, 4, 16, 64],
+                false => &[1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96],
+            };
+            bands.iter().map(|&bands| Source::banded(pick(262_144, 26_214), bands)).collect()
+        }
+        Experiment::Laplace => {
+            use Stencil::{Point7, Point27};
+            let mut found = laplacians(size);
+            if size == Size::Full {
+                found.extend([
+                    Source::laplace(Point7, &[200; 3]),
+                    Source::laplace(Point27, &[150; 3]),
+                ]);
+            }
+            found
+        }
+        Experiment::Unstructured => Vec::new(),
+    };
+    matrices.into_iter().map(|source| Case::of_matrix(experiment, source)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matrices(experiment: Experiment, size: Size) -> Vec<sparsebatch_formats::Csr<f64>> {
+        let made = |case: Case| match case.subject {
+            Subject::Matrix(source) => source.matrix().unwrap(),
+            Subject::Strided { .. } => panic!("{} is no matrix", case.name),
+        };
+        generated(experiment, size).into_iter().map(made).collect()
+    }
+
+    #[test]
+    fn dense_matrices_have_equally_many_entries() {
+        let found = matrices(Experiment::Dense, Size::Small);
+
+        assert!(found.iter().all(|matrix| matrix.nnz() == 1 << 18));
+        let (rows, entries) = dense_shapes(Size::Paper);
+        assert_eq!((rows.first(), rows.last(), entries), (Some(&2), Some(&22), 22));
+    }
+
+    #[test]
+    fn the_laplacians_are_those_of_table_2() {
+        let counts: Vec<(usize, usize)> = matrices(Experiment::Laplace, Size::Paper)
+            .iter()
+            .map(|matrix| (matrix.nrows(), matrix.nnz()))
+            .collect();
+
+        let nnz = [2_999_998, 4_996_000, 6_940_000, 8_988_004, 26_463_592];
+        assert_eq!(counts, nnz.map(|nnz| (1_000_000, nnz)));
+    }
+
+    #[test]
+    fn bands_are_as_wide_as_they_say() {
+        let found = matrices(Experiment::Banded, Size::Small);
+
+        let longest = |matrix: &sparsebatch_formats::Csr<f64>| {
+            (0..matrix.nrows()).map(|row| matrix.view().pattern().row(row).len()).max()
+        };
+        let lengths: Vec<Option<usize>> = found.iter().map(longest).collect();
+        assert_eq!(lengths, [Some(1), Some(4), Some(16), Some(64)]);
+        assert!(found.iter().all(|matrix| matrix.nrows() == 26_214));
+    }
+
+    #[test]
+    fn rows_have_32_entries_and_a_tail_that_grows_with_a_smaller_exponent() {
+        let found = matrices(Experiment::Pareto, Size::Small);
+
+        // d is at least 1.
+        for matrix in &found {
+            let shortest = (0..3_000).map(|row| matrix.view().pattern().row(row).len()).min();
+            assert_eq!((matrix.nrows(), shortest), (3_000, Some(33)));
+        }
+        assert!(found[0].nnz() > found[1].nnz() && found[1].nnz() > found[2].nnz());
+    }
+
+    #[test]
+    fn names_tell_cases_apart() {
+        for size in [Size::Small, Size::Paper, Size::Full] {
+            let all = Experiment::ALL.into_iter().flat_map(|e| generated(e, size));
+            let mut names: Vec<String> = all.map(|case| case.name).collect();
+            let count = names.len();
+            names.sort();
+            names.dedup();
+
+            assert_eq!(names.len(), count);
+        }
+    }
+}

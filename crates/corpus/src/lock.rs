@@ -1,0 +1,173 @@
+//! The lock file: what was fetched, by SHA-256, so that a later download is the same or refused.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use sparsebatch_formats::FormatError;
+use sparsebatch_formats::io::atomic_write;
+
+use crate::CorpusError;
+use crate::folder::LOCK_FILE;
+
+const SCHEMA: u32 = 1;
+
+/// What is locked of a matrix.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Locked {
+    /// Hash of the collection's archive; none where the matrix did not come from one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive_sha256: Option<String>,
+    /// The address, file or definition that it came from.
+    pub from: String,
+    /// The file, relative to the folder.
+    pub file: PathBuf,
+    /// Hash of the file.
+    pub sha256: String,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Rows.
+    pub rows: u64,
+    /// Columns.
+    pub columns: u64,
+    /// Entries that are not 0, in both triangles.
+    pub nonzeros: u64,
+    /// Entries that are stored though they are 0.
+    pub explicit_zeros: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Content {
+    schema: u32,
+    matrices: BTreeMap<String, Locked>,
+}
+
+/// The lock file of a folder.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    pub(crate) path: PathBuf,
+    matrices: BTreeMap<String, Locked>,
+}
+
+impl Lock {
+    /// Reads the lock file of a folder; an absent one is empty.
+    ///
+    /// # Errors
+    /// [`CorpusError::Lock`] when it is no such file, [`CorpusError::Io`] when it cannot be read.
+    pub(crate) fn read(folder: &Path) -> Result<Self, CorpusError> {
+        let path = folder.join(LOCK_FILE);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Self { path, matrices: BTreeMap::new() });
+            }
+            Err(error) => return Err(CorpusError::io(path)(error)),
+        };
+        let reason = match serde_json::from_str::<Content>(&text) {
+            Ok(content) if content.schema == SCHEMA => {
+                return Ok(Self { path, matrices: content.matrices });
+            }
+            Ok(content) => format!("schema {}", content.schema),
+            Err(error) => error.to_string(),
+        };
+        Err(CorpusError::Lock { path, reason })
+    }
+
+    /// What is locked of a matrix.
+    pub(crate) fn get(&self, key: &str) -> Option<&Locked> {
+        self.matrices.get(key)
+    }
+
+    /// Locks a matrix, on disk too.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(crate) fn set(&mut self, key: String, locked: Locked) -> Result<(), CorpusError> {
+        if self.matrices.get(&key) == Some(&locked) {
+            return Ok(());
+        }
+        self.matrices.insert(key, locked);
+        let io = |source| FormatError::Io { path: self.path.clone(), source };
+        let content = Content { schema: SCHEMA, matrices: std::mem::take(&mut self.matrices) };
+        let written = atomic_write(&self.path, |writer| {
+            serde_json::to_writer_pretty(&mut *writer, &content).map_err(|e| io(e.into()))?;
+            writer.write_all(b"\n").map_err(io)
+        });
+        self.matrices = content.matrices;
+        Ok(written?)
+    }
+
+    /// Refuses a file whose hash is not the locked one.
+    ///
+    /// # Errors
+    /// [`CorpusError::Changed`].
+    pub(crate) fn compare(
+        &self,
+        file: String,
+        expected: Option<&str>,
+        found: &str,
+    ) -> Result<(), CorpusError> {
+        match expected {
+            Some(expected) if expected != found => Err(CorpusError::Changed {
+                file,
+                lock: self.path.clone(),
+                expected: expected.to_owned(),
+                found: found.to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// SHA-256 of a file, in hexadecimal digits, and its bytes.
+///
+/// # Errors
+/// [`CorpusError::Io`] when it cannot be read.
+pub(crate) fn sha256(path: &Path) -> Result<(String, u64), CorpusError> {
+    let mut file = File::open(path).map_err(CorpusError::io(path))?;
+    let (mut hash, mut bytes) = (Sha256::new(), 0);
+    let mut buffer = vec![0; 1 << 18];
+    loop {
+        let read = file.read(&mut buffer).map_err(CorpusError::io(path))?;
+        if read == 0 {
+            break;
+        }
+        hash.update(&buffer[..read]);
+        bytes += read as u64;
+    }
+    let digits = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok((digits, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_those_of_the_standard() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("abc");
+        std::fs::write(&path, "abc").unwrap();
+
+        let (digits, bytes) = sha256(&path).unwrap();
+
+        // FIPS 180-4, the example of one block.
+        assert_eq!(digits, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(bytes, 3);
+    }
+
+    #[test]
+    fn other_files_and_schemas_are_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let reason = |text: &str| {
+            std::fs::write(folder.path().join(LOCK_FILE), text).unwrap();
+            Lock::read(folder.path()).unwrap_err().to_string()
+        };
+
+        assert!(reason(r#"{"schema": 2, "matrices": {}}"#).ends_with("found schema 2"));
+        assert!(reason("x").contains("corpus.lock: expected a lock file of the corpus, schema 1"));
+    }
+}

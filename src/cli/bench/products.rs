@@ -1,0 +1,111 @@
+//! The suites of `bench` over single matrices, but for `single`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use sparsebatch_bench::suites::sell_p::Shape;
+use sparsebatch_bench::suites::single::Configuration;
+use sparsebatch_bench::{BenchError, RowKernels, SellP, Throughput};
+
+use super::{Common, kernels};
+
+/// Options of `throughput`.
+#[derive(Args)]
+pub(super) struct ThroughputArgs {
+    #[command(flatten)]
+    pub(super) common: Common,
+    /// One experiment, by the first figure that it makes again [default: all]
+    #[arg(long, value_name = "fig1|fig8|fig9|fig10|fig11|fig13")]
+    experiment: Option<String>,
+    /// Kernels of ours, with commas between [default: auto and those of the source]
+    #[arg(long = "kernel", value_name = "LIST", value_delimiter = ',')]
+    kernels: Vec<String>,
+    /// Folder of unstructured matrices, for fig13; may be given several times
+    #[arg(long, value_name = "FOLDER")]
+    matrices: Vec<PathBuf>,
+    /// Leave f32 out
+    #[arg(long)]
+    no_f32: bool,
+}
+
+/// Options of `sell-p`.
+#[derive(Args)]
+pub(super) struct SellPArgs {
+    #[command(flatten)]
+    pub(super) common: Common,
+    /// Shapes, with commas between, such as 8x8,32x1x512: rows of a slice x threads a row x rows of
+    /// a sorting window [default: a grid of them]
+    #[arg(long = "shape", value_name = "LIST", value_delimiter = ',')]
+    shapes: Vec<String>,
+    /// Folder of matrices, of which those of the source's Table I are measured, or those that
+    /// --case names; may be given several times
+    #[arg(long, value_name = "FOLDER")]
+    matrices: Vec<PathBuf>,
+    /// Leave the generated matrices out
+    #[arg(long)]
+    no_generated: bool,
+}
+
+/// Options of `row-kernels`.
+#[derive(Args)]
+pub(super) struct RowKernelArgs {
+    #[command(flatten)]
+    pub(super) common: Common,
+    /// Folder of matrices, of which those of the source's Table I are measured, or those that
+    /// --case names; may be given several times
+    #[arg(long, value_name = "FOLDER")]
+    matrices: Vec<PathBuf>,
+    /// Leave the generated matrices out
+    #[arg(long)]
+    no_generated: bool,
+}
+
+impl ThroughputArgs {
+    /// What the suite is asked for.
+    pub(super) fn options(&self) -> Result<Throughput, BenchError> {
+        let Common { size, cases, no_peer, output } = &self.common;
+        Ok(Throughput {
+            cases: cases.clone(),
+            kernels: kernels(&self.kernels, Configuration::all)?,
+            size: (*size).into(),
+            experiment: self.experiment.as_deref().map(str::parse).transpose()?,
+            matrices: self.matrices.clone(),
+            no_f32: self.no_f32,
+            no_peer: *no_peer,
+            output: output.clone(),
+        })
+    }
+}
+
+impl SellPArgs {
+    /// What the suite is asked for.
+    pub(super) fn options(&self) -> Result<SellP, BenchError> {
+        let Common { size, cases, no_peer, output } = &self.common;
+        let shapes: Result<Vec<Shape>, BenchError> =
+            self.shapes.iter().map(|shape| shape.parse()).collect();
+        Ok(SellP {
+            cases: cases.clone(),
+            shapes: shapes?,
+            size: (*size).into(),
+            matrices: self.matrices.clone(),
+            no_generated: self.no_generated,
+            no_peer: *no_peer,
+            output: output.clone(),
+        })
+    }
+}
+
+impl RowKernelArgs {
+    /// What the suite is asked for.
+    pub(super) fn options(&self) -> RowKernels {
+        let Common { size, cases, no_peer, output } = &self.common;
+        RowKernels {
+            cases: cases.clone(),
+            size: (*size).into(),
+            matrices: self.matrices.clone(),
+            no_generated: self.no_generated,
+            no_peer: *no_peer,
+            output: output.clone(),
+        }
+    }
+}
