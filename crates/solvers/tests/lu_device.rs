@@ -95,7 +95,6 @@ fn blocks_of_every_size_agree_with_the_cpu() {
     ] {
         let mut loaded = Loaded::new(&device, family, nrows, 300);
         for (threads, systems) in [
-            // By fronts, or whatever takes the least time.
             (None, None),
             (Some(32), Some(1)),
             (Some(64), Some(3)),

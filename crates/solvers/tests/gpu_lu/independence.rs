@@ -67,13 +67,11 @@ fn tunings() -> impl Strategy<Value = LuTuning> {
     let threads =
         prop::sample::select(vec![None, Some(32), Some(64), Some(128), Some(256), Some(512)]);
     let systems = prop::sample::select(vec![None, Some(1), Some(2), Some(3), Some(7)]);
-    let sums = (threads, systems).prop_map(|(threads, systems)| LuTuning {
+    (threads, systems).prop_map(|(threads, systems)| LuTuning {
         threads,
         systems,
-        fronts: Some(false),
         ..LuTuning::default()
-    });
-    prop_oneof![3 => sums, 1 => Just(LuTuning::default())]
+    })
 }
 
 fn check<T: Value + CpuScalar>(

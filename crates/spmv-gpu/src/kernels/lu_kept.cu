@@ -1,5 +1,4 @@
-// Whole solves by a sparse LU that `lu_factor` or `lu_fronts_factor` has made before, a warp for a system at
-// a time, all in one launch: forward and backward substitution, and refinement from the true residual, as in
+// Whole solves by a sparse LU that `lu_factor` has made before, a warp for a system at a time, all in one launch: forward and backward substitution, and refinement from the true residual, as in
 // lu.cu.
 //
 // - Substitution goes column by column: an element of the solution is known, and its products are subtracted
@@ -91,8 +90,6 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
     }
 
     __device__ __forceinline__ void fetch_values() {}
-
-    __device__ __forceinline__ void fetch_for_product() {}
 
     // Asks for b, which becomes r.
     __device__ __forceinline__ void fetch_b() {

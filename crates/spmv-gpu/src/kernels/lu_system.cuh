@@ -41,8 +41,7 @@ struct LuTask {
 //   stride()                  values from one row of y and r to the next, at least `count`
 //   number(i), exists(i)      the number of the i-th system side by side, some other's where there is none
 //   take_up()                 the next systems of the queue; false when there are none
-//   fetch_values()            asks for what eliminate() needs
-//   fetch_for_product()       asks for what the products with A need, after eliminate()
+//   fetch_values()            asks for what the products with A need
 //   multiply<MAGNITUDES>(w)   where r holds b: b - A x, or |b| + |A||x|, for the lanes that want it
 //   eliminate()               solves with y; whether a pivot is zero or NaN
 template <typename Self, typename V, u32 GROUP>
@@ -268,7 +267,7 @@ struct LuSystems {
             judge(true, PASSED);
             while (Threads::any_thread(runs())) {
                 const u32 stop = step();
-                self().fetch_for_product();
+                self().fetch_values();
                 fetch_b_and_wait();
                 self().template multiply<false>(true);
                 const double found = norm();

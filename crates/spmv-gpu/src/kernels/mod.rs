@@ -12,7 +12,7 @@
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Every module and its source.
-const SOURCES: [(&str, &str); 25] = [
+const SOURCES: [(&str, &str); 24] = [
     ("pack", include_str!("pack.cu")),
     ("packed", include_str!("packed.cu")),
     ("vector", include_str!("vector.cu")),
@@ -32,7 +32,6 @@ const SOURCES: [(&str, &str); 25] = [
     ("cg", include_str!("cg.cu")),
     ("bicgstab", include_str!("bicgstab.cu")),
     ("lu", include_str!("lu.cu")),
-    ("lu_fronts", include_str!("lu_fronts.cu")),
     ("lu_kept", include_str!("lu_kept.cu")),
     ("krylov", include_str!("krylov.cu")),
     ("factored", include_str!("factored.cu")),
@@ -41,7 +40,7 @@ const SOURCES: [(&str, &str); 25] = [
 ];
 
 /// Every header and its source.
-const HEADERS: [(&str, &str); 13] = [
+const HEADERS: [(&str, &str); 12] = [
     ("solver.cuh", include_str!("solver.cuh")),
     ("fused_task.cuh", include_str!("fused_task.cuh")),
     ("fused_system.cuh", include_str!("fused_system.cuh")),
@@ -49,7 +48,6 @@ const HEADERS: [(&str, &str); 13] = [
     ("factor.cuh", include_str!("factor.cuh")),
     ("programs.cuh", include_str!("programs.cuh")),
     ("lu_system.cuh", include_str!("lu_system.cuh")),
-    ("lu_block.cuh", include_str!("lu_block.cuh")),
     ("krylov.cuh", include_str!("krylov.cuh")),
     ("factored_task.cuh", include_str!("factored_task.cuh")),
     ("invert.cuh", include_str!("invert.cuh")),

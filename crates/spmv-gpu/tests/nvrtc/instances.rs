@@ -4,20 +4,19 @@
 /// registers, or one, which cost less than the resident threads that their launch bounds ask for. The
 /// launch bounds of `cg` and `bicgstab` leave room for what an iteration needs, and less than what is
 /// done once a system would take.
-pub(crate) const MAY_SPILL: [(&str, u32); 8] = [
+pub(crate) const MAY_SPILL: [(&str, u32); 7] = [
     ("packed", 64),
     ("sell", 8),
     ("cg", 1200),
     ("bicgstab", 1000),
     ("lu", 64),
-    ("lu_fronts", 256),
     ("lu_kept", 160),
     ("factored", 32),
 ];
 
 /// The instances that hosts use (of `cg` and `bicgstab` some of each kind: they take half a second
 /// each), by module, the oldest architecture that has them, and the registers that each may have.
-pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 27] = [
+pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 26] = [
     (
         "pack",
         "sm_80",
@@ -350,17 +349,6 @@ pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 27] = [
             "lu_factor<float, 128>",
             "lu_factor<float, 256>",
             "lu_factor<float, 512>",
-        ],
-        128,
-    ),
-    (
-        "lu_fronts",
-        "sm_80",
-        &[
-            "lu_fronts<double>",
-            "lu_fronts<float>",
-            "lu_fronts_factor<double>",
-            "lu_fronts_factor<float>",
         ],
         128,
     ),

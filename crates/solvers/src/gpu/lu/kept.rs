@@ -7,7 +7,7 @@ use sparsebatch_spmv_gpu::{
 use super::columns::{BEHIND, ColumnTables};
 use super::graph::Graph;
 use super::program::{Program, Workers};
-use super::shape::{CHAINS, Division, LANES, RESERVED_BYTES, Schedule};
+use super::shape::{CHAINS, LANES, RESERVED_BYTES, Schedule};
 use crate::SolveError;
 
 /// Warps of a multiprocessor at the registers that the kernel may use, and of a block.
@@ -59,24 +59,14 @@ impl<E: Executor, T: Value> Kept<E, T> {
             warp_bytes: warp_bytes::<T>(pattern.nrows(), tables.sums),
         };
         launch.check(executor.info())?;
-        let (factor, words, starts) = match schedule.division {
-            Division::Sums => {
-                let workers = Workers {
-                    warps: (grid.threads / LANES) as usize,
-                    slots: (LANES / grid.systems) as usize,
-                };
-                let (mut words, mut starts) = (Vec::new(), Vec::new());
-                let program = Program::elimination(&Graph::factorisation(pattern), workers);
-                program.append(grid.systems, places, &mut words, &mut starts);
-                let kernel = format!("lu_factor<{}, {}>", T::CPP, grid.threads);
-                (KernelKey::new("lu", kernel), words, starts)
-            }
-            Division::Fronts => {
-                let kernel = format!("lu_fronts_factor<{}>", T::CPP);
-                let key = KernelKey::new("lu_fronts", kernel);
-                (key, schedule.words.clone(), schedule.starts.clone())
-            }
+        let workers = Workers {
+            warps: (grid.threads / LANES) as usize,
+            slots: (LANES / grid.systems) as usize,
         };
+        let (mut words, mut starts) = (Vec::new(), Vec::new());
+        let program = Program::elimination(&Graph::factorisation(pattern), workers);
+        program.append(grid.systems, places, &mut words, &mut starts);
+        let factor = KernelKey::new("lu", format!("lu_factor<{}, {}>", T::CPP, grid.threads));
         let solve = KernelKey::new("lu_kept", format!("lu_kept<{}>", T::CPP));
         executor.prepare(&[factor.clone(), solve.clone()])?;
         Ok(Self {

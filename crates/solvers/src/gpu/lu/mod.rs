@@ -5,7 +5,6 @@
 //! | `graph.rs` | elimination as sums of products that wait for each other |
 //! | `program.rs` | the sums that each warp makes, step by step |
 //! | `order.rs` | orders of elimination |
-//! | `fronts.rs` | rows and columns that a warp eliminates together |
 //! | `shape.rs` | threads and systems of a group, order, launch |
 //! | `plan.rs` | the plan and its launches |
 //! | `kept.rs`, `columns.rs` | factors that stay on the device, and the tables by which they are used again |
@@ -13,7 +12,6 @@
 
 mod columns;
 mod explain;
-mod fronts;
 mod graph;
 mod kept;
 mod order;

@@ -10,7 +10,7 @@ use super::super::task::{
 };
 use super::explain::GpuLuExplain;
 use super::kept::{Factored, Kept};
-use super::shape::{Division, LuTuning, Schedule};
+use super::shape::{LuTuning, Schedule};
 use crate::options::{Method, check_len};
 use crate::{SolveError, SolveOptions};
 
@@ -18,7 +18,7 @@ use crate::{SolveError, SolveOptions};
 const FROM_GUESS: u32 = 1;
 
 /// Sparse LU for every system of a uniform batch: factorisation, solve and refinement of each by a
-/// warp, or of several by a block of threads, all in one launch.
+/// block of threads, all in one launch.
 ///
 /// The order of elimination and the filled pattern are found once per pattern, on the CPU; there is no
 /// pivoting. The solution is refined from the true residual while that does not pass, up to
@@ -34,9 +34,8 @@ const FROM_GUESS: u32 = 1;
 /// in the device's memory instead, for several solves with each.
 ///
 /// # Source
-/// A warp a system: fronts (Duff and Reid 1983, doi 10.1145/356044.356047) along the elimination tree (Liu
-/// 1990, doi 10.1137/0611010). One system a lane, the values of many side by side: as on the CPU; work in
-/// parallel within a system by list scheduling of its sums (Graham 1969, doi 10.1137/0117039). Refinement: Higham, Accuracy and Stability
+/// One system a lane, the values of many side by side: as on the CPU. Work in parallel within a system
+/// by list scheduling of its sums (Graham 1969, doi 10.1137/0117039). Refinement: Higham, Accuracy and Stability
 /// of Numerical Algorithms, 2nd ed. 2002, chapter 12.
 pub struct GpuLu<E: Executor, T: Value> {
     executor: E,
@@ -106,12 +105,8 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         let criteria = options.criteria::<T>(systems)?;
         let info = executor.info();
         let schedule = Schedule::choose(pattern, size_of::<T>(), systems as u64, info, tuning)?;
-        let key = match schedule.division {
-            Division::Sums => {
-                KernelKey::new("lu", format!("lu<{}, {}>", T::CPP, schedule.grid.threads))
-            }
-            Division::Fronts => KernelKey::new("lu_fronts", format!("lu_fronts<{}>", T::CPP)),
-        };
+        let expression = format!("lu<{}, {}>", T::CPP, schedule.grid.threads);
+        let key = KernelKey::new("lu", expression);
         executor.prepare(std::slice::from_ref(&key))?;
         let perm: Vec<u16> = schedule.pattern.perm().iter().map(|&row| row as u16).collect();
         Ok(Self {

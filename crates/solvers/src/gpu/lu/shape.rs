@@ -1,5 +1,4 @@
-//! The order of elimination, how the work is divided, and how many threads solve how many systems side by
-//! side.
+//! The order of elimination, and how many threads solve how many systems side by side.
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuError;
@@ -7,7 +6,6 @@ use sparsebatch_cpu_ref::symbolic::{FactorPattern, SymbolicError};
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_spmv_gpu::DeviceInfo;
 
-use super::fronts::{Fronts, Layout, postorder};
 use super::graph::{Graph, Places, rows, targets};
 use super::order::{LuOrder, TRIED};
 use super::program::{Program, Workers};
@@ -22,18 +20,12 @@ pub struct LuTuning {
     pub systems: Option<u32>,
     /// The order of elimination.
     pub order: Option<LuOrder>,
-    /// Whether a warp solves a system by fronts, or a block several by sums. Threads and systems are of the
-    /// latter.
-    pub fronts: Option<bool>,
     /// The most blocks of the launch. Default: what the device can hold at once.
     pub max_blocks: Option<u32>,
 }
 
 const THREADS: [u32; 5] = [32, 64, 128, 256, 512];
 pub(super) const LANES: u32 = 32;
-
-/// Systems of a multiprocessor by which orders and divisions are compared.
-const TIMED: u64 = 1024;
 
 /// With which orders are compared.
 const USUAL_THREADS: u32 = 256;
@@ -49,9 +41,6 @@ const RESIDENT_THREADS: u32 = 512;
 
 /// The most blocks of a multiprocessor that are looked at.
 const MOST_RESIDENT: u32 = 4;
-
-/// The most warps of a multiprocessor that eliminate by fronts, at the registers that they use.
-const RESIDENT_FRONTS: u64 = 16;
 
 /// Cycles of a block beside its programs: taking systems, norms, outcomes.
 const REST_CYCLES: u64 = 6000;
@@ -113,7 +102,7 @@ impl Ordered {
         Shape { grid, programs, cycles }
     }
 
-    /// The least time of a large batch, in cycles of a multiprocessor for so many systems. It does not
+    /// The least time of a large batch, in cycles of a multiprocessor for 1024 systems. It does not
     /// depend on the number of systems: one that decides on orders gives the same bits in any batch.
     fn time(
         &self,
@@ -125,7 +114,7 @@ impl Ordered {
         let threads = tuning.threads.unwrap_or(USUAL_THREADS);
         let grid = grids(self.places, value_bytes, u64::MAX, info, tuning, threads).next()?;
         let shape = self.shape(grid, nnz, value_bytes);
-        Some(shape.cycles * TIMED / u64::from(grid.resident * grid.systems))
+        Some(shape.cycles * 1024 / u64::from(grid.resident * grid.systems))
     }
 
     /// The shape that has solved all systems first.
@@ -142,8 +131,9 @@ impl Ordered {
             .flat_map(|n| grids(self.places, value_bytes, nsystems, info, tuning, n))
             .collect();
         let shapes = grids.into_par_iter().map(|grid| {
+            let at_once = u64::from(info.multiprocessors.max(1) * grid.resident * grid.systems);
             let shape = self.shape(grid, nnz, value_bytes);
-            (shape.cycles * grid.rounds(nsystems, info), shape)
+            (shape.cycles * nsystems.div_ceil(at_once).max(1), shape)
         });
         let key = |(time, shape): &(u64, Shape)| (*time, shape.grid.threads, shape.grid.systems);
         shapes.min_by_key(key).map(|(_, shape)| shape)
@@ -180,18 +170,8 @@ const TOO_LARGE: SolveError = SolveError::Unsupported {
     instead: "solve it on the CPU, or by an iterative method",
 };
 
-/// How the work is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Division {
-    /// `lu.cu`.
-    Sums,
-    /// `lu_fronts.cu`.
-    Fronts,
-}
-
 /// What a plan is made of.
 pub(super) struct Schedule {
-    pub(super) division: Division,
     pub(super) order: LuOrder,
     pub(super) pattern: FactorPattern,
     pub(super) places: Places,
@@ -199,7 +179,7 @@ pub(super) struct Schedule {
     /// Places of the entries of A, then those of fill.
     pub(super) targets: Vec<u16>,
     pub(super) words: Vec<u32>,
-    /// Where the words of each warp begin, program by program; of fronts, where each table begins.
+    /// Where the words of each warp begin, program by program.
     pub(super) starts: Vec<u32>,
     /// Of factorisation and solve.
     pub(super) steps: usize,
@@ -222,23 +202,6 @@ pub(super) struct Grid {
     pub(super) shared_bytes: u32,
 }
 
-impl Grid {
-    /// How often the device is filled.
-    fn rounds(&self, nsystems: u64, info: &DeviceInfo) -> u64 {
-        let at_once = u64::from(info.multiprocessors.max(1) * self.resident * self.systems);
-        nsystems.div_ceil(at_once).max(1)
-    }
-}
-
-/// What no tuning fits.
-fn no_blocks(tuning: &LuTuning) -> SolveError {
-    SolveError::Option {
-        name: "tuning",
-        expected: "blocks whose values fit in their shared memory, fronts that fit in a warp",
-        found: format!("{tuning:?}"),
-    }
-}
-
 impl Schedule {
     /// The schedule with the least time by the estimate, among those that the tuning allows.
     pub(super) fn choose(
@@ -249,89 +212,52 @@ impl Schedule {
         tuning: &LuTuning,
     ) -> Result<Self, SolveError> {
         check_tuning(tuning)?;
+        let orders = tuning.order.map_or(TRIED.to_vec(), |order| vec![order]);
+        let mut permutations: Vec<(LuOrder, Option<Vec<u32>>)> = Vec::new();
         check_size(a, value_bytes, info)?;
-        let is_open = tuning.threads.is_none() && tuning.systems.is_none();
-        let fronts = match tuning.fronts.unwrap_or(is_open) {
-            true => Self::by_fronts(a, value_bytes, nsystems, info, tuning)?,
-            false => None,
-        };
-        let sums = match tuning.fronts {
-            Some(true) => Err(no_blocks(tuning)),
-            _ => best_order(a, value_bytes, info, tuning),
-        };
-        // In a large batch: a choice that depends on the number of systems gives other bits.
-        let time = |fronts: &Self| fronts.cycles * TIMED / u64::from(fronts.grid.resident);
-        match (fronts, sums) {
-            (Some(fronts), Ok((_, least))) if time(&fronts) < least => Ok(fronts),
-            (Some(fronts), Err(_)) => Ok(fronts),
-            (_, Ok((ordered, _))) => {
-                let shape = ordered.best_shape(a.nnz(), value_bytes, nsystems, info, tuning);
-                let shape = shape.ok_or_else(|| no_blocks(tuning))?;
-                Ok(Self::by_sums(a, ordered, &shape))
+        for order in orders {
+            let permutation = order.permutation(a).map_err(CpuError::from)?;
+            if permutations.iter().all(|(_, other)| *other != permutation) {
+                permutations.push((order, permutation));
             }
-            (None, Err(error)) => Err(error),
         }
+        let candidates: Vec<_> = permutations
+            .into_par_iter()
+            .map(|(order, permutation)| {
+                let ordered = Ordered::new(a, order, permutation, value_bytes, info)?;
+                let time = ordered.time(a.nnz(), value_bytes, info, tuning);
+                Ok(time.map(|time| (ordered, time)))
+            })
+            .collect();
+        let mut best: Option<(Ordered, u64)> = None;
+        let mut refusal = None;
+        for candidate in candidates {
+            match candidate {
+                Ok(Some((ordered, time))) => {
+                    if best.as_ref().is_none_or(|(_, least)| time < *least) {
+                        best = Some((ordered, time));
+                    }
+                }
+                Ok(None) => {}
+                // Another order may have less fill.
+                Err(error @ SolveError::Unsupported { .. }) => refusal = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let best = best.and_then(|(ordered, _)| {
+            let shape = ordered.best_shape(a.nnz(), value_bytes, nsystems, info, tuning)?;
+            Some(Self::new(a, ordered, &shape))
+        });
+        best.ok_or_else(|| {
+            refusal.unwrap_or_else(|| SolveError::Option {
+                name: "tuning",
+                expected: "blocks whose values fit in their shared memory",
+                found: format!("{tuning:?}"),
+            })
+        })
     }
 
-    /// By fronts, where each has a lane for all its columns.
-    fn by_fronts(
-        a: CsrPatternRef<'_>,
-        value_bytes: usize,
-        nsystems: u64,
-        info: &DeviceInfo,
-        tuning: &LuTuning,
-    ) -> Result<Option<Self>, SolveError> {
-        let order = tuning.order.unwrap_or(LuOrder::MinDegree);
-        let most = fit(value_bytes, info) - Places::new(0, a.nrows()).len;
-        let filled = |permutation: Option<&[u32]>| match FactorPattern::lu(a, permutation, most) {
-            Err(SymbolicError::TooManyEntries { .. }) => Ok(None),
-            other => other.map(Some).map_err(CpuError::from),
-        };
-        let permutation = order.permutation(a).map_err(CpuError::from)?;
-        let Some(pattern) = filled(permutation.as_deref())? else { return Ok(None) };
-        let Some(pattern) = filled(Some(&postorder(&pattern)))? else { return Ok(None) };
-        let Some(fronts) = Fronts::new(&pattern) else { return Ok(None) };
-        let places = Places::new(pattern.nnz(), pattern.nrows());
-        let Some(layout) = Layout::new(places, value_bytes) else { return Ok(None) };
-        if layout.shared_bytes > info.shared_bytes_per_block {
-            return Ok(None);
-        }
-        let (latency, busy) = fronts.cycles(a.nnz());
-        let bytes = u64::from(layout.shared_bytes) + RESERVED_BYTES;
-        let resident =
-            (u64::from(info.shared_bytes_per_multiprocessor) / bytes).min(RESIDENT_FRONTS);
-        let resident = resident.min(u64::from(info.max_threads_per_multiprocessor / LANES)).max(1);
-        let most = u64::from(tuning.max_blocks.unwrap_or(u32::MAX)).min(nsystems.max(1));
-        let blocks = (u64::from(info.multiprocessors.max(1)) * resident).min(most) as u32;
-        let grid = Grid {
-            threads: LANES,
-            systems: 1,
-            blocks,
-            resident: resident as u32,
-            shared_bytes: layout.shared_bytes,
-        };
-        let graph = Graph::new(&pattern);
-        let (words, starts) = fronts.tables(a, &pattern, &layout);
-        let busy = resident * busy;
-        Ok(Some(Self {
-            division: Division::Fronts,
-            order,
-            places,
-            grid,
-            targets: targets(&pattern, a.nnz()).into_iter().map(|place| place as u16).collect(),
-            words,
-            starts,
-            steps: fronts.steps(),
-            depth: graph.depth(),
-            pairs: graph.products.len(),
-            padding: fronts.products().saturating_sub(graph.products.len()),
-            cycles: latency.max(busy) + latency.min(busy) / 4,
-            pattern,
-        }))
-    }
-
-    /// By sums.
-    fn by_sums(a: CsrPatternRef<'_>, ordered: Ordered, shape: &Shape) -> Self {
+    fn new(a: CsrPatternRef<'_>, ordered: Ordered, shape: &Shape) -> Self {
         let Ordered { order, pattern, places, graph, .. } = ordered;
         let grid = shape.grid;
         let (mut words, mut starts) = (Vec::new(), Vec::new());
@@ -340,7 +266,6 @@ impl Schedule {
         }
         let (pairs, padding) = shape.programs[0].pairs_and_padding();
         Self {
-            division: Division::Sums,
             order,
             places,
             grid,
@@ -355,47 +280,6 @@ impl Schedule {
             pattern,
         }
     }
-}
-
-/// The order in which sums take the least time, and that time.
-fn best_order(
-    a: CsrPatternRef<'_>,
-    value_bytes: usize,
-    info: &DeviceInfo,
-    tuning: &LuTuning,
-) -> Result<(Ordered, u64), SolveError> {
-    let orders = tuning.order.map_or(TRIED.to_vec(), |order| vec![order]);
-    let mut permutations: Vec<(LuOrder, Option<Vec<u32>>)> = Vec::new();
-    for order in orders {
-        let permutation = order.permutation(a).map_err(CpuError::from)?;
-        if permutations.iter().all(|(_, other)| *other != permutation) {
-            permutations.push((order, permutation));
-        }
-    }
-    let candidates: Vec<_> = permutations
-        .into_par_iter()
-        .map(|(order, permutation)| {
-            let ordered = Ordered::new(a, order, permutation, value_bytes, info)?;
-            let time = ordered.time(a.nnz(), value_bytes, info, tuning);
-            Ok(time.map(|time| (ordered, time)))
-        })
-        .collect();
-    let mut best: Option<(Ordered, u64)> = None;
-    let mut refusal = None;
-    for candidate in candidates {
-        match candidate {
-            Ok(Some((ordered, time))) => {
-                if best.as_ref().is_none_or(|(_, least)| time < *least) {
-                    best = Some((ordered, time));
-                }
-            }
-            Ok(None) => {}
-            // Another order may have less fill.
-            Err(error @ SolveError::Unsupported { .. }) => refusal = Some(error),
-            Err(error) => return Err(error),
-        }
-    }
-    best.ok_or_else(|| refusal.unwrap_or_else(|| no_blocks(tuning)))
 }
 
 /// The launches that are looked at: with more blocks a multiprocessor, or more systems side by side.
