@@ -6,7 +6,7 @@
 #   MATRICES   folder with the folders small and large of matrices; large may be missing
 #   RESULTS    folder for reports and JSON lines
 #   PART       smoke, batch, kernels, single, single-small, full, fig3, fig4, fig5, fig6, fig7, solvers,
-#              solvers-small, sets, cpu, gpu-vs-cpu, scaling, energy, profile
+#              solvers-small, sets, throughput, sell-p, row-kernels, cpu, gpu-vs-cpu, scaling, energy, profile
 #              [default: smoke batch single]
 # Solves are shown beside REFERENCE, a file of recorded figures, where that is set; the part sets takes
 # the folders in SETS [default: MATRICES/batch].
@@ -60,6 +60,8 @@ for name in "$@"; do
         solvers) part solvers solvers "${recorded[@]}" ;;
         solvers-small) part solvers-small solvers --size small --backend both "${recorded[@]}" ;;
         sets) part sets solvers --no-generated --sets "${sets[@]}" "${recorded[@]}" ;;
+        throughput) part throughput throughput "${large[@]}" ;;
+        sell-p | row-kernels) part "$name" "$name" "${large[@]}" "${small[@]}" ;;
         cpu) part cpu cpu ;;
         gpu-vs-cpu) part gpu-vs-cpu gpu-vs-cpu ;;
         scaling) part scaling scaling --backend both ;;
