@@ -124,6 +124,12 @@ fn a_gpu_that_is_asked_for_and_absent_is_one_line_and_nothing_is_written() {
             refused.assert_bad_input(&["bench needs a GPU: "]);
         }
     }
+    for suite in ["throughput", "sell-p", "row-kernels"] {
+        let refused = folder.run(&["bench", suite, "--size", "small", "--output", "rows.jsonl"]);
+        refused.assert_bad_input(&["bench needs a GPU: "]);
+        let refused = folder.run(&["bench", suite, "--backend", "cpu"]);
+        refused.assert_bad_input(&["--backend is cpu, expected gpu, what this suite measures"]);
+    }
     folder
         .run(&["bench", "solvers", "--experiment", "chunks"])
         .assert_bad_input(&["bench needs a GPU: "]);

@@ -1,5 +1,6 @@
 //! `sparsebatch bench`.
 
+mod machines;
 mod products;
 
 use std::io::Write;
@@ -7,17 +8,17 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
-use sparsebatch_bench::suites::HostKernel;
 use sparsebatch_bench::suites::flexible_batch::{Experiment, Kernel};
 use sparsebatch_bench::suites::single::Configuration;
 use sparsebatch_bench::suites::solvers::{Chunks, Precision};
 use sparsebatch_bench::{
-    Backend, BenchError, Cpu, Energy, FlexibleBatch, Gap, GpuVsCpu, Outcome, Row, Scaling, Single,
-    Solvers, cpu, energy, flexible_batch, gpu_vs_cpu, row_kernels, rows, scaling, sell_p, single,
-    solvers, suites, table, throughput,
+    Backend, BenchError, FlexibleBatch, Gap, Outcome, Row, Single, Solvers, cpu, energy,
+    flexible_batch, gpu_vs_cpu, row_kernels, rows, scaling, sell_p, single, solvers, suites, table,
+    throughput,
 };
 use sparsebatch_solvers::{Method, Pieces, PrecondPrecision, Preconditioner};
 
+use self::machines::{CpuArgs, EnergyArgs, GpuVsCpuArgs, ScalingArgs};
 use self::products::{RowKernelArgs, SellPArgs, ThroughputArgs};
 use super::error::CliError;
 use super::options::size;
@@ -116,61 +117,6 @@ struct SingleArgs {
 }
 
 #[derive(Args)]
-struct CpuArgs {
-    #[command(flatten)]
-    common: Common,
-    /// Kernels, with commas between [default: all]
-    #[arg(long = "kernel", value_name = "LIST", value_delimiter = ',')]
-    kernels: Vec<String>,
-    /// Numbers of threads, with commas between [default: powers of two, and all]
-    #[arg(long, value_name = "LIST", value_delimiter = ',',
-        value_parser = clap::value_parser!(u16).range(1..=4096))]
-    threads: Vec<u16>,
-    /// Folder of matrices to measure too; may be given several times
-    #[arg(long, value_name = "FOLDER")]
-    matrices: Vec<PathBuf>,
-    /// Leave the generated matrices out
-    #[arg(long)]
-    no_generated: bool,
-}
-
-#[derive(Args)]
-struct GpuVsCpuArgs {
-    #[command(flatten)]
-    common: Common,
-    /// Systems of a batch [default: 10000; less at small size]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    items: Option<u32>,
-    /// Folder of matrices to multiply too; may be given several times
-    #[arg(long, value_name = "FOLDER")]
-    matrices: Vec<PathBuf>,
-}
-
-#[derive(Args)]
-struct ScalingArgs {
-    #[command(flatten)]
-    common: Common,
-    /// What grows: batch, rows or entries [default: one after the other]
-    #[arg(long)]
-    experiment: Option<String>,
-    /// Leave sizes beyond this one out: systems, rows of one, entries
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    most: Option<u32>,
-}
-
-#[derive(Args)]
-struct EnergyArgs {
-    #[command(flatten)]
-    common: Common,
-    /// Systems of a batch [default: 10000]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    items: Option<u32>,
-    /// Folder of the CPU's counters [default: /sys/class/powercap]
-    #[arg(long, value_name = "FOLDER")]
-    powercap: Option<PathBuf>,
-}
-
-#[derive(Args)]
 struct SolverArgs {
     #[command(flatten)]
     common: Common,
@@ -224,11 +170,35 @@ struct SolverArgs {
     reference: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Measured {
     Gpu,
     Cpu,
     Both,
+}
+
+impl Measured {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Gpu => "gpu",
+            Self::Cpu => "cpu",
+            Self::Both => "both",
+        }
+    }
+}
+
+impl Common {
+    /// Of a suite that measures one backend alone.
+    fn on(&self, only: Measured) -> Result<&Self, BenchError> {
+        match self.backend {
+            Some(found) if found != only => Err(BenchError::Option {
+                option: "--backend",
+                expected: format!("{}, what this suite measures", only.name()),
+                found: found.name().to_owned(),
+            }),
+            _ => Ok(self),
+        }
+    }
 }
 
 impl From<Measured> for Backend {
@@ -320,7 +290,7 @@ pub(crate) fn run(args: &BenchArgs, global: Global) -> Result<Exit, CliError> {
             measured(global, &args.common, |report| sell_p(&args.options()?, report))
         }
         Suite::RowKernels(args) => {
-            measured(global, &args.common, |report| row_kernels(&args.options(), report))
+            measured(global, &args.common, |report| row_kernels(&args.options()?, report))
         }
         Suite::Cpu(args) => measured(global, &args.common, |report| cpu(&args.options()?, report)),
         Suite::GpuVsCpu(args) => {
@@ -405,71 +375,6 @@ impl SingleArgs {
             no_peer: *no_peer,
             output: output.clone(),
         })
-    }
-}
-
-impl CpuArgs {
-    fn options(&self) -> Result<Cpu, BenchError> {
-        let Common { size, cases, no_peer, backend, output } = &self.common;
-        if let Some(found @ (Measured::Gpu | Measured::Both)) = backend {
-            return Err(BenchError::Option {
-                option: "--backend",
-                expected: "cpu, what this suite measures".to_owned(),
-                found: if matches!(found, Measured::Gpu) { "gpu" } else { "both" }.to_owned(),
-            });
-        }
-        Ok(Cpu {
-            cases: cases.clone(),
-            kernels: kernels(&self.kernels, || HostKernel::ALL.to_vec())?,
-            threads: self.threads.iter().map(|&count| usize::from(count)).collect(),
-            size: (*size).into(),
-            matrices: self.matrices.clone(),
-            no_generated: self.no_generated,
-            no_peer: *no_peer,
-            output: output.clone(),
-        })
-    }
-}
-
-impl GpuVsCpuArgs {
-    fn options(&self) -> GpuVsCpu {
-        let Common { size, cases, backend, output, .. } = &self.common;
-        GpuVsCpu {
-            cases: cases.clone(),
-            items: self.items.map(|items| items as usize),
-            size: (*size).into(),
-            matrices: self.matrices.clone(),
-            backend: backend.map(Backend::from),
-            output: output.clone(),
-        }
-    }
-}
-
-impl ScalingArgs {
-    fn options(&self) -> Result<Scaling, BenchError> {
-        let Common { size, cases, backend, output, .. } = &self.common;
-        Ok(Scaling {
-            cases: cases.clone(),
-            axis: self.experiment.as_deref().map(str::parse).transpose()?,
-            size: (*size).into(),
-            most: self.most.map(|most| most as usize),
-            backend: backend.map(Backend::from),
-            output: output.clone(),
-        })
-    }
-}
-
-impl EnergyArgs {
-    fn options(&self) -> Energy {
-        let Common { size, cases, backend, output, .. } = &self.common;
-        Energy {
-            cases: cases.clone(),
-            items: self.items.map(|items| items as usize),
-            size: (*size).into(),
-            backend: backend.map(Backend::from),
-            powercap: self.powercap.clone(),
-            output: output.clone(),
-        }
     }
 }
 

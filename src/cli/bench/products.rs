@@ -7,7 +7,7 @@ use sparsebatch_bench::suites::sell_p::Shape;
 use sparsebatch_bench::suites::single::Configuration;
 use sparsebatch_bench::{BenchError, RowKernels, SellP, Throughput};
 
-use super::{Common, kernels};
+use super::{Common, Measured, kernels};
 
 /// Options of `throughput`.
 #[derive(Args)]
@@ -63,7 +63,7 @@ pub(super) struct RowKernelArgs {
 impl ThroughputArgs {
     /// What the suite is asked for.
     pub(super) fn options(&self) -> Result<Throughput, BenchError> {
-        let Common { size, cases, no_peer, output } = &self.common;
+        let Common { size, cases, no_peer, output, .. } = self.common.on(Measured::Gpu)?;
         Ok(Throughput {
             cases: cases.clone(),
             kernels: kernels(&self.kernels, Configuration::all)?,
@@ -80,7 +80,7 @@ impl ThroughputArgs {
 impl SellPArgs {
     /// What the suite is asked for.
     pub(super) fn options(&self) -> Result<SellP, BenchError> {
-        let Common { size, cases, no_peer, output } = &self.common;
+        let Common { size, cases, no_peer, output, .. } = self.common.on(Measured::Gpu)?;
         let shapes: Result<Vec<Shape>, BenchError> =
             self.shapes.iter().map(|shape| shape.parse()).collect();
         Ok(SellP {
@@ -97,15 +97,15 @@ impl SellPArgs {
 
 impl RowKernelArgs {
     /// What the suite is asked for.
-    pub(super) fn options(&self) -> RowKernels {
-        let Common { size, cases, no_peer, output } = &self.common;
-        RowKernels {
+    pub(super) fn options(&self) -> Result<RowKernels, BenchError> {
+        let Common { size, cases, no_peer, output, .. } = self.common.on(Measured::Gpu)?;
+        Ok(RowKernels {
             cases: cases.clone(),
             size: (*size).into(),
             matrices: self.matrices.clone(),
             no_generated: self.no_generated,
             no_peer: *no_peer,
             output: output.clone(),
-        }
+        })
     }
 }

@@ -1,0 +1,130 @@
+//! The suites of `bench` over machines: threads, a GPU against the CPU, growth, energy.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use sparsebatch_bench::suites::HostKernel;
+use sparsebatch_bench::{Backend, BenchError, Cpu, Energy, GpuVsCpu, Scaling};
+
+use super::{Common, Measured, kernels};
+
+/// Options of `cpu`.
+#[derive(Args)]
+pub(super) struct CpuArgs {
+    #[command(flatten)]
+    pub(super) common: Common,
+    /// Kernels, with commas between [default: all]
+    #[arg(long = "kernel", value_name = "LIST", value_delimiter = ',')]
+    kernels: Vec<String>,
+    /// Numbers of threads, with commas between [default: powers of two, and all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+        value_parser = clap::value_parser!(u16).range(1..=4096))]
+    threads: Vec<u16>,
+    /// Folder of matrices to measure too; may be given several times
+    #[arg(long, value_name = "FOLDER")]
+    matrices: Vec<PathBuf>,
+    /// Leave the generated matrices out
+    #[arg(long)]
+    no_generated: bool,
+}
+
+/// Options of `gpu-vs-cpu`.
+#[derive(Args)]
+pub(super) struct GpuVsCpuArgs {
+    #[command(flatten)]
+    pub(super) common: Common,
+    /// Systems of a batch [default: 10000; less at small size]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    items: Option<u32>,
+    /// Folder of matrices to multiply too; may be given several times
+    #[arg(long, value_name = "FOLDER")]
+    matrices: Vec<PathBuf>,
+}
+
+/// Options of `scaling`.
+#[derive(Args)]
+pub(super) struct ScalingArgs {
+    #[command(flatten)]
+    pub(super) common: Common,
+    /// What grows: batch, rows or entries [default: one after the other]
+    #[arg(long)]
+    experiment: Option<String>,
+    /// Leave sizes beyond this one out: systems, rows of one, entries
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    most: Option<u32>,
+}
+
+/// Options of `energy`.
+#[derive(Args)]
+pub(super) struct EnergyArgs {
+    #[command(flatten)]
+    pub(super) common: Common,
+    /// Systems of a batch [default: 10000]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    items: Option<u32>,
+    /// Folder of the CPU's counters [default: /sys/class/powercap]
+    #[arg(long, value_name = "FOLDER")]
+    powercap: Option<PathBuf>,
+}
+
+impl CpuArgs {
+    /// What the suite is asked for.
+    pub(super) fn options(&self) -> Result<Cpu, BenchError> {
+        let Common { size, cases, no_peer, output, .. } = self.common.on(Measured::Cpu)?;
+        Ok(Cpu {
+            cases: cases.clone(),
+            kernels: kernels(&self.kernels, || HostKernel::ALL.to_vec())?,
+            threads: self.threads.iter().map(|&count| usize::from(count)).collect(),
+            size: (*size).into(),
+            matrices: self.matrices.clone(),
+            no_generated: self.no_generated,
+            no_peer: *no_peer,
+            output: output.clone(),
+        })
+    }
+}
+
+impl GpuVsCpuArgs {
+    /// What the suite is asked for.
+    pub(super) fn options(&self) -> GpuVsCpu {
+        let Common { size, cases, backend, output, .. } = &self.common;
+        GpuVsCpu {
+            cases: cases.clone(),
+            items: self.items.map(|items| items as usize),
+            size: (*size).into(),
+            matrices: self.matrices.clone(),
+            backend: backend.map(Backend::from),
+            output: output.clone(),
+        }
+    }
+}
+
+impl ScalingArgs {
+    /// What the suite is asked for.
+    pub(super) fn options(&self) -> Result<Scaling, BenchError> {
+        let Common { size, cases, backend, output, .. } = &self.common;
+        Ok(Scaling {
+            cases: cases.clone(),
+            axis: self.experiment.as_deref().map(str::parse).transpose()?,
+            size: (*size).into(),
+            most: self.most.map(|most| most as usize),
+            backend: backend.map(Backend::from),
+            output: output.clone(),
+        })
+    }
+}
+
+impl EnergyArgs {
+    /// What the suite is asked for.
+    pub(super) fn options(&self) -> Energy {
+        let Common { size, cases, backend, output, .. } = &self.common;
+        Energy {
+            cases: cases.clone(),
+            items: self.items.map(|items| items as usize),
+            size: (*size).into(),
+            backend: backend.map(Backend::from),
+            powercap: self.powercap.clone(),
+            output: output.clone(),
+        }
+    }
+}
