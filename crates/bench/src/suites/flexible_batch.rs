@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use sparsebatch_corpus::List;
 use sparsebatch_formats::generate::spmv_operands;
 use sparsebatch_formats::testing::spmv_error;
 use sparsebatch_formats::{Batch, RaggedCsr};
@@ -148,7 +149,7 @@ pub fn flexible_batch(
         let found = |name: &str| {
             options.matrices.is_some() && matrices.iter().any(|(matrix, _)| matrix == name)
         };
-        let missing = stand_ins::missing(&stand_ins::FLEXIBLE_BATCH, found, instead);
+        let missing = stand_ins::missing(List::Flexible.members(), found, instead);
         bench.missing(missing.filter(|_| !needs_none))?;
         if let Some(reason) = &target.no_gpu {
             for kernel in kernels.named_on_gpu(options) {

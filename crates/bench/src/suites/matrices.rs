@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use sparsebatch_corpus::List;
 use sparsebatch_formats::generate::{Stencil, banded, dense, laplace, pareto, random, trefethen};
 use sparsebatch_formats::{Csr, FormatError, io};
 
@@ -32,6 +33,11 @@ const SEED: u64 = 1;
 const PARETO_MIN: usize = 32;
 
 impl Source {
+    /// Whether it is measured when no case is named: a generated matrix, or one of the source's.
+    pub(super) fn is_usual(&self, list: List) -> bool {
+        !self.is_file() || list.members().contains(&self.name.as_str())
+    }
+
     /// A matrix of a file.
     pub(super) fn file(name: String, path: PathBuf) -> Self {
         Self { name, kind: Kind::File(path) }

@@ -6,6 +6,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use sparsebatch_corpus::List;
 use sparsebatch_formats::Csr;
 use sparsebatch_formats::generate::rng;
 use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions, SinglePlan};
@@ -20,25 +21,6 @@ use crate::cusparse::HostCsr;
 use crate::session::{Label, Problem, Session};
 use crate::{BenchError, Outcome};
 
-/// The matrices of Table I there.
-pub const TABLE_I: [&str; 15] = [
-    "pkustk14",
-    "cage14",
-    "rajat31",
-    "bcsstk13",
-    "trans5",
-    "af23560",
-    "cont11_l",
-    "sme3Db",
-    "TSOPF_RS_b2383",
-    "helm2d03",
-    "great-britain_osm",
-    "webbase-1M",
-    "neos3",
-    "ins2",
-    "torso1",
-];
-
 /// The four kernels, and what is chosen by itself.
 pub const KERNELS: [SingleKernel; 5] = [
     SingleKernel::CsrScalar,
@@ -51,7 +33,7 @@ pub const KERNELS: [SingleKernel; 5] = [
 /// What the suite shall measure.
 #[derive(Clone, Debug, Default)]
 pub struct RowKernels {
-    /// Cases by name; when empty the generated ones and those of [`TABLE_I`] that are there.
+    /// Cases by name; when empty the generated ones and those of [`List::Mazzucchi`] that are there.
     pub cases: Vec<String>,
     /// How much is generated.
     pub size: Size,
@@ -74,14 +56,16 @@ pub fn row_kernels(options: &RowKernels, report: &mut dyn Write) -> Result<Outco
     let sources = sources(options)?;
     check_names("--case", &options.cases, sources.iter().map(|source| &source.name))?;
     let is_wanted = |source: &&Source| match options.cases.is_empty() {
-        true => is_usual(source),
+        true => source.is_usual(List::Mazzucchi),
         false => wanted(&options.cases, &source.name),
     };
     let output = options.output.as_deref();
     let mut session = Session::start("row-kernels", !options.no_peer, output, report)?;
     let ended = (|| {
         if options.cases.is_empty() {
-            session.absent_of(&TABLE_I, |name| sources.iter().any(|s| s.name == name))?;
+            session.absent_of(List::Mazzucchi.members(), |name| {
+                sources.iter().any(|s| s.name == name)
+            })?;
         }
         for source in sources.iter().filter(is_wanted) {
             match source.matrix() {
@@ -92,11 +76,6 @@ pub fn row_kernels(options: &RowKernels, report: &mut dyn Write) -> Result<Outco
         Ok(())
     })();
     session.finish(ended)
-}
-
-/// Whether a case is measured when none is named.
-fn is_usual(source: &Source) -> bool {
-    !source.is_file() || TABLE_I.contains(&source.name.as_str())
 }
 
 fn sources(options: &RowKernels) -> Result<Vec<Source>, BenchError> {
@@ -231,7 +210,7 @@ mod tests {
         assert!(made.iter().all(|matrix| matrix.nrows() == 16_384));
         let counts: Vec<usize> = made[..3].iter().map(Csr::nnz).collect();
         assert_eq!(counts, [16_384, 8 * 16_384, 64 * 16_384]);
-        assert!(found.iter().all(is_usual));
+        assert!(found.iter().all(|source| source.is_usual(List::Mazzucchi)));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use sparsebatch_corpus::List;
 use sparsebatch_formats::Csr;
 use sparsebatch_formats::generate::{Stencil, rng};
 use sparsebatch_formats::testing::spmv_error;
@@ -19,30 +20,6 @@ use crate::contender::Contender;
 use crate::cusparse::HostCsr;
 use crate::session::{Label, Problem, Session};
 use crate::{BenchError, Outcome};
-
-/// The matrices of Table I there.
-pub const TABLE_I: [&str; 20] = [
-    "audikw_1",
-    "bone010",
-    "boneS10",
-    "bmw3_2",
-    "bmwcra_1",
-    "cage10",
-    "cant",
-    "crankseg_2",
-    "Cube_Coup_dt0",
-    "dielFilterV2real",
-    "F1",
-    "Fault_639",
-    "Hook_1498",
-    "inline_1",
-    "ldoor",
-    "m_t1",
-    "ML_Geer",
-    "pwtk",
-    "shipsec1",
-    "Trefethen_20000",
-];
 
 /// A shape of SELL-P.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +124,7 @@ impl FromStr for Shape {
 /// What the suite shall measure.
 #[derive(Clone, Debug, Default)]
 pub struct SellP {
-    /// Cases by name; when empty the generated ones and those of [`TABLE_I`] that are there.
+    /// Cases by name; when empty the generated ones and those of [`List::SellP`] that are there.
     pub cases: Vec<String>,
     /// Shapes; those of the size when empty.
     pub shapes: Vec<Shape>,
@@ -182,7 +159,7 @@ pub fn sell_p(options: &SellP, report: &mut dyn Write) -> Result<Outcome, BenchE
     let sources = sources(options)?;
     check_names("--case", &options.cases, sources.iter().map(|source| &source.name))?;
     let is_wanted = |source: &&Source| match options.cases.is_empty() {
-        true => is_usual(source),
+        true => source.is_usual(List::SellP),
         false => wanted(&options.cases, &source.name),
     };
     let shapes = match options.shapes.as_slice() {
@@ -193,7 +170,8 @@ pub fn sell_p(options: &SellP, report: &mut dyn Write) -> Result<Outcome, BenchE
     let mut session = Session::start("sell-p", !options.no_peer, output, report)?;
     let ended = (|| {
         if options.cases.is_empty() {
-            session.absent_of(&TABLE_I, |name| sources.iter().any(|s| s.name == name))?;
+            session
+                .absent_of(List::SellP.members(), |name| sources.iter().any(|s| s.name == name))?;
         }
         for source in sources.iter().filter(is_wanted) {
             match source.matrix() {
@@ -204,11 +182,6 @@ pub fn sell_p(options: &SellP, report: &mut dyn Write) -> Result<Outcome, BenchE
         Ok(())
     })();
     session.finish(ended)
-}
-
-/// Whether a case is measured when none is named.
-fn is_usual(source: &Source) -> bool {
-    !source.is_file() || TABLE_I.contains(&source.name.as_str())
 }
 
 fn sources(options: &SellP) -> Result<Vec<Source>, BenchError> {
@@ -333,9 +306,9 @@ mod tests {
     fn of_files_those_of_the_table_are_measured() {
         let file = |name: &str| Source::file(name.to_owned(), PathBuf::from("x"));
 
-        assert!(is_usual(&file("cant")) && !is_usual(&file("G2")));
+        assert!(file("cant").is_usual(List::SellP) && !file("G2").is_usual(List::SellP));
         let cases = generated(Size::Small);
-        assert!(cases.iter().all(is_usual));
+        assert!(cases.iter().all(|source| source.is_usual(List::SellP)));
         let names: Vec<&str> = cases.iter().map(|source| source.name.as_str()).collect();
         assert_eq!(names[..2], ["Trefethen_20000", "laplace 7-point 46x46x46"]);
         assert_eq!(names[2], "laplace 27-point 46x46x46");

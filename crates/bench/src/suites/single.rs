@@ -164,7 +164,7 @@ pub fn single(options: &Single, report: &mut dyn Write) -> Result<Outcome, Bench
     let ended = (|| {
         let found = |name: &str| sources.iter().any(|source| source.name == name);
         let instead = "what is measured is generated or was found";
-        bench.missing(stand_ins::missing(&stand_ins::SINGLE, found, instead))?;
+        bench.missing(stand_ins::missing(&stand_ins::single(), found, instead))?;
         if let Some(reason) = &target.no_gpu {
             for kernel in options.kernels.iter().filter(|kernel| kernel.on_host().is_none()) {
                 bench.gap("all", OURS, &kernel.to_string(), reason)?;

@@ -1,95 +1,25 @@
 //! What stands in where the matrices of the sources are not there, and the names of those.
 
+use sparsebatch_corpus::List;
 use sparsebatch_formats::generate::{MIX, Problem, random};
 use sparsebatch_formats::{Csr, FormatError};
 
 use super::cases::{ORDER, accumulated};
 use crate::recorder::Gap;
 
-/// The matrices of Anzt et al. 2017 (doi 10.1145/3148226.3148230).
-pub(super) const FLEXIBLE_BATCH: [&str; 32] = [
-    "pivtol",
-    "tomography",
-    "west0989",
-    "G45",
-    "GD02_a",
-    "Si2",
-    "ck656",
-    "ex25",
-    "jgl011",
-    "lock_700",
-    "fs_541_1",
-    "mbeacxc",
-    "dwt_918",
-    "mcfe",
-    "dwt_607",
-    "rbsa480",
-    "gr_30_30",
-    "bcsstk34",
-    "cage8",
-    "ex27",
-    "can_838",
-    "bcsstm34",
-    "USAir97",
-    "bp_1600",
-    "rotor2",
-    "msc00726",
-    "nos3",
-    "G2",
-    "dwt_992",
-    "ex2",
-    "tols90",
-    "bcsstk02",
-];
-
 /// The matrices of Table 3 of Bell and Garland 2009 (doi 10.1145/1654059.1654078), of Table I of
 /// Anzt, Tomov and Dongarra 2014 (UT-EECS-14-727) and of Table I of Mazzucchi 2025, each once.
 /// `dense2` and `Trefethen_20000` are generated.
-pub(super) const SINGLE: [&str; 43] = [
-    "pdb1HYS",
-    "consph",
-    "cant",
-    "pwtk",
-    "rma10",
-    "qcd5_4",
-    "shipsec1",
-    "mac_econ_fwd500",
-    "mc2depi",
-    "cop20k_A",
-    "scircuit",
-    "webbase-1M",
-    "rail4284",
-    "audikw_1",
-    "bone010",
-    "boneS10",
-    "bmw3_2",
-    "bmwcra_1",
-    "cage10",
-    "crankseg_2",
-    "Cube_Coup_dt0",
-    "dielFilterV2real",
-    "F1",
-    "Fault_639",
-    "Hook_1498",
-    "inline_1",
-    "ldoor",
-    "m_t1",
-    "ML_Geer",
-    "pkustk14",
-    "cage14",
-    "rajat31",
-    "bcsstk13",
-    "trans5",
-    "af23560",
-    "cont11_l",
-    "sme3Db",
-    "TSOPF_RS_b2383",
-    "helm2d03",
-    "great-britain_osm",
-    "neos3",
-    "ins2",
-    "torso1",
-];
+pub(super) fn single() -> Vec<&'static str> {
+    let mut names: Vec<&str> = Vec::new();
+    for &name in [List::BellGarland, List::SellP, List::Mazzucchi].iter().flat_map(|l| l.members())
+    {
+        if !["dense2", "Trefethen_20000"].contains(&name) && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
 
 /// The gap of the matrices of a list that are not among those found; none where all are.
 pub(super) fn missing<'a>(
@@ -151,9 +81,10 @@ mod tests {
 
     #[test]
     fn no_matrix_is_named_twice() {
-        for names in [&FLEXIBLE_BATCH[..], &SINGLE] {
+        for names in [List::Flexible.members(), &single()] {
             let distinct: std::collections::BTreeSet<_> = names.iter().collect();
             assert_eq!(distinct.len(), names.len());
         }
+        assert_eq!(single().len(), 43);
     }
 }

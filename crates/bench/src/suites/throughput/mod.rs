@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use rayon::prelude::*;
+use sparsebatch_corpus::List;
 use sparsebatch_formats::Csr;
 use sparsebatch_formats::generate::rng;
 use sparsebatch_formats::testing::spmv_error;
@@ -25,25 +26,6 @@ use crate::cusparse::HostCsr;
 use crate::session::{Label, Problem, Session};
 use crate::timing::copies;
 use crate::{BenchError, Outcome};
-
-/// The matrices of Table 3 there, by their names in the SuiteSparse Matrix Collection, which calls qcd5_4
-/// `conf5_4-8x8-05`.
-pub const TABLE_3: [&str; 14] = [
-    "dense2",
-    "pdb1HYS",
-    "consph",
-    "cant",
-    "pwtk",
-    "rma10",
-    "conf5_4-8x8-05",
-    "shipsec1",
-    "mac_econ_fwd500",
-    "mc2depi",
-    "cop20k_A",
-    "scircuit",
-    "webbase-1M",
-    "rail4284",
-];
 
 /// Bytes that memory is accessed in at least.
 const SECTOR: usize = 32;
@@ -83,7 +65,9 @@ pub fn throughput(options: &Throughput, report: &mut dyn Write) -> Result<Outcom
     let ended = (|| {
         let has_files = options.experiment.is_none_or(|one| one == Experiment::Unstructured);
         if has_files && options.cases.is_empty() {
-            session.absent_of(&TABLE_3, |name| cases.iter().any(|case| case.name == name))?;
+            session.absent_of(List::BellGarland.members(), |name| {
+                cases.iter().any(|case| case.name == name)
+            })?;
         }
         if session.library.is_some() && !options.no_f32 {
             session.note("cuSPARSE is measured in f64")?;
