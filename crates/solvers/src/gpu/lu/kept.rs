@@ -4,10 +4,11 @@ use sparsebatch_spmv_gpu::{
     Args, DeviceInfo, Executor, KernelBuffer, KernelKey, LaunchConfig, Value,
 };
 
-use super::columns::{BEHIND, ColumnTables};
+
 use super::graph::Graph;
 use super::program::{Program, Workers};
 use super::shape::{CHAINS, LANES, RESERVED_BYTES, Schedule};
+use super::tables::{BEHIND, KeptTables};
 use crate::SolveError;
 
 /// Warps of a multiprocessor at the registers that the kernel may use, and of a block.
@@ -26,9 +27,12 @@ pub(super) struct Kept<E: Executor, T: Value> {
     first_of_a: u32,
     /// Of the solve.
     tables: E::Buffer<u32>,
-    pivots: u32,
-    /// Chunks up to the last one of L, and of U; those of A; its sums.
-    counts: [u32; 4],
+    first_value: u32,
+    /// Chunks up to the last one of L, of U, and of A.
+    ends: [u32; 3],
+    /// Numbers behind the solution, and sums of the residual.
+    slots: u32,
+    sums: u32,
     values: E::Buffer<T>,
     nrows: usize,
     factored: Factored,
@@ -53,12 +57,18 @@ impl<E: Executor, T: Value> Kept<E, T> {
         nitems: usize,
     ) -> Result<Self, SolveError> {
         let (pattern, places, grid) = (&schedule.pattern, schedule.places, schedule.grid);
-        let tables = ColumnTables::new(pattern);
+        let refusal = SolveError::Unsupported {
+            what: "kept factors of a system whose vectors exceed the shared memory of a block",
+            instead: "solve with factorisation",
+        };
+        let Some(tables) = KeptTables::new(pattern) else { return Err(refusal) };
         let launch = Launch {
             table_bytes: tables.words.len() * 4,
-            warp_bytes: warp_bytes::<T>(pattern.nrows(), tables.sums),
+            warp_bytes: warp_bytes::<T>(pattern.nrows(), tables.slots, tables.sums),
         };
-        launch.check(executor.info())?;
+        if launch.bytes(1) > executor.info().shared_bytes_per_block as usize {
+            return Err(refusal);
+        }
         let workers = Workers {
             warps: (grid.threads / LANES) as usize,
             slots: (LANES / grid.systems) as usize,
@@ -77,8 +87,10 @@ impl<E: Executor, T: Value> Kept<E, T> {
             order: executor.upload(&tables.order)?,
             first_of_a: tables.first_of_a,
             tables: executor.upload(&tables.words)?,
-            pivots: tables.pivots,
-            counts: [tables.end_of_l, tables.end_of_u, tables.products, tables.sums],
+            first_value: tables.first_value,
+            ends: [tables.end_of_l, tables.end_of_u, tables.end_of_a],
+            slots: tables.slots,
+            sums: tables.sums,
             values: executor.alloc_zeroed(nitems * stride::<T>(tables.order.len()) + BEHIND)?,
             nrows: pattern.nrows(),
             factored: Factored::None,
@@ -125,11 +137,10 @@ impl<E: Executor, T: Value> Kept<E, T> {
             .scalar(nrhs as u32)
             .input(&self.values)
             .scalar(if self.factored == Factored::Shared { 0 } else { stride })
-            .scalar(self.pivots)
-            .scalar(self.first_of_a)
+            .scalar(self.first_value)
             .input(&self.tables)
             .scalar(self.tables.len() as u32);
-        for count in self.counts {
+        for count in self.ends.into_iter().chain([self.slots, self.sums]) {
             args.scalar(count);
         }
     }
@@ -137,19 +148,19 @@ impl<E: Executor, T: Value> Kept<E, T> {
     /// The launch for so many systems.
     pub(super) fn config(&self, systems: usize, info: &DeviceInfo) -> LaunchConfig {
         let table_bytes = self.tables.len() * 4;
-        let warp_bytes = warp_bytes::<T>(self.nrows, self.counts[3]);
+        let warp_bytes = warp_bytes::<T>(self.nrows, self.slots, self.sums);
         Launch { table_bytes, warp_bytes }.config(systems, info)
     }
 }
 
-/// Values from an item to the next: whole sectors of memory.
+/// Values from an item to the next: whole lines of the caches.
 fn stride<T>(values: usize) -> usize {
-    values.next_multiple_of(32 / size_of::<T>())
+    values.next_multiple_of(128 / size_of::<T>())
 }
 
 /// Shared memory of a warp.
-fn warp_bytes<T>(nrows: usize, sums: u32) -> usize {
-    let values = 2 * nrows + sums as usize;
+fn warp_bytes<T>(nrows: usize, slots: u32, sums: u32) -> usize {
+    let values = 2 * nrows + slots as usize + sums as usize;
     (CHAINS as usize + 1) * 8 + (values * size_of::<T>()).next_multiple_of(8)
 }
 
@@ -162,17 +173,6 @@ struct Launch {
 impl Launch {
     fn bytes(&self, warps: u32) -> usize {
         self.table_bytes + self.warp_bytes * warps as usize
-    }
-
-    /// Refuses what a block of one warp has no room for, which 15 bits can number by far.
-    fn check(&self, info: &DeviceInfo) -> Result<(), SolveError> {
-        if self.bytes(1) <= info.shared_bytes_per_block as usize {
-            return Ok(());
-        }
-        Err(SolveError::Unsupported {
-            what: "kept factors of a system whose vectors exceed the shared memory of a block",
-            instead: "solve with factorisation",
-        })
     }
 
     /// As many warps at once as there can be, or as there is work for: on all multiprocessors first, then in

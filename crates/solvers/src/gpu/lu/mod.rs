@@ -7,10 +7,11 @@
 //! | `order.rs` | orders of elimination |
 //! | `shape.rs` | threads and systems of a group, order, launch |
 //! | `plan.rs` | the plan and its launches |
-//! | `kept.rs`, `columns.rs` | factors that stay on the device, and the tables by which they are used again |
+//! | `kept.rs`, `tables.rs` | factors that stay on the device, and the tables by which they are used again |
+//! | `chunks.rs` | sums of products in chunks of a warp |
 //! | `explain.rs` | what was chosen, in words |
 
-mod columns;
+mod chunks;
 mod explain;
 mod graph;
 mod kept;
@@ -18,6 +19,7 @@ mod order;
 mod plan;
 mod program;
 mod shape;
+mod tables;
 
 pub use explain::GpuLuExplain;
 pub use order::LuOrder;
