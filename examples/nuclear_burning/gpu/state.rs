@@ -1,6 +1,7 @@
 //! What the zones of a run have on the device.
 
-use sparsebatch::spmv_gpu::{Executor, GpuError};
+use rayon::prelude::*;
+use sparsebatch::spmv_gpu::{Executor, GpuError, PinnedValues};
 
 use crate::error::BurningError;
 use crate::outcome::{Burned, Outcome};
@@ -58,6 +59,8 @@ pub(super) struct Results<E: Executor> {
     pub(super) figures: E::Buffer<f64>,
     /// Abundances at the output times.
     pub(super) y: E::Buffer<f64>,
+    /// Where they go on the host: as much memory as all else together, which no one should wait for.
+    y_host: E::Pinned<f64>,
     /// The number of zones on their way.
     pub(super) left: E::Buffer<u32>,
     /// The most steps tried in a zone.
@@ -87,6 +90,7 @@ impl<E: Executor> Results<E> {
             counts: executor.alloc_zeroed(zones.len() * COUNTS)?,
             figures: executor.alloc_zeroed(zones.len() * FIGURES)?,
             y: executor.alloc(times.len() * nnuclides)?,
+            y_host: executor.alloc_pinned(times.len() * nnuclides)?,
             times: executor.upload(&times)?,
             left: executor.upload(&[zones.len() as u32])?,
             tried: executor.upload(&[0])?,
@@ -95,38 +99,43 @@ impl<E: Executor> Results<E> {
 
     /// How the zones ended, and the most steps tried in one. Waits for all work.
     pub(super) fn download(
-        &self,
+        &mut self,
         executor: &E,
         zones: &Zones,
     ) -> Result<(Vec<Burned>, u64), GpuError> {
+        executor.copy_to_pinned(&self.y, &mut self.y_host)?;
         let counts = executor.download(&self.counts)?;
         let figures = executor.download(&self.figures)?;
-        let y = executor.download(&self.y)?;
+        let time_ptr = executor.download(&self.time_ptr)?;
         let tried = executor.download(&self.tried)?[0];
-        let mut first = 0;
-        let mut burned = Vec::with_capacity(zones.len());
-        let of_zones = counts.chunks_exact(COUNTS).zip(figures.chunks_exact(FIGURES));
-        for ((counts, figures), times) in of_zones.zip(&zones.times) {
-            let (t, step) = (figures[3], figures[4]);
-            let outcome = match counts[3] {
+        let y = self.y_host.as_slice()?;
+        let burned = |zone: usize| {
+            let [steps, rejected, unsolved, outcome] = *part::<_, COUNTS>(&counts, zone);
+            let [nucleons, charge, lowest, t, step] = *part::<_, FIGURES>(&figures, zone);
+            let outcome = match outcome {
                 0 => Outcome::Finished,
                 1 => Outcome::StepUnderflow { t, step },
                 _ => Outcome::TooManySteps { t },
             };
             // Time stands exactly at the last output time that was reached, or beyond.
-            let reached = times.iter().filter(|time| **time <= t).count();
-            burned.push(Burned {
+            let reached = zones.times[zone].iter().filter(|time| **time <= t).count();
+            let first = time_ptr[zone] as usize * self.nnuclides;
+            Burned {
                 outcome,
                 y: y[first..first + reached * self.nnuclides].to_vec(),
-                steps: counts[0],
-                rejected: counts[1],
-                unsolved: counts[2],
-                drift: [figures[0], figures[1]],
-                lowest: figures[2],
+                steps,
+                rejected,
+                unsolved,
+                drift: [nucleons, charge],
+                lowest,
                 clamped: false,
-            });
-            first += times.len() * self.nnuclides;
-        }
-        Ok((burned, u64::from(tried)))
+            }
+        };
+        Ok(((0..self.zones).into_par_iter().map(burned).collect(), u64::from(tried)))
     }
+}
+
+/// The numbers of a zone among those of all.
+fn part<T, const COUNT: usize>(of_all: &[T], zone: usize) -> &[T; COUNT] {
+    &of_all.as_chunks().0[zone]
 }
