@@ -50,10 +50,13 @@ struct LuPrograms {
     u64 value_stride;
 };
 
-constexpr u32 MINUS_ONE = 0xffff; // in place of a place
+// In place of a place.
+constexpr u32 MINUS_ONE = 0xffff;
+constexpr u32 NOTHING = 0xfffe;
 
 // Where factors and matrices are kept: see lu_kept.cu. The k-th value of an item is that of place order[k],
-// from `first_of_a` on before the factorisation, else after it, or -1; item by item, `stride` values each.
+// from `first_of_a` on before the factorisation, else after it, or -1, or nothing; item by
+// item, `stride` values each.
 template <typename V>
 struct LuKept {
     V* values;
@@ -262,7 +265,7 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
                     }
 #pragma unroll
                     for (u32 i = 0; i < AT_ONCE; ++i) {
-                        if (k + i * workers < end) {
+                        if (k + i * workers < end && place[i] != NOTHING) {
                             to[k + i * workers] = place[i] == MINUS_ONE
                                                       ? V(-1)
                                                       : places[place[i] * count + member];
@@ -307,7 +310,7 @@ __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
 // Factors alone: matrices and factors of each system to where `lu_kept` reads them. Arguments as above;
 // `words` and `starts` are of factorisations. `kept` holds `nordered` values of
 // each, `stride` from one to the next: those of the places in `order`, of the factors up to `first_of_a`,
-// and of A, and -1 for MINUS_ONE.
+// and of A, -1 for MINUS_ONE; those of NOTHING are left as they are.
 template <typename V, u32 GROUP>
 __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
     lu_factor(u32 nsystems, u32 count, u32 nrows, u32 nnz, const u16* __restrict__ targets,

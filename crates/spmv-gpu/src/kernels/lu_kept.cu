@@ -6,16 +6,16 @@
 //   has subtracted when is a function of the pattern alone. Long sums are made in several parts: the last bits
 //   of residuals, and of what is refined by them, differ from those of lu.cu.
 // - What is done with which value is in tables, which a block copies to shared memory once. Values come from
-//   global memory as they are used, AHEAD chunks ahead. Lanes without a product read what another one does, and write
-//   nothing.
+//   global memory as they are used, AHEAD chunks ahead. Lanes without a product have no value, and write nothing.
 // - Traffic of a system: factors and A once for each solve with them, b once and more, x once (twice with a
 //   guess), 25 B of outcome.
 //
 // Arguments: nitems >= 1, nrhs >= 1. Item i has its values from kept[i * stride] on: the pivots, from `first_value`
-// on 32 for each chunk; 32 * AHEAD more may be read. `tables` are copied from global memory, `table_words` words,
-// a multiple of 4: a word for each chunk and lane, and those of one chunk more. Bits 0 to 13 of a word are the
-// number of the source, 16 to 29 of the target; LAST after which the target is divided by its pivot, IDLE_LANE. Chunks up
-// to `end_of_l` are of L, to `end_of_u` of U, to `end_of_a` of A, all multiples of AHEAD. The numbers of a vector
+// on 32 for each chunk. `tables` are copied from global memory, `table_words` words, a multiple of 4: a word for each
+// chunk and lane, and those of one chunk more; for each AHEAD chunks and lane in 8 bits which of them have a product,
+// and as many zeros. Bits 0 to 13 of a word are the number of the source, 16 to 29 of the target; LAST after which the
+// target is divided by its pivot, IDLE_LANE where there is no product. Chunks up to `end_of_l` are of L, to
+// `end_of_u` of U, to `end_of_a` of A, all multiples of AHEAD. The numbers of a vector
 // are those of the solution, in the order of elimination; `nslots` of which the first remains 0 and the others are
 // parts of sums; `nsums` >= nrows sums of products with A, the first ones of the rows, in the order of the matrix.
 // perm[k] is the row that is eliminated k-th. System s has `nrows` values of b and of x from s*nrows on. Blocks of
@@ -48,6 +48,7 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
 
     const KeptTask<V>& kept;
     const u32* const words; // of this lane
+    const u8* const present;
     V* const slots_of_sums;
     V* const t; // reciprocals of pivots, sums of the residual
     u32 item = 0, rhs = 0;
@@ -57,7 +58,9 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
                                         const u32* tables, double* own)
         : Base(all, 1, WARP_THREADS, vectors(own),
                vectors(own) + all.nrows + what.nslots + what.nsums, own),
-          kept(what), words(tables + lane), slots_of_sums(y + all.nrows),
+          kept(what), words(tables + lane),
+          present(reinterpret_cast<const u8*>(tables + (what.end_of_a + 1) * WARP_THREADS) + lane),
+          slots_of_sums(y + all.nrows),
           t(slots_of_sums + what.nslots) {}
 
     __device__ __forceinline__ static V* vectors(double* own) {
@@ -114,21 +117,28 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
         const SharedValues<V> own(y), inverses(t);
         const V* from = values() + kept.first_value + first * WARP_THREADS + lane;
         const u32* word = words + first * WARP_THREADS;
+        const u8* there = present + first / AHEAD * WARP_THREADS;
         V ahead[AHEAD];
+        u32 now = *there;
 #pragma unroll
         for (u32 i = 0; i < AHEAD; ++i) {
-            ahead[i] = load(from + i * WARP_THREADS);
+            ahead[i] = (now >> i & 1) != 0 ? load(from + i * WARP_THREADS) : V(0);
         }
         u32 next = *word;
+        now = there[WARP_THREADS];
 #pragma unroll 1
         for (; first < end; first += AHEAD) {
             from += AHEAD * WARP_THREADS;
+            there += WARP_THREADS;
+            const u32 later = there[WARP_THREADS];
 #pragma unroll
             for (u32 i = 0; i < AHEAD; ++i) {
                 const u32 what = next, target = high_half(what) & NUMBER;
                 const V x = own.get(what & NUMBER), sum = own.get(target), value = ahead[i];
                 next = word[(i + 1) * WARP_THREADS];
-                ahead[i] = load(from + i * WARP_THREADS);
+                if ((now >> i & 1) != 0) {
+                    ahead[i] = load(from + i * WARP_THREADS);
+                }
                 V result = add(sum, value, x);
                 if constexpr (DIVIDES) {
                     if ((what & LAST) != 0) {
@@ -141,6 +151,7 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
                 __syncwarp();
             }
             word += AHEAD * WARP_THREADS;
+            now = later;
         }
     }
 

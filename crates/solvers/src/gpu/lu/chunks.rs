@@ -18,8 +18,9 @@ pub(super) const LAST: u32 = 1 << 15;
 /// Of a word: the lane writes nothing.
 pub(super) const IDLE: u32 = 1 << 31;
 
-/// In place of the place of a factor: -1.
+/// In place of the place of a value: -1, and that there is none.
 pub(super) const MINUS_ONE: u16 = u16::MAX;
+pub(super) const NOTHING: u16 = u16::MAX - 1;
 
 /// Products of a sum that follow each other, about: longer ones are sums of several.
 const PRODUCTS: usize = 24;
@@ -75,26 +76,43 @@ impl Chunks {
         let mut work = Work::new(products);
         while !work.ready.is_empty() {
             let lanes = work.next_chunk(products);
-            let first = lanes.iter().flatten().next().copied().unwrap_or(0);
-            // Idle lanes read what the one before does.
-            let mut product = products[first];
+            let mut word = IDLE;
             for lane in &lanes {
-                let flags = match lane {
-                    Some(number) => {
-                        product = products[*number];
-                        let is_last = product.target < divided && work.complete(product.target);
-                        if is_last { LAST } else { 0 }
-                    }
-                    None => IDLE,
+                let Some(number) = lane else {
+                    // Reads what the one before does.
+                    self.push(NOTHING, word & !LAST | IDLE);
+                    continue;
                 };
-                self.order.push(product.place);
-                self.words.push(product.source | product.target << 16 | flags);
+                let Product { target, source, place } = products[*number];
+                let is_last = target < divided && work.complete(target);
+                word = source | target << 16 | if is_last { LAST } else { 0 };
+                self.push(place, word);
             }
             work.retire(products, &lanes);
         }
         let idle = self.len().next_multiple_of(AHEAD) * CHUNK;
-        self.order.resize(idle, self.order.last().copied().unwrap_or(0));
+        self.order.resize(idle, NOTHING);
         self.words.resize(idle, IDLE);
+    }
+
+    fn push(&mut self, place: u16, word: u32) {
+        self.order.push(place);
+        self.words.push(word);
+    }
+
+    /// For every [`AHEAD`] chunks and lane, which of them have a product: eight bits each, four lanes a word.
+    pub(super) fn present(&self) -> impl Iterator<Item = u32> {
+        self.words.chunks(AHEAD * CHUNK).flat_map(|words| {
+            let has = |lane: usize, chunk: usize| {
+                words.get(chunk * CHUNK + lane).is_some_and(|word| word & IDLE == 0)
+            };
+            let of_lane = move |lane: usize| -> u8 {
+                (0..AHEAD).map(|chunk| u8::from(has(lane, chunk)) << chunk).sum()
+            };
+            (0..CHUNK / 4).map(move |four| {
+                u32::from_le_bytes([0, 1, 2, 3].map(|lane| of_lane(4 * four + lane)))
+            })
+        })
     }
 }
 
@@ -272,6 +290,9 @@ mod tests {
             }).collect();
             let mut waiting = all.clone();
             for (words, places) in chunks.words.chunks(CHUNK).zip(chunks.order.chunks(CHUNK)) {
+                for (word, place) in words.iter().zip(places) {
+                    prop_assert_eq!(word & IDLE != 0, *place == NOTHING);
+                }
                 let lanes = words.iter().zip(places).filter(|(word, _)| **word & IDLE == 0);
                 let (mut done, mut targets) = (Vec::new(), BTreeSet::new());
                 for (&word, &place) in lanes {
@@ -288,6 +309,12 @@ mod tests {
                 done.iter().for_each(|&target| left[target as usize] -= 1);
             }
             prop_assert!(waiting.is_empty());
+            let present: Vec<u8> = chunks.present().flat_map(u32::to_le_bytes).collect();
+            for (number, word) in chunks.words.iter().enumerate() {
+                let (chunk, lane) = (number / CHUNK, number % CHUNK);
+                let bits = present[chunk / AHEAD * CHUNK + lane];
+                prop_assert_eq!(bits >> (chunk % AHEAD) & 1 != 0, word & IDLE == 0);
+            }
         }
     }
 

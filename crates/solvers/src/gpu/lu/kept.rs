@@ -8,11 +8,14 @@ use sparsebatch_spmv_gpu::{
 use super::graph::Graph;
 use super::program::{Program, Workers};
 use super::shape::{CHAINS, LANES, RESERVED_BYTES, Schedule};
-use super::tables::{BEHIND, KeptTables};
+use super::tables::KeptTables;
 use crate::SolveError;
 
-/// Warps of a multiprocessor at the registers that the kernel may use, and of a block.
+/// Warps of a multiprocessor at the registers that the kernel may use.
 const RESIDENT_WARPS: u32 = 32;
+
+/// Warps of a block: fewer take long to copy the tables.
+const LEAST_WARPS: u32 = 4;
 const MOST_WARPS: u32 = 16;
 
 /// What stays on the device between a factorisation and the solves with it.
@@ -91,7 +94,7 @@ impl<E: Executor, T: Value> Kept<E, T> {
             ends: [tables.end_of_l, tables.end_of_u, tables.end_of_a],
             slots: tables.slots,
             sums: tables.sums,
-            values: executor.alloc_zeroed(nitems * stride::<T>(tables.order.len()) + BEHIND)?,
+            values: executor.alloc_zeroed(nitems * stride::<T>(tables.order.len()))?,
             nrows: pattern.nrows(),
             factored: Factored::None,
         })
@@ -189,9 +192,10 @@ impl Launch {
         };
         let fits = |&warps: &u32| self.bytes(warps) <= info.shared_bytes_per_block as usize;
         let best = (1..=MOST_WARPS.min(needed)).filter(fits);
-        let warps = best.max_by_key(|&warps| (resident(warps) * warps).min(needed)).unwrap_or(1);
+        let busy = best.max_by_key(|&warps| (resident(warps) * warps).min(needed)).unwrap_or(1);
+        let warps = (busy..=LEAST_WARPS).rev().find(fits).unwrap_or(busy);
         let most = u64::from(multiprocessors) * u64::from(resident(warps));
-        let blocks = (systems.div_ceil(warps as usize) as u64).clamp(1, most) as u32;
+        let blocks = (systems.div_ceil(busy as usize) as u64).clamp(1, most) as u32;
         LaunchConfig {
             shared_bytes: self.bytes(warps) as u32,
             ..LaunchConfig::linear(blocks, warps * LANES)

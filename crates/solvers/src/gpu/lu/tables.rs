@@ -2,10 +2,7 @@
 
 use sparsebatch_cpu_ref::symbolic::{FactorPattern, NO_SOURCE};
 
-use super::chunks::{AHEAD, CHUNK, Chunks, IDLE, MINUS_ONE, MOST_NUMBERS, Product, split};
-
-/// Values behind the last item's that may be read: of chunks that are asked for ahead.
-pub(super) const BEHIND: usize = AHEAD * CHUNK;
+use super::chunks::{CHUNK, Chunks, IDLE, MINUS_ONE, MOST_NUMBERS, NOTHING, Product, split};
 
 /// What the solves with kept factors go by.
 #[derive(Debug)]
@@ -22,7 +19,7 @@ pub(super) struct KeptTables {
     /// Numbers of the vectors between the solution and the sums of the residual, and those of the sums.
     pub(super) slots: u32,
     pub(super) sums: u32,
-    /// A word for each chunk and lane, and those of one chunk more.
+    /// A word for each chunk and lane, and those of one chunk more; which of them have a product.
     pub(super) words: Vec<u32>,
 }
 
@@ -56,7 +53,7 @@ impl KeptTables {
         }
 
         let mut order: Vec<u16> = pattern.diag().iter().map(|&place| place as u16).collect();
-        order.resize(order.len().next_multiple_of(CHUNK), 0);
+        order.resize(order.len().next_multiple_of(CHUNK), NOTHING);
         let first_value = order.len();
         let mut chunks = Chunks::default();
         let mut end_of = |products: &[Product], divided: u32| {
@@ -65,8 +62,11 @@ impl KeptTables {
         };
         let (end_of_l, end_of_u, end_of_a) = (end_of(&l, 0), end_of(&u, n), end_of(&a, 0));
         order.append(&mut chunks.order);
+        let present: Vec<u32> = chunks.present().collect();
         let mut words = chunks.words;
         words.resize(words.len() + CHUNK, IDLE);
+        words.extend(present);
+        words.resize(words.len() + CHUNK / 4, 0);
         Some(Self {
             order,
             first_of_a: (first_value + end_of_u * CHUNK) as u32,
