@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # The nuclear burning example on a machine with a GPU and no cargo: 4,096 zones to 1 s of each network on
-# the GPU, of the largest with the dense LU of cuBLAS too, and on the CPU with all cores; ratios of times.
+# the GPU, of the largest with the dense LU of cuBLAS too, and on the CPU with all cores, of fewer zones there also
+# with a dense LU of each; ratios of times.
 #
 # usage: scripts/gpu/burning.sh BINARY NETWORKS RESULTS [PART...]
 #   BINARY     the example nuclear_burning, built with --release elsewhere
 #   NETWORKS   folder with reaclib_NAME.json and reference_NAME.json
 #   RESULTS    folder for reports, and for the lines of all runs in burning.jsonl
-#   PART       smoke, alpha13, mid57, sn156, dense (sn156), cpu (sn156) [default: all of them]
+#   PART       smoke, alpha13, mid57, sn156, dense (sn156), cpu (sn156), cpu-dense (sn156) [default: all of them]
 # ZONES (default 4096) is the size of the grids; a run that takes longer than RUN_SECONDS (default 570) is
 # ended. CUDA's libraries must be on LD_LIBRARY_PATH. BENCH_COMMIT overrides the commit in the lines.
 set -u -o pipefail
 binary=$1 networks=$2 results=$3
 shift 3
-[[ $# -gt 0 ]] || set -- smoke alpha13 mid57 sn156 dense cpu
+[[ $# -gt 0 ]] || set -- smoke alpha13 mid57 sn156 dense cpu cpu-dense
 mkdir -p "$results"
 nvidia-smi >"$results/nvidia-smi.txt" 2>&1
 zones=${ZONES:-4096}
@@ -51,17 +52,27 @@ for part in "$@"; do
             ;;
         dense) run dense sn156 --backend gpu --zones "$zones" --solver dense-lu --no-reference ;;
         cpu) run cpu sn156 --backend cpu --zones "$zones" --no-reference ;;
+        cpu-dense)
+            run cpu-384 sn156 --backend cpu --zones 384 --no-reference
+            run cpu-dense sn156 --backend cpu --zones 384 --solver dense-lu --no-reference
+            ;;
         *)
             echo "unknown part $part" >&2
             exit 2
             ;;
     esac
 done
-ours=$(seconds sn156)
-for other in dense cpu; do
-    theirs=$(seconds "$other")
-    [[ -n $ours && -n $theirs ]] || continue
-    awk -v a="$theirs" -v b="$ours" -v name="$other" \
-        'BEGIN { printf "sn156: %s %.2f s, GPU %.2f s: %.1f x\n", name, a, b, a / b }'
-done | tee "$results/ratios.txt"
+# ratio OTHER OURS
+ratio() {
+    local theirs ours
+    theirs=$(seconds "$1") ours=$(seconds "$2")
+    [[ -n $ours && -n $theirs ]] || return 0
+    awk -v a="$theirs" -v b="$ours" -v name="$1" -v than="$2" \
+        'BEGIN { printf "%s %.2f s, %s %.2f s: %.1f x\n", name, a, than, b, a / b }'
+}
+{
+    ratio dense sn156
+    ratio cpu sn156
+    ratio cpu-dense cpu-384
+} | tee "$results/ratios.txt"
 exit $failed

@@ -195,7 +195,7 @@ fn vectors(
         FusedMethod::Cg => 1,
         FusedMethod::BiCgStab => {
             let few = match width {
-                3 => rows <= 4,
+                3 => rows <= 4 && threads <= 16,
                 5 => rows <= 2,
                 9 => threads >= 128 && rows <= 4,
                 _ => false,

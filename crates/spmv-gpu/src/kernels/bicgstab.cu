@@ -176,7 +176,8 @@ template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bo
           u32 VECTORS, bool SCATTERED = false, u32 RESIDENT = 0, u32 PARTS = 1,
           typename Bounds = FusedBounds<
               BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED, PARTS>,
-              VECTORS == 3 ? 2 : 4, 40, RESIDENT>>
+              (VECTORS == 3 ? 2 : 4) + (JACOBI && NEAR ? 2 : 0),
+              WIDTH == 9 && ROWS <= 2 ? 56 : 40, RESIDENT>>
 __global__ void __launch_bounds__(Bounds::THREADS, Bounds::BLOCKS)
     bicgstab(FUSED_PARAMETERS(V)) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
