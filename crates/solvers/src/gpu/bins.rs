@@ -78,8 +78,8 @@ pub(super) fn bins<E: Executor, T: Value>(
     let mut by_shape: BTreeMap<(Shape, u32), Vec<(Class<'_>, Slices)>> = BTreeMap::new();
     for class in classes {
         let info = executor.info();
-        let Common { method, few, tuning, .. } = *common;
-        let shape = choose(class.pattern, method, size_of::<T>(), few, info, tuning)?;
+        let Common { method, jacobi, few, tuning, .. } = *common;
+        let shape = choose(class.pattern, (method, jacobi), size_of::<T>(), few, info, tuning)?;
         let slices = Slices::new(class.pattern, &shape, size_of::<T>());
         let about = if shape.keeps_in_shared() { slices.len().max(1).ilog2() } else { 0 };
         by_shape.entry((shape, about)).or_default().push((class, slices));

@@ -177,7 +177,7 @@ template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bo
           typename Bounds = FusedBounds<
               BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED, PARTS>,
               (VECTORS == 3 ? 2 : 4) + (JACOBI && NEAR ? 2 : 0),
-              WIDTH == 9 && ROWS <= 2 ? 56 : 40, RESIDENT>>
+              (WIDTH == 9 && ROWS <= 2) || (WIDTH == 3 && ROWS == 4 && !JACOBI) ? 56 : 40, RESIDENT>>
 __global__ void __launch_bounds__(Bounds::THREADS, Bounds::BLOCKS)
     bicgstab(FUSED_PARAMETERS(V)) {
     extern __shared__ __align__(16) u8 dynamic_shared[];

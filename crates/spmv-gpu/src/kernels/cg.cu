@@ -108,7 +108,7 @@ template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bo
           bool SCATTERED = false, u32 RESIDENT = 0, u32 PARTS = 1,
           typename Bounds =
               FusedBounds<CgShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, SCATTERED, PARTS>, 2,
-                          (GROUP * PARTS > WARP_THREADS ? 64 : 40), RESIDENT>>
+                          (GROUP * PARTS > WARP_THREADS && !(JACOBI && WIDTH == 3) ? 64 : 40), RESIDENT>>
 __global__ void __launch_bounds__(Bounds::THREADS, Bounds::BLOCKS) cg(FUSED_PARAMETERS(V)) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
     __shared__ double scratch[Team<GROUP * PARTS>::SCRATCH];
