@@ -26,7 +26,7 @@ fn every_module_has_instances() {
 /// packed products differ in how much is under way at once, of which some are enough.
 #[test]
 fn every_instance_runs_in_the_emulation() {
-    let registered = kernel_emu::registered();
+    let registered = kernel_emu::registered().unwrap();
     for (module, _, expressions, _) in INSTANCES.iter().filter(|(module, ..)| *module != "packed") {
         for expression in *expressions {
             let name = format!("{module}:{}", expression.replace(", ", ","));
