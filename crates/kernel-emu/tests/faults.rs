@@ -4,6 +4,8 @@ mod common;
 
 use common::run;
 use kernel_emu::{Order, launch, parameter_bytes};
+use std::path::Path;
+use std::process::Command;
 use std::ptr::null_mut;
 
 /// Launches one block of a kernel that takes a pointer to doubles; expects an error in every order
@@ -237,4 +239,23 @@ fn unknown_names_and_shapes_are_errors() {
     let error = unsafe { run!("demo_axpy<float>", 1, 32, 0, Order::Forward; 1u64, 1.0f64) };
     assert!(error.unwrap_err().contains("its parameters have [8, 4, 8, 8] bytes"));
     assert!(kernel_emu::registered().unwrap().contains(&"test_block:demo_histogram".to_owned()));
+}
+
+/// The library is opened once, so this test runs again in a process of its own.
+#[test]
+fn a_library_that_is_not_there_is_an_error() {
+    const NOWHERE: &str = "/no/libkernel_emu.so";
+    if kernel_emu::library_path() == Path::new(NOWHERE) {
+        let error = kernel_emu::registered().unwrap_err();
+        assert!(error.contains(NOWHERE) && error.lines().count() == 1, "{error}");
+        assert_eq!(kernel_emu::sanitizer(), Err(error));
+        return;
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_library_that_is_not_there_is_an_error"])
+        .env("KERNEL_EMU_LIBRARY", NOWHERE)
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && shown.contains("1 passed"), "{shown}");
 }
