@@ -6,13 +6,15 @@
 #   BINARIES   folder with the test programs of sparsebatch-spmv-gpu (device, context_lost, packed,
 #              single, flexible, interop, trust, out_of_memory) and of sparsebatch-solvers (fused_device,
 #              factored_device, composed_device, lu_device), built with --release elsewhere; those that
-#              are not there are left out
+#              are not there are left out; and libkernel_emu.so of a build of kernel-emu, for the tests
+#              among them that run kernels on the processor
 #   RESULTS    folder for logs
 # CUDA's libraries must be on LD_LIBRARY_PATH.
 set -u
 binaries=$1 results=$2
 mkdir -p "$results"
 export SPARSEBATCH_REQUIRE_GPU=1
+[[ ! -e $binaries/libkernel_emu.so ]] || export KERNEL_EMU_LIBRARY=$binaries/libkernel_emu.so
 nvidia-smi >"$results/nvidia-smi.txt" 2>&1
 solves="fused_device factored_device composed_device lu_device"
 for test in device context_lost packed single flexible interop trust out_of_memory $solves; do

@@ -63,6 +63,17 @@ void add_kernel(const EmuKernel& kernel) { table().push_back(kernel); }
 
 extern "C" {
 
+// What the kernels are compiled with; empty without a sanitizer.
+const char* emu_sanitizer() {
+#if defined(EMU_ASAN)
+    return "address";
+#elif defined(EMU_TSAN)
+    return "thread";
+#else
+    return "";
+#endif
+}
+
 unsigned emu_kernel_count() { return static_cast<unsigned>(emu::filled_table().size()); }
 
 const EmuKernel* emu_kernel(unsigned k) {

@@ -1,6 +1,10 @@
-//! The C interface of `runtime/registry.cpp`.
+//! Opens the library of runtime and kernels; the C interface of `runtime/registry.cpp`.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::path::Path;
+use std::sync::OnceLock;
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 /// Same fields and order as `EmuKernel` in `include/emu/registry.h`.
 #[repr(C)]
@@ -25,16 +29,50 @@ pub(crate) struct LaunchShape {
     pub(crate) only_count: u64,
 }
 
-unsafe extern "C" {
-    fn emu_kernel_count() -> c_uint;
-    fn emu_kernel(k: c_uint) -> *const Record;
-    fn emu_launch(
+/// The functions of the library.
+struct Functions {
+    kernel_count: unsafe extern "C" fn() -> c_uint,
+    kernel: unsafe extern "C" fn(k: c_uint) -> *const Record,
+    launch: unsafe extern "C" fn(
         k: c_uint,
         shape: *const LaunchShape,
         arguments: *mut *mut c_void,
         reason: *mut c_char,
         capacity: usize,
-    ) -> c_int;
+    ) -> c_int,
+    sanitizer: unsafe extern "C" fn() -> *const c_char,
+}
+
+/// The library in use, opened once and never closed.
+fn functions() -> Result<&'static Functions, String> {
+    static OPENED: OnceLock<Result<Functions, String>> = OnceLock::new();
+    OPENED.get_or_init(|| open(&crate::library_path())).as_ref().map_err(Clone::clone)
+}
+
+fn open(path: &Path) -> Result<Functions, String> {
+    let failed = |e: libloading::Error| format!("{}: {e}", path.display());
+    // SAFETY: the library is what the build made of `runtime/` and the kernels, or a file that the
+    // user names as such; its initialisers have no preconditions. The types of the functions are
+    // those of `runtime/registry.cpp`. It stays open, so they stay valid.
+    unsafe {
+        let library = Library::open(Some(path), RTLD_NOW | RTLD_LOCAL).map_err(failed)?;
+        let functions = Functions {
+            kernel_count: *library.get(b"emu_kernel_count\0").map_err(failed)?,
+            kernel: *library.get(b"emu_kernel\0").map_err(failed)?,
+            launch: *library.get(b"emu_launch\0").map_err(failed)?,
+            sanitizer: *library.get(b"emu_sanitizer\0").map_err(failed)?,
+        };
+        std::mem::forget(library);
+        Ok(functions)
+    }
+}
+
+/// The sanitizer that the kernels were compiled with; empty without.
+pub(crate) fn sanitizer() -> Result<&'static str, String> {
+    let functions = functions()?;
+    // SAFETY: the function takes nothing and returns a string constant, which ends with a zero.
+    let name = unsafe { CStr::from_ptr((functions.sanitizer)()) };
+    name.to_str().map_err(|e| e.to_string())
 }
 
 /// A registered kernel.
@@ -45,16 +83,17 @@ pub(crate) struct Kernel {
 }
 
 /// All registered kernels, in the order of their numbers.
-pub(crate) fn kernels() -> Vec<Kernel> {
+pub(crate) fn kernels() -> Result<Vec<Kernel>, String> {
+    let functions = functions()?;
     // SAFETY: the function takes nothing and fills the table once, under a lock.
-    let count = unsafe { emu_kernel_count() };
-    (0..count)
+    let count = unsafe { (functions.kernel_count)() };
+    let kernels = (0..count)
         .map(|k| {
             // SAFETY: k is below the count, so the pointer is to a record. The table does not change
             // after it is filled. Strings and sizes are static data of the C++ side: strings end
             // with a zero, `parameter_bytes` has `parameter_count` elements.
             unsafe {
-                let record = &*emu_kernel(k);
+                let record = &*(functions.kernel)(k);
                 let text = |at| CStr::from_ptr(at).to_string_lossy().into_owned();
                 let sizes = std::slice::from_raw_parts(
                     record.parameter_bytes,
@@ -67,7 +106,8 @@ pub(crate) fn kernels() -> Vec<Kernel> {
                 }
             }
         })
-        .collect()
+        .collect();
+    Ok(kernels)
 }
 
 /// Runs kernel number `k`.
@@ -80,11 +120,13 @@ pub(crate) unsafe fn launch(
     shape: &LaunchShape,
     arguments: *mut *mut c_void,
 ) -> Result<(), String> {
+    let functions = functions()?;
     let mut reason = vec![0u8; 2048];
     // SAFETY: `shape` and `reason` live through the call and `reason` has the length that is
     // passed; the caller vouches for `arguments`. The runtime keeps none of the pointers.
-    let status =
-        unsafe { emu_launch(k, shape, arguments, reason.as_mut_ptr().cast(), reason.len()) };
+    let status = unsafe {
+        (functions.launch)(k, shape, arguments, reason.as_mut_ptr().cast(), reason.len())
+    };
     if status == 0 {
         return Ok(());
     }

@@ -29,6 +29,7 @@ pub use args::Args;
 
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// Shared memory that one block may have: 227 KiB, as on sm_90.
@@ -123,13 +124,14 @@ unsafe fn run(
     order: Order,
     only: Option<&[u64]>,
 ) -> Result<(), String> {
-    let k = registry().find(expression)?;
+    let registry = registry()?;
+    let k = registry.find(expression)?;
     check_shape(grid, block, shared_bytes).map_err(|e| format!("kernel {expression}: {e}"))?;
     let count: u128 = grid.iter().map(|&n| u128::from(n)).product();
     if let Some(beyond) = only.into_iter().flatten().find(|&&b| u128::from(b) >= count) {
         return Err(format!("kernel {expression}: no block {beyond} in a grid of {count}"));
     }
-    if args.is_null() && !registry().kernels[k].parameter_bytes.is_empty() {
+    if args.is_null() && !registry.kernels[k].parameter_bytes.is_empty() {
         return Err(format!("kernel {expression}: no arguments were given"));
     }
     let (order, seed) = match order {
@@ -152,16 +154,40 @@ unsafe fn run(
 ///
 /// If the expression is unknown or ambiguous, as for [`launch`].
 pub fn parameter_bytes(expression: &str) -> Result<&'static [usize], String> {
-    let registry = registry();
+    let registry = registry()?;
     Ok(&registry.kernels[registry.find(expression)?].parameter_bytes)
 }
 
 /// All registered expressions as `module:expression`, sorted.
-#[must_use]
-pub fn registered() -> Vec<String> {
-    let mut all: Vec<String> = registry().kernels.iter().map(qualified).collect();
+///
+/// # Errors
+///
+/// If the library of the kernels cannot be opened.
+pub fn registered() -> Result<Vec<String>, String> {
+    let mut all: Vec<String> = registry()?.kernels.iter().map(qualified).collect();
     all.sort();
-    all
+    Ok(all)
+}
+
+/// The library of the emulator and its kernels: the one that the build made, or the one that the
+/// variable `KERNEL_EMU_LIBRARY` names, which may be compiled with a sanitizer or lie beside a test
+/// program that was built on another machine.
+#[must_use]
+pub fn library_path() -> PathBuf {
+    match std::env::var_os("KERNEL_EMU_LIBRARY").filter(|named| !named.is_empty()) {
+        Some(named) => named.into(),
+        None => Path::new(env!("OUT_DIR")).join("libkernel_emu.so"),
+    }
+}
+
+/// The sanitizer that the kernels of the library were compiled with: `address`, `thread` or, without
+/// one, `None`.
+///
+/// # Errors
+///
+/// If the library cannot be opened.
+pub fn sanitizer() -> Result<Option<&'static str>, String> {
+    Ok(Some(ffi::sanitizer()?).filter(|name| !name.is_empty()))
 }
 
 fn qualified(kernel: &ffi::Kernel) -> String {
@@ -174,17 +200,18 @@ struct Registry {
     by_name: HashMap<String, Vec<usize>>,
 }
 
-fn registry() -> &'static Registry {
-    static REGISTRY: OnceLock<Registry> = OnceLock::new();
-    REGISTRY.get_or_init(|| {
-        let kernels = ffi::kernels();
+fn registry() -> Result<&'static Registry, String> {
+    static REGISTRY: OnceLock<Result<Registry, String>> = OnceLock::new();
+    let registry = REGISTRY.get_or_init(|| {
+        let kernels = ffi::kernels()?;
         let mut by_name: HashMap<String, Vec<usize>> = HashMap::new();
         for (k, kernel) in kernels.iter().enumerate() {
             by_name.entry(names::normalise(&kernel.expression)).or_default().push(k);
             by_name.entry(qualified(kernel)).or_default().push(k);
         }
-        Registry { kernels, by_name }
-    })
+        Ok(Registry { kernels, by_name })
+    });
+    registry.as_ref().map_err(Clone::clone)
 }
 
 impl Registry {
@@ -248,7 +275,8 @@ mod tests {
 
     #[test]
     fn every_expression_is_registered_once() {
-        let repeated: Vec<_> = registry().by_name.iter().filter(|(_, k)| k.len() > 1).collect();
+        let repeated: Vec<_> =
+            registry().unwrap().by_name.iter().filter(|(_, k)| k.len() > 1).collect();
 
         assert!(repeated.is_empty(), "{repeated:?}");
     }

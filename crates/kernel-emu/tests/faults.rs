@@ -4,6 +4,8 @@ mod common;
 
 use common::run;
 use kernel_emu::{Order, launch, parameter_bytes};
+use std::path::Path;
+use std::process::Command;
 use std::ptr::null_mut;
 
 /// Launches one block of a kernel that takes a pointer to doubles; expects an error in every order
@@ -36,8 +38,10 @@ fn lanes_that_do_not_come_to_a_shuffle_are_an_error() {
     expect_error("faulty_shuffle_from_outside", 32, &["reads lane 8, which is not in the mask"]);
 }
 
-/// The sanitizer that the kernels were compiled with; tests/sanitizer.rs covers what it reports.
-const SANITIZER: Option<&str> = option_env!("KERNEL_EMU_SANITIZE");
+/// Whether the kernels were compiled with this sanitizer; tests/sanitizer.rs covers what it reports.
+fn sanitizer_is(name: &str) -> bool {
+    kernel_emu::sanitizer().unwrap() == Some(name)
+}
 
 /// How often, over the orders, the kernel gives `expected`.
 fn right_answers(kernel: &str, x: &[f64], expected: &[f64]) -> usize {
@@ -52,7 +56,7 @@ fn right_answers(kernel: &str, x: &[f64], expected: &[f64]) -> usize {
 
 #[test]
 fn a_missing_barrier_gives_a_wrong_answer() {
-    if SANITIZER == Some("thread") {
+    if sanitizer_is("thread") {
         return;
     }
     let x: Vec<f64> = (0..64).map(f64::from).collect();
@@ -77,7 +81,7 @@ fn shared_memory_that_was_not_written_is_nan() {
 
 #[test]
 fn a_lost_update_shows_in_random_order() {
-    if SANITIZER == Some("thread") {
+    if sanitizer_is("thread") {
         return;
     }
     let lost = (0..20).any(|seed| {
@@ -92,7 +96,7 @@ fn a_lost_update_shows_in_random_order() {
 
 #[test]
 fn writes_past_shared_memory_are_an_error() {
-    if SANITIZER == Some("address") {
+    if sanitizer_is("address") {
         return;
     }
     for (kernel, index) in [
@@ -234,5 +238,24 @@ fn unknown_names_and_shapes_are_errors() {
     // SAFETY: nothing is launched.
     let error = unsafe { run!("demo_axpy<float>", 1, 32, 0, Order::Forward; 1u64, 1.0f64) };
     assert!(error.unwrap_err().contains("its parameters have [8, 4, 8, 8] bytes"));
-    assert!(kernel_emu::registered().contains(&"test_block:demo_histogram".to_owned()));
+    assert!(kernel_emu::registered().unwrap().contains(&"test_block:demo_histogram".to_owned()));
+}
+
+/// The library is opened once, so this test runs again in a process of its own.
+#[test]
+fn a_library_that_is_not_there_is_an_error() {
+    const NOWHERE: &str = "/no/libkernel_emu.so";
+    if kernel_emu::library_path() == Path::new(NOWHERE) {
+        let error = kernel_emu::registered().unwrap_err();
+        assert!(error.contains(NOWHERE) && error.lines().count() == 1, "{error}");
+        assert_eq!(kernel_emu::sanitizer(), Err(error));
+        return;
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_library_that_is_not_there_is_an_error"])
+        .env("KERNEL_EMU_LIBRARY", NOWHERE)
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && shown.contains("1 passed"), "{shown}");
 }

@@ -8,8 +8,8 @@ use common::run;
 use kernel_emu::Order;
 use std::process::Command;
 
-/// The sanitizer that the kernels were compiled with.
-const SANITIZER: Option<&str> = option_env!("KERNEL_EMU_SANITIZE");
+/// The sanitizer that must be there, as the script says.
+const EXPECTED: &str = "KERNEL_EMU_EXPECTED_SANITIZER";
 
 /// Tells the child process which fault to commit.
 const FAULT: &str = "KERNEL_EMU_FAULT";
@@ -56,8 +56,15 @@ fn commit_the_fault() {
 }
 
 #[test]
+fn the_sanitizer_of_the_script_is_there() {
+    let expected = std::env::var(EXPECTED).ok();
+
+    assert!(expected.is_none() || kernel_emu::sanitizer().unwrap() == expected.as_deref());
+}
+
+#[test]
 fn address_sanitizer_sees_accesses_out_of_bounds() {
-    if SANITIZER != Some("address") {
+    if kernel_emu::sanitizer().unwrap() != Some("address") {
         eprintln!("skipped: the kernels are not compiled with AddressSanitizer");
         return;
     }
@@ -74,7 +81,7 @@ fn address_sanitizer_sees_accesses_out_of_bounds() {
 
 #[test]
 fn thread_sanitizer_sees_races_between_cuda_threads() {
-    if SANITIZER != Some("thread") {
+    if kernel_emu::sanitizer().unwrap() != Some("thread") {
         eprintln!("skipped: the kernels are not compiled with ThreadSanitizer");
         return;
     }

@@ -151,7 +151,7 @@ fn all_kernels_agree_with_the_oracle() {
     }
     // All instances that are listed for the emulation were launched.
     let launched = executor.launched();
-    for listed in kernel_emu::registered() {
+    for listed in kernel_emu::registered().unwrap() {
         let (module, expression) = listed.split_once(':').unwrap();
         if MODULES.contains(&module) {
             let expression = expression.replace(',', ", ");

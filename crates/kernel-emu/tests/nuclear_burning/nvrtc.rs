@@ -40,7 +40,7 @@ fn every_kernel_compiles_and_hardly_spills() {
 
 #[test]
 fn every_kernel_runs_in_the_emulation() {
-    let registered = kernel_emu::registered();
+    let registered = kernel_emu::registered().unwrap();
     for kernel in KERNELS {
         assert!(registered.contains(&format!("burning:{kernel}")), "{kernel}");
     }

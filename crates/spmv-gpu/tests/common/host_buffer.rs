@@ -5,21 +5,29 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use sparsebatch_spmv_gpu::{KernelBuffer, Pod};
 
 /// Alignment of a buffer, as `cudaMalloc` aligns.
 const ALIGNMENT: usize = 256;
-/// Bytes of a guard. A sanitizer watches the edges of an allocation better than a guard does, reads
-/// included.
-const GUARD_BYTES: usize = if option_env!("KERNEL_EMU_SANITIZE").is_some() { 0 } else { ALIGNMENT };
 /// Memory that was not set, and the guards.
 const UNSET: u8 = 0xff;
 const GUARD: u8 = 0xa5;
 /// What sparse memory is aligned to, and the size of its guards: whole pages that nobody may touch.
 const PAGE: usize = 1 << 16;
+
+/// Bytes of a guard. A sanitizer watches the edges of an allocation better than a guard does, reads
+/// included.
+fn guard_bytes() -> usize {
+    static BYTES: LazyLock<usize> = LazyLock::new(|| match kernel_emu::sanitizer() {
+        Ok(None) => ALIGNMENT,
+        Ok(Some(_)) => 0,
+        Err(reason) => panic!("{reason}"),
+    });
+    *BYTES
+}
 
 /// Host memory with a guard on either side.
 pub(crate) struct HostBuffer<T> {
@@ -53,7 +61,7 @@ impl<T: Pod> HostBuffer<T> {
         // SAFETY: the memory holds a guard, the values and another guard.
         unsafe {
             memory.write_bytes(GUARD, layout.size());
-            memory.add(GUARD_BYTES).write_bytes(UNSET, bytes);
+            memory.add(guard_bytes()).write_bytes(UNSET, bytes);
         }
         in_use.fetch_add(bytes as u64, Ordering::Relaxed);
         Self { memory, len, kind: Memory::Heap(Arc::clone(in_use)), values: PhantomData }
@@ -103,7 +111,7 @@ impl<T: Pod> HostBuffer<T> {
 
 impl<T> HostBuffer<T> {
     fn layout(len: usize) -> Layout {
-        let bytes = (len * size_of::<T>() + 2 * GUARD_BYTES).max(1);
+        let bytes = (len * size_of::<T>() + 2 * guard_bytes()).max(1);
         Layout::from_size_align(bytes, ALIGNMENT).expect("tests use little memory")
     }
 
@@ -114,7 +122,7 @@ impl<T> HostBuffer<T> {
 
     fn address(&self) -> *mut T {
         let offset = match self.kind {
-            Memory::Heap(_) => GUARD_BYTES,
+            Memory::Heap(_) => guard_bytes(),
             // The values end where the guard begins, as nearly as their alignment allows.
             Memory::Sparse => {
                 let end = Self::mapped_bytes(self.len) - PAGE;
@@ -129,11 +137,12 @@ impl<T> HostBuffer<T> {
         if matches!(self.kind, Memory::Sparse) {
             return;
         }
-        let end = GUARD_BYTES + self.len * size_of::<T>();
+        let end = guard_bytes() + self.len * size_of::<T>();
         for first in [0, end] {
             // SAFETY: both guards are part of the memory and were written in `new`.
-            let guard =
-                unsafe { std::slice::from_raw_parts(self.memory.add(first).as_ptr(), GUARD_BYTES) };
+            let guard = unsafe {
+                std::slice::from_raw_parts(self.memory.add(first).as_ptr(), guard_bytes())
+            };
             let whole = guard.iter().all(|&byte| byte == GUARD);
             assert!(whole, "a kernel wrote beside a buffer of {} values", self.len);
         }

@@ -1,4 +1,4 @@
-//! Every kernel compiles for every architecture, without a GPU.
+//! Every kernel compiles for every architecture, every instance for one, without a GPU.
 
 mod instances;
 mod matrix;

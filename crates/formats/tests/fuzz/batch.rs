@@ -1,12 +1,11 @@
-//! Fuzzes the reader of `.batch` files; see `common/fuzz.rs`.
-
-#[path = "common/fuzz.rs"]
-mod fuzz;
+//! Fuzzes the reader of `.batch` files; see `mutations.rs`.
 
 use std::path::Path;
 
 use sparsebatch_formats::io::{read_batch_from, write_batch};
 use sparsebatch_formats::{Batch, BatchCsr, BatchValues, Csr, RaggedCsr};
+
+use crate::mutations;
 
 fn seeds() -> Vec<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
@@ -46,5 +45,5 @@ fn check(bytes: &[u8]) -> bool {
 
 #[test]
 fn fuzz_batch() {
-    fuzz::run("batch", seeds(), &[b"BATCH001", b"RAGGED01"], check);
+    mutations::run("batch", seeds(), &[b"BATCH001", b"RAGGED01"], check);
 }

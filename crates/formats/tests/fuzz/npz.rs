@@ -1,13 +1,12 @@
-//! Fuzzes the reader of `.npz` matrices; see `common/fuzz.rs`.
-
-#[path = "common/fuzz.rs"]
-mod fuzz;
+//! Fuzzes the reader of `.npz` matrices; see `mutations.rs`.
 
 use std::io::{Cursor, Read, Write};
 use std::path::Path;
 
 use sparsebatch_formats::io::{Packing, read_npz_from, write_arrays, write_npz};
 use sparsebatch_formats::{Csr, CsrPattern};
+
+use crate::mutations;
 
 const TOKENS: [&[u8]; 14] = [
     b"<f4",
@@ -106,10 +105,10 @@ fn check_arrays(bytes: &[u8]) -> bool {
 #[test]
 fn fuzz_npz_arrays() {
     let seeds = seeds().iter().map(|seed| arrays(seed)).collect();
-    fuzz::run("npz arrays", seeds, &TOKENS, check_arrays);
+    mutations::run("npz arrays", seeds, &TOKENS, check_arrays);
 }
 
 #[test]
 fn fuzz_npz() {
-    fuzz::run("npz", seeds(), &TOKENS, check);
+    mutations::run("npz", seeds(), &TOKENS, check);
 }

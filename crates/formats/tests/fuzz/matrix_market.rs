@@ -1,13 +1,12 @@
-//! Fuzzes the reader of Matrix Market files, plain and gzip; see `common/fuzz.rs`.
-
-#[path = "common/fuzz.rs"]
-mod fuzz;
+//! Fuzzes the reader of Matrix Market files, plain and gzip; see `mutations.rs`.
 
 use std::io::Write;
 use std::path::Path;
 
 use sparsebatch_formats::CsrPattern;
 use sparsebatch_formats::io::{read_dense_from, read_matrix_market_from};
+
+use crate::mutations;
 
 const TEXTS: [&str; 9] = [
     "%%MatrixMarket matrix coordinate real general\n% comment\n3 2 4\n1 1 1.5\n2 2 -2e3\n3 1 .25\n1 1 1\n",
@@ -87,5 +86,5 @@ fn check(bytes: &[u8]) -> bool {
 
 #[test]
 fn fuzz_matrix_market() {
-    fuzz::run("matrix market", seeds(), &TOKENS, check);
+    mutations::run("matrix market", seeds(), &TOKENS, check);
 }

@@ -1,0 +1,6 @@
+//! Fuzzes the readers, in a process of their own: its memory is watched.
+
+mod batch;
+mod matrix_market;
+mod mutations;
+mod npz;
