@@ -38,11 +38,11 @@ enum Suite {
     FlexibleBatch(FlexibleArgs),
     /// Products with one matrix, beside cuSPARSE or, on the CPU, other crates
     Single(SingleArgs),
-    /// Formats and access patterns of Bell and Garland 2009 on the GPU, in f64 and f32
+    /// Formats and access patterns of Bell and Garland 2009, in f64 and f32
     Throughput(ThroughputArgs),
-    /// Shapes of SELL-P on the GPU, padding beside speed
+    /// Shapes of SELL-P, padding beside speed
     SellP(SellPArgs),
-    /// A thread or a warp per row on the GPU, plain and refined, beside cuSPARSE
+    /// A thread or a warp per row, plain and refined, beside cuSPARSE; on the CPU products by rows
     RowKernels(RowKernelArgs),
     /// Whole solves of batches, beside the dense LU of cuBLAS and recorded figures
     Solvers(SolverArgs),

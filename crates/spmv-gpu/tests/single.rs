@@ -295,8 +295,7 @@ fn several_plans_of_a_matrix_multiply_alike_and_share_no_values() {
         let mut plans = SinglePlan::several(&executor, a.view(), &options, 3).unwrap();
         plans[1].update_values(&vec![0.0; a.nnz()]).unwrap();
 
-        let mut found =
-            plans.iter_mut().map(|plan| product(&executor, plan, 1.0, &x, 0.0, &zeros));
+        let mut found = plans.iter_mut().map(|plan| product(&executor, plan, 1.0, &x, 0.0, &zeros));
 
         let found: [Vec<f64>; 3] = std::array::from_fn(|_| found.next().unwrap());
         assert!(found == [expected.clone(), zeros.clone(), expected.clone()], "{options:?}");

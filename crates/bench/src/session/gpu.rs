@@ -3,8 +3,10 @@
 use std::io::Write;
 use std::path::Path;
 
+use sparsebatch_formats::{CsrPattern, View};
 use sparsebatch_spmv_gpu::device::{Bandwidth, availability, measure_bandwidth};
-use sparsebatch_spmv_gpu::{Device, Executor, GpuError, Value};
+use sparsebatch_spmv_gpu::single::SingleExplain;
+use sparsebatch_spmv_gpu::{Device, Executor, GpuError, SingleOptions, SinglePlan, Value};
 
 use super::{CUSPARSE, Costs, Label, Measured, Problem, host_cores};
 use crate::contender::{Contender, Multiply, Operands, Timed};
@@ -63,33 +65,18 @@ impl<'a> Session<'a> {
         self.recorder.note(line)
     }
 
-    /// Takes a case that cannot be measured at all.
-    pub(crate) fn absent(&mut self, case: &str, reason: &str) -> Result<(), BenchError> {
-        let (library, configuration) = (OURS.to_owned(), "all".to_owned());
-        let (case, reason) = (case.to_owned(), reason.to_owned());
-        self.recorder.gap(Gap { case, library, configuration, reason, is_fault: false })
-    }
-
-    /// Takes the matrices of a published table that are not there.
-    pub(crate) fn absent_of(
-        &mut self,
-        table: &[&str],
-        is_there: impl Fn(&str) -> bool,
-    ) -> Result<(), BenchError> {
-        let missing = table.iter().filter(|name| !is_there(name));
-        missing.copied().try_for_each(|name| {
-            self.absent(name, "not in a folder of --matrices; corpus fetch gets it")
-        })
-    }
-
     /// How products of a problem are issued.
     pub(crate) fn pace(&self, problem: &Problem<'_>) -> Pace {
         Pace::of(problem.useful_bytes(), self.recorder.run().machine.copy_gb_per_s)
     }
 
     /// Vectors for a problem, in as many copies as its data need not to stay in the cache.
-    pub(crate) fn operands(&self, problem: &Problem<'_>, x: &[f64]) -> Result<Operands, GpuError> {
-        let copies = copies(problem.useful_bytes(), self.device.info().l2_bytes);
+    pub(crate) fn operands<T: Value>(
+        &self,
+        problem: &Problem<'_>,
+        x: &[T],
+    ) -> Result<Operands<T>, GpuError> {
+        let copies = copies(problem.useful_bytes_in::<T>(), self.device.info().l2_bytes);
         Operands::new(&self.device, x, problem.nrows, copies)
     }
 
@@ -152,6 +139,28 @@ impl<'a> Session<'a> {
             is_fault,
         })?;
         Ok(None)
+    }
+
+    /// Measures a plan of ours on one matrix, converted once for all copies. Returns what the plan
+    /// explains, where it was measured.
+    ///
+    /// # Errors
+    /// As [`Session::measure`].
+    pub(crate) fn measure_single<T: Value>(
+        &mut self,
+        problem: &Problem<'_>,
+        label: Label,
+        matrix: View<'_, CsrPattern, T>,
+        options: &SingleOptions,
+        operands: &mut Operands<T>,
+    ) -> Result<Option<SingleExplain>, BenchError> {
+        let label = label.in_precision::<T>(problem.useful_bytes_in::<T>());
+        let pace = self.pace(problem);
+        let plans = SinglePlan::several(&self.device, matrix, options, operands.copies());
+        let contender = plans.map(|plans| Contender::of(operands, plans));
+        let bytes = |plan: &SinglePlan<_, T>| plan.explain().bytes_moved(false) as u64;
+        let plans = self.measure(problem, &label, pace, contender, bytes)?;
+        Ok(plans.and_then(|plans| Some(plans.first()?.explain().clone())))
     }
 
     /// Measures every format and algorithm of cuSPARSE on one matrix, if the library is here.

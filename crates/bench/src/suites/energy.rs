@@ -9,8 +9,8 @@ use sparsebatch_formats::generate::{Family, MIX};
 pub use super::Size;
 use super::families::Systemed;
 use super::matrices::{Source, generated};
+use super::one_matrix::OneMatrix;
 use super::products::{self, Product};
-use super::single::{matrix_operand, matrix_problem, wrong};
 use super::solver_cases::family_name;
 use super::{check_names, wanted};
 use crate::energy::{EnergyMeter, Nvml, POWERCAP, Rapl};
@@ -64,10 +64,10 @@ pub fn energy(options: &Energy, report: &mut dyn Write) -> Result<Outcome, Bench
         }
         for source in sources.iter().filter(|source| wanted(&options.cases, &source.name)) {
             let matrix = source.matrix()?;
-            let x = matrix_operand(&matrix);
-            let oracle = |y: &[f64]| wrong(&matrix, &x, y);
-            let problem = matrix_problem(&source.name, &matrix, &oracle);
-            products::measure(&mut bench, &problem, Product::Matrix(&matrix), &x, None)?;
+            let one = OneMatrix::new(&source.name, &matrix);
+            let oracle = |y: &[f64]| one.wrong(y);
+            let problem = one.problem(&oracle);
+            products::measure(&mut bench, &problem, Product::Matrix(&matrix), &one.x, None)?;
         }
         Ok(())
     })();

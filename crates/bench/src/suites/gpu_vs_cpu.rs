@@ -10,11 +10,11 @@ use sparsebatch_solvers::Gpu;
 pub use super::Size;
 use super::cpu::PEERS_SCRIPT;
 use super::families::Systemed;
-use super::matrices::{Source, generated};
+use super::matrices::{Source, generated, with_files};
+use super::one_matrix::OneMatrix;
 use super::products::{self, Product};
-use super::single::{matrix_operand, matrix_problem, wrong};
 use super::solver_cases::family_name;
-use super::{check_names, files, wanted};
+use super::{check_names, wanted};
 use crate::session::{Backend, Bench, Target};
 use crate::solves::session::{Problem, SolveSession};
 use crate::{BenchError, Outcome, versus};
@@ -78,11 +78,11 @@ pub fn gpu_vs_cpu(options: &GpuVsCpu, report: &mut dyn Write) -> Result<Outcome,
         for source in sources.iter().filter(|source| wanted(&options.cases, &source.name)) {
             match source.matrix() {
                 Ok(matrix) => {
-                    let x = matrix_operand(&matrix);
-                    let oracle = |y: &[f64]| wrong(&matrix, &x, y);
-                    let problem = matrix_problem(&source.name, &matrix, &oracle);
+                    let one = OneMatrix::new(&source.name, &matrix);
+                    let oracle = |y: &[f64]| one.wrong(y);
+                    let problem = one.problem(&oracle);
                     let product = Product::Matrix(&matrix);
-                    products::measure(&mut bench, &problem, product, &x, Some(effort))?;
+                    products::measure(&mut bench, &problem, product, &one.x, Some(effort))?;
                 }
                 Err(error) => {
                     bench.gap(&source.name, "all", "all", &format!("not read: {error}"))?;
@@ -123,9 +123,5 @@ fn sources(options: &GpuVsCpu) -> Result<Vec<Source>, BenchError> {
     let kinds = ["laplace 7-point", "laplace 27-point", "banded 16", "pareto 2"];
     let mut sources = generated(options.size);
     sources.retain(|source| kinds.iter().any(|kind| source.name.starts_with(kind)));
-    for folder in &options.matrices {
-        let found = files(folder)?;
-        sources.extend(found.into_iter().map(|(name, path)| Source::file(name, path)));
-    }
-    Ok(sources)
+    with_files(sources, &options.matrices)
 }

@@ -9,6 +9,7 @@ pub mod flexible_batch;
 pub mod gpu_vs_cpu;
 mod host_kernels;
 mod matrices;
+mod one_matrix;
 mod products;
 pub mod row_kernels;
 pub mod scaling;

@@ -1,6 +1,7 @@
 //! The suite `sell-p`: SELL-P of Anzt, Tomov and Dongarra 2014 (UT-EECS-14-727), rows of a slice and
 //! threads a row swept, with and without sorting (Kreutzer et al. 2014, doi 10.1137/130930352), its
-//! padding beside its speed, and other formats, ours and those of cuSPARSE.
+//! padding beside its speed, and other formats, ours and those of cuSPARSE or, on the processor, of
+//! other crates. Of f32 the shapes of the source.
 
 use std::fmt;
 use std::io::Write;
@@ -8,17 +9,19 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use sparsebatch_corpus::List;
-use sparsebatch_formats::Csr;
-use sparsebatch_formats::generate::{Stencil, rng};
-use sparsebatch_formats::testing::spmv_error;
-use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions, SinglePlan};
+use sparsebatch_cpu_ref::{FormatChoice, KernelChoice, SpmvOptions};
+use sparsebatch_formats::convert::SellPOptions;
+use sparsebatch_formats::generate::Stencil;
+use sparsebatch_formats::{Csr, Scalar, SellPPattern};
+use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions, Value};
 
 pub use super::Size;
-use super::matrices::{Source, laplacians};
-use super::{check_names, files, wanted};
-use crate::contender::Contender;
+use super::host_kernels::{self, HostKernel};
+use super::matrices::{Source, laplacians, with_files};
+use super::one_matrix::OneMatrix;
+use super::{check_names, wanted};
 use crate::cusparse::HostCsr;
-use crate::session::{Label, Problem, Session};
+use crate::session::{Backend, Bench, HostSession, Label, Session, Target};
 use crate::{BenchError, Outcome};
 
 /// A shape of SELL-P.
@@ -35,6 +38,9 @@ pub struct Shape {
 impl Shape {
     /// The choice of the source: b = t = 8, not sorted.
     pub const SOURCE: Self = Self { slice_size: 8, threads_per_row: 8, sort_window: None };
+
+    /// A thread a row in slices of a warp.
+    pub const WARP: Self = Self { slice_size: 32, threads_per_row: 1, sort_window: None };
 
     /// Slices and threads, not sorted: blocks of one to sixteen warps.
     fn grid(size: Size) -> Vec<Self> {
@@ -69,9 +75,8 @@ impl Shape {
     /// What is measured of a size: the grid, then windows for the source's shape and for a thread a
     /// row in slices of a warp.
     pub fn all(size: Size) -> Vec<Self> {
-        let warp = Self { slice_size: 32, threads_per_row: 1, sort_window: None };
         let mut shapes = Self::grid(size);
-        shapes.extend([Self::SOURCE, warp].into_iter().flat_map(|shape| shape.windows(size)));
+        shapes.extend([Self::SOURCE, Self::WARP].into_iter().flat_map(|shape| shape.windows(size)));
         shapes
     }
 
@@ -79,6 +84,20 @@ impl Shape {
         let Self { slice_size, threads_per_row, sort_window } = self;
         let base = SingleOptions::with_kernel(SingleKernel::SellP);
         SingleOptions { slice_size, threads_per_row, sort_window, ..base }
+    }
+
+    fn slices(self) -> SellPOptions {
+        let Self { slice_size, threads_per_row, sort_window } = self;
+        SellPOptions { slice_size, threads_per_row, sort_window, ..SellPOptions::default() }
+    }
+
+    fn on_host(self) -> SpmvOptions {
+        SpmvOptions {
+            format: FormatChoice::SellP,
+            kernel: KernelChoice::Rows,
+            sellp: self.slices(),
+            ..SpmvOptions::default()
+        }
     }
 }
 
@@ -134,7 +153,11 @@ pub struct SellP {
     pub matrices: Vec<PathBuf>,
     /// Whether the generated matrices are left out.
     pub no_generated: bool,
-    /// Whether cuSPARSE is left out.
+    /// Whether f32 is left out.
+    pub no_f32: bool,
+    /// What is measured; when absent the GPU if there is one, else the processor.
+    pub backend: Option<Backend>,
+    /// Whether cuSPARSE and other crates are left out.
     pub no_peer: bool,
     /// The file for the rows.
     pub output: Option<PathBuf>,
@@ -149,14 +172,20 @@ const OTHERS: [SingleKernel; 5] = [
     SingleKernel::Sell,
 ];
 
+/// Their like on the processor.
+const OTHERS_ON_HOST: [HostKernel; 5] =
+    [HostKernel::Auto, HostKernel::Csr, HostKernel::Ell, HostKernel::Hyb, HostKernel::SellPRuns];
+
 /// Runs the suite. Lines of what is measured go to `report`, and after each case a table of padding
 /// beside time.
 ///
 /// # Errors
 /// Names that nothing answers to, folders that cannot be read, an output that cannot be written,
-/// and the reason why there is no GPU or it was lost. A file that cannot be read is a gap.
+/// and the reason why there is no GPU, where it was asked for, or why it was lost. A file that
+/// cannot be read is a gap.
 pub fn sell_p(options: &SellP, report: &mut dyn Write) -> Result<Outcome, BenchError> {
-    let sources = sources(options)?;
+    let made = if options.no_generated { Vec::new() } else { generated(options.size) };
+    let sources = with_files(made, &options.matrices)?;
     check_names("--case", &options.cases, sources.iter().map(|source| &source.name))?;
     let is_wanted = |source: &&Source| match options.cases.is_empty() {
         true => source.is_usual(List::SellP),
@@ -166,37 +195,34 @@ pub fn sell_p(options: &SellP, report: &mut dyn Write) -> Result<Outcome, BenchE
         [] => Shape::all(options.size),
         given => given.to_vec(),
     };
+    let target = Target::of(options.backend)?;
+    let (effort, peers) = (options.size.effort(), !options.no_peer);
     let output = options.output.as_deref();
-    let mut session = Session::start("sell-p", !options.no_peer, output, report)?;
+    let mut bench = Bench::start("sell-p", &target, effort, peers, output, report)?;
     let ended = (|| {
+        let names = shapes.iter().map(Shape::to_string);
+        bench.without_gpu(&target, names.chain(OTHERS.map(|kernel| kernel.to_string())))?;
+        bench.peers_in_f64(&target, peers && !options.no_f32)?;
         if options.cases.is_empty() {
-            session
+            bench
                 .absent_of(List::SellP.members(), |name| sources.iter().any(|s| s.name == name))?;
         }
         for source in sources.iter().filter(is_wanted) {
             match source.matrix() {
-                Ok(matrix) => measure(&mut session, &source.name, &matrix, &shapes)?,
-                Err(error) => session.absent(&source.name, &error.to_string())?,
+                Ok(matrix) => measure(&mut bench, &source.name, &matrix, &shapes, options)?,
+                Err(error) => bench.gap(&source.name, "all", "all", &error.to_string())?,
             }
         }
         Ok(())
     })();
-    session.finish(ended)
+    bench.finish(ended)
 }
 
-fn sources(options: &SellP) -> Result<Vec<Source>, BenchError> {
-    let mut sources = match options.no_generated {
-        true => Vec::new(),
-        false => generated(options.size),
-    };
-    for folder in &options.matrices {
-        for (name, path) in files(folder)? {
-            // A file comes before what stands for it.
-            sources.retain(|source| source.name != name);
-            sources.push(Source::file(name, path));
-        }
-    }
-    Ok(sources)
+/// The shapes that are measured in f32: at full size, and of those asked for, all.
+fn in_f32(shapes: &[Shape], options: &SellP) -> Vec<Shape> {
+    let all = options.size == Size::Full || !options.shapes.is_empty();
+    let is_in = |shape: &Shape| all || [Shape::SOURCE, Shape::WARP].contains(shape);
+    shapes.iter().copied().filter(is_in).collect()
 }
 
 /// `Trefethen_20000` of Table I, and what stands for its kinds: grids, bands, rows of very different
@@ -220,56 +246,122 @@ struct Padding {
     bytes_moved: usize,
 }
 
-/// Measures all contenders on one matrix.
+impl Padding {
+    fn line(&self, case: &str) -> String {
+        let Self { configuration, slots_per_entry, bytes_moved } = self;
+        format!(
+            "{case:<22} {configuration:<20} {slots_per_entry:.3} slots an entry, {bytes_moved} bytes"
+        )
+    }
+}
+
+/// Measures all contenders on one matrix, ours in both precisions.
 fn measure(
-    session: &mut Session<'_>,
+    bench: &mut Bench<'_>,
     name: &str,
     matrix: &Csr<f64>,
     shapes: &[Shape],
+    options: &SellP,
 ) -> Result<(), BenchError> {
-    let view = matrix.view();
-    let x: Vec<f64> =
-        (0..matrix.ncols() as u64).map(|col| 2.0 * rng::uniform(96, 0, col) - 1.0).collect();
-    let oracle =
-        |y: &[f64]| spmv_error(view, &x, y).map(|(row, error)| format!("row {row}: {error}"));
-    let problem = Problem {
-        case: name,
-        experiment: None,
-        batch: 1,
-        nrows: matrix.nrows(),
-        ncols: matrix.ncols(),
-        nnz: matrix.nnz(),
-        oracle: &oracle,
-    };
-    let pace = session.pace(&problem);
-    let mut operands = session.operands(&problem, &x)?;
-    let device = session.device.clone();
+    let made = OneMatrix::new(name, matrix);
+    let oracle = |y: &[f64]| made.wrong(y);
+    let problem = made.problem(&oracle);
+    if let Some(session) = bench.gpu() {
+        on_gpu(session, &made, shapes)?;
+        let mut operands = session.operands(&problem, &made.x)?;
+        let host = HostCsr::single(matrix.view().pattern(), matrix.values());
+        session.measure_formats(&problem, "", &host, &mut operands)?;
+    }
+    if let Some(mut session) = bench.host() {
+        on_host(&mut session, &made, shapes)?;
+        if !options.no_peer {
+            let mut operands = session.operands(&problem, &made.x);
+            host_kernels::crates(&mut session, &problem, "csr", matrix, &mut operands)?;
+        }
+    }
+    if options.no_f32 {
+        return Ok(());
+    }
+    let matrix = matrix.cast::<f32>();
+    let made = OneMatrix::new(name, &matrix);
+    let shapes = in_f32(shapes, options);
+    if let Some(session) = bench.gpu() {
+        on_gpu(session, &made, &shapes)?;
+    }
+    if let Some(mut session) = bench.host() {
+        on_host(&mut session, &made, &shapes)?;
+    }
+    Ok(())
+}
+
+/// Our shapes and formats on the GPU, then their padding.
+fn on_gpu<T: Value>(
+    session: &mut Session<'_>,
+    made: &OneMatrix<'_, T>,
+    shapes: &[Shape],
+) -> Result<(), BenchError> {
+    let oracle = |y: &[f64]| made.wrong(y);
+    let problem = made.problem(&oracle);
+    let mut operands = session.operands(&problem, &made.x)?;
     let mut paddings = Vec::new();
     let ours = shapes.iter().map(|shape| (shape.to_string(), shape.options()));
     let others =
         OTHERS.into_iter().map(|kernel| (kernel.to_string(), SingleOptions::with_kernel(kernel)));
     for (configuration, options) in ours.chain(others) {
-        let contender = Contender::new(&mut operands, |_| SinglePlan::new(&device, view, &options));
         let label = Label::ours(configuration.clone(), options.kernel == SingleKernel::Auto);
-        let bytes = |plan: &SinglePlan<_, _>| plan.explain().bytes_moved(false) as u64;
-        let plans = session.measure(&problem, &label, pace, contender, bytes)?;
-        if let Some(plan) = plans.as_ref().and_then(|plans| plans.first()) {
-            let explain = plan.explain();
-            paddings.push(Padding {
-                configuration,
-                slots_per_entry: explain.stored_len as f64 / (explain.nnz as f64).max(1.0),
-                bytes_moved: explain.bytes_moved(false),
-            });
-        }
+        let view = made.matrix.view();
+        let explain = session.measure_single(&problem, label, view, &options, &mut operands)?;
+        paddings.extend(explain.map(|explain| Padding {
+            configuration,
+            slots_per_entry: explain.stored_len as f64 / (explain.nnz as f64).max(1.0),
+            bytes_moved: explain.bytes_moved(false),
+        }));
     }
-    let host = HostCsr::single(view.pattern(), view.values());
-    session.measure_formats(&problem, "", &host, &mut operands)?;
-    for Padding { configuration, slots_per_entry, bytes_moved } in paddings {
-        session.note(&format!(
-            "{name:<22} {configuration:<20} {slots_per_entry:.3} slots an entry, {bytes_moved} bytes"
-        ))?;
+    paddings.iter().try_for_each(|padding| session.note(&padding.line(made.case)))
+}
+
+/// Our shapes on one thread and on all, the source's sequential too, and other formats; then their
+/// padding.
+fn on_host<T: Scalar>(
+    session: &mut HostSession<'_, '_>,
+    made: &OneMatrix<'_, T>,
+    shapes: &[Shape],
+) -> Result<(), BenchError> {
+    let oracle = |y: &[f64]| made.wrong(y);
+    let problem = made.problem(&oracle);
+    let matrix = made.matrix;
+    let mut operands = session.operands(&problem, &made.x);
+    let mut paddings = Vec::new();
+    for shape in shapes {
+        let configuration = format!("cpu-{shape}");
+        let turns = session.on_all_and_one(Label::ours(configuration.clone(), false));
+        let explain = host_kernels::in_turns(
+            session,
+            &problem,
+            matrix.into(),
+            &mut operands,
+            turns,
+            &shape.on_host(),
+        )?;
+        paddings.extend(explain.map(|explain| Padding {
+            configuration,
+            slots_per_entry: explain.stored_len as f64 / (explain.nnz as f64).max(1.0),
+            bytes_moved: explain.product_bytes,
+        }));
     }
-    Ok(())
+    if shapes.contains(&Shape::SOURCE) {
+        let (name, options) = (Shape::SOURCE.to_string(), Shape::SOURCE.slices());
+        let plain = (name.as_str(), &options);
+        host_kernels::sequential::<SellPPattern, T>(
+            session,
+            &problem,
+            plain,
+            matrix,
+            &mut operands,
+        )?;
+    }
+    host_kernels::ours(session, &problem, matrix, &mut operands, &OTHERS_ON_HOST)?;
+    paddings.iter().try_for_each(|padding| session.note(&padding.line(made.case)))
 }
 
 #[cfg(test)]
@@ -300,6 +392,18 @@ mod tests {
                 assert!(shape.sort_window.is_none_or(|sigma| sigma % shape.slice_size == 0));
             }
         }
+    }
+
+    #[test]
+    fn in_f32_the_shapes_of_the_source_are_measured_or_those_asked_for() {
+        let all = Shape::all(Size::Paper);
+        let with =
+            |size, shapes: &[Shape]| SellP { size, shapes: shapes.to_vec(), ..SellP::default() };
+
+        assert_eq!(in_f32(&all, &with(Size::Paper, &[])), [Shape::SOURCE, Shape::WARP]);
+        assert_eq!(in_f32(&all, &with(Size::Full, &[])), all);
+        let asked = [all[3], all[7]];
+        assert_eq!(in_f32(&asked, &with(Size::Small, &asked)), asked);
     }
 
     #[test]

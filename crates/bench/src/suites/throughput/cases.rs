@@ -7,6 +7,7 @@ use sparsebatch_formats::generate::Stencil;
 use sparsebatch_spmv_gpu::SingleKernel;
 
 use super::super::Size;
+use super::super::host_kernels::HostKernel;
 use super::super::matrices::{Source, laplacians};
 use crate::BenchError;
 
@@ -50,6 +51,16 @@ impl Experiment {
         let mut kernels = vec![Auto, CsrScalar, CsrVector, Coo, Ell, Hyb];
         if matches!(self, Self::Banded | Self::Laplace) {
             kernels.push(Dia);
+        }
+        kernels
+    }
+
+    /// Their like on the processor.
+    pub(super) fn host_kernels(self) -> Vec<HostKernel> {
+        use HostKernel::{Auto, Coo, Csr, CsrI, Dia, DiaBlocks, Ell, Hyb};
+        let mut kernels = vec![Auto, Csr, CsrI, Coo, Ell, Hyb];
+        if matches!(self, Self::Banded | Self::Laplace) {
+            kernels.extend([Dia, DiaBlocks]);
         }
         kernels
     }
