@@ -130,7 +130,7 @@ fn points(axis: Axis, size: Size) -> Vec<Point> {
             // From the diagonal alone to full rows.
             let (nrows, draws): (usize, &[usize]) = match is_small {
                 true => (1_000, &[0, 5, 50, 500]),
-                false => (5_000, &[0, 5, 50, 500, 5_000]),
+                false => (10_000, &[0, 5, 50, 500, 10_000]),
             };
             draws.iter().map(|&draws| Point::Symmetric(nrows, draws)).collect()
         }
@@ -212,7 +212,11 @@ mod tests {
             let (least, most) = (sizes.clone().min().unwrap(), sizes.max().unwrap());
             assert_eq!(most / least, 10_000, "{}", axis.name());
         }
-        assert_eq!(points(Axis::Entries, Size::Paper).len(), 5);
+        let entries = points(Axis::Entries, Size::Paper);
+        let (first, last) = (entries[0], entries[entries.len() - 1]);
+        // The diagonal alone, and all places.
+        let rows = 10_000;
+        assert_eq!((first, last), (Point::Symmetric(rows, 0), Point::Symmetric(rows, rows)));
     }
 
     #[test]

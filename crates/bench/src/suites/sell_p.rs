@@ -46,7 +46,7 @@ impl Shape {
     fn grid(size: Size) -> Vec<Self> {
         let (slices, threads): (&[usize], &[usize]) = match size {
             Size::Small => (&[8, 32], &[1, 8]),
-            Size::Paper => (&[8, 16, 32, 64, 128], &[1, 2, 4, 8, 16, 32]),
+            Size::Paper => (&[8, 16, 32, 64, 128], &[1, 4, 8, 32]),
             Size::Full => (&[4, 8, 16, 32, 64, 128, 256], &[1, 2, 4, 8, 16, 32, 64]),
         };
         let mut shapes = vec![Self::SOURCE];
@@ -65,7 +65,7 @@ impl Shape {
     fn windows(self, size: Size) -> Vec<Self> {
         let factors: &[usize] = match size {
             Size::Small => &[16],
-            Size::Paper => &[2, 16, 128, 1_024],
+            Size::Paper => &[16, 128, 1_024],
             Size::Full => &[2, 4, 16, 64, 128, 1_024, 16_384],
         };
         let sorted = |factor| Self { sort_window: Some(factor * self.slice_size), ..self };
