@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use sparsebatch_spmv_gpu::Device;
+use sparsebatch_spmv_gpu::{Device, SingleOptions};
 
 use super::{CUSPARSE, Effort, Host, HostSession, Session, Target};
 use crate::energy::EnergyMeter;
@@ -114,6 +114,20 @@ impl<'a> Bench<'a> {
         reason: &str,
     ) -> Result<(), BenchError> {
         self.place.recorder().gap(Gap::new(case, library, configuration, reason))
+    }
+
+    /// Compiles what the GPU is measured by, if it is, in f64 and, if asked for, in f32.
+    ///
+    /// # Errors
+    /// What printing reports.
+    pub(crate) fn compile(
+        &mut self,
+        options: &[SingleOptions],
+        in_f32: bool,
+    ) -> Result<(), BenchError> {
+        let Some(session) = self.gpu() else { return Ok(()) };
+        session.compile::<f64>(options)?;
+        if in_f32 { session.compile::<f32>(options) } else { Ok(()) }
     }
 
     /// Takes contenders of ours that a run without a GPU leaves out.

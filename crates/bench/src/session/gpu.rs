@@ -2,7 +2,10 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::time::Instant;
 
+use rayon::prelude::*;
+use sparsebatch_formats::generate::random;
 use sparsebatch_formats::{CsrPattern, View};
 use sparsebatch_spmv_gpu::device::{Bandwidth, availability, measure_bandwidth};
 use sparsebatch_spmv_gpu::single::SingleExplain;
@@ -17,6 +20,9 @@ use crate::row::{Machine, Run};
 use crate::summary::OURS;
 use crate::timing::{Pace, copies, time};
 use crate::{BenchError, Outcome};
+
+/// Rows of the matrix that kernels are compiled with.
+const SMALL: usize = 256;
 
 /// A device, the peer on it, and where rows go.
 pub(crate) struct Session<'a> {
@@ -139,6 +145,25 @@ impl<'a> Session<'a> {
             is_fault,
         })?;
         Ok(None)
+    }
+
+    /// Compiles the kernels of plans for T at the same time, by making the plans of a small matrix, and
+    /// prints how long that took. What is refused here is refused again, and a gap, where it is measured.
+    ///
+    /// # Errors
+    /// When the line cannot be printed.
+    pub(crate) fn compile<T: Value>(
+        &mut self,
+        options: &[SingleOptions],
+    ) -> Result<(), BenchError> {
+        let Ok(matrix) = random(SMALL, SMALL, 4, 1).map(|matrix| matrix.cast::<T>()) else {
+            return Ok(());
+        };
+        let (begin, device) = (Instant::now(), &self.device);
+        let made = |options| SinglePlan::new(device, matrix.view(), options).is_ok();
+        let count = options.par_iter().map(made).filter(|&is_made| is_made).count();
+        let seconds = begin.elapsed().as_secs_f64();
+        self.note(&format!("{count} plans for {} compiled in {seconds:.1} s", T::NAME))
     }
 
     /// Measures a plan of ours on one matrix, converted once for all copies. Returns what the plan

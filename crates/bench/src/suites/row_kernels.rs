@@ -75,6 +75,7 @@ pub fn row_kernels(options: &RowKernels, report: &mut dyn Write) -> Result<Outco
     let mut bench = Bench::start("row-kernels", &target, effort, peers, output, report)?;
     let ended = (|| {
         bench.without_gpu(&target, KERNELS.map(SingleKernel::name))?;
+        bench.compile(&KERNELS.map(SingleOptions::with_kernel), !options.no_f32)?;
         bench.peers_in_f64(&target, peers && !options.no_f32)?;
         if options.cases.is_empty() {
             bench.absent_of(List::Mazzucchi.members(), |name| {

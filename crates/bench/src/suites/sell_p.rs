@@ -202,6 +202,9 @@ pub fn sell_p(options: &SellP, report: &mut dyn Write) -> Result<Outcome, BenchE
     let ended = (|| {
         let names = shapes.iter().map(Shape::to_string);
         bench.without_gpu(&target, names.chain(OTHERS.map(|kernel| kernel.to_string())))?;
+        let kernels = shapes.iter().take(1).map(|shape| shape.options());
+        let kernels = kernels.chain(OTHERS.map(SingleOptions::with_kernel));
+        bench.compile(&kernels.collect::<Vec<_>>(), !options.no_f32)?;
         bench.peers_in_f64(&target, peers && !options.no_f32)?;
         if options.cases.is_empty() {
             bench

@@ -169,6 +169,8 @@ pub fn single(options: &Single, report: &mut dyn Write) -> Result<Outcome, Bench
                 bench.gap("all", OURS, &kernel.to_string(), reason)?;
             }
         }
+        let plans = kernels.iter().filter_map(|kernel| kernel.options());
+        bench.compile(&plans.collect::<Vec<_>>(), false)?;
         for source in sources.iter().filter(|source| wanted(&options.cases, &source.name)) {
             match source.matrix() {
                 Ok(matrix) => measure(&mut bench, &source.name, &matrix, &kernels, peers)?,

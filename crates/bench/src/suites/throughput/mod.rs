@@ -11,6 +11,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use sparsebatch_corpus::List;
+use sparsebatch_spmv_gpu::SingleOptions;
 
 pub use self::cases::Experiment;
 use self::cases::{Case, Subject, generated};
@@ -69,6 +70,7 @@ pub fn throughput(options: &Throughput, report: &mut dyn Write) -> Result<Outcom
         let mut experiments: Vec<Experiment> = cases().map(|case| case.experiment).collect();
         experiments.dedup();
         bench.without_gpu(&target, contenders(&experiments, options))?;
+        bench.compile(&kernels(&experiments, options), !options.no_f32)?;
         bench.peers_in_f64(&target, peers && !options.no_f32)?;
         if target.host && experiments.iter().any(|one| one.has_gathers()) {
             let reason = "a processor reads x through its caches";
@@ -115,6 +117,18 @@ fn contenders(experiments: &[Experiment], options: &Throughput) -> Vec<String> {
     names
 }
 
+/// The plans of ours that a GPU is measured by, each once.
+fn kernels(experiments: &[Experiment], options: &Throughput) -> Vec<SingleOptions> {
+    let of_matrices = experiments.iter().filter(|&&one| one != Experiment::Strided);
+    let mut found: Vec<Configuration> = Vec::new();
+    for configuration in of_matrices.flat_map(|&one| products::on_gpu_by(one, options)) {
+        if !found.contains(&configuration) {
+            found.push(configuration);
+        }
+    }
+    found.into_iter().filter_map(Configuration::options).collect()
+}
+
 fn all_cases(options: &Throughput) -> Result<Vec<Case>, BenchError> {
     let experiments = match options.experiment {
         Some(Experiment::Unstructured) if options.matrices.is_empty() => {
@@ -155,6 +169,8 @@ mod tests {
         let kernels = vec!["csr-scalar".parse().unwrap(), "cpu-csr".parse().unwrap()];
         let named = Throughput { kernels, ..Throughput::default() };
         assert_eq!(contenders(&[Experiment::Dense], &named), ["csr-scalar"]);
+        let all = kernels(&Experiment::ALL, &Throughput::default());
+        assert_eq!((all.len(), kernels(&[Experiment::Strided], &named).len()), (7, 0));
     }
 
     #[test]
