@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 use sparsebatch_formats::generate::random;
-use sparsebatch_formats::{CsrPattern, View};
+use sparsebatch_formats::{CsrPattern, Scalar, View};
 use sparsebatch_spmv_gpu::device::{Bandwidth, availability, measure_bandwidth};
 use sparsebatch_spmv_gpu::single::SingleExplain;
 use sparsebatch_spmv_gpu::{Device, Executor, GpuError, SingleOptions, SinglePlan, Value};
@@ -163,7 +163,7 @@ impl<'a> Session<'a> {
         let made = |options| SinglePlan::new(device, matrix.view(), options).is_ok();
         let count = options.par_iter().map(made).filter(|&is_made| is_made).count();
         let seconds = begin.elapsed().as_secs_f64();
-        self.note(&format!("{count} plans for {} compiled in {seconds:.1} s", T::NAME))
+        self.note(&format!("{count} plans for {} compiled in {seconds:.1} s", <T as Scalar>::NAME))
     }
 
     /// Measures a plan of ours on one matrix, converted once for all copies. Returns what the plan

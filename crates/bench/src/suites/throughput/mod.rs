@@ -169,8 +169,8 @@ mod tests {
         let kernels = vec!["csr-scalar".parse().unwrap(), "cpu-csr".parse().unwrap()];
         let named = Throughput { kernels, ..Throughput::default() };
         assert_eq!(contenders(&[Experiment::Dense], &named), ["csr-scalar"]);
-        let all = kernels(&Experiment::ALL, &Throughput::default());
-        assert_eq!((all.len(), kernels(&[Experiment::Strided], &named).len()), (7, 0));
+        let all = super::kernels(&Experiment::ALL, &Throughput::default());
+        assert_eq!((all.len(), super::kernels(&[Experiment::Strided], &named).len()), (7, 0));
     }
 
     #[test]
