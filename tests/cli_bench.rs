@@ -437,6 +437,7 @@ fn energy_is_read_from_counters_or_is_a_gap() {
     assert!(rows.is_empty());
     let rapl = gaps.iter().find(|line| line["gap"]["library"] == "RAPL").unwrap();
     assert!(rapl["gap"]["reason"].as_str().unwrap().contains("no intel-rapl counter in nowhere"));
+    assert_eq!(reason(&gaps, "NVML", "energy of the GPU"), "left out by --backend cpu");
     let page = folder.run(&["report", "rows.jsonl", "-o", "page.html"]);
     assert_eq!(page.code, 0, "{}", page.stderr);
     let html = std::fs::read_to_string(folder.path().join("page.html")).unwrap();

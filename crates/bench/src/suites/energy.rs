@@ -41,6 +41,9 @@ pub fn energy(options: &Energy, report: &mut dyn Write) -> Result<Outcome, Bench
     let (effort, output) = (size.effort(), output.as_deref());
     let mut bench = Bench::start("energy", &target, effort, false, output, report)?;
     let ended = (|| {
+        if let Some(reason) = &target.no_gpu {
+            bench.gap("all", "NVML", "energy of the GPU", reason)?;
+        }
         meters(&mut bench, options)?;
         for &(family, nrows) in &families {
             let made = Systemed::family(family, nrows, items)?;
