@@ -115,7 +115,8 @@ fn a_gpu_that_is_asked_for_and_absent_is_one_line_and_nothing_is_written() {
         return;
     }
     let folder = Folder::new();
-    for suite in ["single", "flexible-batch", "solvers"] {
+    let suites = ["single", "flexible-batch", "solvers", "throughput", "sell-p", "row-kernels"];
+    for suite in suites {
         for backend in ["gpu", "both"] {
             let args = ["bench", suite, "--size", "small", "--backend", backend];
 
@@ -123,12 +124,6 @@ fn a_gpu_that_is_asked_for_and_absent_is_one_line_and_nothing_is_written() {
 
             refused.assert_bad_input(&["bench needs a GPU: "]);
         }
-    }
-    for suite in ["throughput", "sell-p", "row-kernels"] {
-        let refused = folder.run(&["bench", suite, "--size", "small", "--output", "rows.jsonl"]);
-        refused.assert_bad_input(&["bench needs a GPU: "]);
-        let refused = folder.run(&["bench", suite, "--backend", "cpu"]);
-        refused.assert_bad_input(&["--backend is cpu, expected gpu, what this suite measures"]);
     }
     folder
         .run(&["bench", "solvers", "--experiment", "chunks"])
@@ -224,6 +219,115 @@ fn products_of_single_matrices_are_measured_on_the_cpu() {
     assert_eq!(named["rows"].as_array().unwrap().len(), 1);
     let gaps = named["gaps"].as_array().unwrap();
     assert!(gaps.iter().any(|gap| gap["configuration"] == "csr-vector"), "{gaps:?}");
+}
+
+/// Rows by library and precision.
+fn count(rows: &[Value], library: &str, precision: &str) -> usize {
+    let of = |row: &&Value| row["library"] == library && row["precision"] == precision;
+    rows.iter().filter(of).count()
+}
+
+/// The reason of a gap, by library and configuration.
+fn reason<'a>(gaps: &'a [Value], library: &str, configuration: &str) -> &'a str {
+    let gaps = gaps.iter().map(|line| &line["gap"]);
+    let found = gaps
+        .clone()
+        .find(|gap| gap["library"] == library && gap["configuration"] == configuration)
+        .unwrap_or_else(|| panic!("{library} {configuration} in {:?}", gaps.collect::<Vec<_>>()));
+    found["reason"].as_str().unwrap()
+}
+
+#[test]
+fn throughput_is_measured_on_the_cpu_in_both_precisions() {
+    let folder = Folder::new();
+    let suite = ["bench", "throughput", "--size", "small", "--backend", "cpu"];
+    let cases = ["--case", "stride 8", "--case", "laplace 5-point 300x300"];
+    let output = ["--output", "rows.jsonl"];
+
+    let done = folder.run(&[&suite[..], &cases, &output].concat());
+
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    let [rows, gaps] = lines(&folder, "rows.jsonl");
+    rows.iter().for_each(assert_row);
+    // Two beginnings on one thread and on all; the sequential product and eight kernels.
+    for precision in ["f64", "f32"] {
+        assert_eq!(count(&rows, "sparsebatch", precision), 2 * 2 + 1 + 8, "{precision}");
+    }
+    let experiment = |row: &Value| row["experiment"].as_str().unwrap().to_owned();
+    assert!(rows.iter().all(|row| ["fig1", "fig11"].contains(&experiment(row).as_str())));
+    for library in ["sprs", "faer", "nalgebra-sparse"] {
+        assert_eq!((count(&rows, library, "f64"), count(&rows, library, "f32")), (1, 0));
+        assert_eq!(reason(&gaps, library, "csr, f32"), "measured in f64 alone");
+    }
+    for name in ["axpy unaligned", "csr-vector", "dia", "plain csr-vector, x not cached"] {
+        assert_eq!(reason(&gaps, "sparsebatch", name), "left out by --backend cpu");
+    }
+    assert!(reason(&gaps, "sparsebatch", "cpu-csr, x not cached").contains("caches"));
+    assert_eq!(reason(&gaps, "cuSPARSE", "all"), "left out by --backend cpu");
+    let named = ["--case", "banded 4", "--kernel", "cpu-dia,ell", "--no-f32", "--no-peer"];
+    let named = folder.run(&[&suite[..], &named, &["--json"]].concat()).json();
+    assert_eq!(named["rows"].as_array().unwrap().len(), 1, "{named}");
+    assert_eq!(named["rows"][0]["configuration"], "cpu-dia");
+}
+
+#[test]
+fn shapes_of_sell_p_are_measured_on_the_cpu_with_their_padding() {
+    let folder = Folder::new();
+    let suite = ["bench", "sell-p", "--size", "small", "--backend", "cpu", "--case", "banded 16"];
+    let shapes = ["--shape", "8x8,32x1x512", "--output", "rows.jsonl"];
+
+    let done = folder.run(&[&suite[..], &shapes].concat());
+
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    let [rows, gaps] = lines(&folder, "rows.jsonl");
+    rows.iter().for_each(assert_row);
+    // Two shapes on all threads and on one, the source's sequential, five other formats.
+    for precision in ["f64", "f32"] {
+        assert_eq!(count(&rows, "sparsebatch", precision), 2 * 2 + 1 + 5, "{precision}");
+    }
+    let named = |name: &str| rows.iter().filter(|row| row["configuration"] == name).count();
+    for name in ["cpu-sell-p(8,8)", "cpu-sell-p(32,1,512), 1 thread", "cpu-seq-sell-p(8,8)"] {
+        assert_eq!(named(name), 2, "{name}");
+    }
+    assert!(done.stdout.contains("slots an entry"), "{}", done.stdout);
+    for name in ["sell-p(8,8)", "sell-p(32,1,512)", "hyb"] {
+        assert_eq!(reason(&gaps, "sparsebatch", name), "left out by --backend cpu");
+    }
+    let page = folder.run(&["report", "rows.jsonl", "-o", "page.html"]);
+    assert_eq!(page.code, 0, "{}", page.stderr);
+}
+
+#[test]
+fn products_by_rows_are_measured_on_the_cpu_beside_other_crates() {
+    let folder = Folder::new();
+    folder.file("bad.mtx", "nothing");
+    folder.file("spd.mtx", common::SPD);
+    let suite = ["bench", "row-kernels", "--size", "small", "--backend", "cpu", "--matrices", "."];
+    let cases = ["--case", "random 8 of 16384", "--case", "spd", "--case", "bad"];
+
+    let done = folder.run(&[&suite[..], &cases, &["--output", "rows.jsonl"]].concat());
+
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    let [rows, gaps] = lines(&folder, "rows.jsonl");
+    rows.iter().for_each(assert_row);
+    // The sequential product, and three kernels on all threads and on one; two matrices.
+    for precision in ["f64", "f32"] {
+        assert_eq!(count(&rows, "sparsebatch", precision), 2 * (1 + 3 * 2), "{precision}");
+    }
+    assert!(rows.iter().any(|row| row["configuration"] == "cpu-csr-i, 1 thread"));
+    assert_eq!(count(&rows, "faer", "f64"), 2);
+    for kernel in ["csr-scalar", "csr-unrolled", "csr-vector", "csr-tile", "auto"] {
+        assert_eq!(reason(&gaps, "sparsebatch", kernel), "left out by --backend cpu");
+    }
+    let unread = gaps.iter().find(|line| line["gap"]["case"] == "bad").unwrap();
+    assert_eq!(unread["gap"]["is_fault"], false);
+    let few = ["--case", "spd", "--no-f32", "--no-peer", "--json"];
+    let few = folder.run(&[&suite[..], &few].concat()).json();
+    assert_eq!(few["rows"].as_array().unwrap().len(), 7);
+    let usual = folder.run(&[&suite[..], &["--no-generated", "--json"]].concat()).json();
+    let is_absent = |gap: &Value| gap["case"] == "cage14";
+    assert!(usual["gaps"].as_array().unwrap().iter().any(is_absent));
+    assert_eq!(usual["rows"].as_array().unwrap().len(), 0);
 }
 
 #[test]
@@ -333,6 +437,7 @@ fn energy_is_read_from_counters_or_is_a_gap() {
     assert!(rows.is_empty());
     let rapl = gaps.iter().find(|line| line["gap"]["library"] == "RAPL").unwrap();
     assert!(rapl["gap"]["reason"].as_str().unwrap().contains("no intel-rapl counter in nowhere"));
+    assert_eq!(reason(&gaps, "NVML", "energy of the GPU"), "left out by --backend cpu");
     let page = folder.run(&["report", "rows.jsonl", "-o", "page.html"]);
     assert_eq!(page.code, 0, "{}", page.stderr);
     let html = std::fs::read_to_string(folder.path().join("page.html")).unwrap();

@@ -2,6 +2,7 @@
 
 mod machines;
 mod products;
+mod solves;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,18 +11,15 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use sparsebatch_bench::suites::flexible_batch::{Experiment, Kernel};
 use sparsebatch_bench::suites::single::Configuration;
-use sparsebatch_bench::suites::solvers::{Chunks, Precision};
 use sparsebatch_bench::{
-    Backend, BenchError, FlexibleBatch, Gap, Outcome, Row, Single, Solvers, cpu, energy,
-    flexible_batch, gpu_vs_cpu, row_kernels, rows, scaling, sell_p, single, solvers, suites, table,
-    throughput,
+    Backend, BenchError, FlexibleBatch, Gap, Outcome, Row, Single, cpu, energy, flexible_batch,
+    gpu_vs_cpu, row_kernels, rows, scaling, sell_p, single, solvers, suites, table, throughput,
 };
-use sparsebatch_solvers::{Method, Pieces, PrecondPrecision, Preconditioner};
 
 use self::machines::{CpuArgs, EnergyArgs, GpuVsCpuArgs, ScalingArgs};
 use self::products::{RowKernelArgs, SellPArgs, ThroughputArgs};
+use self::solves::SolverArgs;
 use super::error::CliError;
-use super::options::size;
 use super::output::{self, SCHEMA, check_writable};
 use super::{Exit, Global, pages};
 
@@ -38,11 +36,11 @@ enum Suite {
     FlexibleBatch(FlexibleArgs),
     /// Products with one matrix, beside cuSPARSE or, on the CPU, other crates
     Single(SingleArgs),
-    /// Formats and access patterns of Bell and Garland 2009 on the GPU, in f64 and f32
+    /// Formats and access patterns of Bell and Garland 2009, in f64 and f32
     Throughput(ThroughputArgs),
-    /// Shapes of SELL-P on the GPU, padding beside speed
+    /// Shapes of SELL-P, padding beside speed
     SellP(SellPArgs),
-    /// A thread or a warp per row on the GPU, plain and refined, beside cuSPARSE
+    /// A thread or a warp per row, plain and refined, beside cuSPARSE; on the CPU products by rows
     RowKernels(RowKernelArgs),
     /// Whole solves of batches, beside the dense LU of cuBLAS and recorded figures
     Solvers(SolverArgs),
@@ -116,60 +114,6 @@ struct SingleArgs {
     no_generated: bool,
 }
 
-#[derive(Args)]
-struct SolverArgs {
-    #[command(flatten)]
-    common: Common,
-    /// Systems of a batch, with commas between [default: the suite's sizes]
-    #[arg(long = "batch", value_name = "LIST", value_delimiter = ',',
-        value_parser = clap::value_parser!(u32).range(1..))]
-    batches: Vec<u32>,
-    /// Methods, with commas between: auto, cg, bicgstab, lu [default: cg where matrices are
-    /// symmetric, and bicgstab; on sets and at full size all]
-    #[arg(long = "method", value_name = "LIST", value_delimiter = ',')]
-    methods: Vec<String>,
-    /// Preconditioners of cg and bicgstab, with commas between [default: none,jacobi]
-    #[arg(long = "precond", value_name = "LIST", value_delimiter = ',')]
-    preconditioners: Vec<String>,
-    /// Precisions in which block-jacobi, ilu0 and ic0 store the factors of f64 solves, with commas
-    /// between: working, f32 [default: working]
-    #[arg(long = "precond-precision", value_name = "LIST", value_delimiter = ',')]
-    precond_precisions: Vec<String>,
-    /// Precision of values and vectors
-    #[arg(long, value_enum, default_value_t = SolvePrecision::F64)]
-    precision: SolvePrecision,
-    /// Folders of batches to measure too, NAME.batch or batch_NAME.bin, their systems in turn
-    #[arg(long, value_name = "FOLDER", num_args = 1..)]
-    sets: Vec<PathBuf>,
-    /// Leave the generated batches out
-    #[arg(long)]
-    no_generated: bool,
-    /// Kernel shapes of the GPU to measure too, with commas between, such as 32x4,16x8:registers:
-    /// threads per system x rows per thread, and where values are (registers, shared, global)
-    #[arg(long = "tuning", value_name = "LIST", value_delimiter = ',')]
-    tunings: Vec<String>,
-    /// End-to-end solves of one batch on the host in place of the suite's own: whole on the GPU, in
-    /// pieces, in pieces within --gpu-memory
-    #[arg(long, value_enum)]
-    experiment: Option<SolveExperiment>,
-    /// Of the experiment: bytes of the batch, values, right-hand sides and solutions [default: 512MiB]
-    #[arg(long, value_name = "SIZE", value_parser = size, requires = "experiment")]
-    data: Option<u64>,
-    /// Of the experiment: most memory of the GPU to take [default: half of --data]
-    #[arg(long, value_name = "SIZE", value_parser = size, requires = "experiment")]
-    gpu_memory: Option<u64>,
-    /// Of the experiment: bytes of a piece [default: an eighth of the batch, 8 to 64 MiB]
-    #[arg(long, value_name = "SIZE", value_parser = size, requires = "experiment")]
-    piece: Option<u64>,
-    /// Of the experiment: pieces on the GPU at a time [default: 3]
-    #[arg(long, value_name = "PIECES", value_parser = clap::value_parser!(u8).range(1..=16),
-        requires = "experiment")]
-    at_once: Option<u8>,
-    /// Recorded figures of other libraries, shown beside ours
-    #[arg(long, value_name = "FILE.csv")]
-    reference: Option<PathBuf>,
-}
-
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Measured {
     Gpu,
@@ -209,17 +153,6 @@ impl From<Measured> for Backend {
             Measured::Both => Self::Both,
         }
     }
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum SolveExperiment {
-    Chunks,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum SolvePrecision {
-    F64,
-    F32,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -294,13 +227,13 @@ pub(crate) fn run(args: &BenchArgs, global: Global) -> Result<Exit, CliError> {
         }
         Suite::Cpu(args) => measured(global, &args.common, |report| cpu(&args.options()?, report)),
         Suite::GpuVsCpu(args) => {
-            measured(global, &args.common, |report| gpu_vs_cpu(&args.options(), report))
+            measured(global, &args.on.common, |report| gpu_vs_cpu(&args.options(), report))
         }
         Suite::Scaling(args) => {
             measured(global, &args.common, |report| scaling(&args.options()?, report))
         }
         Suite::Energy(args) => {
-            measured(global, &args.common, |report| energy(&args.options(), report))
+            measured(global, &args.on.common, |report| energy(&args.options(), report))
         }
         Suite::Solvers(args) => {
             measured(global, &args.common, |report| solvers(&args.options()?, report))
@@ -372,47 +305,6 @@ impl SingleArgs {
             matrices: self.matrices.clone(),
             no_generated: self.no_generated,
             backend: backend.map(Backend::from),
-            no_peer: *no_peer,
-            output: output.clone(),
-        })
-    }
-}
-
-/// The choices of a list of names.
-fn choices<C: std::str::FromStr<Err = sparsebatch_solvers::SolveError>>(
-    names: &[String],
-) -> Result<Vec<C>, BenchError> {
-    Ok(names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?)
-}
-
-impl SolverArgs {
-    fn options(&self) -> Result<Solvers, BenchError> {
-        let Common { size, cases, no_peer, backend, output } = &self.common;
-        Ok(Solvers {
-            cases: cases.clone(),
-            batches: self.batches.iter().map(|&batch| batch as usize).collect(),
-            methods: choices::<Method>(&self.methods)?,
-            preconditioners: choices::<Preconditioner>(&self.preconditioners)?,
-            precond_precisions: choices::<PrecondPrecision>(&self.precond_precisions)?,
-            precision: match self.precision {
-                SolvePrecision::F64 => Precision::F64,
-                SolvePrecision::F32 => Precision::F32,
-            },
-            sets: self.sets.clone(),
-            no_generated: self.no_generated,
-            backend: backend.map(Backend::from),
-            tunings: self.tunings.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
-            chunks: self.experiment.map(|SolveExperiment::Chunks| {
-                let usual = Chunks::default();
-                let pieces = Pieces {
-                    bytes: self.piece,
-                    at_once: self.at_once.map_or(usual.pieces.at_once, usize::from),
-                };
-                let data_bytes = self.data.unwrap_or(usual.data_bytes);
-                Chunks { data_bytes, limit_bytes: self.gpu_memory, pieces }
-            }),
-            reference: self.reference.clone(),
-            size: (*size).into(),
             no_peer: *no_peer,
             output: output.clone(),
         })

@@ -1,5 +1,6 @@
 //! What is measured: plans, ours or a peer's, with the vectors they multiply.
 
+use rayon::prelude::*;
 use sparsebatch_spmv_gpu::flexible::FlexiblePlan;
 use sparsebatch_spmv_gpu::{
     Device, DeviceBuffer, Executor, GpuError, PackedPlan, SinglePlan, Value,
@@ -76,6 +77,15 @@ impl<'a, P: Multiply<T>, T: Value> Contender<'a, P, T> {
         Ok(Self { plans, operands })
     }
 
+    /// Plans that were made before, as many as there are vectors.
+    ///
+    /// # Panics
+    /// When there are more or fewer.
+    pub(crate) fn of(operands: &'a mut Operands<T>, plans: Vec<P>) -> Self {
+        assert_eq!(plans.len(), operands.copies());
+        Self { plans, operands }
+    }
+
     /// One plan, for the first vectors alone.
     pub(crate) fn alone(operands: &'a mut Operands<T>, plan: P) -> Self {
         Self { plans: vec![plan], operands }
@@ -125,6 +135,9 @@ impl<P: Multiply<T>, T: Value> Timed for Contender<'_, P, T> {
         device.fill_zero(y)?;
         // The form that is timed: y is read.
         self.plans[copy].multiply(x, T::ONE, y)?;
-        Ok(device.download(y)?.into_iter().map(T::to_f64).collect())
+        // By all threads, which the pages of large vectors are slow to come without.
+        let mut host: Vec<T> = (0..y.len()).into_par_iter().map(|_| T::ZERO).collect();
+        device.copy_to_host(y, &mut host)?;
+        Ok(host.into_par_iter().map(T::to_f64).collect())
     }
 }

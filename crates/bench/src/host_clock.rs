@@ -6,17 +6,18 @@
 use std::time::{Duration, Instant};
 
 use sparsebatch_cpu_ref::CpuError;
+use sparsebatch_formats::Scalar;
 
 use crate::statistics::median;
 use crate::timing::{Pace, RECORDED, Timing, rounds};
 
 /// A matrix or batch on the processor.
-pub(crate) trait HostMultiply: Send {
+pub(crate) trait HostMultiply<T = f64>: Send {
     /// `y += A x`.
     ///
     /// # Errors
     /// What the product refuses.
-    fn multiply(&mut self, x: &[f64], y: &mut [f64]) -> Result<(), CpuError>;
+    fn multiply(&mut self, x: &[T], y: &mut [T]) -> Result<(), CpuError>;
 }
 
 /// How much time and memory a contender gets.
@@ -54,14 +55,14 @@ impl Effort {
 }
 
 /// Copies of x and y.
-pub(crate) struct HostOperands {
-    pairs: Vec<(Vec<f64>, Vec<f64>)>,
+pub(crate) struct HostOperands<T = f64> {
+    pairs: Vec<(Vec<T>, Vec<T>)>,
 }
 
-impl HostOperands {
+impl<T: Scalar> HostOperands<T> {
     /// `copies` copies of x, with y of `nrows` zeros.
-    pub(crate) fn new(x: &[f64], nrows: usize, copies: usize) -> Self {
-        Self { pairs: (0..copies.max(1)).map(|_| (x.to_vec(), vec![0.0; nrows])).collect() }
+    pub(crate) fn new(x: &[T], nrows: usize, copies: usize) -> Self {
+        Self { pairs: (0..copies.max(1)).map(|_| (x.to_vec(), vec![T::ZERO; nrows])).collect() }
     }
 
     /// How many copies there are.
@@ -71,18 +72,18 @@ impl HostOperands {
 }
 
 /// Copies of a plan, each with its own vectors.
-pub(crate) struct HostContender<'a, P> {
+pub(crate) struct HostContender<'a, P, T = f64> {
     plans: Vec<P>,
-    operands: &'a mut HostOperands,
+    operands: &'a mut HostOperands<T>,
 }
 
-impl<'a, P: HostMultiply> HostContender<'a, P> {
+impl<'a, P: HostMultiply<T>, T: Scalar> HostContender<'a, P, T> {
     /// Makes as many plans as there are vectors, counted from 0.
     ///
     /// # Errors
     /// What the plan refuses.
     pub(crate) fn new(
-        operands: &'a mut HostOperands,
+        operands: &'a mut HostOperands<T>,
         plan: impl FnMut(usize) -> Result<P, CpuError>,
     ) -> Result<Self, CpuError> {
         let plans = (0..operands.copies()).map(plan).collect::<Result<_, _>>()?;
@@ -99,14 +100,14 @@ impl<'a, P: HostMultiply> HostContender<'a, P> {
         &self.plans
     }
 
-    /// `A x` of a copy, in the form that is timed: y is read.
+    /// `A x` of a copy, in the form that is timed: y is read. In f64.
     ///
     /// # Errors
     /// What the product refuses.
     pub(crate) fn answer(&mut self, copy: usize) -> Result<Vec<f64>, CpuError> {
-        self.operands.pairs[copy].1.fill(0.0);
+        self.operands.pairs[copy].1.fill(T::ZERO);
         self.product(copy)?;
-        Ok(self.operands.pairs[copy].1.clone())
+        Ok(self.operands.pairs[copy].1.iter().map(|value| value.to_f64()).collect())
     }
 
     /// `y += A x` of a copy, counted from 0 and around.
@@ -128,8 +129,8 @@ fn milliseconds(begin: Instant) -> f64 {
 ///
 /// # Errors
 /// What a product refuses.
-pub(crate) fn time<P: HostMultiply>(
-    contender: &mut HostContender<'_, P>,
+pub(crate) fn time<P: HostMultiply<T>, T: Scalar>(
+    contender: &mut HostContender<'_, P, T>,
     effort: Effort,
 ) -> Result<Timing, CpuError> {
     wall(effort, contender.copies(), |copy| contender.product(copy))

@@ -21,8 +21,8 @@
 //! run time, crates (sprs, faer, nalgebra-sparse) are in process; what is missing is a [`Gap`] in the
 //! outcome, in the file of rows and in the report.
 //!
-//! Limitations: the first GPU; products in f64, but for `throughput`; MKL, Eigen and SciPy are measured apart, by
-//! `benches/peers`.
+//! Limitations: the first GPU; peers in f64 alone, ours in f32 too in `throughput`, `sell-p` and
+//! `row-kernels`; MKL, Eigen and SciPy are measured apart, by `benches/peers`.
 #![deny(unsafe_code)]
 
 mod contender;

@@ -80,20 +80,16 @@ pub(crate) fn rounds(pace: Pace, estimate_ms: f64) -> (usize, usize) {
 fn warm_up(device: &Device, contender: &mut dyn Timed) -> Result<f64, GpuError> {
     let begin = Instant::now();
     let copies = contender.copies().max(2);
-    while {
-        for copy in 0..copies {
-            contender.product(copy)?;
-        }
-        device.synchronize()?;
-        begin.elapsed() < Duration::from_millis(10)
-    } {}
     let (start, end) = (Event::new(device)?, Event::new(device)?);
-    start.record(device)?;
-    for copy in 0..copies {
-        contender.product(copy)?;
+    loop {
+        start.record(device)?;
+        (0..copies).try_for_each(|copy| contender.product(copy))?;
+        end.record(device)?;
+        device.synchronize()?;
+        if begin.elapsed() >= Duration::from_millis(10) {
+            return Ok(f64::from(start.elapsed_ms(&end)?) / copies as f64);
+        }
     }
-    end.record(device)?;
-    Ok(f64::from(start.elapsed_ms(&end)?) / copies as f64)
 }
 
 /// Times a contender.

@@ -286,6 +286,26 @@ fn vectors_of_other_lengths_are_refused() {
 }
 
 #[test]
+fn several_plans_of_a_matrix_multiply_alike_and_share_no_values() {
+    let executor = Emulator::new(Order::Forward);
+    let a = mixed::<f64>(70, 60, Some(9));
+    let (x, zeros) = (integers::<f64>(60, 1), vec![0.0; 70]);
+    let expected = oracle(1.0, &a, &x, 0.0, &zeros);
+    for options in all_options() {
+        let mut plans = SinglePlan::several(&executor, a.view(), &options, 3).unwrap();
+        plans[1].update_values(&vec![0.0; a.nnz()]).unwrap();
+
+        let mut found = plans.iter_mut().map(|plan| product(&executor, plan, 1.0, &x, 0.0, &zeros));
+
+        let found: [Vec<f64>; 3] = std::array::from_fn(|_| found.next().unwrap());
+        assert!(found == [expected.clone(), zeros.clone(), expected.clone()], "{options:?}");
+        assert_eq!(plans[0].explain().stored_len, plans[2].explain().stored_len);
+    }
+    let none = SinglePlan::several(&executor, a.view(), &SingleOptions::default(), 0);
+    assert!(none.unwrap().is_empty());
+}
+
+#[test]
 fn preprocessing_serves_several_plans_of_its_pattern_alone() {
     let executor = Emulator::new(Order::Forward);
     let a = mixed::<f64>(50, 50, Some(20));

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use sparsebatch_bench::suites::HostKernel;
+use sparsebatch_bench::suites::{HostKernel, OnMachines};
 use sparsebatch_bench::{Backend, BenchError, Cpu, Energy, GpuVsCpu, Scaling};
 
 use super::{Common, Measured, kernels};
@@ -28,14 +28,21 @@ pub(super) struct CpuArgs {
     no_generated: bool,
 }
 
+/// Options that `gpu-vs-cpu` and `energy` have alike.
+#[derive(Args)]
+pub(super) struct OnMachinesArgs {
+    #[command(flatten)]
+    pub(super) common: Common,
+    /// Systems of a batch [default: 10000; of gpu-vs-cpu 1000 at small size, 40000 at full]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    items: Option<u32>,
+}
+
 /// Options of `gpu-vs-cpu`.
 #[derive(Args)]
 pub(super) struct GpuVsCpuArgs {
     #[command(flatten)]
-    pub(super) common: Common,
-    /// Systems of a batch [default: 10000; less at small size]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    items: Option<u32>,
+    pub(super) on: OnMachinesArgs,
     /// Folder of matrices to multiply too; may be given several times
     #[arg(long, value_name = "FOLDER")]
     matrices: Vec<PathBuf>,
@@ -58,10 +65,7 @@ pub(super) struct ScalingArgs {
 #[derive(Args)]
 pub(super) struct EnergyArgs {
     #[command(flatten)]
-    pub(super) common: Common,
-    /// Systems of a batch [default: 10000]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    items: Option<u32>,
+    pub(super) on: OnMachinesArgs,
     /// Folder of the CPU's counters [default: /sys/class/powercap]
     #[arg(long, value_name = "FOLDER")]
     powercap: Option<PathBuf>,
@@ -84,18 +88,23 @@ impl CpuArgs {
     }
 }
 
-impl GpuVsCpuArgs {
-    /// What the suite is asked for.
-    pub(super) fn options(&self) -> GpuVsCpu {
+impl OnMachinesArgs {
+    fn options(&self) -> OnMachines {
         let Common { size, cases, backend, output, .. } = &self.common;
-        GpuVsCpu {
+        OnMachines {
             cases: cases.clone(),
             items: self.items.map(|items| items as usize),
             size: (*size).into(),
-            matrices: self.matrices.clone(),
             backend: backend.map(Backend::from),
             output: output.clone(),
         }
+    }
+}
+
+impl GpuVsCpuArgs {
+    /// What the suite is asked for.
+    pub(super) fn options(&self) -> GpuVsCpu {
+        GpuVsCpu { on: self.on.options(), matrices: self.matrices.clone() }
     }
 }
 
@@ -117,14 +126,6 @@ impl ScalingArgs {
 impl EnergyArgs {
     /// What the suite is asked for.
     pub(super) fn options(&self) -> Energy {
-        let Common { size, cases, backend, output, .. } = &self.common;
-        Energy {
-            cases: cases.clone(),
-            items: self.items.map(|items| items as usize),
-            size: (*size).into(),
-            backend: backend.map(Backend::from),
-            powercap: self.powercap.clone(),
-            output: output.clone(),
-        }
+        Energy { on: self.on.options(), powercap: self.powercap.clone() }
     }
 }

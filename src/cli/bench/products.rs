@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use sparsebatch_bench::suites::sell_p::Shape;
 use sparsebatch_bench::suites::single::Configuration;
-use sparsebatch_bench::{BenchError, RowKernels, SellP, Throughput};
+use sparsebatch_bench::{Backend, BenchError, RowKernels, SellP, Throughput};
 
-use super::{Common, Measured, kernels};
+use super::{Common, kernels};
 
 /// Options of `throughput`.
 #[derive(Args)]
@@ -17,7 +17,8 @@ pub(super) struct ThroughputArgs {
     /// One experiment, by the first figure that it makes again [default: all]
     #[arg(long, value_name = "fig1|fig8|fig9|fig10|fig11|fig13")]
     experiment: Option<String>,
-    /// Kernels of ours, with commas between [default: auto and those of the source]
+    /// Kernels of ours, with commas between [default: auto and those of the source, and
+    /// their like on the CPU]
     #[arg(long = "kernel", value_name = "LIST", value_delimiter = ',')]
     kernels: Vec<String>,
     /// Folder of unstructured matrices, for fig13; may be given several times
@@ -44,6 +45,9 @@ pub(super) struct SellPArgs {
     /// Leave the generated matrices out
     #[arg(long)]
     no_generated: bool,
+    /// Leave f32 out
+    #[arg(long)]
+    no_f32: bool,
 }
 
 /// Options of `row-kernels`.
@@ -58,12 +62,15 @@ pub(super) struct RowKernelArgs {
     /// Leave the generated matrices out
     #[arg(long)]
     no_generated: bool,
+    /// Leave f32 out
+    #[arg(long)]
+    no_f32: bool,
 }
 
 impl ThroughputArgs {
     /// What the suite is asked for.
     pub(super) fn options(&self) -> Result<Throughput, BenchError> {
-        let Common { size, cases, no_peer, output, .. } = self.common.on(Measured::Gpu)?;
+        let Common { size, cases, no_peer, backend, output } = &self.common;
         Ok(Throughput {
             cases: cases.clone(),
             kernels: kernels(&self.kernels, Configuration::all)?,
@@ -71,6 +78,7 @@ impl ThroughputArgs {
             experiment: self.experiment.as_deref().map(str::parse).transpose()?,
             matrices: self.matrices.clone(),
             no_f32: self.no_f32,
+            backend: backend.map(Backend::from),
             no_peer: *no_peer,
             output: output.clone(),
         })
@@ -80,7 +88,7 @@ impl ThroughputArgs {
 impl SellPArgs {
     /// What the suite is asked for.
     pub(super) fn options(&self) -> Result<SellP, BenchError> {
-        let Common { size, cases, no_peer, output, .. } = self.common.on(Measured::Gpu)?;
+        let Common { size, cases, no_peer, backend, output } = &self.common;
         let shapes: Result<Vec<Shape>, BenchError> =
             self.shapes.iter().map(|shape| shape.parse()).collect();
         Ok(SellP {
@@ -89,6 +97,8 @@ impl SellPArgs {
             size: (*size).into(),
             matrices: self.matrices.clone(),
             no_generated: self.no_generated,
+            no_f32: self.no_f32,
+            backend: backend.map(Backend::from),
             no_peer: *no_peer,
             output: output.clone(),
         })
@@ -98,12 +108,14 @@ impl SellPArgs {
 impl RowKernelArgs {
     /// What the suite is asked for.
     pub(super) fn options(&self) -> Result<RowKernels, BenchError> {
-        let Common { size, cases, no_peer, output, .. } = self.common.on(Measured::Gpu)?;
+        let Common { size, cases, no_peer, backend, output } = &self.common;
         Ok(RowKernels {
             cases: cases.clone(),
             size: (*size).into(),
             matrices: self.matrices.clone(),
             no_generated: self.no_generated,
+            no_f32: self.no_f32,
+            backend: backend.map(Backend::from),
             no_peer: *no_peer,
             output: output.clone(),
         })

@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::path::Path;
 
-use sparsebatch_spmv_gpu::Device;
+use sparsebatch_spmv_gpu::{Device, SingleOptions};
 
 use super::{CUSPARSE, Effort, Host, HostSession, Session, Target};
 use crate::energy::EnergyMeter;
+use crate::peers::Peer;
 use crate::recorder::{Gap, Recorder};
 use crate::row::Run;
 use crate::summary::OURS;
@@ -113,6 +114,64 @@ impl<'a> Bench<'a> {
         reason: &str,
     ) -> Result<(), BenchError> {
         self.place.recorder().gap(Gap::new(case, library, configuration, reason))
+    }
+
+    /// Compiles what the GPU is measured by, if it is, in f64 and, if asked for, in f32.
+    ///
+    /// # Errors
+    /// What printing reports.
+    pub(crate) fn compile(
+        &mut self,
+        options: &[SingleOptions],
+        in_f32: bool,
+    ) -> Result<(), BenchError> {
+        let Some(session) = self.gpu() else { return Ok(()) };
+        session.compile::<f64>(options)?;
+        if in_f32 { session.compile::<f32>(options) } else { Ok(()) }
+    }
+
+    /// Takes contenders of ours that a run without a GPU leaves out.
+    ///
+    /// # Errors
+    /// What printing or writing reports.
+    pub(crate) fn without_gpu<S: AsRef<str>>(
+        &mut self,
+        target: &Target,
+        configurations: impl IntoIterator<Item = S>,
+    ) -> Result<(), BenchError> {
+        let Some(reason) = &target.no_gpu else { return Ok(()) };
+        let mut configurations = configurations.into_iter();
+        configurations.try_for_each(|name| self.gap("all", OURS, name.as_ref(), reason))
+    }
+
+    /// Takes the peers that multiply in f64 alone, where f32 is measured.
+    ///
+    /// # Errors
+    /// As [`Bench::gap`].
+    pub(crate) fn peers_in_f64(&mut self, target: &Target, in_f32: bool) -> Result<(), BenchError> {
+        const REASON: &str = "measured in f64 alone";
+        if !in_f32 {
+            return Ok(());
+        }
+        if target.no_gpu.is_none() {
+            self.gap("all", CUSPARSE, "all, f32", REASON)?;
+        }
+        let crates = Peer::ALL.into_iter().filter(|_| target.host);
+        crates.map(Peer::name).try_for_each(|name| self.gap("all", name, "csr, f32", REASON))
+    }
+
+    /// Takes the matrices of a published table that are not there.
+    ///
+    /// # Errors
+    /// As [`Bench::gap`].
+    pub(crate) fn absent_of(
+        &mut self,
+        table: &[&str],
+        is_there: impl Fn(&str) -> bool,
+    ) -> Result<(), BenchError> {
+        let reason = "not in a folder of --matrices; corpus fetch gets it";
+        let mut missing = table.iter().filter(|name| !is_there(name));
+        missing.try_for_each(|name| self.gap(name, OURS, "all", reason))
     }
 
     /// Takes a gap where there is one.

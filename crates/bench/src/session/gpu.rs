@@ -2,9 +2,14 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::time::Instant;
 
+use rayon::prelude::*;
+use sparsebatch_formats::generate::random;
+use sparsebatch_formats::{CsrPattern, Scalar, View};
 use sparsebatch_spmv_gpu::device::{Bandwidth, availability, measure_bandwidth};
-use sparsebatch_spmv_gpu::{Device, Executor, GpuError, Value};
+use sparsebatch_spmv_gpu::single::SingleExplain;
+use sparsebatch_spmv_gpu::{Device, Executor, GpuError, SingleOptions, SinglePlan, Value};
 
 use super::{CUSPARSE, Costs, Label, Measured, Problem, host_cores};
 use crate::contender::{Contender, Multiply, Operands, Timed};
@@ -15,6 +20,9 @@ use crate::row::{Machine, Run};
 use crate::summary::OURS;
 use crate::timing::{Pace, copies, time};
 use crate::{BenchError, Outcome};
+
+/// Rows of the matrix that kernels are compiled with.
+const SMALL: usize = 256;
 
 /// A device, the peer on it, and where rows go.
 pub(crate) struct Session<'a> {
@@ -63,33 +71,18 @@ impl<'a> Session<'a> {
         self.recorder.note(line)
     }
 
-    /// Takes a case that cannot be measured at all.
-    pub(crate) fn absent(&mut self, case: &str, reason: &str) -> Result<(), BenchError> {
-        let (library, configuration) = (OURS.to_owned(), "all".to_owned());
-        let (case, reason) = (case.to_owned(), reason.to_owned());
-        self.recorder.gap(Gap { case, library, configuration, reason, is_fault: false })
-    }
-
-    /// Takes the matrices of a published table that are not there.
-    pub(crate) fn absent_of(
-        &mut self,
-        table: &[&str],
-        is_there: impl Fn(&str) -> bool,
-    ) -> Result<(), BenchError> {
-        let missing = table.iter().filter(|name| !is_there(name));
-        missing.copied().try_for_each(|name| {
-            self.absent(name, "not in a folder of --matrices; corpus fetch gets it")
-        })
-    }
-
     /// How products of a problem are issued.
     pub(crate) fn pace(&self, problem: &Problem<'_>) -> Pace {
         Pace::of(problem.useful_bytes(), self.recorder.run().machine.copy_gb_per_s)
     }
 
     /// Vectors for a problem, in as many copies as its data need not to stay in the cache.
-    pub(crate) fn operands(&self, problem: &Problem<'_>, x: &[f64]) -> Result<Operands, GpuError> {
-        let copies = copies(problem.useful_bytes(), self.device.info().l2_bytes);
+    pub(crate) fn operands<T: Value>(
+        &self,
+        problem: &Problem<'_>,
+        x: &[T],
+    ) -> Result<Operands<T>, GpuError> {
+        let copies = copies(problem.useful_bytes_in::<T>(), self.device.info().l2_bytes);
         Operands::new(&self.device, x, problem.nrows, copies)
     }
 
@@ -152,6 +145,47 @@ impl<'a> Session<'a> {
             is_fault,
         })?;
         Ok(None)
+    }
+
+    /// Compiles the kernels of plans for T at the same time, by making the plans of a small matrix, and
+    /// prints how long that took. What is refused here is refused again, and a gap, where it is measured.
+    ///
+    /// # Errors
+    /// When the line cannot be printed.
+    pub(crate) fn compile<T: Value>(
+        &mut self,
+        options: &[SingleOptions],
+    ) -> Result<(), BenchError> {
+        let Ok(matrix) = random(SMALL, SMALL, 4, 1).map(|matrix| matrix.cast::<T>()) else {
+            return Ok(());
+        };
+        let (begin, device) = (Instant::now(), &self.device);
+        let made = |options| SinglePlan::new(device, matrix.view(), options).is_ok();
+        let count = options.par_iter().map(made).filter(|&is_made| is_made).count();
+        let seconds = begin.elapsed().as_secs_f64();
+        self.note(&format!("{count} plans for {} compiled in {seconds:.1} s", <T as Scalar>::NAME))
+    }
+
+    /// Measures a plan of ours on one matrix, converted once for all copies. Returns what the plan
+    /// explains, where it was measured.
+    ///
+    /// # Errors
+    /// As [`Session::measure`].
+    pub(crate) fn measure_single<T: Value>(
+        &mut self,
+        problem: &Problem<'_>,
+        label: Label,
+        matrix: View<'_, CsrPattern, T>,
+        options: &SingleOptions,
+        operands: &mut Operands<T>,
+    ) -> Result<Option<SingleExplain>, BenchError> {
+        let label = label.in_precision::<T>(problem.useful_bytes_in::<T>());
+        let pace = self.pace(problem);
+        let plans = SinglePlan::several(&self.device, matrix, options, operands.copies());
+        let contender = plans.map(|plans| Contender::of(operands, plans));
+        let bytes = |plan: &SinglePlan<_, T>| plan.explain().bytes_moved(false) as u64;
+        let plans = self.measure(problem, &label, pace, contender, bytes)?;
+        Ok(plans.and_then(|plans| Some(plans.first()?.explain().clone())))
     }
 
     /// Measures every format and algorithm of cuSPARSE on one matrix, if the library is here.

@@ -1,6 +1,7 @@
 //! A run of products on the processor.
 
 use sparsebatch_cpu_ref::CpuError;
+use sparsebatch_formats::Scalar;
 
 use super::{Costs, Label, Measured, Problem};
 use crate::BenchError;
@@ -20,8 +21,16 @@ const BYTES_PER_ENTRY: usize = 48;
 pub(crate) struct Host {
     machine: Machine,
     effort: Effort,
+    /// A pool of one thread, where it can be started.
+    one_thread: Option<rayon::ThreadPool>,
     /// What joules are counted by.
     pub(crate) meter: Option<EnergyMeter>,
+}
+
+/// A contender under a name, in a pool of threads or, without, in the one in use.
+pub(crate) struct Turn<'p> {
+    pub(crate) label: Label,
+    pub(crate) pool: Option<&'p rayon::ThreadPool>,
 }
 
 /// A processor, and where rows go.
@@ -39,7 +48,8 @@ impl Host {
             read_gb_per_s: found.map(|found| found.read_gb_per_s),
             ..Machine::of_processor()
         };
-        Self { machine, effort, meter: None }
+        let one_thread = rayon::ThreadPoolBuilder::new().num_threads(1).build().ok();
+        Self { machine, effort, one_thread, meter: None }
     }
 
     /// As rows describe it.
@@ -63,13 +73,31 @@ impl Host {
     }
 }
 
-impl HostSession<'_, '_> {
+impl<'b> HostSession<'b, '_> {
+    /// A contender on all threads and then on one, which is named so.
+    pub(crate) fn on_all_and_one(&self, label: Label) -> Vec<Turn<'b>> {
+        let host: &'b Host = self.host;
+        let configuration = format!("{}, 1 thread", label.configuration);
+        let alone = Label { configuration, automatic: false, ..label.clone() };
+        let alone = host.one_thread.as_ref().map(|pool| Turn { label: alone, pool: Some(pool) });
+        [Turn { label, pool: None }].into_iter().chain(alone).collect()
+    }
+
     /// Vectors for a problem, in as many copies as its data need not to stay in the cache, so far as
     /// the effort allows.
-    pub(crate) fn operands(&self, problem: &Problem<'_>, x: &[f64]) -> HostOperands {
+    pub(crate) fn operands<T: Scalar>(&self, problem: &Problem<'_>, x: &[T]) -> HostOperands<T> {
+        self.operands_of(x, problem.nrows, problem.useful_bytes_in::<T>())
+    }
+
+    /// As [`HostSession::operands`], of a product that touches so many bytes.
+    pub(crate) fn operands_of<T: Scalar>(
+        &self,
+        x: &[T],
+        nrows: usize,
+        touched_bytes: f64,
+    ) -> HostOperands<T> {
         let cache = self.host.machine.l2_bytes.unwrap_or(0);
-        let copies = self.host.effort.copies(problem.useful_bytes(), cache);
-        HostOperands::new(x, problem.nrows, copies)
+        HostOperands::new(x, nrows, self.host.effort.copies(touched_bytes, cache))
     }
 
     /// Takes what cannot be measured, for no fault.
@@ -82,77 +110,120 @@ impl HostSession<'_, '_> {
         self.recorder.gap(Gap::new(problem.case, label.library, &label.configuration, reason))
     }
 
+    /// Prints a line.
+    pub(crate) fn note(&mut self, line: &str) -> Result<(), BenchError> {
+        self.recorder.note(line)
+    }
+
     /// Makes a contender of `plan`, once for each copy of the vectors, checks it, times it and takes
     /// the row; a refusal or a wrong answer becomes a gap. Returns whether it was measured.
     ///
     /// # Errors
     /// When the row cannot be printed or written.
-    pub(crate) fn measure<P: HostMultiply>(
+    pub(crate) fn measure<P: HostMultiply<T>, T: Scalar>(
         &mut self,
         problem: &Problem<'_>,
         label: &Label,
-        operands: &mut HostOperands,
+        operands: &mut HostOperands<T>,
         plan: impl FnMut(usize) -> Result<P, CpuError>,
-        costs: impl FnOnce(&[P]) -> Costs,
+        costs: impl Fn(&[P]) -> Costs,
     ) -> Result<bool, BenchError> {
-        self.measure_in(None, problem, label, operands, plan, costs)
+        let turns = [Turn { label: label.clone(), pool: None }];
+        self.measure_in_turns(&turns, problem, operands, plan, costs)
     }
 
-    /// As [`HostSession::measure`], in a pool of threads.
+    /// As [`HostSession::measure`], the same plans in turns, each in its pool of threads. What is
+    /// refused is refused in every one, and a gap of the first.
     ///
     /// # Errors
     /// As [`HostSession::measure`].
-    pub(crate) fn measure_in<P: HostMultiply>(
+    pub(crate) fn measure_in_turns<P: HostMultiply<T>, T: Scalar>(
         &mut self,
-        pool: Option<&rayon::ThreadPool>,
+        turns: &[Turn<'_>],
         problem: &Problem<'_>,
-        label: &Label,
-        operands: &mut HostOperands,
+        operands: &mut HostOperands<T>,
         plan: impl FnMut(usize) -> Result<P, CpuError>,
-        costs: impl FnOnce(&[P]) -> Costs,
+        costs: impl Fn(&[P]) -> Costs,
     ) -> Result<bool, BenchError> {
+        let Some(first) = turns.first() else { return Ok(false) };
         let needed = problem.nnz.saturating_mul(BYTES_PER_ENTRY * operands.copies());
         if let Some(available) = available_memory().filter(|&available| needed > available) {
             let gib = |bytes: usize| bytes as f64 / f64::from(1 << 30);
             let (needed, available) = (gib(needed), gib(available));
             let reason = format!("needs {needed:.1} GiB of memory, {available:.1} are available");
-            return self.gap(problem, label, reason).map(|()| false);
+            return self.gap(problem, &first.label, reason).map(|()| false);
         }
+        let mut contender = match HostContender::new(operands, plan) {
+            Ok(contender) => contender,
+            Err(error) => return self.refused(problem, &first.label, &error).map(|()| false),
+        };
+        for turn in turns {
+            self.turn(turn, problem, &mut contender, &costs)?;
+        }
+        Ok(true)
+    }
+
+    /// Checks and times a contender in a pool, and takes the row.
+    fn turn<P: HostMultiply<T>, T: Scalar>(
+        &mut self,
+        &Turn { ref label, pool }: &Turn<'_>,
+        problem: &Problem<'_>,
+        contender: &mut HostContender<'_, P, T>,
+        costs: &impl Fn(&[P]) -> Costs,
+    ) -> Result<(), BenchError> {
         let (effort, meter) = (self.host.effort, self.host.meter.as_ref());
-        let measured = HostContender::new(operands, plan).and_then(|mut contender| {
+        let measured = (|| {
             // The first and the last copy.
             for copy in (0..contender.copies()).step_by((contender.copies() - 1).max(1)) {
-                if let Some(wrong) = (problem.oracle)(&contender.answer(copy)?) {
+                let answer = within(pool, || contender.answer(copy))?;
+                if let Some(wrong) = (problem.oracle)(&answer) {
                     return Ok(Err(format!("wrong answer: {wrong}")));
                 }
             }
-            let timing = match pool {
-                None => time(&mut contender, effort)?,
-                Some(pool) => pool.install(|| time(&mut contender, effort))?,
-            };
+            let timing = within(pool, || time(contender, effort))?;
             let joules = EnergyMeter::measure(
                 meter,
                 timing.median_ms,
-                &mut contender,
+                contender,
                 |contender, turn| contender.product(turn),
                 |_| Ok(()),
             )?;
-            Ok(Ok((timing, contender.copies(), costs(contender.plans()), joules)))
-        });
-        let (reason, is_fault) = match measured {
-            Ok(Ok((timing, copies, costs, joules))) => {
+            Ok(Ok((timing, joules)))
+        })();
+        match measured {
+            Ok(Ok((timing, joules))) => {
+                let (copies, costs) = (contender.copies(), costs(contender.plans()));
                 let measured = Measured { timing: &timing, copies, costs, backend: Some("cpu") };
                 let machine = &self.host.machine;
                 let row = problem.row(self.recorder.run(), machine, label, &measured);
-                return self.recorder.row_with_energy(row, joules).map(|()| true);
+                self.recorder.row_with_energy(row, joules)
             }
-            Ok(Err(wrong)) => (wrong, true),
-            Err(error) => {
-                let refusal = matches!(error, CpuError::Format(_) | CpuError::Parameter { .. });
-                (error.to_string(), !refusal && label.library == OURS)
+            Ok(Err(wrong)) => {
+                let gap = Gap::new(problem.case, label.library, &label.configuration, wrong);
+                self.recorder.gap(Gap { is_fault: true, ..gap })
             }
-        };
-        let gap = Gap::new(problem.case, label.library, &label.configuration, reason);
-        self.recorder.gap(Gap { is_fault, ..gap }).map(|()| false)
+            Err(error) => self.refused(problem, label, &error),
+        }
+    }
+
+    /// Takes a contender that reports an error: a refusal is no fault.
+    fn refused(
+        &mut self,
+        problem: &Problem<'_>,
+        label: &Label,
+        error: &CpuError,
+    ) -> Result<(), BenchError> {
+        let refusal = matches!(error, CpuError::Format(_) | CpuError::Parameter { .. });
+        let is_fault = !refusal && label.library == OURS;
+        let gap = Gap::new(problem.case, label.library, &label.configuration, error.to_string());
+        self.recorder.gap(Gap { is_fault, ..gap })
+    }
+}
+
+/// Work in a pool of threads, else in the one in use.
+fn within<R: Send>(pool: Option<&rayon::ThreadPool>, work: impl FnOnce() -> R + Send) -> R {
+    match pool {
+        None => work(),
+        Some(pool) => pool.install(work),
     }
 }

@@ -16,9 +16,11 @@ mod transfers;
 
 pub(crate) use bench::{Bench, Parts};
 pub(crate) use gpu::{Session, is_refusal, machine};
-pub(crate) use host::{Effort, Host, HostSession};
+pub(crate) use host::{Effort, Host, HostSession, Turn};
 pub use target::Backend;
 pub(crate) use target::Target;
+
+use sparsebatch_formats::Scalar;
 
 use crate::row::{Machine, Row, Run, SCHEMA};
 use crate::summary::OURS;
@@ -42,7 +44,13 @@ pub(crate) struct Problem<'a> {
 impl Problem<'_> {
     /// See [`Row`].
     pub(crate) fn useful_bytes(&self) -> f64 {
-        10.0 * self.nnz as f64 + 18.0 * self.nrows as f64 + 8.0 * self.ncols as f64
+        self.useful_bytes_in::<f64>()
+    }
+
+    /// As of [`Row`], for values of any size: 2 bytes of index an entry and a row.
+    pub(crate) fn useful_bytes_in<T>(&self) -> f64 {
+        let values = self.nnz + 2 * self.nrows + self.ncols;
+        (size_of::<T>() * values + 2 * (self.nnz + self.nrows)) as f64
     }
 }
 
@@ -76,6 +84,11 @@ impl Label {
     /// One of ours.
     pub(crate) fn ours(configuration: impl Into<String>, automatic: bool) -> Self {
         Self { automatic, ..Self::of(OURS, configuration) }
+    }
+
+    /// In a precision, with useful bytes of a product in it.
+    pub(crate) fn in_precision<T: Scalar>(self, useful_bytes: f64) -> Self {
+        Self { precision: T::NAME, useful_bytes: Some(useful_bytes), ..self }
     }
 
     /// One of cuSPARSE.
@@ -188,5 +201,6 @@ mod tests {
         };
 
         assert_eq!(problem.useful_bytes(), 1000.0 + 180.0 + 40.0);
+        assert_eq!(problem.useful_bytes_in::<f32>(), 600.0 + 100.0 + 20.0);
     }
 }

@@ -5,15 +5,14 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use rayon::ThreadPoolBuilder;
-use sparsebatch_cpu_ref::SpmvPlan;
 use sparsebatch_formats::Csr;
 
 pub use super::Size;
-use super::host_kernels::{self, HostKernel, costs};
-use super::matrices::{Source, generated};
-use super::single::{matrix_operand, matrix_problem};
-use super::{check_names, files, wanted};
-use crate::session::{Bench, HostSession, Label};
+use super::host_kernels::{self, HostKernel, in_turns};
+use super::matrices::{Source, generated, with_files};
+use super::one_matrix::OneMatrix;
+use super::{check_names, wanted};
+use crate::session::{Bench, HostSession, Label, Turn};
 use crate::{BenchError, Outcome};
 
 /// What measures the libraries that are not Rust's.
@@ -83,12 +82,7 @@ fn sources(options: &Cpu) -> Result<Vec<Source>, BenchError> {
     let mut sources = if options.no_generated { Vec::new() } else { generated(options.size) };
     let families = ["laplace ", "banded ", "pareto "];
     sources.retain(|source| families.iter().any(|family| source.name.starts_with(family)));
-    for folder in &options.matrices {
-        for (name, path) in files(folder)? {
-            sources.retain(|source| source.name != name);
-            sources.push(Source::file(name, path));
-        }
-    }
+    let sources = with_files(sources, &options.matrices)?;
     if sources.is_empty() {
         return Err(BenchError::Option {
             option: "--matrices",
@@ -139,25 +133,22 @@ fn measure(
     pools: &[(usize, rayon::ThreadPool)],
     peers: bool,
 ) -> Result<(), BenchError> {
-    let x = matrix_operand(matrix);
-    let oracle = |y: &[f64]| super::single::wrong(matrix, &x, y);
-    let problem = matrix_problem(name, matrix, &oracle);
-    let mut operands = session.operands(&problem, &x);
+    let made = OneMatrix::new(name, matrix);
+    let oracle = |y: &[f64]| made.wrong(y);
+    let problem = made.problem(&oracle);
+    let mut operands = session.operands(&problem, &made.x);
     let most = pools.iter().map(|(count, _)| *count).max();
     for &kernel in kernels {
-        let options = kernel.options();
-        for (count, pool) in pools {
+        let label = |(count, _): &(usize, rayon::ThreadPool)| {
             let threads = if *count == 1 { "thread" } else { "threads" };
             // What a user gets has all of them.
             let automatic = kernel == HostKernel::Auto && Some(*count) == most;
-            let label = Label::ours(format!("{kernel}, {count} {threads}"), automatic);
-            let plan = |_| SpmvPlan::new(matrix, &options);
-            let costs = |plans: &[SpmvPlan<f64>]| costs(&problem, plans);
-            if !session.measure_in(Some(pool), &problem, &label, &mut operands, plan, costs)? {
-                // What a format refuses it refuses on any number of threads.
-                break;
-            }
-        }
+            Label::ours(format!("{kernel}, {count} {threads}"), automatic)
+        };
+        let turns =
+            pools.iter().map(|one| Turn { label: label(one), pool: Some(&one.1) }).collect();
+        let options = kernel.options();
+        in_turns(session, &problem, matrix.into(), &mut operands, turns, &options)?;
     }
     if peers {
         host_kernels::crates(session, &problem, "csr", matrix, &mut operands)?;

@@ -6,33 +6,24 @@ use std::path::PathBuf;
 
 use sparsebatch_formats::generate::{Family, MIX};
 
-pub use super::Size;
 use super::families::Systemed;
 use super::matrices::{Source, generated};
+use super::one_matrix::OneMatrix;
 use super::products::{self, Product};
-use super::single::{matrix_operand, matrix_problem, wrong};
-use super::solver_cases::family_name;
-use super::{check_names, wanted};
+use super::wanted;
+pub use super::{OnMachines, Size};
 use crate::energy::{EnergyMeter, Nvml, POWERCAP, Rapl};
-use crate::session::{Backend, Bench, Target};
+use crate::session::{Bench, Target};
 use crate::solves::session::{Problem, SolveSession};
 use crate::{BenchError, Outcome};
 
 /// What the suite shall measure.
 #[derive(Clone, Debug, Default)]
 pub struct Energy {
-    /// Cases by name; all when empty.
-    pub cases: Vec<String>,
-    /// Systems of a batch; 10,000 when absent.
-    pub items: Option<usize>,
-    /// How much.
-    pub size: Size,
-    /// What is measured; when absent both, so far as they are there.
-    pub backend: Option<Backend>,
+    /// Of which batches, and on what.
+    pub on: OnMachines,
     /// The folder of the processor's counters in place of the system's own.
     pub powercap: Option<PathBuf>,
-    /// The file for the rows.
-    pub output: Option<PathBuf>,
 }
 
 /// Runs the suite. Lines of what is measured go to `report`. Counters that cannot be read are gaps,
@@ -42,18 +33,17 @@ pub struct Energy {
 /// Names that nothing answers to, an output that cannot be written, and the reason why there is no
 /// GPU, where it was asked for, or why it was lost.
 pub fn energy(options: &Energy, report: &mut dyn Write) -> Result<Outcome, BenchError> {
-    let (families, sources) = (families(options.size), sources(options.size));
-    let names = families.iter().map(|&family| family_name(family));
-    let names = names.chain(sources.iter().map(|source| source.name.clone()));
-    check_names("--case", &options.cases, names)?;
-    let families = families.into_iter();
-    let families: Vec<(Family, usize)> =
-        families.filter(|&family| wanted(&options.cases, &family_name(family))).collect();
-    let items = options.items.unwrap_or(10_000);
-    let target = Target::with_host(options.backend)?;
-    let (effort, output) = (options.size.effort(), options.output.as_deref());
+    let OnMachines { cases, items, size, backend, output } = &options.on;
+    let sources = sources(*size);
+    let families = options.on.wanted_of(families(*size), &sources)?;
+    let items = items.unwrap_or(10_000);
+    let target = Target::with_host(*backend)?;
+    let (effort, output) = (size.effort(), output.as_deref());
     let mut bench = Bench::start("energy", &target, effort, false, output, report)?;
     let ended = (|| {
+        if let Some(reason) = &target.no_gpu {
+            bench.gap("all", "NVML", "energy of the GPU", reason)?;
+        }
         meters(&mut bench, options)?;
         for &(family, nrows) in &families {
             let made = Systemed::family(family, nrows, items)?;
@@ -62,12 +52,12 @@ pub fn energy(options: &Energy, report: &mut dyn Write) -> Result<Outcome, Bench
             let product = Product::Batch(made.batch());
             products::measure(&mut bench, &problem, product, made.x(), None)?;
         }
-        for source in sources.iter().filter(|source| wanted(&options.cases, &source.name)) {
+        for source in sources.iter().filter(|source| wanted(cases, &source.name)) {
             let matrix = source.matrix()?;
-            let x = matrix_operand(&matrix);
-            let oracle = |y: &[f64]| wrong(&matrix, &x, y);
-            let problem = matrix_problem(&source.name, &matrix, &oracle);
-            products::measure(&mut bench, &problem, Product::Matrix(&matrix), &x, None)?;
+            let one = OneMatrix::new(&source.name, &matrix);
+            let oracle = |y: &[f64]| one.wrong(y);
+            let problem = one.problem(&oracle);
+            products::measure(&mut bench, &problem, Product::Matrix(&matrix), &one.x, None)?;
         }
         Ok(())
     })();
@@ -95,7 +85,7 @@ fn seconds(size: Size) -> f64 {
 
 /// Opens the counters of what is measured; what has none is not measured.
 fn meters(bench: &mut Bench<'_>, options: &Energy) -> Result<(), BenchError> {
-    let seconds = seconds(options.size);
+    let seconds = seconds(options.on.size);
     if let Some(host) = bench.processor() {
         let folder = options.powercap.clone().unwrap_or_else(|| POWERCAP.into());
         match Rapl::find(&folder) {

@@ -1,9 +1,9 @@
 //! Batches of one pattern that are multiplied and solved: the families of problems, and single
 //! symmetric matrices.
 
-use sparsebatch_formats::Batch;
-use sparsebatch_formats::generate::{Family, rng, spd};
+use sparsebatch_formats::generate::{Family, dense, rng, spd};
 use sparsebatch_formats::testing::spmv_error;
+use sparsebatch_formats::{Batch, Csr, FormatError};
 use sparsebatch_solvers::{Method, Preconditioner, SolveOptions};
 
 use super::solver_cases::{Case, Source, family_name};
@@ -37,12 +37,13 @@ impl Systemed {
         Ok(Self { name, systems: case.systems()?, is_symmetric })
     }
 
-    /// One symmetric positive definite matrix with `draws` draws of an entry in each row.
+    /// One symmetric positive definite matrix with `draws` draws of an entry in each row; with as
+    /// many as rows all places are stored.
     ///
     /// # Errors
     /// When memory is short.
     pub(super) fn symmetric(nrows: usize, draws: usize) -> Result<Self, BenchError> {
-        let matrix = spd(nrows, draws, SEED)?;
+        let matrix = if draws < nrows { spd(nrows, draws, SEED)? } else { full(nrows)? };
         let name = format!("spd {}", matrix.nnz());
         let (pattern, values) = matrix.into_parts();
         let b = (0..nrows as u64).map(|row| 2.0 * rng::uniform(96, 0, row) - 1.0).collect();
@@ -94,6 +95,19 @@ impl Systemed {
     }
 }
 
+/// All places of a symmetric matrix, values off the diagonal uniform in [-1, 1); the diagonal is the
+/// order, so that it is positive definite.
+fn full(order: usize) -> Result<Csr<f64>, FormatError> {
+    let (pattern, mut values) = dense(order, order, SEED)?.into_parts();
+    for row in 0..order {
+        values[row * order + row] = order as f64;
+        for col in 0..row {
+            values[row * order + col] = values[col * order + row];
+        }
+    }
+    Csr::from_parts(pattern, values)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,6 +125,22 @@ mod tests {
         assert_eq!(tri.wrong(&y), None);
         y[11] += 1e-9;
         assert!(tri.wrong(&y).unwrap().starts_with("item 2, row 1: "));
+    }
+
+    #[test]
+    fn with_all_places_stored_a_matrix_is_symmetric_and_dominated_by_its_diagonal() {
+        let made = Systemed::symmetric(20, 20).unwrap();
+
+        let Batch::Uniform(batch) = made.batch() else { panic!("of one pattern") };
+        let matrix = batch.to_matrix(0);
+        assert_eq!((made.name.as_str(), matrix.nnz()), ("spd 400", 400));
+        let value = |row: usize, col: usize| matrix.values()[20 * row + col];
+        for row in 0..20 {
+            let others: f64 =
+                (0..20).filter(|&col| col != row).map(|col| value(row, col).abs()).sum();
+            assert!(value(row, row) > others);
+            assert!((0..20).all(|col| value(row, col) == value(col, row)));
+        }
     }
 
     #[test]

@@ -7,33 +7,24 @@ use std::path::PathBuf;
 use sparsebatch_formats::generate::{Family, MIX};
 use sparsebatch_solvers::Gpu;
 
-pub use super::Size;
 use super::cpu::PEERS_SCRIPT;
 use super::families::Systemed;
-use super::matrices::{Source, generated};
+use super::matrices::{Source, generated, with_files};
+use super::one_matrix::OneMatrix;
 use super::products::{self, Product};
-use super::single::{matrix_operand, matrix_problem, wrong};
-use super::solver_cases::family_name;
-use super::{check_names, files, wanted};
-use crate::session::{Backend, Bench, Target};
+use super::wanted;
+pub use super::{OnMachines, Size};
+use crate::session::{Bench, Target};
 use crate::solves::session::{Problem, SolveSession};
 use crate::{BenchError, Outcome, versus};
 
 /// What the suite shall measure.
 #[derive(Clone, Debug, Default)]
 pub struct GpuVsCpu {
-    /// Cases by name; all when empty.
-    pub cases: Vec<String>,
-    /// Systems of a batch; 10,000 when absent, less at small size and more at full.
-    pub items: Option<usize>,
-    /// How much.
-    pub size: Size,
+    /// Of which batches, and on what.
+    pub on: OnMachines,
     /// Folders whose matrices are multiplied too.
     pub matrices: Vec<PathBuf>,
-    /// What is measured; when absent both, so far as they are there.
-    pub backend: Option<Backend>,
-    /// The file for the rows.
-    pub output: Option<PathBuf>,
 }
 
 /// Runs the suite. Lines of what is measured go to `report`.
@@ -42,21 +33,16 @@ pub struct GpuVsCpu {
 /// Names that nothing answers to, folders that cannot be read, an output that cannot be written, and
 /// the reason why there is no GPU, where it was asked for, or why it was lost.
 pub fn gpu_vs_cpu(options: &GpuVsCpu, report: &mut dyn Write) -> Result<Outcome, BenchError> {
-    let families = families(options.size);
+    let OnMachines { cases, items, size, backend, output } = &options.on;
     let sources = sources(options)?;
-    let names = families.iter().map(|&family| family_name(family));
-    let names = names.chain(sources.iter().map(|source| source.name.clone()));
-    check_names("--case", &options.cases, names)?;
-    let items = options.items.unwrap_or(match options.size {
+    let families = options.on.wanted_of(families(*size), &sources)?;
+    let items = items.unwrap_or(match size {
         Size::Small => 1_000,
         Size::Paper => 10_000,
         Size::Full => 40_000,
     });
-    let families = families.into_iter();
-    let families: Vec<(Family, usize)> =
-        families.filter(|&family| wanted(&options.cases, &family_name(family))).collect();
-    let target = Target::with_host(options.backend)?;
-    let (effort, output) = (options.size.effort(), options.output.as_deref());
+    let target = Target::with_host(*backend)?;
+    let (effort, output) = (size.effort(), output.as_deref());
     let mut bench = Bench::start("gpu-vs-cpu", &target, effort, false, output, &mut *report)?;
     let ended = (|| {
         bench.gap("all", "MKL", "csr", PEERS_SCRIPT)?;
@@ -75,14 +61,14 @@ pub fn gpu_vs_cpu(options: &GpuVsCpu, report: &mut dyn Write) -> Result<Outcome,
             let product = Product::Batch(made.batch());
             products::measure(&mut bench, &problem, product, made.x(), Some(effort))?;
         }
-        for source in sources.iter().filter(|source| wanted(&options.cases, &source.name)) {
+        for source in sources.iter().filter(|source| wanted(cases, &source.name)) {
             match source.matrix() {
                 Ok(matrix) => {
-                    let x = matrix_operand(&matrix);
-                    let oracle = |y: &[f64]| wrong(&matrix, &x, y);
-                    let problem = matrix_problem(&source.name, &matrix, &oracle);
+                    let one = OneMatrix::new(&source.name, &matrix);
+                    let oracle = |y: &[f64]| one.wrong(y);
+                    let problem = one.problem(&oracle);
                     let product = Product::Matrix(&matrix);
-                    products::measure(&mut bench, &problem, product, &x, Some(effort))?;
+                    products::measure(&mut bench, &problem, product, &one.x, Some(effort))?;
                 }
                 Err(error) => {
                     bench.gap(&source.name, "all", "all", &format!("not read: {error}"))?;
@@ -121,11 +107,7 @@ fn families(size: Size) -> Vec<(Family, usize)> {
 /// Two stencils, a band and long rows; the files of the folders.
 fn sources(options: &GpuVsCpu) -> Result<Vec<Source>, BenchError> {
     let kinds = ["laplace 7-point", "laplace 27-point", "banded 16", "pareto 2"];
-    let mut sources = generated(options.size);
+    let mut sources = generated(options.on.size);
     sources.retain(|source| kinds.iter().any(|kind| source.name.starts_with(kind)));
-    for folder in &options.matrices {
-        let found = files(folder)?;
-        sources.extend(found.into_iter().map(|(name, path)| Source::file(name, path)));
-    }
-    Ok(sources)
+    with_files(sources, &options.matrices)
 }

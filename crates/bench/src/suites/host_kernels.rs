@@ -1,18 +1,20 @@
 //! Our kernels on the processor, by name, and how they and the crates beside them are measured.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::str::FromStr;
 
 use sparsebatch_cpu_ref::{
-    CpuError, FormatChoice, KernelChoice, PlanSource, SpmvOptions, SpmvPlan,
+    CpuError, Explain, FormatChoice, KernelChoice, PlanSource, SpmvOptions, SpmvPlan, seq,
 };
-use sparsebatch_formats::{Csr, RaggedCsr};
+use sparsebatch_formats::convert::FromCsr;
+use sparsebatch_formats::{Csr, Matrix, RaggedCsr, Scalar};
 
 use crate::BenchError;
 use crate::cusparse::HostCsr;
 use crate::host_clock::{HostMultiply, HostOperands};
 use crate::peers::{Peer, PeerLoop, PeerMatrix};
-use crate::session::{Costs, HostSession, Label, Problem};
+use crate::session::{Costs, HostSession, Label, Problem, Turn};
 use crate::statistics::median;
 
 /// A format with a kernel, of products on the processor.
@@ -77,6 +79,10 @@ impl HostKernel {
         }
     }
 
+    fn label(self) -> Label {
+        Label::ours(self.name(), self == Self::Auto)
+    }
+
     pub(super) fn options(self) -> SpmvOptions {
         let (format, kernel) = match self {
             Self::Auto => (FormatChoice::Auto, KernelChoice::Auto),
@@ -113,39 +119,112 @@ impl FromStr for HostKernel {
     }
 }
 
-impl HostMultiply for SpmvPlan<f64> {
-    fn multiply(&mut self, x: &[f64], y: &mut [f64]) -> Result<(), CpuError> {
-        self.apply(1.0, x, 1.0, y)
+impl<T: Scalar> HostMultiply<T> for SpmvPlan<T> {
+    fn multiply(&mut self, x: &[T], y: &mut [T]) -> Result<(), CpuError> {
+        self.apply(T::ONE, x, T::ONE, y)
     }
 }
 
-/// Our plans of a matrix or batch.
+/// A matrix that is multiplied by the plain sequential loops of its format.
+struct Sequential<P, T>(Matrix<P, T>);
+
+impl<P: seq::Spmv, T: Scalar> HostMultiply<T> for Sequential<P, T> {
+    fn multiply(&mut self, x: &[T], y: &mut [T]) -> Result<(), CpuError> {
+        seq::spmv(T::ONE, self.0.view(), x, T::ONE, y)
+    }
+}
+
+/// Our plans of a matrix or batch, on all threads.
 ///
 /// # Errors
 /// As [`HostSession::measure`].
-pub(super) fn ours<'s>(
+pub(super) fn ours<'s, T: Scalar>(
     session: &mut HostSession<'_, '_>,
     problem: &Problem<'_>,
-    source: impl Into<PlanSource<'s, f64>>,
-    operands: &mut HostOperands,
+    source: impl Into<PlanSource<'s, T>>,
+    operands: &mut HostOperands<T>,
     kernels: &[HostKernel],
 ) -> Result<(), BenchError> {
     let source = source.into();
     for &kernel in kernels {
-        let options = kernel.options();
-        let label = Label::ours(kernel.name(), kernel == HostKernel::Auto);
-        let plan = |_| SpmvPlan::new(source, &options);
-        session.measure(problem, &label, operands, plan, |plans| costs(problem, plans))?;
+        let turns = vec![Turn { label: kernel.label(), pool: None }];
+        in_turns(session, problem, source, operands, turns, &kernel.options())?;
     }
     Ok(())
 }
 
+/// Our plans of a matrix on all threads and on one.
+///
+/// # Errors
+/// As [`HostSession::measure`].
+pub(super) fn ours_on_one_too<T: Scalar>(
+    session: &mut HostSession<'_, '_>,
+    problem: &Problem<'_>,
+    matrix: &Csr<T>,
+    operands: &mut HostOperands<T>,
+    kernels: &[HostKernel],
+) -> Result<(), BenchError> {
+    for &kernel in kernels {
+        let turns = session.on_all_and_one(kernel.label());
+        in_turns(session, problem, matrix.into(), operands, turns, &kernel.options())?;
+    }
+    Ok(())
+}
+
+/// Plans of ours in turns. Returns what they explain, where they were measured.
+///
+/// # Errors
+/// As [`HostSession::measure`].
+pub(super) fn in_turns<T: Scalar>(
+    session: &mut HostSession<'_, '_>,
+    problem: &Problem<'_>,
+    source: PlanSource<'_, T>,
+    operands: &mut HostOperands<T>,
+    mut turns: Vec<Turn<'_>>,
+    options: &SpmvOptions,
+) -> Result<Option<Explain>, BenchError> {
+    let useful = problem.useful_bytes_in::<T>();
+    for turn in &mut turns {
+        turn.label = turn.label.clone().in_precision::<T>(useful);
+    }
+    let explained = RefCell::new(None);
+    let plan = |_| SpmvPlan::new(source, options);
+    let costs = |plans: &[SpmvPlan<T>]| {
+        *explained.borrow_mut() = plans.first().map(|plan| plan.explain().clone());
+        costs(problem, plans)
+    };
+    session.measure_in_turns(&turns, problem, operands, plan, costs)?;
+    Ok(explained.into_inner())
+}
+
+/// The sequential product of a format, by the name `cpu-seq-...`.
+///
+/// # Errors
+/// As [`HostSession::measure`].
+pub(super) fn sequential<P: FromCsr + seq::Spmv, T: Scalar>(
+    session: &mut HostSession<'_, '_>,
+    problem: &Problem<'_>,
+    (name, options): (&str, &P::Options),
+    matrix: &Csr<T>,
+    operands: &mut HostOperands<T>,
+) -> Result<(), BenchError> {
+    let label = Label::ours(format!("cpu-seq-{name}"), false);
+    let label = label.in_precision::<T>(problem.useful_bytes_in::<T>());
+    let plan = |_| Ok(Sequential(Matrix::<P, T>::from_csr(matrix, options)?));
+    let costs = |plans: &[Sequential<P, T>]| {
+        let pattern = plans[0].0.pattern();
+        let values = pattern.stored_len() + 2 * problem.nrows + problem.ncols;
+        Costs::from((pattern.index_bytes() + size_of::<T>() * values) as u64)
+    };
+    session.measure(problem, &label, operands, plan, costs).map(|_| ())
+}
+
 /// What plans of ours cost; y is also read.
-pub(super) fn costs(problem: &Problem<'_>, plans: &[SpmvPlan<f64>]) -> Costs {
+pub(super) fn costs<T: Scalar>(problem: &Problem<'_>, plans: &[SpmvPlan<T>]) -> Costs {
     let plan_ms: Vec<f64> =
         plans.iter().map(|plan| plan.explain().cost.as_secs_f64() * 1e3).collect();
-    let bytes_moved = (plans[0].explain().product_bytes + 8 * problem.nrows) as u64;
-    Costs { bytes_moved, plan_ms: median(&plan_ms) }
+    let bytes = plans[0].explain().product_bytes + size_of::<T>() * problem.nrows;
+    Costs { bytes_moved: bytes as u64, plan_ms: median(&plan_ms) }
 }
 
 /// Every crate on one matrix.

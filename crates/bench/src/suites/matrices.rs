@@ -6,7 +6,8 @@ use sparsebatch_corpus::List;
 use sparsebatch_formats::generate::{Stencil, banded, dense, laplace, pareto, random, trefethen};
 use sparsebatch_formats::{Csr, FormatError, io};
 
-use super::Size;
+use super::{Size, files};
+use crate::BenchError;
 
 /// A matrix, not made yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,6 +93,23 @@ impl Source {
     pub(super) fn trefethen() -> Self {
         Self { name: "Trefethen_20000".to_owned(), kind: Kind::Trefethen(20_000) }
     }
+}
+
+/// Sources, and the files of folders, of which each comes before a source that stands for it.
+///
+/// # Errors
+/// Folders that cannot be read.
+pub(super) fn with_files(
+    mut sources: Vec<Source>,
+    folders: &[PathBuf],
+) -> Result<Vec<Source>, BenchError> {
+    for folder in folders {
+        for (name, path) in files(folder)? {
+            sources.retain(|source| source.name != name);
+            sources.push(Source::file(name, path));
+        }
+    }
+    Ok(sources)
 }
 
 /// The Laplacians of Table 2 of Bell and Garland 2009; on a tenth at small size.

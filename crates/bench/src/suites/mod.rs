@@ -9,6 +9,7 @@ pub mod flexible_batch;
 pub mod gpu_vs_cpu;
 mod host_kernels;
 mod matrices;
+mod one_matrix;
 mod products;
 pub mod row_kernels;
 pub mod scaling;
@@ -22,10 +23,13 @@ pub mod throughput;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use sparsebatch_formats::generate::Family;
 use sparsebatch_formats::{Csr, io};
 
+use self::matrices::Source;
+use self::solver_cases::family_name;
 use crate::BenchError;
-use crate::session::Effort;
+use crate::session::{Backend, Effort};
 
 pub use host_kernels::HostKernel;
 
@@ -49,6 +53,39 @@ impl Size {
             Self::Paper => Effort::default(),
             Self::Full => Effort { budget_ms: 2000.0, ..Effort::default() },
         }
+    }
+}
+
+/// What suites over batches on a GPU and on the processor are asked for alike.
+#[derive(Clone, Debug, Default)]
+pub struct OnMachines {
+    /// Cases by name; all when empty.
+    pub cases: Vec<String>,
+    /// Systems of a batch; 10,000 when absent, in some suites less at small size and more at full.
+    pub items: Option<usize>,
+    /// How much.
+    pub size: Size,
+    /// What is measured; when absent both, so far as they are there.
+    pub backend: Option<Backend>,
+    /// The file for the rows.
+    pub output: Option<PathBuf>,
+}
+
+impl OnMachines {
+    /// The families that are wanted of those of a suite, which has some matrices too.
+    ///
+    /// # Errors
+    /// Names that nothing answers to.
+    fn wanted_of(
+        &self,
+        families: Vec<(Family, usize)>,
+        sources: &[Source],
+    ) -> Result<Vec<(Family, usize)>, BenchError> {
+        let name = |&family: &(Family, usize)| family_name(family);
+        let names = families.iter().map(name);
+        let names = names.chain(sources.iter().map(|source| source.name.clone()));
+        check_names("--case", &self.cases, names)?;
+        Ok(families.into_iter().filter(|family| wanted(&self.cases, &name(family))).collect())
     }
 }
 

@@ -1,24 +1,25 @@
 //! The suite `row-kernels`: the four kernels of Mazzucchi 2025 — a thread and a warp per row, each
 //! plain and refined (unrolled with read-only loads, with a tile of x in shared memory) — on
-//! matrices of growing density and on those of its Table I, beside cuSPARSE. As there every answer is
-//! compared with that of another library: sprs.
+//! matrices of growing density and on those of its Table I, beside cuSPARSE; on the processor the
+//! products by rows of CSR on one thread and on all, beside other crates. In f64 and f32. As there
+//! every answer is compared with that of another library: sprs.
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use sparsebatch_corpus::List;
-use sparsebatch_formats::Csr;
-use sparsebatch_formats::generate::rng;
-use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions, SinglePlan};
+use sparsebatch_formats::{Csr, CsrPattern, Scalar};
+use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions, Value};
 use sprs::CsMatI;
 use sprs::prod::mul_acc_mat_vec_csr;
 
 pub use super::Size;
-use super::matrices::Source;
-use super::{check_names, files, wanted};
-use crate::contender::Contender;
+use super::host_kernels::{self, HostKernel};
+use super::matrices::{Source, with_files};
+use super::one_matrix::operand;
+use super::{check_names, wanted};
 use crate::cusparse::HostCsr;
-use crate::session::{Label, Problem, Session};
+use crate::session::{Backend, Bench, HostSession, Label, Problem, Session, Target};
 use crate::{BenchError, Outcome};
 
 /// The four kernels, and what is chosen by itself.
@@ -29,6 +30,9 @@ pub const KERNELS: [SingleKernel; 5] = [
     SingleKernel::CsrTile,
     SingleKernel::Auto,
 ];
+
+/// Products by rows of the processor, and what is chosen by itself.
+pub const HOST_KERNELS: [HostKernel; 3] = [HostKernel::Auto, HostKernel::Csr, HostKernel::CsrI];
 
 /// What the suite shall measure.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +45,11 @@ pub struct RowKernels {
     pub matrices: Vec<PathBuf>,
     /// Whether the generated matrices are left out.
     pub no_generated: bool,
-    /// Whether cuSPARSE is left out.
+    /// Whether f32 is left out.
+    pub no_f32: bool,
+    /// What is measured; when absent the GPU if there is one, else the processor.
+    pub backend: Option<Backend>,
+    /// Whether cuSPARSE and other crates are left out.
     pub no_peer: bool,
     /// The file for the rows.
     pub output: Option<PathBuf>,
@@ -51,42 +59,38 @@ pub struct RowKernels {
 ///
 /// # Errors
 /// Names that nothing answers to, folders that cannot be read, an output that cannot be written,
-/// and the reason why there is no GPU or it was lost. A file that cannot be read is a gap.
+/// and the reason why there is no GPU, where it was asked for, or why it was lost. A file that
+/// cannot be read is a gap.
 pub fn row_kernels(options: &RowKernels, report: &mut dyn Write) -> Result<Outcome, BenchError> {
-    let sources = sources(options)?;
+    let made = if options.no_generated { Vec::new() } else { generated(options.size) };
+    let sources = with_files(made, &options.matrices)?;
     check_names("--case", &options.cases, sources.iter().map(|source| &source.name))?;
     let is_wanted = |source: &&Source| match options.cases.is_empty() {
         true => source.is_usual(List::Mazzucchi),
         false => wanted(&options.cases, &source.name),
     };
+    let target = Target::of(options.backend)?;
+    let (effort, peers) = (options.size.effort(), !options.no_peer);
     let output = options.output.as_deref();
-    let mut session = Session::start("row-kernels", !options.no_peer, output, report)?;
+    let mut bench = Bench::start("row-kernels", &target, effort, peers, output, report)?;
     let ended = (|| {
+        bench.without_gpu(&target, KERNELS.map(SingleKernel::name))?;
+        bench.compile(&KERNELS.map(SingleOptions::with_kernel), !options.no_f32)?;
+        bench.peers_in_f64(&target, peers && !options.no_f32)?;
         if options.cases.is_empty() {
-            session.absent_of(List::Mazzucchi.members(), |name| {
+            bench.absent_of(List::Mazzucchi.members(), |name| {
                 sources.iter().any(|s| s.name == name)
             })?;
         }
         for source in sources.iter().filter(is_wanted) {
             match source.matrix() {
-                Ok(matrix) => measure(&mut session, &source.name, &matrix)?,
-                Err(error) => session.absent(&source.name, &error.to_string())?,
+                Ok(matrix) => measure(&mut bench, &source.name, &matrix, options)?,
+                Err(error) => bench.gap(&source.name, "all", "all", &error.to_string())?,
             }
         }
         Ok(())
     })();
-    session.finish(ended)
-}
-
-fn sources(options: &RowKernels) -> Result<Vec<Source>, BenchError> {
-    let mut sources = match options.no_generated {
-        true => Vec::new(),
-        false => generated(options.size),
-    };
-    for folder in &options.matrices {
-        sources.extend(files(folder)?.into_iter().map(|(name, path)| Source::file(name, path)));
-    }
-    Ok(sources)
+    bench.finish(ended)
 }
 
 /// Rows of equal length, anywhere or next to each other, from sparse to less so: entries far apart,
@@ -94,90 +98,142 @@ fn sources(options: &RowKernels) -> Result<Vec<Source>, BenchError> {
 fn generated(size: Size) -> Vec<Source> {
     let (rows, lengths): (usize, &[usize]) = match size {
         Size::Small => (16_384, &[1, 8, 64]),
-        Size::Paper => (131_072, &[1, 2, 4, 8, 16, 32, 64, 128, 256]),
+        Size::Paper => (131_072, &[1, 4, 16, 64, 256]),
         Size::Full => (262_144, &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512]),
     };
     let anywhere = lengths.iter().map(|&length| Source::random(rows, length));
     anywhere.chain(lengths.iter().map(|&length| Source::banded(rows, length))).collect()
 }
 
-/// Products by sprs: `A x`, and `|A| |x|`, the scale of its rounding errors.
+/// Products by sprs: `A x`, and the most that an answer may differ from it.
 struct Reference {
     product: Vec<f64>,
-    scale: Vec<f64>,
-    row_lengths: Vec<usize>,
+    bounds: Vec<f64>,
 }
 
 impl Reference {
-    /// Multiplies.
+    /// Multiplies, in f64.
+    ///
+    /// Another product is a sum of the same terms in another order, rounded to T, so that both
+    /// differ by `2 n eps |A||x|` at most (Higham 2002, section 3.1); as much again is allowed.
     ///
     /// # Errors
     /// In words, when sprs refuses the matrix.
-    fn new(matrix: &Csr<f64>, x: &[f64]) -> Result<Self, String> {
+    fn new<T: Scalar>(matrix: &Csr<T>, x: &[T]) -> Result<Self, String> {
         let starts: Vec<usize> = matrix.row_ptr().iter().map(|&start| start as usize).collect();
+        let columns: Vec<usize> = matrix.col_idx().iter().map(|&col| col as usize).collect();
+        let double = |values: &[T]| values.iter().map(|value| value.to_f64()).collect::<Vec<_>>();
+        let absolute = |values: &[f64]| values.iter().map(|value| value.abs()).collect::<Vec<_>>();
+        let (values, x) = (double(matrix.values()), double(x));
         let times = |values: Vec<f64>, x: &[f64]| {
             let shape = (matrix.nrows(), matrix.ncols());
-            let columns: Vec<usize> = matrix.col_idx().iter().map(|&col| col as usize).collect();
-            let made = CsMatI::try_new(shape, starts.clone(), columns, values);
+            let made = CsMatI::try_new(shape, starts.clone(), columns.clone(), values);
             let made = made.map_err(|(_, _, _, error)| format!("sprs: {error}"))?;
             let mut product = vec![0.0; matrix.nrows()];
             mul_acc_mat_vec_csr(made.view(), x, &mut product);
             Ok::<_, String>(product)
         };
-        let absolute = |values: &[f64]| values.iter().map(|value| value.abs()).collect::<Vec<_>>();
-        Ok(Self {
-            product: times(matrix.values().to_vec(), x)?,
-            scale: times(absolute(matrix.values()), &absolute(x))?,
-            row_lengths: starts.windows(2).map(|ends| ends[1] - ends[0]).collect(),
-        })
+        let mut bounds = times(absolute(&values), &absolute(&x))?;
+        for (bound, ends) in bounds.iter_mut().zip(starts.windows(2)) {
+            *bound *= 4.0 * (ends[1] - ends[0]) as f64 * T::EPSILON.to_f64();
+        }
+        Ok(Self { product: times(values, &x)?, bounds })
     }
 
-    /// What is wrong with an answer: both are sums of the same products in another order, so that
-    /// they differ by `2 n eps |A||x|` at most (Higham 2002, section 3.1); as much again is allowed.
+    /// What is wrong with an answer.
     fn wrong(&self, y: &[f64]) -> Option<String> {
-        let bound =
-            |row: usize| 4.0 * self.row_lengths[row] as f64 * f64::EPSILON * self.scale[row];
-        let agrees = |row: usize| (y[row] - self.product[row]).abs() <= bound(row);
+        let agrees = |row: usize| (y[row] - self.product[row]).abs() <= self.bounds[row];
         if y.len() != self.product.len() {
             return Some(format!("{} rows, expected {}", y.len(), self.product.len()));
         }
         let row = (0..y.len()).find(|&row| !agrees(row))?;
-        let (found, expected) = (y[row], self.product[row]);
-        Some(format!("row {row}: {found:e}, sprs has {expected:e}, within {:e}", bound(row)))
+        let (found, expected, bound) = (y[row], self.product[row], self.bounds[row]);
+        Some(format!("row {row}: {found:e}, sprs has {expected:e}, within {bound:e}"))
     }
 }
 
-/// Measures all contenders on one matrix.
-fn measure(session: &mut Session<'_>, name: &str, matrix: &Csr<f64>) -> Result<(), BenchError> {
-    let view = matrix.view();
-    let x: Vec<f64> =
-        (0..matrix.ncols() as u64).map(|col| 2.0 * rng::uniform(96, 0, col) - 1.0).collect();
+/// Measures all contenders on one matrix, ours in both precisions.
+fn measure(
+    bench: &mut Bench<'_>,
+    name: &str,
+    matrix: &Csr<f64>,
+    options: &RowKernels,
+) -> Result<(), BenchError> {
+    let x: Vec<f64> = operand(matrix.ncols());
     let reference = match Reference::new(matrix, &x) {
         Ok(reference) => reference,
-        Err(reason) => return session.absent(name, &reason),
+        Err(reason) => return bench.gap(name, "all", "all", &reason),
     };
     let oracle = |y: &[f64]| reference.wrong(y);
-    let problem = Problem {
-        case: name,
-        experiment: None,
-        batch: 1,
-        nrows: matrix.nrows(),
-        ncols: matrix.ncols(),
-        nnz: matrix.nnz(),
-        oracle: &oracle,
+    let problem = problem(name, matrix, &oracle);
+    if let Some(session) = bench.gpu() {
+        on_gpu(session, &problem, matrix, &x)?;
+        let mut operands = session.operands(&problem, &x)?;
+        let host = HostCsr::single(matrix.view().pattern(), matrix.values());
+        session.measure_formats(&problem, "", &host, &mut operands)?;
+    }
+    if let Some(mut session) = bench.host() {
+        on_host(&mut session, &problem, matrix, &x)?;
+        if !options.no_peer {
+            let mut operands = session.operands(&problem, &x);
+            host_kernels::crates(&mut session, &problem, "csr", matrix, &mut operands)?;
+        }
+    }
+    if options.no_f32 {
+        return Ok(());
+    }
+    let (matrix, x) = (matrix.cast::<f32>(), operand::<f32>(matrix.ncols()));
+    let reference = match Reference::new(&matrix, &x) {
+        Ok(reference) => reference,
+        Err(reason) => return bench.gap(name, "all", "all, f32", &reason),
     };
-    let pace = session.pace(&problem);
-    let mut operands = session.operands(&problem, &x)?;
-    let device = session.device.clone();
+    let oracle = |y: &[f64]| reference.wrong(y);
+    let problem = self::problem(name, &matrix, &oracle);
+    if let Some(session) = bench.gpu() {
+        on_gpu(session, &problem, &matrix, &x)?;
+    }
+    if let Some(mut session) = bench.host() {
+        on_host(&mut session, &problem, &matrix, &x)?;
+    }
+    Ok(())
+}
+
+fn problem<'a, T: Scalar>(
+    case: &'a str,
+    matrix: &Csr<T>,
+    oracle: &'a dyn Fn(&[f64]) -> Option<String>,
+) -> Problem<'a> {
+    let (nrows, ncols, nnz) = (matrix.nrows(), matrix.ncols(), matrix.nnz());
+    Problem { case, experiment: None, batch: 1, nrows, ncols, nnz, oracle }
+}
+
+/// Our kernels on the GPU.
+fn on_gpu<T: Value>(
+    session: &mut Session<'_>,
+    problem: &Problem<'_>,
+    matrix: &Csr<T>,
+    x: &[T],
+) -> Result<(), BenchError> {
+    let mut operands = session.operands(problem, x)?;
     for kernel in KERNELS {
         let options = SingleOptions::with_kernel(kernel);
-        let contender = Contender::new(&mut operands, |_| SinglePlan::new(&device, view, &options));
         let label = Label::ours(kernel.name(), kernel == SingleKernel::Auto);
-        let bytes = |plan: &SinglePlan<_, _>| plan.explain().bytes_moved(false) as u64;
-        session.measure(&problem, &label, pace, contender, bytes)?;
+        session.measure_single(problem, label, matrix.view(), &options, &mut operands)?;
     }
-    let host = HostCsr::single(view.pattern(), view.values());
-    session.measure_formats(&problem, "", &host, &mut operands)
+    Ok(())
+}
+
+/// Our products by rows on the processor: sequential, on one thread and on all.
+fn on_host<T: Scalar>(
+    session: &mut HostSession<'_, '_>,
+    problem: &Problem<'_>,
+    matrix: &Csr<T>,
+    x: &[T],
+) -> Result<(), BenchError> {
+    let mut operands = session.operands(problem, x);
+    let plain = ("csr", &());
+    host_kernels::sequential::<CsrPattern, T>(session, problem, plain, matrix, &mut operands)?;
+    host_kernels::ours_on_one_too(session, problem, matrix, &mut operands, &HOST_KERNELS)
 }
 
 #[cfg(test)]
@@ -199,6 +255,19 @@ mod tests {
         y[3] = f64::NAN;
         assert!(reference.wrong(&y).unwrap().starts_with("row 3: NaN"));
         assert_eq!(reference.wrong(&y[1..]).unwrap(), "199 rows, expected 200");
+    }
+
+    #[test]
+    fn in_f32_the_bound_is_that_of_its_rounding() {
+        let matrix = random(200, 150, 7, 3).unwrap().cast::<f32>();
+        let x: Vec<f32> = (0..150).map(|col| f64::from(col).sin() as f32).collect();
+        let reference = Reference::new(&matrix, &x).unwrap();
+        let (mut y, _) = spmv_exact(matrix.view(), &x);
+
+        y[5] *= 1.0 + 1e-7;
+        assert_eq!(reference.wrong(&y), None);
+        y[5] *= 1.0 + 1e-3;
+        assert!(reference.wrong(&y).unwrap().starts_with("row 5: "));
     }
 
     #[test]

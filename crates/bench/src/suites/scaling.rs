@@ -4,6 +4,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use rayon::prelude::*;
 use sparsebatch_formats::generate::Family;
 
 pub use super::Size;
@@ -130,7 +131,7 @@ fn points(axis: Axis, size: Size) -> Vec<Point> {
             // From the diagonal alone to full rows.
             let (nrows, draws): (usize, &[usize]) = match is_small {
                 true => (1_000, &[0, 5, 50, 500]),
-                false => (5_000, &[0, 5, 50, 500, 5_000]),
+                false => (10_000, &[0, 5, 50, 500, 10_000]),
             };
             draws.iter().map(|&draws| Point::Symmetric(nrows, draws)).collect()
         }
@@ -172,10 +173,11 @@ pub fn scaling(options: &Scaling, report: &mut dyn Write) -> Result<Outcome, Ben
         });
     }
     let target = Target::of(options.backend)?;
+    let make = |(axis, point): (Axis, Point)| Ok((axis, point.make()?));
+    let made = points.into_par_iter().map(make).collect::<Result<Vec<_>, BenchError>>()?;
     let (effort, output) = (options.size.effort(), options.output.as_deref());
     let mut bench = Bench::start("scaling", &target, effort, false, output, &mut *report)?;
-    let ended = points.iter().try_for_each(|&(axis, point)| {
-        let made = point.make()?;
+    let ended = made.iter().try_for_each(|(axis, made)| {
         let oracle = |y: &[f64]| made.wrong(y);
         let problem = made.problem(Some(axis.name()), &oracle);
         products::measure(&mut bench, &problem, Product::Batch(made.batch()), made.x(), None)
@@ -184,8 +186,7 @@ pub fn scaling(options: &Scaling, report: &mut dyn Write) -> Result<Outcome, Ben
         return bench.finish(ended);
     }
     let mut session = SolveSession::of(bench, false)?;
-    let ended = points.iter().try_for_each(|&(axis, point)| {
-        let made = point.make()?;
+    let ended = made.iter().try_for_each(|(axis, made)| {
         session.experiment(Some(axis.name()));
         let problem = Problem { case: &made.name, systems: &made.systems };
         let solve = made.solve();
@@ -212,7 +213,11 @@ mod tests {
             let (least, most) = (sizes.clone().min().unwrap(), sizes.max().unwrap());
             assert_eq!(most / least, 10_000, "{}", axis.name());
         }
-        assert_eq!(points(Axis::Entries, Size::Paper).len(), 5);
+        let entries = points(Axis::Entries, Size::Paper);
+        let (first, last) = (entries[0], entries[entries.len() - 1]);
+        // The diagonal alone, and all places.
+        let rows = 10_000;
+        assert_eq!((first, last), (Point::Symmetric(rows, 0), Point::Symmetric(rows, rows)));
     }
 
     #[test]

@@ -7,16 +7,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use sparsebatch_formats::Csr;
-use sparsebatch_formats::generate::rng;
-use sparsebatch_formats::testing::spmv_error;
-use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions, SinglePlan};
+use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions};
 
 pub use super::Size;
 use super::host_kernels::{self, HostKernel};
-use super::matrices::{Source, generated};
+use super::matrices::{Source, generated, with_files};
+use super::one_matrix::OneMatrix;
 use super::stand_ins;
-use super::{check_names, files, wanted};
-use crate::contender::Contender;
+use super::{check_names, wanted};
 use crate::cusparse::HostCsr;
 use crate::session::{Backend, Bench, Label, Problem, Session, Target};
 use crate::summary::OURS;
@@ -79,7 +77,8 @@ impl Configuration {
         })
     }
 
-    fn on_host(self) -> Option<HostKernel> {
+    /// The kernel of the processor; none of the GPU.
+    pub(super) fn on_host(self) -> Option<HostKernel> {
         match self {
             Self::Host(kernel) => Some(kernel),
             _ => None,
@@ -170,6 +169,8 @@ pub fn single(options: &Single, report: &mut dyn Write) -> Result<Outcome, Bench
                 bench.gap("all", OURS, &kernel.to_string(), reason)?;
             }
         }
+        let plans = kernels.iter().filter_map(|kernel| kernel.options());
+        bench.compile(&plans.collect::<Vec<_>>(), false)?;
         for source in sources.iter().filter(|source| wanted(&options.cases, &source.name)) {
             match source.matrix() {
                 Ok(matrix) => measure(&mut bench, &source.name, &matrix, &kernels, peers)?,
@@ -184,15 +185,8 @@ pub fn single(options: &Single, report: &mut dyn Write) -> Result<Outcome, Bench
 }
 
 fn sources(options: &Single) -> Result<Vec<Source>, BenchError> {
-    let mut sources = if options.no_generated { Vec::new() } else { generated(options.size) };
-    for folder in &options.matrices {
-        for (name, path) in files(folder)? {
-            // A file comes before what stands for it.
-            sources.retain(|source| source.name != name);
-            sources.push(Source::file(name, path));
-        }
-    }
-    Ok(sources)
+    let made = if options.no_generated { Vec::new() } else { generated(options.size) };
+    with_files(made, &options.matrices)
 }
 
 /// Calls `visit` with the name and the matrix of each case of the suite that `is_wanted`, without a
@@ -213,26 +207,6 @@ pub fn for_each_matrix(
     Ok(())
 }
 
-/// The vector that a matrix is multiplied with.
-pub(super) fn matrix_operand(matrix: &Csr<f64>) -> Vec<f64> {
-    (0..matrix.ncols() as u64).map(|col| 2.0 * rng::uniform(96, 0, col) - 1.0).collect()
-}
-
-/// What is wrong with an answer: the first row that is not the sum of its products.
-pub(super) fn wrong(matrix: &Csr<f64>, x: &[f64], y: &[f64]) -> Option<String> {
-    spmv_error(matrix.view(), x, y).map(|(row, error)| format!("row {row}: {error}"))
-}
-
-/// One matrix as what is multiplied.
-pub(super) fn matrix_problem<'a>(
-    case: &'a str,
-    matrix: &Csr<f64>,
-    oracle: &'a dyn Fn(&[f64]) -> Option<String>,
-) -> Problem<'a> {
-    let (nrows, ncols, nnz) = (matrix.nrows(), matrix.ncols(), matrix.nnz());
-    Problem { case, experiment: None, batch: 1, nrows, ncols, nnz, oracle }
-}
-
 /// Measures all contenders on one matrix.
 fn measure(
     bench: &mut Bench<'_>,
@@ -241,16 +215,16 @@ fn measure(
     kernels: &[Configuration],
     peers: bool,
 ) -> Result<(), BenchError> {
-    let x = matrix_operand(matrix);
-    let oracle = |y: &[f64]| wrong(matrix, &x, y);
-    let problem = matrix_problem(name, matrix, &oracle);
+    let made = OneMatrix::new(name, matrix);
+    let oracle = |y: &[f64]| made.wrong(y);
+    let problem = made.problem(&oracle);
     if let Some(session) = bench.gpu() {
-        on_gpu(session, &problem, matrix, &x, kernels)?;
+        on_gpu(session, &problem, &made, kernels)?;
     }
     if let Some(mut session) = bench.host() {
         let named: Vec<HostKernel> = kernels.iter().filter_map(|k| k.on_host()).collect();
         let kernels = if named.is_empty() { HostKernel::ALL.to_vec() } else { named };
-        let mut operands = session.operands(&problem, &x);
+        let mut operands = session.operands(&problem, &made.x);
         host_kernels::ours(&mut session, &problem, matrix, &mut operands, &kernels)?;
         if peers {
             host_kernels::crates(&mut session, &problem, "csr", matrix, &mut operands)?;
@@ -263,20 +237,15 @@ fn measure(
 fn on_gpu(
     session: &mut Session<'_>,
     problem: &Problem<'_>,
-    matrix: &Csr<f64>,
-    x: &[f64],
+    made: &OneMatrix<'_, f64>,
     kernels: &[Configuration],
 ) -> Result<(), BenchError> {
-    let view = matrix.view();
-    let pace = session.pace(problem);
-    let mut operands = session.operands(problem, x)?;
-    let device = session.device.clone();
+    let view = made.matrix.view();
+    let mut operands = session.operands(problem, &made.x)?;
     for &configuration in kernels {
         let Some(options) = configuration.options() else { continue };
-        let contender = Contender::new(&mut operands, |_| SinglePlan::new(&device, view, &options));
         let label = Label::ours(configuration.to_string(), configuration.is_automatic());
-        let bytes = |plan: &SinglePlan<_, _>| plan.explain().bytes_moved(false) as u64;
-        session.measure(problem, &label, pace, contender, bytes)?;
+        session.measure_single(problem, label, view, &options, &mut operands)?;
     }
     let host = HostCsr::single(view.pattern(), view.values());
     session.measure_formats(problem, "", &host, &mut operands)

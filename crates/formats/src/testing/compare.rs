@@ -28,40 +28,63 @@ pub fn spmv_exact<T: Scalar>(a: View<'_, CsrPattern, T>, x: &[T]) -> (Vec<f64>, 
         .unzip()
 }
 
-/// The first row of `found` that is not A x to rounding, or `None`.
+/// A x with the bound of its rounding errors, for many comparisons.
 ///
 /// Row by row |y - y^| <= c nnz_row eps (|A| |x|)_row, c = [`PRODUCT_ERROR_FACTOR`], eps that of
 /// `T`; an empty row is exactly 0. A NaN is only close to a NaN, an infinity only to itself. A sum
 /// in which infinities of both signs meet is a NaN whatever its order; a sum that overflows only in
 /// `T` (f32) is accepted as the infinity of its sign.
+#[derive(Clone, Debug)]
+pub struct SpmvReference<T> {
+    expected: Vec<f64>,
+    bounds: Vec<f64>,
+    values: std::marker::PhantomData<T>,
+}
+
+impl<T: Scalar> SpmvReference<T> {
+    /// Multiplies once, in f64.
+    ///
+    /// # Panics
+    /// When `x` is shorter than a column index asks for.
+    pub fn new(a: View<'_, CsrPattern, T>, x: &[T]) -> Self {
+        let (expected, mut bounds) = spmv_exact(a, x);
+        for (row, bound) in bounds.iter_mut().enumerate() {
+            let terms = a.pattern().row(row).len() as f64;
+            *bound *= PRODUCT_ERROR_FACTOR * terms * T::EPSILON.to_f64();
+        }
+        Self { expected, bounds, values: std::marker::PhantomData }
+    }
+
+    /// The first row of `found` that is not A x to rounding, or `None`.
+    pub fn error(&self, found: &[T]) -> Option<(usize, String)> {
+        let rows = self.expected.len();
+        if found.len() != rows {
+            return Some((found.len(), format!("{} rows, expected {rows}", found.len())));
+        }
+        let is_close = |found: f64, exact: f64, bound: f64| {
+            let rounded = T::from_f64(exact).to_f64();
+            if rounded.is_nan() {
+                found.is_nan()
+            } else if rounded.is_infinite() {
+                found == rounded
+            } else {
+                (found - exact).abs() <= bound
+            }
+        };
+        let row = (0..rows)
+            .find(|&row| !is_close(found[row].to_f64(), self.expected[row], self.bounds[row]))?;
+        let (found, exact, bound) = (found[row].to_f64(), self.expected[row], self.bounds[row]);
+        Some((row, format!("{found:e}, expected {exact:e} within {bound:e}")))
+    }
+}
+
+/// The first row of `found` that is not A x to rounding, or `None`; see [`SpmvReference`].
 pub fn spmv_error<T: Scalar>(
     a: View<'_, CsrPattern, T>,
     x: &[T],
     found: &[T],
 ) -> Option<(usize, String)> {
-    let rows = a.pattern().nrows();
-    if found.len() != rows {
-        return Some((found.len(), format!("{} rows, expected {rows}", found.len())));
-    }
-    let (expected, scale) = spmv_exact(a, x);
-    for row in 0..rows {
-        let (found, exact) = (found[row].to_f64(), expected[row]);
-        let terms = a.pattern().row(row).len() as f64;
-        let bound = PRODUCT_ERROR_FACTOR * terms * T::EPSILON.to_f64() * scale[row];
-        let rounded = T::from_f64(exact).to_f64();
-        let close = if rounded.is_nan() {
-            found.is_nan()
-        } else if rounded.is_infinite() {
-            found == rounded
-        } else {
-            (found - exact).abs() <= bound
-        };
-        if !close {
-            let text = format!("{found:e}, expected {exact:e} within {bound:e}");
-            return Some((row, text));
-        }
-    }
-    None
+    SpmvReference::new(a, x).error(found)
 }
 
 /// Asserts that `found` is A x to rounding, row by row; see [`spmv_error`].

@@ -6,7 +6,7 @@ mod data;
 mod invalid;
 mod strategies;
 
-pub use compare::{PRODUCT_ERROR_FACTOR, assert_spmv_close, spmv_error, spmv_exact};
+pub use compare::{PRODUCT_ERROR_FACTOR, SpmvReference, assert_spmv_close, spmv_error, spmv_exact};
 pub use data::{Reference, read_xref, shared_dir};
 pub use invalid::{InvalidInput, invalid_inputs};
 pub use strategies::{

@@ -1,5 +1,6 @@
 //! A matrix on the device together with the kernels that multiply it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sparsebatch_formats::convert::{FromCsr, SlotMap};
@@ -51,21 +52,69 @@ impl Prepared<'_> {
 pub(super) struct Built<E: Executor, T: Value> {
     pub(super) method: Method<E, T>,
     /// The slot of each CSR entry, and the number of slots.
-    pub(super) map: SlotMap,
+    pub(super) map: Arc<SlotMap>,
     pub(super) stored_len: usize,
     pub(super) index_bytes: usize,
     pub(super) parts: u32,
     pub(super) lanes: u32,
 }
 
-/// A pattern in another format and the matrix's values in its slots.
-fn convert<P: FromCsr, T: Value>(
-    matrix: View<'_, CsrPattern, T>,
-    options: &P::Options,
-) -> Result<(P, Vec<T>, SlotMap), GpuError> {
-    let (pattern, map) = P::from_csr(matrix.pattern(), options)?;
-    let values = in_slots(&map, pattern.stored_len(), matrix.values());
-    Ok((pattern, values, map))
+/// A matrix on the host in the format of its kernel, with the values in its slots.
+pub(super) enum Converted<'a, T: Value> {
+    Csr(View<'a, CsrPattern, T>),
+    Coo(Slots<CooPattern, T>),
+    Ell(Slots<EllPattern, T>),
+    Dia(Slots<DiaPattern, T>),
+    Hyb(Slots<HybPattern, T>),
+    /// For `sell` and `sell-p`.
+    Sell(Slots<SellPPattern, T>),
+    /// A batch of one.
+    Packed(Batch<T>),
+}
+
+/// A pattern and values in its slots.
+pub(super) struct Slots<P, T> {
+    pattern: P,
+    values: Vec<T>,
+    map: Arc<SlotMap>,
+}
+
+impl<P: FromCsr, T: Value> Slots<P, T> {
+    fn of(
+        matrix: View<'_, CsrPattern, T>,
+        options: &P::Options,
+        bring: fn(&SlotMap, usize, &[T]) -> Vec<T>,
+    ) -> Result<Self, GpuError> {
+        let (pattern, map) = P::from_csr(matrix.pattern(), options)?;
+        let values = bring(&map, pattern.stored_len(), matrix.values());
+        Ok(Self { pattern, values, map: Arc::new(map) })
+    }
+}
+
+impl<'a, T: Value> Converted<'a, T> {
+    /// Brings a matrix into the format of the kernel in the options.
+    ///
+    /// # Errors
+    /// What the conversion refuses.
+    pub(super) fn new(
+        matrix: View<'a, CsrPattern, T>,
+        options: &SingleOptions,
+    ) -> Result<Self, GpuError> {
+        Ok(match options.kernel {
+            SingleKernel::Coo => Self::Coo(Slots::of(matrix, &Default::default(), in_slots)?),
+            SingleKernel::Ell => Self::Ell(Slots::of(matrix, &options.ell(), in_slots)?),
+            SingleKernel::Dia => Self::Dia(Slots::of(matrix, &options.dia(), in_diagonals)?),
+            SingleKernel::Hyb => Self::Hyb(Slots::of(matrix, &options.hyb(), in_slots)?),
+            SingleKernel::Sell => Self::Sell(Slots::of(matrix, &options.sell(), in_slots)?),
+            SingleKernel::SellP => Self::Sell(Slots::of(matrix, &options.sellp()?, in_slots)?),
+            SingleKernel::Packed => {
+                let mut batch = RaggedCsr::new();
+                batch.push(matrix);
+                Self::Packed(Batch::Ragged(batch))
+            }
+            _ => Self::Csr(matrix),
+        })
+    }
 }
 
 /// Values in CSR order brought to their slots; other slots hold 0.
@@ -84,40 +133,34 @@ pub(super) fn in_diagonals<T: Value>(map: &SlotMap, stored_len: usize, values: &
 }
 
 impl<E: Executor + Clone, T: Value> Built<E, T> {
-    /// Converts and uploads. `prepared` is what the kernel needs, and has been checked.
+    /// Uploads. `prepared` is what the kernel needs, and has been checked.
     pub(super) fn new(
         executor: &E,
-        matrix: View<'_, CsrPattern, T>,
+        converted: &Converted<'_, T>,
         options: &SingleOptions,
         prepared: Prepared<'_>,
     ) -> Result<Self, GpuError> {
-        match options.kernel {
-            SingleKernel::Coo => Self::coo(executor, matrix, options),
-            SingleKernel::Ell => {
-                let (pattern, values, map) = convert::<EllPattern, T>(matrix, &options.ell())?;
-                let method = Method::Ell(DeviceEll::upload(executor, &pattern, &values)?);
-                Ok(Self::of(&pattern, method, map))
+        match converted {
+            Converted::Coo(coo) => Self::coo(executor, coo, options),
+            Converted::Ell(ell) => {
+                let method = DeviceEll::upload(executor, &ell.pattern, &ell.values)?;
+                Ok(Self::of(ell, Method::Ell(method)))
             }
-            SingleKernel::Dia => {
-                let (pattern, map) = DiaPattern::from_csr(matrix.pattern(), &options.dia())?;
-                let values = in_diagonals(&map, pattern.stored_len(), matrix.values());
-                let method = Method::Dia(DeviceDia::upload(executor, &pattern, &values)?);
-                Ok(Self::of(&pattern, method, map))
+            Converted::Dia(dia) => {
+                let method = DeviceDia::upload(executor, &dia.pattern, &dia.values)?;
+                Ok(Self::of(dia, Method::Dia(method)))
             }
-            SingleKernel::Hyb => Self::hyb(executor, matrix, options),
-            SingleKernel::Sell => {
-                let (pattern, values, map) = convert::<SellPPattern, T>(matrix, &options.sell())?;
-                let method = Method::Sell(DeviceSell::sell(executor, &pattern, &values)?);
-                Ok(Self::of(&pattern, method, map))
+            Converted::Hyb(hyb) => Self::hyb(executor, hyb, options),
+            Converted::Sell(sell) => {
+                let upload = match options.kernel {
+                    SingleKernel::Sell => DeviceSell::sell,
+                    _ => DeviceSell::sellp,
+                };
+                let method = upload(executor, &sell.pattern, &sell.values)?;
+                Ok(Self::of(sell, Method::Sell(method)))
             }
-            SingleKernel::SellP => {
-                let sellp = options.sellp()?;
-                let (pattern, values, map) = convert::<SellPPattern, T>(matrix, &sellp)?;
-                let method = Method::Sell(DeviceSell::sellp(executor, &pattern, &values)?);
-                Ok(Self::of(&pattern, method, map))
-            }
-            SingleKernel::Packed => Self::packed(executor, matrix),
-            _ => {
+            Converted::Packed(batch) => Self::packed(executor, batch),
+            Converted::Csr(matrix) => {
                 let pattern = matrix.pattern();
                 let csr = DeviceCsr::upload(executor, pattern, matrix.values())?;
                 Self::csr(executor, csr, (pattern.nrows(), pattern.nnz()), options, prepared)
@@ -125,12 +168,12 @@ impl<E: Executor + Clone, T: Value> Built<E, T> {
         }
     }
 
-    fn of<P: Pattern>(pattern: &P, method: Method<E, T>, map: SlotMap) -> Self {
+    fn of<P: Pattern>(slots: &Slots<P, T>, method: Method<E, T>) -> Self {
         Self {
             method,
-            map,
-            stored_len: pattern.stored_len(),
-            index_bytes: pattern.index_bytes(),
+            map: Arc::clone(&slots.map),
+            stored_len: slots.pattern.stored_len(),
+            index_bytes: slots.pattern.index_bytes(),
             parts: 0,
             lanes: 0,
         }
@@ -170,49 +213,42 @@ impl<E: Executor + Clone, T: Value> Built<E, T> {
                 (Method::Rows(csr, RowKernel::vector::<T>(lanes)), lanes, 0)
             }
         };
-        let (map, stored_len) = (SlotMap::Identity, nnz);
+        let (map, stored_len) = (Arc::new(SlotMap::Identity), nnz);
         Ok(Self { method, map, stored_len, index_bytes, parts, lanes })
     }
 
-    /// A batch of one.
-    fn packed(executor: &E, matrix: View<'_, CsrPattern, T>) -> Result<Self, GpuError> {
-        let mut batch = RaggedCsr::new();
-        batch.push(matrix);
-        let options = PackedOptions::default();
-        let plan = PackedPlan::new(executor.clone(), &Batch::Ragged(batch), options)?;
+    fn packed(executor: &E, batch: &Batch<T>) -> Result<Self, GpuError> {
+        let plan = PackedPlan::new(executor.clone(), batch, PackedOptions::default())?;
         let explain = plan.explain();
         let stored_len = explain.slots as usize;
         let index_bytes = explain.matrix_bytes as usize - stored_len * size_of::<T>();
-        let method = Method::Packed(Box::new(plan));
-        Ok(Self { method, map: SlotMap::Identity, stored_len, index_bytes, parts: 0, lanes: 0 })
+        let (method, map) = (Method::Packed(Box::new(plan)), Arc::new(SlotMap::Identity));
+        Ok(Self { method, map, stored_len, index_bytes, parts: 0, lanes: 0 })
     }
 
     fn coo(
         executor: &E,
-        matrix: View<'_, CsrPattern, T>,
+        coo: &Slots<CooPattern, T>,
         options: &SingleOptions,
     ) -> Result<Self, GpuError> {
-        let (pattern, map) = CooPattern::from_csr(matrix.pattern(), &Default::default())?;
-        let values = in_slots(&map, pattern.stored_len(), matrix.values());
-        let parts = options.parts(pattern.nnz(), executor.info())?;
-        let coo = DeviceCoo::upload(executor, &pattern, &values, parts)?;
-        Ok(Self { parts, ..Self::of(&pattern, Method::Coo(coo), map) })
+        let parts = options.parts(coo.pattern.nnz(), executor.info())?;
+        let method = Method::Coo(DeviceCoo::upload(executor, &coo.pattern, &coo.values, parts)?);
+        Ok(Self { parts, ..Self::of(coo, method) })
     }
 
     fn hyb(
         executor: &E,
-        matrix: View<'_, CsrPattern, T>,
+        hyb: &Slots<HybPattern, T>,
         options: &SingleOptions,
     ) -> Result<Self, GpuError> {
-        let (pattern, values, map) = convert::<HybPattern, T>(matrix, &options.hyb())?;
-        let (ell, coo) = (pattern.ell(), pattern.coo());
-        let (ell_values, coo_values) = values.split_at(ell.stored_len());
+        let (ell, coo) = (hyb.pattern.ell(), hyb.pattern.coo());
+        let (ell_values, coo_values) = hyb.values.split_at(ell.stored_len());
         let parts = options.parts(coo.nnz(), executor.info())?;
         let method = Method::Hyb(
             DeviceEll::upload(executor, ell, ell_values)?,
             DeviceCoo::upload(executor, coo, coo_values, parts)?,
         );
-        Ok(Self { parts, ..Self::of(&pattern, method, map) })
+        Ok(Self { parts, ..Self::of(hyb, method) })
     }
 }
 

@@ -36,6 +36,7 @@ mod launch;
 mod method;
 mod options;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sparsebatch_formats::convert::SlotMap;
@@ -53,7 +54,7 @@ use crate::executor::check_apart;
 use crate::{CsrArrays, CsrSize, Executor, GpuError, KernelBuffer, Value};
 use choose::Shape;
 use launch::{DeviceCsr, Product};
-use method::{Built, Method, Prepared, in_diagonals, in_slots};
+use method::{Built, Converted, Method, Prepared, in_diagonals, in_slots};
 
 /// A matrix on a device, ready to be multiplied.
 ///
@@ -77,7 +78,7 @@ use method::{Built, Method, Prepared, in_diagonals, in_slots};
 pub struct SinglePlan<E: Executor, T: Value> {
     executor: E,
     method: Method<E, T>,
-    map: SlotMap,
+    map: Arc<SlotMap>,
     explain: SingleExplain,
     /// Whether nobody else writes to the matrix.
     overlaps: bool,
@@ -96,45 +97,62 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         matrix: View<'_, CsrPattern, T>,
         options: &SingleOptions,
     ) -> Result<Self, GpuError> {
+        let mut plans = Self::several(executor, matrix, options, 1)?;
+        Ok(plans.pop().expect("as many plans as were asked for"))
+    }
+
+    /// So many plans of one matrix, each in memory of its own: chosen and converted once. What that
+    /// took is part of the [setup](SingleExplain::setup) of the first.
+    ///
+    /// # Errors
+    /// As [`SinglePlan::new`].
+    pub fn several(
+        executor: &E,
+        matrix: View<'_, CsrPattern, T>,
+        options: &SingleOptions,
+        count: usize,
+    ) -> Result<Vec<Self>, GpuError> {
         if options.kernel != SingleKernel::Auto {
-            return Self::with_kernel(executor, matrix, options);
+            return Self::with_kernel(executor, matrix, options, count);
         }
         let clock = Instant::now();
         let shape = Shape::new(matrix.pattern());
         let (candidate, mut why) = choose::choose(&shape, size_of::<T>(), false);
         let choosing = clock.elapsed();
         let chosen = candidate.apply(options);
-        let plan = match Self::with_kernel(executor, matrix, &chosen) {
+        let plans = match Self::with_kernel(executor, matrix, &chosen, count) {
             // Larger in its format than expected: as CSR there is no more than the matrix.
             Err(refused) if is_about_size(&refused) && !chosen.kernel.reads_csr() => {
                 why = format!("csr-adaptive, since {} was refused: {refused}", chosen.kernel);
                 let kernel = SingleKernel::CsrAdaptive;
-                Self::with_kernel(executor, matrix, &SingleOptions { kernel, ..options.clone() })
+                let options = SingleOptions { kernel, ..options.clone() };
+                Self::with_kernel(executor, matrix, &options, count)
             }
             made => made,
         };
-        Ok(plan?.chosen(why, choosing))
+        Ok(plans?.into_iter().map(|plan| plan.chosen(why.clone(), choosing)).collect())
     }
 
-    /// A plan of the kernel that was asked for.
+    /// Plans of the kernel that was asked for.
     fn with_kernel(
         executor: &E,
         matrix: View<'_, CsrPattern, T>,
         options: &SingleOptions,
-    ) -> Result<Self, GpuError> {
+        count: usize,
+    ) -> Result<Vec<Self>, GpuError> {
         let (pattern, info) = (matrix.pattern(), executor.info());
         match options.kernel {
             SingleKernel::CsrBalanced => {
                 let parts = options.parts(pattern.nnz(), info)?;
                 let rows = BalancedRows::new(pattern, parts);
-                Self::build(executor, matrix, options, Prepared::Balanced(&rows))
+                Self::build(executor, matrix, options, Prepared::Balanced(&rows), count)
             }
             SingleKernel::CsrAdaptive => {
                 let entries = options.block_entries(pattern.nnz(), info)?;
                 let rows = AdaptiveRows::new(pattern, entries)?;
-                Self::build(executor, matrix, options, Prepared::Adaptive(&rows))
+                Self::build(executor, matrix, options, Prepared::Adaptive(&rows), count)
             }
-            _ => Self::build(executor, matrix, options, Prepared::Nothing),
+            _ => Self::build(executor, matrix, options, Prepared::Nothing, count),
         }
     }
 
@@ -152,7 +170,7 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
     ) -> Result<Self, GpuError> {
         check_kernel(SingleKernel::CsrBalanced, options)?;
         rows.check(matrix.pattern())?;
-        Self::build(executor, matrix, options, Prepared::Balanced(rows))
+        Self::one(executor, matrix, options, Prepared::Balanced(rows))
     }
 
     /// As [`SinglePlan::with_balanced_rows`], for `csr-adaptive`.
@@ -167,7 +185,7 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
     ) -> Result<Self, GpuError> {
         check_kernel(SingleKernel::CsrAdaptive, options)?;
         rows.check(matrix.pattern())?;
-        Self::build(executor, matrix, options, Prepared::Adaptive(rows))
+        Self::one(executor, matrix, options, Prepared::Adaptive(rows))
     }
 
     /// A plan over CSR arrays that lie in the memory of the executor, for the kernels that
@@ -256,17 +274,34 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         self
     }
 
-    fn build(
+    fn one(
         executor: &E,
         matrix: View<'_, CsrPattern, T>,
         options: &SingleOptions,
         prepared: Prepared<'_>,
     ) -> Result<Self, GpuError> {
-        let clock = Instant::now();
+        let mut plans = Self::build(executor, matrix, options, prepared, 1)?;
+        Ok(plans.pop().expect("as many plans as were asked for"))
+    }
+
+    fn build(
+        executor: &E,
+        matrix: View<'_, CsrPattern, T>,
+        options: &SingleOptions,
+        prepared: Prepared<'_>,
+        count: usize,
+    ) -> Result<Vec<Self>, GpuError> {
+        let mut clock = Instant::now();
         let pattern = matrix.pattern();
         let size = CsrSize { nrows: pattern.nrows(), ncols: pattern.ncols(), nnz: pattern.nnz() };
-        let built = Built::new(executor, matrix, options, prepared)?;
-        Self::finish(executor, built, size, options, prepared, clock)
+        let converted = Converted::new(matrix, options)?;
+        let plan = |_| {
+            let built = Built::new(executor, &converted, options, prepared)?;
+            let plan = Self::finish(executor, built, size, options, prepared, clock);
+            clock = Instant::now();
+            plan
+        };
+        (0..count).map(plan).collect()
     }
 
     fn finish(
@@ -354,7 +389,7 @@ impl<E: Executor, T: Value> SinglePlan<E, T> {
             let slots = in_diagonals(&self.map, self.explain.stored_len, values);
             return self.method.set_values(&self.executor, &slots);
         }
-        if self.map == SlotMap::Identity {
+        if *self.map == SlotMap::Identity {
             return self.method.set_values(&self.executor, values);
         }
         let slots = in_slots(&self.map, self.explain.stored_len, values);

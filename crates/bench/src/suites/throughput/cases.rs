@@ -7,6 +7,7 @@ use sparsebatch_formats::generate::Stencil;
 use sparsebatch_spmv_gpu::SingleKernel;
 
 use super::super::Size;
+use super::super::host_kernels::HostKernel;
 use super::super::matrices::{Source, laplacians};
 use crate::BenchError;
 
@@ -50,6 +51,16 @@ impl Experiment {
         let mut kernels = vec![Auto, CsrScalar, CsrVector, Coo, Ell, Hyb];
         if matches!(self, Self::Banded | Self::Laplace) {
             kernels.push(Dia);
+        }
+        kernels
+    }
+
+    /// Their like on the processor.
+    pub(super) fn host_kernels(self) -> Vec<HostKernel> {
+        use HostKernel::{Auto, Coo, Csr, CsrI, Dia, DiaBlocks, Ell, Hyb};
+        let mut kernels = vec![Auto, Csr, CsrI, Coo, Ell, Hyb];
+        if matches!(self, Self::Banded | Self::Laplace) {
+            kernels.extend([Dia, DiaBlocks]);
         }
         kernels
     }
@@ -111,7 +122,7 @@ impl Case {
 fn dense_shapes(size: Size) -> (Vec<u32>, u32) {
     match size {
         Size::Small => (vec![2, 6, 9, 12, 16], 18),
-        Size::Paper => ((2..=22).step_by(2).collect(), 22),
+        Size::Paper => ((2..=22).step_by(4).collect(), 22),
         Size::Full => ((0..=22).collect(), 22),
     }
 }
@@ -122,9 +133,10 @@ pub(super) fn generated(experiment: Experiment, size: Size) -> Vec<Case> {
     let pick = |paper, reduced| if small { reduced } else { paper };
     let matrices: Vec<Source> = match experiment {
         Experiment::Strided => {
-            let strides: &[usize] = match small {
-                true => &[1, 2, 8, 33],
-                false => &[1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 16, 17, 20, 24, 28, 32, 33],
+            let strides: &[usize] = match size {
+                Size::Small => &[1, 2, 8, 33],
+                Size::Paper => &[1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 33],
+                Size::Full => &[1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 16, 17, 20, 24, 28, 32, 33],
             };
             let count = pick(1 << 22, 1 << 18);
             let case = |&stride: &usize| Case {
@@ -139,16 +151,18 @@ pub(super) fn generated(experiment: Experiment, size: Size) -> Vec<Case> {
             rows.iter().map(|&rows| Source::dense(1 << rows, 1 << (entries - rows))).collect()
         }
         Experiment::Pareto => {
-            let shapes: &[f64] = match small {
-                true => &[1.0, 2.0, 4.0],
-                false => &[1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0],
+            let shapes: &[f64] = match size {
+                Size::Small => &[1.0, 2.0, 4.0],
+                Size::Paper => &[1.0, 1.5, 2.0, 3.0, 4.0],
+                Size::Full => &[1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0],
             };
             shapes.iter().map(|&shape| Source::pareto(pick(30_000, 3_000), shape)).collect()
         }
         Experiment::Banded => {
-            let bands: &[usize] = match small {
-                true => &[1, 4, 16, 64],
-                false => &[1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96],
+            let bands: &[usize] = match size {
+                Size::Small => &[1, 4, 16, 64],
+                Size::Paper => &[1, 2, 4, 8, 16, 32, 64],
+                Size::Full => &[1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96],
             };
             bands.iter().map(|&bands| Source::banded(pick(262_144, 26_214), bands)).collect()
         }

@@ -1,41 +1,34 @@
 //! The suite `throughput`: the experiments of Bell and Garland 2009 (doi 10.1145/1654059.1654078), by
-//! the formats and kernels that they compare, in f64 and f32, beside cuSPARSE in f64.
+//! the formats and kernels that they compare, in f64 and f32, beside cuSPARSE or, on the processor,
+//! other crates, in f64.
 
 mod cases;
 mod ffi;
+mod products;
+mod strided;
 
 use std::io::Write;
 use std::path::PathBuf;
 
-use rayon::prelude::*;
 use sparsebatch_corpus::List;
-use sparsebatch_formats::Csr;
-use sparsebatch_formats::generate::rng;
-use sparsebatch_formats::testing::spmv_error;
-use sparsebatch_spmv_gpu::{Executor, SinglePlan, Value};
+use sparsebatch_spmv_gpu::SingleOptions;
 
 pub use self::cases::Experiment;
 use self::cases::{Case, Subject, generated};
-use self::ffi::{Axpy, Gather};
 pub use super::Size;
 use super::matrices::Source;
 use super::single::Configuration;
 use super::{check_names, files, wanted};
-use crate::contender::{Contender, Operands};
-use crate::cusparse::HostCsr;
-use crate::session::{Label, Problem, Session};
-use crate::timing::copies;
+use crate::session::{Backend, Bench, Target};
+use crate::summary::OURS;
 use crate::{BenchError, Outcome};
-
-/// Bytes that memory is accessed in at least.
-const SECTOR: usize = 32;
 
 /// What the suite shall measure.
 #[derive(Clone, Debug, Default)]
 pub struct Throughput {
     /// Cases by name; all when empty.
     pub cases: Vec<String>,
-    /// Our kernels; when empty those of the source.
+    /// Our kernels; when empty those of the source and their like on the processor.
     pub kernels: Vec<Configuration>,
     /// How much is generated.
     pub size: Size,
@@ -45,7 +38,9 @@ pub struct Throughput {
     pub matrices: Vec<PathBuf>,
     /// Whether f32 is left out.
     pub no_f32: bool,
-    /// Whether cuSPARSE is left out.
+    /// What is measured; when absent the GPU if there is one, else the processor.
+    pub backend: Option<Backend>,
+    /// Whether cuSPARSE and other crates are left out.
     pub no_peer: bool,
     /// The file for the rows.
     pub output: Option<PathBuf>,
@@ -55,41 +50,83 @@ pub struct Throughput {
 ///
 /// # Errors
 /// Names that nothing answers to, folders that cannot be read, [`Experiment::Unstructured`] alone
-/// without a folder, an output that cannot be written, and the reason why there is no GPU or it was
-/// lost. A file that cannot be read is a gap.
+/// without a folder, an output that cannot be written, and the reason why there is no GPU, where it
+/// was asked for, or why it was lost. A file that cannot be read is a gap.
 pub fn throughput(options: &Throughput, report: &mut dyn Write) -> Result<Outcome, BenchError> {
     let cases = all_cases(options)?;
     check_names("--case", &options.cases, cases.iter().map(|case| &case.name))?;
+    let target = Target::of(options.backend)?;
+    let (effort, peers) = (options.size.effort(), !options.no_peer);
     let output = options.output.as_deref();
-    let mut session = Session::start("throughput", !options.no_peer, output, report)?;
+    let mut bench = Bench::start("throughput", &target, effort, peers, output, report)?;
     let ended = (|| {
         let has_files = options.experiment.is_none_or(|one| one == Experiment::Unstructured);
         if has_files && options.cases.is_empty() {
-            session.absent_of(List::BellGarland.members(), |name| {
+            bench.absent_of(List::BellGarland.members(), |name| {
                 cases.iter().any(|case| case.name == name)
             })?;
         }
-        if session.library.is_some() && !options.no_f32 {
-            session.note("cuSPARSE is measured in f64")?;
+        let cases = || cases.iter().filter(|case| wanted(&options.cases, &case.name));
+        let mut experiments: Vec<Experiment> = cases().map(|case| case.experiment).collect();
+        experiments.dedup();
+        bench.without_gpu(&target, contenders(&experiments, options))?;
+        bench.compile(&kernels(&experiments, options), !options.no_f32)?;
+        bench.peers_in_f64(&target, peers && !options.no_f32)?;
+        if target.host && experiments.iter().any(|one| one.has_gathers()) {
+            let reason = "a processor reads x through its caches";
+            bench.gap("all", OURS, "cpu-csr, x not cached", reason)?;
         }
-        for case in cases.iter().filter(|case| wanted(&options.cases, &case.name)) {
+        for case in cases() {
             match &case.subject {
                 Subject::Strided { count, stride } => {
-                    strided::<f64>(&mut session, case, *count, *stride)?;
+                    strided::measure::<f64>(&mut bench, case, *count, *stride)?;
                     if !options.no_f32 {
-                        session.note(&format!("{:<22} in f32:", case.name))?;
-                        strided::<f32>(&mut session, case, *count, *stride)?;
+                        strided::measure::<f32>(&mut bench, case, *count, *stride)?;
                     }
                 }
                 Subject::Matrix(source) => match source.matrix() {
-                    Ok(matrix) => products(&mut session, case, &matrix, options)?,
-                    Err(error) => session.absent(&case.name, &error.to_string())?,
+                    Ok(matrix) => products::measure(&mut bench, case, &matrix, options)?,
+                    Err(error) => bench.gap(&case.name, "all", "all", &error.to_string())?,
                 },
             }
         }
         Ok(())
     })();
-    session.finish(ended)
+    bench.finish(ended)
+}
+
+/// What a GPU is measured by, each once.
+fn contenders(experiments: &[Experiment], options: &Throughput) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for &experiment in experiments {
+        names.extend(match experiment {
+            Experiment::Strided => strided::NAMES.map(str::to_owned).to_vec(),
+            _ => products::on_gpu_by(experiment, options).iter().map(ToString::to_string).collect(),
+        });
+        if experiment.has_gathers() {
+            names.extend(products::GATHERS.map(|gather| gather.name()));
+        }
+    }
+    let mut found = Vec::new();
+    names.retain(|name| {
+        !found.contains(name) && {
+            found.push(name.clone());
+            true
+        }
+    });
+    names
+}
+
+/// The plans of ours that a GPU is measured by, each once.
+fn kernels(experiments: &[Experiment], options: &Throughput) -> Vec<SingleOptions> {
+    let of_matrices = experiments.iter().filter(|&&one| one != Experiment::Strided);
+    let mut found: Vec<Configuration> = Vec::new();
+    for configuration in of_matrices.flat_map(|&one| products::on_gpu_by(one, options)) {
+        if !found.contains(&configuration) {
+            found.push(configuration);
+        }
+    }
+    found.into_iter().filter_map(Configuration::options).collect()
 }
 
 fn all_cases(options: &Throughput) -> Result<Vec<Case>, BenchError> {
@@ -118,174 +155,22 @@ fn all_cases(options: &Throughput) -> Result<Vec<Case>, BenchError> {
     Ok(cases)
 }
 
-/// Figure 1: `y = x + y` over elements at a distance, from the first place on and from the second,
-/// which is not aligned. The identity, as a product: an entry for each element.
-fn strided<T: Value>(
-    session: &mut Session<'_>,
-    case: &Case,
-    count: usize,
-    stride: usize,
-) -> Result<(), BenchError> {
-    let len = (count - 1) * stride + 2;
-    let mut x = vec![T::ZERO; len];
-    for (place, value) in operand::<T>(count).into_iter().enumerate() {
-        x[place * stride] = value;
-        x[place * stride + 1] = -value;
-    }
-    let device = session.device.clone();
-    // Three accesses an element, each of a whole sector where elements are far apart.
-    let useful = (3 * size_of::<T>() * count) as f64;
-    let moved = 3 * (count * (stride * size_of::<T>()).min(SECTOR.max(size_of::<T>()))) as u64;
-    for (name, first) in [("axpy", 0), ("axpy unaligned", 1)] {
-        let oracle = |y: &[f64]| {
-            let expected = |place: usize| match place.checked_sub(first) {
-                Some(offset) if offset % stride == 0 && offset / stride < count => {
-                    x[place].to_f64()
-                }
-                _ => 0.0,
-            };
-            let wrong =
-                (0..len).into_par_iter().find_first(|&place| y[place] != expected(place))?;
-            Some(format!("place {wrong}: {:e}, expected {:e}", y[wrong], expected(wrong)))
-        };
-        let problem = Problem {
-            case: &case.name,
-            experiment: Some(case.experiment.name()),
-            batch: 1,
-            nrows: len,
-            ncols: len,
-            nnz: count,
-            oracle: &oracle,
-        };
-        let pace = session.pace(&problem);
-        let touched = (2 * size_of::<T>() * len) as f64;
-        let copies = copies(touched, device.info().l2_bytes);
-        let mut operands = Operands::new(&device, &x, len, copies)?;
-        let contender =
-            Contender::new(&mut operands, |_| Axpy::new::<T>(&device, count, stride, first));
-        let label = labelled::<T>(Label::ours(name, false), useful);
-        session.measure(&problem, &label, pace, contender, |_| moved)?;
-    }
-    Ok(())
-}
-
-/// All contenders on one matrix, in both precisions.
-fn products(
-    session: &mut Session<'_>,
-    case: &Case,
-    matrix: &Csr<f64>,
-    options: &Throughput,
-) -> Result<(), BenchError> {
-    let kernels: Vec<Configuration> = match options.kernels.as_slice() {
-        [] => case.experiment.kernels().into_iter().map(Configuration::Kernel).collect(),
-        given => given.to_vec(),
-    };
-    one_precision(session, case, matrix, &kernels)?;
-    if !options.no_f32 {
-        session.note(&format!("{:<22} in f32:", case.name))?;
-        one_precision(session, case, &matrix.cast::<f32>(), &kernels)?;
-    }
-    if session.library.is_none() {
-        return Ok(());
-    }
-    session.note(&format!("{:<22} in f64:", case.name))?;
-    let x = operand(matrix.ncols());
-    let view = matrix.view();
-    let oracle = |y: &[f64]| spmv_error(view, &x, y).map(|(row, e)| format!("row {row}: {e}"));
-    let problem = problem(case, matrix, &oracle);
-    let mut operands = session.operands(&problem, &x)?;
-    let host = HostCsr::single(view.pattern(), view.values());
-    session.measure_formats(&problem, "", &host, &mut operands)
-}
-
-fn problem<'a, T: Value>(
-    case: &'a Case,
-    matrix: &Csr<T>,
-    oracle: &'a dyn Fn(&[f64]) -> Option<String>,
-) -> Problem<'a> {
-    Problem {
-        case: &case.name,
-        experiment: Some(case.experiment.name()),
-        batch: 1,
-        nrows: matrix.nrows(),
-        ncols: matrix.ncols(),
-        nnz: matrix.nnz(),
-        oracle,
-    }
-}
-
-/// Our kernels on one matrix.
-fn one_precision<T: Value>(
-    session: &mut Session<'_>,
-    case: &Case,
-    matrix: &Csr<T>,
-    kernels: &[Configuration],
-) -> Result<(), BenchError> {
-    let view = matrix.view();
-    let x: Vec<T> = operand(matrix.ncols());
-    let oracle = |y: &[f64]| {
-        // An answer in T is not changed by the way through f64.
-        let y: Vec<T> = y.iter().map(|&value| T::from_f64(value)).collect();
-        spmv_error(view, &x, &y).map(|(row, error)| format!("row {row}: {error}"))
-    };
-    let problem = problem(case, matrix, &oracle);
-    let pace = session.pace(&problem);
-    let device = session.device.clone();
-    let useful = useful_bytes::<T>(matrix);
-    let copies = copies(useful, device.info().l2_bytes);
-    let mut operands = Operands::new(&device, &x, matrix.nrows(), copies)?;
-    for &configuration in kernels {
-        // Kernels of the processor are those of another suite.
-        let Some(options) = configuration.options() else { continue };
-        let contender = Contender::new(&mut operands, |_| SinglePlan::new(&device, view, &options));
-        let label = Label::ours(configuration.to_string(), configuration.is_automatic());
-        let bytes = |plan: &SinglePlan<_, T>| plan.explain().bytes_moved(false) as u64;
-        session.measure(&problem, &labelled::<T>(label, useful), pace, contender, bytes)?;
-    }
-    if !case.experiment.has_gathers() {
-        return Ok(());
-    }
-    for (lanes, rows) in [(1, "scalar"), (32, "vector")] {
-        for (is_cached, place) in [(true, "cached"), (false, "not cached")] {
-            let contender =
-                Contender::new(&mut operands, |_| Gather::new(&device, view, lanes, is_cached));
-            let name = format!("plain csr-{rows}, x {place}");
-            let label = labelled::<T>(Label::ours(name, false), useful);
-            session.measure(&problem, &label, pace, contender, Gather::bytes_moved)?;
-        }
-    }
-    Ok(())
-}
-
-/// A vector of values uniform in [-1, 1), rounded to T.
-fn operand<T: Value>(len: usize) -> Vec<T> {
-    (0..len as u64).map(|place| T::from_f64(2.0 * rng::uniform(96, 0, place) - 1.0)).collect()
-}
-
-/// As of [`Row`](crate::Row), for values of any size: 2 bytes of index an entry and a row.
-fn useful_bytes<T: Value>(matrix: &Csr<T>) -> f64 {
-    let values = matrix.nnz() + 2 * matrix.nrows() + matrix.ncols();
-    (size_of::<T>() * values + 2 * (matrix.nnz() + matrix.nrows())) as f64
-}
-
-fn labelled<T: Value>(label: Label, useful_bytes: f64) -> Label {
-    let precision = if size_of::<T>() == 4 { "f32" } else { "f64" };
-    Label { precision, useful_bytes: Some(useful_bytes), ..label }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sparsebatch_formats::generate::banded;
 
     #[test]
-    fn useful_bytes_in_f64_are_those_of_rows() {
-        let case = Case::of_matrix(Experiment::Banded, Source::banded(10, 3));
-        let matrix = banded(10, 3, 1).unwrap();
+    fn what_a_gpu_is_measured_by_is_named_once() {
+        let names = contenders(&Experiment::ALL, &Throughput::default());
 
-        assert_eq!(useful_bytes(&matrix), problem(&case, &matrix, &|_| None).useful_bytes());
-        // 28 entries: 6 bytes each, and 10 rows of 2 + 4 + 8.
-        assert_eq!(useful_bytes(&matrix.cast::<f32>()), 6.0 * 28.0 + 10.0 * 14.0);
+        for name in ["axpy", "axpy unaligned", "auto", "dia", "plain csr-vector, x not cached"] {
+            assert_eq!(names.iter().filter(|found| *found == name).count(), 1, "{name}");
+        }
+        let kernels = vec!["csr-scalar".parse().unwrap(), "cpu-csr".parse().unwrap()];
+        let named = Throughput { kernels, ..Throughput::default() };
+        assert_eq!(contenders(&[Experiment::Dense], &named), ["csr-scalar"]);
+        let all = super::kernels(&Experiment::ALL, &Throughput::default());
+        assert_eq!((all.len(), super::kernels(&[Experiment::Strided], &named).len()), (7, 0));
     }
 
     #[test]

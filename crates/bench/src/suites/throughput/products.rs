@@ -1,0 +1,152 @@
+//! Figures 8 to 15: products with matrices.
+
+use sparsebatch_formats::{Csr, CsrPattern, Scalar};
+use sparsebatch_spmv_gpu::Value;
+
+use super::super::host_kernels::{self, HostKernel};
+use super::super::one_matrix::OneMatrix;
+use super::super::single::Configuration;
+use super::Throughput;
+use super::cases::{Case, Experiment};
+use super::ffi::Gather;
+use crate::BenchError;
+use crate::contender::Contender;
+use crate::cusparse::HostCsr;
+use crate::session::{Bench, HostSession, Label, Session};
+
+/// Plain rows of CSR, with x through the cache of a multiprocessor and past it.
+#[derive(Clone, Copy)]
+pub(super) struct PlainRows {
+    /// Threads a row.
+    lanes: u32,
+    is_cached: bool,
+}
+
+/// All of them.
+pub(super) const GATHERS: [PlainRows; 4] = [
+    PlainRows { lanes: 1, is_cached: true },
+    PlainRows { lanes: 1, is_cached: false },
+    PlainRows { lanes: 32, is_cached: true },
+    PlainRows { lanes: 32, is_cached: false },
+];
+
+impl PlainRows {
+    pub(super) fn name(self) -> String {
+        let rows = if self.lanes == 1 { "scalar" } else { "vector" };
+        let place = if self.is_cached { "cached" } else { "not cached" };
+        format!("plain csr-{rows}, x {place}")
+    }
+}
+
+/// Our kernels on the GPU for an experiment.
+pub(super) fn on_gpu_by(experiment: Experiment, options: &Throughput) -> Vec<Configuration> {
+    match options.kernels.as_slice() {
+        [] => experiment.kernels().into_iter().map(Configuration::Kernel).collect(),
+        given => given.iter().copied().filter(|kernel| kernel.on_host().is_none()).collect(),
+    }
+}
+
+/// Our kernels on the processor for an experiment: those named, else the like of the source's.
+fn on_host_by(experiment: Experiment, options: &Throughput) -> Vec<HostKernel> {
+    let named: Vec<HostKernel> =
+        options.kernels.iter().filter_map(|kernel| kernel.on_host()).collect();
+    if named.is_empty() { experiment.host_kernels() } else { named }
+}
+
+/// All contenders on one matrix, ours in both precisions.
+pub(super) fn measure(
+    bench: &mut Bench<'_>,
+    case: &Case,
+    matrix: &Csr<f64>,
+    options: &Throughput,
+) -> Result<(), BenchError> {
+    one_precision(bench, case, matrix, options)?;
+    if !options.no_f32 {
+        one_precision(bench, case, &matrix.cast::<f32>(), options)?;
+    }
+    if options.no_peer {
+        return Ok(());
+    }
+    let made = made(case, matrix);
+    let oracle = |y: &[f64]| made.wrong(y);
+    let problem = made.problem(&oracle);
+    if let Some(session) = bench.gpu() {
+        let mut operands = session.operands(&problem, &made.x)?;
+        let host = HostCsr::single(matrix.view().pattern(), matrix.values());
+        session.measure_formats(&problem, "", &host, &mut operands)?;
+    }
+    if let Some(mut session) = bench.host() {
+        let mut operands = session.operands(&problem, &made.x);
+        host_kernels::crates(&mut session, &problem, "csr", matrix, &mut operands)?;
+    }
+    Ok(())
+}
+
+fn made<'m, T: Scalar>(case: &'m Case, matrix: &'m Csr<T>) -> OneMatrix<'m, T> {
+    OneMatrix::new(&case.name, matrix).of(case.experiment.name())
+}
+
+/// Our kernels on one matrix.
+fn one_precision<T: Value>(
+    bench: &mut Bench<'_>,
+    case: &Case,
+    matrix: &Csr<T>,
+    options: &Throughput,
+) -> Result<(), BenchError> {
+    let made = made(case, matrix);
+    if let Some(session) = bench.gpu() {
+        on_gpu(session, case.experiment, &made, options)?;
+    }
+    if let Some(mut session) = bench.host() {
+        on_host(&mut session, case.experiment, &made, options)?;
+    }
+    Ok(())
+}
+
+fn on_gpu<T: Value>(
+    session: &mut Session<'_>,
+    experiment: Experiment,
+    made: &OneMatrix<'_, T>,
+    options: &Throughput,
+) -> Result<(), BenchError> {
+    let oracle = |y: &[f64]| made.wrong(y);
+    let problem = made.problem(&oracle);
+    let view = made.matrix.view();
+    let mut operands = session.operands(&problem, &made.x)?;
+    for configuration in on_gpu_by(experiment, options) {
+        let Some(options) = configuration.options() else { continue };
+        let label = Label::ours(configuration.to_string(), configuration.is_automatic());
+        session.measure_single(&problem, label, view, &options, &mut operands)?;
+    }
+    if !experiment.has_gathers() {
+        return Ok(());
+    }
+    let (device, pace) = (session.device.clone(), session.pace(&problem));
+    for gather in GATHERS {
+        let PlainRows { lanes, is_cached } = gather;
+        let contender =
+            Contender::new(&mut operands, |_| Gather::new(&device, view, lanes, is_cached));
+        let label = Label::ours(gather.name(), false);
+        let label = label.in_precision::<T>(problem.useful_bytes_in::<T>());
+        session.measure(&problem, &label, pace, contender, Gather::bytes_moved)?;
+    }
+    Ok(())
+}
+
+/// The sequential product, and our kernels on all threads.
+fn on_host<T: Scalar>(
+    session: &mut HostSession<'_, '_>,
+    experiment: Experiment,
+    made: &OneMatrix<'_, T>,
+    options: &Throughput,
+) -> Result<(), BenchError> {
+    let oracle = |y: &[f64]| made.wrong(y);
+    let (problem, matrix) = (made.problem(&oracle), made.matrix);
+    let mut operands = session.operands(&problem, &made.x);
+    if options.kernels.is_empty() {
+        let plain = ("csr", &());
+        host_kernels::sequential::<CsrPattern, T>(session, &problem, plain, matrix, &mut operands)?;
+    }
+    let kernels = on_host_by(experiment, options);
+    host_kernels::ours(session, &problem, matrix, &mut operands, &kernels)
+}

@@ -1,0 +1,119 @@
+//! The suite of `bench` over whole solves.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use sparsebatch_bench::suites::solvers::{Chunks, Precision};
+use sparsebatch_bench::{Backend, BenchError, Solvers};
+use sparsebatch_solvers::{Method, Pieces, PrecondPrecision, Preconditioner};
+
+use super::Common;
+use crate::cli::options::size;
+
+/// Options of `solvers`.
+#[derive(Args)]
+pub(super) struct SolverArgs {
+    #[command(flatten)]
+    pub(super) common: Common,
+    /// Systems of a batch, with commas between [default: the suite's sizes]
+    #[arg(long = "batch", value_name = "LIST", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..))]
+    batches: Vec<u32>,
+    /// Methods, with commas between: auto, cg, bicgstab, lu [default: cg where matrices are
+    /// symmetric, and bicgstab; on sets and at full size all]
+    #[arg(long = "method", value_name = "LIST", value_delimiter = ',')]
+    methods: Vec<String>,
+    /// Preconditioners of cg and bicgstab, with commas between [default: none,jacobi]
+    #[arg(long = "precond", value_name = "LIST", value_delimiter = ',')]
+    preconditioners: Vec<String>,
+    /// Precisions in which block-jacobi, ilu0 and ic0 store the factors of f64 solves, with commas
+    /// between: working, f32 [default: working]
+    #[arg(long = "precond-precision", value_name = "LIST", value_delimiter = ',')]
+    precond_precisions: Vec<String>,
+    /// Precision of values and vectors
+    #[arg(long, value_enum, default_value_t = SolvePrecision::F64)]
+    precision: SolvePrecision,
+    /// Folders of batches to measure too, NAME.batch or batch_NAME.bin, their systems in turn
+    #[arg(long, value_name = "FOLDER", num_args = 1..)]
+    sets: Vec<PathBuf>,
+    /// Leave the generated batches out
+    #[arg(long)]
+    no_generated: bool,
+    /// Kernel shapes of the GPU to measure too, with commas between, such as 32x4,16x8:registers:
+    /// threads per system x rows per thread, and where values are (registers, shared, global)
+    #[arg(long = "tuning", value_name = "LIST", value_delimiter = ',')]
+    tunings: Vec<String>,
+    /// End-to-end solves of one batch on the host in place of the suite's own: whole on the GPU, in
+    /// pieces, in pieces within --gpu-memory
+    #[arg(long, value_enum)]
+    experiment: Option<SolveExperiment>,
+    /// Of the experiment: bytes of the batch, values, right-hand sides and solutions [default: 512MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "experiment")]
+    data: Option<u64>,
+    /// Of the experiment: most memory of the GPU to take [default: half of --data]
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "experiment")]
+    gpu_memory: Option<u64>,
+    /// Of the experiment: bytes of a piece [default: an eighth of the batch, 8 to 64 MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "experiment")]
+    piece: Option<u64>,
+    /// Of the experiment: pieces on the GPU at a time [default: 3]
+    #[arg(long, value_name = "PIECES", value_parser = clap::value_parser!(u8).range(1..=16),
+        requires = "experiment")]
+    at_once: Option<u8>,
+    /// Recorded figures of other libraries, shown beside ours
+    #[arg(long, value_name = "FILE.csv")]
+    reference: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SolveExperiment {
+    Chunks,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SolvePrecision {
+    F64,
+    F32,
+}
+
+/// The choices of a list of names.
+fn choices<C: std::str::FromStr<Err = sparsebatch_solvers::SolveError>>(
+    names: &[String],
+) -> Result<Vec<C>, BenchError> {
+    Ok(names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?)
+}
+
+impl SolverArgs {
+    /// What the suite is asked for.
+    pub(super) fn options(&self) -> Result<Solvers, BenchError> {
+        let Common { size, cases, no_peer, backend, output } = &self.common;
+        Ok(Solvers {
+            cases: cases.clone(),
+            batches: self.batches.iter().map(|&batch| batch as usize).collect(),
+            methods: choices::<Method>(&self.methods)?,
+            preconditioners: choices::<Preconditioner>(&self.preconditioners)?,
+            precond_precisions: choices::<PrecondPrecision>(&self.precond_precisions)?,
+            precision: match self.precision {
+                SolvePrecision::F64 => Precision::F64,
+                SolvePrecision::F32 => Precision::F32,
+            },
+            sets: self.sets.clone(),
+            no_generated: self.no_generated,
+            backend: backend.map(Backend::from),
+            tunings: self.tunings.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
+            chunks: self.experiment.map(|SolveExperiment::Chunks| {
+                let usual = Chunks::default();
+                let pieces = Pieces {
+                    bytes: self.piece,
+                    at_once: self.at_once.map_or(usual.pieces.at_once, usize::from),
+                };
+                let data_bytes = self.data.unwrap_or(usual.data_bytes);
+                Chunks { data_bytes, limit_bytes: self.gpu_memory, pieces }
+            }),
+            reference: self.reference.clone(),
+            size: (*size).into(),
+            no_peer: *no_peer,
+            output: output.clone(),
+        })
+    }
+}
