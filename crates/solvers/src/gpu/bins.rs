@@ -7,7 +7,7 @@ use sparsebatch_spmv_gpu::{Executor, KernelBuffer, KernelKey, Value};
 
 use super::explain::GpuBin;
 use super::pattern::Slices;
-use super::shape::{GpuTuning, Grid, Shape, choose, grid, stored};
+use super::shape::{GpuTuning, Grid, Load, Shape, choose, grid, stored};
 use super::task::FusedMethod;
 use crate::SolveError;
 
@@ -32,7 +32,7 @@ pub(super) struct Common<'a> {
     pub(super) jacobi: bool,
     pub(super) nrhs: usize,
     pub(super) addresses: Addresses<'a>,
-    pub(super) few: bool,
+    pub(super) load: Load,
     pub(super) tuning: &'a GpuTuning,
 }
 
@@ -78,8 +78,8 @@ pub(super) fn bins<E: Executor, T: Value>(
     let mut by_shape: BTreeMap<(Shape, u32), Vec<(Class<'_>, Slices)>> = BTreeMap::new();
     for class in classes {
         let info = executor.info();
-        let Common { method, jacobi, few, tuning, .. } = *common;
-        let shape = choose(class.pattern, (method, jacobi), size_of::<T>(), few, info, tuning)?;
+        let Common { method, jacobi, load, tuning, .. } = *common;
+        let shape = choose(class.pattern, (method, jacobi), size_of::<T>(), load, info, tuning)?;
         let slices = Slices::new(class.pattern, &shape, size_of::<T>());
         let about = if shape.keeps_in_shared() { slices.len().max(1).ilog2() } else { 0 };
         by_shape.entry((shape, about)).or_default().push((class, slices));

@@ -8,7 +8,7 @@ use sparsebatch_spmv_gpu::{Args, Executor, GpuError, KernelBuffer, LaunchConfig,
 use super::bins::{Addresses, Bin, Class, Common, bins};
 use super::explain::GpuExplain;
 use super::outcomes::{Limits, Outcomes};
-use super::shape::{GpuTuning, are_few};
+use super::shape::{GpuTuning, Load};
 use super::task::{
     FusedMethod, Guess, Layouts, Sizes, Steps, check_apart, check_square, check_supported,
     count_systems,
@@ -182,8 +182,8 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         let (method, jacobi) = check_supported(options)?;
         let systems = count_systems(sizes.nitems, sizes.nrhs)?;
         let criteria = options.criteria::<T>(systems)?;
-        let few = are_few(systems, executor.info(), tuning);
-        let common = Common { method, jacobi, nrhs: sizes.nrhs, addresses, few, tuning };
+        let load = Load::of(systems, executor.info(), tuning);
+        let common = Common { method, jacobi, nrhs: sizes.nrhs, addresses, load, tuning };
         let bins = bins::<E, T>(executor, make_classes(), &common)?;
         Ok(Self {
             method,

@@ -51,8 +51,8 @@ pub struct GpuTuning {
     pub values: Option<ValuePlace>,
     /// Vectors of BiCGStab in shared memory: 1, or 3 where registers are short.
     pub vectors: Option<u32>,
-    /// Whether systems are few: more threads with fewer rows each then, where that is quicker. Default:
-    /// by how many of them a multiprocessor gets.
+    /// Whether systems are few, or many: threads and rows of each go by it where that is quicker. Default: by how
+    /// many of them a multiprocessor gets, few, some or many.
     pub few: Option<bool>,
     /// Whether a thread owns rows side by side where it can, whose operands it then mostly has in
     /// registers. Default: where most rows have both neighbours.
@@ -129,8 +129,13 @@ const CHAINS_BY_JACOBI: Table = &[(4, 4), (8, 4), (16, 4), (32, 4), (32, 8), (64
 /// time of 8 threads each, 0.88 by BiCGStab, of 128 rows 0.79 by BiCGStab, on an NVIDIA H200; 4,000 of 32
 /// rows 1.6 times as long.
 const FEW_CHAINS: Table = &[(32, 1), (16, 4), (32, 4)];
-/// Warps of a multiprocessor, up to which systems are few.
-const FEW_WARPS: u64 = 8;
+/// Where all systems have room at once. 10,000 of 32 rows by CG took 0.70 of the time of 8 threads each, 0.80 with
+/// Jacobi, 0.85 by BiCGStab, of 128 rows 0.93 by BiCGStab; 65,536 longer.
+const SOME_CHAINS_BY_CG: Table = &[(4, 4), (4, 8)];
+const SOME_CHAINS_BY_BICGSTAB: Table = &[(4, 4), (4, 8), (16, 4), (32, 4)];
+/// Systems of a multiprocessor, up to which they are few, and up to which there are some.
+const FEW_SYSTEMS: u64 = 8;
+const SOME_SYSTEMS: u64 = 96;
 const FIVE_A_ROW: Table = &[(8, 2), (16, 4), (32, 4), (32, 8), (64, 8), (128, 8)];
 /// Random columns keep shared memory busy: values stay out of it as long as registers hold them.
 const NINE_A_ROW: Table =
@@ -192,14 +197,14 @@ fn vectors(
     method: FusedMethod,
     (threads, rows): (u32, u32),
     width: u32,
-    few: bool,
+    load: Load,
     tuning: &GpuTuning,
 ) -> u32 {
     match method {
         FusedMethod::Cg => 1,
         FusedMethod::BiCgStab => {
             let fit = match width {
-                3 => few && rows <= 4,
+                3 => load == Load::Few && rows <= 4,
                 5 => rows <= 2,
                 9 => threads >= 32 && rows == 4,
                 _ => false,
@@ -209,18 +214,43 @@ fn vectors(
     }
 }
 
-/// Whether systems are so few that a multiprocessor gets little to overlap, of a warp each.
-pub(super) fn are_few(systems: usize, info: &DeviceInfo, tuning: &GpuTuning) -> bool {
-    let most = FEW_WARPS * u64::from(info.multiprocessors.max(1));
-    tuning.few.unwrap_or(systems as u64 <= most)
+/// How many systems a multiprocessor gets, which have something to overlap with or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Load {
+    Few,
+    Some,
+    Many,
 }
 
-/// Chooses the shape for a pattern of some of [few](are_few) systems or many.
+impl Load {
+    /// Of so many systems.
+    pub(super) fn of(systems: usize, info: &DeviceInfo, tuning: &GpuTuning) -> Self {
+        let each = (systems as u64).div_ceil(u64::from(info.multiprocessors.max(1)));
+        match tuning.few {
+            Some(true) => Self::Few,
+            None if each <= FEW_SYSTEMS => Self::Few,
+            None if each <= SOME_SYSTEMS => Self::Some,
+            Some(false) | None => Self::Many,
+        }
+    }
+
+    /// The groups for chains that it has beside those of [`CHAINS`].
+    fn chains(self, method: FusedMethod, jacobi: bool) -> Table {
+        match (self, method, jacobi) {
+            (Self::Few, ..) => FEW_CHAINS,
+            (Self::Some, FusedMethod::Cg, _) => SOME_CHAINS_BY_CG,
+            (Self::Some, FusedMethod::BiCgStab, false) => SOME_CHAINS_BY_BICGSTAB,
+            (Self::Some | Self::Many, ..) => &[],
+        }
+    }
+}
+
+/// Chooses the shape for the systems of a pattern, given how many there are of all patterns.
 pub(super) fn choose(
     pattern: CsrPatternRef<'_>,
     (method, jacobi): (FusedMethod, bool),
     value_bytes: usize,
-    few: bool,
+    load: Load,
     info: &DeviceInfo,
     tuning: &GpuTuning,
 ) -> Result<Shape, SolveError> {
@@ -238,9 +268,9 @@ pub(super) fn choose(
     check_tuning(nrows, info, tuning)?;
     let from = |table: Table| {
         let fits = |&&(threads, rows): &&(u32, u32)| (threads * rows) as usize >= nrows;
-        let of_few = if few && table == CHAINS { FEW_CHAINS } else { &[] };
+        let of_load = if table == CHAINS { load.chains(method, jacobi) } else { &[] };
         let table = if jacobi && table == CHAINS { CHAINS_BY_JACOBI } else { table };
-        tuning.group.or_else(|| of_few.iter().chain(table).find(fits).copied())
+        tuning.group.or_else(|| of_load.iter().chain(table).find(fits).copied())
     };
     let mean = pattern.nnz() / nrows.max(1);
     let shape = |&(place, width, near, table, usual): &(ValuePlace, u32, bool, Table, u32)| {
@@ -260,7 +290,8 @@ pub(super) fn choose(
         let (threads, rows) = from(table)?;
         let parts = if usual > 1 { tuning.parts.unwrap_or(usual) } else { 1 };
         // What threads share they have in registers.
-        let vectors = if parts > 1 { 1 } else { vectors(method, (threads, rows), width, few, tuning) };
+        let vectors =
+            if parts > 1 { 1 } else { vectors(method, (threads, rows), width, load, tuning) };
         let shape = Shape { threads, parts, rows, width, place, near, vectors };
         if shape.team() > info.max_threads_per_block
             || (parts == 1 && tuning.parts.is_some_and(|n| n > 1))

@@ -240,6 +240,7 @@ pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 26] = [
         "sm_80",
         &[
             "cg<double, 4, 4, 3, 0, 1, 1>",
+            "cg<double, 4, 8, 3, 0, 1, 1>",
             "cg<double, 8, 4, 3, 0, 1, 1>",
             "cg<double, 32, 1, 3, 0, 1, 1>",
             "cg<double, 32, 4, 3, 0, 1, 1>",
@@ -289,6 +290,7 @@ pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 26] = [
         "sm_80",
         &[
             "bicgstab<double, 4, 4, 3, 0, 1, 1, 3>",
+            "bicgstab<double, 4, 8, 3, 0, 0, 1, 3>",
             "bicgstab<double, 8, 4, 3, 0, 1, 1, 3>",
             "bicgstab<double, 16, 4, 3, 0, 1, 1, 3>",
             "bicgstab<double, 32, 4, 3, 0, 1, 1, 3>",

@@ -39,7 +39,10 @@ pub(super) struct Product {
 
 /// Cuts the products of each target, the first ones to be known first, into sums of [`PRODUCTS`], of which all
 /// but the last are made elsewhere, from number `free` on, and added to it. The first free number after.
-pub(super) fn split(rows: impl IntoIterator<Item = Vec<Product>>, free: u32) -> (Vec<Product>, u32) {
+pub(super) fn split(
+    rows: impl IntoIterator<Item = Vec<Product>>,
+    free: u32,
+) -> (Vec<Product>, u32) {
     let (mut all, mut next) = (Vec::new(), free);
     for row in rows {
         let mut rest = row.as_slice();
@@ -164,7 +167,8 @@ impl Work {
             uses[product.source as usize].push(number);
         }
         let tail = tails(products, &left, &uses);
-        let mut work = Self { left, uses, tail, open: vec![Vec::new(); count], ready: BTreeSet::new() };
+        let mut work =
+            Self { left, uses, tail, open: vec![Vec::new(); count], ready: BTreeSet::new() };
         for number in (0..count).filter(|&number| work.left[number] == 0).collect::<Vec<_>>() {
             work.release(products, number);
         }
@@ -337,7 +341,8 @@ mod tests {
     #[test]
     fn lanes_of_independent_sums_go_to_different_banks() {
         let rows = (0..64).map(|row| {
-            let product = |k: u32| Product { target: 64 + row, source: (row * 7 + k * 5) % 64, place: 0 };
+            let product =
+                |k: u32| Product { target: 64 + row, source: (row * 7 + k * 5) % 64, place: 0 };
             (0..8).map(product).collect()
         });
         let (all, _) = split(rows, 128);
@@ -350,7 +355,8 @@ mod tests {
         for half in chunks.words.chunks(CHUNK / HALVES).take(16) {
             let banks = |number: fn(u32) -> u32| {
                 let all: BTreeSet<u32> = half.iter().map(|&word| number(word)).collect();
-                let distinct: BTreeSet<u32> = all.iter().map(|number| number % BANKS as u32).collect();
+                let distinct: BTreeSet<u32> =
+                    all.iter().map(|number| number % BANKS as u32).collect();
                 (all.len(), distinct.len())
             };
             let (targets, target_banks) = banks(|word| word >> 16 & 0x3fff);

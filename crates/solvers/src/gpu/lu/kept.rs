@@ -4,7 +4,6 @@ use sparsebatch_spmv_gpu::{
     Args, DeviceInfo, Executor, KernelBuffer, KernelKey, LaunchConfig, Value,
 };
 
-
 use super::graph::Graph;
 use super::program::{Program, Workers};
 use super::shape::{CHAINS, LANES, RESERVED_BYTES, Schedule};

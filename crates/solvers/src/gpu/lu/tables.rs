@@ -27,7 +27,8 @@ impl KeptTables {
     /// Of a filled pattern. `None` when it has more rows than the words can number.
     pub(super) fn new(pattern: &FactorPattern) -> Option<Self> {
         let n = pattern.nrows() as u32;
-        let product = |target: u32, source: u32, k: usize| Product { target, source, place: k as u16 };
+        let product =
+            |target: u32, source: u32, k: usize| Product { target, source, place: k as u16 };
         let entry = |row: u32, k: usize| product(row, pattern.cols()[k], k);
         // Behind the solution there is a zero.
         let (zero, first_slot) = (n, n + 1);
