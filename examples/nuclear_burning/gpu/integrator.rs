@@ -164,6 +164,7 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         launches::matrix(executor, tables, places, count, method.gamma, solver.values())?;
         self.timer.end_of(Part::Jacobian)?;
         solver.factor()?;
+        self.timer.end_of(Part::Solve)?;
         for stage in 0..method.stages() {
             let (before, b) = solver.stage(stage);
             let first = first_weight(stage);
