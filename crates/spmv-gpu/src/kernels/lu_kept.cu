@@ -12,11 +12,11 @@
 //
 // Arguments: nitems >= 1, nrhs >= 1. Item i has its values from kept[i * stride] on: the pivots, from `first_value`
 // on 32 for each chunk. `tables` are copied from global memory, `table_words` words, a multiple of 4: a word for each
-// chunk and lane, and those of one chunk more; for each AHEAD chunks and lane in 8 bits which of them have a product,
-// and as many zeros. Bits 0 to 13 of a word are the number of the source, 16 to 29 of the target; LAST after which the
-// target is divided by its pivot, IDLE_LANE where there is no product. Chunks up to `end_of_l` are of L, to
-// `end_of_u` of U, to `end_of_a` of A, all multiples of AHEAD. The numbers of a vector
-// are those of the solution, in the order of elimination; `nslots` of which the first remains 0 and the others are
+// chunk and lane, and those of one chunk more; for each AHEAD chunks, and for two that have none behind them, and lane
+// in 8 bits which have a product. Bits 0 to 13 of a word are the number of the source, 16 to 29 of the target; LAST after which the
+// target is divided by its pivot, IDLE_LANE where there is no product: a lane reads no number there that another
+// one writes. Chunks up to `end_of_l` are of L, to `end_of_u` of U, to `end_of_a` of A, all multiples of AHEAD.
+// The numbers of a vector are those of the solution, in the order of elimination; `nslots` of which the first remains 0 and the others are
 // parts of sums; `nsums` >= nrows sums of products with A, the first ones of the rows, in the order of the matrix.
 // perm[k] is the row that is eliminated k-th. System s has `nrows` values of b and of x from s*nrows on. Blocks of
 // whole warps, 16 at most; any grid. Shared memory: table_words words; for each warp CHAINS + 1 doubles, and 2 *

@@ -60,8 +60,10 @@ pub(super) fn split(
 }
 
 /// Chunks: where the values come from, and what is done with them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Chunks {
+    /// A number that nothing is subtracted from, for lanes without a product to read.
+    zero: u32,
     /// Places of the values.
     pub(super) order: Vec<u16>,
     /// Sources, flags, and from bit 16 on targets.
@@ -69,6 +71,10 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
+    pub(super) fn new(zero: u32) -> Self {
+        Self { zero, order: Vec::new(), words: Vec::new() }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.words.len() / CHUNK
     }
@@ -79,23 +85,23 @@ impl Chunks {
         let mut work = Work::new(products);
         while !work.ready.is_empty() {
             let lanes = work.next_chunk(products);
-            let mut word = IDLE;
+            let mut before = self.zero;
             for lane in &lanes {
                 let Some(number) = lane else {
-                    // Reads what the one before does.
-                    self.push(NOTHING, word & !LAST | IDLE);
+                    // The source of the lane before costs no read of its own.
+                    self.push(NOTHING, before | self.zero << 16 | IDLE);
                     continue;
                 };
                 let Product { target, source, place } = products[*number];
                 let is_last = target < divided && work.complete(target);
-                word = source | target << 16 | if is_last { LAST } else { 0 };
-                self.push(place, word);
+                self.push(place, source | target << 16 | if is_last { LAST } else { 0 });
+                before = source;
             }
             work.retire(products, &lanes);
         }
         let idle = self.len().next_multiple_of(AHEAD) * CHUNK;
         self.order.resize(idle, NOTHING);
-        self.words.resize(idle, IDLE);
+        self.words.resize(idle, self.zero | self.zero << 16 | IDLE);
     }
 
     fn push(&mut self, place: u16, word: u32) {
@@ -264,6 +270,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Beyond all numbers of these tests.
+    const ZERO: u32 = 9999;
+
     /// Products that subtract from later numbers only.
     fn products() -> impl Strategy<Value = Vec<Vec<Product>>> {
         let pairs = prop::collection::btree_set((0..60u32, 0..60u32), 0..700);
@@ -283,7 +292,7 @@ mod tests {
         #[test]
         fn every_product_once_after_its_source_and_alone_with_its_target(rows in products()) {
             let (all, end) = split(rows, 60);
-            let mut chunks = Chunks::default();
+            let mut chunks = Chunks::new(ZERO);
 
             chunks.append(&all, 60);
 
@@ -294,8 +303,10 @@ mod tests {
             }).collect();
             let mut waiting = all.clone();
             for (words, places) in chunks.words.chunks(CHUNK).zip(chunks.order.chunks(CHUNK)) {
-                for (word, place) in words.iter().zip(places) {
-                    prop_assert_eq!(word & IDLE != 0, *place == NOTHING);
+                for (&word, &place) in words.iter().zip(places) {
+                    prop_assert_eq!(word & IDLE != 0, place == NOTHING);
+                    // No lane reads what another one writes.
+                    prop_assert!(word & IDLE == 0 || word >> 16 & 0x3fff == ZERO);
                 }
                 let lanes = words.iter().zip(places).filter(|(word, _)| **word & IDLE == 0);
                 let (mut done, mut targets) = (Vec::new(), BTreeSet::new());
@@ -346,7 +357,7 @@ mod tests {
             (0..8).map(product).collect()
         });
         let (all, _) = split(rows, 128);
-        let mut chunks = Chunks::default();
+        let mut chunks = Chunks::new(ZERO);
 
         chunks.append(&all, 0);
 
@@ -354,7 +365,8 @@ mod tests {
         assert!(chunks.len() <= 24, "{}", chunks.len());
         for half in chunks.words.chunks(CHUNK / HALVES).take(16) {
             let banks = |number: fn(u32) -> u32| {
-                let all: BTreeSet<u32> = half.iter().map(|&word| number(word)).collect();
+                let words = half.iter().filter(|&&word| word & IDLE == 0);
+                let all: BTreeSet<u32> = words.map(|&word| number(word)).collect();
                 let distinct: BTreeSet<u32> =
                     all.iter().map(|number| number % BANKS as u32).collect();
                 (all.len(), distinct.len())
@@ -367,7 +379,7 @@ mod tests {
 
     #[test]
     fn nothing_is_no_chunk() {
-        let mut chunks = Chunks::default();
+        let mut chunks = Chunks::new(ZERO);
 
         chunks.append(&[], 0);
 

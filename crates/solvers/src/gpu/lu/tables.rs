@@ -56,7 +56,7 @@ impl KeptTables {
         let mut order: Vec<u16> = pattern.diag().iter().map(|&place| place as u16).collect();
         order.resize(order.len().next_multiple_of(CHUNK), NOTHING);
         let first_value = order.len();
-        let mut chunks = Chunks::default();
+        let mut chunks = Chunks::new(zero);
         let mut end_of = |products: &[Product], divided: u32| {
             chunks.append(products, divided);
             chunks.len()
@@ -67,7 +67,7 @@ impl KeptTables {
         let mut words = chunks.words;
         words.resize(words.len() + CHUNK, IDLE);
         words.extend(present);
-        words.resize(words.len() + CHUNK / 4, 0);
+        words.resize(words.len() + 2 * CHUNK / 4, 0);
         Some(Self {
             order,
             first_of_a: (first_value + end_of_u * CHUNK) as u32,
