@@ -222,26 +222,35 @@ fn plans_explain_themselves() {
     assert!(large.shared_bytes > 8 * (4096 + 8998));
 }
 
-/// 8 warps for each of the two multiprocessors of the emulation.
+/// Few are 8 for each of the two multiprocessors of the emulation, some up to 96; an item has two.
 #[test]
-fn few_systems_have_more_threads() {
+fn threads_and_rows_go_by_how_many_systems_there_are() {
     let executor = emulator();
-    let group = |n: usize, items: usize, few| {
+    let group = |(method, preconditioner), n: usize, items: usize, few| {
         let (pattern, ..) = tri(n, 1);
-        let options = SolveOptions { nrhs: 2, ..options(Method::Cg, Preconditioner::None) };
+        let options = SolveOptions { nrhs: 2, ..options(method, preconditioner) };
         let tuning = GpuTuning { few, ..GpuTuning::default() };
         let plan =
             FusedSolver::<_, f64>::with_tuning(&executor, pattern.view(), items, &options, &tuning);
         let bin = plan.unwrap().explain().bins[0].clone();
         (bin.threads_per_system, bin.rows_per_thread)
     };
+    let groups = |how, n| [8, 9, 97].map(|items| group(how, n, items, None));
+    let cg = (Method::Cg, Preconditioner::None);
 
-    assert_eq!([8, 9].map(|items| group(30, items, None)), [(32, 1), (8, 4)]);
-    assert_eq!([8, 9].map(|items| group(60, items, None)), [(16, 4), (16, 4)]);
-    assert_eq!([8, 9].map(|items| group(128, items, None)), [(32, 4), (16, 8)]);
-    assert_eq!([8, 9].map(|items| group(200, items, None)), [(32, 8), (32, 8)]);
-    assert_eq!([8, 9].map(|items| group(30, items, Some(false))), [(8, 4), (8, 4)]);
-    assert_eq!(group(30, 9, Some(true)), (32, 1));
+    assert_eq!(groups(cg, 30), [(32, 1), (4, 8), (8, 4)]);
+    assert_eq!(groups(cg, 60), [(16, 4), (16, 4), (16, 4)]);
+    assert_eq!(groups(cg, 128), [(32, 4), (16, 8), (16, 8)]);
+    assert_eq!(groups(cg, 200), [(32, 8), (32, 8), (32, 8)]);
+    assert_eq!([8, 9].map(|items| group(cg, 30, items, Some(false))), [(8, 4), (8, 4)]);
+    assert_eq!(group(cg, 30, 97, Some(true)), (32, 1));
+
+    let bicgstab = (Method::BiCgStab, Preconditioner::None);
+    assert_eq!(groups(bicgstab, 30), [(32, 1), (4, 8), (8, 4)]);
+    assert_eq!(groups(bicgstab, 128), [(32, 4), (32, 4), (16, 8)]);
+    let with_jacobi = (Method::BiCgStab, Preconditioner::Jacobi);
+    assert_eq!(groups(with_jacobi, 30), [(32, 1), (8, 4), (8, 4)]);
+    assert_eq!(groups(with_jacobi, 128), [(32, 4), (32, 4), (32, 4)]);
 }
 
 #[test]
