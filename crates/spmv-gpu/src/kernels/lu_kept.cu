@@ -114,7 +114,7 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
     // complete divide(number, target).
     template <bool DIVIDES, typename Add, typename Divide>
     __device__ __forceinline__ void run_chunks(u32 first, u32 end, Add add, Divide divide) {
-        const SharedValues<V> own(y), inverses(t);
+        const SharedValues<V> own(y);
         const V* from = values() + kept.first_value + first * WARP_THREADS + lane;
         const u32* word = words + first * WARP_THREADS;
         const u8* there = present + first / AHEAD * WARP_THREADS;
