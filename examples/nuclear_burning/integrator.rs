@@ -21,9 +21,10 @@ use sparsebatch::Pattern;
 use crate::conservation::Invariants;
 use crate::equations::{Equations, Group, LANES, Scratch};
 use crate::error::BurningError;
+use crate::judge::Judge;
 use crate::linear::{LinearSolver, Means};
 pub(crate) use crate::outcome::{Burned, Burning, Outcome, Shares};
-use crate::rates::{self, T9_MAX, T9_MIN};
+use crate::rates;
 pub(crate) use crate::stepping::Settings;
 use crate::stepping::Traveller;
 use crate::zones::Zones;
@@ -67,7 +68,10 @@ struct Integrator<'a> {
     b: Vec<f64>,
     /// Stage by stage.
     u: Vec<Vec<f64>>,
-    burned: Vec<Burned>,
+    /// What is known of the active zones, place after place.
+    burning: Vec<Burned>,
+    /// Zones that have ended, in any order.
+    ended: Vec<(usize, Burned)>,
     shares: Shares,
     rounds: u64,
 }
@@ -108,7 +112,8 @@ impl<'a> Integrator<'a> {
             lambda: vec![[0.0; LANES]; zones.len().div_ceil(LANES) * equations.fixed_rates()],
             b: Vec::new(),
             u: vec![Vec::new(); settings.method.stages()],
-            burned: vec![burned; zones.len()],
+            burning: vec![burned; zones.len()],
+            ended: Vec::with_capacity(zones.len()),
             shares: Shares::default(),
             rounds: 0,
         }
@@ -136,8 +141,9 @@ impl<'a> Integrator<'a> {
             progress(self.travellers.len());
             self.shares.control += clock.elapsed();
         }
+        self.ended.sort_unstable_by_key(|(zone, _)| *zone);
         Ok(Burning {
-            zones: self.burned,
+            zones: self.ended.into_iter().map(|(_, burned)| burned).collect(),
             tally: self.linear.tally,
             shares: self.shares,
             rounds: self.rounds,
@@ -271,101 +277,46 @@ impl<'a> Integrator<'a> {
     /// Accepts or rejects the steps, and lets zones go that have ended.
     fn judge(&mut self) {
         let nvars = self.equations.nvars();
-        let nnuclides = self.equations.nnuclides();
-        let stages = self.settings.method.stages();
-        let (settings, invariants, zones) = (self.settings, &self.invariants, self.zones);
-        let (y, (before, last)) = (&self.y, self.u.split_at(stages - 1));
-        let weights = settings.method.a[stages - 1];
-        let errors: Vec<f64> = self.y_new[..self.travellers.len() * nvars]
-            .par_chunks_exact_mut(nvars)
+        let (before, last) = self.u.split_at(self.settings.method.stages() - 1);
+        let judge = Judge {
+            zones: self.zones,
+            settings: self.settings,
+            invariants: &self.invariants,
+            nnuclides: self.equations.nnuclides(),
+            stages: (before, &last[0]),
+        };
+        let places = (
+            &mut self.travellers,
+            &mut self.burning,
+            self.y.par_chunks_exact_mut(nvars),
+            self.y_new.par_chunks_exact_mut(nvars),
+        );
+        let stays: Vec<bool> = places
+            .into_par_iter()
             .enumerate()
-            .map(|(place, y_new)| {
-                let part = place * nvars..(place + 1) * nvars;
-                let (y, error) = (&y[part.clone()], &last[0][part.clone()]);
-                y_new.copy_from_slice(y);
-                add(y_new, weights.iter().copied(), before, part);
-                let mut worst = 0.0f64;
-                for ((y_new, y), error) in y_new.iter_mut().zip(y).zip(error) {
-                    *y_new += error;
-                    let weight = settings.atol + settings.rtol * y.abs().max(y_new.abs());
-                    let error = error.abs() / weight;
-                    // A step with NaN or infinities is worth nothing.
-                    worst = if error.is_finite() && y_new.is_finite() {
-                        worst.max(error)
-                    } else {
-                        f64::INFINITY
-                    };
-                }
-                worst
+            .map(|(place, (traveller, burned, y, y_new))| {
+                let error = judge.error(place, y, y_new);
+                judge.step(error, traveller, burned, y, y_new)
             })
             .collect();
-        let mut stays = vec![true; self.travellers.len()];
-        for (place, traveller) in self.travellers.iter_mut().enumerate() {
-            let burned = &mut self.burned[traveller.zone];
-            let part = place * nvars..(place + 1) * nvars;
-            if traveller.lost {
-                burned.unsolved += 1;
-                traveller.lost = false;
-                traveller.lose();
-            } else if settings.fixed_step.is_some() || errors[place] <= 1.0 {
-                burned.steps += 1;
-                let start = &zones.y[traveller.zone * nnuclides..][..nnuclides];
-                let y_new = &mut self.y_new[part.clone()];
-                if settings.project {
-                    invariants.project(start, &mut y_new[..nnuclides]);
-                }
-                let drift = invariants.drift(start, &y_new[..nnuclides]);
-                for (most, drift) in burned.drift.iter_mut().zip(drift) {
-                    *most = most.max(drift);
-                }
-                burned.lowest = y_new[..nnuclides].iter().copied().fold(burned.lowest, f64::min);
-                burned.clamped |=
-                    y_new[nnuclides..].iter().any(|t9| !(T9_MIN..=T9_MAX).contains(t9));
-                self.y[part.clone()].copy_from_slice(y_new);
-                if traveller.accept(errors[place], settings) {
-                    burned.y.extend_from_slice(&self.y[part]);
-                    traveller.next += 1;
-                }
-            } else {
-                burned.rejected += 1;
-                traveller.reject(errors[place], settings);
-            }
-            let t = traveller.t;
-            if traveller.next == zones.times[traveller.zone].len() {
-                stays[place] = false;
-            } else if burned.steps + burned.rejected + burned.unsolved >= settings.max_steps {
-                burned.outcome = Outcome::TooManySteps { t };
-                stays[place] = false;
-            } else {
-                traveller.aim(zones);
-                let end = zones.times[traveller.zone].last().copied().unwrap_or(0.0);
-                if traveller.stands_still(end) {
-                    burned.outcome = Outcome::StepUnderflow { t, step: traveller.h };
-                    stays[place] = false;
-                }
-            }
-        }
         self.compact(&stays);
     }
 
-    /// Moves the zones that stay to the first places.
+    /// Moves zones from the last places to those of zones that do not stay.
     fn compact(&mut self, stays: &[bool]) {
-        if stays.iter().all(|&stays| stays) {
-            return;
-        }
         let (nvars, nrates) = (self.equations.nvars(), self.equations.fixed_rates());
-        let mut next = 0;
-        for place in (0..stays.len()).filter(|&place| stays[place]) {
-            self.travellers[next] = self.travellers[place];
-            self.y.copy_within(place * nvars..(place + 1) * nvars, next * nvars);
-            self.rho[next] = self.rho[place];
+        // All places from here on have been looked at, or moved from.
+        for place in (0..stays.len()).rev().filter(|&place| !stays[place]) {
+            let last = self.travellers.len() - 1;
+            let traveller = self.travellers.swap_remove(place);
+            self.ended.push((traveller.zone, self.burning.swap_remove(place)));
+            self.y.copy_within(last * nvars..(last + 1) * nvars, place * nvars);
+            self.rho[place] = self.rho[last];
+            let (from, to) = (last / LANES * nrates, place / LANES * nrates);
             for rate in 0..nrates {
-                let lambda = self.lambda[place / LANES * nrates + rate][place % LANES];
-                self.lambda[next / LANES * nrates + rate][next % LANES] = lambda;
+                self.lambda[to + rate][place % LANES] = self.lambda[from + rate][last % LANES];
             }
-            next += 1;
         }
-        self.travellers.truncate(next);
     }
 }
 
@@ -387,7 +338,7 @@ impl<'a> Places<'a> {
 }
 
 /// `y += sum_j weights_j u_j`.
-fn add(
+pub(crate) fn add(
     y: &mut [f64],
     weights: impl Iterator<Item = f64>,
     u: &[Vec<f64>],

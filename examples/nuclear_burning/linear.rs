@@ -26,6 +26,9 @@ pub(crate) enum Means {
 /// cost more than the empty places.
 const LEAST_PLACES: usize = 16;
 
+/// Numbers that a thread fills at a time.
+const FILLED_AT_ONCE: usize = 1 << 14;
+
 /// Solves the systems of all active zones; places beyond them are empty.
 pub(crate) struct LinearSolver {
     means: Means,
@@ -145,7 +148,7 @@ impl LinearSolver {
     ) -> Result<(), BurningError> {
         lost.clear();
         if let Some(solver) = &mut self.solver {
-            u.fill(0.0);
+            u.par_chunks_mut(FILLED_AT_ONCE).for_each(|part| part.fill(0.0));
             let report = match solver.keeps_factors() {
                 true => solver.solve_again(b, u)?,
                 false => solver.solve(&self.batch, b, u)?,
@@ -229,16 +232,44 @@ impl Tally {
                 self.worst_residual = self.worst_residual.max(outcome.relative_residual());
                 self.by_floor += u64::from(outcome.accepted_by_floor);
             } else {
-                match self.failures.iter_mut().find(|(status, _)| *status == outcome.status) {
-                    Some((_, count)) => *count += 1,
-                    None => self.failures.push((outcome.status, 1)),
-                }
+                self.add_failures(outcome.status, 1);
             }
             let iterations = outcome.iterations as usize;
             if self.iterations.len() <= iterations {
                 self.iterations.resize(iterations + 1, 0);
             }
             self.iterations[iterations] += 1;
+        }
+    }
+
+    /// Takes in the tally of other zones, solved by the same means.
+    pub(crate) fn absorb(&mut self, other: Self) {
+        self.solves += other.solves;
+        self.systems += other.systems;
+        self.analyses += other.analyses;
+        for (count, more) in self.rungs.iter_mut().zip(other.rungs) {
+            *count += more;
+        }
+        for (status, count) in other.failures {
+            self.add_failures(status, count);
+        }
+        self.by_floor += other.by_floor;
+        self.iterations.resize(self.iterations.len().max(other.iterations.len()), 0);
+        for (count, more) in self.iterations.iter_mut().zip(other.iterations) {
+            *count += more;
+        }
+        self.worst_residual = self.worst_residual.max(other.worst_residual);
+        if self.ran.is_empty() {
+            self.ran = other.ran;
+        }
+        self.cpu_reason = self.cpu_reason.take().or(other.cpu_reason);
+        self.dense_failures += other.dense_failures;
+    }
+
+    fn add_failures(&mut self, status: Status, more: u64) {
+        match self.failures.iter_mut().find(|(other, _)| *other == status) {
+            Some((_, count)) => *count += more,
+            None => self.failures.push((status, more)),
         }
     }
 

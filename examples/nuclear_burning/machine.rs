@@ -10,20 +10,23 @@ use crate::equations::Equations;
 use crate::error::BurningError;
 use crate::gpu::dense::DenseLu;
 use crate::gpu::timer::Events;
-use crate::gpu::{Burner, SparseLu};
+use crate::gpu::{Groups, SparseLu};
 use crate::integrator::{Burning, Settings, integrate};
 use crate::linear::Means;
 use crate::zones::Zones;
+
+/// The least zones of a group that burns on a stream of its own: fewer fill no GPU.
+const LEAST_GROUP: usize = 64;
 
 /// What integrates.
 #[derive(Clone, Debug)]
 pub(crate) enum Machine {
     /// The host, and what solves its linear systems.
     Host(Means),
-    /// A GPU, from the first step to the last, with the sparse LU.
-    Gpu(Device, Box<SolveOptions>),
+    /// A GPU, from the first step to the last, with the sparse LU, the zones on so many streams at most.
+    Gpu(Device, Box<SolveOptions>, usize),
     /// The same with a dense LU: what is compared with.
-    DenseGpu(Device),
+    DenseGpu(Device, usize),
 }
 
 /// How long it took.
@@ -48,24 +51,30 @@ impl Machine {
         progress: impl FnMut(usize),
     ) -> Result<(Burning, Times), BurningError> {
         let clock = Instant::now();
+        let groups = |streams: &usize| (zones.len() / LEAST_GROUP).clamp(1, *streams);
         match self {
             Self::Host(means) => {
                 let burning = integrate(equations, zones, means.clone(), settings, progress)?;
                 Ok((burning, Times { setup: Duration::ZERO, run: clock.elapsed() }))
             }
-            Self::Gpu(device, options) => {
-                let shape = (zones.len(), settings.method.stages());
-                let solver = SparseLu::new(device, equations, options, shape)?;
-                let timer = Events::new(device);
-                let burner = Burner::new(device, equations, zones, settings, solver, timer)?;
-                timed(clock, || burner.run(progress))
+            Self::Gpu(device, options, streams) => {
+                let make = |stream: &Device, zones: usize| {
+                    let shape = (zones, settings.method.stages());
+                    let solver = SparseLu::new(stream, equations, options, shape)?;
+                    Ok((solver, Events::new(stream)))
+                };
+                let groups =
+                    Groups::new(device, equations, zones, settings, groups(streams), make)?;
+                timed(clock, || groups.run(progress))
             }
-            Self::DenseGpu(device) => {
-                let shape = (zones.len(), settings.method.stages());
-                let solver = DenseLu::new(device, equations, shape)?;
-                let timer = Events::new(device);
-                let burner = Burner::new(device, equations, zones, settings, solver, timer)?;
-                timed(clock, || burner.run(progress))
+            Self::DenseGpu(device, streams) => {
+                let make = |stream: &Device, zones: usize| {
+                    let shape = (zones, settings.method.stages());
+                    Ok((DenseLu::new(stream, equations, shape)?, Events::new(stream)))
+                };
+                let groups =
+                    Groups::new(device, equations, zones, settings, groups(streams), make)?;
+                timed(clock, || groups.run(progress))
             }
         }
     }

@@ -10,6 +10,7 @@ mod equations;
 mod error;
 mod gpu;
 mod integrator;
+mod judge;
 mod linear;
 mod machine;
 mod network;

@@ -128,6 +128,10 @@ pub(crate) struct LinearOptions {
     /// Most iterations of a system
     #[arg(long, value_name = "N", default_value_t = 300)]
     pub(crate) max_iters: u32,
+    /// Most groups of zones that burn side by side where all of it is on a GPU, each on a stream: one fills
+    /// what others leave idle
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = streams)]
+    pub(crate) streams: usize,
     /// Leave systems that were not solved as they are: the zone takes a shorter step
     #[arg(long)]
     pub(crate) no_fallback: bool,
@@ -139,6 +143,11 @@ fn range(text: &str) -> Result<(f64, f64), String> {
         Some((low, high)) => Ok((number(low)?, number(high)?)),
         None => number(text).map(|value| (value, value)),
     }
+}
+
+fn streams(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=64).contains(number));
+    number.ok_or_else(|| "expected 1 to 64".to_owned())
 }
 
 fn method(name: &str) -> Result<&'static Tableau, String> {
@@ -206,12 +215,12 @@ impl LinearOptions {
                 Ok((Machine::Host(means), format!("{reason}; {why}")))
             }
             (Solver::DenseLu, None) => {
-                Ok((Machine::DenseGpu(device), format!("{reason}; everything there")))
+                Ok((Machine::DenseGpu(device, self.streams), format!("{reason}; everything there")))
             }
             (_, None) => {
                 let options = SolveOptions { method: Method::Lu, fallback: false, ..options };
                 let reason = format!("{reason}; everything there");
-                Ok((Machine::Gpu(device, Box::new(options)), reason))
+                Ok((Machine::Gpu(device, Box::new(options), self.streams), reason))
             }
         }
     }

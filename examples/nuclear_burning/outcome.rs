@@ -57,7 +57,7 @@ pub(crate) struct Shares {
 }
 
 /// The result of an integration.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Burning {
     /// One entry per zone.
     pub(crate) zones: Vec<Burned>,
@@ -65,4 +65,24 @@ pub(crate) struct Burning {
     pub(crate) shares: Shares,
     /// Rounds: steps tried in the zone that took the most.
     pub(crate) rounds: u64,
+}
+
+impl Burning {
+    /// Of zones that burned in groups: zone z was number z / count of group z % count.
+    pub(crate) fn interleaved(groups: Vec<Self>) -> Self {
+        let mut all = Self::default();
+        let count = groups.len();
+        let mut zones = Vec::with_capacity(count);
+        for group in groups {
+            zones.push(group.zones.into_iter());
+            all.tally.absorb(group.tally);
+            all.shares.rates += group.shares.rates;
+            all.shares.jacobian += group.shares.jacobian;
+            all.shares.solve += group.shares.solve;
+            all.shares.control += group.shares.control;
+            all.rounds = all.rounds.max(group.rounds);
+        }
+        all.zones = (0..).map_while(|zone: usize| zones[zone % count].next()).collect();
+        all
+    }
 }

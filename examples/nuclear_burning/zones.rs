@@ -31,6 +31,18 @@ impl Zones {
         self.t9.len()
     }
 
+    /// Every `count`-th zone, from `first` on.
+    pub(crate) fn every(&self, count: usize, first: usize) -> Self {
+        let nnuclides = self.y.len() / self.len().max(1);
+        let own = || (first..self.len()).step_by(count);
+        Self {
+            t9: own().map(|zone| self.t9[zone]).collect(),
+            rho: own().map(|zone| self.rho[zone]).collect(),
+            y: own().flat_map(|zone| &self.y[zone * nnuclides..][..nnuclides]).copied().collect(),
+            times: own().map(|zone| Arc::clone(&self.times[zone])).collect(),
+        }
+    }
+
     /// Adds a zone.
     ///
     /// # Errors

@@ -15,6 +15,8 @@ mod equations;
 mod error;
 #[path = "../../examples/nuclear_burning/integrator.rs"]
 mod integrator;
+#[path = "../../examples/nuclear_burning/judge.rs"]
+mod judge;
 #[path = "../../examples/nuclear_burning/linear.rs"]
 mod linear;
 #[path = "../../examples/nuclear_burning/network.rs"]

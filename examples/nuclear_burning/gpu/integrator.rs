@@ -3,6 +3,7 @@
 //! Every kernel of a round is launched without waiting for the one before; the host looks at how many
 //! zones are left every [`LOOK`] rounds, at a copy that was started as many rounds ago. Zones that have
 //! ended stay at their places, where they cost next to nothing, until the others move together.
+//! [`super::groups`] has several burners take turns.
 
 use sparsebatch::spmv_gpu::{Executor, PinnedValues};
 
@@ -30,7 +31,7 @@ const MEASURED: u64 = 8;
 /// Zones on a device, with all that their integration needs.
 pub(crate) struct Burner<'a, E: Executor, S, T> {
     executor: E,
-    zones: &'a Zones,
+    zones: Zones,
     equations: &'a Equations,
     settings: &'a Settings,
     tables: Tables<E>,
@@ -47,6 +48,11 @@ pub(crate) struct Burner<'a, E: Executor, S, T> {
     stay: E::Buffer<u32>,
     tally: DeviceTally<E>,
     timer: T,
+    rounds: u64,
+    /// Zones on their way, as copied from the device: one is copied to while the other is looked at.
+    counted: [E::Pinned<u32>; 2],
+    /// The number that was looked at last.
+    left: usize,
 }
 
 impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
@@ -57,7 +63,7 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
     pub(crate) fn new(
         executor: &E,
         equations: &'a Equations,
-        zones: &'a Zones,
+        zones: Zones,
         settings: &'a Settings,
         solver: S,
         timer: T,
@@ -81,11 +87,14 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
             solver,
             places: [places()?, places()?],
             count,
-            results: Results::new(executor, zones, nnuclides)?,
+            results: Results::new(executor, &zones, nnuclides)?,
             moves: executor.alloc_zeroed(count)?,
             stay: executor.alloc_zeroed(1)?,
             tally: DeviceTally::new(executor)?,
             timer,
+            rounds: 0,
+            counted: [executor.alloc_pinned(1)?, executor.alloc_pinned(1)?],
+            left: count,
             executor: executor.clone(),
             equations,
             zones,
@@ -93,42 +102,43 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         })
     }
 
-    /// Carries all zones to their ends. `progress` hears now and then how many are left.
+    /// Zones that were on their way when last looked at; none when all have ended.
+    pub(crate) fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Starts one step in every zone that is on its way, and some rounds later hears how many were left.
     ///
     /// # Errors
-    /// [`BurningError::Zone`] for a rate that is not finite; what solver and device report. A zone that
-    /// ends early is no error.
-    pub(crate) fn run(mut self, mut progress: impl FnMut(usize)) -> Result<Burning, BurningError> {
-        self.start()?;
-        // One is copied to while the other is looked at.
-        let mut left = [self.executor.alloc_pinned::<u32>(1)?, self.executor.alloc_pinned(1)?];
-        let mut rounds = 0u64;
-        loop {
-            let measured = rounds.is_multiple_of(MEASURED);
-            if measured {
-                self.timer.begin()?;
-            }
-            self.round()?;
-            if measured {
-                self.timer.end();
-            }
-            rounds += 1;
-            if !rounds.is_multiple_of(LOOK) {
-                continue;
-            }
-            self.executor.copy_to_pinned(&self.results.left, &mut left[0])?;
-            left.swap(0, 1);
-            if rounds == LOOK {
-                continue;
-            }
-            let left = left[0].as_slice()?[0] as usize;
-            progress(left);
-            if left == 0 {
-                break;
-            }
-            self.compact(left)?;
+    /// What solver and device report. A zone that ends early is no error.
+    pub(crate) fn advance(&mut self) -> Result<(), BurningError> {
+        let measured = self.rounds.is_multiple_of(MEASURED);
+        if measured {
+            self.timer.begin()?;
         }
-        let (zones, rounds) = self.results.download(&self.executor, self.zones)?;
+        self.round()?;
+        if measured {
+            self.timer.end();
+        }
+        self.rounds += 1;
+        if !self.rounds.is_multiple_of(LOOK) {
+            return Ok(());
+        }
+        self.executor.copy_to_pinned(&self.results.left, &mut self.counted[0])?;
+        self.counted.swap(0, 1);
+        if self.rounds == LOOK {
+            return Ok(());
+        }
+        self.left = self.counted[0].as_slice()?[0] as usize;
+        if self.left == 0 { Ok(()) } else { self.compact(self.left) }
+    }
+
+    /// How all zones ended. Waits for all work.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub(crate) fn finish(mut self) -> Result<Burning, BurningError> {
+        let (zones, rounds) = self.results.download(&self.executor, &self.zones)?;
         let mut tally = self.tally.read(&self.executor)?;
         tally.ran = self.solver.describe();
         tally.analyses = self.solver.analyses() as u64;
@@ -136,7 +146,10 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
     }
 
     /// Rates and first steps.
-    fn start(&mut self) -> Result<(), BurningError> {
+    ///
+    /// # Errors
+    /// [`BurningError::Zone`] for a rate that is not finite; what the device reports.
+    pub(crate) fn start(&mut self) -> Result<(), BurningError> {
         let Self { executor, tables, zones, results, places, .. } = self;
         let places = &mut places[0];
         let (t9, rho) = (executor.upload(&zones.t9)?, executor.upload(&zones.rho)?);

@@ -11,6 +11,7 @@
 //! | `dense.rs` | the dense LU that is compared with |
 //! | `tally.rs` | how systems were solved |
 //! | `integrator.rs` | the rounds of steps |
+//! | `groups.rs` | zones in groups that burn side by side, each on a stream |
 //! | `timer.rs` | where the time goes |
 //!
 //! All of it is written over `Executor`, so that an emulation runs the same code on the CPU.
@@ -19,6 +20,7 @@
 //! memory of a block.
 
 pub(crate) mod dense;
+mod groups;
 mod integrator;
 pub(crate) mod launches;
 mod linear;
@@ -27,5 +29,5 @@ mod tables;
 mod tally;
 pub(crate) mod timer;
 
-pub(crate) use integrator::Burner;
+pub(crate) use groups::Groups;
 pub(crate) use linear::SparseLu;

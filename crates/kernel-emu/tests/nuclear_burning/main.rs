@@ -18,6 +18,8 @@ mod error;
 mod gpu;
 #[path = "../../../../examples/nuclear_burning/integrator.rs"]
 mod integrator;
+#[path = "../../../../examples/nuclear_burning/judge.rs"]
+mod judge;
 #[path = "../../../../examples/nuclear_burning/linear.rs"]
 mod linear;
 #[path = "../../../../examples/nuclear_burning/network.rs"]
@@ -46,7 +48,7 @@ use sparsebatch_spmv_gpu::{DeviceInfo, Executor};
 use crate::common::emulator::Emulator;
 use crate::equations::Equations;
 use crate::gpu::timer::Clock;
-use crate::gpu::{Burner, SparseLu};
+use crate::gpu::{Groups, SparseLu};
 use crate::integrator::{Burning, Outcome, Settings, integrate};
 use crate::linear::Means;
 use crate::network::Network;
@@ -93,10 +95,22 @@ fn on(
     settings: &Settings,
     options: &SolveOptions,
 ) -> Burning {
-    let shape = (zones.len(), settings.method.stages());
-    let solver = SparseLu::new(emulator, equations, options, shape).unwrap();
-    let burner = Burner::new(emulator, equations, zones, settings, solver, Clock::new()).unwrap();
-    burner.run(|_| ()).unwrap()
+    groups(emulator, equations, zones, settings, options, 1).run(|_| ()).unwrap()
+}
+
+fn groups<'a>(
+    emulator: &Emulator,
+    equations: &'a Equations,
+    zones: &Zones,
+    settings: &'a Settings,
+    options: &SolveOptions,
+    count: usize,
+) -> Groups<'a, Emulator, SparseLu<Emulator>, Clock> {
+    let make = |emulator: &Emulator, zones: usize| {
+        let shape = (zones, settings.method.stages());
+        Ok((SparseLu::new(emulator, equations, options, shape)?, Clock::new()))
+    };
+    Groups::new(emulator, equations, zones, settings, count, make).unwrap()
 }
 
 fn by_host(equations: &Equations, zones: &Zones, settings: &Settings) -> Burning {
@@ -194,6 +208,34 @@ fn a_zone_depends_neither_on_others_nor_on_the_order_of_threads() {
 }
 
 #[test]
+fn groups_of_zones_burn_as_all_together() {
+    let equations = equations();
+    let zones = grid(11).zones(equations.network(), &log_times(1e-4, 6.0, 3)).unwrap();
+    let (settings, options) = (settings(), options());
+    let emulator = Emulator::new(Order::Forward);
+    let burn = |count: usize| {
+        let groups = groups(&emulator, &equations, &zones, &settings, &options, count);
+        let mut heard = Vec::new();
+        (groups.run(|left| heard.push(left)).unwrap(), heard)
+    };
+
+    let (together, _) = burn(1);
+    for count in [3, 64] {
+        let (apart, heard) = burn(count);
+
+        assert_eq!(apart.zones.len(), 11);
+        for (zone, (apart, together)) in apart.zones.iter().zip(&together.zones).enumerate() {
+            assert_eq!((&apart.y, apart.steps), (&together.y, together.steps), "zone {zone}");
+        }
+        assert_eq!((apart.rounds, apart.tally.systems), (together.rounds, together.tally.systems));
+        assert_eq!(apart.tally.rungs, together.tally.rungs);
+        assert_eq!(apart.tally.iterations, together.tally.iterations);
+        assert_eq!(apart.tally.worst_residual, together.tally.worst_residual);
+        assert!(heard.windows(2).all(|pair| pair[0] > pair[1]) && heard.last() == Some(&0));
+    }
+}
+
+#[test]
 fn other_methods_and_fixed_steps_are_those_of_the_host() {
     let equations = equations();
     let zones = grid(3).zones(equations.network(), &log_times(1e-9, 2.0, 2)).unwrap();
@@ -258,11 +300,10 @@ fn rates_that_are_not_finite_are_refused_with_their_zone() {
     }
     let emulator = Emulator::new(Order::Forward);
     let settings = settings();
-    let solver = SparseLu::new(&emulator, &equations, &options(), (2, 8)).unwrap();
-    let burner =
-        Burner::new(&emulator, &equations, &zones, &settings, solver, Clock::new()).unwrap();
+    // The second group has the wild zone as its first.
+    let groups = groups(&emulator, &equations, &zones, &settings, &options(), 2);
 
-    let error = burner.run(|_| ()).unwrap_err().to_string();
+    let error = groups.run(|_| ()).unwrap_err().to_string();
 
     assert_eq!(error, r#"zone 1: the rate "triple" is not finite at T9 = 3"#);
 }
