@@ -63,8 +63,8 @@ impl Machine {
                     let solver = SparseLu::new(stream, equations, options, shape)?;
                     Ok((solver, Events::new(stream)))
                 };
-                let groups =
-                    Groups::new(device, equations, zones, settings, groups(streams), make)?;
+                let count = groups(streams);
+                let mut groups = Groups::new(device, equations, zones, settings, count, make)?;
                 timed(clock, || groups.run(progress))
             }
             Self::DenseGpu(device, streams) => {
@@ -72,8 +72,8 @@ impl Machine {
                     let shape = (zones, settings.method.stages());
                     Ok((DenseLu::new(stream, equations, shape)?, Events::new(stream)))
                 };
-                let groups =
-                    Groups::new(device, equations, zones, settings, groups(streams), make)?;
+                let count = groups(streams);
+                let mut groups = Groups::new(device, equations, zones, settings, count, make)?;
                 timed(clock, || groups.run(progress))
             }
         }

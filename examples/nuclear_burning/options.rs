@@ -130,7 +130,7 @@ pub(crate) struct LinearOptions {
     pub(crate) max_iters: u32,
     /// Most groups of zones that burn side by side where all of it is on a GPU, each on a stream: one fills
     /// what others leave idle
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = streams)]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = streams)]
     pub(crate) streams: usize,
     /// Leave systems that were not solved as they are: the zone takes a shorter step
     #[arg(long)]

@@ -7,6 +7,8 @@
 //   run in the order of the tables, cut in pieces by the tables alone.
 // - Zones side by side are evaluated by neighbouring threads: work item w is of zone w % 2^shift of the
 //   block, so that rates of neighbours are read together and tables once for all.
+// - `stage` and `judge` may begin before the launch ahead of them has ended, and wait. `judge` lets nobody begin
+//   before it has: the next launch reads through the read-only cache what it reads and writes.
 // - `pace` and `course` hold what each place has of its zone's step (below). A place whose zone ENDED, or
 //   that never had one, is left alone; its matrix is I, its right-hand side 0.
 
@@ -38,8 +40,8 @@ constexpr u32 LEAST_STEP = 7, LEAST_FIRST_STEP = 8, LOST_FACTOR = 9;
 // The most stages before the last.
 constexpr u32 BEFORE = 7;
 
-// No rate, where a reaction has no reverse.
-constexpr u32 NO_RATE = 0xffffffffu;
+// Where a reaction has no reverse: its rate stands there again.
+constexpr u32 NO_REVERSE = 0x80000000u;
 
 // A span of pieces, and not of terms.
 constexpr u32 LONG = 0x80000000u;
@@ -167,6 +169,54 @@ __device__ __forceinline__ double product(double lambda, u64 factors, const doub
     return lambda;
 }
 
+// What `counts` has: systems by status, accepted by the rounding floor, and by iterations, the last number being
+// for that many and more.
+constexpr u32 STATUSES = 16, ITERATIONS = 64;
+constexpr u32 FLOOR = STATUSES, FIRST_ITERATIONS = STATUSES + 1;
+
+// How the systems of a stage ended, place by place, as the solvers of the library write it: a status, iterations,
+// twice the restarts plus 1 where the floor accepted, norms of residual and right-hand side; and the tally of all.
+// `worst` holds the bits of the largest relative residual of a system that converged. No statuses: nothing was
+// solved.
+struct Ended {
+    const u8* statuses;
+    const u32* iterations;
+    const u32* restarts;
+    const double* residual_norms;
+    const double* rhs_norms;
+    u64* counts;
+    u64* worst;
+
+    // Counts the system of a lane, for the whole warp; whether it was not solved.
+    __device__ __forceinline__ bool count(u32 place, bool counts_here) const {
+        constexpr u32 NONE = 0xffffffffu;
+        const u32 lane = threadIdx.x % WARP_THREADS;
+        u32 kind = NONE, status = 0;
+        double residual = 0;
+        if (counts_here) {
+            status = minimum(u32(statuses[place]), STATUSES - 1);
+            const u32 by_floor = status == 0 ? restarts[place] & 1 : 0;
+            kind = minimum(iterations[place], ITERATIONS - 1) << 8 | by_floor << 7 | status;
+            const double size = rhs_norms[place];
+            residual = status == 0 && size > 0 ? residual_norms[place] / size : 0;
+        }
+        const u32 alike = __match_any_sync(ALL_LANES, kind);
+        if (kind != NONE && u32(__ffs(i32(alike))) == lane + 1) {
+            const u64 systems = __popc(alike);
+            atomicAdd(counts + status, systems);
+            atomicAdd(counts + FIRST_ITERATIONS + (kind >> 8), systems);
+            if ((kind >> 7 & 1) != 0) {
+                atomicAdd(counts + FLOOR, systems);
+            }
+        }
+        residual = most_of_lanes(residual);
+        if (lane == 0 && residual > 0) {
+            atomicMax(worst, u64(__double_as_longlong(residual)));
+        }
+        return status != 0;
+    }
+};
+
 // Whether no zone of a block is on its way.
 __device__ __forceinline__ bool all_ended(u32 first, u32 nplaces, u32 shift, const u32* course) {
     for (u32 place = first; place < minimum(first + (1u << shift), nplaces); ++place) {
@@ -184,7 +234,8 @@ __device__ __forceinline__ bool all_ended(u32 first, u32 nplaces, u32 shift, con
 // a block for 2^shift places. `weights` has a_0 .. a_6, 0, c_0 .. c_6, 0. Rates and factors of
 // reaction r are at 2 r, those of its reverse at 2 r + 1; a rate and its reverse are subtracted before
 // anything is summed. y, u_j and b are place after place, n values each; u_j from `before` on are not
-// read. 0 where the zone has ended or a system of the step was not solved. Shared memory: (n + 1 +
+// read. 0 where the zone has ended or a system of the step was not solved. `statuses` to `worst` are of the systems
+// of the stage before, see `Ended`: zones whose system was not solved are marked. Shared memory: (n + 1 +
 // nreactions + npieces) * 2^shift doubles.
 // Two blocks a multiprocessor: what one reads takes its time.
 __global__ void __launch_bounds__(1024, 2)
@@ -192,12 +243,15 @@ __global__ void __launch_bounds__(1024, 2)
           const u32* __restrict__ flow_rates, const u64* __restrict__ flow_factors,
           const u32* __restrict__ piece_ptr, const u32* __restrict__ spans,
           const u32* __restrict__ terms, const double* __restrict__ y,
-          const double* __restrict__ lambda, const double* __restrict__ pace,
-          const u32* __restrict__ course, u32 before,
-          const double* __restrict__ weights, const double* u0, const double* u1,
+          const double* __restrict__ lambda, const double* __restrict__ pace, u32* course,
+          const u8* statuses, const u32* iterations, const u32* restarts,
+          const double* residual_norms, const double* rhs_norms, u64* counts, u64* worst,
+          u32 before, const double* __restrict__ weights, const double* u0, const double* u1,
           const double* u2, const double* u3, const double* u4, const double* u5,
           const double* u6, double* __restrict__ b) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
+    wait_for_launches_ahead();
+    let_next_launch_begin();
     const u32 first = blockIdx.x << shift, zones = 1u << shift;
     if (all_ended(first, nplaces, shift, course)) {
         for (u32 work = threadIdx.x; work < n << shift; work += blockDim.x) {
@@ -218,6 +272,15 @@ __global__ void __launch_bounds__(1024, 2)
     const u32 place = first + zone, own = minimum(place, nplaces - 1);
     const u32 worker = threadIdx.x >> shift, workers = blockDim.x >> shift;
 
+    // The last warp, which has the least to do else; its first lanes have a zone each.
+    if (statuses != nullptr && threadIdx.x + WARP_THREADS >= blockDim.x) {
+        const Ended ended{statuses, iterations, restarts, residual_norms, rhs_norms, counts, worst};
+        u32* const flags = course + u64(own) * COURSE + FLAGS;
+        const bool exists = threadIdx.x % WARP_THREADS < zones && place < nplaces;
+        if (ended.count(place, exists && (*flags & ENDED) == 0)) {
+            *flags |= LOST;
+        }
+    }
     for (u32 i = worker; i <= n; i += workers) {
         double value = 1;
         if (i < n) {
@@ -234,16 +297,16 @@ __global__ void __launch_bounds__(1024, 2)
     }
     __syncthreads();
     const double* const rates_here = lambda + own;
+    // Both rates are asked for at once, and nothing waits for whether there is a reverse.
 #pragma unroll 2
     for (u32 r = worker; r < nreactions; r += workers) {
-        const u32 back = load(flow_rates + 2 * r + 1);
-        double value = product(load(rates_here + u64(load(flow_rates + 2 * r)) * stride),
-                               load(flow_factors + 2 * r), y_now + zone, shift);
-        if (back != NO_RATE) {
-            value -= product(load(rates_here + u64(back) * stride), load(flow_factors + 2 * r + 1),
-                             y_now + zone, shift);
-        }
-        net[(r << shift) + zone] = value;
+        const u32 forth = load(flow_rates + 2 * r), back = load(flow_rates + 2 * r + 1);
+        const double rate = load(rates_here + u64(forth) * stride);
+        const double reverse = load(rates_here + u64(back & ~NO_REVERSE) * stride);
+        const double value = product(rate, load(flow_factors + 2 * r), y_now + zone, shift);
+        const double less =
+            product(reverse, load(flow_factors + 2 * r + 1), y_now + zone, shift);
+        net[(r << shift) + zone] = (back & NO_REVERSE) != 0 ? value : value - less;
     }
     __syncthreads();
     for (u32 p = worker; p < npieces; p += workers) {
@@ -283,6 +346,7 @@ __global__ void matrix(u32 nplaces, u32 stride, u32 n, u32 nnz, u32 npartials, u
                        const double* __restrict__ lambda, const double* __restrict__ pace,
                        const u32* __restrict__ course, double* __restrict__ values) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
+    let_next_launch_begin();
     const u32 first = blockIdx.x << shift, zones = 1u << shift;
     const u32 zone = threadIdx.x & (zones - 1);
     const u32 place = first + zone, own = minimum(place, nplaces - 1);
@@ -406,8 +470,8 @@ __device__ __forceinline__ u32 accept(double* pace, u32 flags, double error,
 // `weights` are those of the last stage, whose solution is `last`, the error estimate. Where `projects`,
 // abundances are brought back to the sums of a_i Y and z_i Y that `start` has, by changes proportional to
 // them. Abundances at output time k of a zone go to out[(time_ptr[zone] + k) * n ..]. `left` is the number
-// of zones on their way, `tried` the most steps tried in a zone. u_j from `before` on are not read. Shared
-// memory: n doubles a warp.
+// of zones on their way, `tried` the most steps tried in a zone. u_j from `before` on are not read. `statuses` to
+// `worst` are of the systems of the last stage, see `Ended`. Shared memory: n doubles a warp.
 __global__ void judge(u32 nplaces, u32 n, u32 before, u32 max_steps, u32 projects,
                       const double* __restrict__ settings, const double* __restrict__ weights,
                       const double* __restrict__ a, const double* __restrict__ z,
@@ -415,14 +479,19 @@ __global__ void judge(u32 nplaces, u32 n, u32 before, u32 max_steps, u32 project
                       const double* __restrict__ times, const double* u0, const double* u1,
                       const double* u2, const double* u3, const double* u4, const double* u5,
                       const double* u6, const double* __restrict__ last, double* __restrict__ y,
-                      double* __restrict__ pace, u32* __restrict__ course,
+                      double* __restrict__ pace, u32* __restrict__ course, const u8* statuses,
+                      const u32* iterations, const u32* restarts, const double* residual_norms,
+                      const double* rhs_norms, u64* all_counts, u64* worst,
                       u32* __restrict__ counts, double* __restrict__ figures,
                       double* __restrict__ out, u32* __restrict__ left, u32* __restrict__ tried) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
+    wait_for_launches_ahead();
     const u32 place = u32(grid_thread() / WARP_THREADS), lane = threadIdx.x % WARP_THREADS;
     if (place >= nplaces || (course[u64(place) * COURSE + FLAGS] & ENDED) != 0) {
         return;
     }
+    const Ended ended{statuses, iterations, restarts, residual_norms, rhs_norms, all_counts, worst};
+    const bool unsolved = __any_sync(ALL_LANES, ended.count(place, lane == 0)) != 0;
     const double* const u[BEFORE] = {u0, u1, u2, u3, u4, u5, u6};
     // A lane has every 32nd abundance throughout, so that lanes need not wait for each other.
     double* const y_new = reinterpret_cast<double*>(dynamic_shared) + threadIdx.x / WARP_THREADS * n;
@@ -463,7 +532,7 @@ __global__ void judge(u32 nplaces, u32 n, u32 before, u32 max_steps, u32 project
         figure[k] = figures[u64(zone) * FIGURES + k];
     }
     const u32 first_time = load(time_ptr + zone), ntimes = load(time_ptr + zone + 1) - first_time;
-    const bool lost = (flags & LOST) != 0;
+    const bool lost = unsolved || (flags & LOST) != 0;
     if (lost) {
         ++count[UNSOLVED];
         own[WANTED] = load(settings + LOST_FACTOR) * own[STEP];
@@ -570,54 +639,6 @@ __global__ void judge(u32 nplaces, u32 n, u32 before, u32 max_steps, u32 project
         atomicMax(tried, tries);
         if ((flags & ENDED) != 0) {
             atomicSub(left, 1u);
-        }
-    }
-}
-
-// What `tally` counts: systems by status, accepted by the rounding floor, and by iterations, the last
-// number being for that many and more.
-constexpr u32 STATUSES = 16, ITERATIONS = 64;
-constexpr u32 FLOOR = STATUSES, FIRST_ITERATIONS = STATUSES + 1;
-constexpr u32 TALLY = FIRST_ITERATIONS + ITERATIONS;
-
-// Counts how the systems of a solve ended, and marks the zones whose system was not solved. Outcomes as
-// the solvers of the library write them: a status, iterations, twice the restarts plus 1 where the floor
-// accepted, norms of residual and right-hand side. `worst` holds the bits of the largest relative residual
-// of a system that converged. A thread a place.
-__global__ void tally(u32 nplaces, const u8* __restrict__ statuses,
-                      const u32* __restrict__ iterations, const u32* __restrict__ restarts,
-                      const double* __restrict__ residual_norms,
-                      const double* __restrict__ rhs_norms, u32* __restrict__ course,
-                      u64* __restrict__ counts, u64* __restrict__ worst) {
-    __shared__ u32 block_counts[TALLY];
-    for (u32 k = threadIdx.x; k < TALLY; k += blockDim.x) {
-        block_counts[k] = 0;
-    }
-    __syncthreads();
-    const u64 place = grid_thread();
-    double residual = 0;
-    if (place < nplaces && (course[place * COURSE + FLAGS] & ENDED) == 0) {
-        const u32 status = minimum(u32(statuses[place]), STATUSES - 1);
-        atomicAdd(block_counts + status, 1u);
-        atomicAdd(block_counts + FIRST_ITERATIONS + minimum(iterations[place], ITERATIONS - 1), 1u);
-        if (status != 0) {
-            course[place * COURSE + FLAGS] |= LOST;
-        } else {
-            if ((restarts[place] & 1) != 0) {
-                atomicAdd(block_counts + FLOOR, 1u);
-            }
-            const double size = rhs_norms[place];
-            residual = size > 0 ? residual_norms[place] / size : 0;
-        }
-    }
-    residual = most_of_lanes(residual);
-    if (threadIdx.x % WARP_THREADS == 0 && residual > 0) {
-        atomicMax(worst, u64(__double_as_longlong(residual)));
-    }
-    __syncthreads();
-    for (u32 k = threadIdx.x; k < TALLY; k += blockDim.x) {
-        if (block_counts[k] != 0) {
-            atomicAdd(counts + k, u64(block_counts[k]));
         }
     }
 }

@@ -6,8 +6,7 @@ use sparsebatch::spmv_gpu::{Device, DeviceBuffer, Executor};
 use sparsebatch_bench::DenseFactors;
 
 use super::launches;
-use super::linear::StageSolver;
-use super::tally::DeviceTally;
+use super::linear::{Before, StageSolver};
 use crate::equations::Equations;
 use crate::error::BurningError;
 
@@ -21,11 +20,28 @@ pub(crate) struct DenseLu {
     values: DeviceBuffer<f64>,
     /// The entry of the pattern at each place of a matrix, column by column; -1 where there is none.
     entry_of: DeviceBuffer<i32>,
+    outcomes: DenseOutcomes,
+}
+
+/// How the systems of the last solve ended.
+struct DenseOutcomes {
     statuses: DeviceBuffer<u8>,
-    /// What there is to say of the other outcomes.
+    /// What there is to say of the rest.
     ones: DeviceBuffer<u32>,
     zeros: DeviceBuffer<u32>,
     nothing: DeviceBuffer<f64>,
+}
+
+impl DenseOutcomes {
+    fn on_device(&self) -> DeviceOutcomes<'_, Device> {
+        DeviceOutcomes {
+            statuses: &self.statuses,
+            iterations: &self.ones,
+            restarts: &self.zeros,
+            residual_norms: &self.nothing,
+            rhs_norms: &self.nothing,
+        }
+    }
 }
 
 impl DenseLu {
@@ -53,10 +69,12 @@ impl DenseLu {
             nnz: pattern.nnz(),
             values: device.alloc(places * pattern.nnz())?,
             entry_of: device.upload(&entry_of)?,
-            statuses: device.alloc(places)?,
-            ones: device.upload(&vec![1; places])?,
-            zeros: device.alloc_zeroed(places)?,
-            nothing: device.alloc_zeroed(places)?,
+            outcomes: DenseOutcomes {
+                statuses: device.alloc(places)?,
+                ones: device.upload(&vec![1; places])?,
+                zeros: device.alloc_zeroed(places)?,
+                nothing: device.alloc_zeroed(places)?,
+            },
             device: device.clone(),
         })
     }
@@ -79,33 +97,20 @@ impl StageSolver<Device> for DenseLu {
         Ok(self.factors.factor(self.active)?)
     }
 
-    fn stage(&mut self, stage: usize) -> (&[DeviceBuffer<f64>], &mut DeviceBuffer<f64>) {
+    fn stage(&mut self, stage: usize) -> (Before<'_, Device>, &mut DeviceBuffer<f64>) {
         let (before, this) = self.factors.vectors_mut().split_at_mut(stage);
-        (before, &mut this[0])
+        ((before, self.outcomes.on_device()), &mut this[0])
     }
 
-    fn solve(
-        &mut self,
-        stage: usize,
-        course: &mut DeviceBuffer<u32>,
-        tally: &mut DeviceTally<Device>,
-    ) -> Result<(), BurningError> {
+    fn solve(&mut self, stage: usize) -> Result<(), BurningError> {
         self.factors.solve(stage, self.active)?;
         let (info, x) = (self.factors.info(), &self.factors.vectors()[stage]);
         let shape = (self.active, self.nvars);
-        launches::judge_dense(&self.device, shape, info, x, &mut self.statuses)?;
-        let ended = DeviceOutcomes {
-            statuses: &self.statuses,
-            iterations: &self.ones,
-            restarts: &self.zeros,
-            residual_norms: &self.nothing,
-            rhs_norms: &self.nothing,
-        };
-        tally.count(&self.device, self.active, &ended, course)
+        Ok(launches::judge_dense(&self.device, shape, info, x, &mut self.outcomes.statuses)?)
     }
 
-    fn solutions(&self) -> &[DeviceBuffer<f64>] {
-        self.factors.vectors()
+    fn solutions(&self) -> Before<'_, Device> {
+        (self.factors.vectors(), self.outcomes.on_device())
     }
 
     fn describe(&self) -> String {

@@ -43,12 +43,12 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Groups<'a, E, S, T> {
         Ok(Self { burners: burners.collect::<Result<_, _>>()? })
     }
 
-    /// Carries all zones to their ends. `progress` hears now and then how many are left.
+    /// Carries all zones to their ends, once. `progress` hears now and then how many are left.
     ///
     /// # Errors
     /// [`BurningError::Zone`] for a rate that is not finite; what solver and device report. A zone that
     /// ends early is no error.
-    pub(crate) fn run(mut self, mut progress: impl FnMut(usize)) -> Result<Burning, BurningError> {
+    pub(crate) fn run(&mut self, mut progress: impl FnMut(usize)) -> Result<Burning, BurningError> {
         let count = self.burners.len();
         for (first, burner) in self.burners.iter_mut().enumerate() {
             burner.start().map_err(|error| match error {
@@ -69,7 +69,7 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Groups<'a, E, S, T> {
             }
             left = now;
         }
-        let ended: Result<Vec<_>, _> = self.burners.into_iter().map(Burner::finish).collect();
+        let ended: Result<Vec<_>, _> = self.burners.iter_mut().map(Burner::finish).collect();
         Ok(Burning::interleaved(ended?))
     }
 }

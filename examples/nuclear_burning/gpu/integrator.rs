@@ -26,7 +26,7 @@ const LOOK: u64 = 4;
 const FULL: (usize, usize) = (15, 16);
 
 /// Of so many rounds one is measured.
-const MEASURED: u64 = 8;
+const MEASURED: u64 = 16;
 
 /// Zones on a device, with all that their integration needs.
 pub(crate) struct Burner<'a, E: Executor, S, T> {
@@ -133,11 +133,11 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         if self.left == 0 { Ok(()) } else { self.compact(self.left) }
     }
 
-    /// How all zones ended. Waits for all work.
+    /// How all zones ended. Once; waits for all work.
     ///
     /// # Errors
     /// What the device reports.
-    pub(crate) fn finish(mut self) -> Result<Burning, BurningError> {
+    pub(crate) fn finish(&mut self) -> Result<Burning, BurningError> {
         let (zones, rounds) = self.results.download(&self.executor, &self.zones)?;
         let mut tally = self.tally.read(&self.executor)?;
         tally.ran = self.solver.describe();
@@ -163,15 +163,18 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
             let problem = format!("the rate {id:?} is not finite at T9 = {}", zones.t9[zone]);
             return Err(BurningError::Zone { zone, problem });
         }
-        let (none, slopes) = self.solver.stage(0);
-        launches::stage(executor, tables, places, zones.len(), &self.weights, 0, none, slopes)?;
+        let (_, slopes) = self.solver.stage(0);
+        let operands =
+            launches::Stage { weights: &self.weights, first_weight: 0, u: &[], ended: None };
+        let count = zones.len();
+        launches::stage(executor, tables, (count, places), operands, &mut self.tally, slopes)?;
         launches::begin(executor, tables, &self.numbers, slopes, places, results)?;
         Ok(())
     }
 
     /// Takes a step in every zone that is on its way.
     fn round(&mut self) -> Result<(), BurningError> {
-        let Self { executor, tables, weights, solver, places, count, .. } = self;
+        let Self { executor, tables, weights, solver, places, count, tally, .. } = self;
         let (places, count) = (&mut places[0], *count);
         let method = self.settings.method;
         launches::matrix(executor, tables, places, count, method.gamma, solver.values())?;
@@ -179,11 +182,14 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         solver.factor()?;
         self.timer.end_of(Part::Solve)?;
         for stage in 0..method.stages() {
-            let (before, b) = solver.stage(stage);
-            let first = first_weight(stage);
-            launches::stage(executor, tables, places, count, weights, first, before, b)?;
+            let ((u, ended), b) = solver.stage(stage);
+            let first_weight = first_weight(stage);
+            let ended = (stage > 0).then_some(ended);
+            let operands = launches::Stage { weights, first_weight, u, ended };
+            launches::stage(executor, tables, (count, places), operands, tally, b)?;
             self.timer.end_of(Part::Rates)?;
-            solver.solve(stage, &mut places.course, &mut self.tally)?;
+            solver.solve(stage)?;
+            tally.solves += 1;
             self.timer.end_of(Part::Solve)?;
         }
         let rules = Rules {
@@ -193,8 +199,9 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
             max_steps: self.settings.max_steps,
             project: self.settings.project,
         };
-        let u = solver.solutions();
-        launches::judge(executor, tables, &rules, count, u, places, &mut self.results)?;
+        let results = &mut self.results;
+        let solutions = solver.solutions();
+        launches::judge(executor, tables, &rules, solutions, (count, places), results, tally)?;
         self.timer.end_of(Part::Control)
     }
 

@@ -8,29 +8,20 @@ use sparsebatch::spmv_gpu::{
 
 use super::state::{Places, Results};
 use super::tables::Tables;
+use super::tally::DeviceTally;
 use crate::rates::{T9_MAX, T9_MIN};
 
 /// The kernels.
 pub(crate) static SOURCE: Source = Source::new(include_str!("burning.cu"));
 
 /// The kernels by name.
-pub(crate) const KERNELS: [&str; 10] = [
-    "rates",
-    "stage",
-    "matrix",
-    "begin",
-    "judge",
-    "tally",
-    "densify",
-    "judge_dense",
-    "survivors",
-    "move",
-];
+pub(crate) const KERNELS: [&str; 9] =
+    ["rates", "stage", "matrix", "begin", "judge", "densify", "judge_dense", "survivors", "move"];
 
 /// The most stages before the last.
 pub(super) const MOST_BEFORE: usize = 7;
 
-/// Numbers of `tally`: see there.
+/// Numbers of a tally: see `burning.cu`.
 pub(super) const STATUSES: usize = 16;
 pub(super) const TALLY: usize = STATUSES + 1 + 64;
 
@@ -118,19 +109,27 @@ pub(super) fn rates<E: Executor>(
     unsafe { executor.launch(&key("rates"), config, &mut args) }
 }
 
-/// The right-hand side of a stage, of whose weights `weights` has 2 (`MOST_BEFORE` + 1) from
-/// `first_weight` on, into `b`. `u` are the stages before it, `count` places each.
-#[expect(clippy::too_many_arguments, reason = "they are those of the kernel")]
+/// What a stage goes by.
+pub(super) struct Stage<'a, E: Executor> {
+    /// Of which it has 2 (`MOST_BEFORE` + 1) from `first_weight` on.
+    pub(super) weights: &'a E::Buffer<f64>,
+    pub(super) first_weight: usize,
+    /// The stages before it, `count` places each, and how the systems of the last of them ended.
+    pub(super) u: &'a [E::Buffer<f64>],
+    pub(super) ended: Option<DeviceOutcomes<'a, E>>,
+}
+
+/// The right-hand side of a stage into `b`. Counts how the systems of the stage before ended, and marks zones
+/// whose system was not solved.
 pub(super) fn stage<E: Executor>(
     executor: &E,
     tables: &Tables<E>,
-    places: &Places<E>,
-    count: usize,
-    weights: &E::Buffer<f64>,
-    first_weight: usize,
-    u: &[E::Buffer<f64>],
+    (count, places): (usize, &mut Places<E>),
+    stage: Stage<'_, E>,
+    tally: &mut DeviceTally<E>,
     b: &mut E::Buffer<f64>,
 ) -> Result<(), GpuError> {
+    let Stage { weights, first_weight, u, ended } = stage;
     let (shift, config) = side_by_side(executor.info(), count as u32, tables.stage_values())?;
     let mut args = Args::new();
     args.scalar(count as u32)
@@ -147,13 +146,14 @@ pub(super) fn stage<E: Executor>(
         .input(&places.y)
         .input(&places.lambda)
         .input(&places.pace)
-        .input(&places.course)
-        .scalar(u.len() as u32)
-        .input_from(weights, first_weight)?;
+        .output(&mut places.course);
+    pass_ended(&mut args, ended, tally);
+    args.scalar(u.len() as u32).input_from(weights, first_weight)?;
     pass_stages::<E>(&mut args, u);
     args.output(b);
     // SAFETY: the arguments are those of `stage`; the tables are those of one network and number its
-    // reactions and nuclides; places and vectors have room for `count` zones; b is none of u.
+    // reactions and nuclides; places, vectors and outcomes have room for `count` zones; b is none of u.
+    let config = LaunchConfig { overlaps: true, ..config };
     unsafe { executor.launch(&key("stage"), config, &mut args) }
 }
 
@@ -162,6 +162,24 @@ fn pass_stages<'a, E: Executor>(args: &mut Args<'a>, u: &'a [E::Buffer<f64>]) {
     for stage in 0..MOST_BEFORE {
         args.raw(u.get(stage).map_or(0, KernelBuffer::raw));
     }
+}
+
+/// Appends how systems ended, null where nothing was solved, and the tally of all.
+fn pass_ended<'a, E: Executor>(
+    args: &mut Args<'a>,
+    ended: Option<DeviceOutcomes<'a, E>>,
+    tally: &'a mut DeviceTally<E>,
+) {
+    match ended {
+        Some(ended) => args
+            .input(ended.statuses)
+            .input(ended.iterations)
+            .input(ended.restarts)
+            .input(ended.residual_norms)
+            .input(ended.rhs_norms),
+        None => args.raw(0).raw(0).raw(0).raw(0).raw(0),
+    };
+    args.output(&mut tally.counts).output(&mut tally.worst);
 }
 
 /// `I/(gamma h) - J` of `count` places into `values`.
@@ -237,18 +255,20 @@ pub(super) struct Rules<'a, E: Executor> {
     pub(super) project: bool,
 }
 
-/// Accepts or rejects the steps of `count` places. `u` are all stages.
+/// Accepts or rejects the steps of `count` places. `u` are all stages, `ended` says how the systems of the last one
+/// did.
 pub(super) fn judge<E: Executor>(
     executor: &E,
     tables: &Tables<E>,
     rules: &Rules<'_, E>,
-    count: usize,
-    u: &[E::Buffer<f64>],
-    places: &mut Places<E>,
+    (u, ended): (&[E::Buffer<f64>], DeviceOutcomes<'_, E>),
+    (count, places): (usize, &mut Places<E>),
     results: &mut Results<E>,
+    tally: &mut DeviceTally<E>,
 ) -> Result<(), GpuError> {
     let config = LaunchConfig {
         shared_bytes: JUDGES * tables.nnuclides * 8,
+        overlaps: true,
         ..LaunchConfig::linear((count as u32).div_ceil(JUDGES).max(1), JUDGES * WARP)
     };
     let (before, last) = u.split_at(u.len() - 1);
@@ -266,42 +286,16 @@ pub(super) fn judge<E: Executor>(
         .input(&results.time_ptr)
         .input(&results.times);
     pass_stages::<E>(&mut args, before);
-    args.input(&last[0])
-        .output(&mut places.y)
-        .output(&mut places.pace)
-        .output(&mut places.course)
-        .output(&mut results.counts)
+    args.input(&last[0]).output(&mut places.y).output(&mut places.pace).output(&mut places.course);
+    pass_ended(&mut args, Some(ended), tally);
+    args.output(&mut results.counts)
         .output(&mut results.figures)
         .output(&mut results.y)
         .output(&mut results.left)
         .output(&mut results.tried);
-    // SAFETY: the arguments are those of `judge`; places and stages have room for `count` zones, the
+    // SAFETY: the arguments are those of `judge`; places, stages and outcomes have room for `count` zones, the
     // results for all, and for abundances at all of their times.
     unsafe { executor.launch(&key("judge"), config, &mut args) }
-}
-
-/// Counts how the systems of `count` places ended, and marks zones whose system was not solved.
-pub(super) fn tally<E: Executor>(
-    executor: &E,
-    count: usize,
-    ended: &DeviceOutcomes<'_, E>,
-    course: &mut E::Buffer<u32>,
-    counts: &mut E::Buffer<u64>,
-    worst: &mut E::Buffer<u64>,
-) -> Result<(), GpuError> {
-    let mut args = Args::new();
-    args.scalar(count as u32)
-        .input(ended.statuses)
-        .input(ended.iterations)
-        .input(ended.restarts)
-        .input(ended.residual_norms)
-        .input(ended.rhs_norms)
-        .output(course)
-        .output(counts)
-        .output(worst);
-    // SAFETY: the arguments are those of `tally`; there are at least `count` outcomes and places, and
-    // TALLY counts.
-    unsafe { executor.launch(&key("tally"), for_all(count as u64), &mut args) }
 }
 
 /// Matrices of `count` places on the pattern that `entry_of` numbers, as dense ones.

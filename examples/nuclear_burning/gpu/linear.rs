@@ -1,10 +1,9 @@
 //! The linear systems of the stages on the device: the seam to what solves them, and the sparse LU.
 
-use sparsebatch::gpu::{GpuLu, Guess, LuTuning};
+use sparsebatch::gpu::{DeviceOutcomes, GpuLu, Guess, LuTuning};
 use sparsebatch::spmv_gpu::Executor;
 use sparsebatch::{Pattern, SolveOptions};
 
-use super::tally::DeviceTally;
 use crate::equations::Equations;
 use crate::error::BurningError;
 
@@ -25,23 +24,17 @@ pub(crate) trait StageSolver<E: Executor> {
     /// What the solver or the device report.
     fn factor(&mut self) -> Result<(), BurningError>;
 
-    /// The solutions of the stages before this one, and where its right-hand sides go.
-    fn stage(&mut self, stage: usize) -> (&[E::Buffer<f64>], &mut E::Buffer<f64>);
+    /// What a stage is made of, and where its right-hand sides go.
+    fn stage(&mut self, stage: usize) -> (Before<'_, E>, &mut E::Buffer<f64>);
 
-    /// Solves for the right-hand sides of a stage, counts how the systems ended, and marks in `course`
-    /// the zones whose system was not solved.
+    /// Solves for the right-hand sides of a stage.
     ///
     /// # Errors
     /// What the solver or the device report.
-    fn solve(
-        &mut self,
-        stage: usize,
-        course: &mut E::Buffer<u32>,
-        tally: &mut DeviceTally<E>,
-    ) -> Result<(), BurningError>;
+    fn solve(&mut self, stage: usize) -> Result<(), BurningError>;
 
-    /// The solutions of all stages.
-    fn solutions(&self) -> &[E::Buffer<f64>];
+    /// The solutions of all stages, and how the systems of the last one ended.
+    fn solutions(&self) -> Before<'_, E>;
 
     /// What solves, in words.
     fn describe(&self) -> String;
@@ -50,13 +43,15 @@ pub(crate) trait StageSolver<E: Executor> {
     fn analyses(&self) -> usize;
 }
 
+/// The solutions of some stages, and how the systems of the last solve ended.
+pub(super) type Before<'a, E> = (&'a [<E as Executor>::Buffer<f64>], DeviceOutcomes<'a, E>);
+
 /// The sparse LU of the library, whose factors stay on the device for the stages of a step.
 pub(crate) struct SparseLu<E: Executor> {
     executor: E,
     /// From that of all zones to that of the fewest: a plan for few systems gives each more threads.
     levels: Vec<Level<E>>,
     current: usize,
-    active: usize,
 }
 
 /// A plan with its matrices and vectors.
@@ -92,7 +87,7 @@ impl<E: Executor + Clone> SparseLu<E> {
             let tuning = LuTuning { order, ..LuTuning::default() };
             levels.push(Level::new(executor, equations, options, &tuning, (size, stages))?);
         }
-        Ok(Self { executor: executor.clone(), levels, current: 0, active: places })
+        Ok(Self { executor: executor.clone(), levels, current: 0 })
     }
 }
 
@@ -119,7 +114,6 @@ impl<E: Executor + Clone> StageSolver<E> for SparseLu<E> {
     fn set_active(&mut self, active: usize) -> Result<(), BurningError> {
         let enough = self.levels.iter().rposition(|level| level.places >= active);
         self.current = enough.unwrap_or(0);
-        self.active = active;
         Ok(self.levels[self.current].plan.set_active(active)?)
     }
 
@@ -132,24 +126,19 @@ impl<E: Executor + Clone> StageSolver<E> for SparseLu<E> {
         Ok(level.plan.factor(&level.values)?)
     }
 
-    fn stage(&mut self, stage: usize) -> (&[E::Buffer<f64>], &mut E::Buffer<f64>) {
+    fn stage(&mut self, stage: usize) -> (Before<'_, E>, &mut E::Buffer<f64>) {
         let level = &mut self.levels[self.current];
-        (&level.u[..stage], &mut level.b)
+        ((&level.u[..stage], level.plan.device_outcomes()), &mut level.b)
     }
 
-    fn solve(
-        &mut self,
-        stage: usize,
-        course: &mut E::Buffer<u32>,
-        tally: &mut DeviceTally<E>,
-    ) -> Result<(), BurningError> {
+    fn solve(&mut self, stage: usize) -> Result<(), BurningError> {
         let level = &mut self.levels[self.current];
-        level.plan.solve_again(&level.b, Guess::Zero, &mut level.u[stage])?;
-        tally.count(&self.executor, self.active, &level.plan.device_outcomes(), course)
+        Ok(level.plan.solve_again(&level.b, Guess::Zero, &mut level.u[stage])?)
     }
 
-    fn solutions(&self) -> &[E::Buffer<f64>] {
-        &self.levels[self.current].u
+    fn solutions(&self) -> Before<'_, E> {
+        let level = &self.levels[self.current];
+        (&level.u, level.plan.device_outcomes())
     }
 
     fn describe(&self) -> String {

@@ -1,5 +1,7 @@
 //! What the zones of a run have on the device.
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 use sparsebatch::spmv_gpu::{Executor, GpuError, PinnedValues};
 
@@ -59,8 +61,10 @@ pub(super) struct Results<E: Executor> {
     pub(super) figures: E::Buffer<f64>,
     /// Abundances at the output times.
     pub(super) y: E::Buffer<f64>,
-    /// Where they go on the host: as much memory as all else together, which no one should wait for.
+    /// Where they go on the host, and from there: as much memory as all else together, which no one should
+    /// wait for.
     y_host: E::Pinned<f64>,
+    burned: Vec<Burned>,
     /// The number of zones on their way.
     pub(super) left: E::Buffer<u32>,
     /// The most steps tried in a zone.
@@ -82,9 +86,21 @@ impl<E: Executor> Results<E> {
                 BurningError::Setting(problem.to_owned())
             })?);
         }
+        // Written, so that the memory is there.
+        let burned = |times: &Arc<[f64]>| Burned {
+            outcome: Outcome::Finished,
+            y: vec![1.0; times.len() * nnuclides],
+            steps: 0,
+            rejected: 0,
+            unsolved: 0,
+            drift: [0.0; 2],
+            lowest: 0.0,
+            clamped: false,
+        };
         Ok(Self {
             zones: zones.len(),
             nnuclides,
+            burned: zones.times.par_iter().map(burned).collect(),
             start: executor.upload(&zones.y)?,
             time_ptr: executor.upload(&time_ptr)?,
             counts: executor.alloc_zeroed(zones.len() * COUNTS)?,
@@ -97,7 +113,7 @@ impl<E: Executor> Results<E> {
         })
     }
 
-    /// How the zones ended, and the most steps tried in one. Waits for all work.
+    /// How the zones ended, and the most steps tried in one. Once; waits for all work.
     pub(super) fn download(
         &mut self,
         executor: &E,
@@ -109,29 +125,26 @@ impl<E: Executor> Results<E> {
         let time_ptr = executor.download(&self.time_ptr)?;
         let tried = executor.download(&self.tried)?[0];
         let y = self.y_host.as_slice()?;
-        let burned = |zone: usize| {
+        let nnuclides = self.nnuclides;
+        let fill = |(zone, burned): (usize, &mut Burned)| {
             let [steps, rejected, unsolved, outcome] = *part::<_, COUNTS>(&counts, zone);
             let [nucleons, charge, lowest, t, step] = *part::<_, FIGURES>(&figures, zone);
-            let outcome = match outcome {
+            burned.outcome = match outcome {
                 0 => Outcome::Finished,
                 1 => Outcome::StepUnderflow { t, step },
                 _ => Outcome::TooManySteps { t },
             };
             // Time stands exactly at the last output time that was reached, or beyond.
             let reached = zones.times[zone].iter().filter(|time| **time <= t).count();
-            let first = time_ptr[zone] as usize * self.nnuclides;
-            Burned {
-                outcome,
-                y: y[first..first + reached * self.nnuclides].to_vec(),
-                steps,
-                rejected,
-                unsolved,
-                drift: [nucleons, charge],
-                lowest,
-                clamped: false,
-            }
+            burned.y.truncate(reached * nnuclides);
+            let first = time_ptr[zone] as usize * nnuclides;
+            burned.y.copy_from_slice(&y[first..first + reached * nnuclides]);
+            (burned.steps, burned.rejected, burned.unsolved) = (steps, rejected, unsolved);
+            burned.drift = [nucleons, charge];
+            burned.lowest = lowest;
         };
-        Ok(((0..self.zones).into_par_iter().map(burned).collect(), u64::from(tried)))
+        self.burned.par_iter_mut().enumerate().for_each(fill);
+        Ok((std::mem::take(&mut self.burned), u64::from(tried)))
     }
 }
 

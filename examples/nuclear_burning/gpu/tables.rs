@@ -7,8 +7,8 @@ use crate::equations::{Equations, Factors};
 use crate::error::BurningError;
 use crate::network::{MAX_PARTICLES, Network};
 
-/// No rate, where a reaction has no reverse.
-const NO_RATE: u32 = u32::MAX;
+/// Where a reaction has no reverse: its rate stands there again.
+const NO_REVERSE: u32 = 1 << 31;
 
 /// A span of pieces, and not of terms.
 const LONG: u32 = 1 << 31;
@@ -85,7 +85,8 @@ impl<E: Executor> Tables<E> {
         for (r, reaction) in equations.reactions.iter().enumerate() {
             flow_rates.push(reaction.forward.rate);
             flow_factors.push(pack(&reaction.forward.factors));
-            flow_rates.push(reaction.reverse.map_or(NO_RATE, |flow| flow.rate));
+            let again = NO_REVERSE | reaction.forward.rate;
+            flow_rates.push(reaction.reverse.map_or(again, |flow| flow.rate));
             flow_factors.push(reaction.reverse.map_or(0, |flow| pack(&flow.factors)));
             for &(nuclide, nu) in &equations.changes[reaction.changes.clone()] {
                 changes[nuclide as usize].push(term(r, nu));

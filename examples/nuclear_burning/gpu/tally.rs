@@ -1,20 +1,19 @@
 //! A tally of how systems were solved, kept on the device.
 
-use sparsebatch::gpu::DeviceOutcomes;
-use sparsebatch::spmv_gpu::Executor;
+use sparsebatch::spmv_gpu::{Executor, GpuError};
 use sparsebatch::{Rung, Status};
 
-use super::launches::{self, STATUSES, TALLY};
-use crate::error::BurningError;
+use super::launches::{STATUSES, TALLY};
 use crate::linear::Tally;
 
 /// Counts on the device.
 pub(crate) struct DeviceTally<E: Executor> {
-    /// By status, by the rounding floor, by iterations: see `tally` of `burning.cu`.
-    counts: E::Buffer<u64>,
+    /// By status, by the rounding floor, by iterations: see `burning.cu`.
+    pub(super) counts: E::Buffer<u64>,
     /// Bits of the largest relative residual of a system that converged.
-    worst: E::Buffer<u64>,
-    solves: u64,
+    pub(super) worst: E::Buffer<u64>,
+    /// Batched solves.
+    pub(super) solves: u64,
 }
 
 impl<E: Executor> DeviceTally<E> {
@@ -22,7 +21,7 @@ impl<E: Executor> DeviceTally<E> {
     ///
     /// # Errors
     /// What the device reports.
-    pub(crate) fn new(executor: &E) -> Result<Self, BurningError> {
+    pub(crate) fn new(executor: &E) -> Result<Self, GpuError> {
         Ok(Self {
             counts: executor.alloc_zeroed(TALLY)?,
             worst: executor.alloc_zeroed(1)?,
@@ -30,27 +29,11 @@ impl<E: Executor> DeviceTally<E> {
         })
     }
 
-    /// Counts the systems of the first `places` places that have a zone on its way.
-    ///
-    /// # Errors
-    /// What the device reports.
-    pub(super) fn count(
-        &mut self,
-        executor: &E,
-        places: usize,
-        ended: &DeviceOutcomes<'_, E>,
-        course: &mut E::Buffer<u32>,
-    ) -> Result<(), BurningError> {
-        self.solves += 1;
-        let Self { counts, worst, .. } = self;
-        Ok(launches::tally(executor, places, ended, course, counts, worst)?)
-    }
-
     /// What was counted. Waits for all work.
     ///
     /// # Errors
     /// What the device reports.
-    pub(crate) fn read(&self, executor: &E) -> Result<Tally, BurningError> {
+    pub(crate) fn read(&self, executor: &E) -> Result<Tally, GpuError> {
         let counts = executor.download(&self.counts)?;
         let worst = executor.download(&self.worst)?[0];
         let (statuses, rest) = counts.split_at(STATUSES);

@@ -214,7 +214,7 @@ fn groups_of_zones_burn_as_all_together() {
     let (settings, options) = (settings(), options());
     let emulator = Emulator::new(Order::Forward);
     let burn = |count: usize| {
-        let groups = groups(&emulator, &equations, &zones, &settings, &options, count);
+        let mut groups = groups(&emulator, &equations, &zones, &settings, &options, count);
         let mut heard = Vec::new();
         (groups.run(|left| heard.push(left)).unwrap(), heard)
     };
@@ -301,7 +301,7 @@ fn rates_that_are_not_finite_are_refused_with_their_zone() {
     let emulator = Emulator::new(Order::Forward);
     let settings = settings();
     // The second group has the wild zone as its first.
-    let groups = groups(&emulator, &equations, &zones, &settings, &options(), 2);
+    let mut groups = groups(&emulator, &equations, &zones, &settings, &options(), 2);
 
     let error = groups.run(|_| ()).unwrap_err().to_string();
 

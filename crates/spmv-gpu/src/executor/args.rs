@@ -8,7 +8,7 @@ use super::{KernelBuffer, Pod};
 use crate::GpuError;
 
 /// The most arguments that a launch can have.
-pub const MAX_ARGS: usize = 32;
+pub const MAX_ARGS: usize = 40;
 
 /// What an argument is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

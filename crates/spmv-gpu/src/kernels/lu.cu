@@ -319,6 +319,8 @@ __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
               V* __restrict__ kept, u64 stride, u32 first_of_a, const u16* __restrict__ order,
               u32 nordered) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
+    wait_for_launches_ahead();
+    let_next_launch_begin();
 
     LuTask<V> task{};
     task.nrows = nrows;

@@ -31,6 +31,31 @@ constexpr u32 NUMBER = 0x3fff;
 constexpr u32 LAST = 0x8000;
 constexpr u32 IDLE_LANE = 0x80000000;
 
+// Reads *from into `to` where `there`, at this place among barriers: where the compiler reads ahead of the last use
+// of `to` it takes another register, and the copy into this one waits for what was read.
+#if defined(SPARSEBATCH_EMU)
+
+template <typename V>
+__device__ __forceinline__ void read_here(V& to, const V* from, u32 there) {
+    to = there != 0 ? *from : to;
+}
+
+#else
+
+__device__ __forceinline__ void read_here(double& to, const double* from, u32 there) {
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.f64 %0, [%1]; }"
+                 : "+d"(to)
+                 : "l"(from), "r"(there));
+}
+
+__device__ __forceinline__ void read_here(float& to, const float* from, u32 there) {
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.f32 %0, [%1]; }"
+                 : "+f"(to)
+                 : "l"(from), "r"(there));
+}
+
+#endif
+
 template <typename V>
 struct KeptTask {
     u32 nitems, nrhs;
@@ -122,7 +147,8 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
         u32 now = *there;
 #pragma unroll
         for (u32 i = 0; i < AHEAD; ++i) {
-            ahead[i] = (now >> i & 1) != 0 ? load(from + i * WARP_THREADS) : V(0);
+            ahead[i] = V(0);
+            read_here(ahead[i], from + i * WARP_THREADS, now & 1 << i);
         }
         u32 next = *word;
         now = there[WARP_THREADS];
@@ -134,12 +160,9 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
 #pragma unroll
             for (u32 i = 0; i < AHEAD; ++i) {
                 const u32 what = next, target = high_half(what) & NUMBER;
-                const V x = own.get(what & NUMBER), sum = own.get(target), value = ahead[i];
+                const V x = own.get(what & NUMBER), sum = own.get(target);
                 next = word[(i + 1) * WARP_THREADS];
-                if ((now >> i & 1) != 0) {
-                    ahead[i] = load(from + i * WARP_THREADS);
-                }
-                V result = add(sum, value, x);
+                V result = add(sum, ahead[i], x);
                 if constexpr (DIVIDES) {
                     if ((what & LAST) != 0) {
                         result = divide(result, target);
@@ -149,6 +172,7 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
                     own.set(target, result);
                 }
                 __syncwarp();
+                read_here(ahead[i], from + i * WARP_THREADS, now & 1 << i);
             }
             word += AHEAD * WARP_THREADS;
             now = later;
@@ -167,7 +191,8 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
         const V* const pivots = values();
         bool bad = false, is_plain = true;
         for (u32 k = lane; k < task.nrows; k += WARP_THREADS) {
-            const V by = load(pivots + k);
+            V by;
+            read_here(by, pivots + k, 1);
             const Divisor<V> divisor(by);
             bad = bad || !(by < V(0) || V(0) < by);
             is_plain = is_plain && divisor.is_plain;
@@ -184,7 +209,9 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
                              [&](V sum, u32 k) { return sum * inverses.get(k); });
         } else {
             run_chunks<true>(kept.end_of_l, kept.end_of_u, subtract, [&](V sum, u32 k) {
-                return Divisor<V>(load(pivots + k)).of(sum);
+                V by;
+                read_here(by, pivots + k, 1);
+                return Divisor<V>(by).of(sum);
             });
         }
         return __any_sync(ALL_LANES, bad) != 0;
@@ -228,6 +255,8 @@ __global__ void __launch_bounds__(KEPT_THREADS, 2)
     }
     cp_async_wait_all();
     __syncthreads();
+    wait_for_launches_ahead();
+    let_next_launch_begin();
     const LuTask<V> task{nrows,          perm,         b,     x,     flags,    rel_tol,
                          rel_tols,       abs_tol,      abs_tols,     max_iters, max_iters_each,
                          max_restarts,   floor,        queue, statuses, iterations,

@@ -197,6 +197,7 @@ impl Launch {
         let blocks = (systems.div_ceil(busy as usize) as u64).clamp(1, most) as u32;
         LaunchConfig {
             shared_bytes: self.bytes(warps) as u32,
+            overlaps: true,
             ..LaunchConfig::linear(blocks, warps * LANES)
         }
     }

@@ -217,7 +217,9 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             kept.pass_to_factor(&mut args);
             // SAFETY: the arguments are those of `lu_factor`; lengths as for `lu`, whose places these are,
             // and `kept` has room for all items, of which there is one at least.
-            unsafe { self.executor.launch(&key, config, &mut args) }?;
+            unsafe {
+                self.executor.launch(&key, LaunchConfig { overlaps: true, ..config }, &mut args)
+            }?;
         }
         kept.note(if shared { Factored::Shared } else { Factored::Items(self.active) });
         Ok(())
