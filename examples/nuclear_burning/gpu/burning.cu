@@ -235,7 +235,7 @@ __device__ __forceinline__ bool all_ended(u32 first, u32 nplaces, u32 shift, con
 // reaction r are at 2 r, those of its reverse at 2 r + 1; a rate and its reverse are subtracted before
 // anything is summed. y, u_j and b are place after place, n values each; u_j from `before` on are not
 // read. 0 where the zone has ended or a system of the step was not solved. `statuses` to `worst` are of the systems
-// of the stage before, see `Ended`: zones whose system was not solved are marked. Shared memory: (n + 1 +
+// of the stage before, see `Ended`: zones whose system was not solved are marked. Shared memory: (2 n + 1 +
 // nreactions + npieces) * 2^shift doubles.
 // Two blocks a multiprocessor: what one reads takes its time.
 __global__ void __launch_bounds__(1024, 2)
@@ -265,6 +265,7 @@ __global__ void __launch_bounds__(1024, 2)
     double* const y_now = reinterpret_cast<double*>(dynamic_shared);
     double* const net = y_now + ((n + 1) << shift);
     double* const pieces = net + (nreactions << shift);
+    double* const carried = pieces + (npieces << shift);
     const double* const u[BEFORE] = {u0, u1, u2, u3, u4, u5, u6};
     const Sums sums{npieces, piece_ptr, spans, terms};
     // Every thread has one of the zones throughout: the threads of a block are a multiple of `zones`.
@@ -285,13 +286,17 @@ __global__ void __launch_bounds__(1024, 2)
         double value = 1;
         if (i < n) {
             const u64 at = u64(own) * n + i;
+            double more = 0;
             value = y[at];
 #pragma unroll
             for (u32 j = 0; j < BEFORE; ++j) {
                 if (j < before) {
-                    value += load(weights + j) * u[j][at];
+                    const double stage = u[j][at];
+                    value += load(weights + j) * stage;
+                    more += load(weights + BEFORE + 1 + j) * stage;
                 }
             }
+            carried[(i << shift) + zone] = more;
         }
         y_now[(i << shift) + zone] = value;
     }
@@ -317,20 +322,15 @@ __global__ void __launch_bounds__(1024, 2)
         return;
     }
     const bool idle = (course[u64(own) * COURSE + FLAGS] & (ENDED | LOST)) != 0;
-    const double h = pace[u64(own) * PACE + STEP];
+    // Without stages before it there may be no step yet.
+    const double by_step = before == 0 ? 0.0 : 1.0 / pace[u64(own) * PACE + STEP];
     for (u32 i = worker; i < n; i += workers) {
-        const u64 at = u64(own) * n + i;
         double value = 0;
         if (!idle) {
-            value = sums.whole(i, net + zone, pieces + zone, shift);
-#pragma unroll
-            for (u32 j = 0; j < BEFORE; ++j) {
-                if (j < before) {
-                    value += load(weights + BEFORE + 1 + j) / h * u[j][at];
-                }
-            }
+            value = sums.whole(i, net + zone, pieces + zone, shift) +
+                    carried[(i << shift) + zone] * by_step;
         }
-        b[at] = value;
+        b[u64(own) * n + i] = value;
     }
 }
 

@@ -129,7 +129,7 @@ impl<E: Executor> Tables<E> {
 
     /// Numbers of a zone in shared memory for a right-hand side.
     pub(super) fn stage_values(&self) -> u32 {
-        self.nnuclides + 1 + self.nreactions + self.changes.npieces
+        2 * self.nnuclides + 1 + self.nreactions + self.changes.npieces
     }
 
     /// Numbers of a zone in shared memory for a matrix.
