@@ -48,7 +48,7 @@ impl Effort {
 
     /// Rounds and products of a round, for an estimate of one product.
     pub(crate) fn rounds(self, estimate_ms: f64) -> (usize, usize) {
-        let (most, products) = rounds(Pace::Issued, estimate_ms);
+        let (most, products) = rounds(Pace::Issued, estimate_ms, 1);
         let affordable = self.budget_ms / (estimate_ms * products as f64).max(1e-4);
         (most.min(affordable as usize).max(FEWEST), products)
     }

@@ -12,9 +12,11 @@ use sparsebatch_spmv_gpu::single::SingleExplain;
 use sparsebatch_spmv_gpu::{Device, Executor, GpuError, SingleOptions, SinglePlan, Value};
 
 use super::{CUSPARSE, Costs, Label, Measured, Problem, host_cores};
-use crate::contender::{Contender, Multiply, Operands, Timed};
+use crate::contender::{Contender, Multiply, Operand, Operands, Timed};
 use crate::cusparse::{Format, HostCsr, Library, Matrix};
 use crate::energy::EnergyMeter;
+use crate::phases::Phase::{Ceilings, Checking, Compiling, Measuring, Planning, Uploading};
+use crate::phases::timed;
 use crate::recorder::{Gap, Recorder};
 use crate::row::{Machine, Run};
 use crate::summary::OURS;
@@ -46,7 +48,7 @@ impl<'a> Session<'a> {
     ) -> Result<Self, BenchError> {
         availability()?;
         let device = Device::new(0)?;
-        let bandwidth = measure_bandwidth(&device)?;
+        let bandwidth = timed(Ceilings, || measure_bandwidth(&device))?;
         let found = peers.then(|| Library::load(&device));
         let machine = Machine {
             cusparse: found.as_ref().and_then(|found| found.as_ref().ok()).map(Library::version),
@@ -83,7 +85,7 @@ impl<'a> Session<'a> {
         x: &[T],
     ) -> Result<Operands<T>, GpuError> {
         let copies = copies(problem.useful_bytes_in::<T>(), self.device.info().l2_bytes);
-        Operands::new(&self.device, x, problem.nrows, copies)
+        timed(Uploading, || Operands::new(&self.device, x, problem.nrows, copies))
     }
 
     /// Checks a contender, times it and takes the row; a refusal or a wrong answer becomes a gap.
@@ -103,18 +105,23 @@ impl<'a> Session<'a> {
         let measured = contender.and_then(|mut contender| {
             // The first and the last copy.
             for copy in (0..contender.copies()).step_by((contender.copies() - 1).max(1)) {
-                if let Some(wrong) = (problem.oracle)(&contender.answer(copy)?) {
+                let wrong = timed(Checking, || {
+                    contender.answer(copy).map(|answer| (problem.oracle)(&answer))
+                })?;
+                if let Some(wrong) = wrong {
                     return Ok(Err(format!("wrong answer: {wrong}")));
                 }
             }
-            let timing = time(&mut contender, pace)?;
-            let joules = EnergyMeter::measure(
-                meter,
-                timing.median_ms,
-                &mut contender,
-                |contender, turn| contender.product(turn),
-                |contender| contender.device().synchronize(),
-            )?;
+            let timing = timed(Measuring, || time(&mut contender, pace))?;
+            let joules = timed(Measuring, || {
+                EnergyMeter::measure(
+                    meter,
+                    timing.median_ms,
+                    &mut contender,
+                    |contender, turn| contender.product(turn),
+                    |contender| contender.device().synchronize(),
+                )
+            })?;
             let costs = costs(contender.plan()).into();
             Ok(Ok((timing, contender.copies(), costs, joules, contender)))
         });
@@ -161,7 +168,8 @@ impl<'a> Session<'a> {
         };
         let (begin, device) = (Instant::now(), &self.device);
         let made = |options| SinglePlan::new(device, matrix.view(), options).is_ok();
-        let count = options.par_iter().map(made).filter(|&is_made| is_made).count();
+        let count =
+            timed(Compiling, || options.par_iter().map(made).filter(|&is_made| is_made).count());
         let seconds = begin.elapsed().as_secs_f64();
         self.note(&format!("{count} plans for {} compiled in {seconds:.1} s", <T as Scalar>::NAME))
     }
@@ -181,14 +189,17 @@ impl<'a> Session<'a> {
     ) -> Result<Option<SingleExplain>, BenchError> {
         let label = label.in_precision::<T>(problem.useful_bytes_in::<T>());
         let pace = self.pace(problem);
-        let plans = SinglePlan::several(&self.device, matrix, options, operands.copies());
+        let plans = timed(Planning, || {
+            SinglePlan::several(&self.device, matrix, options, operands.copies())
+        });
         let contender = plans.map(|plans| Contender::of(operands, plans));
         let bytes = |plan: &SinglePlan<_, T>| plan.explain().bytes_moved(false) as u64;
         let plans = self.measure(problem, &label, pace, contender, bytes)?;
         Ok(plans.and_then(|plans| Some(plans.first()?.explain().clone())))
     }
 
-    /// Measures every format and algorithm of cuSPARSE on one matrix, if the library is here.
+    /// Measures every format and algorithm of cuSPARSE on one matrix, if the library is here. Of one
+    /// copy the values may be on the device already.
     ///
     /// # Errors
     /// As [`Session::measure`].
@@ -197,15 +208,28 @@ impl<'a> Session<'a> {
         problem: &Problem<'_>,
         prefix: &str,
         matrix: &HostCsr<'_>,
+        values: Option<&Operand>,
         operands: &mut Operands,
     ) -> Result<(), BenchError> {
         let Some(library) = self.library.clone() else { return Ok(()) };
-        let pace = self.pace(problem);
+        let (pace, copies) = (self.pace(problem), operands.copies());
+        let mut entries = Some(timed(Planning, || library.entries(matrix, values, copies)));
         for format in Format::ALL {
-            let uploaded = library.upload(matrix, format, operands.copies());
+            let uploaded = timed(Planning, || match (format, &entries) {
+                (Format::Csr | Format::Coo, Some(entries)) => {
+                    let entries = entries.as_ref().map_err(GpuError::clone)?;
+                    library.of_entries(matrix, format, entries)
+                }
+                _ => {
+                    entries = None;
+                    library.in_slices(matrix, copies)
+                }
+            });
             for &algorithm in format.algorithms() {
                 let contender = uploaded.as_ref().map_err(GpuError::clone).and_then(|uploaded| {
-                    Contender::new(operands, |copy| library.matrix(&uploaded[copy], algorithm))
+                    timed(Planning, || {
+                        Contender::new(operands, |copy| library.matrix(&uploaded[copy], algorithm))
+                    })
                 });
                 let label = Label::peer(format!("{prefix}{}", algorithm.name()));
                 self.measure(problem, &label, pace, contender, Matrix::bytes_moved)?;
@@ -220,7 +244,7 @@ impl<'a> Session<'a> {
     /// Why it ended early; what printing or writing reports.
     pub(crate) fn finish(mut self, ended: Result<(), BenchError>) -> Result<Outcome, BenchError> {
         if ended.is_ok()
-            && let Ok(found) = measure_bandwidth(&self.device)
+            && let Ok(found) = timed(Ceilings, || measure_bandwidth(&self.device))
         {
             let device = self.device.info().name.clone();
             self.recorder.copy_at_end(Some(&device), found.copy_gb_per_s);

@@ -12,6 +12,8 @@ use super::host_kernels::{self, HostKernel, in_turns};
 use super::matrices::{Source, generated, with_files};
 use super::one_matrix::OneMatrix;
 use super::{check_names, wanted};
+use crate::phases::Phase::Making;
+use crate::phases::timed;
 use crate::session::{Bench, HostSession, Label, Turn};
 use crate::{BenchError, Outcome};
 
@@ -62,7 +64,7 @@ pub fn cpu(options: &Cpu, report: &mut dyn Write) -> Result<Outcome, BenchError>
             }
         }
         for source in sources.iter().filter(|source| wanted(&options.cases, &source.name)) {
-            match source.matrix() {
+            match timed(Making, || source.matrix()) {
                 Ok(matrix) => {
                     let Some(mut session) = bench.host() else { continue };
                     measure(&mut session, &source.name, &matrix, &kernels, &pools, peers)?;

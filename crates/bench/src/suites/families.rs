@@ -1,11 +1,12 @@
 //! Batches of one pattern that are multiplied and solved: the families of problems, and single
 //! symmetric matrices.
 
+use rayon::prelude::*;
 use sparsebatch_formats::generate::{Family, dense, rng, spd};
-use sparsebatch_formats::testing::spmv_error;
 use sparsebatch_formats::{Batch, Csr, FormatError};
 use sparsebatch_solvers::{Method, Preconditioner, SolveOptions};
 
+use super::one_matrix::Reference;
 use super::solver_cases::{Case, Source, family_name};
 use crate::BenchError;
 use crate::session::Problem;
@@ -80,11 +81,12 @@ impl Systemed {
         let Batch::Uniform(batch) = self.batch() else { return None };
         let (nitems, nrows) = (batch.nitems(), self.batch().row_offset(1));
         let step = nitems.div_ceil(CHECKED).max(1);
-        (0..nitems).step_by(step).chain(nitems.checked_sub(1)).find_map(|item| {
+        let items: Vec<usize> = (0..nitems).step_by(step).chain(nitems.checked_sub(1)).collect();
+        items.into_par_iter().find_map_first(|item| {
             let range = item * nrows..(item + 1) * nrows;
             let matrix = batch.to_matrix(item);
-            let (row, error) = spmv_error(matrix.view(), &self.x()[range.clone()], &y[range])?;
-            Some(format!("item {item}, row {row}: {error}"))
+            let reference = Reference::new(matrix.view(), &self.x()[range.clone()]);
+            Some(format!("item {item}, {}", reference.wrong(&y[range])?))
         })
     }
 

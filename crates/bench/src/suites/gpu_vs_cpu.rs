@@ -14,6 +14,8 @@ use super::one_matrix::OneMatrix;
 use super::products::{self, Product};
 use super::wanted;
 pub use super::{OnMachines, Size};
+use crate::phases::Phase::Making;
+use crate::phases::timed;
 use crate::session::{Bench, Target};
 use crate::solves::session::{Problem, SolveSession};
 use crate::{BenchError, Outcome, versus};
@@ -62,7 +64,7 @@ pub fn gpu_vs_cpu(options: &GpuVsCpu, report: &mut dyn Write) -> Result<Outcome,
             products::measure(&mut bench, &problem, product, made.x(), Some(effort))?;
         }
         for source in sources.iter().filter(|source| wanted(cases, &source.name)) {
-            match source.matrix() {
+            match timed(Making, || source.matrix()) {
                 Ok(matrix) => {
                     let one = OneMatrix::new(&source.name, &matrix);
                     let oracle = |y: &[f64]| one.wrong(y);

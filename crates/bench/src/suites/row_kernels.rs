@@ -19,6 +19,8 @@ use super::matrices::{Source, with_files};
 use super::one_matrix::operand;
 use super::{check_names, wanted};
 use crate::cusparse::HostCsr;
+use crate::phases::Phase::Making;
+use crate::phases::timed;
 use crate::session::{Backend, Bench, HostSession, Label, Problem, Session, Target};
 use crate::{BenchError, Outcome};
 
@@ -83,7 +85,7 @@ pub fn row_kernels(options: &RowKernels, report: &mut dyn Write) -> Result<Outco
             })?;
         }
         for source in sources.iter().filter(is_wanted) {
-            match source.matrix() {
+            match timed(Making, || source.matrix()) {
                 Ok(matrix) => measure(&mut bench, &source.name, &matrix, options)?,
                 Err(error) => bench.gap(&source.name, "all", "all", &error.to_string())?,
             }
@@ -170,7 +172,7 @@ fn measure(
         on_gpu(session, &problem, matrix, &x)?;
         let mut operands = session.operands(&problem, &x)?;
         let host = HostCsr::single(matrix.view().pattern(), matrix.values());
-        session.measure_formats(&problem, "", &host, &mut operands)?;
+        session.measure_formats(&problem, "", &host, None, &mut operands)?;
     }
     if let Some(mut session) = bench.host() {
         on_host(&mut session, &problem, matrix, &x)?;

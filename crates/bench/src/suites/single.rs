@@ -16,6 +16,8 @@ use super::one_matrix::OneMatrix;
 use super::stand_ins;
 use super::{check_names, wanted};
 use crate::cusparse::HostCsr;
+use crate::phases::Phase::Making;
+use crate::phases::timed;
 use crate::session::{Backend, Bench, Label, Problem, Session, Target};
 use crate::summary::OURS;
 use crate::{BenchError, Outcome};
@@ -172,7 +174,7 @@ pub fn single(options: &Single, report: &mut dyn Write) -> Result<Outcome, Bench
         let plans = kernels.iter().filter_map(|kernel| kernel.options());
         bench.compile(&plans.collect::<Vec<_>>(), false)?;
         for source in sources.iter().filter(|source| wanted(&options.cases, &source.name)) {
-            match source.matrix() {
+            match timed(Making, || source.matrix()) {
                 Ok(matrix) => measure(&mut bench, &source.name, &matrix, &kernels, peers)?,
                 Err(error) => {
                     bench.gap(&source.name, "all", "all", &format!("not read: {error}"))?;
@@ -248,5 +250,5 @@ fn on_gpu(
         session.measure_single(problem, label, view, &options, &mut operands)?;
     }
     let host = HostCsr::single(view.pattern(), view.values());
-    session.measure_formats(problem, "", &host, &mut operands)
+    session.measure_formats(problem, "", &host, None, &mut operands)
 }

@@ -200,13 +200,15 @@ impl Executor for Device {
 }
 
 impl Device {
-    /// Runs a large copy. One at a time: the pinned memory is shared by all clones of the device.
+    /// Runs a large copy by the pinned memory that all clones of the device share, or, while another one
+    /// has that, by memory of its own: a thread that copies may take up other work meanwhile, which
+    /// copies too.
     fn staged(&self, copy: impl FnOnce(&Staging) -> Result<(), GpuError>) -> Result<(), GpuError> {
-        let mut staging =
-            self.shared.staging.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if staging.is_none() {
-            *staging = Some(Staging::new(self)?);
-        }
-        copy(staging.as_ref().expect("made above"))
+        let lock = || self.shared.staging.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let kept = lock().take();
+        let staging = kept.map_or_else(|| Staging::new(self), Ok)?;
+        let outcome = copy(&staging);
+        lock().get_or_insert(staging);
+        outcome
     }
 }

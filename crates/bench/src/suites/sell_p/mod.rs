@@ -20,6 +20,8 @@ use super::matrices::{Source, laplacians, with_files};
 use super::one_matrix::OneMatrix;
 use super::{check_names, wanted};
 use crate::cusparse::HostCsr;
+use crate::phases::Phase::Making;
+use crate::phases::timed;
 use crate::session::{Backend, Bench, HostSession, Label, Session, Target};
 use crate::{BenchError, Outcome};
 
@@ -94,7 +96,7 @@ pub fn sell_p(options: &SellP, report: &mut dyn Write) -> Result<Outcome, BenchE
                 .absent_of(List::SellP.members(), |name| sources.iter().any(|s| s.name == name))?;
         }
         for source in sources.iter().filter(is_wanted) {
-            match source.matrix() {
+            match timed(Making, || source.matrix()) {
                 Ok(matrix) => measure(&mut bench, &source.name, &matrix, &shapes, options)?,
                 Err(error) => bench.gap(&source.name, "all", "all", &error.to_string())?,
             }
@@ -156,7 +158,7 @@ fn measure(
         on_gpu(session, &made, shapes)?;
         let mut operands = session.operands(&problem, &made.x)?;
         let host = HostCsr::single(matrix.view().pattern(), matrix.values());
-        session.measure_formats(&problem, "", &host, &mut operands)?;
+        session.measure_formats(&problem, "", &host, None, &mut operands)?;
     }
     if let Some(mut session) = bench.host() {
         on_host(&mut session, &made, shapes)?;

@@ -19,6 +19,8 @@ pub use super::Size;
 use super::matrices::Source;
 use super::single::Configuration;
 use super::{check_names, files, wanted};
+use crate::phases::Phase::Making;
+use crate::phases::timed;
 use crate::session::{Backend, Bench, Target};
 use crate::summary::OURS;
 use crate::{BenchError, Outcome};
@@ -84,7 +86,7 @@ pub fn throughput(options: &Throughput, report: &mut dyn Write) -> Result<Outcom
                         strided::measure::<f32>(&mut bench, case, *count, *stride)?;
                     }
                 }
-                Subject::Matrix(source) => match source.matrix() {
+                Subject::Matrix(source) => match timed(Making, || source.matrix()) {
                     Ok(matrix) => products::measure(&mut bench, case, &matrix, options)?,
                     Err(error) => bench.gap(&case.name, "all", "all", &error.to_string())?,
                 },

@@ -73,7 +73,7 @@ pub(super) fn measure(
     if let Some(session) = bench.gpu() {
         let mut operands = session.operands(&problem, &made.x)?;
         let host = HostCsr::single(matrix.view().pattern(), matrix.values());
-        session.measure_formats(&problem, "", &host, &mut operands)?;
+        session.measure_formats(&problem, "", &host, None, &mut operands)?;
     }
     if let Some(mut session) = bench.host() {
         let mut operands = session.operands(&problem, &made.x);
