@@ -1,15 +1,19 @@
 //! A run of products on a GPU.
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
 use rayon::prelude::*;
 use sparsebatch_formats::generate::random;
-use sparsebatch_formats::{CsrPattern, Scalar, View};
+use sparsebatch_formats::{Batch, CsrPattern, Pattern, Scalar, View};
 use sparsebatch_spmv_gpu::device::{Bandwidth, availability, measure_bandwidth};
 use sparsebatch_spmv_gpu::single::SingleExplain;
-use sparsebatch_spmv_gpu::{Device, Executor, GpuError, SingleOptions, SinglePlan, Value};
+use sparsebatch_spmv_gpu::{
+    Device, Executor, GpuError, KernelKey, PackedOptions, PackedPlan, SingleOptions, SinglePlan,
+    Value,
+};
 
 use super::{CUSPARSE, Costs, Label, Measured, Problem, host_cores};
 use crate::contender::{Contender, Multiply, Operand, Operands, Timed};
@@ -22,6 +26,12 @@ use crate::row::{Machine, Run};
 use crate::summary::OURS;
 use crate::timing::{Pace, copies, time};
 use crate::{BenchError, Outcome};
+
+/// Most values of a batch that kernels are compiled with.
+const COMPILED_VALUES: usize = 1 << 24;
+
+/// Slots an entry that are reckoned with before a matrix is converted.
+const PADDED: usize = 2;
 
 /// Rows of the matrix that kernels are compiled with.
 const SMALL: usize = 256;
@@ -154,6 +164,11 @@ impl<'a> Session<'a> {
         Ok(None)
     }
 
+    /// Compiles kernels at the same time. What is refused is refused again where it is measured.
+    pub(crate) fn prepare(&self, keys: &[KernelKey]) {
+        timed(Compiling, || self.device.prepare(keys)).ok();
+    }
+
     /// Compiles the kernels of plans for T at the same time, by making the plans of a small matrix, and
     /// prints how long that took. What is refused here is refused again, and a gap, where it is measured.
     ///
@@ -174,28 +189,71 @@ impl<'a> Session<'a> {
         self.note(&format!("{count} plans for {} compiled in {seconds:.1} s", <T as Scalar>::NAME))
     }
 
-    /// Measures a plan of ours on one matrix, converted once for all copies. Returns what the plan
-    /// explains, where it was measured.
+    /// As [`Session::compile`], of the default of batches, but for large ones.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn compile_batches<'b>(
+        &mut self,
+        batches: impl IntoIterator<Item = &'b Batch<f64>>,
+    ) -> Result<(), BenchError> {
+        let is_small = |batch: &&Batch<f64>| match batch {
+            Batch::Uniform(batch) => batch.pattern().nnz() * batch.nitems() <= COMPILED_VALUES,
+            Batch::Ragged(batch) => batch.total_nnz() <= COMPILED_VALUES,
+        };
+        let batches: Vec<&Batch<f64>> = batches.into_iter().filter(is_small).collect();
+        let (begin, device) = (Instant::now(), &self.device);
+        let is_made = |batch: &&&Batch<f64>| {
+            PackedPlan::new(device.clone(), batch, PackedOptions::default()).is_ok()
+        };
+        let count = timed(Compiling, || batches.par_iter().filter(is_made).count());
+        let seconds = begin.elapsed().as_secs_f64();
+        self.note(&format!("{count} plans of batches compiled in {seconds:.1} s"))
+    }
+
+    /// Measures plans of ours on one matrix, each converted once for all copies. Plans are made at the
+    /// same time, as many as the device has room for, before the first of them is measured. Returns what
+    /// each explains, where it was measured.
     ///
     /// # Errors
     /// As [`Session::measure`].
-    pub(crate) fn measure_single<T: Value>(
+    pub(crate) fn measure_singles<T: Value>(
         &mut self,
         problem: &Problem<'_>,
-        label: Label,
         matrix: View<'_, CsrPattern, T>,
-        options: &SingleOptions,
+        contenders: &[(Label, SingleOptions)],
         operands: &mut Operands<T>,
-    ) -> Result<Option<SingleExplain>, BenchError> {
-        let label = label.in_precision::<T>(problem.useful_bytes_in::<T>());
-        let pace = self.pace(problem);
-        let plans = timed(Planning, || {
-            SinglePlan::several(&self.device, matrix, options, operands.copies())
-        });
-        let contender = plans.map(|plans| Contender::of(operands, plans));
-        let bytes = |plan: &SinglePlan<_, T>| plan.explain().bytes_moved(false) as u64;
-        let plans = self.measure(problem, &label, pace, contender, bytes)?;
-        Ok(plans.and_then(|plans| Some(plans.first()?.explain().clone())))
+    ) -> Result<Vec<Option<SingleExplain>>, BenchError> {
+        let (pace, device, copies) = (self.pace(problem), self.device.clone(), operands.copies());
+        let one = size_of::<T>() + size_of::<i32>();
+        let room = device.free_memory()? / 4 / (copies * PADDED * problem.nnz * one).max(1) as u64;
+        let at_once = (room as usize).clamp(1, rayon::current_num_threads());
+        let make = |options| SinglePlan::several(&device, matrix, options, copies);
+        let mut explained = Vec::with_capacity(contenders.len());
+        for group in contenders.chunks(at_once) {
+            let plans: Vec<_> =
+                timed(Planning, || group.par_iter().map(|(_, options)| make(options)).collect());
+            let mut plans = VecDeque::from(plans);
+            for (label, options) in group {
+                let plan = match plans.pop_front() {
+                    // Those behind it hold what it needs.
+                    Some(Err(GpuError::OutOfMemory { .. })) => {
+                        plans.iter_mut().for_each(|plan| {
+                            *plan = Err(GpuError::OutOfMemory { needed: 0, free: 0 });
+                        });
+                        timed(Planning, || make(options))
+                    }
+                    Some(plan) => plan,
+                    None => make(options),
+                };
+                let label = label.clone().in_precision::<T>(problem.useful_bytes_in::<T>());
+                let contender = plan.map(|plans| Contender::of(operands, plans));
+                let bytes = |plan: &SinglePlan<_, T>| plan.explain().bytes_moved(false) as u64;
+                let plans = self.measure(problem, &label, pace, contender, bytes)?;
+                explained.push(plans.and_then(|plans| Some(plans.first()?.explain().clone())));
+            }
+        }
+        Ok(explained)
     }
 
     /// Measures every format and algorithm of cuSPARSE on one matrix, if the library is here. Of one

@@ -85,7 +85,7 @@ pub fn gpu_vs_cpu(options: &GpuVsCpu, report: &mut dyn Write) -> Result<Outcome,
     let mut session = SolveSession::of(bench, false)?;
     let ended = families.iter().try_for_each(|&(family, nrows)| {
         let made = Systemed::family(family, nrows, items)?;
-        let problem = Problem { case: &made.name, systems: &made.systems };
+        let problem = Problem::new(&made.name, &made.systems);
         let solve = made.solve();
         session.gpu(&problem, &solve, None)?;
         session.end_to_end(&problem, &solve, ("all from the host", None), Gpu::new, None)?;

@@ -15,6 +15,9 @@ use crate::GpuError;
 /// Copies below this size, in bytes, go without staging.
 pub(super) const STAGED_BYTES: usize = 4 << 20;
 
+/// Pairs of chunks that are kept for later copies.
+pub(super) const STAGINGS: usize = 4;
+
 /// Bytes of a chunk.
 const CHUNK_BYTES: usize = 8 << 20;
 
