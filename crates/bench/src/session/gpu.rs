@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rayon::prelude::*;
 use sparsebatch_formats::generate::random;
-use sparsebatch_formats::{Batch, CsrPattern, Pattern, Scalar, View};
+use sparsebatch_formats::{Batch, Csr, CsrPattern, Pattern, Scalar, UniformBatch, View};
 use sparsebatch_spmv_gpu::device::{Bandwidth, availability, measure_bandwidth};
 use sparsebatch_spmv_gpu::single::SingleExplain;
 use sparsebatch_spmv_gpu::{
@@ -27,8 +28,8 @@ use crate::summary::OURS;
 use crate::timing::{Pace, copies, time};
 use crate::{BenchError, Outcome};
 
-/// Most values of a batch that kernels are compiled with.
-const COMPILED_VALUES: usize = 1 << 24;
+/// Most entries of a pattern that kernels are compiled with.
+const COMPILED_VALUES: usize = 1 << 22;
 
 /// Slots an entry that are reckoned with before a matrix is converted.
 const PADDED: usize = 2;
@@ -189,7 +190,7 @@ impl<'a> Session<'a> {
         self.note(&format!("{count} plans for {} compiled in {seconds:.1} s", <T as Scalar>::NAME))
     }
 
-    /// As [`Session::compile`], of the default of batches, but for large ones.
+    /// As [`Session::compile`], of the default of batches of one pattern each, but for large patterns.
     ///
     /// # Errors
     /// As there.
@@ -197,13 +198,19 @@ impl<'a> Session<'a> {
         &mut self,
         batches: impl IntoIterator<Item = &'b Batch<f64>>,
     ) -> Result<(), BenchError> {
-        let is_small = |batch: &&Batch<f64>| match batch {
-            Batch::Uniform(batch) => batch.pattern().nnz() * batch.nitems() <= COMPILED_VALUES,
-            Batch::Ragged(batch) => batch.total_nnz() <= COMPILED_VALUES,
+        // Kernels do not depend on values.
+        let like = |batch: &Batch<f64>| match batch {
+            Batch::Uniform(batch) if batch.pattern().nnz() <= COMPILED_VALUES => {
+                let matrix =
+                    Csr::from_parts(Arc::clone(batch.pattern()), vec![1.0; batch.pattern().nnz()]);
+                let batch = UniformBatch::shared(matrix.ok()?, batch.nitems());
+                Some(Batch::Uniform(batch))
+            }
+            Batch::Uniform(_) | Batch::Ragged(_) => None,
         };
-        let batches: Vec<&Batch<f64>> = batches.into_iter().filter(is_small).collect();
+        let batches: Vec<Batch<f64>> = batches.into_iter().filter_map(like).collect();
         let (begin, device) = (Instant::now(), &self.device);
-        let is_made = |batch: &&&Batch<f64>| {
+        let is_made = |batch: &&Batch<f64>| {
             PackedPlan::new(device.clone(), batch, PackedOptions::default()).is_ok()
         };
         let count = timed(Compiling, || batches.par_iter().filter(is_made).count());

@@ -128,7 +128,7 @@ impl<'b> HostSession<'b, '_> {
         problem: &Problem<'_>,
         label: &Label,
         operands: &mut HostOperands<T>,
-        plan: impl FnMut(usize) -> Result<P, CpuError>,
+        plan: impl Fn(usize) -> Result<P, CpuError> + Sync,
         costs: impl Fn(&[P]) -> Costs,
     ) -> Result<bool, BenchError> {
         let turns = [Turn { label: label.clone(), pool: None }];
@@ -145,7 +145,7 @@ impl<'b> HostSession<'b, '_> {
         turns: &[Turn<'_>],
         problem: &Problem<'_>,
         operands: &mut HostOperands<T>,
-        plan: impl FnMut(usize) -> Result<P, CpuError>,
+        plan: impl Fn(usize) -> Result<P, CpuError> + Sync,
         costs: impl Fn(&[P]) -> Costs,
     ) -> Result<bool, BenchError> {
         let Some(first) = turns.first() else { return Ok(false) };
@@ -160,8 +160,8 @@ impl<'b> HostSession<'b, '_> {
             Ok(contender) => contender,
             Err(error) => return self.refused(problem, &first.label, &error).map(|()| false),
         };
-        for turn in turns {
-            self.turn(turn, problem, &mut contender, &costs)?;
+        for (number, turn) in turns.iter().enumerate() {
+            self.turn(turn, number > 0, problem, &mut contender, &costs)?;
         }
         Ok(true)
     }
@@ -170,6 +170,7 @@ impl<'b> HostSession<'b, '_> {
     fn turn<P: HostMultiply<T>, T: Scalar>(
         &mut self,
         &Turn { ref label, pool }: &Turn<'_>,
+        is_warm: bool,
         problem: &Problem<'_>,
         contender: &mut HostContender<'_, P, T>,
         costs: &impl Fn(&[P]) -> Costs,
@@ -183,7 +184,7 @@ impl<'b> HostSession<'b, '_> {
                     return Ok(Err(format!("wrong answer: {wrong}")));
                 }
             }
-            let timing = timed(Measuring, || within(pool, || time(contender, effort)))?;
+            let timing = timed(Measuring, || within(pool, || time(contender, effort, is_warm)))?;
             let joules = timed(Measuring, || {
                 EnergyMeter::measure(
                     meter,

@@ -180,25 +180,29 @@ pub fn scaling(options: &Scaling, report: &mut dyn Write) -> Result<Outcome, Ben
         timed(Making, || points.into_par_iter().map(make).collect::<Result<Vec<_>, BenchError>>())?;
     let (effort, output) = (options.size.effort(), options.output.as_deref());
     let mut bench = Bench::start("scaling", &target, effort, false, output, &mut *report)?;
-    bench.compile_batches(made.iter().map(|(_, made)| made.batch()))?;
-    let ended = made.iter().try_for_each(|(axis, made)| {
-        let oracle = |y: &[f64]| made.wrong(y);
-        let problem = made.problem(Some(axis.name()), &oracle);
-        products::measure(&mut bench, &problem, Product::Batch(made.batch()), made.x(), None)
-    });
+    let ended = (|| {
+        bench.compile_batches(made.iter().map(|(_, made)| made.batch()))?;
+        made.iter().try_for_each(|(axis, made)| {
+            let oracle = |y: &[f64]| made.wrong(y);
+            let problem = made.problem(Some(axis.name()), &oracle);
+            products::measure(&mut bench, &problem, Product::Batch(made.batch()), made.x(), None)
+        })
+    })();
     if ended.is_err() {
         return bench.finish(ended);
     }
     let mut session = SolveSession::of(bench, false)?;
     let jobs: Vec<_> = made.iter().map(|(_, made)| (&made.systems, made.solve())).collect();
-    session.compile(&jobs)?;
-    let ended = made.iter().try_for_each(|(axis, made)| {
-        session.experiment(Some(axis.name()));
-        let problem = Problem::new(&made.name, &made.systems);
-        let solve = made.solve();
-        session.gpu(&problem, &solve, None)?;
-        session.cpu(&problem, &solve)
-    });
+    let ended = (|| {
+        session.compile(&jobs)?;
+        made.iter().try_for_each(|(axis, made)| {
+            session.experiment(Some(axis.name()));
+            let problem = Problem::new(&made.name, &made.systems);
+            let solve = made.solve();
+            session.gpu(&problem, &solve, None)?;
+            session.cpu(&problem, &solve)
+        })
+    })();
     let outcome = session.finish(ended)?;
     writeln!(report, "{}", growth::text(&outcome.rows)).map_err(BenchError::Print)?;
     Ok(outcome)
