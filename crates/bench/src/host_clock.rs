@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuError;
 use sparsebatch_formats::Scalar;
 
@@ -48,7 +49,7 @@ impl Effort {
 
     /// Rounds and products of a round, for an estimate of one product.
     pub(crate) fn rounds(self, estimate_ms: f64) -> (usize, usize) {
-        let (most, products) = rounds(Pace::Issued, estimate_ms);
+        let (most, products) = rounds(Pace::Issued, estimate_ms, 1);
         let affordable = self.budget_ms / (estimate_ms * products as f64).max(1e-4);
         (most.min(affordable as usize).max(FEWEST), products)
     }
@@ -62,7 +63,8 @@ pub(crate) struct HostOperands<T = f64> {
 impl<T: Scalar> HostOperands<T> {
     /// `copies` copies of x, with y of `nrows` zeros.
     pub(crate) fn new(x: &[T], nrows: usize, copies: usize) -> Self {
-        Self { pairs: (0..copies.max(1)).map(|_| (x.to_vec(), vec![T::ZERO; nrows])).collect() }
+        let pair = |_| (x.to_vec(), vec![T::ZERO; nrows]);
+        Self { pairs: (0..copies.max(1)).into_par_iter().map(pair).collect() }
     }
 
     /// How many copies there are.
@@ -78,15 +80,18 @@ pub(crate) struct HostContender<'a, P, T = f64> {
 }
 
 impl<'a, P: HostMultiply<T>, T: Scalar> HostContender<'a, P, T> {
-    /// Makes as many plans as there are vectors, counted from 0.
+    /// Makes as many plans as there are vectors, counted from 0: the first one by itself, which tells
+    /// what a plan costs, the others at the same time.
     ///
     /// # Errors
     /// What the plan refuses.
     pub(crate) fn new(
         operands: &'a mut HostOperands<T>,
-        plan: impl FnMut(usize) -> Result<P, CpuError>,
+        plan: impl Fn(usize) -> Result<P, CpuError> + Sync,
     ) -> Result<Self, CpuError> {
-        let plans = (0..operands.copies()).map(plan).collect::<Result<_, _>>()?;
+        let mut plans = vec![plan(0)?];
+        let others = (1..operands.copies()).into_par_iter().map(&plan);
+        plans.extend(others.collect::<Result<Vec<_>, _>>()?);
         Ok(Self { plans, operands })
     }
 
@@ -107,7 +112,7 @@ impl<'a, P: HostMultiply<T>, T: Scalar> HostContender<'a, P, T> {
     pub(crate) fn answer(&mut self, copy: usize) -> Result<Vec<f64>, CpuError> {
         self.operands.pairs[copy].1.fill(T::ZERO);
         self.product(copy)?;
-        Ok(self.operands.pairs[copy].1.iter().map(|value| value.to_f64()).collect())
+        Ok(self.operands.pairs[copy].1.par_iter().map(|value| value.to_f64()).collect())
     }
 
     /// `y += A x` of a copy, counted from 0 and around.
@@ -125,15 +130,17 @@ fn milliseconds(begin: Instant) -> f64 {
     begin.elapsed().as_secs_f64() * 1e3
 }
 
-/// Times a contender.
+/// Times a contender. Where it `is_warm`, every copy was multiplied before.
 ///
 /// # Errors
 /// What a product refuses.
 pub(crate) fn time<P: HostMultiply<T>, T: Scalar>(
     contender: &mut HostContender<'_, P, T>,
     effort: Effort,
+    is_warm: bool,
 ) -> Result<Timing, CpuError> {
-    wall(effort, contender.copies(), |copy| contender.product(copy))
+    let copies = if is_warm { 1 } else { contender.copies() };
+    wall(effort, copies, |copy| contender.product(copy))
 }
 
 /// Times calls, which take turns in some copies: every copy once and for some milliseconds, then in
@@ -214,7 +221,7 @@ mod tests {
         let mut contender = HostContender::new(&mut operands, |_| Ok(Twice(0))).unwrap();
 
         assert_eq!(contender.answer(2).unwrap(), [2.0, 4.0]);
-        let timing = time(&mut contender, EFFORT).unwrap();
+        let timing = time(&mut contender, EFFORT, false).unwrap();
 
         assert_eq!(timing.rounds, 21);
         assert!(timing.min_ms <= timing.median_ms && timing.median_ms <= timing.max_ms);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::energy::Joules;
 use crate::row::{Row, Run, SCHEMA};
-use crate::{BenchError, Outcome, solves, summary};
+use crate::{BenchError, Outcome, phases, solves, summary};
 
 /// What could not be measured, and why.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -210,6 +210,7 @@ impl<'a> Recorder<'a> {
             closing += &format!("; copy {copy:.0} GB/s at the end");
         }
         self.note(&closing)?;
+        self.note(&format!("took {}", phases::line()))?;
         if let Some((path, file)) = self.output.take() {
             drop(file);
             let part = part_of(&path);

@@ -19,6 +19,12 @@ pub(crate) const LAUNCH_BOUND_MS: f64 = 0.020;
 /// Most products of a recorded sequence.
 pub(crate) const RECORDED: usize = 100;
 
+/// Milliseconds of a recorded round, beside which the launch of a graph is little.
+const RECORDED_ROUND_MS: f64 = 2.0;
+
+/// Most milliseconds of a recorded round that is longer so that all copies have their turn in it.
+const ALL_COPIES_MS: f64 = 10.0;
+
 /// How products are issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
@@ -59,18 +65,24 @@ pub(crate) fn copies(useful_bytes: f64, l2_bytes: u64) -> usize {
     (wanted as usize).clamp(1, RECORDED)
 }
 
-/// Rounds and products of a round, for an estimate of one product.
-pub(crate) fn rounds(pace: Pace, estimate_ms: f64) -> (usize, usize) {
+/// Rounds and products of a round, for an estimate of one product, which is of so many copies.
+///
+/// Rounds are fewer where they are long, so that all of them take less than half a second unless five
+/// do not: the median of such rounds needs no more.
+pub(crate) fn rounds(pace: Pace, estimate_ms: f64, copies: usize) -> (usize, usize) {
     let estimate = estimate_ms.max(1e-4);
     let products = match pace {
         // A round of 0.2 ms is long beside the resolution of events.
         Pace::Issued => ((0.2 / estimate).ceil() as usize).clamp(1, 200),
-        // Slow kernels need no hundred.
-        Pace::Recorded(most) => ((10.0 / estimate) as usize).clamp(1, most.max(1)),
+        // A graph begins with the first copy each time.
+        Pace::Recorded(most) => {
+            let turns = copies.min((ALL_COPIES_MS / estimate) as usize);
+            ((RECORDED_ROUND_MS / estimate) as usize).max(turns).clamp(1, most.max(1))
+        }
     };
     let rounds = match estimate * products as f64 {
-        ..20.0 => 21,
-        20.0..100.0 => 11,
+        ..5.0 => 21,
+        5.0..30.0 => 11,
         _ => 5,
     };
     (rounds, products)
@@ -79,7 +91,7 @@ pub(crate) fn rounds(pace: Pace, estimate_ms: f64) -> (usize, usize) {
 /// Runs every copy, for some milliseconds in all, and returns what a product then takes.
 fn warm_up(device: &Device, contender: &mut dyn Timed) -> Result<f64, GpuError> {
     let begin = Instant::now();
-    let copies = contender.copies().max(2);
+    let copies = contender.copies();
     let (start, end) = (Event::new(device)?, Event::new(device)?);
     loop {
         start.record(device)?;
@@ -99,7 +111,7 @@ fn warm_up(device: &Device, contender: &mut dyn Timed) -> Result<f64, GpuError> 
 pub(crate) fn time(contender: &mut dyn Timed, pace: Pace) -> Result<Timing, GpuError> {
     let device = contender.device();
     let estimate = warm_up(&device, contender)?;
-    let (mut count, mut products) = rounds(pace, estimate);
+    let (mut count, mut products) = rounds(pace, estimate, contender.copies());
     let (mut graph, mut refused) = (None, None);
     if pace != Pace::Issued {
         let record = |_: &Device| (0..products).try_for_each(|copy| contender.product(copy));
@@ -108,7 +120,7 @@ pub(crate) fn time(contender: &mut dyn Timed, pace: Pace) -> Result<Timing, GpuE
             Err(error @ GpuError::ContextLost { .. }) => return Err(error),
             Err(error) => {
                 refused = Some(error.to_string());
-                (count, products) = rounds(Pace::Issued, estimate);
+                (count, products) = rounds(Pace::Issued, estimate, contender.copies());
             }
         }
     }
@@ -122,8 +134,11 @@ pub(crate) fn time(contender: &mut dyn Timed, pace: Pace) -> Result<Timing, GpuE
             (turn - products..turn).try_for_each(|copy| contender.product(copy))
         }
     };
-    issue(contender)?;
-    device.synchronize()?;
+    // Slow products are warm by now, but a graph is brought to the device when it first starts.
+    if leads || graph.is_some() {
+        issue(contender)?;
+        device.synchronize()?;
+    }
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
         if leads {
@@ -174,14 +189,23 @@ mod tests {
 
     #[test]
     fn short_products_share_a_round_and_slow_ones_have_fewer() {
-        assert_eq!(rounds(Pace::Issued, 0.5), (21, 1));
-        assert_eq!(rounds(Pace::Issued, 0.05), (21, 4));
-        assert_eq!(rounds(Pace::Issued, 0.0), (21, 200));
-        assert_eq!(rounds(Pace::Issued, 40.0), (11, 1));
-        assert_eq!(rounds(Pace::Issued, 400.0), (5, 1));
-        assert_eq!(rounds(Pace::Recorded(100), 0.005), (21, 100));
-        assert_eq!(rounds(Pace::Recorded(100), 1.0), (21, 10));
-        assert_eq!(rounds(Pace::Recorded(1), 88.0), (11, 1));
+        assert_eq!(rounds(Pace::Issued, 0.5, 3), (21, 1));
+        assert_eq!(rounds(Pace::Issued, 0.05, 3), (21, 4));
+        assert_eq!(rounds(Pace::Issued, 0.0, 3), (21, 200));
+        assert_eq!(rounds(Pace::Issued, 10.0, 3), (11, 1));
+        assert_eq!(rounds(Pace::Issued, 40.0, 3), (5, 1));
+        assert_eq!(rounds(Pace::Recorded(100), 0.005, 3), (21, 100));
+        assert_eq!(rounds(Pace::Recorded(100), 0.05, 3), (21, 40));
+        assert_eq!(rounds(Pace::Recorded(1), 88.0, 1), (5, 1));
+    }
+
+    #[test]
+    fn all_copies_have_their_turn_in_a_recorded_round() {
+        assert_eq!(rounds(Pace::Recorded(100), 0.05, 70), (21, 70));
+        assert_eq!(rounds(Pace::Recorded(100), 0.05, 100), (11, 100));
+        // Within 10 ms.
+        assert_eq!(rounds(Pace::Recorded(100), 1.0, 100), (11, 10));
+        assert_eq!(rounds(Pace::Recorded(100), 20.0, 100), (11, 1));
     }
 
     #[test]

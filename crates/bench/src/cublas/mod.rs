@@ -93,11 +93,12 @@ impl<T: Element + Real> DenseLu<T> {
         }
         let matrices = device.alloc(n * n * nitems)?;
         let chunk = (CHUNK_BYTES / (n * n * size_of::<T>()).max(1)).max(1);
+        let mut room = vec![T::ZERO; n * n * chunk.min(nitems)];
         for first in (0..nitems).step_by(chunk) {
             let items = first..(first + chunk).min(nitems);
-            let dense = dense(systems, n, items.clone());
-            device
-                .copy_from_host(&dense, &mut matrices.range(n * n * first..n * n * items.end)?)?;
+            let dense = &mut room[..n * n * items.len()];
+            make_dense(systems, n, items.clone(), dense);
+            device.copy_from_host(dense, &mut matrices.range(n * n * first..n * n * items.end)?)?;
         }
         let work = Work::new(device, Rc::clone(&library.handle), n, nitems, 1)?;
         Ok(Self { device: device.clone(), matrices, b: device.upload(&systems.b)?, work })
@@ -105,9 +106,14 @@ impl<T: Element + Real> DenseLu<T> {
 }
 
 /// Some matrices, column by column.
-fn dense<T: Real>(systems: &Systems<T>, n: usize, items: std::ops::Range<usize>) -> Vec<T> {
-    let mut dense = vec![T::ZERO; n * n * items.len()];
+fn make_dense<T: Real>(
+    systems: &Systems<T>,
+    n: usize,
+    items: std::ops::Range<usize>,
+    dense: &mut [T],
+) {
     dense.par_chunks_mut((n * n).max(1)).zip(items).for_each(|(dense, item)| {
+        dense.fill(T::ZERO);
         let (pattern, mut copy) = (systems.batch.pattern(item), Vec::new());
         let values = systems.batch.values_in(item, &mut copy);
         for row in 0..n {
@@ -116,7 +122,6 @@ fn dense<T: Real>(systems: &Systems<T>, n: usize, items: std::ops::Range<usize>)
             }
         }
     });
-    dense
 }
 
 impl<T: Element + Real> Solve<T> for DenseLu<T> {
@@ -154,7 +159,10 @@ mod tests {
         let values = vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
         let systems = Systems::uniform(pattern, 2, values, vec![0.0; 4]).unwrap();
 
-        assert_eq!(dense(&systems, 2, 0..2), [1.0, 0.0, 2.0, 3.0, 4.0, 0.0, 5.0, 6.0]);
-        assert_eq!(dense(&systems, 2, 1..2), [4.0, 0.0, 5.0, 6.0]);
+        let mut dense = [7.0; 8];
+        make_dense(&systems, 2, 0..2, &mut dense);
+        assert_eq!(dense, [1.0, 0.0, 2.0, 3.0, 4.0, 0.0, 5.0, 6.0]);
+        make_dense(&systems, 2, 1..2, &mut dense[4..]);
+        assert_eq!(dense[4..], [4.0, 0.0, 5.0, 6.0]);
     }
 }

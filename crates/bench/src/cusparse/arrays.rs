@@ -1,11 +1,16 @@
-//! Host arrays in the formats of cuSPARSE, with 32-bit indices.
+//! A matrix on the host as the formats of cuSPARSE have it, with 32-bit indices.
+//!
+//! Arrays are made in pieces, which are copied to the device one after the other: those of a large
+//! block-diagonal matrix would take as much memory again as the batch that it is made of.
 
-use std::iter::repeat_n;
+use std::borrow::Cow;
 use std::ops::Range;
 
 use rayon::prelude::*;
 use sparsebatch_formats::{Csr, CsrPatternRef, FormatError, RaggedCsr};
-use sparsebatch_spmv_gpu::GpuError;
+use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError};
+
+use crate::parallel::in_parts;
 
 /// Rows of a slice.
 pub(crate) const SLICE: usize = 32;
@@ -13,19 +18,31 @@ pub(crate) const SLICE: usize = 32;
 /// Slots per entry above which slices are no comparison.
 const MAX_FILL: usize = 4;
 
+/// Entries or slots that are made before they are copied to the device.
+const PIECE: usize = 4 << 20;
+
+/// Entries that a thread makes at a time.
+const GRAIN: usize = 1 << 14;
+
 /// A matrix in CSR.
 pub(crate) struct HostCsr<'a> {
-    pub(super) row_ptr: Vec<i32>,
-    pub(super) cols: Vec<i32>,
-    pub(super) values: &'a [f64],
-    pub(super) ncols: usize,
+    row_ptr: Cow<'a, [i32]>,
+    cols: Columns<'a>,
+    values: &'a [f64],
+    ncols: usize,
 }
 
-/// A matrix in slices of [`SLICE`] rows, each stored column by column; padding has column -1.
-pub(super) struct HostSell {
-    pub(super) slice_ptr: Vec<i32>,
-    pub(super) cols: Vec<i32>,
-    pub(super) values: Vec<f64>,
+/// Columns row by row.
+enum Columns<'a> {
+    /// Of one matrix.
+    Given(&'a [i32]),
+    /// Those of the items of a batch, moved behind each other.
+    OfBlocks(&'a RaggedCsr<f64>),
+}
+
+/// Slices of [`SLICE`] rows, each stored column by column; padding has column -1.
+pub(super) struct Slices {
+    slice_ptr: Vec<i32>,
 }
 
 fn too_large(what: &'static str, found: usize) -> GpuError {
@@ -38,13 +55,9 @@ fn too_large(what: &'static str, found: usize) -> GpuError {
 
 impl<'a> HostCsr<'a> {
     /// One matrix.
-    pub(crate) fn single(pattern: CsrPatternRef<'_>, values: &'a [f64]) -> Self {
-        Self {
-            row_ptr: pattern.row_ptr().to_vec(),
-            cols: pattern.col_idx().to_vec(),
-            values,
-            ncols: pattern.ncols(),
-        }
+    pub(crate) fn single(pattern: CsrPatternRef<'a>, values: &'a [f64]) -> Self {
+        let row_ptr = Cow::Borrowed(pattern.row_ptr());
+        Self { row_ptr, cols: Columns::Given(pattern.col_idx()), values, ncols: pattern.ncols() }
     }
 
     /// A batch as one block-diagonal matrix.
@@ -59,18 +72,16 @@ impl<'a> HostCsr<'a> {
                 return Err(too_large(what, found));
             }
         }
-        let items = (0..nitems).into_par_iter();
-        let ends = items.clone().flat_map_iter(|item| {
+        let ends = in_parts(batch.row_offsets(), &|item, ends: &mut [i32]| {
             let first = batch.nnz_offsets()[item] as i32;
-            batch.item(item).pattern().row_ptr()[1..].iter().map(move |&end| first + end)
+            let from = &batch.item(item).pattern().row_ptr()[1..];
+            ends.iter_mut().zip(from).for_each(|(end, &from)| *end = first + from);
         });
-        let row_ptr = rayon::iter::once(0).chain(ends).collect();
-        let cols = items.flat_map_iter(|item| {
-            let first = batch.col_offsets()[item] as i32;
-            batch.item(item).pattern().col_idx().iter().map(move |&col| first + col)
-        });
-        let cols = cols.collect();
-        Ok(Self { row_ptr, cols, values: batch.values(), ncols })
+        let mut row_ptr = Vec::with_capacity(nrows + 1);
+        row_ptr.push(0);
+        row_ptr.extend(ends);
+        let row_ptr = Cow::Owned(row_ptr);
+        Ok(Self { row_ptr, cols: Columns::OfBlocks(batch), values: batch.values(), ncols })
     }
 
     /// The matrix in our own format.
@@ -78,33 +89,112 @@ impl<'a> HostCsr<'a> {
     /// # Errors
     /// When a row has a column twice.
     pub(crate) fn into_csr(self) -> Result<Csr<f64>, FormatError> {
+        let mut cols = vec![0; self.nnz()];
+        self.cols(0..self.nnz(), &mut cols);
         let (nrows, values) = (self.nrows(), self.values.to_vec());
-        Csr::try_new(nrows, self.ncols, self.row_ptr, self.cols, values)
+        Csr::try_new(nrows, self.ncols, self.row_ptr.into_owned(), cols, values)
     }
 
     pub(super) fn nrows(&self) -> usize {
         self.row_ptr.len() - 1
     }
 
+    pub(super) fn ncols(&self) -> usize {
+        self.ncols
+    }
+
     pub(super) fn nnz(&self) -> usize {
         self.values.len()
+    }
+
+    pub(super) fn row_ptr(&self) -> &[i32] {
+        &self.row_ptr
+    }
+
+    pub(super) fn values(&self) -> &[f64] {
+        self.values
     }
 
     fn row(&self, row: usize) -> Range<usize> {
         self.row_ptr[row] as usize..self.row_ptr[row + 1] as usize
     }
 
-    /// The row of each entry.
-    pub(super) fn row_idx(&self) -> Vec<i32> {
-        let rows = (0..self.nrows()).into_par_iter();
-        rows.flat_map_iter(|row| repeat_n(row as i32, self.row(row).len())).collect()
+    /// Calls `visit` with runs of entries and what is added to the columns of each, from the block
+    /// that has the first of `entries`.
+    fn for_blocks(&self, entries: Range<usize>, mut visit: impl FnMut(Range<usize>, i32)) {
+        let Columns::OfBlocks(batch) = self.cols else { return visit(entries, 0) };
+        let offsets = batch.nnz_offsets();
+        let mut item = offsets.partition_point(|&begin| begin <= entries.start) - 1;
+        let mut begin = entries.start;
+        while begin < entries.end {
+            let end = offsets[item + 1].min(entries.end);
+            visit(begin..end, batch.col_offsets()[item] as i32);
+            (begin, item) = (end, item + 1);
+        }
     }
 
-    /// The matrix in slices, the last one filled up with empty rows.
+    /// The columns as they are stored.
+    fn stored_cols(&self) -> &'a [i32] {
+        match self.cols {
+            Columns::Given(cols) => cols,
+            Columns::OfBlocks(batch) => batch.col_idx(),
+        }
+    }
+
+    /// The columns of some entries.
+    fn cols(&self, entries: Range<usize>, to: &mut [i32]) {
+        let stored = self.stored_cols();
+        to.par_chunks_mut(GRAIN).enumerate().for_each(|(chunk, to)| {
+            let begin = entries.start + chunk * GRAIN;
+            self.for_blocks(begin..begin + to.len(), |run, first| {
+                let to = &mut to[run.start - begin..run.end - begin];
+                to.iter_mut().zip(&stored[run]).for_each(|(to, &col)| *to = first + col);
+            });
+        });
+    }
+
+    /// The row of each of some entries.
+    fn rows(&self, entries: Range<usize>, to: &mut [i32]) {
+        to.par_chunks_mut(GRAIN).enumerate().for_each(|(chunk, to)| {
+            let begin = entries.start + chunk * GRAIN;
+            let mut row = self.row_ptr.partition_point(|&start| start as usize <= begin) - 1;
+            let mut rest = to;
+            while !rest.is_empty() {
+                let at = begin.max(self.row_ptr[row] as usize);
+                let len = (self.row_ptr[row + 1] as usize - at).min(rest.len());
+                let (of_row, behind) = rest.split_at_mut(len);
+                of_row.fill(row as i32);
+                (rest, row) = (behind, row + 1);
+            }
+        });
+    }
+
+    /// Uploads the columns.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`].
+    pub(super) fn upload_cols(&self, device: &Device) -> Result<DeviceBuffer<i32>, GpuError> {
+        match self.cols {
+            Columns::Given(cols) => device.upload(cols),
+            Columns::OfBlocks(_) => {
+                in_pieces(device, self.nnz(), |entries, to| self.cols(entries, to))
+            }
+        }
+    }
+
+    /// Uploads the row of each entry.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`].
+    pub(super) fn upload_rows(&self, device: &Device) -> Result<DeviceBuffer<i32>, GpuError> {
+        in_pieces(device, self.nnz(), |entries, to| self.rows(entries, to))
+    }
+
+    /// Where slices begin, the last one filled up with empty rows.
     ///
     /// # Errors
     /// [`GpuError::InvalidArgument`] for too much padding, before anything is allocated.
-    pub(super) fn sell(&self) -> Result<HostSell, GpuError> {
+    pub(super) fn slices(&self) -> Result<Slices, GpuError> {
         let nslices = self.nrows().div_ceil(SLICE);
         let width = |slice| self.rows_of(slice).map(|row| self.row(row).len()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..nslices).into_par_iter().map(width).collect();
@@ -126,43 +216,110 @@ impl<'a> HostCsr<'a> {
             end += (width * SLICE) as i32;
             end
         }));
-        let (mut cols, mut values) = (vec![0; slots], vec![0.0; slots]);
-        self.fill(0, &widths, &mut cols, &mut values);
-        Ok(HostSell { slice_ptr, cols, values })
+        Ok(Slices { slice_ptr })
     }
 
     fn rows_of(&self, slice: usize) -> Range<usize> {
         slice * SLICE..((slice + 1) * SLICE).min(self.nrows())
     }
 
+    /// Uploads columns and values in slices.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`].
+    pub(super) fn upload_slices(
+        &self,
+        device: &Device,
+        slices: &Slices,
+    ) -> Result<(DeviceBuffer<i32>, DeviceBuffer<f64>), GpuError> {
+        let starts = &slices.slice_ptr;
+        let slots = slices.slots();
+        let (cols, values) = (device.alloc(slots)?, device.alloc(slots)?);
+        let (mut some_cols, mut some_values) = (Vec::new(), Vec::new());
+        let mut first = 0;
+        while first + 1 < starts.len() {
+            let begin = starts[first] as usize;
+            // One at least.
+            let end = starts.partition_point(|&start| start as usize <= begin + PIECE) - 1;
+            let end = end.max(first + 1);
+            let range = begin..starts[end] as usize;
+            some_cols.resize(range.len(), 0);
+            some_values.resize(range.len(), 0.0);
+            self.fill(first, &starts[first..=end], &mut some_cols, &mut some_values);
+            device.copy_from_host(&some_cols, &mut cols.range(range.clone())?)?;
+            device.copy_from_host(&some_values, &mut values.range(range)?)?;
+            first = end;
+        }
+        Ok((cols, values))
+    }
+
     /// Writes slices from `first` on, halves of them at the same time.
-    fn fill(&self, first: usize, widths: &[usize], cols: &mut [i32], values: &mut [f64]) {
-        if widths.len() > 256 {
-            let (left, right) = widths.split_at(widths.len() / 2);
-            let middle = SLICE * left.iter().sum::<usize>();
+    fn fill(&self, first: usize, starts: &[i32], cols: &mut [i32], values: &mut [f64]) {
+        let count = starts.len() - 1;
+        if count > 256 {
+            let middle = (starts[count / 2] - starts[0]) as usize;
+            let (left, right) = (&starts[..=count / 2], &starts[count / 2..]);
             let (left_cols, right_cols) = cols.split_at_mut(middle);
             let (left_values, right_values) = values.split_at_mut(middle);
             rayon::join(
                 || self.fill(first, left, left_cols, left_values),
-                || self.fill(first + left.len(), right, right_cols, right_values),
+                || self.fill(first + count / 2, right, right_cols, right_values),
             );
             return;
         }
-        let mut slots = cols.iter_mut().zip(values);
-        for (slice, &width) in (first..).zip(widths) {
-            let rows = self.rows_of(slice);
-            for k in 0..width {
-                for row in rows.start..rows.start + SLICE {
-                    let entries = if row < rows.end { self.row(row) } else { 0..0 };
-                    let Some((col, value)) = slots.next() else { return };
-                    (*col, *value) = match entries.len() > k {
-                        true => (self.cols[entries.start + k], self.values[entries.start + k]),
-                        false => (-1, 0.0),
-                    };
+        let stored = self.stored_cols();
+        let (mut cols, mut values) = (cols, values);
+        for (slice, ends) in (first..).zip(starts.windows(2)) {
+            let slots = (ends[1] - ends[0]) as usize;
+            let (of_slice, behind) = cols.split_at_mut(slots);
+            let (values_of_slice, values_behind) = values.split_at_mut(slots);
+            (cols, values) = (behind, values_behind);
+            of_slice.fill(-1);
+            values_of_slice.fill(0.0);
+            for (lane, row) in self.rows_of(slice).enumerate() {
+                let entries = self.row(row);
+                if entries.is_empty() {
+                    continue;
                 }
+                // A row is of one block.
+                self.for_blocks(entries, |run, first| {
+                    for (place, k) in run.enumerate() {
+                        of_slice[place * SLICE + lane] = first + stored[k];
+                        values_of_slice[place * SLICE + lane] = self.values[k];
+                    }
+                });
             }
         }
     }
+}
+
+impl Slices {
+    /// Where they begin, and how many slots there are.
+    pub(super) fn starts(&self) -> &[i32] {
+        &self.slice_ptr
+    }
+
+    /// Slots in all.
+    pub(super) fn slots(&self) -> usize {
+        self.slice_ptr[self.slice_ptr.len() - 1] as usize
+    }
+}
+
+/// Uploads `len` indices that `make` makes, range by range.
+fn in_pieces(
+    device: &Device,
+    len: usize,
+    make: impl Fn(Range<usize>, &mut [i32]),
+) -> Result<DeviceBuffer<i32>, GpuError> {
+    let buffer = device.alloc(len)?;
+    let mut piece = vec![0; PIECE.min(len)];
+    for begin in (0..len).step_by(PIECE) {
+        let range = begin..(begin + PIECE).min(len);
+        let piece = &mut piece[..range.len()];
+        make(range.clone(), piece);
+        device.copy_from_host(piece, &mut buffer.range(range)?)?;
+    }
+    Ok(buffer)
 }
 
 #[cfg(test)]
@@ -174,8 +331,10 @@ mod tests {
     fn batch() -> RaggedCsr<f64> {
         let a = Csr::try_new(2, 2, vec![0, 2, 3], vec![0, 1, 1], vec![1.0, 2.0, 3.0]).unwrap();
         let b = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![4.0]).unwrap();
+        let empty = Csr::try_new(1, 2, vec![0, 0], Vec::new(), Vec::new()).unwrap();
         let mut batch = RaggedCsr::new();
         batch.push(a.view());
+        batch.push(empty.view());
         batch.push(b.view());
         batch
     }
@@ -184,11 +343,57 @@ mod tests {
     fn blocks_follow_each_other_on_the_diagonal() {
         let batch = batch();
         let matrix = HostCsr::block_diagonal(&batch).unwrap();
+        let cols = |range: Range<usize>| {
+            let mut to = vec![0; range.len()];
+            matrix.cols(range, &mut to);
+            to
+        };
+        let rows = |range: Range<usize>| {
+            let mut to = vec![0; range.len()];
+            matrix.rows(range, &mut to);
+            to
+        };
 
-        assert_eq!(matrix.row_ptr, [0, 2, 3, 4]);
-        assert_eq!(matrix.cols, [0, 1, 1, 2]);
-        assert_eq!(matrix.row_idx(), [0, 0, 1, 2]);
-        assert_eq!((matrix.ncols, matrix.values), (3, [1.0, 2.0, 3.0, 4.0].as_slice()));
+        assert_eq!(*matrix.row_ptr, [0, 2, 3, 3, 4]);
+        assert_eq!(cols(0..4), [0, 1, 1, 4]);
+        assert_eq!(cols(1..3), [1, 1]);
+        assert_eq!(rows(0..4), [0, 0, 1, 3]);
+        assert_eq!(rows(2..4), [1, 3]);
+        assert_eq!((matrix.ncols, matrix.values), (5, [1.0, 2.0, 3.0, 4.0].as_slice()));
+        let csr = matrix.into_csr().unwrap();
+        assert_eq!((csr.nrows(), csr.col_idx()), (4, [0, 1, 1, 4].as_slice()));
+    }
+
+    #[test]
+    fn blocks_are_the_same_whichever_threads_make_them() {
+        let mut batch = RaggedCsr::new();
+        let lengths = [1usize, 40, 700, 3];
+        for item in 0..200usize {
+            let n = lengths[item % 4];
+            let dense = sparsebatch_formats::generate::dense(n.min(60), n, item as u64).unwrap();
+            batch.push(dense.view());
+        }
+        let matrix = HostCsr::block_diagonal(&batch).unwrap();
+        let nnz = matrix.nnz();
+        assert!(nnz > 4 * GRAIN);
+        let (mut cols, mut rows) = (vec![0; nnz], vec![0; nnz]);
+        matrix.cols(0..nnz, &mut cols);
+        matrix.rows(0..nnz, &mut rows);
+
+        let mut k = 0;
+        for item in 0..batch.nitems() {
+            let view = batch.item(item);
+            let pattern = view.pattern();
+            for row in 0..pattern.nrows() {
+                for entry in pattern.row(row) {
+                    let col = batch.col_offsets()[item] as i32 + pattern.col_idx()[entry];
+                    let row = (batch.row_offsets()[item] + row) as i32;
+                    assert_eq!((rows[k], cols[k]), (row, col), "entry {k}");
+                    k += 1;
+                }
+            }
+        }
+        assert_eq!(k, nnz);
     }
 
     #[test]
@@ -197,7 +402,7 @@ mod tests {
         let long = Csr::try_new(32, 32, starts, (0..32).collect(), vec![1.0; 32]).unwrap();
         let view = long.view();
 
-        let refused = HostCsr::single(view.pattern(), view.values()).sell().map(|_| ());
+        let refused = HostCsr::single(view.pattern(), view.values()).slices().map(|_| ());
 
         let text = refused.unwrap_err().to_string();
         assert!(text.ends_with("1024, expected at most 4 for each of 32 entries"), "{text}");
@@ -208,10 +413,27 @@ mod tests {
         let eye =
             Csr::try_new(33, 33, (0..34).collect(), (0..33).collect(), vec![1.0; 33]).unwrap();
         let view = eye.view();
-        let sell = HostCsr::single(view.pattern(), view.values()).sell().unwrap();
+        let matrix = HostCsr::single(view.pattern(), view.values());
+        let slices = matrix.slices().unwrap();
+        let (mut cols, mut values) = (vec![7; 64], vec![7.0; 64]);
+        matrix.fill(0, slices.starts(), &mut cols, &mut values);
 
-        assert_eq!(sell.slice_ptr, [0, 32, 64]);
-        assert_eq!(sell.cols[30..34], [30, 31, 32, -1]);
-        assert_eq!((sell.values[32], sell.values[33], sell.values.len()), (1.0, 0.0, 64));
+        assert_eq!((slices.starts(), slices.slots()), ([0, 32, 64].as_slice(), 64));
+        assert_eq!(cols[30..34], [30, 31, 32, -1]);
+        assert_eq!((values[31], values[32], values[33]), (1.0, 1.0, 0.0));
+    }
+
+    #[test]
+    fn slices_hold_the_entries_of_each_row_column_by_column() {
+        let batch = batch();
+        let matrix = HostCsr::block_diagonal(&batch).unwrap();
+        let slices = Slices { slice_ptr: vec![0, 64] };
+        let (mut cols, mut values) = (vec![7; 64], vec![7.0; 64]);
+        matrix.fill(0, slices.starts(), &mut cols, &mut values);
+
+        assert_eq!(cols[..4], [0, 1, -1, 4]);
+        assert_eq!(cols[32..36], [1, -1, -1, -1]);
+        assert_eq!(values[..4], [1.0, 3.0, 0.0, 4.0]);
+        assert_eq!(values[32..34], [2.0, 0.0]);
     }
 }

@@ -200,12 +200,41 @@ impl Drop for Vector {
 pub(super) struct Scratch {
     x: DeviceBuffer<f64>,
     y: DeviceBuffer<f64>,
+    workspaces: Workspaces,
+}
+
+/// Memory that workspaces are parts of: thousands of allocations, and the waits to free them, would take
+/// longer than what is measured.
+struct Workspaces {
+    block: DeviceBuffer<u8>,
+    used: usize,
+}
+
+impl Workspaces {
+    /// Bytes of a block that several workspaces share.
+    const BLOCK: usize = 4 << 20;
+
+    /// Where workspaces begin, as allocations do.
+    const ALIGNMENT: usize = 256;
+
+    fn take(&mut self, device: &Device, bytes: usize) -> Result<DeviceBuffer<u8>, GpuError> {
+        let bytes = bytes.max(1).next_multiple_of(Self::ALIGNMENT);
+        if bytes > Self::BLOCK / 4 {
+            return device.alloc(bytes);
+        }
+        if self.used + bytes > self.block.len() {
+            *self = Self { block: device.alloc(Self::BLOCK)?, used: 0 };
+        }
+        self.used += bytes;
+        self.block.range(self.used - bytes..self.used)
+    }
 }
 
 impl Scratch {
     /// For matrices of up to so many rows and columns.
     pub(super) fn new(device: &Device, nrows: usize, ncols: usize) -> Result<Self, GpuError> {
-        Ok(Self { x: device.alloc(ncols)?, y: device.alloc(nrows)? })
+        let workspaces = Workspaces { block: device.alloc(0)?, used: 0 };
+        Ok(Self { x: device.alloc(ncols)?, y: device.alloc(nrows)?, workspaces })
     }
 
     fn check(&self, [nrows, ncols, _]: [usize; 3]) -> Result<(), GpuError> {
@@ -239,7 +268,7 @@ impl Product {
         layout: Layout,
         sizes: [usize; 3],
         algorithm: Algorithm,
-        scratch: &Scratch,
+        scratch: &mut Scratch,
     ) -> Result<Self, GpuError> {
         scratch.check(sizes)?;
         let algorithm = match algorithm {
@@ -273,7 +302,7 @@ impl Product {
             )
         };
         checked("cusparseSpMV_bufferSize", status)?;
-        let workspace = device.alloc(bytes.max(1))?;
+        let workspace = scratch.workspaces.take(device, bytes)?;
         let product = Self { matrix, x, y, algorithm, workspace, bound: (0, 0), handle };
         // SAFETY: as above; (4) the workspace has the size asked for and stays this product's.
         let status = unsafe {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use sparsebatch_formats::RaggedCsr;
-use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
+use sparsebatch_spmv_gpu::{CsrArrays, Device, GpuError};
 
 use super::ffi::{Layout, Product, Scratch};
 use super::{Algorithm, Format, Library};
@@ -22,20 +22,22 @@ pub(crate) struct Loop {
 }
 
 impl Loop {
-    /// Uploads a batch.
+    /// Of a batch whose arrays are on the device.
     ///
     /// # Errors
     /// What the library or the driver refuses.
-    pub(crate) fn new(library: &Library, batch: &RaggedCsr<f64>) -> Result<Self, GpuError> {
+    pub(crate) fn new(
+        library: &Library,
+        batch: &RaggedCsr<f64>,
+        arrays: &CsrArrays<Device, f64>,
+    ) -> Result<Self, GpuError> {
         let device: &Device = &library.device;
         let nitems = batch.nitems();
-        let row_ptr = device.upload(batch.row_ptr())?;
-        let cols = device.upload(batch.col_idx())?;
-        let values = device.upload(batch.values())?;
+        let CsrArrays { row_ptr, col_idx: cols, values } = arrays;
         let (row_offsets, nnz_offsets) = (batch.row_offsets(), batch.nnz_offsets());
         let largest = |offsets: &[usize]| offsets.windows(2).map(|w| w[1] - w[0]).max();
         let (nrows, ncols) = (largest(row_offsets), largest(batch.col_offsets()));
-        let scratch = Scratch::new(device, nrows.unwrap_or(0), ncols.unwrap_or(0))?;
+        let mut scratch = Scratch::new(device, nrows.unwrap_or(0), ncols.unwrap_or(0))?;
         let mut items = Vec::with_capacity(nitems);
         for item in 0..nitems {
             let view = batch.item(item);
@@ -51,7 +53,7 @@ impl Loop {
             };
             let sizes = [pattern.nrows(), pattern.ncols(), pattern.nnz()];
             let handle = Rc::clone(&library.handle);
-            items.push(Product::new(device, handle, layout, sizes, Algorithm::Csr1, &scratch)?);
+            items.push(Product::new(device, handle, layout, sizes, Algorithm::Csr1, &mut scratch)?);
         }
         let (nrows, ncols) = (row_offsets[nitems], batch.col_offsets()[nitems]);
         let matrix = row_ptr.bytes() + cols.bytes() + values.bytes();

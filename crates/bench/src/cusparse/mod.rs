@@ -9,7 +9,7 @@ mod looped;
 
 use std::rc::Rc;
 
-use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
+use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError};
 
 use crate::contender::{Multiply, Operand};
 pub(crate) use arrays::HostCsr;
@@ -95,38 +95,67 @@ impl Library {
         self.handle.version()
     }
 
-    /// Brings a matrix into a format, once, and uploads it, as often as there are `copies`.
+    /// Uploads columns and values of a matrix, which rows and coordinates share, as often as there are
+    /// `copies`. Of one copy the values may be there already.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`].
+    pub(crate) fn entries(
+        &self,
+        matrix: &HostCsr<'_>,
+        values: Option<&DeviceBuffer<f64>>,
+        copies: usize,
+    ) -> Result<Vec<Entries>, GpuError> {
+        let device = &self.device;
+        let one = |_| {
+            let values = match values.filter(|there| copies == 1 && there.len() == matrix.nnz()) {
+                Some(there) => there.range(0..there.len())?,
+                None => device.upload(matrix.values())?,
+            };
+            Ok(Entries { cols: matrix.upload_cols(device)?, values })
+        };
+        (0..copies).map(one).collect()
+    }
+
+    /// A matrix in rows or coordinates, once for each copy of its entries.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`].
+    pub(crate) fn of_entries(
+        &self,
+        matrix: &HostCsr<'_>,
+        format: Format,
+        entries: &[Entries],
+    ) -> Result<Vec<Uploaded>, GpuError> {
+        let one = |Entries { cols, values }: &Entries| {
+            let starts = match format {
+                Format::Coo => matrix.upload_rows(&self.device)?,
+                Format::Csr | Format::Sell => self.device.upload(matrix.row_ptr())?,
+            };
+            let (cols, values) = (cols.range(0..cols.len())?, values.range(0..values.len())?);
+            Ok(Uploaded { layout: Layout { format, starts, cols, values }, sizes: sizes(matrix) })
+        };
+        entries.iter().map(one).collect()
+    }
+
+    /// A matrix in slices, as often as there are `copies`.
     ///
     /// # Errors
     /// [`GpuError::OutOfMemory`]; [`GpuError::InvalidArgument`] when slices would have more padding
     /// than is worth a comparison.
-    pub(crate) fn upload(
+    pub(crate) fn in_slices(
         &self,
         matrix: &HostCsr<'_>,
-        format: Format,
         copies: usize,
     ) -> Result<Vec<Uploaded>, GpuError> {
-        let sizes = [matrix.nrows(), matrix.ncols, matrix.nnz()];
-        let all = |starts: &[i32], cols: &[i32], values: &[f64]| {
-            let one = |_| {
-                let layout = Layout {
-                    format,
-                    starts: self.device.upload(starts)?,
-                    cols: self.device.upload(cols)?,
-                    values: self.device.upload(values)?,
-                };
-                Ok(Uploaded { layout, sizes })
-            };
-            (0..copies).map(one).collect()
+        let (device, slices) = (&self.device, matrix.slices()?);
+        let one = |_| {
+            let starts = device.upload(slices.starts())?;
+            let (cols, values) = matrix.upload_slices(device, &slices)?;
+            let layout = Layout { format: Format::Sell, starts, cols, values };
+            Ok(Uploaded { layout, sizes: sizes(matrix) })
         };
-        match format {
-            Format::Csr => all(&matrix.row_ptr, &matrix.cols, matrix.values),
-            Format::Coo => all(&matrix.row_idx(), &matrix.cols, matrix.values),
-            Format::Sell => {
-                let sell = matrix.sell()?;
-                all(&sell.slice_ptr, &sell.cols, &sell.values)
-            }
-        }
+        (0..copies).map(one).collect()
     }
 
     /// A matrix with an algorithm of its format, analysed.
@@ -141,11 +170,21 @@ impl Library {
         let Uploaded { layout, sizes } = uploaded;
         let [nrows, ncols, _] = *sizes;
         let bytes = layout.bytes() + 8 * (ncols + 2 * nrows) as u64;
-        let scratch = Scratch::new(&self.device, nrows, ncols)?;
+        let mut scratch = Scratch::new(&self.device, nrows, ncols)?;
         let (handle, layout) = (Rc::clone(&self.handle), layout.share()?);
-        let product = Product::new(&self.device, handle, layout, *sizes, algorithm, &scratch)?;
+        let product = Product::new(&self.device, handle, layout, *sizes, algorithm, &mut scratch)?;
         Ok(Matrix { product, bytes })
     }
+}
+
+fn sizes(matrix: &HostCsr<'_>) -> [usize; 3] {
+    [matrix.nrows(), matrix.ncols(), matrix.nnz()]
+}
+
+/// Columns and values of a matrix on the device, row by row.
+pub(crate) struct Entries {
+    cols: DeviceBuffer<i32>,
+    values: DeviceBuffer<f64>,
 }
 
 /// A matrix on the device, in a format.

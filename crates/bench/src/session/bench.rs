@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
+use sparsebatch_formats::Batch;
 use sparsebatch_spmv_gpu::{Device, SingleOptions};
 
 use super::{CUSPARSE, Effort, Host, HostSession, Session, Target};
@@ -128,6 +129,17 @@ impl<'a> Bench<'a> {
         let Some(session) = self.gpu() else { return Ok(()) };
         session.compile::<f64>(options)?;
         if in_f32 { session.compile::<f32>(options) } else { Ok(()) }
+    }
+
+    /// Compiles what batches are multiplied by on the GPU, if it is measured.
+    ///
+    /// # Errors
+    /// What printing reports.
+    pub(crate) fn compile_batches<'b>(
+        &mut self,
+        batches: impl IntoIterator<Item = &'b Batch<f64>>,
+    ) -> Result<(), BenchError> {
+        self.gpu().map_or(Ok(()), |session| session.compile_batches(batches))
     }
 
     /// Takes contenders of ours that a run without a GPU leaves out.

@@ -1,25 +1,38 @@
 //! A run of products on a GPU.
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rayon::prelude::*;
 use sparsebatch_formats::generate::random;
-use sparsebatch_formats::{CsrPattern, Scalar, View};
+use sparsebatch_formats::{Batch, Csr, CsrPattern, Pattern, Scalar, UniformBatch, View};
 use sparsebatch_spmv_gpu::device::{Bandwidth, availability, measure_bandwidth};
 use sparsebatch_spmv_gpu::single::SingleExplain;
-use sparsebatch_spmv_gpu::{Device, Executor, GpuError, SingleOptions, SinglePlan, Value};
+use sparsebatch_spmv_gpu::{
+    Device, Executor, GpuError, KernelKey, PackedOptions, PackedPlan, SingleOptions, SinglePlan,
+    Value,
+};
 
 use super::{CUSPARSE, Costs, Label, Measured, Problem, host_cores};
-use crate::contender::{Contender, Multiply, Operands, Timed};
+use crate::contender::{Contender, Multiply, Operand, Operands, Timed};
 use crate::cusparse::{Format, HostCsr, Library, Matrix};
 use crate::energy::EnergyMeter;
+use crate::phases::Phase::{Ceilings, Checking, Compiling, Measuring, Planning, Uploading};
+use crate::phases::timed;
 use crate::recorder::{Gap, Recorder};
 use crate::row::{Machine, Run};
 use crate::summary::OURS;
 use crate::timing::{Pace, copies, time};
 use crate::{BenchError, Outcome};
+
+/// Most entries of a pattern that kernels are compiled with.
+const COMPILED_VALUES: usize = 1 << 22;
+
+/// Slots an entry that are reckoned with before a matrix is converted.
+const PADDED: usize = 2;
 
 /// Rows of the matrix that kernels are compiled with.
 const SMALL: usize = 256;
@@ -46,7 +59,7 @@ impl<'a> Session<'a> {
     ) -> Result<Self, BenchError> {
         availability()?;
         let device = Device::new(0)?;
-        let bandwidth = measure_bandwidth(&device)?;
+        let bandwidth = timed(Ceilings, || measure_bandwidth(&device))?;
         let found = peers.then(|| Library::load(&device));
         let machine = Machine {
             cusparse: found.as_ref().and_then(|found| found.as_ref().ok()).map(Library::version),
@@ -83,7 +96,7 @@ impl<'a> Session<'a> {
         x: &[T],
     ) -> Result<Operands<T>, GpuError> {
         let copies = copies(problem.useful_bytes_in::<T>(), self.device.info().l2_bytes);
-        Operands::new(&self.device, x, problem.nrows, copies)
+        timed(Uploading, || Operands::new(&self.device, x, problem.nrows, copies))
     }
 
     /// Checks a contender, times it and takes the row; a refusal or a wrong answer becomes a gap.
@@ -103,18 +116,23 @@ impl<'a> Session<'a> {
         let measured = contender.and_then(|mut contender| {
             // The first and the last copy.
             for copy in (0..contender.copies()).step_by((contender.copies() - 1).max(1)) {
-                if let Some(wrong) = (problem.oracle)(&contender.answer(copy)?) {
+                let wrong = timed(Checking, || {
+                    contender.answer(copy).map(|answer| (problem.oracle)(&answer))
+                })?;
+                if let Some(wrong) = wrong {
                     return Ok(Err(format!("wrong answer: {wrong}")));
                 }
             }
-            let timing = time(&mut contender, pace)?;
-            let joules = EnergyMeter::measure(
-                meter,
-                timing.median_ms,
-                &mut contender,
-                |contender, turn| contender.product(turn),
-                |contender| contender.device().synchronize(),
-            )?;
+            let timing = timed(Measuring, || time(&mut contender, pace))?;
+            let joules = timed(Measuring, || {
+                EnergyMeter::measure(
+                    meter,
+                    timing.median_ms,
+                    &mut contender,
+                    |contender, turn| contender.product(turn),
+                    |contender| contender.device().synchronize(),
+                )
+            })?;
             let costs = costs(contender.plan()).into();
             Ok(Ok((timing, contender.copies(), costs, joules, contender)))
         });
@@ -147,6 +165,11 @@ impl<'a> Session<'a> {
         Ok(None)
     }
 
+    /// Compiles kernels at the same time. What is refused is refused again where it is measured.
+    pub(crate) fn prepare(&self, keys: &[KernelKey]) {
+        timed(Compiling, || self.device.prepare(keys)).ok();
+    }
+
     /// Compiles the kernels of plans for T at the same time, by making the plans of a small matrix, and
     /// prints how long that took. What is refused here is refused again, and a gap, where it is measured.
     ///
@@ -161,34 +184,87 @@ impl<'a> Session<'a> {
         };
         let (begin, device) = (Instant::now(), &self.device);
         let made = |options| SinglePlan::new(device, matrix.view(), options).is_ok();
-        let count = options.par_iter().map(made).filter(|&is_made| is_made).count();
+        let count =
+            timed(Compiling, || options.par_iter().map(made).filter(|&is_made| is_made).count());
         let seconds = begin.elapsed().as_secs_f64();
         self.note(&format!("{count} plans for {} compiled in {seconds:.1} s", <T as Scalar>::NAME))
     }
 
-    /// Measures a plan of ours on one matrix, converted once for all copies. Returns what the plan
-    /// explains, where it was measured.
+    /// As [`Session::compile`], of the default of batches of one pattern each, but for large patterns.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn compile_batches<'b>(
+        &mut self,
+        batches: impl IntoIterator<Item = &'b Batch<f64>>,
+    ) -> Result<(), BenchError> {
+        // Kernels do not depend on values.
+        let like = |batch: &Batch<f64>| match batch {
+            Batch::Uniform(batch) if batch.pattern().nnz() <= COMPILED_VALUES => {
+                let matrix =
+                    Csr::from_parts(Arc::clone(batch.pattern()), vec![1.0; batch.pattern().nnz()]);
+                let batch = UniformBatch::shared(matrix.ok()?, batch.nitems());
+                Some(Batch::Uniform(batch))
+            }
+            Batch::Uniform(_) | Batch::Ragged(_) => None,
+        };
+        let batches: Vec<Batch<f64>> = batches.into_iter().filter_map(like).collect();
+        let (begin, device) = (Instant::now(), &self.device);
+        let is_made = |batch: &&Batch<f64>| {
+            PackedPlan::new(device.clone(), batch, PackedOptions::default()).is_ok()
+        };
+        let count = timed(Compiling, || batches.par_iter().filter(is_made).count());
+        let seconds = begin.elapsed().as_secs_f64();
+        self.note(&format!("{count} plans of batches compiled in {seconds:.1} s"))
+    }
+
+    /// Measures plans of ours on one matrix, each converted once for all copies. Plans are made at the
+    /// same time, as many as the device has room for, before the first of them is measured. Returns what
+    /// each explains, where it was measured.
     ///
     /// # Errors
     /// As [`Session::measure`].
-    pub(crate) fn measure_single<T: Value>(
+    pub(crate) fn measure_singles<T: Value>(
         &mut self,
         problem: &Problem<'_>,
-        label: Label,
         matrix: View<'_, CsrPattern, T>,
-        options: &SingleOptions,
+        contenders: &[(Label, SingleOptions)],
         operands: &mut Operands<T>,
-    ) -> Result<Option<SingleExplain>, BenchError> {
-        let label = label.in_precision::<T>(problem.useful_bytes_in::<T>());
-        let pace = self.pace(problem);
-        let plans = SinglePlan::several(&self.device, matrix, options, operands.copies());
-        let contender = plans.map(|plans| Contender::of(operands, plans));
-        let bytes = |plan: &SinglePlan<_, T>| plan.explain().bytes_moved(false) as u64;
-        let plans = self.measure(problem, &label, pace, contender, bytes)?;
-        Ok(plans.and_then(|plans| Some(plans.first()?.explain().clone())))
+    ) -> Result<Vec<Option<SingleExplain>>, BenchError> {
+        let (pace, device, copies) = (self.pace(problem), self.device.clone(), operands.copies());
+        let one = size_of::<T>() + size_of::<i32>();
+        let room = device.free_memory()? / 4 / (copies * PADDED * problem.nnz * one).max(1) as u64;
+        let at_once = (room as usize).clamp(1, rayon::current_num_threads());
+        let make = |options| SinglePlan::several(&device, matrix, options, copies);
+        let mut explained = Vec::with_capacity(contenders.len());
+        for group in contenders.chunks(at_once) {
+            let plans: Vec<_> =
+                timed(Planning, || group.par_iter().map(|(_, options)| make(options)).collect());
+            let mut plans = VecDeque::from(plans);
+            for (label, options) in group {
+                let plan = match plans.pop_front() {
+                    // Those behind it hold what it needs.
+                    Some(Err(GpuError::OutOfMemory { .. })) => {
+                        plans.iter_mut().for_each(|plan| {
+                            *plan = Err(GpuError::OutOfMemory { needed: 0, free: 0 });
+                        });
+                        timed(Planning, || make(options))
+                    }
+                    Some(plan) => plan,
+                    None => make(options),
+                };
+                let label = label.clone().in_precision::<T>(problem.useful_bytes_in::<T>());
+                let contender = plan.map(|plans| Contender::of(operands, plans));
+                let bytes = |plan: &SinglePlan<_, T>| plan.explain().bytes_moved(false) as u64;
+                let plans = self.measure(problem, &label, pace, contender, bytes)?;
+                explained.push(plans.and_then(|plans| Some(plans.first()?.explain().clone())));
+            }
+        }
+        Ok(explained)
     }
 
-    /// Measures every format and algorithm of cuSPARSE on one matrix, if the library is here.
+    /// Measures every format and algorithm of cuSPARSE on one matrix, if the library is here. Of one
+    /// copy the values may be on the device already.
     ///
     /// # Errors
     /// As [`Session::measure`].
@@ -197,15 +273,28 @@ impl<'a> Session<'a> {
         problem: &Problem<'_>,
         prefix: &str,
         matrix: &HostCsr<'_>,
+        values: Option<&Operand>,
         operands: &mut Operands,
     ) -> Result<(), BenchError> {
         let Some(library) = self.library.clone() else { return Ok(()) };
-        let pace = self.pace(problem);
+        let (pace, copies) = (self.pace(problem), operands.copies());
+        let mut entries = Some(timed(Planning, || library.entries(matrix, values, copies)));
         for format in Format::ALL {
-            let uploaded = library.upload(matrix, format, operands.copies());
+            let uploaded = timed(Planning, || match (format, &entries) {
+                (Format::Csr | Format::Coo, Some(entries)) => {
+                    let entries = entries.as_ref().map_err(GpuError::clone)?;
+                    library.of_entries(matrix, format, entries)
+                }
+                _ => {
+                    entries = None;
+                    library.in_slices(matrix, copies)
+                }
+            });
             for &algorithm in format.algorithms() {
                 let contender = uploaded.as_ref().map_err(GpuError::clone).and_then(|uploaded| {
-                    Contender::new(operands, |copy| library.matrix(&uploaded[copy], algorithm))
+                    timed(Planning, || {
+                        Contender::new(operands, |copy| library.matrix(&uploaded[copy], algorithm))
+                    })
                 });
                 let label = Label::peer(format!("{prefix}{}", algorithm.name()));
                 self.measure(problem, &label, pace, contender, Matrix::bytes_moved)?;
@@ -220,7 +309,7 @@ impl<'a> Session<'a> {
     /// Why it ended early; what printing or writing reports.
     pub(crate) fn finish(mut self, ended: Result<(), BenchError>) -> Result<Outcome, BenchError> {
         if ended.is_ok()
-            && let Ok(found) = measure_bandwidth(&self.device)
+            && let Ok(found) = timed(Ceilings, || measure_bandwidth(&self.device))
         {
             let device = self.device.info().name.clone();
             self.recorder.copy_at_end(Some(&device), found.copy_gb_per_s);

@@ -8,6 +8,8 @@ use crate::BenchError;
 use crate::energy::EnergyMeter;
 pub(crate) use crate::host_clock::Effort;
 use crate::host_clock::{HostContender, HostMultiply, HostOperands, time};
+use crate::phases::Phase::{Ceilings, Checking, Making, Measuring, Planning};
+use crate::phases::timed;
 use crate::processor::{available_memory, measure_bandwidth};
 use crate::recorder::{Gap, Recorder};
 use crate::row::Machine;
@@ -42,7 +44,7 @@ pub(crate) struct HostSession<'b, 'a> {
 impl Host {
     /// The processor, with the threads of the pool in use; measures its bandwidth.
     pub(crate) fn new(effort: Effort) -> Self {
-        let found = measure_bandwidth();
+        let found = timed(Ceilings, measure_bandwidth);
         let machine = Machine {
             copy_gb_per_s: found.map_or(0.0, |found| found.copy_gb_per_s),
             read_gb_per_s: found.map(|found| found.read_gb_per_s),
@@ -67,7 +69,7 @@ impl Host {
 
     /// Measures the bandwidth at the end of a run.
     pub(crate) fn measure_again(&self, recorder: &mut Recorder<'_>) {
-        if let Some(found) = measure_bandwidth() {
+        if let Some(found) = timed(Ceilings, measure_bandwidth) {
             recorder.copy_at_end(self.machine.device.as_deref(), found.copy_gb_per_s);
         }
     }
@@ -97,7 +99,8 @@ impl<'b> HostSession<'b, '_> {
         touched_bytes: f64,
     ) -> HostOperands<T> {
         let cache = self.host.machine.l2_bytes.unwrap_or(0);
-        HostOperands::new(x, nrows, self.host.effort.copies(touched_bytes, cache))
+        let copies = self.host.effort.copies(touched_bytes, cache);
+        timed(Making, || HostOperands::new(x, nrows, copies))
     }
 
     /// Takes what cannot be measured, for no fault.
@@ -125,7 +128,7 @@ impl<'b> HostSession<'b, '_> {
         problem: &Problem<'_>,
         label: &Label,
         operands: &mut HostOperands<T>,
-        plan: impl FnMut(usize) -> Result<P, CpuError>,
+        plan: impl Fn(usize) -> Result<P, CpuError> + Sync,
         costs: impl Fn(&[P]) -> Costs,
     ) -> Result<bool, BenchError> {
         let turns = [Turn { label: label.clone(), pool: None }];
@@ -142,7 +145,7 @@ impl<'b> HostSession<'b, '_> {
         turns: &[Turn<'_>],
         problem: &Problem<'_>,
         operands: &mut HostOperands<T>,
-        plan: impl FnMut(usize) -> Result<P, CpuError>,
+        plan: impl Fn(usize) -> Result<P, CpuError> + Sync,
         costs: impl Fn(&[P]) -> Costs,
     ) -> Result<bool, BenchError> {
         let Some(first) = turns.first() else { return Ok(false) };
@@ -153,12 +156,12 @@ impl<'b> HostSession<'b, '_> {
             let reason = format!("needs {needed:.1} GiB of memory, {available:.1} are available");
             return self.gap(problem, &first.label, reason).map(|()| false);
         }
-        let mut contender = match HostContender::new(operands, plan) {
+        let mut contender = match timed(Planning, || HostContender::new(operands, plan)) {
             Ok(contender) => contender,
             Err(error) => return self.refused(problem, &first.label, &error).map(|()| false),
         };
-        for turn in turns {
-            self.turn(turn, problem, &mut contender, &costs)?;
+        for (number, turn) in turns.iter().enumerate() {
+            self.turn(turn, number > 0, problem, &mut contender, &costs)?;
         }
         Ok(true)
     }
@@ -167,6 +170,7 @@ impl<'b> HostSession<'b, '_> {
     fn turn<P: HostMultiply<T>, T: Scalar>(
         &mut self,
         &Turn { ref label, pool }: &Turn<'_>,
+        is_warm: bool,
         problem: &Problem<'_>,
         contender: &mut HostContender<'_, P, T>,
         costs: &impl Fn(&[P]) -> Costs,
@@ -175,19 +179,21 @@ impl<'b> HostSession<'b, '_> {
         let measured = (|| {
             // The first and the last copy.
             for copy in (0..contender.copies()).step_by((contender.copies() - 1).max(1)) {
-                let answer = within(pool, || contender.answer(copy))?;
-                if let Some(wrong) = (problem.oracle)(&answer) {
+                let answer = timed(Checking, || within(pool, || contender.answer(copy)))?;
+                if let Some(wrong) = timed(Checking, || (problem.oracle)(&answer)) {
                     return Ok(Err(format!("wrong answer: {wrong}")));
                 }
             }
-            let timing = within(pool, || time(contender, effort))?;
-            let joules = EnergyMeter::measure(
-                meter,
-                timing.median_ms,
-                contender,
-                |contender, turn| contender.product(turn),
-                |_| Ok(()),
-            )?;
+            let timing = timed(Measuring, || within(pool, || time(contender, effort, is_warm)))?;
+            let joules = timed(Measuring, || {
+                EnergyMeter::measure(
+                    meter,
+                    timing.median_ms,
+                    contender,
+                    |contender, turn| contender.product(turn),
+                    |_| Ok(()),
+                )
+            })?;
             Ok(Ok((timing, joules)))
         })();
         match measured {

@@ -5,6 +5,8 @@ use sparsebatch_spmv_gpu::{Device, GpuError};
 use super::{Costs, Effort, Label, Measured, Problem, Session};
 use crate::BenchError;
 use crate::host_clock::wall;
+use crate::phases::Phase::{Checking, Measuring};
+use crate::phases::timed;
 use crate::recorder::Gap;
 
 impl Session<'_> {
@@ -26,11 +28,15 @@ impl Session<'_> {
         let device = self.device.clone();
         let measured = state.and_then(|mut state| {
             let mut y = vec![0.0; problem.nrows];
-            call(&mut state, &device, x, &mut y)?;
-            if let Some(wrong) = (problem.oracle)(&y) {
+            let wrong = timed(Checking, || {
+                call(&mut state, &device, x, &mut y)?;
+                Ok::<_, GpuError>((problem.oracle)(&y))
+            })?;
+            if let Some(wrong) = wrong {
                 return Ok(Err(format!("wrong answer: {wrong}")));
             }
-            let timing = wall(effort, 1, |_| call(&mut state, &device, x, &mut y))?;
+            let timing =
+                timed(Measuring, || wall(effort, 1, |_| call(&mut state, &device, x, &mut y)))?;
             Ok(Ok((timing, costs(&state))))
         });
         let (reason, is_fault) = match measured {

@@ -69,7 +69,7 @@ pub(crate) fn time<T: Real>(
         fastest = fastest.min(wall(solve, device, copy)?);
         copy += 1;
     }
-    let calls = rounds(Pace::Issued, fastest).0;
+    let calls = rounds(Pace::Issued, fastest, 1).0;
     let walls: Vec<f64> =
         (0..calls).map(|call| wall(solve, device, copy + call)).collect::<Result<_, _>>()?;
     let Some(device) = device else {
@@ -85,7 +85,7 @@ fn events<T: Real>(
     device: &Device,
     estimate: f64,
 ) -> Result<(Vec<f64>, usize), SolveError> {
-    let (count, products) = match (rounds(Pace::Issued, estimate), solve.wants_restoring()) {
+    let (count, products) = match (rounds(Pace::Issued, estimate, 1), solve.wants_restoring()) {
         ((count, _), true) => (count, 1),
         (both, false) => both,
     };

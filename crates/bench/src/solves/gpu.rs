@@ -6,7 +6,7 @@ use sparsebatch_solvers::gpu::{
     GpuLuExplain, GpuTuning, Guess, ProductKernel, choose_method,
 };
 use sparsebatch_solvers::{Method, Outcome, Preconditioner, Rhs, SolveError, SolveOptions};
-use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
+use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError};
 
 use super::systems::Systems;
 use super::tuning::place_name;
@@ -162,6 +162,20 @@ pub(crate) fn plan<T: Real>(
     }
 }
 
+/// Most values of a batch whose plan is made to compile its kernels: that of a larger one takes longer.
+const COMPILED_VALUES: usize = 1 << 20;
+
+/// Whether a plan compiles its kernels soon: those of systems as a whole, and small ones of others.
+pub(crate) fn is_soon_made<T: Real>(systems: &Systems<T>, options: &SolveOptions) -> bool {
+    let is_iterative = matches!(options.method, Method::Cg | Method::BiCgStab);
+    let has_factors = !matches!(
+        options.preconditioner,
+        Preconditioner::Auto | Preconditioner::None | Preconditioner::Jacobi
+    );
+    let is_whole = largest(&systems.batch) <= MOST_ROWS;
+    is_iterative && !has_factors && (is_whole || systems.values().len() <= COMPILED_VALUES)
+}
+
 /// Rows of the largest system.
 fn largest<T: Real>(batch: &Batch<T>) -> usize {
     let rows = match batch {
@@ -171,7 +185,29 @@ fn largest<T: Real>(batch: &Batch<T>) -> usize {
     rows.max().unwrap_or(0)
 }
 
-/// Values, right-hand sides and solutions on the device, and the plan that solves them.
+/// Values, right-hand sides and solutions of a batch on the device, in copies.
+#[derive(Default)]
+pub(crate) struct DeviceSystems<T: Real>(Vec<[DeviceBuffer<T>; 3]>);
+
+impl<T: Real> DeviceSystems<T> {
+    /// Uploads `copies` copies.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`].
+    pub(crate) fn new(
+        device: &Device,
+        systems: &Systems<T>,
+        copies: usize,
+    ) -> Result<Self, GpuError> {
+        let copy = |_| {
+            let (values, b) = (device.upload(systems.values())?, device.upload(&systems.b)?);
+            Ok([values, b, device.alloc(systems.b.len())?])
+        };
+        Ok(Self((0..copies.max(1)).map(copy).collect::<Result<_, GpuError>>()?))
+    }
+}
+
+/// Systems on the device, and the plan that solves them.
 pub(crate) struct GpuSolve<T: Real> {
     device: Device,
     plan: Box<dyn Plan<T>>,
@@ -179,21 +215,22 @@ pub(crate) struct GpuSolve<T: Real> {
 }
 
 impl<T: Real> GpuSolve<T> {
-    /// Uploads `copies` copies of the systems.
+    /// Of systems that several plans solve one after the other. Their solutions are 0 first.
     ///
     /// # Errors
-    /// [`SolveError::Gpu`] when memory is short.
+    /// What the device reports.
     pub(crate) fn new(
         device: &Device,
         plan: Box<dyn Plan<T>>,
-        systems: &Systems<T>,
-        copies: usize,
+        systems: &DeviceSystems<T>,
     ) -> Result<Self, SolveError> {
-        let copy = |_| {
-            let (values, b) = (device.upload(systems.values())?, device.upload(&systems.b)?);
-            Ok([values, b, device.alloc_zeroed(systems.b.len())?])
+        let whole = |buffer: &DeviceBuffer<T>| buffer.range(0..buffer.len());
+        let copy = |[values, b, x]: &[DeviceBuffer<T>; 3]| {
+            let mut x = whole(x)?;
+            device.fill_zero(&mut x)?;
+            Ok([whole(values)?, whole(b)?, x])
         };
-        let copies = (0..copies.max(1)).map(copy).collect::<Result<_, SolveError>>()?;
+        let copies = systems.0.iter().map(copy).collect::<Result<_, SolveError>>()?;
         Ok(Self { device: device.clone(), plan, copies })
     }
 }

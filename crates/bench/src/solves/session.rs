@@ -1,9 +1,11 @@
 //! A run of solves: contenders are checked, timed and become rows.
 
+use std::cell::RefCell;
 use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
+use rayon::prelude::*;
 use sparsebatch_formats::{Batch, Pattern, Scalar};
 use sparsebatch_solvers::gpu::GpuTuning;
 use sparsebatch_solvers::{Gpu, Method, Outcome, SolveError, SolveOptions, Status};
@@ -11,13 +13,15 @@ use sparsebatch_spmv_gpu::device::measure_bandwidth;
 use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
 
 use super::clock::{SolveTiming, time};
-use super::gpu::{GpuSolve, plan};
+use super::gpu::{DeviceSystems, GpuSolve, is_soon_made, plan};
 use super::host::HostSolve;
 use super::reference::Reference;
 use super::systems::{Systems, Verdict, check};
 use super::{Real, Solve};
 use crate::cublas::{self, DenseLu};
 use crate::energy::EnergyMeter;
+use crate::phases::Phase::{Ceilings, Checking, Compiling, Measuring, Planning, Uploading};
+use crate::phases::timed;
 use crate::recorder::{Gap, Recorder};
 use crate::row::{Machine, Row, Run, SCHEMA};
 use crate::session::{self, Bench, Effort, Host, Parts, Target, machine};
@@ -44,9 +48,18 @@ pub(crate) struct SolveSession<'a> {
 }
 
 /// A batch with its name.
-pub(crate) struct Problem<'a, T> {
-    pub(crate) case: &'a str,
-    pub(crate) systems: &'a Systems<T>,
+pub(crate) struct Problem<'a, T: Real> {
+    case: &'a str,
+    systems: &'a Systems<T>,
+    /// On the GPU, while solvers there follow each other.
+    uploaded: RefCell<Option<DeviceSystems<T>>>,
+}
+
+impl<'a, T: Real> Problem<'a, T> {
+    /// A batch under a name.
+    pub(crate) fn new(case: &'a str, systems: &'a Systems<T>) -> Self {
+        Self { case, systems, uploaded: RefCell::new(None) }
+    }
 }
 
 /// What solves.
@@ -82,7 +95,10 @@ impl<'a> SolveSession<'a> {
             found = peers.then(|| cublas::Library::load(&first));
             let version = found.as_ref().and_then(|found| found.as_ref().ok());
             let cublas = version.map(cublas::Library::version);
-            gpu = Some(Machine { cublas, ..machine(&first, measure_bandwidth(&first)?) });
+            gpu = Some(Machine {
+                cublas,
+                ..machine(&first, timed(Ceilings, || measure_bandwidth(&first))?)
+            });
             device = Some(first);
         }
         let on = gpu.or(host.as_ref().map(|host| host.machine().clone())).unwrap_or_default();
@@ -144,6 +160,32 @@ impl<'a> SolveSession<'a> {
         self.recorder.row(row)
     }
 
+    /// Whether the GPU is measured.
+    pub(crate) fn has_gpu(&self) -> bool {
+        self.device.is_some()
+    }
+
+    /// Compiles the kernels of our solvers of some systems at the same time, if the GPU is measured, by
+    /// making their plans, and prints how long that took. What is refused here is refused again, and a
+    /// gap, where it is measured.
+    ///
+    /// # Errors
+    /// When the line cannot be printed.
+    pub(crate) fn compile<T: Real>(
+        &mut self,
+        jobs: &[(&Systems<T>, SolveOptions)],
+    ) -> Result<(), BenchError> {
+        let Some(device) = self.device.clone() else { return Ok(()) };
+        let begin = Instant::now();
+        let is_made = |(systems, options): &&(&Systems<T>, SolveOptions)| {
+            is_soon_made(systems, options) && plan(&device, systems, options, None).is_ok()
+        };
+        let count = timed(Compiling, || jobs.par_iter().filter(is_made).count());
+        let seconds = begin.elapsed().as_secs_f64();
+        let precision = <T as Scalar>::NAME;
+        self.note(&format!("{count} solvers for {precision} compiled in {seconds:.1} s"))
+    }
+
     /// Measures our solver on the GPU, if it is asked for.
     ///
     /// # Errors
@@ -161,16 +203,21 @@ impl<'a> SolveSession<'a> {
             None => options.method.name().to_owned(),
             Some(tuning) => format!("{} {}", options.method, shape(tuning)),
         };
-        let contender = (|| {
+        let contender = timed(Planning, || {
             // The first one compiles.
             drop(plan(&device, systems, options, tuning)?);
             let begin = Instant::now();
             let plan = plan(&device, systems, options, tuning)?;
             plan_ms = Some(begin.elapsed().as_secs_f64() * 1e3);
             configuration = plan.configuration();
-            let copies = copies(systems.bytes() as f64, device.info().l2_bytes);
-            GpuSolve::new(&device, plan, systems, copies)
-        })();
+            let mut uploaded = problem.uploaded.borrow_mut();
+            if uploaded.is_none() {
+                let copies = copies(systems.bytes() as f64, device.info().l2_bytes);
+                let made = timed(Uploading, || DeviceSystems::new(&device, systems, copies))?;
+                *uploaded = Some(made);
+            }
+            GpuSolve::new(&device, plan, uploaded.as_ref().expect("made above"))
+        });
         let automatic = tuning.is_none();
         let label = Label { library: OURS, backend: Some("gpu"), automatic, options };
         let finish = |_: &GpuSolve<T>, row: &mut Row| {
@@ -193,8 +240,10 @@ impl<'a> SolveSession<'a> {
         fitting_ms: Option<f64>,
     ) -> Result<Option<f64>, BenchError> {
         let Some(device) = self.device.clone() else { return Ok(None) };
+        problem.uploaded.take();
         let begin = Instant::now();
-        let contender = HostSolve::on_gpu(gpu(device), problem.systems, options);
+        let contender =
+            timed(Planning, || HostSolve::on_gpu(gpu(device), problem.systems, options));
         let plan_ms = Some(begin.elapsed().as_secs_f64() * 1e3);
         let label = Label { library: OURS, backend: Some("gpu"), automatic: true, options };
         let mut median_ms = None;
@@ -222,7 +271,7 @@ impl<'a> SolveSession<'a> {
             return Ok(());
         }
         let begin = Instant::now();
-        let contender = HostSolve::on_cpu(problem.systems, options);
+        let contender = timed(Planning, || HostSolve::on_cpu(problem.systems, options));
         let plan_ms = Some(begin.elapsed().as_secs_f64() * 1e3);
         let label = Label { library: OURS, backend: Some("cpu"), automatic: true, options };
         let refused = format!("cpu {}", options.method);
@@ -245,7 +294,9 @@ impl<'a> SolveSession<'a> {
         let (Some(device), Some(library)) = (self.device.clone(), self.cublas.clone()) else {
             return Ok(());
         };
-        let contender = DenseLu::new(&device, &library, problem.systems).map_err(SolveError::from);
+        problem.uploaded.take();
+        let contender = timed(Uploading, || DenseLu::new(&device, &library, problem.systems));
+        let contender = contender.map_err(SolveError::from);
         let options =
             &SolveOptions { method: Method::Lu, floor: Some(floor), ..SolveOptions::default() };
         let label = Label { library: CUBLAS, backend: None, automatic: false, options };
@@ -270,21 +321,24 @@ impl<'a> SolveSession<'a> {
             _ => self.meter.as_ref(),
         };
         let measured = contender.and_then(|mut contender| {
-            let (verdict, outcomes) = match judge(problem.systems, &mut contender, label.options)? {
+            let judged = timed(Checking, || judge(problem.systems, &mut contender, label.options))?;
+            let (verdict, outcomes) = match judged {
                 Ok(found) => found,
                 Err(wrong) => return Ok(Err(wrong)),
             };
-            let timing = time(&mut contender, device)?;
-            let joules = EnergyMeter::measure(
-                meter,
-                timing.timing.median_ms,
-                &mut contender,
-                |contender, turn| {
-                    contender.restore(turn)?;
-                    contender.solve(turn)
-                },
-                |_| Ok::<_, SolveError>(device.map_or(Ok(()), Executor::synchronize)?),
-            )?;
+            let timing = timed(Measuring, || time(&mut contender, device))?;
+            let joules = timed(Measuring, || {
+                EnergyMeter::measure(
+                    meter,
+                    timing.timing.median_ms,
+                    &mut contender,
+                    |contender, turn| {
+                        contender.restore(turn)?;
+                        contender.solve(turn)
+                    },
+                    |_| Ok::<_, SolveError>(device.map_or(Ok(()), Executor::synchronize)?),
+                )
+            })?;
             let mut row = self.row(problem, label, &timing, &verdict, outcomes.as_deref());
             row.copies = contender.copies() as u64;
             finish(&contender, &mut row);
@@ -389,7 +443,8 @@ impl<'a> SolveSession<'a> {
     /// Why it ended early; what printing or writing reports.
     pub(crate) fn finish(mut self, ended: Result<(), BenchError>) -> Result<Measured, BenchError> {
         if ended.is_ok() {
-            if let Some(found) = self.device.as_ref().and_then(|on| measure_bandwidth(on).ok()) {
+            let found = timed(Ceilings, || measure_bandwidth(self.device.as_ref()?).ok());
+            if let Some(found) = found {
                 let device = self.device.as_ref().map(|device| device.info().name.clone());
                 self.recorder.copy_at_end(device.as_deref(), found.copy_gb_per_s);
             }

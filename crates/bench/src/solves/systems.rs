@@ -5,7 +5,8 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use sparsebatch_formats::stats::MatrixStats;
 use sparsebatch_formats::{
-    Batch, BatchCsr, BatchValues, CsrPattern, FormatError, Pattern, RaggedCsr, Scalar, UniformBatch,
+    Batch, BatchCsr, BatchValues, Csr, CsrPattern, FormatError, Pattern, RaggedCsr, Scalar,
+    UniformBatch,
 };
 use sparsebatch_solvers::{Outcome, SolveOptions, Status};
 
@@ -31,6 +32,17 @@ impl<T: Scalar> Systems<T> {
     ) -> Result<Self, FormatError> {
         let batch = UniformBatch::try_new(pattern, nitems, BatchValues::ItemMajor(values))?;
         Ok(Self { batch: Batch::Uniform(batch), b })
+    }
+
+    /// `nitems` systems of one pattern whose entries are all 1, stored once, without right-hand sides:
+    /// what plans look at.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub(crate) fn like(pattern: Arc<CsrPattern>, nitems: usize) -> Result<Self, FormatError> {
+        let values = vec![T::ONE; pattern.nnz()];
+        let batch = UniformBatch::shared(Csr::from_parts(pattern, values)?, nitems);
+        Ok(Self { batch: Batch::Uniform(batch), b: Vec::new() })
     }
 
     /// `nitems` systems: those of a uniform batch in turn.
@@ -83,7 +95,17 @@ impl<T: Scalar> Systems<T> {
     /// When memory overflows.
     pub(crate) fn first(&self, nitems: usize) -> Result<Self, FormatError> {
         match &self.batch {
-            Batch::Uniform(batch) => Self::in_turn(batch, &self.b, nitems),
+            Batch::Uniform(batch) => {
+                let (pattern, values) = (Arc::clone(batch.pattern()), batch.values());
+                match values {
+                    BatchValues::ItemMajor(values) if nitems <= batch.nitems() => {
+                        let values = values[..nitems * pattern.nnz()].to_vec();
+                        let b = self.b[..nitems * pattern.nrows()].to_vec();
+                        Self::uniform(pattern, nitems, values, b)
+                    }
+                    _ => Self::in_turn(batch, &self.b, nitems),
+                }
+            }
             Batch::Ragged(batch) => {
                 let items = (0..nitems.min(batch.nitems())).map(|item| batch.item(item));
                 let mut first = RaggedCsr::new();
@@ -94,10 +116,24 @@ impl<T: Scalar> Systems<T> {
         }
     }
 
-    /// The same systems, each number rounded to the nearest one of another precision.
+    /// The same systems, each number rounded to the nearest one of another precision. On all cores.
     pub(crate) fn cast<U: Scalar>(&self) -> Systems<U> {
-        let b = self.b.iter().map(|v| U::from_f64(v.to_f64())).collect();
-        Systems { batch: self.batch.cast(), b }
+        let cast = |values: &[T]| -> Vec<U> {
+            values.par_iter().map(|value| U::from_f64(value.to_f64())).collect()
+        };
+        let batch = match &self.batch {
+            Batch::Uniform(batch) => match batch.values() {
+                BatchValues::ItemMajor(values) => {
+                    let values = BatchValues::ItemMajor(cast(values));
+                    let pattern = Arc::clone(batch.pattern());
+                    UniformBatch::try_new(pattern, batch.nitems(), values)
+                        .map_or_else(|_| self.batch.cast(), Batch::Uniform)
+                }
+                _ => self.batch.cast(),
+            },
+            Batch::Ragged(_) => self.batch.cast(),
+        };
+        Systems { batch, b: cast(&self.b) }
     }
 
     /// The values of all items, item-major.
@@ -203,7 +239,7 @@ pub(crate) fn check<T: Scalar>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sparsebatch_formats::{Csr, generate};
+    use sparsebatch_formats::generate;
 
     /// Twice [2 1; 0 4] x = [4; 8], whose solution is [1; 2].
     fn systems() -> Systems<f64> {

@@ -1,9 +1,11 @@
 //! The batches of the suite `flexible-batch`.
 
-use sparsebatch_formats::generate::{hetero, random, rng};
+use rayon::prelude::*;
+use sparsebatch_formats::generate::{random, rng};
 use sparsebatch_formats::{Csr, FormatError, RaggedCsr};
 
 use super::Size;
+use crate::parallel::in_parts;
 
 /// Experiments of Anzt et al. 2017 (doi 10.1145/3148226.3148230) that are made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,23 +87,59 @@ impl Case {
     ) -> Result<RaggedCsr<f64>, FormatError> {
         match &self.members {
             Members::Copies(members) => {
-                let members: Vec<Csr<f64>> =
-                    members.iter().map(|&index| matrices[index].1.clone()).collect();
+                let members: Vec<&Csr<f64>> =
+                    members.iter().map(|&index| &matrices[index].1).collect();
                 hetero(&members, self.items)
             }
             Members::Generated { mean, balanced } => {
+                let make = |item: usize| match balanced {
+                    true => random(ORDER, ORDER, *mean, item as u64),
+                    false => accumulated(*mean, item as u64),
+                };
+                let made = (0..self.items).into_par_iter().map(make);
                 let mut batch = RaggedCsr::new();
-                for item in 0..self.items as u64 {
-                    let matrix = match balanced {
-                        true => random(ORDER, ORDER, *mean, item)?,
-                        false => accumulated(*mean, item)?,
-                    };
+                for matrix in made.collect::<Result<Vec<_>, _>>()? {
                     batch.push(matrix.view());
                 }
                 Ok(batch)
             }
         }
     }
+}
+
+/// As [`generate::hetero`](sparsebatch_formats::generate::hetero), on all cores.
+fn hetero(matrices: &[&Csr<f64>], nitems: usize) -> Result<RaggedCsr<f64>, FormatError> {
+    let draw =
+        |item: u64| matrices[(rng::mix(rng::key(98, item)) % matrices.len() as u64) as usize];
+    let items: Vec<&Csr<f64>> = (0..nitems as u64).map(draw).collect();
+    let counts = |count: fn(&Csr<f64>) -> usize| -> Vec<usize> {
+        items.iter().map(|matrix| count(matrix)).collect()
+    };
+    let (nrows, ncols, nnz) = (counts(Csr::nrows), counts(Csr::ncols), counts(Csr::nnz));
+    let starts = counts(|matrix| matrix.nrows() + 1);
+    let row_ptr = in_parts(&offsets(&starts), &|item, to: &mut [i32]| {
+        to.copy_from_slice(items[item].row_ptr());
+    });
+    let entries = offsets(&nnz);
+    let col_idx = in_parts(&entries, &|item, to: &mut [i32]| {
+        to.copy_from_slice(items[item].col_idx());
+    });
+    let values = in_parts(&entries, &|item, to: &mut [f64]| {
+        let (key, scale) = (rng::key(97, item as u64), 1.0 / f64::from(1u32 << 20));
+        for (k, (to, value)) in (0..).zip(to.iter_mut().zip(items[item].values())) {
+            *to = value * (1.0 + scale * rng::keyed(key, k));
+        }
+    });
+    RaggedCsr::try_new(&nrows, &ncols, &nnz, row_ptr, col_idx, values)
+}
+
+/// Where parts of these lengths begin, and the end of the last.
+fn offsets(lengths: &[usize]) -> Vec<usize> {
+    let ends = lengths.iter().scan(0, |end, length| {
+        *end += length;
+        Some(*end)
+    });
+    std::iter::once(0).chain(ends).collect()
 }
 
 /// A matrix of order 1,024 with `mean` entries a row on average, accumulated in few rows: full rows
@@ -257,6 +295,17 @@ mod tests {
         let batch = small.batch(&matrices).unwrap();
         let rows = batch.row_offsets()[batch.nitems()];
         assert_eq!((batch.total_nnz(), rows), counted(&small, &matrices));
+    }
+
+    #[test]
+    fn copies_made_on_all_cores_are_those_of_the_generator() {
+        let matrices = [accumulated(2, 1).unwrap(), random(30, 40, 3, 1).unwrap()];
+
+        let found = hetero(&[&matrices[0], &matrices[1]], 90).unwrap();
+
+        assert_eq!(found, sparsebatch_formats::generate::hetero(&matrices, 90).unwrap());
+        assert!(found.total_nnz() > 1 << 16);
+        assert_eq!(hetero(&[], 0).unwrap().nitems(), 0);
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub(crate) fn measure<T: Real>(
         floor: matches!(case.source, Source::Set(_)).then_some(super::solvers::FLOOR),
         ..SolveOptions::default()
     };
-    let problem = Problem { case: &case.name, systems: &systems };
+    let problem = Problem::new(&case.name, &systems);
     let whole = Pieces { bytes: Some(u64::MAX), at_once: 1 };
     let pieces = chunks.pieces;
     let gibibytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);

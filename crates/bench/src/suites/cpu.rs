@@ -9,7 +9,7 @@ use sparsebatch_formats::Csr;
 
 pub use super::Size;
 use super::host_kernels::{self, HostKernel, in_turns};
-use super::matrices::{Source, generated, with_files};
+use super::matrices::{Source, generated, made, with_files};
 use super::one_matrix::OneMatrix;
 use super::{check_names, wanted};
 use crate::session::{Bench, HostSession, Label, Turn};
@@ -61,8 +61,9 @@ pub fn cpu(options: &Cpu, report: &mut dyn Write) -> Result<Outcome, BenchError>
                 bench.gap("all", library, "csr", PEERS_SCRIPT)?;
             }
         }
-        for source in sources.iter().filter(|source| wanted(&options.cases, &source.name)) {
-            match source.matrix() {
+        let is_wanted = |source: &Source| wanted(&options.cases, &source.name);
+        for (source, matrix) in made(&sources, is_wanted, options.size) {
+            match matrix {
                 Ok(matrix) => {
                     let Some(mut session) = bench.host() else { continue };
                     measure(&mut session, &source.name, &matrix, &kernels, &pools, peers)?;
@@ -145,8 +146,9 @@ fn measure(
             let automatic = kernel == HostKernel::Auto && Some(*count) == most;
             Label::ours(format!("{kernel}, {count} {threads}"), automatic)
         };
-        let turns =
-            pools.iter().map(|one| Turn { label: label(one), pool: Some(&one.1) }).collect();
+        // All threads first: they have touched all copies soon.
+        let turn = |one| Turn { label: label(one), pool: Some(&one.1) };
+        let turns = pools.iter().rev().map(turn).collect();
         let options = kernel.options();
         in_turns(session, &problem, matrix.into(), &mut operands, turns, &options)?;
     }

@@ -67,7 +67,7 @@ pub fn energy(options: &Energy, report: &mut dyn Write) -> Result<Outcome, Bench
     let mut session = SolveSession::of(bench, false)?;
     let ended = families.iter().try_for_each(|&(family, nrows)| {
         let made = Systemed::family(family, nrows, items)?;
-        let problem = Problem { case: &made.name, systems: &made.systems };
+        let problem = Problem::new(&made.name, &made.systems);
         let solve = made.solve();
         session.gpu(&problem, &solve, None)?;
         session.cpu(&problem, &solve)

@@ -1,11 +1,14 @@
 //! Batches of one pattern that are multiplied and solved: the families of problems, and single
 //! symmetric matrices.
 
-use sparsebatch_formats::generate::{Family, dense, rng, spd};
-use sparsebatch_formats::testing::spmv_error;
+use std::sync::{Arc, OnceLock};
+
+use rayon::prelude::*;
+use sparsebatch_formats::generate::{self, Family, dense, rng, spd};
 use sparsebatch_formats::{Batch, Csr, FormatError};
 use sparsebatch_solvers::{Method, Preconditioner, SolveOptions};
 
+use super::one_matrix::Reference;
 use super::solver_cases::{Case, Source, family_name};
 use crate::BenchError;
 use crate::session::Problem;
@@ -22,6 +25,8 @@ pub(super) struct Systemed {
     pub(super) name: String,
     pub(super) systems: Systems<f64>,
     is_symmetric: bool,
+    /// The products of systems spread over the batch, computed when the first answer is checked.
+    references: OnceLock<Vec<(usize, Reference<f64>)>>,
 }
 
 impl Systemed {
@@ -34,7 +39,19 @@ impl Systemed {
         let source = Source::Family(family, nrows);
         let case = Case { name: name.clone(), source, batches: vec![nitems] };
         let is_symmetric = family != Family::Rand9;
-        Ok(Self { name, systems: case.systems()?, is_symmetric })
+        let systems = case.systems()?;
+        Ok(Self { name, systems, is_symmetric, references: OnceLock::new() })
+    }
+
+    /// As many systems of a family as plans look at them: their values are 1, stored once.
+    ///
+    /// # Errors
+    /// As [`Systemed::family`].
+    pub(super) fn like(family: Family, nrows: usize, nitems: usize) -> Result<Self, BenchError> {
+        let problem = generate::Problem::new(family, nrows)?;
+        let systems = Systems::like(Arc::clone(problem.pattern()), nitems)?;
+        let (name, is_symmetric) = (family_name((family, nrows)), family != Family::Rand9);
+        Ok(Self { name, systems, is_symmetric, references: OnceLock::new() })
     }
 
     /// One symmetric positive definite matrix with `draws` draws of an entry in each row; with as
@@ -48,7 +65,7 @@ impl Systemed {
         let (pattern, values) = matrix.into_parts();
         let b = (0..nrows as u64).map(|row| 2.0 * rng::uniform(96, 0, row) - 1.0).collect();
         let systems = Systems::uniform(pattern, 1, values, b)?;
-        Ok(Self { name, systems, is_symmetric: true })
+        Ok(Self { name, systems, is_symmetric: true, references: OnceLock::new() })
     }
 
     /// The matrices.
@@ -77,14 +94,25 @@ impl Systemed {
 
     /// What is wrong with a product: the first error of systems spread over the batch.
     pub(super) fn wrong(&self, y: &[f64]) -> Option<String> {
-        let Batch::Uniform(batch) = self.batch() else { return None };
-        let (nitems, nrows) = (batch.nitems(), self.batch().row_offset(1));
-        let step = nitems.div_ceil(CHECKED).max(1);
-        (0..nitems).step_by(step).chain(nitems.checked_sub(1)).find_map(|item| {
-            let range = item * nrows..(item + 1) * nrows;
-            let matrix = batch.to_matrix(item);
-            let (row, error) = spmv_error(matrix.view(), &self.x()[range.clone()], &y[range])?;
-            Some(format!("item {item}, row {row}: {error}"))
+        let batch = self.batch();
+        let references = self.references.get_or_init(|| {
+            let nitems = batch.nitems();
+            let step = nitems.div_ceil(CHECKED).max(1);
+            let items: Vec<usize> =
+                (0..nitems).step_by(step).chain(nitems.checked_sub(1)).collect();
+            let reference = |item: usize| {
+                let x = &self.x()[batch.row_offset(item)..batch.row_offset(item + 1)];
+                let reference = match batch {
+                    Batch::Uniform(batch) => Reference::new(batch.to_matrix(item).view(), x),
+                    Batch::Ragged(batch) => Reference::new(batch.item(item), x),
+                };
+                (item, reference)
+            };
+            items.into_par_iter().map(reference).collect()
+        });
+        references.par_iter().find_map_first(|(item, reference)| {
+            let rows = batch.row_offset(*item)..batch.row_offset(item + 1);
+            Some(format!("item {item}, {}", reference.wrong(&y[rows])?))
         })
     }
 
@@ -99,13 +127,26 @@ impl Systemed {
 /// order, so that it is positive definite.
 fn full(order: usize) -> Result<Csr<f64>, FormatError> {
     let (pattern, mut values) = dense(order, order, SEED)?.into_parts();
+    mirror(order, &mut values);
     for row in 0..order {
         values[row * order + row] = order as f64;
-        for col in 0..row {
-            values[row * order + col] = values[col * order + row];
-        }
     }
     Csr::from_parts(pattern, values)
+}
+
+/// Makes a matrix, of which all places are stored, symmetric: each place below the diagonal takes the
+/// value of the one above it, in squares that a cache holds.
+fn mirror(order: usize, values: &mut [f64]) {
+    const SIDE: usize = 64;
+    for rows in (0..order).step_by(SIDE) {
+        for cols in (0..=rows).step_by(SIDE) {
+            for row in rows..(rows + SIDE).min(order) {
+                for col in cols..(cols + SIDE).min(row) {
+                    values[row * order + col] = values[col * order + row];
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -129,17 +170,18 @@ mod tests {
 
     #[test]
     fn with_all_places_stored_a_matrix_is_symmetric_and_dominated_by_its_diagonal() {
-        let made = Systemed::symmetric(20, 20).unwrap();
+        let order = 200;
+        let made = Systemed::symmetric(order, order).unwrap();
 
         let Batch::Uniform(batch) = made.batch() else { panic!("of one pattern") };
         let matrix = batch.to_matrix(0);
-        assert_eq!((made.name.as_str(), matrix.nnz()), ("spd 400", 400));
-        let value = |row: usize, col: usize| matrix.values()[20 * row + col];
-        for row in 0..20 {
+        assert_eq!((made.name.as_str(), matrix.nnz()), ("spd 40000", 40_000));
+        let value = |row: usize, col: usize| matrix.values()[order * row + col];
+        for row in 0..order {
             let others: f64 =
-                (0..20).filter(|&col| col != row).map(|col| value(row, col).abs()).sum();
+                (0..order).filter(|&col| col != row).map(|col| value(row, col).abs()).sum();
             assert!(value(row, row) > others);
-            assert!((0..20).all(|col| value(row, col) == value(col, row)));
+            assert!((0..order).all(|col| value(row, col) == value(col, row)));
         }
     }
 
@@ -150,5 +192,6 @@ mod tests {
         assert_eq!(method(Systemed::symmetric(20, 2).unwrap()), Method::Cg);
         assert_eq!(method(Systemed::family(Family::Rand9, 9, 1).unwrap()), Method::BiCgStab);
         assert!(Systemed::family(Family::Lap2d, 10, 1).is_err());
+        assert_eq!(method(Systemed::like(Family::Rand9, 9, 1).unwrap()), Method::BiCgStab);
     }
 }

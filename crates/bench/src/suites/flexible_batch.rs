@@ -6,13 +6,15 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use rayon::prelude::*;
 use sparsebatch_corpus::List;
 use sparsebatch_formats::generate::spmv_operands;
-use sparsebatch_formats::testing::spmv_error;
+use sparsebatch_formats::testing::SpmvReference;
 use sparsebatch_formats::{Batch, RaggedCsr};
-use sparsebatch_spmv_gpu::flexible::{DeviceBatch, Storage};
+use sparsebatch_spmv_gpu::flexible::{BatchSizes, DeviceBatch, Storage};
 use sparsebatch_spmv_gpu::{
-    Device, FlexibleKernel, FlexibleOptions, FlexiblePlan, PackedKernel, PackedOptions, PackedPlan,
+    CsrArrays, CsrSize, Device, Executor, FlexibleKernel, FlexibleOptions, FlexiblePlan, GpuError,
+    PackedKernel, PackedOptions, PackedPlan,
 };
 
 pub use super::Size;
@@ -23,6 +25,8 @@ use super::stand_ins;
 use super::{check_names, read_all, wanted};
 use crate::contender::{Contender, Operands};
 use crate::cusparse::{HostCsr, Loop};
+use crate::phases::Phase::{Checking, Making, Planning, Uploading};
+use crate::phases::timed;
 use crate::session::{Backend, Bench, Costs, Label, Problem, Session, Target};
 use crate::statistics::median;
 use crate::summary::OURS;
@@ -157,7 +161,7 @@ pub fn flexible_batch(
             }
         }
         for case in cases.iter().filter(|case| wanted(&options.cases, &case.name)) {
-            match case.batch(&matrices) {
+            match timed(Making, || case.batch(&matrices)) {
                 Ok(batch) => measure(&mut bench, case, batch, &kernels, peers)?,
                 Err(error) => {
                     bench.gap(&case.name, "all", "all", &format!("not made: {error}"))?;
@@ -218,10 +222,11 @@ fn measure(
     kernels: &Kernels,
     peers: bool,
 ) -> Result<(), BenchError> {
-    let (x, _) = spmv_operands(&batch);
+    let (x, _) = timed(Making, || spmv_operands(&batch));
     let batch = Batch::Ragged(batch);
     let Batch::Ragged(ragged) = &batch else { return Ok(()) };
-    let oracle = |y: &[f64]| wrong(ragged, &x, y);
+    let references = timed(Checking, || References::new(ragged, &x));
+    let oracle = |y: &[f64]| references.wrong(y);
     let problem = Problem {
         case: &case.name,
         experiment: case.experiment.map(Experiment::name),
@@ -235,12 +240,13 @@ fn measure(
     let has_loops = case.experiment.is_none_or(Experiment::has_loops);
     if let Some(session) = bench.gpu() {
         let mut operands = session.operands(&problem, &x)?;
-        ours(session, &problem, &batch, &mut operands, &kernels.gpu)?;
+        let uploaded = timed(Uploading, || upload(&session.device, ragged));
+        ours(session, &problem, (&batch, &uploaded), &mut operands, &kernels.gpu)?;
         if has_blocks {
-            blocks(session, &problem, ragged, &mut operands)?;
+            blocks(session, &problem, (ragged, &uploaded), &mut operands)?;
         }
         if has_loops {
-            loops(session, &problem, ragged, &mut operands)?;
+            loops(session, &problem, (ragged, &uploaded), &mut operands)?;
         }
     }
     if let Some(mut session) = bench.host() {
@@ -256,17 +262,52 @@ fn measure(
     Ok(())
 }
 
-/// What is wrong with an answer: the first error of systems spread over the batch.
-fn wrong(batch: &RaggedCsr<f64>, x: &[f64], y: &[f64]) -> Option<String> {
-    let nitems = batch.nitems();
-    let step = nitems.div_ceil(CHECKED).max(1);
-    let (rows, cols) = (batch.row_offsets(), batch.col_offsets());
-    let mut items = (0..nitems).step_by(step).chain(nitems.checked_sub(1));
-    items.find_map(|item| {
-        let (x, y) = (&x[cols[item]..cols[item + 1]], &y[rows[item]..rows[item + 1]]);
-        let (row, error) = spmv_error(batch.item(item), x, y)?;
-        Some(format!("item {item}, row {row}: {error}"))
+/// The products of systems spread over a batch, computed once.
+struct References<'a> {
+    batch: &'a RaggedCsr<f64>,
+    of_items: Vec<(usize, SpmvReference<f64>)>,
+}
+
+impl<'a> References<'a> {
+    fn new(batch: &'a RaggedCsr<f64>, x: &[f64]) -> Self {
+        let (nitems, cols) = (batch.nitems(), batch.col_offsets());
+        let step = nitems.div_ceil(CHECKED).max(1);
+        let items: Vec<usize> = (0..nitems).step_by(step).chain(nitems.checked_sub(1)).collect();
+        let reference = |item: usize| {
+            (item, SpmvReference::new(batch.item(item), &x[cols[item]..cols[item + 1]]))
+        };
+        Self { batch, of_items: items.into_par_iter().map(reference).collect() }
+    }
+
+    /// What is wrong with an answer: the first error.
+    fn wrong(&self, y: &[f64]) -> Option<String> {
+        let rows = self.batch.row_offsets();
+        self.of_items.par_iter().find_map_first(|(item, reference)| {
+            let (row, error) = reference.error(&y[rows[*item]..rows[*item + 1]])?;
+            Some(format!("item {item}, row {row}: {error}"))
+        })
+    }
+}
+
+/// The arrays of a batch on the device, which plans are made of and peers multiply with.
+type Uploaded = Result<CsrArrays<Device, f64>, GpuError>;
+
+fn upload(device: &Device, batch: &RaggedCsr<f64>) -> Uploaded {
+    Ok(CsrArrays {
+        row_ptr: device.upload(batch.row_ptr())?,
+        col_idx: device.upload(batch.col_idx())?,
+        values: device.upload(batch.values())?,
     })
+}
+
+fn sizes(batch: &RaggedCsr<f64>) -> Vec<CsrSize> {
+    let patterns = (0..batch.nitems()).map(|item| batch.item(item).pattern());
+    let size = |pattern: sparsebatch_formats::CsrPatternRef<'_>| CsrSize {
+        nrows: pattern.nrows(),
+        ncols: pattern.ncols(),
+        nnz: pattern.nnz(),
+    };
+    patterns.map(size).collect()
 }
 
 /// The variants of the packed kernel that are compared, with their names.
@@ -300,7 +341,7 @@ const PLANS: usize = 5;
 fn ours(
     session: &mut Session<'_>,
     problem: &Problem<'_>,
-    batch: &Batch<f64>,
+    (batch, uploaded): (&Batch<f64>, &Uploaded),
     operands: &mut Operands,
     kernels: &[Kernel],
 ) -> Result<(), BenchError> {
@@ -313,19 +354,25 @@ fn ours(
     }
     let pace = session.pace(problem);
     let device = session.device.clone();
+    let sizes = match batch {
+        Batch::Ragged(ragged) => sizes(ragged),
+        Batch::Uniform(_) => Vec::new(),
+    };
     for (name, options) in packed {
         let automatic = options == PackedOptions::default();
         let mut packing = Vec::new();
         let mut plan = || {
-            let plan = PackedPlan::new(device.clone(), batch, options)?;
+            let arrays = uploaded.as_ref().map_err(GpuError::clone)?;
+            let sizes = BatchSizes::Ragged(&sizes);
+            let plan = PackedPlan::from_arrays(device.clone(), sizes, arrays, options)?;
             packing.push(plan.explain().packing.as_secs_f64() * 1e3);
             Ok(plan)
         };
-        // The first one is slower.
-        for _ in operands.copies()..PLANS {
-            plan()?;
-        }
-        let contender = Contender::new(operands, |_| plan());
+        let contender = timed(Planning, || {
+            // The first one is slower.
+            (operands.copies()..PLANS).try_for_each(|_| plan().map(drop))?;
+            Contender::new(operands, |_| plan())
+        });
         let costs = |plan: &PackedPlan<_, _>| Costs {
             bytes_moved: plan.explain().product_bytes,
             plan_ms: median(&packing),
@@ -343,9 +390,11 @@ fn ours(
         if left.first().is_some_and(|batch| batch.storage() != storage) {
             left.clear();
         }
-        let contender = Contender::new(operands, |_| match left.pop() {
-            Some(batch) => FlexiblePlan::with_batch(&device, batch, options.clone()),
-            None => FlexiblePlan::new(&device, batch, options.clone()),
+        let contender = timed(Planning, || {
+            Contender::new(operands, |_| match left.pop() {
+                Some(batch) => FlexiblePlan::with_batch(&device, batch, options.clone()),
+                None => FlexiblePlan::new(&device, batch, options.clone()),
+            })
         });
         let bytes = |plan: &FlexiblePlan<_, _>| {
             let explain = plan.explain();
@@ -362,14 +411,17 @@ fn ours(
 fn blocks(
     session: &mut Session<'_>,
     problem: &Problem<'_>,
-    batch: &RaggedCsr<f64>,
+    (batch, uploaded): (&RaggedCsr<f64>, &Uploaded),
     operands: &mut Operands,
 ) -> Result<(), BenchError> {
     if session.library.is_none() {
         return Ok(());
     }
-    match HostCsr::block_diagonal(batch) {
-        Ok(matrix) => session.measure_formats(problem, "block-diagonal ", &matrix, operands),
+    let values = uploaded.as_ref().ok().map(|arrays| &arrays.values);
+    match timed(Making, || HostCsr::block_diagonal(batch)) {
+        Ok(matrix) => {
+            session.measure_formats(problem, "block-diagonal ", &matrix, values, operands)
+        }
         Err(error) => session.note(&format!("{:<22} no block-diagonal: {error}", problem.case)),
     }
 }
@@ -379,12 +431,13 @@ fn blocks(
 fn loops(
     session: &mut Session<'_>,
     problem: &Problem<'_>,
-    batch: &RaggedCsr<f64>,
+    (batch, uploaded): (&RaggedCsr<f64>, &Uploaded),
     operands: &mut Operands,
 ) -> Result<(), BenchError> {
     let Some(library) = session.library.clone() else { return Ok(()) };
     let products = (LOOP_LAUNCHES / batch.nitems().max(1)).clamp(1, crate::timing::RECORDED);
-    let mut plan = Loop::new(&library, batch);
+    let mut plan =
+        timed(Planning, || Loop::new(&library, batch, uploaded.as_ref().map_err(GpuError::clone)?));
     for (name, pace) in [("loop csr", Pace::Issued), ("loop csr graph", Pace::Recorded(products))] {
         let contender = plan.map(|plan| Contender::alone(operands, plan));
         let plans = session

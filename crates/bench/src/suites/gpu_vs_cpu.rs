@@ -14,6 +14,8 @@ use super::one_matrix::OneMatrix;
 use super::products::{self, Product};
 use super::wanted;
 pub use super::{OnMachines, Size};
+use crate::phases::Phase::Making;
+use crate::phases::timed;
 use crate::session::{Bench, Target};
 use crate::solves::session::{Problem, SolveSession};
 use crate::{BenchError, Outcome, versus};
@@ -41,6 +43,8 @@ pub fn gpu_vs_cpu(options: &GpuVsCpu, report: &mut dyn Write) -> Result<Outcome,
         Size::Paper => 10_000,
         Size::Full => 40_000,
     });
+    let like = families.iter().map(|&(family, nrows)| Systemed::like(family, nrows, items));
+    let like = like.collect::<Result<Vec<_>, _>>()?;
     let target = Target::with_host(*backend)?;
     let (effort, output) = (size.effort(), output.as_deref());
     let mut bench = Bench::start("gpu-vs-cpu", &target, effort, false, output, &mut *report)?;
@@ -54,15 +58,16 @@ pub fn gpu_vs_cpu(options: &GpuVsCpu, report: &mut dyn Write) -> Result<Outcome,
                 "left out by --backend gpu",
             )?;
         }
+        bench.compile_batches(like.iter().map(Systemed::batch))?;
         for &(family, nrows) in &families {
-            let made = Systemed::family(family, nrows, items)?;
+            let made = timed(Making, || Systemed::family(family, nrows, items))?;
             let oracle = |y: &[f64]| made.wrong(y);
             let problem = made.problem(None, &oracle);
             let product = Product::Batch(made.batch());
             products::measure(&mut bench, &problem, product, made.x(), Some(effort))?;
         }
         for source in sources.iter().filter(|source| wanted(cases, &source.name)) {
-            match source.matrix() {
+            match timed(Making, || source.matrix()) {
                 Ok(matrix) => {
                     let one = OneMatrix::new(&source.name, &matrix);
                     let oracle = |y: &[f64]| one.wrong(y);
@@ -81,14 +86,19 @@ pub fn gpu_vs_cpu(options: &GpuVsCpu, report: &mut dyn Write) -> Result<Outcome,
         return bench.finish(ended);
     }
     let mut session = SolveSession::of(bench, false)?;
-    let ended = families.iter().try_for_each(|&(family, nrows)| {
-        let made = Systemed::family(family, nrows, items)?;
-        let problem = Problem { case: &made.name, systems: &made.systems };
-        let solve = made.solve();
-        session.gpu(&problem, &solve, None)?;
-        session.end_to_end(&problem, &solve, ("all from the host", None), Gpu::new, None)?;
-        session.cpu(&problem, &solve)
-    });
+    let jobs: Vec<_> = like.iter().map(|like| (&like.systems, like.solve())).collect();
+    let ended = (|| {
+        session.compile(&jobs)?;
+        for &(family, nrows) in &families {
+            let made = timed(Making, || Systemed::family(family, nrows, items))?;
+            let problem = Problem::new(&made.name, &made.systems);
+            let solve = made.solve();
+            session.gpu(&problem, &solve, None)?;
+            session.end_to_end(&problem, &solve, ("all from the host", None), Gpu::new, None)?;
+            session.cpu(&problem, &solve)?;
+        }
+        Ok(())
+    })();
     let outcome = session.finish(ended)?;
     writeln!(report, "{}", versus::text(&outcome.rows)).map_err(BenchError::Print)?;
     Ok(outcome)

@@ -2,12 +2,15 @@
 
 use std::path::PathBuf;
 
+use rayon::prelude::*;
 use sparsebatch_corpus::List;
 use sparsebatch_formats::generate::{Stencil, banded, dense, laplace, pareto, random, trefethen};
 use sparsebatch_formats::{Csr, FormatError, io};
 
 use super::{Size, files};
 use crate::BenchError;
+use crate::phases::Phase::Making;
+use crate::phases::timed;
 
 /// A matrix, not made yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -112,6 +115,26 @@ pub(super) fn with_files(
     Ok(sources)
 }
 
+/// Sources that are made or read at the same time.
+const AT_ONCE: usize = 8;
+
+/// The matrices of the sources that are wanted, one after the other; some are made together, on all
+/// cores, when the first of them is asked for. Those of full size, which are large, are made alone.
+pub(super) fn made<'s>(
+    sources: &'s [Source],
+    is_wanted: impl Fn(&Source) -> bool,
+    size: Size,
+) -> impl Iterator<Item = (&'s Source, Result<Csr<f64>, FormatError>)> {
+    let wanted: Vec<&Source> = sources.iter().filter(|source| is_wanted(source)).collect();
+    let at_once = if size == Size::Full { 1 } else { AT_ONCE.min(rayon::current_num_threads()) };
+    let groups: Vec<Vec<&Source>> = wanted.chunks(at_once).map(<[_]>::to_vec).collect();
+    groups.into_iter().flat_map(|group| {
+        let make = |&source: &&Source| source.matrix();
+        let matrices: Vec<_> = timed(Making, || group.par_iter().map(make).collect());
+        group.into_iter().zip(matrices)
+    })
+}
+
 /// The Laplacians of Table 2 of Bell and Garland 2009; on a tenth at small size.
 pub(super) fn laplacians(size: Size) -> Vec<Source> {
     use Stencil::{Point3, Point5, Point7, Point9, Point27};
@@ -184,6 +207,24 @@ mod tests {
         assert_eq!(found[4].name, "laplace 27-point 100x100x100");
         assert_eq!([0, 1, 2, 3].map(nnz), [2_999_998, 4_996_000, 6_940_000, 8_988_004]);
         assert_eq!(nnz(4), 26_463_592);
+    }
+
+    #[test]
+    fn matrices_are_made_together_and_come_in_their_order() {
+        let sources: Vec<Source> = (1..30).map(|bands| Source::banded(100, bands)).collect();
+        let missing = Source::file("none".to_owned(), PathBuf::from("/none"));
+        let sources = [sources, vec![missing]].concat();
+        let is_wanted = |source: &Source| source.name != "banded 3";
+        for size in [Size::Small, Size::Full] {
+            let found: Vec<_> = made(&sources, is_wanted, size).collect();
+
+            assert_eq!(found.len(), 29);
+            assert!(found[28].1.is_err());
+            for (source, matrix) in &found[..28] {
+                assert_eq!(matrix.as_ref().unwrap(), &source.matrix().unwrap());
+            }
+            assert_eq!((&*found[1].0.name, &*found[2].0.name), ("banded 2", "banded 4"));
+        }
     }
 
     #[test]

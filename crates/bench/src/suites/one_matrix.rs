@@ -1,9 +1,12 @@
 //! One matrix as what is multiplied: its vector, and the product that answers are checked against.
 
+use rayon::prelude::*;
 use sparsebatch_formats::generate::rng;
 use sparsebatch_formats::testing::SpmvReference;
-use sparsebatch_formats::{Csr, Scalar};
+use sparsebatch_formats::{Csr, CsrPattern, Scalar, View};
 
+use crate::phases::Phase::Checking;
+use crate::phases::timed;
 use crate::session::Problem;
 
 /// A matrix with its vector. The product is computed once.
@@ -12,14 +15,45 @@ pub(super) struct OneMatrix<'m, T> {
     experiment: Option<&'m str>,
     pub(super) matrix: &'m Csr<T>,
     pub(super) x: Vec<T>,
-    reference: SpmvReference<T>,
+    reference: Reference<T>,
+}
+
+/// Rows that a thread compares at a time.
+const ROWS: usize = 4_096;
+
+/// The product of a matrix, computed once, by runs of rows on all cores.
+pub(super) struct Reference<T> {
+    nrows: usize,
+    runs: Vec<SpmvReference<T>>,
+}
+
+impl<T: Scalar> Reference<T> {
+    pub(super) fn new(matrix: View<'_, CsrPattern, T>, x: &[T]) -> Self {
+        let nrows = matrix.pattern().nrows();
+        let run = |run: usize| {
+            SpmvReference::of_rows(matrix, x, run * ROWS..((run + 1) * ROWS).min(nrows))
+        };
+        Self { nrows, runs: (0..nrows.div_ceil(ROWS)).into_par_iter().map(run).collect() }
+    }
+
+    /// What is wrong with an answer: the first row that is not the sum of its products.
+    pub(super) fn wrong(&self, y: &[T]) -> Option<String> {
+        if y.len() != self.nrows {
+            return Some(format!("{} rows, expected {}", y.len(), self.nrows));
+        }
+        let runs = self.runs.par_iter().zip(y.par_chunks(ROWS)).enumerate();
+        let wrong = |(run, (reference, y)): (usize, (&SpmvReference<T>, &[T]))| {
+            reference.error(y).map(|(row, error)| format!("row {}: {error}", run * ROWS + row))
+        };
+        runs.find_map_first(wrong)
+    }
 }
 
 impl<'m, T: Scalar> OneMatrix<'m, T> {
     /// With a vector of values uniform in [-1, 1), rounded to T.
     pub(super) fn new(case: &'m str, matrix: &'m Csr<T>) -> Self {
         let x = operand(matrix.ncols());
-        let reference = SpmvReference::new(matrix.view(), &x);
+        let reference = timed(Checking, || Reference::new(matrix.view(), &x));
         Self { case, experiment: None, matrix, x, reference }
     }
 
@@ -31,8 +65,8 @@ impl<'m, T: Scalar> OneMatrix<'m, T> {
     /// What is wrong with an answer, of T in f64: the first row that is not the sum of its products.
     pub(super) fn wrong(&self, y: &[f64]) -> Option<String> {
         // An answer in T is not changed by the way through f64.
-        let y: Vec<T> = y.iter().map(|&value| T::from_f64(value)).collect();
-        self.reference.error(&y).map(|(row, error)| format!("row {row}: {error}"))
+        let y: Vec<T> = y.par_iter().map(|&value| T::from_f64(value)).collect();
+        self.reference.wrong(&y)
     }
 
     /// As what is multiplied, with an oracle, which is [`OneMatrix::wrong`] or another library.
@@ -48,7 +82,9 @@ impl<'m, T: Scalar> OneMatrix<'m, T> {
 
 /// A vector of values uniform in [-1, 1), rounded to T.
 pub(super) fn operand<T: Scalar>(len: usize) -> Vec<T> {
-    (0..len as u64).map(|place| T::from_f64(2.0 * rng::uniform(96, 0, place) - 1.0)).collect()
+    let key = rng::key(96, 0);
+    let value = |place: usize| T::from_f64(2.0 * rng::keyed(key, place as u64) - 1.0);
+    (0..len).into_par_iter().map(value).collect()
 }
 
 #[cfg(test)]
@@ -69,5 +105,29 @@ mod tests {
         assert!(double.wrong(&y).unwrap().starts_with("row 17: "));
         y[17] *= 1.0 + 1e-3;
         assert!(single.wrong(&y).unwrap().starts_with("row 17: "));
+        assert_eq!(double.wrong(&y[1..]).unwrap(), "199 rows, expected 200");
+    }
+
+    #[test]
+    fn the_first_wrong_row_is_named_wherever_it_is() {
+        let matrix = random(3 * ROWS + 5, 50, 3, 3).unwrap();
+        let x = operand::<f64>(50);
+        let reference = Reference::new(matrix.view(), &x);
+        let (y, _) = spmv_exact(matrix.view(), &x);
+
+        assert_eq!(reference.wrong(&y), None);
+        for row in [0, ROWS - 1, ROWS, 3 * ROWS + 4] {
+            let mut off = y.clone();
+            off[row] += 1.0;
+            off[3 * ROWS + 4] += 1.0;
+            assert!(reference.wrong(&off).unwrap().starts_with(&format!("row {row}: ")));
+        }
+    }
+
+    #[test]
+    fn vectors_are_those_of_the_generator() {
+        let found = operand::<f64>(1_000);
+
+        assert!((0..1_000).all(|c| found[c] == 2.0 * rng::uniform(96, 0, c as u64) - 1.0));
     }
 }

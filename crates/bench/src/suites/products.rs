@@ -9,6 +9,8 @@ use sparsebatch_spmv_gpu::{
 use super::host_kernels::{self, HostKernel};
 use crate::BenchError;
 use crate::contender::{Contender, Multiply};
+use crate::phases::Phase::Planning;
+use crate::phases::timed;
 use crate::session::{Bench, Costs, Effort, Label, Problem, Session};
 
 /// What is multiplied.
@@ -82,14 +84,14 @@ fn on_gpu<P: Multiply>(
     let pace = session.pace(problem);
     let device = session.device.clone();
     let mut operands = session.operands(problem, x)?;
-    let contender = Contender::new(&mut operands, |_| plan(&device));
+    let contender = timed(Planning, || Contender::new(&mut operands, |_| plan(&device)));
     session.measure(problem, &Label::ours(name, true), pace, contender, &costs)?;
     drop(operands);
     let Some(effort) = transfers else { return Ok(()) };
-    let state = (|| {
+    let state = timed(Planning, || {
         let (on_device, y) = (device.upload(x)?, device.alloc_zeroed::<f64>(problem.nrows)?);
         Ok((plan(&device)?, on_device, y))
-    })();
+    });
     let label = Label::ours(format!("{name}, vectors from the host"), false);
     session.with_transfers(
         (problem, &label),
@@ -105,7 +107,8 @@ fn on_gpu<P: Multiply>(
         |(plan, ..)| costs(plan),
     )?;
     let label = Label::ours(format!("{name}, all from the host"), false);
-    let bytes_moved = plan(&device).map_or(0, |plan| costs(&plan).bytes_moved);
+    let made = timed(Planning, || plan(&device));
+    let bytes_moved = made.map_or(0, |plan| costs(&plan).bytes_moved);
     session.with_transfers(
         (problem, &label),
         x,

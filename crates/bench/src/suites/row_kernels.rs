@@ -15,10 +15,12 @@ use sprs::prod::mul_acc_mat_vec_csr;
 
 pub use super::Size;
 use super::host_kernels::{self, HostKernel};
-use super::matrices::{Source, with_files};
+use super::matrices::{Source, made, with_files};
 use super::one_matrix::operand;
 use super::{check_names, wanted};
 use crate::cusparse::HostCsr;
+use crate::phases::Phase::Checking;
+use crate::phases::timed;
 use crate::session::{Backend, Bench, HostSession, Label, Problem, Session, Target};
 use crate::{BenchError, Outcome};
 
@@ -62,10 +64,10 @@ pub struct RowKernels {
 /// and the reason why there is no GPU, where it was asked for, or why it was lost. A file that
 /// cannot be read is a gap.
 pub fn row_kernels(options: &RowKernels, report: &mut dyn Write) -> Result<Outcome, BenchError> {
-    let made = if options.no_generated { Vec::new() } else { generated(options.size) };
-    let sources = with_files(made, &options.matrices)?;
+    let own = if options.no_generated { Vec::new() } else { generated(options.size) };
+    let sources = with_files(own, &options.matrices)?;
     check_names("--case", &options.cases, sources.iter().map(|source| &source.name))?;
-    let is_wanted = |source: &&Source| match options.cases.is_empty() {
+    let is_wanted = |source: &Source| match options.cases.is_empty() {
         true => source.is_usual(List::Mazzucchi),
         false => wanted(&options.cases, &source.name),
     };
@@ -82,8 +84,8 @@ pub fn row_kernels(options: &RowKernels, report: &mut dyn Write) -> Result<Outco
                 sources.iter().any(|s| s.name == name)
             })?;
         }
-        for source in sources.iter().filter(is_wanted) {
-            match source.matrix() {
+        for (source, matrix) in made(&sources, is_wanted, options.size) {
+            match matrix {
                 Ok(matrix) => measure(&mut bench, &source.name, &matrix, options)?,
                 Err(error) => bench.gap(&source.name, "all", "all", &error.to_string())?,
             }
@@ -133,11 +135,14 @@ impl Reference {
             mul_acc_mat_vec_csr(made.view(), x, &mut product);
             Ok::<_, String>(product)
         };
-        let mut bounds = times(absolute(&values), &absolute(&x))?;
+        let magnitudes = (absolute(&values), absolute(&x));
+        let (bounds, product) =
+            rayon::join(|| times(magnitudes.0, &magnitudes.1), || times(values, &x));
+        let (mut bounds, product) = (bounds?, product?);
         for (bound, ends) in bounds.iter_mut().zip(starts.windows(2)) {
             *bound *= 4.0 * (ends[1] - ends[0]) as f64 * T::EPSILON.to_f64();
         }
-        Ok(Self { product: times(values, &x)?, bounds })
+        Ok(Self { product, bounds })
     }
 
     /// What is wrong with an answer.
@@ -160,7 +165,7 @@ fn measure(
     options: &RowKernels,
 ) -> Result<(), BenchError> {
     let x: Vec<f64> = operand(matrix.ncols());
-    let reference = match Reference::new(matrix, &x) {
+    let reference = match timed(Checking, || Reference::new(matrix, &x)) {
         Ok(reference) => reference,
         Err(reason) => return bench.gap(name, "all", "all", &reason),
     };
@@ -170,7 +175,7 @@ fn measure(
         on_gpu(session, &problem, matrix, &x)?;
         let mut operands = session.operands(&problem, &x)?;
         let host = HostCsr::single(matrix.view().pattern(), matrix.values());
-        session.measure_formats(&problem, "", &host, &mut operands)?;
+        session.measure_formats(&problem, "", &host, None, &mut operands)?;
     }
     if let Some(mut session) = bench.host() {
         on_host(&mut session, &problem, matrix, &x)?;
@@ -183,7 +188,7 @@ fn measure(
         return Ok(());
     }
     let (matrix, x) = (matrix.cast::<f32>(), operand::<f32>(matrix.ncols()));
-    let reference = match Reference::new(&matrix, &x) {
+    let reference = match timed(Checking, || Reference::new(&matrix, &x)) {
         Ok(reference) => reference,
         Err(reason) => return bench.gap(name, "all", "all, f32", &reason),
     };
@@ -215,11 +220,11 @@ fn on_gpu<T: Value>(
     x: &[T],
 ) -> Result<(), BenchError> {
     let mut operands = session.operands(problem, x)?;
-    for kernel in KERNELS {
-        let options = SingleOptions::with_kernel(kernel);
+    let contenders = KERNELS.map(|kernel| {
         let label = Label::ours(kernel.name(), kernel == SingleKernel::Auto);
-        session.measure_single(problem, label, matrix.view(), &options, &mut operands)?;
-    }
+        (label, SingleOptions::with_kernel(kernel))
+    });
+    session.measure_singles(problem, matrix.view(), &contenders, &mut operands)?;
     Ok(())
 }
 

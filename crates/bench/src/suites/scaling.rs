@@ -11,6 +11,8 @@ pub use super::Size;
 use super::families::Systemed;
 use super::products::{self, Product};
 use super::{check_names, wanted};
+use crate::phases::Phase::Making;
+use crate::phases::timed;
 use crate::session::{Backend, Bench, Target};
 use crate::solves::session::{Problem, SolveSession};
 use crate::{BenchError, Outcome, growth};
@@ -174,25 +176,33 @@ pub fn scaling(options: &Scaling, report: &mut dyn Write) -> Result<Outcome, Ben
     }
     let target = Target::of(options.backend)?;
     let make = |(axis, point): (Axis, Point)| Ok((axis, point.make()?));
-    let made = points.into_par_iter().map(make).collect::<Result<Vec<_>, BenchError>>()?;
+    let made =
+        timed(Making, || points.into_par_iter().map(make).collect::<Result<Vec<_>, BenchError>>())?;
     let (effort, output) = (options.size.effort(), options.output.as_deref());
     let mut bench = Bench::start("scaling", &target, effort, false, output, &mut *report)?;
-    let ended = made.iter().try_for_each(|(axis, made)| {
-        let oracle = |y: &[f64]| made.wrong(y);
-        let problem = made.problem(Some(axis.name()), &oracle);
-        products::measure(&mut bench, &problem, Product::Batch(made.batch()), made.x(), None)
-    });
+    let ended = (|| {
+        bench.compile_batches(made.iter().map(|(_, made)| made.batch()))?;
+        made.iter().try_for_each(|(axis, made)| {
+            let oracle = |y: &[f64]| made.wrong(y);
+            let problem = made.problem(Some(axis.name()), &oracle);
+            products::measure(&mut bench, &problem, Product::Batch(made.batch()), made.x(), None)
+        })
+    })();
     if ended.is_err() {
         return bench.finish(ended);
     }
     let mut session = SolveSession::of(bench, false)?;
-    let ended = made.iter().try_for_each(|(axis, made)| {
-        session.experiment(Some(axis.name()));
-        let problem = Problem { case: &made.name, systems: &made.systems };
-        let solve = made.solve();
-        session.gpu(&problem, &solve, None)?;
-        session.cpu(&problem, &solve)
-    });
+    let jobs: Vec<_> = made.iter().map(|(_, made)| (&made.systems, made.solve())).collect();
+    let ended = (|| {
+        session.compile(&jobs)?;
+        made.iter().try_for_each(|(axis, made)| {
+            session.experiment(Some(axis.name()));
+            let problem = Problem::new(&made.name, &made.systems);
+            let solve = made.solve();
+            session.gpu(&problem, &solve, None)?;
+            session.cpu(&problem, &solve)
+        })
+    })();
     let outcome = session.finish(ended)?;
     writeln!(report, "{}", growth::text(&outcome.rows)).map_err(BenchError::Print)?;
     Ok(outcome)

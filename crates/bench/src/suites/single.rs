@@ -11,7 +11,7 @@ use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions};
 
 pub use super::Size;
 use super::host_kernels::{self, HostKernel};
-use super::matrices::{Source, generated, with_files};
+use super::matrices::{Source, generated, made, with_files};
 use super::one_matrix::OneMatrix;
 use super::stand_ins;
 use super::{check_names, wanted};
@@ -75,6 +75,11 @@ impl Configuration {
                 ..SingleOptions::with_kernel(SingleKernel::Sell)
             },
         })
+    }
+
+    /// The plan on the GPU under its name; none of a kernel of the processor.
+    pub(super) fn contender(self) -> Option<(Label, SingleOptions)> {
+        Some((Label::ours(self.to_string(), self.is_automatic()), self.options()?))
     }
 
     /// The kernel of the processor; none of the GPU.
@@ -171,8 +176,9 @@ pub fn single(options: &Single, report: &mut dyn Write) -> Result<Outcome, Bench
         }
         let plans = kernels.iter().filter_map(|kernel| kernel.options());
         bench.compile(&plans.collect::<Vec<_>>(), false)?;
-        for source in sources.iter().filter(|source| wanted(&options.cases, &source.name)) {
-            match source.matrix() {
+        let is_wanted = |source: &Source| wanted(&options.cases, &source.name);
+        for (source, matrix) in made(&sources, is_wanted, options.size) {
+            match matrix {
                 Ok(matrix) => measure(&mut bench, &source.name, &matrix, &kernels, peers)?,
                 Err(error) => {
                     bench.gap(&source.name, "all", "all", &format!("not read: {error}"))?;
@@ -242,11 +248,8 @@ fn on_gpu(
 ) -> Result<(), BenchError> {
     let view = made.matrix.view();
     let mut operands = session.operands(problem, &made.x)?;
-    for &configuration in kernels {
-        let Some(options) = configuration.options() else { continue };
-        let label = Label::ours(configuration.to_string(), configuration.is_automatic());
-        session.measure_single(problem, label, view, &options, &mut operands)?;
-    }
+    let contenders: Vec<_> = kernels.iter().filter_map(|kernel| kernel.contender()).collect();
+    session.measure_singles(problem, view, &contenders, &mut operands)?;
     let host = HostCsr::single(view.pattern(), view.values());
-    session.measure_formats(problem, "", &host, &mut operands)
+    session.measure_formats(problem, "", &host, None, &mut operands)
 }

@@ -3,8 +3,10 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use sparsebatch_formats::Scalar;
+use sparsebatch_formats::generate::Problem;
 use sparsebatch_solvers::{Method, PrecondPrecision, Preconditioner, SolveOptions};
 
 pub use super::Size;
@@ -12,11 +14,13 @@ pub use super::chunks::Chunks;
 use super::chunks::{self, USUAL_CASE};
 use super::solver_cases::{Case, Source, cases};
 use crate::cublas;
+use crate::phases::Phase::Making;
+use crate::phases::timed;
 pub use crate::session::Backend;
 use crate::session::Target;
 use crate::solves::Real;
 use crate::solves::reference::{self, Reference};
-use crate::solves::session::{Problem, SolveSession};
+use crate::solves::session::{Problem as Named, SolveSession};
 use crate::solves::systems::Systems;
 pub use crate::solves::tuning::Tuning;
 use crate::{BenchError, Outcome};
@@ -113,7 +117,13 @@ pub fn solvers(options: &Solvers, report: &mut dyn Write) -> Result<Outcome, Ben
     let target = Target::of(backend)?;
     let mut session = SolveSession::start("solvers", &target, peers, output, report)?;
     let ended = (|| {
-        for case in all.iter().filter(|case| is_wanted(names, &case.name)) {
+        let wanted: Vec<&Case> = all.iter().filter(|case| is_wanted(names, &case.name)).collect();
+        match options.precision {
+            _ if options.chunks.is_some() => {}
+            Precision::F64 => compile::<f64>(&mut session, &wanted, options)?,
+            Precision::F32 => compile::<f32>(&mut session, &wanted, options)?,
+        }
+        for case in wanted {
             match (options.precision, &options.chunks) {
                 (Precision::F64, Some(some)) => {
                     chunks::measure::<f64>(&mut session, case, options, some)?;
@@ -155,6 +165,39 @@ fn check_cases(wanted: &[String], cases: &[Case]) -> Result<(), BenchError> {
     super::check_names("--case", wanted, known)
 }
 
+/// Compiles the kernels of all solves of families and mixes beforehand.
+fn compile<T: Real>(
+    session: &mut SolveSession<'_>,
+    cases: &[&Case],
+    options: &Solvers,
+) -> Result<(), BenchError> {
+    if !session.has_gpu() {
+        return Ok(());
+    }
+    let mut all: Vec<(Systems<T>, Vec<SolveOptions>)> = Vec::new();
+    for case in cases {
+        for &batch in &case.batches {
+            let systems = match case.source {
+                Source::Family(family, nrows) => {
+                    let problem = Problem::new(family, nrows)?;
+                    Systems::like(Arc::clone(problem.pattern()), batch)?
+                }
+                Source::Mix | Source::MixSpd => {
+                    let case = Case { batches: vec![batch], ..Case::clone(case) };
+                    timed(Making, || case.systems())?.cast()
+                }
+                Source::Set(_) => continue,
+            };
+            let is_symmetric = case.is_symmetric().unwrap_or(false);
+            all.push((systems, solves(options, false, &case.source, is_symmetric)));
+        }
+    }
+    let jobs = all
+        .iter()
+        .flat_map(|(systems, solves)| solves.iter().map(move |solve| (systems, solve.clone())));
+    session.compile(&jobs.collect::<Vec<_>>())
+}
+
 /// Measures all contenders on all batches of one case.
 fn measure_case<T: Real + cublas::Element>(
     session: &mut SolveSession<'_>,
@@ -162,15 +205,16 @@ fn measure_case<T: Real + cublas::Element>(
     options: &Solvers,
     references: &[Reference],
 ) -> Result<(), BenchError> {
-    let largest = case.systems()?;
+    let largest = timed(Making, || case.systems())?;
     let is_symmetric = case.is_symmetric().unwrap_or_else(|| largest.is_symmetric());
     for &batch in &case.batches {
-        let systems: Systems<T> = if batch == largest.batch.nitems() {
-            largest.cast()
-        } else {
-            largest.first(batch)?.cast()
-        };
-        let problem = Problem { case: &case.name, systems: &systems };
+        let systems: Systems<T> = timed(Making, || {
+            Ok::<_, BenchError>(match batch == largest.batch.nitems() {
+                true => largest.cast(),
+                false => largest.first(batch)?.cast(),
+            })
+        })?;
+        let problem = Named::new(&case.name, &systems);
         let is_set = matches!(case.source, Source::Set(_));
         let solves = solves(options, is_set, &case.source, is_symmetric);
         for solve in &solves {

@@ -24,9 +24,9 @@ pub fn uniform(stream: u64, outer: u64, inner: u64) -> f64 {
     keyed(key(stream, outer), inner)
 }
 
-/// [`uniform`] with the key computed once.
+/// [`uniform`] with the [`key`] computed once.
 #[inline]
-pub(super) fn keyed(key: u64, inner: u64) -> f64 {
+pub fn keyed(key: u64, inner: u64) -> f64 {
     (mix(key.wrapping_add(inner)) >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 

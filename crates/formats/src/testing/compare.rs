@@ -1,5 +1,7 @@
 //! Comparison of products y = A x with a reference, row by row.
 
+use std::ops::Range;
+
 use crate::{CsrPattern, Scalar, View};
 
 /// The constant c of [`assert_spmv_close`].
@@ -17,15 +19,22 @@ pub const PRODUCT_ERROR_FACTOR: f64 = 4.0;
 /// # Panics
 /// When `x` is shorter than a column index asks for.
 pub fn spmv_exact<T: Scalar>(a: View<'_, CsrPattern, T>, x: &[T]) -> (Vec<f64>, Vec<f64>) {
+    exact_rows(a, x, 0..a.pattern().nrows())
+}
+
+fn exact_rows<T: Scalar>(
+    a: View<'_, CsrPattern, T>,
+    x: &[T],
+    rows: Range<usize>,
+) -> (Vec<f64>, Vec<f64>) {
     let (pattern, values) = (a.pattern(), a.values());
-    (0..pattern.nrows())
-        .map(|row| {
-            let products = pattern
-                .row(row)
-                .map(|k| values[k].to_f64() * x[pattern.col_idx()[k] as usize].to_f64());
-            products.fold((0.0, 0.0), |(sum, scale), p| (sum + p, scale + p.abs()))
-        })
-        .unzip()
+    rows.map(|row| {
+        let products = pattern
+            .row(row)
+            .map(|k| values[k].to_f64() * x[pattern.col_idx()[k] as usize].to_f64());
+        products.fold((0.0, 0.0), |(sum, scale), p| (sum + p, scale + p.abs()))
+    })
+    .unzip()
 }
 
 /// A x with the bound of its rounding errors, for many comparisons.
@@ -47,8 +56,16 @@ impl<T: Scalar> SpmvReference<T> {
     /// # Panics
     /// When `x` is shorter than a column index asks for.
     pub fn new(a: View<'_, CsrPattern, T>, x: &[T]) -> Self {
-        let (expected, mut bounds) = spmv_exact(a, x);
-        for (row, bound) in bounds.iter_mut().enumerate() {
+        Self::of_rows(a, x, 0..a.pattern().nrows())
+    }
+
+    /// Of some rows: what [`error`](Self::error) compares begins with the first of them.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new), and when there are fewer rows.
+    pub fn of_rows(a: View<'_, CsrPattern, T>, x: &[T], rows: Range<usize>) -> Self {
+        let (expected, mut bounds) = exact_rows(a, x, rows.clone());
+        for (row, bound) in rows.zip(&mut bounds) {
             let terms = a.pattern().row(row).len() as f64;
             *bound *= PRODUCT_ERROR_FACTOR * terms * T::EPSILON.to_f64();
         }
@@ -118,6 +135,16 @@ mod tests {
         assert_eq!(spmv_error(a.view(), &x, &off), None);
         let wrong = [y[0] * (1.0 + 1e-14), 0.0, y[2]];
         assert_eq!(spmv_error(a.view(), &x, &wrong).unwrap().0, 0);
+    }
+
+    #[test]
+    fn rows_may_be_compared_by_themselves() {
+        let (a, x) = (matrix(), [0.1, 0.2]);
+        let last = SpmvReference::of_rows(a.view(), &x, 1..3);
+
+        assert_eq!(last.error(&[0.0, 3.0 * 0.2]), None);
+        assert_eq!(last.error(&[0.0, 3.0 * 0.3]).unwrap().0, 1);
+        assert_eq!(last.error(&[0.0]).unwrap().1, "1 rows, expected 2");
     }
 
     #[test]

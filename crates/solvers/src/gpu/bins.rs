@@ -36,6 +36,12 @@ pub(super) struct Common<'a> {
     pub(super) tuning: &'a GpuTuning,
 }
 
+impl Common<'_> {
+    fn is_scattered(&self) -> bool {
+        matches!(self.addresses, Addresses::Scattered { .. })
+    }
+}
+
 /// The systems that one launch solves.
 pub(super) struct Bin<E: Executor> {
     pub(super) key: KernelKey,
@@ -87,6 +93,14 @@ pub(super) fn bins<E: Executor, T: Value>(
     let entries = |(class, _): &(Class<'_>, Slices)| class.pattern.nnz() * class.items.len();
     let mut together: Vec<_> = by_shape.into_iter().map(|((shape, _), bin)| (shape, bin)).collect();
     together.sort_by_key(|(_, bin)| std::cmp::Reverse(bin.iter().map(entries).sum::<usize>()));
+    let mut keys: Vec<KernelKey> = Vec::new();
+    for (shape, _) in &together {
+        let key = key::<T>(shape, common, common.is_scattered());
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    executor.prepare(&keys)?;
     together.into_iter().map(|(shape, bin)| upload::<E, T>(executor, shape, bin, common)).collect()
 }
 
@@ -120,9 +134,7 @@ fn upload<E: Executor, T: Value>(
     let nitems: usize = classes.iter().map(|(class, _)| class.items.len()).sum();
     let systems = nitems * common.nrhs;
     let grid = grid(&shape, stored, bytes, systems as u64, executor.info(), common.tuning);
-    let scattered = matches!(common.addresses, Addresses::Scattered { .. });
-    let key = key::<T>(&shape, common, scattered);
-    executor.prepare(std::slice::from_ref(&key))?;
+    let key = key::<T>(&shape, common, common.is_scattered());
     let entries: usize = classes.iter().map(|(class, _)| class.pattern.nnz()).sum();
     let explain = GpuBin {
         kernel: key.expression.clone(),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::CudaContext;
 use cudarc::driver::sys::{self, CUfunction, CUmodule, CUresult};
@@ -24,11 +24,18 @@ pub(super) struct KernelStore {
     architecture: String,
     disk: DiskCache,
     loaded: Mutex<HashMap<KernelKey, Arc<Kernel>>>,
+    /// Held by the thread that compiles a kernel, which others wait for.
+    compiling: Mutex<HashMap<KernelKey, Arc<Mutex<()>>>>,
+}
+
+/// Threads that failed leave nothing half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl KernelStore {
     pub(super) fn new(architecture: String, disk: DiskCache) -> Self {
-        Self { architecture, disk, loaded: Mutex::default() }
+        Self { architecture, disk, loaded: Mutex::default(), compiling: Mutex::default() }
     }
 
     pub(super) fn architecture(&self) -> &str {
@@ -41,14 +48,22 @@ impl KernelStore {
         context: &Arc<CudaContext>,
         key: &KernelKey,
     ) -> Result<Arc<Kernel>, GpuError> {
-        let lock = || self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kernel) = lock().get(key) {
-            return Ok(Arc::clone(kernel));
+        let loaded = || lock(&self.loaded).get(key).map(Arc::clone);
+        if let Some(kernel) = loaded() {
+            return Ok(kernel);
         }
-        // Compiled without the lock, so that threads can compile different kernels at once. Where
-        // two compile the same one the first to come back wins.
-        let kernel = Arc::new(self.load(context, key)?);
-        Ok(Arc::clone(lock().entry(key.clone()).or_insert(kernel)))
+        // Threads compile different kernels at once, and the same one once.
+        let turn = Arc::clone(lock(&self.compiling).entry(key.clone()).or_default());
+        let _turn = lock(&turn);
+        if let Some(kernel) = loaded() {
+            return Ok(kernel);
+        }
+        let kernel = self.load(context, key).map(Arc::new);
+        if let Ok(kernel) = &kernel {
+            lock(&self.loaded).insert(key.clone(), Arc::clone(kernel));
+        }
+        lock(&self.compiling).remove(key);
+        kernel
     }
 
     fn load(&self, context: &Arc<CudaContext>, key: &KernelKey) -> Result<Kernel, GpuError> {

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use cudarc::driver::sys;
+use rayon::prelude::*;
 
 use super::Device;
 use super::buffer::DeviceBuffer;
 use super::driver::{bind, check};
 use super::pinned::PinnedBuffer;
-use super::staging::{STAGED_BYTES, Staging};
+use super::staging::{STAGED_BYTES, STAGINGS, Staging};
 use super::stream::Stream;
 use crate::error::check_len;
 use crate::{Args, DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig, Pod};
@@ -119,7 +120,10 @@ impl Executor for Device {
     }
 
     fn prepare(&self, keys: &[KernelKey]) -> Result<(), GpuError> {
-        keys.iter().try_for_each(|key| self.kernel(key).map(|_| ()))
+        match keys {
+            [key] => self.kernel(key).map(|_| ()),
+            keys => keys.par_iter().try_for_each(|key| self.kernel(key).map(|_| ())),
+        }
     }
 
     unsafe fn launch(
@@ -200,13 +204,17 @@ impl Executor for Device {
 }
 
 impl Device {
-    /// Runs a large copy. One at a time: the pinned memory is shared by all clones of the device.
+    /// Runs a large copy by pinned memory that all clones of the device share, or by more of it while
+    /// others have that: a thread that copies may take up other work meanwhile, which copies too.
     fn staged(&self, copy: impl FnOnce(&Staging) -> Result<(), GpuError>) -> Result<(), GpuError> {
-        let mut staging =
-            self.shared.staging.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if staging.is_none() {
-            *staging = Some(Staging::new(self)?);
+        let lock = || self.shared.staging.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let kept = lock().pop();
+        let staging = kept.map_or_else(|| Staging::new(self), Ok)?;
+        let outcome = copy(&staging);
+        let mut kept = lock();
+        if kept.len() < STAGINGS {
+            kept.push(staging);
         }
-        copy(staging.as_ref().expect("made above"))
+        outcome
     }
 }

@@ -66,7 +66,7 @@ pub struct Device {
 struct Shared {
     // Before the context: fields are dropped in order.
     kernels: KernelStore,
-    staging: Mutex<Option<Staging>>,
+    staging: Mutex<Vec<Staging>>,
     info: DeviceInfo,
     context: Arc<CudaContext>,
 }
@@ -120,7 +120,7 @@ impl Device {
         let architecture = architecture_for(10 * major + minor, &nvrtc::architectures()?);
         let stream = Arc::new(Stream::new(&context)?);
         let kernels = KernelStore::new(architecture, disk);
-        let shared = Shared { kernels, staging: Mutex::new(None), info, context };
+        let shared = Shared { kernels, staging: Mutex::default(), info, context };
         Ok(Self { shared: Arc::new(shared), stream })
     }
 

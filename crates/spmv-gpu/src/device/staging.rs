@@ -1,11 +1,11 @@
 //! Large copies between host and device through pinned memory.
 //!
 //! The GPU reads and writes pinned memory by itself. Two chunks take turns: while one travels, the
-//! host copies the other.
-
-use std::ptr::NonNull;
+//! threads of the host copy the other, since one of them is far slower than the bus.
 
 use cudarc::driver::sys::{self, CUdeviceptr};
+
+use rayon::prelude::*;
 
 use super::driver::{bind, check};
 use super::pinned::PinnedMemory;
@@ -15,8 +15,14 @@ use crate::GpuError;
 /// Copies below this size, in bytes, go without staging.
 pub(super) const STAGED_BYTES: usize = 4 << 20;
 
+/// Pairs of chunks that are kept for later copies.
+pub(super) const STAGINGS: usize = 4;
+
 /// Bytes of a chunk.
 const CHUNK_BYTES: usize = 8 << 20;
+
+/// Bytes that a thread copies at a time.
+const PART_BYTES: usize = 512 << 10;
 
 /// The two chunks of a device.
 pub(super) struct Staging([Chunk; 2]);
@@ -95,7 +101,23 @@ struct Chunk {
 
 impl Chunk {
     fn new(device: &Device) -> Result<Self, GpuError> {
-        Ok(Self { memory: PinnedMemory::new(device, CHUNK_BYTES)?, done: Event::new(device)? })
+        let memory = PinnedMemory::new(device, CHUNK_BYTES)?;
+        // SAFETY: the memory has that many bytes.
+        unsafe { memory.start().write_bytes(0, CHUNK_BYTES) };
+        Ok(Self { memory, done: Event::new(device)? })
+    }
+
+    /// The first bytes.
+    ///
+    /// # Safety
+    /// 1. `len` is at most a chunk.
+    /// 2. No copy of the device uses the chunk, and nobody else has its bytes, as long as they are
+    ///    borrowed.
+    #[expect(clippy::mut_from_ref, reason = "the memory is behind a pointer; see the contract")]
+    unsafe fn bytes(&self, len: usize) -> &mut [u8] {
+        // SAFETY: the memory has a chunk of bytes, which were set when it was made; the rest is the
+        // contract of this function.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.start().as_ptr().cast(), len) }
     }
 
     /// Starts the copy of `part` to the device, after the last copy out of this chunk.
@@ -109,11 +131,9 @@ impl Chunk {
         target: CUdeviceptr,
     ) -> Result<(), GpuError> {
         self.done.wait()?;
-        // SAFETY: (1) the chunk is at least as long as `part` and is other memory; (2) the event
-        // has passed, so that no copy reads the chunk.
-        unsafe {
-            self.memory.start().copy_from_nonoverlapping(NonNull::from(part).cast(), part.len())
-        };
+        // SAFETY: (1) `part` is at most a chunk; (2) the event has passed, so that no copy reads the
+        // chunk, and a staging is used by one copy at a time.
+        copy(part, unsafe { self.bytes(part.len()) });
         let from = self.memory.start().as_ptr().cast();
         // SAFETY: (1) the context is bound by `wait`; (2) source and target have that many bytes;
         // (3) the chunk stays as it is until `done` has passed.
@@ -146,11 +166,16 @@ impl Chunk {
     /// Waits for the copy into this chunk, which was of as many bytes, and takes it over.
     fn receive(&self, part: &mut [u8]) -> Result<(), GpuError> {
         self.done.wait()?;
-        let len = part.len();
-        assert!(len <= CHUNK_BYTES);
-        // SAFETY: (1) the chunk is at least as long as `part` and is other memory; (2) the event
-        // has passed, so that no copy writes to the chunk.
-        unsafe { NonNull::from(part).cast().copy_from_nonoverlapping(self.memory.start(), len) };
+        assert!(part.len() <= CHUNK_BYTES);
+        // SAFETY: (1) checked above; (2) the event has passed, so that no copy writes to the chunk,
+        // and a staging is used by one copy at a time.
+        copy(unsafe { self.bytes(part.len()) }, part);
         Ok(())
     }
+}
+
+/// Copies on all threads.
+fn copy(from: &[u8], to: &mut [u8]) {
+    let parts = to.par_chunks_mut(PART_BYTES).zip(from.par_chunks(PART_BYTES));
+    parts.for_each(|(to, from)| to.copy_from_slice(from));
 }

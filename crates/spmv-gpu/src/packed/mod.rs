@@ -147,9 +147,8 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
             })
             .collect();
         let compiling = Instant::now();
-        for launch in &work.launches {
-            executor.prepare(&[kernel.key::<T>(launch.warps, launch.mode)])?;
-        }
+        let keys = work.launches.iter().map(|launch| kernel.key::<T>(launch.warps, launch.mode));
+        executor.prepare(&keys.collect::<Vec<_>>())?;
         let compiling = compiling.elapsed();
         source::check_room(
             &executor,

@@ -11,12 +11,13 @@ use std::path::PathBuf;
 use sparsebatch_corpus::List;
 use sparsebatch_formats::generate::Stencil;
 use sparsebatch_formats::{Csr, Scalar, SellPPattern};
+use sparsebatch_spmv_gpu::single::SingleExplain;
 use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions, Value};
 
 pub use self::shape::Shape;
 pub use super::Size;
 use super::host_kernels::{self, HostKernel};
-use super::matrices::{Source, laplacians, with_files};
+use super::matrices::{Source, laplacians, made, with_files};
 use super::one_matrix::OneMatrix;
 use super::{check_names, wanted};
 use crate::cusparse::HostCsr;
@@ -67,10 +68,10 @@ const OTHERS_ON_HOST: [HostKernel; 5] =
 /// and the reason why there is no GPU, where it was asked for, or why it was lost. A file that
 /// cannot be read is a gap.
 pub fn sell_p(options: &SellP, report: &mut dyn Write) -> Result<Outcome, BenchError> {
-    let made = if options.no_generated { Vec::new() } else { generated(options.size) };
-    let sources = with_files(made, &options.matrices)?;
+    let own = if options.no_generated { Vec::new() } else { generated(options.size) };
+    let sources = with_files(own, &options.matrices)?;
     check_names("--case", &options.cases, sources.iter().map(|source| &source.name))?;
-    let is_wanted = |source: &&Source| match options.cases.is_empty() {
+    let is_wanted = |source: &Source| match options.cases.is_empty() {
         true => source.is_usual(List::SellP),
         false => wanted(&options.cases, &source.name),
     };
@@ -93,8 +94,8 @@ pub fn sell_p(options: &SellP, report: &mut dyn Write) -> Result<Outcome, BenchE
             bench
                 .absent_of(List::SellP.members(), |name| sources.iter().any(|s| s.name == name))?;
         }
-        for source in sources.iter().filter(is_wanted) {
-            match source.matrix() {
+        for (source, matrix) in made(&sources, is_wanted, options.size) {
+            match matrix {
                 Ok(matrix) => measure(&mut bench, &source.name, &matrix, &shapes, options)?,
                 Err(error) => bench.gap(&source.name, "all", "all", &error.to_string())?,
             }
@@ -156,7 +157,7 @@ fn measure(
         on_gpu(session, &made, shapes)?;
         let mut operands = session.operands(&problem, &made.x)?;
         let host = HostCsr::single(matrix.view().pattern(), matrix.values());
-        session.measure_formats(&problem, "", &host, &mut operands)?;
+        session.measure_formats(&problem, "", &host, None, &mut operands)?;
     }
     if let Some(mut session) = bench.host() {
         on_host(&mut session, &made, shapes)?;
@@ -189,20 +190,24 @@ fn on_gpu<T: Value>(
     let oracle = |y: &[f64]| made.wrong(y);
     let problem = made.problem(&oracle);
     let mut operands = session.operands(&problem, &made.x)?;
-    let mut paddings = Vec::new();
     let ours = shapes.iter().map(|shape| (shape.to_string(), shape.options()));
     let others =
         OTHERS.into_iter().map(|kernel| (kernel.to_string(), SingleOptions::with_kernel(kernel)));
-    for (configuration, options) in ours.chain(others) {
-        let label = Label::ours(configuration.clone(), options.kernel == SingleKernel::Auto);
-        let view = made.matrix.view();
-        let explain = session.measure_single(&problem, label, view, &options, &mut operands)?;
-        paddings.extend(explain.map(|explain| Padding {
-            configuration,
+    let contender = |(name, options): (String, SingleOptions)| {
+        (Label::ours(name, options.kernel == SingleKernel::Auto), options)
+    };
+    let contenders: Vec<_> = ours.chain(others).map(contender).collect();
+    let view = made.matrix.view();
+    let explained = session.measure_singles(&problem, view, &contenders, &mut operands)?;
+    let padding = |((label, _), explain): (&(Label, SingleOptions), Option<SingleExplain>)| {
+        let explain = explain?;
+        Some(Padding {
+            configuration: label.configuration.clone(),
             slots_per_entry: explain.stored_len as f64 / (explain.nnz as f64).max(1.0),
             bytes_moved: explain.bytes_moved(false),
-        }));
-    }
+        })
+    };
+    let paddings: Vec<Padding> = contenders.iter().zip(explained).filter_map(padding).collect();
     paddings.iter().try_for_each(|padding| session.note(&padding.line(made.case)))
 }
 

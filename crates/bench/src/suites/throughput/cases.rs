@@ -116,6 +116,14 @@ impl Case {
     pub(super) fn of_matrix(experiment: Experiment, source: Source) -> Self {
         Self { name: source.name.clone(), experiment, subject: Subject::Matrix(source) }
     }
+
+    /// Its matrix, if it is of one.
+    pub(super) fn source(&self) -> Option<Source> {
+        match &self.subject {
+            Subject::Matrix(source) => Some(source.clone()),
+            Subject::Strided { .. } => None,
+        }
+    }
 }
 
 /// Rows, as powers of two, of the dense matrices; their entries likewise.

@@ -21,8 +21,18 @@ fn for_all(count: u64) -> LaunchConfig {
 }
 
 /// A kernel of this suite.
-pub(super) fn key(expression: String) -> KernelKey {
+fn key(expression: String) -> KernelKey {
     KernelKey::of_source("throughput", &SOURCE, expression)
+}
+
+/// That of [`Axpy`].
+pub(super) fn axpy_key<T: Value>() -> KernelKey {
+    key(format!("axpy_strided<{}>", T::CPP))
+}
+
+/// That of [`Gather`].
+pub(super) fn gather_key<T: Value>(lanes: u32, is_cached: bool) -> KernelKey {
+    key(format!("csr_gather<{}, {lanes}, {is_cached}>", T::CPP))
 }
 
 /// `y = x + beta y` over elements at a distance.
@@ -45,7 +55,7 @@ impl Axpy {
         stride: usize,
         first: usize,
     ) -> Result<Self, GpuError> {
-        let key = key(format!("axpy_strided<{}>", T::CPP));
+        let key = axpy_key::<T>();
         device.prepare(std::slice::from_ref(&key))?;
         let (count, stride, first) = (count as u64, stride as u64, first as u64);
         Ok(Self { device: device.clone(), key, count, stride, first })
@@ -105,7 +115,7 @@ impl<T: Value> Gather<T> {
         lanes: u32,
         is_cached: bool,
     ) -> Result<Self, GpuError> {
-        let key = key(format!("csr_gather<{}, {lanes}, {is_cached}>", T::CPP));
+        let key = gather_key::<T>(lanes, is_cached);
         device.prepare(std::slice::from_ref(&key))?;
         let pattern = matrix.pattern();
         Ok(Self {

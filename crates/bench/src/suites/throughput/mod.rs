@@ -11,12 +11,12 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use sparsebatch_corpus::List;
-use sparsebatch_spmv_gpu::SingleOptions;
+use sparsebatch_spmv_gpu::{KernelKey, SingleOptions, Value};
 
 pub use self::cases::Experiment;
 use self::cases::{Case, Subject, generated};
 pub use super::Size;
-use super::matrices::Source;
+use super::matrices::{Source, made};
 use super::single::Configuration;
 use super::{check_names, files, wanted};
 use crate::session::{Backend, Bench, Target};
@@ -76,6 +76,11 @@ pub fn throughput(options: &Throughput, report: &mut dyn Write) -> Result<Outcom
             let reason = "a processor reads x through its caches";
             bench.gap("all", OURS, "cpu-csr, x not cached", reason)?;
         }
+        if let Some(session) = bench.gpu() {
+            session.prepare(&own_kernels(&experiments, !options.no_f32));
+        }
+        let sources: Vec<Source> = cases().filter_map(Case::source).collect();
+        let mut matrices = made(&sources, |_| true, options.size);
         for case in cases() {
             match &case.subject {
                 Subject::Strided { count, stride } => {
@@ -84,9 +89,12 @@ pub fn throughput(options: &Throughput, report: &mut dyn Write) -> Result<Outcom
                         strided::measure::<f32>(&mut bench, case, *count, *stride)?;
                     }
                 }
-                Subject::Matrix(source) => match source.matrix() {
-                    Ok(matrix) => products::measure(&mut bench, case, &matrix, options)?,
-                    Err(error) => bench.gap(&case.name, "all", "all", &error.to_string())?,
+                Subject::Matrix(_) => match matrices.next() {
+                    Some((_, Ok(matrix))) => products::measure(&mut bench, case, &matrix, options)?,
+                    Some((_, Err(error))) => {
+                        bench.gap(&case.name, "all", "all", &error.to_string())?;
+                    }
+                    None => {}
                 },
             }
         }
@@ -115,6 +123,21 @@ fn contenders(experiments: &[Experiment], options: &Throughput) -> Vec<String> {
         }
     });
     names
+}
+
+/// The kernels of this suite alone that a GPU is measured by.
+fn own_kernels(experiments: &[Experiment], in_f32: bool) -> Vec<KernelKey> {
+    fn of<T: Value>(experiments: &[Experiment]) -> Vec<KernelKey> {
+        let axpy = experiments.contains(&Experiment::Strided).then(ffi::axpy_key::<T>);
+        let has_gathers = experiments.iter().any(|one| one.has_gathers());
+        let gathers = products::GATHERS.iter().filter(|_| has_gathers);
+        axpy.into_iter().chain(gathers.map(|gather| gather.key::<T>())).collect()
+    }
+    let mut keys = of::<f64>(experiments);
+    if in_f32 {
+        keys.extend(of::<f32>(experiments));
+    }
+    keys
 }
 
 /// The plans of ours that a GPU is measured by, each once.
@@ -169,6 +192,8 @@ mod tests {
         let kernels = vec!["csr-scalar".parse().unwrap(), "cpu-csr".parse().unwrap()];
         let named = Throughput { kernels, ..Throughput::default() };
         assert_eq!(contenders(&[Experiment::Dense], &named), ["csr-scalar"]);
+        let own = |experiments: &[Experiment], in_f32| own_kernels(experiments, in_f32).len();
+        assert_eq!((own(&Experiment::ALL, true), own(&[Experiment::Strided], false)), (10, 1));
         let all = super::kernels(&Experiment::ALL, &Throughput::default());
         assert_eq!((all.len(), super::kernels(&[Experiment::Strided], &named).len()), (7, 0));
     }

@@ -1,17 +1,19 @@
 //! Figures 8 to 15: products with matrices.
 
 use sparsebatch_formats::{Csr, CsrPattern, Scalar};
-use sparsebatch_spmv_gpu::Value;
+use sparsebatch_spmv_gpu::{KernelKey, Value};
 
 use super::super::host_kernels::{self, HostKernel};
 use super::super::one_matrix::OneMatrix;
 use super::super::single::Configuration;
 use super::Throughput;
 use super::cases::{Case, Experiment};
-use super::ffi::Gather;
+use super::ffi::{Gather, gather_key};
 use crate::BenchError;
 use crate::contender::Contender;
 use crate::cusparse::HostCsr;
+use crate::phases::Phase::{Making, Planning};
+use crate::phases::timed;
 use crate::session::{Bench, HostSession, Label, Session};
 
 /// Plain rows of CSR, with x through the cache of a multiprocessor and past it.
@@ -31,6 +33,11 @@ pub(super) const GATHERS: [PlainRows; 4] = [
 ];
 
 impl PlainRows {
+    /// Its kernel.
+    pub(super) fn key<T: Value>(self) -> KernelKey {
+        gather_key::<T>(self.lanes, self.is_cached)
+    }
+
     pub(super) fn name(self) -> String {
         let rows = if self.lanes == 1 { "scalar" } else { "vector" };
         let place = if self.is_cached { "cached" } else { "not cached" };
@@ -62,7 +69,8 @@ pub(super) fn measure(
 ) -> Result<(), BenchError> {
     one_precision(bench, case, matrix, options)?;
     if !options.no_f32 {
-        one_precision(bench, case, &matrix.cast::<f32>(), options)?;
+        let matrix = timed(Making, || matrix.cast::<f32>());
+        one_precision(bench, case, &matrix, options)?;
     }
     if options.no_peer {
         return Ok(());
@@ -73,7 +81,7 @@ pub(super) fn measure(
     if let Some(session) = bench.gpu() {
         let mut operands = session.operands(&problem, &made.x)?;
         let host = HostCsr::single(matrix.view().pattern(), matrix.values());
-        session.measure_formats(&problem, "", &host, &mut operands)?;
+        session.measure_formats(&problem, "", &host, None, &mut operands)?;
     }
     if let Some(mut session) = bench.host() {
         let mut operands = session.operands(&problem, &made.x);
@@ -113,19 +121,18 @@ fn on_gpu<T: Value>(
     let problem = made.problem(&oracle);
     let view = made.matrix.view();
     let mut operands = session.operands(&problem, &made.x)?;
-    for configuration in on_gpu_by(experiment, options) {
-        let Some(options) = configuration.options() else { continue };
-        let label = Label::ours(configuration.to_string(), configuration.is_automatic());
-        session.measure_single(&problem, label, view, &options, &mut operands)?;
-    }
+    let kernels = on_gpu_by(experiment, options);
+    let contenders: Vec<_> = kernels.into_iter().filter_map(Configuration::contender).collect();
+    session.measure_singles(&problem, view, &contenders, &mut operands)?;
     if !experiment.has_gathers() {
         return Ok(());
     }
     let (device, pace) = (session.device.clone(), session.pace(&problem));
     for gather in GATHERS {
         let PlainRows { lanes, is_cached } = gather;
-        let contender =
-            Contender::new(&mut operands, |_| Gather::new(&device, view, lanes, is_cached));
+        let contender = timed(Planning, || {
+            Contender::new(&mut operands, |_| Gather::new(&device, view, lanes, is_cached))
+        });
         let label = Label::ours(gather.name(), false);
         let label = label.in_precision::<T>(problem.useful_bytes_in::<T>());
         session.measure(&problem, &label, pace, contender, Gather::bytes_moved)?;
