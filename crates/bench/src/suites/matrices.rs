@@ -120,11 +120,11 @@ const AT_ONCE: usize = 8;
 
 /// The matrices of the sources that are wanted, one after the other; some are made together, on all
 /// cores, when the first of them is asked for. Those of full size, which are large, are made alone.
-pub(super) fn made<'s>(
-    sources: &'s [Source],
+pub(super) fn made(
+    sources: &[Source],
     is_wanted: impl Fn(&Source) -> bool,
     size: Size,
-) -> impl Iterator<Item = (&'s Source, Result<Csr<f64>, FormatError>)> {
+) -> impl Iterator<Item = (&Source, Result<Csr<f64>, FormatError>)> {
     let wanted: Vec<&Source> = sources.iter().filter(|source| is_wanted(source)).collect();
     let at_once = if size == Size::Full { 1 } else { AT_ONCE.min(rayon::current_num_threads()) };
     let groups: Vec<Vec<&Source>> = wanted.chunks(at_once).map(<[_]>::to_vec).collect();

@@ -91,6 +91,15 @@ impl LaneMatrix {
     pub(crate) fn symmetric(pattern: CsrPatternRef<'_>) -> Option<Self> {
         let n = pattern.nrows();
         let cols = pattern.col_idx();
+        // Most patterns that do not gain are known by their rows, before entries are sorted.
+        let has_loop = |row| u8::try_from(pattern.row(row).len()).is_ok_and(has_const_loop);
+        if !(0..n).all(has_loop) {
+            return None;
+        }
+        let in_order: Vec<u32> = (0..pattern.nnz() as u32).collect();
+        if shifted_runs(pattern, &in_order).len() * 2 > n {
+            return None;
+        }
         let mut upper: Vec<(u32, u32, u32, u32)> = Vec::new();
         for row in 0..n {
             for k in pattern.row(row) {
@@ -114,7 +123,7 @@ impl LaneMatrix {
             return None;
         }
         for run in runs {
-            let width = u8::try_from(run.width).ok().filter(|&width| has_const_loop(width))?;
+            let width = u8::try_from(run.width).ok()?;
             let starts = matrix.starts.len() as u32;
             let row = pattern.row(run.first as usize);
             matrix.starts.extend(cols[row.clone()].iter().map(|&c| c as u32));
