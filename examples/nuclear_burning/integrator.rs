@@ -89,16 +89,6 @@ impl<'a> Integrator<'a> {
             y.extend_from_slice(abundances);
             y.extend((nvars > nnuclides).then_some(zones.t9[zone]));
         }
-        let burned = Burned {
-            outcome: Outcome::Finished,
-            y: Vec::new(),
-            steps: 0,
-            rejected: 0,
-            unsolved: 0,
-            drift: [0.0; 2],
-            lowest: 0.0,
-            clamped: false,
-        };
         Self {
             equations,
             zones,
@@ -112,7 +102,7 @@ impl<'a> Integrator<'a> {
             lambda: vec![[0.0; LANES]; zones.len().div_ceil(LANES) * equations.fixed_rates()],
             b: Vec::new(),
             u: vec![Vec::new(); settings.method.stages()],
-            burning: vec![burned; zones.len()],
+            burning: vec![Burned::beginning(Vec::new()); zones.len()],
             ended: Vec::with_capacity(zones.len()),
             shares: Shares::default(),
             rounds: 0,

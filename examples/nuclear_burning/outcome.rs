@@ -43,6 +43,22 @@ pub(crate) struct Burned {
     pub(crate) clamped: bool,
 }
 
+impl Burned {
+    /// A zone at its beginning, with memory for its unknowns, or what will be written over.
+    pub(crate) fn beginning(y: Vec<f64>) -> Self {
+        Self {
+            outcome: Outcome::Finished,
+            y,
+            steps: 0,
+            rejected: 0,
+            unsolved: 0,
+            drift: [0.0; 2],
+            lowest: 0.0,
+            clamped: false,
+        }
+    }
+}
+
 /// Where the time went.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shares {

@@ -87,16 +87,7 @@ impl<E: Executor> Results<E> {
             })?);
         }
         // Written, so that the memory is there.
-        let burned = |times: &Arc<[f64]>| Burned {
-            outcome: Outcome::Finished,
-            y: vec![1.0; times.len() * nnuclides],
-            steps: 0,
-            rejected: 0,
-            unsolved: 0,
-            drift: [0.0; 2],
-            lowest: 0.0,
-            clamped: false,
-        };
+        let burned = |times: &Arc<[f64]>| Burned::beginning(vec![1.0; times.len() * nnuclides]);
         Ok(Self {
             zones: zones.len(),
             nnuclides,
