@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "at most 32 arguments")]
+    #[should_panic(expected = "at most 40 arguments")]
     fn too_many_arguments_are_a_bug() {
         let mut args = Args::new();
 
