@@ -151,9 +151,9 @@ pub(super) fn stage<E: Executor>(
     args.scalar(u.len() as u32).input_from(weights, first_weight)?;
     pass_stages::<E>(&mut args, u);
     args.output(b);
+    let config = LaunchConfig { overlaps: true, ..config };
     // SAFETY: the arguments are those of `stage`; the tables are those of one network and number its
     // reactions and nuclides; places, vectors and outcomes have room for `count` zones; b is none of u.
-    let config = LaunchConfig { overlaps: true, ..config };
     unsafe { executor.launch(&key("stage"), config, &mut args) }
 }
 
