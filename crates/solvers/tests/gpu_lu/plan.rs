@@ -110,6 +110,7 @@ fn options_and_lengths_are_checked() {
         ("threads", LuTuning { threads: Some(48), ..LuTuning::default() }),
         ("threads", LuTuning { threads: Some(1024), ..LuTuning::default() }),
         ("systems", LuTuning { systems: Some(33), ..LuTuning::default() }),
+        ("resident", LuTuning { resident: Some(7), ..LuTuning::default() }),
         ("max_blocks", LuTuning { max_blocks: Some(0), ..LuTuning::default() }),
     ];
     for (expected, tuning) in tunings {

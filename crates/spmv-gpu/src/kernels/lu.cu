@@ -66,6 +66,34 @@ struct LuKept {
     u32 nordered;
 };
 
+// visit(k, list[k]) for first, first + step, ... below end. Numbers are asked for well ahead.
+template <typename Visit>
+__device__ __forceinline__ void for_listed(const u16* list, u32 first, u32 end, u32 step, Visit visit) {
+    constexpr u32 AT_ONCE = 8;
+    u32 next[AT_ONCE];
+    const auto ask = [&](u32 k) {
+#pragma unroll
+        for (u32 i = 0; i < AT_ONCE; ++i) {
+            next[i] = k + i * step < end ? load(list + k + i * step) : 0;
+        }
+    };
+    ask(first);
+    for (u32 k = first; k < end; k += AT_ONCE * step) {
+        u32 now[AT_ONCE];
+#pragma unroll
+        for (u32 i = 0; i < AT_ONCE; ++i) {
+            now[i] = next[i];
+        }
+        ask(k + AT_ONCE * step);
+#pragma unroll
+        for (u32 i = 0; i < AT_ONCE; ++i) {
+            if (k + i * step < end) {
+                visit(k + i * step, now[i]);
+            }
+        }
+    }
+}
+
 // One thread's part in the solves of its block.
 template <typename V, u32 GROUP>
 struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
@@ -108,21 +136,19 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
 
     // Asks for the values, and clears the places of fill.
     __device__ __forceinline__ void fetch_values() {
-        for (u32 k = threadIdx.x; k < programs.ntargets; k += GROUP) {
-            V* const place = places + load(programs.targets + k) * count;
-            if (k >= programs.nnz) {
-                for (u32 i = 0; i < count; ++i) {
-                    place[i] = V(0);
-                }
-            } else if (programs.nrhs == 1) {
+        const u32 there = minimum(count, programs.nsystems - first);
+        for_listed(programs.targets, threadIdx.x, programs.ntargets, GROUP, [&](u32 k, u32 target) {
+            V* const place = places + target * count;
+            const bool is_fill = k >= programs.nnz;
+            if (is_fill || programs.nrhs == 1) {
                 const V* from = programs.values + first * programs.value_stride + k;
-                const u32 there = minimum(count, programs.nsystems - first);
 #pragma unroll 2
-                for (u32 i = 0; i < there; ++i, from += programs.value_stride) {
-                    cp_async_value(place + i, from);
-                }
-                for (u32 i = there; i < count; ++i) {
-                    place[i] = V(0);
+                for (u32 i = 0; i < count; ++i, from += programs.value_stride) {
+                    if (is_fill || i >= there) {
+                        place[i] = V(0);
+                    } else {
+                        cp_async_value(place + i, from);
+                    }
                 }
             } else {
                 for (u32 i = 0; i < count; ++i) {
@@ -130,7 +156,7 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
                                                   number(i) / programs.nrhs * programs.value_stride + k);
                 }
             }
-        }
+        });
     }
 
     // Asks for b, which becomes r.
@@ -256,22 +282,11 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
             V* const to = kept.values + (first + member) * kept.stride;
             const bool writes = works && exists(member);
             const auto write = [&](u32 begin, u32 end) {
-                constexpr u32 AT_ONCE = 8;
-                for (u32 k = begin + worker; k < end && writes; k += AT_ONCE * workers) {
-                    u32 place[AT_ONCE];
-#pragma unroll
-                    for (u32 i = 0; i < AT_ONCE; ++i) {
-                        place[i] = load(kept.order + minimum(k + i * workers, end - 1));
+                for_listed(kept.order, begin + worker, writes ? end : 0, workers, [&](u32 k, u32 place) {
+                    if (place != NOTHING) {
+                        to[k] = place == MINUS_ONE ? V(-1) : places[place * count + member];
                     }
-#pragma unroll
-                    for (u32 i = 0; i < AT_ONCE; ++i) {
-                        if (k + i * workers < end && place[i] != NOTHING) {
-                            to[k + i * workers] = place[i] == MINUS_ONE
-                                                      ? V(-1)
-                                                      : places[place[i] * count + member];
-                        }
-                    }
-                }
+                });
             };
             write(kept.first_of_a, kept.nordered);
             eliminate();
@@ -281,7 +296,7 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
 };
 
 // Threads of a multiprocessor, by its registers.
-constexpr u32 LU_THREADS = 512;
+constexpr u32 LU_THREADS = 768;
 
 template <typename V, u32 GROUP>
 __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
@@ -313,10 +328,9 @@ __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
 // and of A, -1 for MINUS_ONE; those of NOTHING are left as they are.
 template <typename V, u32 GROUP>
 __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
-    lu_factor(u32 nsystems, u32 count, u32 nrows, u32 nnz, const u16* __restrict__ targets,
-              u32 ntargets, u32 nplaces, u32 y, const V* __restrict__ values, u64 value_stride,
+    lu_factor(u32 nsystems, u32 count, u32 nrows, u32 nnz, u32 nplaces, u32 y, const V* __restrict__ values, u64 value_stride,
               u32* queue, const u32* __restrict__ words, const u32* __restrict__ starts,
-              V* __restrict__ kept, u64 stride, u32 first_of_a, const u16* __restrict__ order,
+              const u16* __restrict__ targets, u32 ntargets, V* __restrict__ kept, u64 stride, u32 first_of_a, const u16* __restrict__ order,
               u32 nordered) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
     wait_for_launches_ahead();

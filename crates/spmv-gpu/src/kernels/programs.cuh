@@ -10,6 +10,7 @@ constexpr u32 RECORD_STARTS = 1 << 2; // the target's sum begins
 constexpr u32 RECORD_ENDS = 1 << 3;   // it is complete, or set down until later
 constexpr u32 RECORD_DIVIDES = 1 << 4;
 constexpr u32 RECORD_IS_LAST = 1 << 5;
+constexpr u32 RECORD_UNSET = 1 << 6; // of no record
 constexpr u32 RECORD_BARRIERS = 8; // from this bit on: barriers of the block after it
 
 // The halves of a word, in a form that a compiler does not take apart: with the address it makes two
@@ -198,14 +199,16 @@ __device__ __forceinline__ void run_program(const u32* words, u32 stride, Work w
         }
         return (record.control() & RECORD_IS_LAST) == 0;
     };
-    // Two by two: a wait for one of them is a wait for all that were asked for.
+    // Two by two: a wait for one of them is a wait for all that were asked for. So the two that come next
+    // have to be there before more are asked for: the address says so.
     Record first(words), second(words + stride);
     for (;;) {
-        const Record third(words + 2 * stride), fourth(words + 3 * stride);
+        const u32* const rest = words + 2 * stride + (first.control() & RECORD_UNSET);
+        const Record third(rest), fourth(rest + stride);
         if (!next(first) || !next(second)) {
             return;
         }
-        words += 4 * stride;
+        words += 4 * stride + (third.control() & RECORD_UNSET);
         first = Record(words);
         second = Record(words + stride);
         if (!next(third) || !next(fourth)) {

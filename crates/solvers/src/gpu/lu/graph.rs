@@ -206,7 +206,8 @@ pub(super) fn rows(a: CsrPatternRef<'_>, pattern: &FactorPattern) -> Vec<Vec<(u3
 }
 
 /// The place of each entry of A, then the places of the other entries of L + U.
-pub(super) fn targets(pattern: &FactorPattern, nnz: usize) -> Vec<u32> {
+pub(super) fn targets(pattern: &FactorPattern) -> Vec<u32> {
+    let nnz = pattern.source().iter().filter(|&&source| source != NO_SOURCE).count();
     let mut targets = vec![0; nnz];
     for (k, &source) in pattern.source().iter().enumerate() {
         if source == NO_SOURCE {

@@ -4,9 +4,10 @@ use sparsebatch_spmv_gpu::{
     Args, DeviceInfo, Executor, KernelBuffer, KernelKey, LaunchConfig, Value,
 };
 
-use super::graph::Graph;
+use super::chunks::{MINUS_ONE, NOTHING};
+use super::graph::{Graph, targets};
 use super::program::{Program, Workers};
-use super::shape::{CHAINS, LANES, RESERVED_BYTES, Schedule};
+use super::shape::{CHAINS, LANES, Listed, RESERVED_BYTES, Schedule, list};
 use super::tables::KeptTables;
 use crate::SolveError;
 
@@ -24,6 +25,8 @@ pub(super) struct Kept<E: Executor, T: Value> {
     /// Of the factorisation.
     words: E::Buffer<u32>,
     starts: E::Buffer<u32>,
+    /// Places of the entries of A, then those of fill.
+    targets: E::Buffer<u16>,
     /// Places of what is kept, in the order of its use.
     order: E::Buffer<u16>,
     first_of_a: u32,
@@ -75,9 +78,19 @@ impl<E: Executor, T: Value> Kept<E, T> {
             warps: (grid.threads / LANES) as usize,
             slots: (LANES / grid.systems) as usize,
         };
-        let (mut words, mut starts) = (Vec::new(), Vec::new());
         let program = Program::elimination(&Graph::factorisation(pattern), workers);
-        program.append(grid.systems, places, &mut words, &mut starts);
+        let Listed { words, starts, names } =
+            list(&[program], places, grid.systems, size_of::<T>());
+        let name = |place: u32| names.of(place) as u16;
+        let targets: Vec<u16> = targets(pattern).into_iter().map(name).collect();
+        let order: Vec<u16> = tables
+            .order
+            .iter()
+            .map(|&place| match place {
+                NOTHING | MINUS_ONE => place,
+                place => name(place.into()),
+            })
+            .collect();
         let factor = KernelKey::new("lu", format!("lu_factor<{}, {}>", T::CPP, grid.threads));
         let solve = KernelKey::new("lu_kept", format!("lu_kept<{}>", T::CPP));
         executor.prepare(&[factor.clone(), solve.clone()])?;
@@ -86,7 +99,8 @@ impl<E: Executor, T: Value> Kept<E, T> {
             solve,
             words: executor.upload(&words)?,
             starts: executor.upload(&starts)?,
-            order: executor.upload(&tables.order)?,
+            targets: executor.upload(&targets)?,
+            order: executor.upload(&order)?,
             first_of_a: tables.first_of_a,
             tables: executor.upload(&tables.words)?,
             first_value: tables.first_value,
@@ -111,7 +125,9 @@ impl<E: Executor, T: Value> Kept<E, T> {
     /// Bytes on the device.
     pub(super) fn bytes(&self) -> u64 {
         let words = self.words.len() + self.starts.len() + self.tables.len();
-        (words * 4 + self.order.len() * 2 + self.values.len() * size_of::<T>()) as u64
+        (words * 4
+            + (self.order.len() + self.targets.len()) * 2
+            + self.values.len() * size_of::<T>()) as u64
     }
 
     /// Appends what `lu_factor` wants after its queue.
@@ -119,6 +135,8 @@ impl<E: Executor, T: Value> Kept<E, T> {
         let stride = stride::<T>(self.order.len()) as u64;
         args.input(&self.words)
             .input(&self.starts)
+            .input(&self.targets)
+            .scalar(self.targets.len() as u32)
             .output(&mut self.values)
             .scalar(stride)
             .scalar(self.first_of_a)

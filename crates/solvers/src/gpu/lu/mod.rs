@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `graph.rs` | elimination as sums of products that wait for each other |
 //! | `program.rs` | the sums that each warp makes, step by step |
+//! | `banks.rs` | numbers of places, by which slots read different banks |
 //! | `order.rs` | orders of elimination |
 //! | `shape.rs` | threads and systems of a group, order, launch |
 //! | `plan.rs` | the plan and its launches |
@@ -11,6 +12,7 @@
 //! | `chunks.rs` | sums of products in chunks of a warp |
 //! | `explain.rs` | what was chosen, in words |
 
+mod banks;
 mod chunks;
 mod explain;
 mod graph;

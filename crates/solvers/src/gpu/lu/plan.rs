@@ -207,8 +207,6 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
                 .scalar(self.schedule.grid.systems)
                 .scalar(self.nrows as u32)
                 .scalar(self.nnz as u32)
-                .input(&self.targets)
-                .scalar(self.schedule.targets.len() as u32)
                 .scalar(self.schedule.places.len as u32)
                 .scalar(self.schedule.places.y)
                 .input(values)

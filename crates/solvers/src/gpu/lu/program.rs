@@ -2,6 +2,7 @@
 
 use std::collections::BinaryHeap;
 
+use super::banks::Names;
 use super::graph::{Graph, NONE, Places};
 
 /// Bits and sizes of a record: see `programs.cuh`.
@@ -322,16 +323,39 @@ impl Program {
         (pairs, all - pairs)
     }
 
+    /// What the slots of a warp read together, a place each; [`NONE`] for the 0.
+    pub(super) fn reads(&self) -> Vec<Vec<u32>> {
+        let mut reads = Vec::new();
+        for slice in self.warps.iter().flatten() {
+            let mut read = |of: &dyn Fn(&Piece) -> u32| {
+                let of_slot = |slot: usize| slice.pieces.get(slot).map_or(NONE, of);
+                reads.push((0..self.slots).map(of_slot).collect::<Vec<u32>>());
+            };
+            // Its target is read and written.
+            read(&|piece| piece.place);
+            read(&|piece| piece.place);
+            if slice.control & DIVIDES != 0 {
+                read(&|piece| piece.divisor);
+            }
+            for k in 0..slice.width().next_multiple_of(2).max(2) {
+                read(&|piece| piece.pairs.get(k).map_or(NONE, |pair| pair.0));
+                read(&|piece| piece.pairs.get(k).map_or(NONE, |pair| pair.1));
+            }
+        }
+        reads
+    }
+
     /// The records of a system in a block of `count`, behind what is in `words`; where those of each
     /// warp begin, behind what is in `starts`.
     pub(super) fn append(
         &self,
         count: u32,
-        places: Places,
+        names: &Names,
         words: &mut Vec<u32>,
         starts: &mut Vec<u32>,
     ) {
-        let zero = (places.len as u32 - 1) * count;
+        let at = |place: u32| names.of(place) * count;
+        let zero = names.zero() * count;
         for warp in &self.warps {
             starts.push(words.len() as u32);
             let nothing = [Slice::new(Vec::new(), 0)];
@@ -342,7 +366,7 @@ impl Program {
                 let control = twos | slice.control | is_last | slice.barriers << BARRIERS_SHIFT;
                 for slot in 0..self.slots {
                     let piece = slice.pieces.get(slot);
-                    let place = |place: u32| if place == NONE { zero } else { place * count };
+                    let place = |place: u32| if place == NONE { zero } else { at(place) };
                     words.push(match piece {
                         Some(piece) => place(piece.place) | place(piece.divisor) << 16,
                         None => zero | zero << 16,
@@ -350,7 +374,7 @@ impl Program {
                     words.push(control);
                     words.extend((0..PAIRS).map(
                         |k| match piece.and_then(|piece| piece.pairs.get(k)) {
-                            Some(&(left, right)) => (left * count) | ((right * count) << 16),
+                            Some(&(left, right)) => at(left) | at(right) << 16,
                             None => zero | zero << 16,
                         },
                     ));

@@ -6,6 +6,7 @@ use sparsebatch_cpu_ref::symbolic::{FactorPattern, SymbolicError};
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_spmv_gpu::DeviceInfo;
 
+use super::banks::Names;
 use super::graph::{Graph, Places, rows, targets};
 use super::order::{LuOrder, TRIED};
 use super::program::{Program, Workers};
@@ -18,6 +19,8 @@ pub struct LuTuning {
     pub threads: Option<u32>,
     /// Systems that a block solves side by side: 1 to 32.
     pub systems: Option<u32>,
+    /// Blocks that a multiprocessor has at once: 1 to 6.
+    pub resident: Option<u32>,
     /// The order of elimination.
     pub order: Option<LuOrder>,
     /// The most blocks of the launch. Default: what the device can hold at once.
@@ -37,10 +40,10 @@ pub(super) const CHAINS: u64 = 16;
 pub(super) const RESERVED_BYTES: u64 = 1024;
 
 /// Threads of a multiprocessor at the registers that the kernel may use.
-const RESIDENT_THREADS: u32 = 512;
+const RESIDENT_THREADS: u32 = 768;
 
 /// The most blocks of a multiprocessor that are looked at.
-const MOST_RESIDENT: u32 = 4;
+const MOST_RESIDENT: u32 = 6;
 
 /// Cycles of a block beside its programs: taking systems, norms, outcomes.
 const REST_CYCLES: u64 = 6000;
@@ -112,9 +115,12 @@ impl Ordered {
         tuning: &LuTuning,
     ) -> Option<u64> {
         let threads = tuning.threads.unwrap_or(USUAL_THREADS);
-        let grid = grids(self.places, value_bytes, u64::MAX, info, tuning, threads).next()?;
-        let shape = self.shape(grid, nnz, value_bytes);
-        Some(shape.cycles * 1024 / u64::from(grid.resident * grid.systems))
+        let grids = grids(self.places, value_bytes, u64::MAX, info, tuning, threads);
+        let time = |grid: Grid| {
+            let cycles = self.shape(grid, nnz, value_bytes).cycles;
+            cycles * 1024 / u64::from(grid.resident * grid.systems)
+        };
+        grids.map(time).min()
     }
 
     /// The shape that has solved all systems first.
@@ -190,6 +196,31 @@ pub(super) struct Schedule {
     pub(super) cycles: u64,
 }
 
+/// Programs, as a kernel reads them.
+pub(super) struct Listed {
+    pub(super) words: Vec<u32>,
+    /// Where the words of each warp begin, program by program.
+    pub(super) starts: Vec<u32>,
+    /// The numbers of the places in them.
+    pub(super) names: Names,
+}
+
+/// Programs that work on the same values, for so many systems side by side.
+pub(super) fn list(
+    programs: &[Program],
+    places: Places,
+    systems: u32,
+    value_bytes: usize,
+) -> Listed {
+    let reads: Vec<Vec<u32>> = programs.iter().flat_map(Program::reads).collect();
+    let names = Names::spread(places, value_bytes, systems, &reads);
+    let (mut words, mut starts) = (Vec::new(), Vec::new());
+    for program in programs {
+        program.append(systems, &names, &mut words, &mut starts);
+    }
+    Listed { words, starts, names }
+}
+
 /// The launch of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
@@ -246,7 +277,7 @@ impl Schedule {
         }
         let best = best.and_then(|(ordered, _)| {
             let shape = ordered.best_shape(a.nnz(), value_bytes, nsystems, info, tuning)?;
-            Some(Self::new(a, ordered, &shape))
+            Some(Self::new(ordered, &shape, value_bytes))
         });
         best.ok_or_else(|| {
             refusal.unwrap_or_else(|| SolveError::Option {
@@ -257,19 +288,17 @@ impl Schedule {
         })
     }
 
-    fn new(a: CsrPatternRef<'_>, ordered: Ordered, shape: &Shape) -> Self {
+    fn new(ordered: Ordered, shape: &Shape, value_bytes: usize) -> Self {
         let Ordered { order, pattern, places, graph, .. } = ordered;
         let grid = shape.grid;
-        let (mut words, mut starts) = (Vec::new(), Vec::new());
-        for program in &shape.programs {
-            program.append(grid.systems, places, &mut words, &mut starts);
-        }
+        let Listed { words, starts, names } =
+            list(&shape.programs, places, grid.systems, value_bytes);
         let (pairs, padding) = shape.programs[0].pairs_and_padding();
         Self {
             order,
             places,
             grid,
-            targets: targets(&pattern, a.nnz()).into_iter().map(|place| place as u16).collect(),
+            targets: targets(&pattern).into_iter().map(|place| names.of(place) as u16).collect(),
             words,
             starts,
             steps: shape.programs[0].steps,
@@ -299,7 +328,9 @@ fn grids(
     let (systems, max_blocks) = (tuning.systems, tuning.max_blocks);
     let most_resident =
         (RESIDENT_THREADS.min(info.max_threads_per_multiprocessor) / threads).max(1);
-    (1..=most_resident.min(MOST_RESIDENT)).filter_map(move |resident| {
+    let resident = (1..=most_resident.min(MOST_RESIDENT))
+        .filter(|&n| tuning.resident.is_none_or(|wanted| wanted == n));
+    resident.filter_map(move |resident| {
         let fits = |systems: u32| {
             let bytes = each * u64::from(systems) + beside(systems);
             bytes <= of_block && bytes * u64::from(resident) <= of_all
@@ -329,6 +360,8 @@ fn check_tuning(tuning: &LuTuning) -> Result<(), SolveError> {
     };
     check("threads", "32, 64, 128, 256 or 512", tuning.threads, &|n| THREADS.contains(&n))?;
     check("systems", "1 to 32", tuning.systems, &|n| (1..=LANES).contains(&n))?;
+    let most = |n| (1..=MOST_RESIDENT).contains(&n);
+    check("resident", "1 to 6", tuning.resident, &most)?;
     let few = |blocks| (1..=1 << 20).contains(&blocks);
     check("max_blocks", "1 to 1048576", tuning.max_blocks, &few)
 }
