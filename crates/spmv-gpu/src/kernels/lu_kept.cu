@@ -6,7 +6,7 @@
 //   has subtracted when is a function of the pattern alone. Long sums are made in several parts: the last bits
 //   of residuals, and of what is refined by them, differ from those of lu.cu.
 // - What is done with which value is in tables, which a block copies to shared memory once. Values come from
-//   global memory as they are used, AHEAD chunks ahead. Lanes without a product have no value, and write nothing.
+//   global memory, AHEAD chunks while as many are at hand. Lanes without a product have no value, and write nothing.
 // - Traffic of a system: factors and A once for each solve with them, b once and more, x once (twice with a
 //   guess), 25 B of outcome.
 //
@@ -15,7 +15,7 @@
 // chunk and lane, and those of one chunk more; for each AHEAD chunks, and for two that have none behind them, and lane
 // in 8 bits which have a product. Bits 0 to 13 of a word are the number of the source, 16 to 29 of the target; LAST after which the
 // target is divided by its pivot, IDLE_LANE where there is no product: a lane reads no number there that another
-// one writes. Chunks up to `end_of_l` are of L, to `end_of_u` of U, to `end_of_a` of A, all multiples of AHEAD.
+// one writes. Chunks up to `end_of_l` are of L, to `end_of_u` of U, to `end_of_a` of A, all multiples of 2 * AHEAD.
 // The numbers of a vector are those of the solution, in the order of elimination; `nslots` of which the first remains 0 and the others are
 // parts of sums; `nsums` >= nrows sums of products with A, the first ones of the rows, in the order of the matrix.
 // perm[k] is the row that is eliminated k-th. System s has `nrows` values of b and of x from s*nrows on. Blocks of
@@ -56,12 +56,21 @@ __device__ __forceinline__ void read_here(float& to, const float* from, u32 ther
 
 #endif
 
+__device__ __forceinline__ u32 upper_bits(double value) {
+    return u32(__double_as_longlong(value) >> 32);
+}
+
+__device__ __forceinline__ u32 upper_bits(float value) {
+    return __float_as_uint(value);
+}
+
 template <typename V>
 struct KeptTask {
     u32 nitems, nrhs;
     const V* kept;
     u64 stride;
     u32 first_value, end_of_l, end_of_u, end_of_a, nslots, nsums;
+    u32 none; // 0, which the compiler does not know
 };
 
 // One thread's part in the solves of its warp.
@@ -77,6 +86,9 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
     V* const slots_of_sums;
     V* const t; // reciprocals of pivots, sums of the residual
     u32 item = 0, rhs = 0;
+    V even[AHEAD], odd[AHEAD]; // values of the chunks at hand, and of those that follow
+    u32 wanted = 0;            // which of the next ones this lane has
+    bool has_a = false;        // the first values of A are among them
 
     // `own`: this warp's shared memory.
     __device__ __forceinline__ KeptWarp(const LuTask<V>& all, const KeptTask<V>& what,
@@ -135,47 +147,61 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
     // The values of the item.
     __device__ __forceinline__ const V* values() const { return kept.kept + item * kept.stride; }
 
-    // Subtracts the products of some chunks, one chunk after the other: add(number, value, source), and for what is
-    // complete divide(number, target).
-    template <bool DIVIDES, typename Add, typename Divide>
-    __device__ __forceinline__ void run_chunks(u32 first, u32 end, Add add, Divide divide) {
-        const SharedValues<V> own(y);
-        const V* from = values() + kept.first_value + first * WARP_THREADS + lane;
-        const u32* word = words + first * WARP_THREADS;
-        const u8* there = present + first / AHEAD * WARP_THREADS;
-        V ahead[AHEAD];
-        u32 now = *there;
+    // Asks for the values of AHEAD chunks.
+    __device__ __forceinline__ void ask(V* into, u32 chunk) {
+        const V* const from = values() + (kept.first_value + chunk * WARP_THREADS + lane);
 #pragma unroll
         for (u32 i = 0; i < AHEAD; ++i) {
-            ahead[i] = V(0);
-            read_here(ahead[i], from + i * WARP_THREADS, now & 1 << i);
+            read_here(into[i], from + i * WARP_THREADS, wanted & 1 << i);
         }
-        u32 next = *word;
-        now = there[WARP_THREADS];
-#pragma unroll 1
-        for (; first < end; first += AHEAD) {
-            from += AHEAD * WARP_THREADS;
-            there += WARP_THREADS;
-            const u32 later = there[WARP_THREADS];
+        wanted = present[(chunk / AHEAD + 1) * WARP_THREADS];
+    }
+
+    // The same for the first ones of a run.
+    __device__ __forceinline__ void ask_first(u32 chunk) {
+        wanted = present[chunk / AHEAD * WARP_THREADS];
 #pragma unroll
-            for (u32 i = 0; i < AHEAD; ++i) {
-                const u32 what = next, target = high_half(what) & NUMBER;
-                const V x = own.get(what & NUMBER), sum = own.get(target);
-                next = word[(i + 1) * WARP_THREADS];
-                V result = add(sum, ahead[i], x);
-                if constexpr (DIVIDES) {
-                    if ((what & LAST) != 0) {
-                        result = divide(result, target);
-                    }
+        for (u32 i = 0; i < AHEAD; ++i) {
+            even[i] = odd[i] = V(0);
+        }
+        ask(even, chunk);
+    }
+
+    // Subtracts the products of AHEAD chunks, while the values of the next ones are on their way. A wait for one
+    // value is a wait for all that were asked for: these have to be there first, and the address says so.
+    template <bool DIVIDES, typename Add, typename Divide>
+    __device__ __forceinline__ void run_group(const V* those, V* others, u32 chunk, Add add,
+                                              Divide divide) {
+        const SharedValues<V> own(y);
+        const u32* const word = words + chunk * WARP_THREADS;
+        ask(others, chunk + AHEAD + (upper_bits(those[0]) & kept.none));
+        u32 next = *word;
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; ++i) {
+            const u32 what = next, target = high_half(what) & NUMBER;
+            const V x = own.get(what & NUMBER), sum = own.get(target);
+            next = word[(i + 1) * WARP_THREADS];
+            V result = add(sum, those[i], x);
+            if constexpr (DIVIDES) {
+                if ((what & LAST) != 0) {
+                    result = divide(result, target);
                 }
-                if ((what & IDLE_LANE) == 0) {
-                    own.set(target, result);
-                }
-                __syncwarp();
-                read_here(ahead[i], from + i * WARP_THREADS, now & 1 << i);
             }
-            word += AHEAD * WARP_THREADS;
-            now = later;
+            if ((what & IDLE_LANE) == 0) {
+                own.set(target, result);
+            }
+            __syncwarp();
+        }
+    }
+
+    // Subtracts the products of some chunks, one chunk after the other: add(number, value, source), and for what is
+    // complete divide(number, target). The first values were asked for, and those that follow the last are.
+    template <bool DIVIDES, typename Add, typename Divide>
+    __device__ __forceinline__ void run_chunks(u32 first, u32 end, Add add, Divide divide) {
+#pragma unroll 1
+        for (; first < end; first += 2 * AHEAD) {
+            run_group<DIVIDES>(even, odd, first, add, divide);
+            run_group<DIVIDES>(odd, even, first + AHEAD, add, divide);
         }
     }
 
@@ -189,14 +215,26 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
     // Solves with y. Whether a pivot is zero or NaN.
     __device__ __forceinline__ bool eliminate() {
         const V* const pivots = values();
+        ask_first(0);
         bool bad = false, is_plain = true;
-        for (u32 k = lane; k < task.nrows; k += WARP_THREADS) {
-            V by;
-            read_here(by, pivots + k, 1);
-            const Divisor<V> divisor(by);
-            bad = bad || !(by < V(0) || V(0) < by);
-            is_plain = is_plain && divisor.is_plain;
-            t[k] = divisor.inverse;
+        for (u32 first = lane; first < task.nrows; first += AHEAD * WARP_THREADS) {
+            V by[AHEAD];
+#pragma unroll
+            for (u32 i = 0; i < AHEAD; ++i) {
+                by[i] = V(1);
+                read_here(by[i], pivots + first + i * WARP_THREADS,
+                          first + i * WARP_THREADS < task.nrows);
+            }
+#pragma unroll
+            for (u32 i = 0; i < AHEAD; ++i) {
+                const u32 k = first + i * WARP_THREADS;
+                if (k < task.nrows) {
+                    const Divisor<V> divisor(by[i]);
+                    bad = bad || !(by[i] < V(0) || V(0) < by[i]);
+                    is_plain = is_plain && divisor.is_plain;
+                    t[k] = divisor.inverse;
+                }
+            }
         }
         is_plain = __all_sync(ALL_LANES, is_plain) != 0;
         const auto subtract = [](V sum, V factor, V x) { return minus_product(sum, factor, x); };
@@ -214,6 +252,7 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
                 return Divisor<V>(by).of(sum);
             });
         }
+        has_a = true;
         return __any_sync(ALL_LANES, bad) != 0;
     }
 
@@ -221,6 +260,10 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
     template <bool MAGNITUDES>
     __device__ __forceinline__ void multiply(bool wanted) {
         __syncwarp();
+        if (!has_a) {
+            ask_first(kept.end_of_u);
+        }
+        has_a = false;
         clear(t, kept.nsums);
         run_chunks<false>(
             kept.end_of_u, kept.end_of_a,
@@ -262,7 +305,7 @@ __global__ void __launch_bounds__(KEPT_THREADS, 2)
                          max_restarts,   floor,        queue, statuses, iterations,
                          restarts,       residual_norms,     rhs_norms};
     const KeptTask<V> what{nitems,   nrhs,     kept,     stride, first_value,
-                           end_of_l, end_of_u, end_of_a, nslots, nsums};
+                           end_of_l, end_of_u, end_of_a, nslots, nsums, nitems >> 31};
     const u32 doubles = CHAINS + 1 + ((2 * nrows + nslots + nsums) * u32(sizeof(V)) + 7) / 8;
     KeptWarp<V> warp(task, what, own_tables,
                      reinterpret_cast<double*>(own_tables + table_words) +

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 /// Products of a chunk, one a lane.
 pub(super) const CHUNK: usize = 32;
 
-/// Chunks that are asked for ahead: runs of chunks are multiples of it.
+/// Chunks that are asked for ahead, while as many are at hand: runs of chunks are multiples of both together.
 pub(super) const AHEAD: usize = 8;
 
 /// Vectors have fewer numbers than this.
@@ -80,7 +80,8 @@ impl Chunks {
     }
 
     /// Appends products, in chunks of which each has every target once, and whose sources are complete. Targets
-    /// below `divided` are divided after their last product. Then idle chunks up to a multiple of [`AHEAD`].
+    /// below `divided` are divided after their last product. Then idle chunks up to a multiple of
+    /// twice [`AHEAD`].
     pub(super) fn append(&mut self, products: &[Product], divided: u32) {
         let mut work = Work::new(products);
         while !work.ready.is_empty() {
@@ -99,7 +100,7 @@ impl Chunks {
             }
             work.retire(products, &lanes);
         }
-        let idle = self.len().next_multiple_of(AHEAD) * CHUNK;
+        let idle = self.len().next_multiple_of(2 * AHEAD) * CHUNK;
         self.order.resize(idle, NOTHING);
         self.words.resize(idle, self.zero | self.zero << 16 | IDLE);
     }
@@ -296,7 +297,7 @@ mod tests {
 
             chunks.append(&all, 60);
 
-            prop_assert_eq!(chunks.len() % AHEAD, 0);
+            prop_assert_eq!(chunks.len() % (2 * AHEAD), 0);
             prop_assert_eq!(chunks.order.len(), chunks.words.len());
             let mut left: Vec<usize> = (0..end).map(|number| {
                 all.iter().filter(|product| product.target == number).count()
@@ -362,7 +363,7 @@ mod tests {
         chunks.append(&all, 0);
 
         // 512 products: 16 chunks if every lane has one.
-        assert!(chunks.len() <= 24, "{}", chunks.len());
+        assert!(chunks.len() <= 32, "{}", chunks.len());
         for half in chunks.words.chunks(CHUNK / HALVES).take(16) {
             let banks = |number: fn(u32) -> u32| {
                 let words = half.iter().filter(|&&word| word & IDLE == 0);
