@@ -11,9 +11,10 @@
 //   guess), 25 B of outcome.
 //
 // Arguments: nitems >= 1, nrhs >= 1. Item i has its values from kept[i * stride] on: the pivots, from `first_value`
-// on 32 for each chunk. `tables` are copied from global memory, `table_words` words, a multiple of 4: a word for each
-// chunk and lane, and those of one chunk more; for each AHEAD chunks, and for two that have none behind them, and lane
-// in 8 bits which have a product. Bits 0 to 13 of a word are the number of the source, 16 to 29 of the target; LAST after which the
+// on those of the chunks. `tables` are copied from global memory, `table_words` words, a multiple of 4: a word for each
+// chunk and lane, and those of one chunk more; then, for each AHEAD chunks and for as many behind the last ones that
+// have none, and for the first and the other 16 lanes, where the values of each chunk begin (FIRST), and from bit 24 on
+// how many lanes have one. Bits 0 to 13 of a word are the number of the source, 16 to 29 of the target; LAST after which the
 // target is divided by its pivot, IDLE_LANE where there is no product: a lane reads no number there that another
 // one writes. Chunks up to `end_of_l` are of L, to `end_of_u` of U, to `end_of_a` of A, all multiples of 2 * AHEAD.
 // The numbers of a vector are those of the solution, in the order of elimination; `nslots` of which the first remains 0 and the others are
@@ -26,12 +27,16 @@
 #include "programs.cuh"
 
 constexpr u32 AHEAD = 8;
+constexpr u32 HALVES = 2;
+constexpr u32 HALF = WARP_THREADS / HALVES;
+constexpr u32 FIRST = 0xffffff;
+constexpr u32 COUNT_SHIFT = 24;
 constexpr u32 KEPT_THREADS = 512;
 constexpr u32 NUMBER = 0x3fff;
 constexpr u32 LAST = 0x8000;
 constexpr u32 IDLE_LANE = 0x80000000;
 
-// Reads *from into `to` where `there`, at this place among barriers: where the compiler reads ahead of the last use
+// Reads *from into `to` where `there`, past the cache of the multiprocessor, at this place among barriers: where the compiler reads ahead of the last use
 // of `to` it takes another register, and the copy into this one waits for what was read.
 #if defined(SPARSEBATCH_EMU)
 
@@ -43,13 +48,13 @@ __device__ __forceinline__ void read_here(V& to, const V* from, u32 there) {
 #else
 
 __device__ __forceinline__ void read_here(double& to, const double* from, u32 there) {
-    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.f64 %0, [%1]; }"
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.L1::no_allocate.f64 %0, [%1]; }"
                  : "+d"(to)
                  : "l"(from), "r"(there));
 }
 
 __device__ __forceinline__ void read_here(float& to, const float* from, u32 there) {
-    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.f32 %0, [%1]; }"
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.L1::no_allocate.f32 %0, [%1]; }"
                  : "+f"(to)
                  : "l"(from), "r"(there));
 }
@@ -82,12 +87,11 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
 
     const KeptTask<V>& kept;
     const u32* const words; // of this lane
-    const u8* const present;
+    const u32* const spans;
     V* const slots_of_sums;
     V* const t; // reciprocals of pivots, sums of the residual
     u32 item = 0, rhs = 0;
     V even[AHEAD], odd[AHEAD]; // values of the chunks at hand, and of those that follow
-    u32 wanted = 0;            // which of the next ones this lane has
     bool has_a = false;        // the first values of A are among them
 
     // `own`: this warp's shared memory.
@@ -96,7 +100,7 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
         : Base(all, 1, WARP_THREADS, vectors(own),
                vectors(own) + all.nrows + what.nslots + what.nsums, own),
           kept(what), words(tables + lane),
-          present(reinterpret_cast<const u8*>(tables + (what.end_of_a + 1) * WARP_THREADS) + lane),
+          spans(tables + (what.end_of_a + 1) * WARP_THREADS),
           slots_of_sums(y + all.nrows),
           t(slots_of_sums + what.nslots) {}
 
@@ -149,17 +153,21 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
 
     // Asks for the values of AHEAD chunks.
     __device__ __forceinline__ void ask(V* into, u32 chunk) {
-        const V* const from = values() + (kept.first_value + chunk * WARP_THREADS + lane);
+        const u32 own = lane % HALF;
+        const V* const from = values() + kept.first_value + own;
+        const uint4* const span = reinterpret_cast<const uint4*>(
+            spans + (chunk / AHEAD * HALVES + lane / HALF) * AHEAD);
+        const uint4 low = span[0], high = span[1];
+        const u32 all[AHEAD] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+        const u32 least = own << COUNT_SHIFT | FIRST; // of a lane that has one
 #pragma unroll
         for (u32 i = 0; i < AHEAD; ++i) {
-            read_here(into[i], from + i * WARP_THREADS, wanted & 1 << i);
+            read_here(into[i], from + (all[i] & FIRST), all[i] > least);
         }
-        wanted = present[(chunk / AHEAD + 1) * WARP_THREADS];
     }
 
     // The same for the first ones of a run.
     __device__ __forceinline__ void ask_first(u32 chunk) {
-        wanted = present[chunk / AHEAD * WARP_THREADS];
 #pragma unroll
         for (u32 i = 0; i < AHEAD; ++i) {
             even[i] = odd[i] = V(0);

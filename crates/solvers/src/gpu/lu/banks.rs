@@ -42,7 +42,8 @@ impl Names {
         reads: &[Vec<u32>],
     ) -> Self {
         let banks = ALL_BANKS / value_bytes;
-        let classes = (1..=banks).find(|n| (n * systems as usize).is_multiple_of(banks)).unwrap_or(1);
+        let classes =
+            (1..=banks).find(|n| (n * systems as usize).is_multiple_of(banks)).unwrap_or(1);
         if classes == 1 {
             return Self::plain(places);
         }

@@ -22,12 +22,15 @@ pub(super) const IDLE: u32 = 1 << 31;
 pub(super) const MINUS_ONE: u16 = u16::MAX;
 pub(super) const NOTHING: u16 = u16::MAX - 1;
 
+/// Values that are read together from the device's memory, of eight bytes each.
+const SECTOR: usize = 4;
+
 /// Products of a sum that follow each other, about: longer ones are sums of several.
 const PRODUCTS: usize = 24;
 
 /// Shared memory has so many banks of the width of a double; lanes side by side that go to one wait for each other.
 const BANKS: usize = 16;
-const HALVES: usize = 2;
+pub(super) const HALVES: usize = 2;
 
 /// What is subtracted from `target`: the value at `place` times `source`, both numbers of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,15 +67,18 @@ pub(super) fn split(
 pub(super) struct Chunks {
     /// A number that nothing is subtracted from, for lanes without a product to read.
     zero: u32,
-    /// Places of the values.
+    /// Places of the values, those of a chunk one after the other, from a multiple of [`SECTOR`] on.
     pub(super) order: Vec<u16>,
+    /// Of every chunk and each of its halves: where its values begin, and from bit 24 on how many there are. The
+    /// first lanes of a half have them.
+    spans: Vec<[u32; HALVES]>,
     /// Sources, flags, and from bit 16 on targets.
     pub(super) words: Vec<u32>,
 }
 
 impl Chunks {
     pub(super) fn new(zero: u32) -> Self {
-        Self { zero, order: Vec::new(), words: Vec::new() }
+        Self { zero, order: Vec::new(), spans: Vec::new(), words: Vec::new() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -87,41 +93,36 @@ impl Chunks {
         while !work.ready.is_empty() {
             let lanes = work.next_chunk(products);
             let mut before = self.zero;
-            for lane in &lanes {
-                let Some(number) = lane else {
-                    // The source of the lane before costs no read of its own.
-                    self.push(NOTHING, before | self.zero << 16 | IDLE);
-                    continue;
-                };
-                let Product { target, source, place } = products[*number];
-                let is_last = target < divided && work.complete(target);
-                self.push(place, source | target << 16 | if is_last { LAST } else { 0 });
-                before = source;
+            let mut spans = [0; HALVES];
+            for (half, span) in lanes.chunks(CHUNK / HALVES).zip(&mut spans) {
+                let first = self.order.len();
+                for lane in half {
+                    let Some(number) = lane else {
+                        // The source of the lane before costs no read of its own.
+                        self.words.push(before | self.zero << 16 | IDLE);
+                        continue;
+                    };
+                    let Product { target, source, place } = products[*number];
+                    let is_last = target < divided && work.complete(target);
+                    self.words.push(source | target << 16 | if is_last { LAST } else { 0 });
+                    self.order.push(place);
+                    before = source;
+                }
+                *span = first as u32 | ((self.order.len() - first) as u32) << 24;
             }
+            self.spans.push(spans);
+            self.order.resize(self.order.len().next_multiple_of(SECTOR), NOTHING);
             work.retire(products, &lanes);
         }
-        let idle = self.len().next_multiple_of(2 * AHEAD) * CHUNK;
-        self.order.resize(idle, NOTHING);
-        self.words.resize(idle, self.zero | self.zero << 16 | IDLE);
+        let chunks = self.len().next_multiple_of(2 * AHEAD);
+        self.spans.resize(chunks, [0; HALVES]);
+        self.words.resize(chunks * CHUNK, self.zero | self.zero << 16 | IDLE);
     }
 
-    fn push(&mut self, place: u16, word: u32) {
-        self.order.push(place);
-        self.words.push(word);
-    }
-
-    /// For every [`AHEAD`] chunks and lane, which of them have a product: eight bits each, four lanes a word.
-    pub(super) fn present(&self) -> impl Iterator<Item = u32> {
-        self.words.chunks(AHEAD * CHUNK).flat_map(|words| {
-            let has = |lane: usize, chunk: usize| {
-                words.get(chunk * CHUNK + lane).is_some_and(|word| word & IDLE == 0)
-            };
-            let of_lane = move |lane: usize| -> u8 {
-                (0..AHEAD).map(|chunk| u8::from(has(lane, chunk)) << chunk).sum()
-            };
-            (0..CHUNK / 4).map(move |four| {
-                u32::from_le_bytes([0, 1, 2, 3].map(|lane| of_lane(4 * four + lane)))
-            })
+    /// For every [`AHEAD`] chunks where the values are, half by half.
+    pub(super) fn spans(&self) -> impl Iterator<Item = u32> {
+        self.spans.chunks(AHEAD).flat_map(|group| {
+            (0..HALVES).flat_map(|half| group.iter().map(move |spans| spans[half]))
         })
     }
 }
@@ -298,20 +299,30 @@ mod tests {
             chunks.append(&all, 60);
 
             prop_assert_eq!(chunks.len() % (2 * AHEAD), 0);
-            prop_assert_eq!(chunks.order.len(), chunks.words.len());
+            let spans: Vec<u32> = chunks.spans().collect();
+            let place = |chunk: usize, lane: usize| {
+                let half = CHUNK / HALVES;
+                let row = chunk / AHEAD * HALVES + lane / half;
+                let span = spans[row * AHEAD + chunk % AHEAD] as usize;
+                let (first, count) = (span & 0xff_ffff, span >> 24);
+                Some(lane % half).filter(|&own| own < count).map(|own| chunks.order[first + own])
+            };
+            let held = chunks.order.iter().filter(|&&place| place != NOTHING).count();
+            prop_assert_eq!(held, all.len());
             let mut left: Vec<usize> = (0..end).map(|number| {
                 all.iter().filter(|product| product.target == number).count()
             }).collect();
             let mut waiting = all.clone();
-            for (words, places) in chunks.words.chunks(CHUNK).zip(chunks.order.chunks(CHUNK)) {
-                for (&word, &place) in words.iter().zip(places) {
-                    prop_assert_eq!(word & IDLE != 0, place == NOTHING);
+            for (chunk, words) in chunks.words.chunks(CHUNK).enumerate() {
+                for (lane, &word) in words.iter().enumerate() {
+                    prop_assert_eq!(word & IDLE != 0, place(chunk, lane).is_none());
                     // No lane reads what another one writes.
                     prop_assert!(word & IDLE == 0 || word >> 16 & 0x3fff == ZERO);
                 }
-                let lanes = words.iter().zip(places).filter(|(word, _)| **word & IDLE == 0);
+                let places = (0..CHUNK).map(|lane| place(chunk, lane));
+                let lanes = words.iter().zip(places).filter_map(|(&word, place)| Some((word, place?)));
                 let (mut done, mut targets) = (Vec::new(), BTreeSet::new());
-                for (&word, &place) in lanes {
+                for (word, place) in lanes {
                     let (target, source) = (word >> 16, word & (LAST - 1));
                     let product = Product { target, source, place };
                     let found = waiting.iter().position(|other| *other == product);
@@ -325,12 +336,6 @@ mod tests {
                 done.iter().for_each(|&target| left[target as usize] -= 1);
             }
             prop_assert!(waiting.is_empty());
-            let present: Vec<u8> = chunks.present().flat_map(u32::to_le_bytes).collect();
-            for (number, word) in chunks.words.iter().enumerate() {
-                let (chunk, lane) = (number / CHUNK, number % CHUNK);
-                let bits = present[chunk / AHEAD * CHUNK + lane];
-                prop_assert_eq!(bits >> (chunk % AHEAD) & 1 != 0, word & IDLE == 0);
-            }
         }
     }
 

@@ -2,7 +2,9 @@
 
 use sparsebatch_cpu_ref::symbolic::{FactorPattern, NO_SOURCE};
 
-use super::chunks::{CHUNK, Chunks, IDLE, MINUS_ONE, MOST_NUMBERS, NOTHING, Product, split};
+use super::chunks::{
+    AHEAD, CHUNK, Chunks, HALVES, IDLE, MINUS_ONE, MOST_NUMBERS, NOTHING, Product, split,
+};
 
 /// What the solves with kept factors go by.
 #[derive(Debug)]
@@ -19,7 +21,7 @@ pub(super) struct KeptTables {
     /// Numbers of the vectors between the solution and the sums of the residual, and those of the sums.
     pub(super) slots: u32,
     pub(super) sums: u32,
-    /// A word for each chunk and lane, and those of one chunk more; which of them have a product.
+    /// A word for each chunk and lane, and those of one chunk more; where the values of each chunk are.
     pub(super) words: Vec<u32>,
 }
 
@@ -59,18 +61,19 @@ impl KeptTables {
         let mut chunks = Chunks::new(zero);
         let mut end_of = |products: &[Product], divided: u32| {
             chunks.append(products, divided);
-            chunks.len()
+            (chunks.len(), chunks.order.len())
         };
-        let (end_of_l, end_of_u, end_of_a) = (end_of(&l, 0), end_of(&u, n), end_of(&a, 0));
+        let ((end_of_l, _), (end_of_u, values), (end_of_a, _)) =
+            (end_of(&l, 0), end_of(&u, n), end_of(&a, 0));
         order.append(&mut chunks.order);
-        let present: Vec<u32> = chunks.present().collect();
+        let spans: Vec<u32> = chunks.spans().collect();
         let mut words = chunks.words;
         words.resize(words.len() + CHUNK, IDLE);
-        words.extend(present);
-        words.resize(words.len() + 2 * CHUNK / 4, 0);
+        words.extend(spans);
+        words.resize(words.len() + HALVES * AHEAD, 0);
         Some(Self {
             order,
-            first_of_a: (first_value + end_of_u * CHUNK) as u32,
+            first_of_a: (first_value + values) as u32,
             first_value: first_value as u32,
             end_of_l: end_of_l as u32,
             end_of_u: end_of_u as u32,
