@@ -282,7 +282,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 33) as u32
         };
-        let place = |number: u32| if number % 9 == 0 { NONE } else { number % entries };
+        let place = |number: u32| if number.is_multiple_of(9) { NONE } else { number % entries };
         (0..count).map(|_| (0..16).map(|_| place(next())).collect()).collect()
     }
 

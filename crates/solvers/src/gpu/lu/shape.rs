@@ -65,8 +65,33 @@ struct Ordered {
 struct Shape {
     grid: Grid,
     programs: [Program; 2],
+    /// Cycles from taking a system to its end, and those that all systems of a multiprocessor keep it busy.
+    latency: u64,
+    busy: u64,
+}
+
+impl Shape {
     /// Cycles of a multiprocessor for the systems that it has at once.
-    cycles: u64,
+    fn cycles(&self) -> u64 {
+        self.cycles_of(1, 1)
+    }
+
+    /// The same for a part of them.
+    fn cycles_of(&self, part: u64, of: u64) -> u64 {
+        let busy = self.busy * part / of;
+        self.latency.max(busy) + self.latency.min(busy) / 4
+    }
+
+    /// Cycles for so many systems: blocks take the next ones when they are ready, so that the last ones share a
+    /// multiprocessor with few.
+    fn cycles_of_all(&self, nsystems: u64, multiprocessors: u64) -> u64 {
+        let at_once = multiprocessors * u64::from(self.grid.resident * self.grid.systems);
+        let last = match nsystems % at_once {
+            0 => 0,
+            some => self.cycles_of(some, at_once),
+        };
+        nsystems / at_once * self.cycles() + last
+    }
 }
 
 impl Ordered {
@@ -101,8 +126,7 @@ impl Ordered {
             + REST_CYCLES
             + moved / resident;
         let busy = resident * programs.iter().map(|program| program.busy).sum::<u64>() + moved;
-        let cycles = latency.max(busy) + latency.min(busy) / 4;
-        Shape { grid, programs, cycles }
+        Shape { grid, programs, latency, busy }
     }
 
     /// The least time of a large batch, in cycles of a multiprocessor for 1024 systems. It does not
@@ -117,7 +141,7 @@ impl Ordered {
         let threads = tuning.threads.unwrap_or(USUAL_THREADS);
         let grids = grids(self.places, value_bytes, u64::MAX, info, tuning, threads);
         let time = |grid: Grid| {
-            let cycles = self.shape(grid, nnz, value_bytes).cycles;
+            let cycles = self.shape(grid, nnz, value_bytes).cycles();
             cycles * 1024 / u64::from(grid.resident * grid.systems)
         };
         grids.map(time).min()
@@ -137,9 +161,8 @@ impl Ordered {
             .flat_map(|n| grids(self.places, value_bytes, nsystems, info, tuning, n))
             .collect();
         let shapes = grids.into_par_iter().map(|grid| {
-            let at_once = u64::from(info.multiprocessors.max(1) * grid.resident * grid.systems);
             let shape = self.shape(grid, nnz, value_bytes);
-            (shape.cycles * nsystems.div_ceil(at_once).max(1), shape)
+            (shape.cycles_of_all(nsystems, info.multiprocessors.max(1).into()), shape)
         });
         let key = |(time, shape): &(u64, Shape)| (*time, shape.grid.threads, shape.grid.systems);
         shapes.min_by_key(key).map(|(_, shape)| shape)
@@ -305,7 +328,7 @@ impl Schedule {
             depth: graph.depth(),
             pairs,
             padding,
-            cycles: shape.cycles,
+            cycles: shape.cycles(),
             pattern,
         }
     }
