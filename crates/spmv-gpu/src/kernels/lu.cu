@@ -295,8 +295,12 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
     }
 };
 
-// Threads of a multiprocessor, by its registers.
+// Threads of a multiprocessor, by its registers; before sm_90 so many would spill in loops.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr u32 LU_THREADS = 512;
+#else
 constexpr u32 LU_THREADS = 768;
+#endif
 
 template <typename V, u32 GROUP>
 __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)

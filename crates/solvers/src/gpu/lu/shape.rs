@@ -39,8 +39,10 @@ pub(super) const CHAINS: u64 = 16;
 /// Shared memory that the device keeps for itself, a block.
 pub(super) const RESERVED_BYTES: u64 = 1024;
 
-/// Threads of a multiprocessor at the registers that the kernel may use.
-const RESIDENT_THREADS: u32 = 768;
+/// Threads of a multiprocessor at the registers that the kernels may use: see `lu.cu`.
+const fn resident_threads(info: &DeviceInfo) -> u32 {
+    if info.compute_capability.0 < 9 { 512 } else { 768 }
+}
 
 /// The most blocks of a multiprocessor that are looked at.
 const MOST_RESIDENT: u32 = 6;
@@ -350,7 +352,7 @@ fn grids(
     let each = (places.len * value_bytes) as u64;
     let (systems, max_blocks) = (tuning.systems, tuning.max_blocks);
     let most_resident =
-        (RESIDENT_THREADS.min(info.max_threads_per_multiprocessor) / threads).max(1);
+        (resident_threads(info).min(info.max_threads_per_multiprocessor) / threads).max(1);
     let resident = (1..=most_resident.min(MOST_RESIDENT))
         .filter(|&n| tuning.resident.is_none_or(|wanted| wanted == n));
     resident.filter_map(move |resident| {
