@@ -26,7 +26,7 @@
 #include "lu_system.cuh"
 #include "programs.cuh"
 
-constexpr u32 AHEAD = 8;
+constexpr u32 AHEAD = 4;
 constexpr u32 HALVES = 2;
 constexpr u32 HALF = WARP_THREADS / HALVES;
 constexpr u32 FIRST = 0xffffff;
@@ -157,8 +157,7 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
         const V* const from = values() + kept.first_value + own;
         const uint4* const span = reinterpret_cast<const uint4*>(
             spans + (chunk / AHEAD * HALVES + lane / HALF) * AHEAD);
-        const uint4 low = span[0], high = span[1];
-        const u32 all[AHEAD] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+        const u32 all[AHEAD] = {span->x, span->y, span->z, span->w};
         const u32 least = own << COUNT_SHIFT | FIRST; // of a lane that has one
 #pragma unroll
         for (u32 i = 0; i < AHEAD; ++i) {

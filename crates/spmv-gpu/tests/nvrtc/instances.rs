@@ -10,7 +10,7 @@ pub(crate) const MAY_SPILL: [(&str, u32); 7] = [
     ("cg", 1200),
     ("bicgstab", 1000),
     ("lu", 64),
-    ("lu_kept", 400),
+    ("lu_kept", 160),
     ("factored", 32),
 ];
 

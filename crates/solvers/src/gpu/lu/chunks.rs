@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 pub(super) const CHUNK: usize = 32;
 
 /// Chunks that are asked for ahead, while as many are at hand: runs of chunks are multiples of both together.
-pub(super) const AHEAD: usize = 8;
+pub(super) const AHEAD: usize = 4;
 
 /// Vectors have fewer numbers than this.
 pub(super) const MOST_NUMBERS: usize = 1 << 14;
@@ -368,7 +368,7 @@ mod tests {
         chunks.append(&all, 0);
 
         // 512 products: 16 chunks if every lane has one.
-        assert!(chunks.len() <= 32, "{}", chunks.len());
+        assert!(chunks.len() <= 24, "{}", chunks.len());
         for half in chunks.words.chunks(CHUNK / HALVES).take(16) {
             let banks = |number: fn(u32) -> u32| {
                 let words = half.iter().filter(|&&word| word & IDLE == 0);
