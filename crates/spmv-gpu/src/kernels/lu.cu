@@ -295,7 +295,7 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
     }
 };
 
-// Threads of a multiprocessor, by its registers; before sm_90 so many would spill in loops.
+// Threads of a multiprocessor, by its registers; before sm_90 so many would spill.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr u32 LU_THREADS = 512;
 #else

@@ -36,8 +36,9 @@ constexpr u32 NUMBER = 0x3fff;
 constexpr u32 LAST = 0x8000;
 constexpr u32 IDLE_LANE = 0x80000000;
 
-// Reads *from into `to` where `there`, past the cache of the multiprocessor, at this place among barriers: where the compiler reads ahead of the last use
-// of `to` it takes another register, and the copy into this one waits for what was read.
+// Reads *from into `to` where `there`, past the cache of the multiprocessor, at this place among barriers: where
+// the compiler reads ahead of the last use of `to` it takes another register, and the copy into this one waits
+// for what was read.
 #if defined(SPARSEBATCH_EMU)
 
 template <typename V>
