@@ -5,7 +5,7 @@
 //! 8-byte values together need about three turns where one would do.
 
 /// Bytes that all banks hand out at a time.
-const ALL_BANKS: usize = 128;
+pub(super) const ALL_BANKS: usize = 128;
 
 /// An entry of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -332,10 +332,11 @@ __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
 // and of A, -1 for MINUS_ONE; those of NOTHING are left as they are.
 template <typename V, u32 GROUP>
 __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
-    lu_factor(u32 nsystems, u32 count, u32 nrows, u32 nnz, u32 nplaces, u32 y, const V* __restrict__ values, u64 value_stride,
-              u32* queue, const u32* __restrict__ words, const u32* __restrict__ starts,
-              const u16* __restrict__ targets, u32 ntargets, V* __restrict__ kept, u64 stride, u32 first_of_a, const u16* __restrict__ order,
-              u32 nordered) {
+    lu_factor(u32 nsystems, u32 count, u32 nrows, u32 nnz, u32 nplaces, u32 y,
+              const V* __restrict__ values, u64 value_stride, u32* queue,
+              const u32* __restrict__ words, const u32* __restrict__ starts,
+              const u16* __restrict__ targets, u32 ntargets, V* __restrict__ kept, u64 stride,
+              u32 first_of_a, const u16* __restrict__ order, u32 nordered) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
     wait_for_launches_ahead();
     let_next_launch_begin();

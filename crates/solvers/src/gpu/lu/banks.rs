@@ -7,15 +7,11 @@
 //! so that entries that are read together differ, the most often read first, then by exchanges that help.
 
 use super::graph::{NONE, Places};
-
-/// Bytes that all banks hand out at a time.
-const ALL_BANKS: usize = 128;
-
-/// Lanes of a warp.
-const LANES: usize = 32;
+use super::shape::LANES;
+use crate::gpu::banks::ALL_BANKS;
 
 /// The most banks: of values of four bytes.
-const MOST_BANKS: usize = 32;
+const MOST_BANKS: usize = ALL_BANKS / 4;
 
 /// Passes over all entries in which they are exchanged.
 const PASSES: usize = 4;
@@ -114,7 +110,7 @@ impl Search {
         let mut all: Vec<(u32, Use)> = Vec::new();
         let mut own: Vec<(u32, u32)> = Vec::new();
         for slots in reads {
-            for first in (0..LANES).step_by(banks) {
+            for first in (0..LANES as usize).step_by(banks) {
                 own.clear();
                 own.extend((first..first + banks).map(|lane| {
                     // Lanes without a slot go along with the first one.
@@ -166,13 +162,18 @@ impl Search {
         self.uses(entry).iter().map(of).sum()
     }
 
-    fn put(&mut self, entry: u32, class: usize) {
+    /// Changes what the banks of an entry in a class have to hand out.
+    fn load(&mut self, entry: u32, class: usize, change: impl Fn(&mut u8)) {
         for at in self.starts[entry as usize]..self.starts[entry as usize + 1] {
             let Use { group, members } = self.uses[at];
             for bank in self.banks_of(class, members) {
-                self.loads[group as usize][bank] += 1;
+                change(&mut self.loads[group as usize][bank]);
             }
         }
+    }
+
+    fn put(&mut self, entry: u32, class: usize) {
+        self.load(entry, class, |load| *load += 1);
         self.class[entry as usize] = class;
         self.position[entry as usize] = self.members[class].len();
         self.members[class].push(entry);
@@ -180,12 +181,7 @@ impl Search {
 
     fn take(&mut self, entry: u32) {
         let class = self.class[entry as usize];
-        for at in self.starts[entry as usize]..self.starts[entry as usize + 1] {
-            let Use { group, members } = self.uses[at];
-            for bank in self.banks_of(class, members) {
-                self.loads[group as usize][bank] -= 1;
-            }
-        }
+        self.load(entry, class, |load| *load -= 1);
         let position = self.position[entry as usize];
         self.members[class].swap_remove(position);
         if let Some(&other) = self.members[class].get(position) {
