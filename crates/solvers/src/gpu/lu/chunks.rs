@@ -1,36 +1,17 @@
-//! Sums of products, cut into chunks of a warp: what `lu_kept.cu` goes by.
+//! Sums of products that wait for each other, put into chunks: a product a lane, one chunk after the other.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-/// Products of a chunk, one a lane.
-pub(super) const CHUNK: usize = 32;
-
-/// Chunks that are asked for ahead, while as many are at hand: runs of chunks are multiples of both together.
-pub(super) const AHEAD: usize = 4;
-
-/// Vectors have fewer numbers than this.
-pub(super) const MOST_NUMBERS: usize = 1 << 14;
-
-/// Of a word: the sum is complete, and divided.
-pub(super) const LAST: u32 = 1 << 15;
-
-/// Of a word: the lane writes nothing.
-pub(super) const IDLE: u32 = 1 << 31;
-
 /// In place of the place of a value: -1, and that there is none.
 pub(super) const MINUS_ONE: u16 = u16::MAX;
 pub(super) const NOTHING: u16 = u16::MAX - 1;
-
-/// Values that are read together from the device's memory, of eight bytes each.
-const SECTOR: usize = 4;
 
 /// Products of a sum that follow each other, about: longer ones are sums of several.
 const PRODUCTS: usize = 24;
 
 /// Shared memory has so many banks of the width of a double; lanes side by side that go to one wait for each other.
 const BANKS: usize = 16;
-pub(super) const HALVES: usize = 2;
 
 /// What is subtracted from `target`: the value at `place` times `source`, both numbers of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,69 +43,29 @@ pub(super) fn split(
     (all, next)
 }
 
-/// Chunks: where the values come from, and what is done with them.
-#[derive(Debug)]
-pub(super) struct Chunks {
-    /// A number that nothing is subtracted from, for lanes without a product to read.
-    zero: u32,
-    /// Places of the values, those of a chunk one after the other, from a multiple of [`SECTOR`] on.
-    pub(super) order: Vec<u16>,
-    /// Of every chunk and each of its halves: where its values begin, and from bit 24 on how many there are. The
-    /// first lanes of a half have them.
-    spans: Vec<[u32; HALVES]>,
-    /// Sources, flags, and from bit 16 on targets.
-    pub(super) words: Vec<u32>,
+/// What a lane subtracts in a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) product: Product,
+    /// Nothing is left to subtract from its target.
+    pub(super) is_last: bool,
 }
 
-impl Chunks {
-    pub(super) fn new(zero: u32) -> Self {
-        Self { zero, order: Vec::new(), spans: Vec::new(), words: Vec::new() }
+/// Puts products into chunks of so many lanes, of which each has every target once, and whose sources are
+/// complete. `None` for lanes without a product.
+pub(super) fn in_chunks(products: &[Product], lanes: usize) -> Vec<Vec<Option<Step>>> {
+    let mut work = Work::new(products);
+    let mut chunks = Vec::new();
+    while !work.ready.is_empty() {
+        let numbers = work.next_chunk(products, lanes);
+        let step = |number: usize| {
+            let product = products[number];
+            Step { product, is_last: work.complete(product.target) }
+        };
+        chunks.push(numbers.iter().map(|number| number.map(step)).collect());
+        work.retire(products, &numbers);
     }
-
-    pub(super) fn len(&self) -> usize {
-        self.words.len() / CHUNK
-    }
-
-    /// Appends products, in chunks of which each has every target once, and whose sources are complete. Targets
-    /// below `divided` are divided after their last product. Then idle chunks up to a multiple of
-    /// twice [`AHEAD`].
-    pub(super) fn append(&mut self, products: &[Product], divided: u32) {
-        let mut work = Work::new(products);
-        while !work.ready.is_empty() {
-            let lanes = work.next_chunk(products);
-            let mut before = self.zero;
-            let mut spans = [0; HALVES];
-            for (half, span) in lanes.chunks(CHUNK / HALVES).zip(&mut spans) {
-                let first = self.order.len();
-                for lane in half {
-                    let Some(number) = lane else {
-                        // The source of the lane before costs no read of its own.
-                        self.words.push(before | self.zero << 16 | IDLE);
-                        continue;
-                    };
-                    let Product { target, source, place } = products[*number];
-                    let is_last = target < divided && work.complete(target);
-                    self.words.push(source | target << 16 | if is_last { LAST } else { 0 });
-                    self.order.push(place);
-                    before = source;
-                }
-                *span = first as u32 | ((self.order.len() - first) as u32) << 24;
-            }
-            self.spans.push(spans);
-            self.order.resize(self.order.len().next_multiple_of(SECTOR), NOTHING);
-            work.retire(products, &lanes);
-        }
-        let chunks = self.len().next_multiple_of(2 * AHEAD);
-        self.spans.resize(chunks, [0; HALVES]);
-        self.words.resize(chunks * CHUNK, self.zero | self.zero << 16 | IDLE);
-    }
-
-    /// For every [`AHEAD`] chunks where the values are, half by half.
-    pub(super) fn spans(&self) -> impl Iterator<Item = u32> {
-        self.spans.chunks(AHEAD).flat_map(|group| {
-            (0..HALVES).flat_map(|half| group.iter().map(move |spans| spans[half]))
-        })
-    }
+    chunks
 }
 
 /// Products that wait, and those that may be next.
@@ -140,20 +81,25 @@ struct Work {
     ready: BTreeSet<(Reverse<usize>, u32)>,
 }
 
-/// Which banks the lanes of half a warp go to.
+/// Which banks lanes go to that are served together.
 #[derive(Clone, Default)]
 struct Half {
+    size: usize,
     lanes: Vec<usize>,
     targets: [Option<u32>; BANKS],
     sources: [Option<u32>; BANKS],
 }
 
 impl Half {
+    fn has_room(&self) -> bool {
+        self.lanes.len() < self.size
+    }
+
     fn suits(&self, product: &Product) -> bool {
         let same = |banks: &[Option<u32>; BANKS], number| {
             banks[number as usize % BANKS].is_none_or(|other| other == number)
         };
-        self.lanes.len() < CHUNK / HALVES
+        self.has_room()
             && same(&self.targets, product.target)
             && same(&self.sources, product.source)
     }
@@ -204,14 +150,15 @@ impl Work {
 
     /// The lanes of the next chunk. What has the longest way to go is taken anyhow, the rest where no lanes
     /// wait for each other.
-    fn next_chunk(&mut self, products: &[Product]) -> Vec<Option<usize>> {
+    fn next_chunk(&mut self, products: &[Product], lanes: usize) -> Vec<Option<usize>> {
         let longest = self.ready.first().map_or(0, |(way, _)| way.0);
-        let mut halves = vec![Half::default(); HALVES];
+        let size = lanes.min(BANKS);
+        let mut halves = vec![Half { size, ..Half::default() }; lanes / size];
         for &(Reverse(way), target) in &self.ready {
             let open = &mut self.open[target as usize];
             let suits = |half: &Half| open.iter().position(|&number| half.suits(&products[number]));
             let found = halves.iter().enumerate().find_map(|(h, half)| Some((h, suits(half)?)));
-            let room = || halves.iter().position(|half| half.lanes.len() < CHUNK / HALVES);
+            let room = || halves.iter().position(Half::has_room);
             let urgent = || room().filter(|_| way == longest).map(|half| (half, 0));
             if let Some((half, at)) = found.or_else(urgent) {
                 let number = open.remove(at);
@@ -220,10 +167,9 @@ impl Work {
                 break;
             }
         }
-        let lanes = |half: &Half| {
-            (0..CHUNK / HALVES).map(|lane| half.lanes.get(lane).copied()).collect::<Vec<_>>()
-        };
-        halves.iter().flat_map(lanes).collect()
+        let of_half =
+            |half: &Half| (0..size).map(|lane| half.lanes.get(lane).copied()).collect::<Vec<_>>();
+        halves.iter().flat_map(of_half).collect()
     }
 
     /// Notes that the products of a chunk are done.
@@ -268,15 +214,12 @@ fn tails(products: &[Product], left: &[usize], uses: &[Vec<usize>]) -> Vec<usize
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Beyond all numbers of these tests.
-    const ZERO: u32 = 9999;
-
     /// Products that subtract from later numbers only.
-    fn products() -> impl Strategy<Value = Vec<Vec<Product>>> {
+    pub(crate) fn products() -> impl Strategy<Value = Vec<Vec<Product>>> {
         let pairs = prop::collection::btree_set((0..60u32, 0..60u32), 0..700);
         pairs.prop_map(|pairs| {
             let mut rows = vec![Vec::new(); 60];
@@ -292,48 +235,30 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_product_once_after_its_source_and_alone_with_its_target(rows in products()) {
+        fn every_product_once_after_its_source_and_alone_with_its_target(
+            rows in products(),
+            lanes in prop::sample::select(vec![8usize, 16, 32]),
+        ) {
             let (all, end) = split(rows, 60);
-            let mut chunks = Chunks::new(ZERO);
 
-            chunks.append(&all, 60);
+            let chunks = in_chunks(&all, lanes);
 
-            prop_assert_eq!(chunks.len() % (2 * AHEAD), 0);
-            let spans: Vec<u32> = chunks.spans().collect();
-            let place = |chunk: usize, lane: usize| {
-                let half = CHUNK / HALVES;
-                let row = chunk / AHEAD * HALVES + lane / half;
-                let span = spans[row * AHEAD + chunk % AHEAD] as usize;
-                let (first, count) = (span & 0xff_ffff, span >> 24);
-                Some(lane % half).filter(|&own| own < count).map(|own| chunks.order[first + own])
-            };
-            let held = chunks.order.iter().filter(|&&place| place != NOTHING).count();
-            prop_assert_eq!(held, all.len());
             let mut left: Vec<usize> = (0..end).map(|number| {
                 all.iter().filter(|product| product.target == number).count()
             }).collect();
             let mut waiting = all.clone();
-            for (chunk, words) in chunks.words.chunks(CHUNK).enumerate() {
-                for (lane, &word) in words.iter().enumerate() {
-                    prop_assert_eq!(word & IDLE != 0, place(chunk, lane).is_none());
-                    // No lane reads what another one writes.
-                    prop_assert!(word & IDLE == 0 || word >> 16 & 0x3fff == ZERO);
-                }
-                let places = (0..CHUNK).map(|lane| place(chunk, lane));
-                let lanes = words.iter().zip(places).filter_map(|(&word, place)| Some((word, place?)));
-                let (mut done, mut targets) = (Vec::new(), BTreeSet::new());
-                for (word, place) in lanes {
-                    let (target, source) = (word >> 16, word & (LAST - 1));
-                    let product = Product { target, source, place };
+            for chunk in chunks {
+                prop_assert_eq!(chunk.len(), lanes);
+                let mut targets = BTreeSet::new();
+                for Step { product, is_last } in chunk.into_iter().flatten() {
                     let found = waiting.iter().position(|other| *other == product);
                     prop_assert!(found.is_some(), "{:?}", product);
                     waiting.swap_remove(found.unwrap());
-                    prop_assert_eq!(left[source as usize], 0);
-                    prop_assert!(targets.insert(target));
-                    prop_assert_eq!(word & LAST != 0, target < 60 && left[target as usize] == 1);
-                    done.push(target);
+                    prop_assert_eq!(left[product.source as usize], 0);
+                    prop_assert!(targets.insert(product.target));
+                    prop_assert_eq!(is_last, left[product.target as usize] == 1);
                 }
-                done.iter().for_each(|&target| left[target as usize] -= 1);
+                targets.iter().for_each(|&target| left[target as usize] -= 1);
             }
             prop_assert!(waiting.is_empty());
         }
@@ -363,32 +288,27 @@ mod tests {
             (0..8).map(product).collect()
         });
         let (all, _) = split(rows, 128);
-        let mut chunks = Chunks::new(ZERO);
 
-        chunks.append(&all, 0);
+        let chunks = in_chunks(&all, 32);
 
         // 512 products: 16 chunks if every lane has one.
         assert!(chunks.len() <= 24, "{}", chunks.len());
-        for half in chunks.words.chunks(CHUNK / HALVES).take(16) {
-            let banks = |number: fn(u32) -> u32| {
-                let words = half.iter().filter(|&&word| word & IDLE == 0);
-                let all: BTreeSet<u32> = words.map(|&word| number(word)).collect();
+        for half in chunks.iter().flat_map(|chunk| chunk.chunks(16)).take(16) {
+            let banks = |number: fn(&Product) -> u32| {
+                let all: BTreeSet<u32> =
+                    half.iter().flatten().map(|step| number(&step.product)).collect();
                 let distinct: BTreeSet<u32> =
                     all.iter().map(|number| number % BANKS as u32).collect();
                 (all.len(), distinct.len())
             };
-            let (targets, target_banks) = banks(|word| word >> 16 & 0x3fff);
-            let (sources, source_banks) = banks(|word| word & 0x3fff);
-            assert!(targets - target_banks <= 1 && sources - source_banks <= 1, "{half:x?}");
+            let (targets, target_banks) = banks(|product| product.target);
+            let (sources, source_banks) = banks(|product| product.source);
+            assert!(targets - target_banks <= 1 && sources - source_banks <= 1, "{half:?}");
         }
     }
 
     #[test]
     fn nothing_is_no_chunk() {
-        let mut chunks = Chunks::new(ZERO);
-
-        chunks.append(&[], 0);
-
-        assert_eq!(chunks.len(), 0);
+        assert!(in_chunks(&[], 32).is_empty());
     }
 }

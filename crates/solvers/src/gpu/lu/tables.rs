@@ -2,9 +2,28 @@
 
 use sparsebatch_cpu_ref::symbolic::{FactorPattern, NO_SOURCE};
 
-use super::chunks::{
-    AHEAD, CHUNK, Chunks, HALVES, IDLE, MINUS_ONE, MOST_NUMBERS, NOTHING, Product, split,
-};
+use super::chunks::{MINUS_ONE, NOTHING, Product, Step, in_chunks, split};
+
+/// Products of a chunk, one a lane.
+const CHUNK: usize = 32;
+
+/// Lanes of it that read shared memory together.
+const HALVES: usize = 2;
+
+/// Chunks that are asked for ahead, while as many are at hand: runs of chunks are multiples of both together.
+const AHEAD: usize = 4;
+
+/// Vectors have fewer numbers than this.
+const MOST_NUMBERS: usize = 1 << 14;
+
+/// Of a word: the sum is complete, and divided.
+const LAST: u32 = 1 << 15;
+
+/// Of a word: the lane writes nothing.
+const IDLE: u32 = 1 << 31;
+
+/// Values that are read together from the device's memory, of eight bytes each.
+const SECTOR: usize = 4;
 
 /// What the solves with kept factors go by.
 #[derive(Debug)]
@@ -82,5 +101,116 @@ impl KeptTables {
             sums: end - first_sum,
             words,
         })
+    }
+}
+
+/// Chunks: where the values come from, and what is done with them.
+#[derive(Debug)]
+struct Chunks {
+    /// A number that nothing is subtracted from, for lanes without a product to read.
+    zero: u32,
+    /// Places of the values, those of a chunk one after the other, from a multiple of [`SECTOR`] on.
+    order: Vec<u16>,
+    /// Of every chunk and each of its halves: where its values begin, and from bit 24 on how many there are. The
+    /// first lanes of a half have them.
+    spans: Vec<[u32; HALVES]>,
+    /// Sources, flags, and from bit 16 on targets.
+    words: Vec<u32>,
+}
+
+impl Chunks {
+    fn new(zero: u32) -> Self {
+        Self { zero, order: Vec::new(), spans: Vec::new(), words: Vec::new() }
+    }
+
+    fn len(&self) -> usize {
+        self.words.len() / CHUNK
+    }
+
+    /// Appends products, in chunks of which each has every target once, and whose sources are complete. Targets
+    /// below `divided` are divided after their last product. Then idle chunks up to a multiple of
+    /// twice [`AHEAD`].
+    fn append(&mut self, products: &[Product], divided: u32) {
+        for lanes in in_chunks(products, CHUNK) {
+            let mut before = self.zero;
+            let mut spans = [0; HALVES];
+            for (half, span) in lanes.chunks(CHUNK / HALVES).zip(&mut spans) {
+                let first = self.order.len();
+                for lane in half {
+                    let Some(Step { product, is_last }) = lane else {
+                        // The source of the lane before costs no read of its own.
+                        self.words.push(before | self.zero << 16 | IDLE);
+                        continue;
+                    };
+                    let Product { target, source, place } = *product;
+                    let divides = *is_last && target < divided;
+                    self.words.push(source | target << 16 | if divides { LAST } else { 0 });
+                    self.order.push(place);
+                    before = source;
+                }
+                *span = first as u32 | ((self.order.len() - first) as u32) << 24;
+            }
+            self.spans.push(spans);
+            self.order.resize(self.order.len().next_multiple_of(SECTOR), NOTHING);
+        }
+        let chunks = self.len().next_multiple_of(2 * AHEAD);
+        self.spans.resize(chunks, [0; HALVES]);
+        self.words.resize(chunks * CHUNK, self.zero | self.zero << 16 | IDLE);
+    }
+
+    /// For every [`AHEAD`] chunks where the values are, half by half.
+    fn spans(&self) -> impl Iterator<Item = u32> {
+        self.spans.chunks(AHEAD).flat_map(|group| {
+            (0..HALVES).flat_map(|half| group.iter().map(move |spans| spans[half]))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::chunks::tests::products;
+    use super::*;
+
+    /// Beyond all numbers of these tests.
+    const ZERO: u32 = 9999;
+
+    proptest! {
+        #[test]
+        fn words_and_spans_say_what_the_lanes_of_each_chunk_do(rows in products()) {
+            let (all, _) = split(rows, 60);
+            let mut chunks = Chunks::new(ZERO);
+
+            chunks.append(&all, 60);
+
+            prop_assert_eq!(chunks.len() % (2 * AHEAD), 0);
+            let spans: Vec<u32> = chunks.spans().collect();
+            let held = chunks.order.iter().filter(|&&place| place != NOTHING).count();
+            prop_assert_eq!(held, all.len());
+            let mut wanted = in_chunks(&all, CHUNK);
+            wanted.resize(chunks.len(), vec![None; CHUNK]);
+            for (chunk, lanes) in wanted.iter().enumerate() {
+                for (lane, step) in lanes.iter().enumerate() {
+                    let (half, own) = (lane / (CHUNK / HALVES), lane % (CHUNK / HALVES));
+                    let row = chunk / AHEAD * HALVES + half;
+                    let span = spans[row * AHEAD + chunk % AHEAD] as usize;
+                    let (first, count) = (span & 0xff_ffff, span >> 24);
+                    let word = chunks.words[chunk * CHUNK + lane];
+                    let (target, source) = (word >> 16 & 0x3fff, word & (LAST - 1));
+                    prop_assert_eq!(word & IDLE != 0, step.is_none());
+                    prop_assert_eq!(own < count, step.is_some());
+                    match step {
+                        Some(Step { product, is_last }) => {
+                            let place = chunks.order[first + own];
+                            prop_assert_eq!(Product { target, source, place }, *product);
+                            prop_assert_eq!(word & LAST != 0, target < 60 && *is_last);
+                        }
+                        // No lane reads what another one writes.
+                        None => prop_assert_eq!(target, ZERO),
+                    }
+                }
+            }
+        }
     }
 }
