@@ -1,6 +1,6 @@
 // Whole solves by sparse LU without pivoting, a block for `count` systems at a time, all in one launch:
-// factorisation on a filled pattern as sums of products (Crout), forward and backward substitution,
-// and refinement from the true residual (Wilkinson 1963; Higham, Accuracy and Stability of Numerical
+// factorisation on a filled pattern as sums of products (Crout) with forward substitution, backward
+// substitution by a few lanes a system, and refinement from the true residual (Wilkinson 1963; Higham, Accuracy and Stability of Numerical
 // Algorithms, 2nd ed. 2002, chapter 12).
 //
 //   r = b - A x0;  P A P^T = L U;  repeat: x += P^T U^-1 L^-1 P r, r = b - A x
@@ -17,6 +17,8 @@
 //   The products of a target are subtracted one by one in an order that the pattern alone decides:
 //   bitwise repeatable, whatever the warps, the systems side by side, the neighbours and the order of
 //   threads.
+// - In backward substitution nearly everything waits for something: a few lanes of one warp have a system,
+//   and need no barrier of the block. They go through chunks, in each of which every lane subtracts a product.
 // - The factors take the place of A's values, which are fetched again, mostly from L2, for the
 //   residual: a refinement factors again.
 // - Traffic of a system: its values twice and more, b once and more, x once (twice with a guess), 25 B
@@ -24,10 +26,14 @@
 //
 // Arguments: `nsystems` + blocks of the launch * count < 2^32, nrhs >= 1, 1 <= count <= 32. `words`
 // holds the records of programs.cuh for each warp; those of warp w begin at starts[w] for the
-// elimination, at starts[WARPS + w] for the residual. A block has `nplaces` places of `count` values,
+// elimination, at starts[WARPS + w] for the residual. From `first_chunk` on there are `ngroups` < 2^31 times AHEAD chunks of
+// backward substitution, and AHEAD more that do nothing: two words for each of `chunk_lanes` lanes,
+// a divisor of 32: (source | target << 16) and (factor | pivot << 16), by which the target is divided after it; that of
+// the 0 for what is not there. A block has `nplaces` places of `count` values,
 // numbered in steps of `count`: from `y` on the `nrows` of the right-hand side in the order of
 // elimination, which become those of x; then those of the residual in the order of the matrix; last a
-// 0. targets[e] is the place of entry e of A, targets[nnz..ntargets] are those of fill. perm[k] is the
+// 0. targets[e] is the place of entry e of A, targets[nnz..ntargets] are those of fill, for `lu` targets[ntargets + k] is
+// that of the k-th pivot. perm[k] is the
 // row that is eliminated k-th. System s has the nnz values from s/nrhs*value_stride on, in the order of
 // CSR, and `nrows` values of b and of x from s*nrows on. Arrays of limits and tolerances are null or
 // hold one a system. `queue` holds two zeros, and does so again at the end. Blocks of GROUP threads;
@@ -48,7 +54,15 @@ struct LuPrograms {
     u32 nplaces, y;
     const V* values;
     u64 value_stride;
+    u32 first_chunk, ngroups, chunk_lanes;
 };
+
+// Chunks that are asked for ahead, while as many are at hand.
+constexpr u32 AHEAD = 6;
+
+// What is bad about a pivot: it is zero or NaN, it has no plain reciprocal.
+constexpr u32 BAD_PIVOT = 1;
+constexpr u32 NOT_PLAIN = 2;
 
 // In place of a place.
 constexpr u32 MINUS_ONE = 0xffff;
@@ -94,6 +108,128 @@ __device__ __forceinline__ void for_listed(const u16* list, u32 first, u32 end, 
     }
 }
 
+// What takes the time of a solve is in functions of its own: inlined, it would share the registers with all that
+// lives on beside it, and the compiler would read values one by one, each right before it is used.
+
+// r -= A x by a program, or r = |r| + |A||x|, where `writes`. `own`: the values of this lane's system.
+template <typename V, u32 GROUP, bool MAGNITUDES>
+__device__ __forceinline__ void multiply_by_program(const u32* words, u32 stride, SharedValues<V> own,
+                                                 u32 zero, bool writes) {
+    const auto add = [](V sum, V left, V right) {
+        if constexpr (MAGNITUDES) {
+            return sum + V(magnitude(left)) * V(magnitude(right));
+        } else {
+            return minus_product(sum, left, right);
+        }
+    };
+    // The sum of the products first: products that cancel must not absorb b.
+    V sum = 0;
+    run_program<GROUP>(words, stride, [&](const Record& record) {
+        if ((record.control() & RECORD_STARTS) != 0) {
+            sum = 0;
+        }
+        sum = add_record(record, own, sum, add, [] {});
+        __syncwarp(); // lanes without a slot have read what slot 0 writes
+        if ((record.control() & RECORD_ENDS) != 0 && record.target() != zero && writes) {
+            const V b = own.get(record.target());
+            own.set(record.target(), (MAGNITUDES ? V(magnitude(b)) : b) + sum);
+        }
+    });
+}
+
+// Elimination by a program.
+template <typename V, u32 GROUP>
+__device__ __forceinline__ void factor_by_program(const u32* words, u32 stride, SharedValues<V> own,
+                                               u32 zero, bool works) {
+    const auto add = [](V sum, V left, V right) { return minus_product(sum, left, right); };
+    run_program<GROUP>(words, stride, [&](const Record& record) {
+        const u32 target = record.target();
+        V sum = own.get(target);
+        if ((record.control() & RECORD_DIVIDES) != 0) {
+            const V by = own.get(record.divisor());
+            V inverse;
+            sum = add_record(record, own, sum, add, [&] {
+                bool ignored;
+                inverse = reciprocal(by, ignored);
+            });
+            if (is_moderate(by)) {
+                sum *= inverse;
+            } else if (record.divisor() != zero) {
+                sum /= by;
+            }
+        } else {
+            sum = add_record(record, own, sum, add, [] {});
+        }
+        __syncwarp(); // as above
+        if (target != zero && works) {
+            own.set(target, sum);
+        }
+    });
+}
+
+// Two words, at this place among barriers: what goes through the read-only cache a compiler moves to where it is
+// used.
+__device__ __forceinline__ uint2 read_here(const uint2* from) {
+#if defined(SPARSEBATCH_EMU)
+    return *from;
+#else
+    uint2 words;
+    asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(words.x), "=r"(words.y) : "l"(from) : "memory");
+    return words;
+#endif
+}
+
+// Products of backward substitution, chunk by chunk, a product a lane. In place of pivots are their reciprocals,
+// where `inverted`: PLAIN in all systems of the warp.
+template <bool PLAIN, typename V>
+__device__ __forceinline__ void substitute_by_chunks(const uint2* words, u32 step, u32 ngroups,
+                                                  SharedValues<V> own, u32 zero, bool inverted) {
+    uint2 even[AHEAD], odd[AHEAD];
+    V result = 0;
+    const u32 none = ngroups >> 31; // 0, which the compiler does not know
+    const auto ask = [&](uint2* into) {
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; ++i) {
+            into[i] = read_here(words + i * step);
+        }
+        words += AHEAD * step;
+    };
+    const auto run = [&](const uint2* those, uint2* others) {
+        // A wait for one word is a wait for all that were asked for: those at hand have to be there first, and the
+        // address says so: with the last result, or the compiler asks earlier whether they are.
+        words += those[AHEAD - 1].x & none & upper_bits(result);
+        ask(others);
+        V factor = own.get(low_half(those[0].y)), by = own.get(high_half(those[0].y));
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; ++i) {
+            const u32 target = high_half(those[i].x), pivot = high_half(those[i].y);
+            const V x = own.get(low_half(those[i].x)), sum = own.get(target);
+            result = minus_product(sum, factor, x);
+            if (pivot != zero) {
+                result = PLAIN || inverted ? result * by : Divisor<V>(by).of(result);
+            }
+            if (i + 1 < AHEAD) {
+                // They do not change: read ahead of the barrier.
+                factor = own.get(low_half(those[i + 1].y));
+                by = own.get(high_half(those[i + 1].y));
+            }
+            if (target != zero) {
+                own.set(target, result);
+            }
+            __syncwarp();
+        }
+    };
+    ask(even);
+#pragma unroll 1
+    for (u32 groups = ngroups; groups != 0; --groups) {
+        run(even, odd);
+        if (--groups == 0) {
+            return;
+        }
+        run(odd, even);
+    }
+}
+
 // One thread's part in the solves of its block.
 template <typename V, u32 GROUP>
 struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
@@ -105,6 +241,7 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
 
     const LuPrograms<V>& programs;
     V* const places;
+    u32* const found; // of the pivots of each system
     u32 first = 0;
 
     __device__ __forceinline__ LuBlock(const LuTask<V>& all, const LuPrograms<V>& what,
@@ -114,7 +251,8 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
                reinterpret_cast<double*>(
                    shared +
                    (what.nplaces * side_by_side * sizeof(V) + 7) / 8 * 8 / sizeof(V))),
-          programs(what), places(shared) {
+          programs(what), places(shared),
+          found(reinterpret_cast<u32*>(this->scratch + CHAINS * side_by_side)) {
         for (u32 i = threadIdx.x; i < count; i += GROUP) {
             places[(programs.nplaces - 1) * count + i] = V(0);
         }
@@ -200,73 +338,77 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
     // Where r holds b: b - A x, or |b| + |A||x|, for the lanes that want it.
     template <bool MAGNITUDES>
     __device__ __forceinline__ void multiply(bool wanted) {
-        const SharedValues<V> own(places + member);
-        const u32 zero = (programs.nplaces - 1) * count;
-        const auto add = [](V sum, V left, V right) {
-            if constexpr (MAGNITUDES) {
-                return sum + V(magnitude(left)) * V(magnitude(right));
+        multiply_by_program<V, GROUP, MAGNITUDES>(program(1), slots * RECORD_WORDS,
+                                                  SharedValues<V>(places + member), zero(),
+                                                  works && wanted);
+        Threads::sync();
+    }
+
+    // The place of the 0.
+    __device__ __forceinline__ u32 zero() const { return (programs.nplaces - 1) * count; }
+
+    // Factors; y becomes that of forward substitution where the program says so.
+    __device__ __forceinline__ void factor() {
+        Threads::sync();
+        factor_by_program<V, GROUP>(program(0), slots * RECORD_WORDS,
+                                    SharedValues<V>(places + member), zero(), works);
+        Threads::sync();
+    }
+
+    // Puts the reciprocals of the pivots of each system in their places, where all of them have plain ones.
+    __device__ __forceinline__ void invert_pivots() {
+        const u16* const pivots = programs.targets + programs.ntargets;
+        for (u32 i = threadIdx.x; i < count; i += GROUP) {
+            found[i] = 0;
+        }
+        Threads::sync();
+        const u32 end = works ? task.nrows : 0;
+        u32 bad = 0;
+        for (u32 k = worker; k < end; k += workers) {
+            const V by = places[load(pivots + k) * count + member];
+            bad |= (by < V(0) || V(0) < by ? 0 : BAD_PIVOT) | (has_plain_reciprocal(by) ? 0 : NOT_PLAIN);
+        }
+        if (bad != 0) {
+            atomicOr(found + member, bad);
+        }
+        Threads::sync();
+        for (u32 k = worker; k < end && (found[member] & NOT_PLAIN) == 0; k += workers) {
+            V& by = places[load(pivots + k) * count + member];
+            bool ignored;
+            by = reciprocal(by, ignored);
+        }
+        Threads::sync();
+    }
+
+    // Backward substitution with the factors: y becomes the solution. A group of lanes for a system at a time.
+    __device__ __forceinline__ void substitute() {
+        const u32 lanes = programs.chunk_lanes, groups = WARP_THREADS / lanes;
+        const uint2* const words = reinterpret_cast<const uint2*>(programs.words + programs.first_chunk);
+        const u32 warp = threadIdx.x / WARP_THREADS;
+        for (u32 first_of_warp = warp * groups; first_of_warp < count; first_of_warp += WARPS * groups) {
+            // Lanes without a system do nothing in a chunk over and over.
+            const u32 wanted = first_of_warp + lane / lanes;
+            const bool has_one = wanted < count;
+            const u32 system = has_one ? wanted : first_of_warp;
+            const SharedValues<V> own(places + system);
+            const uint2* const from = words + (has_one ? 0 : programs.ngroups * AHEAD * lanes) + lane % lanes;
+            const u32 step = has_one ? lanes : 0;
+            if (__all_sync(ALL_LANES, (found[system] & NOT_PLAIN) == 0) != 0) {
+                substitute_by_chunks<true>(from, step, programs.ngroups, own, zero(), true);
             } else {
-                return minus_product(sum, left, right);
+                const bool inverted = (found[system] & NOT_PLAIN) == 0;
+                substitute_by_chunks<false>(from, step, programs.ngroups, own, zero(), inverted);
             }
-        };
-        // The sum of the products first: products that cancel must not absorb b.
-        V sum = 0;
-        run_program<GROUP>(program(1), slots * RECORD_WORDS, [&](const Record& record) {
-            if ((record.control() & RECORD_STARTS) != 0) {
-                sum = 0;
-            }
-            sum = add_record(record, own, sum, add, [] {});
-            __syncwarp(); // lanes without a slot have read what slot 0 writes
-            if ((record.control() & RECORD_ENDS) != 0 && record.target() != zero && works &&
-                wanted) {
-                const V b = own.get(record.target());
-                own.set(record.target(), (MAGNITUDES ? V(magnitude(b)) : b) + sum);
-            }
-        });
+        }
         Threads::sync();
     }
 
     // Factors, and solves with y. Whether a pivot is zero or NaN.
     __device__ __forceinline__ bool eliminate() {
-        const SharedValues<V> own(places + member);
-        u32* const flags = reinterpret_cast<u32*>(scratch + CHAINS * count);
-        for (u32 i = threadIdx.x; i < count; i += GROUP) {
-            flags[i] = 0;
-        }
-        const u32 first_of_y = programs.y * count, zero = (programs.nplaces - 1) * count;
-        bool bad = false;
-        const auto add = [](V sum, V left, V right) { return minus_product(sum, left, right); };
-        Threads::sync();
-        run_program<GROUP>(program(0), slots * RECORD_WORDS, [&](const Record& record) {
-            const u32 target = record.target();
-            V sum = own.get(target);
-            if ((record.control() & RECORD_DIVIDES) != 0) {
-                const V by = own.get(record.divisor());
-                V inverse;
-                sum = add_record(record, own, sum, add, [&] {
-                    bool ignored;
-                    inverse = reciprocal(by, ignored);
-                });
-                if (is_moderate(by)) {
-                    sum *= inverse;
-                } else if (record.divisor() != zero) {
-                    // Every pivot divides once in the solution.
-                    bad = bad || (target >= first_of_y && !(by < V(0) || V(0) < by));
-                    sum /= by;
-                }
-            } else {
-                sum = add_record(record, own, sum, add, [] {});
-            }
-            __syncwarp(); // as above
-            if (target != zero && works) {
-                own.set(target, sum);
-            }
-        });
-        if (bad && works) {
-            atomicOr(flags + member, 1u);
-        }
-        Threads::sync();
-        return flags[member] != 0;
+        factor();
+        invert_pivots();
+        substitute();
+        return (found[member] & BAD_PIVOT) != 0;
     }
 
     // Factors the systems of the queue, and writes matrices and factors to where they are kept.
@@ -289,7 +431,7 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
                 });
             };
             write(kept.first_of_a, kept.nordered);
-            eliminate();
+            factor();
             write(0, kept.first_of_a);
         }
     }
@@ -306,8 +448,8 @@ template <typename V, u32 GROUP>
 __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
     lu(u32 nsystems, u32 count, u32 nrows, u32 nrhs, u32 nnz, const u32* __restrict__ words,
        const u32* __restrict__ starts, const u16* __restrict__ targets, u32 ntargets,
-       const u16* __restrict__ perm, u32 nplaces, u32 y, const V* __restrict__ values,
-       u64 value_stride, const V* __restrict__ b, V* __restrict__ x, u32 flags, double rel_tol,
+       u32 first_chunk, u32 ngroups, u32 chunk_lanes, const u16* __restrict__ perm, u32 nplaces,
+       u32 y, const V* __restrict__ values, u64 value_stride, const V* __restrict__ b, V* __restrict__ x, u32 flags, double rel_tol,
        const double* __restrict__ rel_tols, double abs_tol, const double* __restrict__ abs_tols,
        u32 max_iters, const u32* __restrict__ max_iters_each, u32 max_restarts, double floor,
        u32* queue, u8* __restrict__ statuses, u32* __restrict__ iterations,
@@ -319,8 +461,9 @@ __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
                          rel_tols,       abs_tol,      abs_tols,     max_iters, max_iters_each,
                          max_restarts,   floor,        queue, statuses, iterations,
                          restarts,       residual_norms,     rhs_norms};
-    const LuPrograms<V> programs{nsystems, nrhs,    nnz, words,  starts,      targets,
-                                 ntargets, nplaces, y,   values, value_stride};
+    const LuPrograms<V> programs{nsystems, nrhs,        nnz,     words,  starts,
+                                 targets,  ntargets,    nplaces, y,      values,
+                                 value_stride, first_chunk, ngroups, chunk_lanes};
     LuBlock<V, GROUP> block(task, programs, count, reinterpret_cast<V*>(dynamic_shared));
     block.run();
     block.leave(queue);
@@ -344,8 +487,8 @@ __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
     LuTask<V> task{};
     task.nrows = nrows;
     task.queue = queue;
-    const LuPrograms<V> programs{nsystems, 1,       nnz, words,  starts,      targets,
-                                 ntargets, nplaces, y,   values, value_stride};
+    const LuPrograms<V> programs{nsystems, 1, nnz, words, starts, targets, ntargets,
+                                 nplaces, y, values, value_stride, 0, 0, WARP_THREADS};
     LuBlock<V, GROUP> block(task, programs, count, reinterpret_cast<V*>(dynamic_shared));
     block.keep(LuKept<V>{kept, stride, first_of_a, order, nordered});
     block.leave(queue);

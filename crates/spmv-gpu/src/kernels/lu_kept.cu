@@ -62,14 +62,6 @@ __device__ __forceinline__ void read_here(float& to, const float* from, u32 ther
 
 #endif
 
-__device__ __forceinline__ u32 upper_bits(double value) {
-    return u32(__double_as_longlong(value) >> 32);
-}
-
-__device__ __forceinline__ u32 upper_bits(float value) {
-    return __float_as_uint(value);
-}
-
 template <typename V>
 struct KeptTask {
     u32 nitems, nrhs;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "solver.cuh"
+#include "programs.cuh"
 
 constexpr u32 SINGULAR = 9;
 
@@ -76,23 +77,27 @@ struct LuSystems {
 
     __device__ __forceinline__ bool runs() const { return state == RUNNING; }
 
-    // The sum over the rows of part(row), the same in all threads that have the system.
+    // The sum over the rows of part(row), the same in all threads that have the system. By `SharedValues`: the
+    // compiler would keep the addresses of all sums in registers from one norm to the next.
     template <typename Part>
     __device__ __forceinline__ double sum_over_rows(Part part) {
+        const SharedValues<double> sums(scratch + member);
+        const SharedValues<V> rows(r + member);
+        const u32 stride = self().stride();
         if (works) {
             for (u32 chain = worker; chain < CHAINS; chain += workers) {
                 double sum = 0;
                 for (u32 row = chain; row < task.nrows; row += CHAINS) {
-                    sum += part(double(r[row * self().stride() + member]));
+                    sum += part(double(rows.get(row * stride)));
                 }
-                scratch[chain * count + member] = sum;
+                sums.set(chain * count, sum);
             }
         }
         Threads::sync();
         double sum = 0;
 #pragma unroll
         for (u32 chain = 0; chain < CHAINS; ++chain) {
-            sum += scratch[chain * count + member];
+            sum += sums.get(chain * count);
         }
         Threads::sync();
         return sum;

@@ -35,6 +35,14 @@ __device__ __forceinline__ u32 high_half(u32 word) {
 #endif
 }
 
+__device__ __forceinline__ u32 upper_bits(double value) {
+    return u32(__double_as_longlong(value) >> 32);
+}
+
+__device__ __forceinline__ u32 upper_bits(float value) {
+    return __float_as_uint(value);
+}
+
 // Whether a value is finite and its reciprocal far from overflow and underflow; by its exponent.
 __device__ __forceinline__ bool is_moderate(double value) {
     return (u32(__double_as_longlong(value) >> 52) & 0x7ffu) - 64u < 1918u;

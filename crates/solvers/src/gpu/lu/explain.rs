@@ -17,10 +17,14 @@ pub struct GpuLuExplain {
     pub order: LuOrder,
     /// Entries of L + U, the diagonal counted once.
     pub factor_entries: usize,
-    /// The most entries of L + U and of the solution that wait for each other in a row.
+    /// The most entries of L + U and of forward substitution that wait for each other in a row.
     pub depth: usize,
-    /// Steps of factorisation and solve, each of which ends with a barrier.
+    /// Steps of factorisation and forward substitution, each of which ends with a barrier.
     pub steps: usize,
+    /// Chunks of backward substitution, one after the other.
+    pub chunks: usize,
+    /// Lanes that have a system there.
+    pub chunk_lanes: usize,
     /// Products of factorisation and solve.
     pub pairs: usize,
     /// Products with 0 beside them, where lanes beside them have more.
@@ -48,8 +52,8 @@ impl fmt::Display for GpuLuExplain {
         write!(
             f,
             "lu: {} threads solve {} systems of {} rows and {} entries side by side, {} a \
-             multiprocessor; {}: {} entries of L + U, {} waiting for each other, {} steps, {} products ({} \
-             places of padding), about {} cycles; {} blocks of {} bytes of shared memory each; on \
+             multiprocessor; {}: {} entries of L + U, {} waiting for each other, {} steps, {} chunks \
+             of {} lanes, {} products ({} places of padding), about {} cycles; {} blocks of {} bytes of shared memory each; on \
              the device {} bytes of schedule, {} of outcomes and limits",
             self.threads_per_block,
             self.systems_per_block,
@@ -60,6 +64,8 @@ impl fmt::Display for GpuLuExplain {
             self.factor_entries,
             self.depth,
             self.steps,
+            self.chunks,
+            self.chunk_lanes,
             self.pairs,
             self.padding,
             self.cycles,

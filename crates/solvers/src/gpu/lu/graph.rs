@@ -44,17 +44,13 @@ pub(super) struct Target {
     pub(super) divisor_maker: u32,
     /// Its products among [`Graph::products`], in the order in which they are subtracted.
     pub(super) products: Range<usize>,
-    /// Targets that are complete before anything is written to its place, beside those that make what
-    /// it reads: among [`Graph::before`].
-    pub(super) before: Range<usize>,
 }
 
-/// All targets of a solve, those that others wait for first.
+/// All targets, those that others wait for first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Graph {
     pub(super) targets: Vec<Target>,
     pub(super) products: Vec<Product>,
-    pub(super) before: Vec<u32>,
 }
 
 struct Builder {
@@ -67,34 +63,31 @@ struct Builder {
 
 impl Builder {
     /// Appends a target, unless there is nothing to do.
-    fn push(&mut self, place: u32, divisor: u32, products: &[(u32, u32)], before: &[u32]) {
+    fn push(&mut self, place: u32, divisor: u32, products: &[(u32, u32)]) {
         if products.is_empty() && divisor == NONE {
             return;
         }
         let graph = &mut self.graph;
-        let (first, first_before) = (graph.products.len(), graph.before.len());
+        let first = graph.products.len();
         let maker = |place: u32| self.maker[place as usize];
         graph.products.extend(products.iter().map(|&(left, right)| Product {
             left,
             right,
             makers: [maker(left), maker(right)],
         }));
-        graph.before.extend_from_slice(before);
         let divisor_maker = if divisor == NONE { NONE } else { maker(divisor) };
         let step = |target: u32| if target == NONE { 0 } else { self.step[target as usize] };
         // What is there first is subtracted first. The order is one of the pattern, not of who works.
         let ready = |product: &Product| product.makers.map(step).into_iter().max().unwrap_or(0);
         graph.products[first..].sort_by_key(ready);
         let last = graph.products[first..].last().map_or(0, ready);
-        let others = before.iter().map(|&target| step(target)).max().unwrap_or(0);
-        let own = 1 + last.max(others).max(step(divisor_maker));
+        let own = 1 + last.max(step(divisor_maker));
         self.maker[place as usize] = graph.targets.len() as u32;
         graph.targets.push(Target {
             place,
             divisor,
             divisor_maker,
             products: first..graph.products.len(),
-            before: first_before..graph.before.len(),
         });
         self.step.push(own);
     }
@@ -106,23 +99,21 @@ impl Graph {
         Self::build(pattern, false)
     }
 
-    /// Factorisation and solve on the pattern of L + U.
-    pub(super) fn new(pattern: &FactorPattern) -> Self {
+    /// Factorisation and forward substitution on the pattern of L + U.
+    pub(super) fn with_forward(pattern: &FactorPattern) -> Self {
         Self::build(pattern, true)
     }
 
     /// Each entry is one sum (Crout, inner products): `a_ij - sum of l_ik u_kj over k < min(i, j)`, for
-    /// L divided by the pivot. The right-hand side is one more column, so that forward substitution
-    /// goes along with the factorisation; backward substitution follows in the same places.
-    fn build(pattern: &FactorPattern, solves: bool) -> Self {
+    /// L divided by the pivot. The right-hand side is one more column: forward substitution goes along with
+    /// the factorisation.
+    fn build(pattern: &FactorPattern, goes_forward: bool) -> Self {
         let nrows = pattern.nrows();
         let places = Places::new(pattern.nnz(), nrows);
         let mut builder =
             Builder { graph: Self::default(), maker: vec![NONE; places.len], step: Vec::new() };
         let mut in_row = vec![usize::MAX; nrows];
         let mut products: Vec<Vec<(u32, u32)>> = Vec::new();
-        // The targets that read a row's right-hand side in forward substitution.
-        let mut readers: Vec<Vec<u32>> = vec![Vec::new(); nrows];
         let pivot = |row: usize| pattern.diag()[row];
         let y = |row: usize| places.y + row as u32;
         for row in 0..nrows {
@@ -143,25 +134,13 @@ impl Graph {
             for (own, k) in products.iter().zip(entries.clone()) {
                 let col = pattern.cols()[k] as usize;
                 in_row[col] = usize::MAX;
-                builder.push(k as u32, if col < row { pivot(col) } else { NONE }, own, &[]);
+                builder.push(k as u32, if col < row { pivot(col) } else { NONE }, own);
             }
-            if !solves {
-                continue;
+            if goes_forward {
+                let known: Vec<(u32, u32)> =
+                    pattern.lower(row).map(|k| (k as u32, y(pattern.cols()[k] as usize))).collect();
+                builder.push(y(row), NONE, &known);
             }
-            let known: Vec<(u32, u32)> =
-                pattern.lower(row).map(|k| (k as u32, y(pattern.cols()[k] as usize))).collect();
-            builder.push(y(row), NONE, &known, &[]);
-            let own = builder.maker[y(row) as usize];
-            for k in pattern.lower(row) {
-                readers[pattern.cols()[k] as usize].push(own);
-            }
-        }
-        for row in (0..nrows).rev().filter(|_| solves) {
-            let known: Vec<(u32, u32)> =
-                pattern.upper(row).map(|k| (k as u32, y(pattern.cols()[k] as usize))).collect();
-            let mut before = std::mem::take(&mut readers[row]);
-            before.extend(Some(builder.maker[y(row) as usize]).filter(|&own| own != NONE));
-            builder.push(y(row), pivot(row), &known, &before);
         }
         builder.graph
     }
@@ -175,7 +154,6 @@ impl Graph {
             let own = operands
                 .iter()
                 .flat_map(|product| product.makers)
-                .chain(self.before[target.before.clone()].iter().copied())
                 .chain([target.divisor_maker])
                 .filter(|&maker| maker != NONE)
                 .map(|maker| step[maker as usize])

@@ -9,9 +9,11 @@
 //! | `shape.rs` | threads and systems of a group, order, launch |
 //! | `plan.rs` | the plan and its launches |
 //! | `kept.rs`, `tables.rs` | factors that stay on the device, and the tables by which they are used again |
+//! | `backward.rs` | backward substitution in chunks |
 //! | `chunks.rs` | sums of products that wait for each other, in chunks of a warp |
 //! | `explain.rs` | what was chosen, in words |
 
+mod backward;
 mod banks;
 mod chunks;
 mod explain;

@@ -162,7 +162,10 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             .input(&self.words)
             .input(&self.starts)
             .input(&self.targets)
-            .scalar(self.schedule.targets.len() as u32)
+            .scalar((self.schedule.targets.len() - self.nrows) as u32)
+            .scalar(self.schedule.first_chunk as u32)
+            .scalar(self.schedule.backward.groups() as u32)
+            .scalar(self.schedule.backward.lanes as u32)
             .input(&self.perm)
             .scalar(self.schedule.places.len as u32)
             .scalar(self.schedule.places.y)
@@ -327,6 +330,8 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             factor_entries: schedule.pattern.nnz(),
             depth: schedule.depth,
             steps: schedule.steps,
+            chunks: schedule.backward.len(),
+            chunk_lanes: schedule.backward.lanes,
             pairs: schedule.pairs,
             padding: schedule.padding,
             threads_per_block: schedule.grid.threads,

@@ -96,8 +96,6 @@ struct State {
     /// Products that were given out, and that could be.
     done: usize,
     known: usize,
-    /// Targets that must be complete before the first piece.
-    waits: usize,
     complete: bool,
     /// It is among the candidates.
     listed: bool,
@@ -108,8 +106,6 @@ struct Lists<'a> {
     states: Vec<State>,
     /// The targets that read what a target makes.
     consumers: Vec<Vec<u32>>,
-    /// The targets that wait for it to be complete, for its own sake.
-    followers: Vec<Vec<u32>>,
     urgency: Vec<u64>,
     candidates: BinaryHeap<Candidate>,
 }
@@ -121,7 +117,6 @@ impl<'a> Lists<'a> {
             graph,
             states: vec![State::default(); count],
             consumers: vec![Vec::new(); count],
-            followers: vec![Vec::new(); count],
             urgency: vec![0; count],
             candidates: BinaryHeap::new(),
         };
@@ -131,16 +126,12 @@ impl<'a> Lists<'a> {
             for maker in makers.filter(|&maker| maker != NONE) {
                 lists.consumers[maker as usize].push(number as u32);
             }
-            for &before in &graph.before[target.before.clone()] {
-                lists.followers[before as usize].push(number as u32);
-                lists.states[number].waits += 1;
-            }
         }
         for consumers in &mut lists.consumers {
             consumers.dedup();
         }
         for number in (0..count).rev() {
-            let after = lists.consumers[number].iter().chain(&lists.followers[number]);
+            let after = lists.consumers[number].iter();
             let most = after.map(|&other| lists.urgency[other as usize]).max().unwrap_or(0);
             let target = &graph.targets[number];
             let division = if target.divisor == NONE { 0 } else { cycles::DIVISION };
@@ -161,7 +152,7 @@ impl<'a> Lists<'a> {
     fn look(&mut self, number: u32) {
         let target = &self.graph.targets[number as usize];
         let mut state = self.states[number as usize];
-        if state.complete || state.listed || state.waits > 0 {
+        if state.complete || state.listed {
             return;
         }
         let products = &self.graph.products[target.products.clone()];
@@ -204,10 +195,6 @@ impl<'a> Lists<'a> {
 
     fn complete(&mut self, number: u32) {
         self.states[number as usize].complete = true;
-        for other in std::mem::take(&mut self.followers[number as usize]) {
-            self.states[other as usize].waits -= 1;
-            self.look(other);
-        }
         for other in std::mem::take(&mut self.consumers[number as usize]) {
             self.look(other);
         }

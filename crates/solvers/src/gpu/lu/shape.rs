@@ -6,6 +6,7 @@ use sparsebatch_cpu_ref::symbolic::{FactorPattern, SymbolicError};
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_spmv_gpu::DeviceInfo;
 
+use super::backward::Backward;
 use super::banks::Names;
 use super::graph::{Graph, Places, rows, targets};
 use super::order::{LuOrder, TRIED};
@@ -60,6 +61,7 @@ struct Ordered {
     pattern: FactorPattern,
     places: Places,
     graph: Graph,
+    backward: Backward,
     rows: Vec<Vec<(u32, u32)>>,
 }
 
@@ -110,8 +112,8 @@ impl Ordered {
             e => CpuError::from(e).into(),
         })?;
         let places = Places::new(pattern.nnz(), pattern.nrows());
-        let (graph, rows) = (Graph::new(&pattern), rows(a, &pattern));
-        Ok(Self { order, pattern, places, graph, rows })
+        let (graph, rows) = (Graph::with_forward(&pattern), rows(a, &pattern));
+        Ok(Self { order, places, graph, backward: Backward::new(&pattern), rows, pattern })
     }
 
     fn shape(&self, grid: Grid, nnz: usize, value_bytes: usize) -> Shape {
@@ -125,9 +127,11 @@ impl Ordered {
         let bytes = (nnz * value_bytes) as u64 * u64::from(grid.systems) * resident;
         let moved = bytes / MEMORY_BYTES_A_CYCLE + bytes / CACHE_BYTES_A_CYCLE;
         let latency = programs.iter().map(|program| program.latency).sum::<u64>()
+            + self.backward.latency(grid.systems, workers.warps)
             + REST_CYCLES
             + moved / resident;
-        let busy = resident * programs.iter().map(|program| program.busy).sum::<u64>() + moved;
+        let of_programs = programs.iter().map(|program| program.busy).sum::<u64>();
+        let busy = resident * (of_programs + self.backward.busy(grid.systems)) + moved;
         Shape { grid, programs, latency, busy }
     }
 
@@ -207,12 +211,15 @@ pub(super) struct Schedule {
     pub(super) pattern: FactorPattern,
     pub(super) places: Places,
     pub(super) grid: Grid,
-    /// Places of the entries of A, then those of fill.
+    /// Places of the entries of A, then those of fill, then those of the pivots.
     pub(super) targets: Vec<u16>,
     pub(super) words: Vec<u32>,
     /// Where the words of each warp begin, program by program.
     pub(super) starts: Vec<u32>,
-    /// Of factorisation and solve.
+    /// Where those of backward substitution begin.
+    pub(super) first_chunk: usize,
+    pub(super) backward: Backward,
+    /// Of factorisation and forward substitution.
     pub(super) steps: usize,
     pub(super) depth: usize,
     pub(super) pairs: usize,
@@ -314,22 +321,31 @@ impl Schedule {
     }
 
     fn new(ordered: Ordered, shape: &Shape, value_bytes: usize) -> Self {
-        let Ordered { order, pattern, places, graph, .. } = ordered;
+        let Ordered { order, pattern, places, graph, backward, .. } = ordered;
         let grid = shape.grid;
-        let Listed { words, starts, names } =
+        let Listed { mut words, starts, names } =
             list(&shape.programs, places, grid.systems, value_bytes);
+        let first_chunk = words.len();
+        backward.append(&pattern, places, grid.systems, &names, &mut words);
+        let pivots = pattern.diag().iter().map(|&place| place as u32);
         let (pairs, padding) = shape.programs[0].pairs_and_padding();
         Self {
             order,
             places,
             grid,
-            targets: targets(&pattern).into_iter().map(|place| names.of(place) as u16).collect(),
+            targets: targets(&pattern)
+                .into_iter()
+                .chain(pivots)
+                .map(|place| names.of(place) as u16)
+                .collect(),
             words,
             starts,
+            first_chunk,
             steps: shape.programs[0].steps,
             depth: graph.depth(),
-            pairs,
+            pairs: pairs + backward.products(),
             padding,
+            backward,
             cycles: shape.cycles(),
             pattern,
         }
