@@ -63,10 +63,10 @@ fn dense(n: usize) -> CsrPattern {
 
 #[test]
 fn systems_beyond_shared_memory_or_16_bits_are_refused() {
-    // 232,448 bytes less 1,168 hold 28,910 values in f64: n * n + 2 * n + 1 of them.
+    // 232,448 bytes less 1,168 hold 28,910 values in f64: n * n + 2 * n + n * ceil(n / 24) + 2 of them.
     let make = |n| GpuLu::<_, f64>::new(&emulator(), dense(n).view(), 1, &options());
-    assert_eq!(make(169).unwrap().explain().factor_entries, 169 * 169);
-    let text = unsupported(make(170));
+    assert_eq!(make(165).unwrap().explain().factor_entries, 165 * 165);
+    let text = unsupported(make(166));
     assert!(text.contains("shared memory of a block") && text.contains("65534"), "{text}");
     // Fill counts: an arrow that is eliminated from its head is dense.
     let (mut row_ptr, mut col_idx) = (vec![0], (0..400).collect::<Vec<i32>>());

@@ -27,12 +27,12 @@
 // Arguments: `nsystems` + blocks of the launch * count < 2^32, nrhs >= 1, 1 <= count <= 32. `words`
 // holds the records of programs.cuh for each warp; those of warp w begin at starts[w] for the
 // elimination, at starts[WARPS + w] for the residual. From `first_chunk` on there are `ngroups` < 2^31 times AHEAD chunks of
-// backward substitution, and AHEAD more that do nothing: two words for each of `chunk_lanes` lanes,
-// a divisor of 32: (source | target << 16) and (factor | pivot << 16), by which the target is divided after it; that of
+// backward substitution, and AHEAD more that do nothing: two words for each of 32 / `at_once` lanes, as
+// many as a system has where `at_once` <= count of them share a warp: (source | target << 16) and (factor | pivot << 16), by which the target is divided after it; that of
 // the 0 for what is not there. A block has `nplaces` places of `count` values,
 // numbered in steps of `count`: from `y` on the `nrows` of the right-hand side in the order of
-// elimination, which become those of x; then those of the residual in the order of the matrix; last a
-// 0. targets[e] is the place of entry e of A, targets[nnz..ntargets] are those of fill, for `lu` targets[ntargets + k] is
+// elimination, which become those of x; then those of the residual in the order of the matrix, and of parts of its
+// sums; last a -1 and a 0. targets[e] is the place of entry e of A, targets[nnz..ntargets] are those of fill, for `lu` targets[ntargets + k] is
 // that of the k-th pivot. perm[k] is the
 // row that is eliminated k-th. System s has the nnz values from s/nrhs*value_stride on, in the order of
 // CSR, and `nrows` values of b and of x from s*nrows on. Arrays of limits and tolerances are null or
@@ -54,15 +54,11 @@ struct LuPrograms {
     u32 nplaces, y;
     const V* values;
     u64 value_stride;
-    u32 first_chunk, ngroups, chunk_lanes;
+    u32 first_chunk, ngroups, at_once;
 };
 
 // Chunks that are asked for ahead, while as many are at hand.
 constexpr u32 AHEAD = 6;
-
-// What is bad about a pivot: it is zero or NaN, it has no plain reciprocal.
-constexpr u32 BAD_PIVOT = 1;
-constexpr u32 NOT_PLAIN = 2;
 
 // In place of a place.
 constexpr u32 MINUS_ONE = 0xffff;
@@ -179,11 +175,11 @@ __device__ __forceinline__ uint2 read_here(const uint2* from) {
 #endif
 }
 
-// Products of backward substitution, chunk by chunk, a product a lane. In place of pivots are their reciprocals,
-// where `inverted`: PLAIN in all systems of the warp.
-template <bool PLAIN, typename V>
+// Products of backward substitution, chunk by chunk, a product a lane. INVERTED: in place of pivots are their
+// reciprocals.
+template <bool INVERTED, typename V>
 __device__ __forceinline__ void substitute_by_chunks(const uint2* words, u32 step, u32 ngroups,
-                                                  SharedValues<V> own, u32 zero, bool inverted) {
+                                                  SharedValues<V> own, u32 zero) {
     uint2 even[AHEAD], odd[AHEAD];
     V result = 0;
     const u32 none = ngroups >> 31; // 0, which the compiler does not know
@@ -206,7 +202,7 @@ __device__ __forceinline__ void substitute_by_chunks(const uint2* words, u32 ste
             const V x = own.get(low_half(those[i].x)), sum = own.get(target);
             result = minus_product(sum, factor, x);
             if (pivot != zero) {
-                result = PLAIN || inverted ? result * by : Divisor<V>(by).of(result);
+                result = INVERTED ? result * by : Divisor<V>(by).of(result);
             }
             if (i + 1 < AHEAD) {
                 // They do not change: read ahead of the barrier.
@@ -241,7 +237,7 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
 
     const LuPrograms<V>& programs;
     V* const places;
-    u32* const found; // of the pivots of each system
+    u32* const found; // whether a pivot of each system is zero or NaN
     u32 first = 0;
 
     __device__ __forceinline__ LuBlock(const LuTask<V>& all, const LuPrograms<V>& what,
@@ -254,7 +250,8 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
           programs(what), places(shared),
           found(reinterpret_cast<u32*>(this->scratch + CHAINS * side_by_side)) {
         for (u32 i = threadIdx.x; i < count; i += GROUP) {
-            places[(programs.nplaces - 1) * count + i] = V(0);
+            places[(programs.nplaces - 2) * count + i] = V(-1);
+            places[zero() + i] = V(0);
         }
     }
 
@@ -297,13 +294,17 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
         });
     }
 
-    // Asks for b, which becomes r.
+    // Asks for b, which becomes r, and clears the parts of its sums.
     __device__ __forceinline__ void fetch_b() {
         for (u32 row = threadIdx.x; row < task.nrows; row += GROUP) {
 #pragma unroll 2
             for (u32 i = 0; i < count; ++i) {
                 cp_async_value(r + row * count + i, task.b + u64(number(i)) * task.nrows + row);
             }
+        }
+        const u32 end = (programs.nplaces - 2) * count;
+        for (u32 i = (programs.y + 2 * task.nrows) * count + threadIdx.x; i < end; i += GROUP) {
+            places[i] = V(0);
         }
     }
 
@@ -355,60 +356,68 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
         Threads::sync();
     }
 
-    // Puts the reciprocals of the pivots of each system in their places, where all of them have plain ones.
-    __device__ __forceinline__ void invert_pivots() {
-        const u16* const pivots = programs.targets + programs.ntargets;
-        for (u32 i = threadIdx.x; i < count; i += GROUP) {
-            found[i] = 0;
-        }
-        Threads::sync();
-        const u32 end = works ? task.nrows : 0;
-        u32 bad = 0;
-        for (u32 k = worker; k < end; k += workers) {
-            const V by = places[load(pivots + k) * count + member];
-            bad |= (by < V(0) || V(0) < by ? 0 : BAD_PIVOT) | (has_plain_reciprocal(by) ? 0 : NOT_PLAIN);
-        }
-        if (bad != 0) {
-            atomicOr(found + member, bad);
-        }
-        Threads::sync();
-        for (u32 k = worker; k < end && (found[member] & NOT_PLAIN) == 0; k += workers) {
-            V& by = places[load(pivots + k) * count + member];
-            bool ignored;
-            by = reciprocal(by, ignored);
-        }
-        Threads::sync();
-    }
-
-    // Backward substitution with the factors: y becomes the solution. A group of lanes for a system at a time.
+    // Backward substitution: y becomes the solution. Some lanes for a system each, and some systems a warp.
     __device__ __forceinline__ void substitute() {
-        const u32 lanes = programs.chunk_lanes, groups = WARP_THREADS / lanes;
+        const u32 at_once = programs.at_once, lanes = WARP_THREADS / at_once;
         const uint2* const words = reinterpret_cast<const uint2*>(programs.words + programs.first_chunk);
         const u32 warp = threadIdx.x / WARP_THREADS;
-        for (u32 first_of_warp = warp * groups; first_of_warp < count; first_of_warp += WARPS * groups) {
+        for (u32 first_of_warp = warp * at_once; first_of_warp < count; first_of_warp += WARPS * at_once) {
             // Lanes without a system do nothing in a chunk over and over.
-            const u32 wanted = first_of_warp + lane / lanes;
-            const bool has_one = wanted < count;
-            const u32 system = has_one ? wanted : first_of_warp;
+            const u32 wanted = first_of_warp + lane % at_once, own_lane = lane / at_once;
+            const bool has_one = wanted < count && own_lane < lanes;
+            const u32 system = wanted < count ? wanted : first_of_warp;
             const SharedValues<V> own(places + system);
-            const uint2* const from = words + (has_one ? 0 : programs.ngroups * AHEAD * lanes) + lane % lanes;
+            const uint2* const from = words + (has_one ? own_lane : programs.ngroups * AHEAD * lanes);
             const u32 step = has_one ? lanes : 0;
-            if (__all_sync(ALL_LANES, (found[system] & NOT_PLAIN) == 0) != 0) {
-                substitute_by_chunks<true>(from, step, programs.ngroups, own, zero(), true);
+            const u32 end = has_one ? task.nrows : 0;
+            if (check_pivots(own, own_lane, end, lanes, found + system)) {
+                for_pivots(own, own_lane, end, lanes, [&](u32 place, V by) {
+                    bool ignored;
+                    own.set(place, reciprocal(by, ignored));
+                });
+                __syncwarp();
+                substitute_by_chunks<true>(from, step, programs.ngroups, own, zero());
             } else {
-                const bool inverted = (found[system] & NOT_PLAIN) == 0;
-                substitute_by_chunks<false>(from, step, programs.ngroups, own, zero(), inverted);
+                substitute_by_chunks<false>(from, step, programs.ngroups, own, zero());
             }
         }
         Threads::sync();
     }
 
+    // visit(place, pivot) for first, first + step, ... below end.
+    template <typename Visit>
+    __device__ __forceinline__ void for_pivots(const SharedValues<V>& own, u32 first, u32 end, u32 step,
+                                               Visit visit) {
+        const u16* const pivots = programs.targets + programs.ntargets;
+#pragma unroll 4
+        for (u32 k = first; k < end; k += step) {
+            const u32 place = load(pivots + k) * count;
+            visit(place, own.get(place));
+        }
+    }
+
+    // Whether all pivots of the systems of a warp have plain reciprocals. Notes where one is zero or NaN.
+    __device__ __forceinline__ bool check_pivots(const SharedValues<V>& own, u32 first, u32 end, u32 step,
+                                                 u32* is_bad) {
+        bool bad = false, is_plain = true;
+        for_pivots(own, first, end, step, [&](u32, V by) {
+            bad = bad || !(by < V(0) || V(0) < by);
+            is_plain = is_plain && has_plain_reciprocal(by);
+        });
+        if (bad) {
+            atomicOr(is_bad, 1u);
+        }
+        return __all_sync(ALL_LANES, is_plain) != 0;
+    }
+
     // Factors, and solves with y. Whether a pivot is zero or NaN.
     __device__ __forceinline__ bool eliminate() {
+        for (u32 i = threadIdx.x; i < count; i += GROUP) {
+            found[i] = 0;
+        }
         factor();
-        invert_pivots();
         substitute();
-        return (found[member] & BAD_PIVOT) != 0;
+        return found[member] != 0;
     }
 
     // Factors the systems of the queue, and writes matrices and factors to where they are kept.
@@ -448,7 +457,7 @@ template <typename V, u32 GROUP>
 __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
     lu(u32 nsystems, u32 count, u32 nrows, u32 nrhs, u32 nnz, const u32* __restrict__ words,
        const u32* __restrict__ starts, const u16* __restrict__ targets, u32 ntargets,
-       u32 first_chunk, u32 ngroups, u32 chunk_lanes, const u16* __restrict__ perm, u32 nplaces,
+       u32 first_chunk, u32 ngroups, u32 at_once, const u16* __restrict__ perm, u32 nplaces,
        u32 y, const V* __restrict__ values, u64 value_stride, const V* __restrict__ b, V* __restrict__ x, u32 flags, double rel_tol,
        const double* __restrict__ rel_tols, double abs_tol, const double* __restrict__ abs_tols,
        u32 max_iters, const u32* __restrict__ max_iters_each, u32 max_restarts, double floor,
@@ -463,7 +472,7 @@ __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
                          restarts,       residual_norms,     rhs_norms};
     const LuPrograms<V> programs{nsystems, nrhs,        nnz,     words,  starts,
                                  targets,  ntargets,    nplaces, y,      values,
-                                 value_stride, first_chunk, ngroups, chunk_lanes};
+                                 value_stride, first_chunk, ngroups, at_once};
     LuBlock<V, GROUP> block(task, programs, count, reinterpret_cast<V*>(dynamic_shared));
     block.run();
     block.leave(queue);
@@ -488,7 +497,7 @@ __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
     task.nrows = nrows;
     task.queue = queue;
     const LuPrograms<V> programs{nsystems, 1, nnz, words, starts, targets, ntargets,
-                                 nplaces, y, values, value_stride, 0, 0, WARP_THREADS};
+                                 nplaces, y, values, value_stride, 0, 0, 1};
     LuBlock<V, GROUP> block(task, programs, count, reinterpret_cast<V*>(dynamic_shared));
     block.keep(LuKept<V>{kept, stride, first_of_a, order, nordered});
     block.leave(queue);

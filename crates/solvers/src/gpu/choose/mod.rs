@@ -7,6 +7,7 @@ use sparsebatch_cpu_ref::symbolic::{FactorPattern, min_degree};
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
 use sparsebatch_spmv_gpu::DeviceInfo;
 
+use super::lu::values_beside_factors;
 use crate::options::{Method, Preconditioner, Rhs, SolveOptions};
 use trial::trial;
 
@@ -172,8 +173,7 @@ fn lu_time(pattern: CsrPatternRef<'_>, value_bytes: usize, info: &DeviceInfo) ->
     let nrows = pattern.nrows();
     let bytes = u64::from(info.shared_bytes_per_block).saturating_sub(RESERVED_BYTES);
     let most = (bytes / value_bytes as u64).min(MAX_VALUES) as usize;
-    // Factors and two vectors.
-    let most = most.checked_sub(2 * nrows + 1)?;
+    let most = most.checked_sub(values_beside_factors(pattern))?;
     if pattern.nnz() > most || (0..nrows).any(|row| pattern.position(row, row).is_none()) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Backward substitution of a system by a few lanes, in chunks: what `lu.cu` goes by.
+//! Backward substitution by a few lanes a system, in chunks: what `lu.cu` goes by.
 
 use sparsebatch_cpu_ref::symbolic::FactorPattern;
 
@@ -7,24 +7,47 @@ use super::chunks::{MINUS_ONE, Product, Step, in_chunks};
 use super::graph::Places;
 use super::shape::LANES;
 
-/// Chunks that are asked for ahead, while as many are at hand: there is a multiple of it.
-const AHEAD: usize = 6;
+/// Chunks of a group: so many are asked for ahead, while as many are at hand.
+pub(super) const CHUNKS: usize = 6;
 
-/// Lanes of a system that are looked at. More than 32 take no less time.
-const WIDTHS: [usize; 3] = [8, 16, LANES as usize];
+/// Cycles of a chunk from its reads to what it writes, those for each turn in which shared memory serves a warp,
+/// and those of the reciprocals ahead of all.
+const CYCLES: u64 = 75;
+const TURN_CYCLES: u64 = 5;
+const FIRST_CYCLES: u64 = 600;
 
-/// Cycles of a chunk from its reads to what it writes, and those that it keeps a multiprocessor busy with.
-const CYCLES: u64 = 90;
-const BUSY_CYCLES: u64 = 14;
+/// Turns in which 32 lanes are served that go to different banks of doubles.
+const LEAST_TURNS: u64 = 2;
 
-/// Products of rows of U with the solution, in chunks of so many lanes.
+/// Products of rows of U with the solution, in the order in which they are subtracted: one of the pattern, not of
+/// who subtracts how many at a time.
 pub(super) struct Backward {
-    pub(super) lanes: usize,
-    chunks: Vec<Vec<Option<Step>>>,
+    steps: Vec<Step>,
+    nrows: usize,
+    /// How many chunks of so many lanes they are.
+    chunks: Vec<(usize, u64)>,
+}
+
+/// Who subtracts: as many systems side by side in a warp, 32 divided by them lanes each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sharing {
+    pub(super) systems: u32,
+}
+
+impl Sharing {
+    /// Of each system.
+    pub(super) fn lanes(self) -> usize {
+        (LANES / self.systems) as usize
+    }
+
+    /// Chunk after chunk, for as many systems of a block.
+    fn rounds(self, systems: u32, warps: usize) -> u64 {
+        u64::from(systems.div_ceil(self.systems)).div_ceil(warps as u64)
+    }
 }
 
 impl Backward {
-    /// Of a filled pattern: in the fewest lanes that take a quarter more chunks than 32 at most.
+    /// Of a filled pattern.
     pub(super) fn new(pattern: &FactorPattern) -> Self {
         let n = pattern.nrows() as u32;
         let upper = |row: u32| {
@@ -36,70 +59,163 @@ impl Backward {
             })
         };
         let nothing = |row: u32| Product { target: row, source: n, place: MINUS_ONE };
-        let products: Vec<Product> = (0..n)
-            .rev()
-            .flat_map(|row| {
-                let first = if upper(row).len() == 0 { Some(nothing(row)) } else { None };
-                first.into_iter().chain(upper(row))
-            })
-            .collect();
-        let [few, some, all] =
-            WIDTHS.map(|lanes| Self { lanes, chunks: in_chunks(&products, lanes) });
-        let enough = all.chunks.len() * 5 / 4;
-        [few, some].into_iter().find(|other| other.chunks.len() <= enough).unwrap_or(all)
+        let of_row = |row: u32| {
+            let first = Some(nothing(row)).filter(|_| upper(row).len() == 0);
+            first.into_iter().chain(upper(row))
+        };
+        let products: Vec<Product> = (0..n).rev().flat_map(of_row).collect();
+        let steps = in_chunks(&products, LANES as usize).into_iter().flatten().flatten().collect();
+        Self::packing(steps, n as usize)
     }
 
-    /// Groups of [`AHEAD`] chunks, of which the last ones may do nothing.
-    pub(super) fn groups(&self) -> usize {
-        self.chunks.len().div_ceil(AHEAD)
+    fn packing(steps: Vec<Step>, nrows: usize) -> Self {
+        let mut backward = Self { steps, nrows, chunks: Vec::new() };
+        let mut all: Vec<usize> = (1..=LANES).map(|systems| Sharing { systems }.lanes()).collect();
+        all.dedup();
+        let count = |lanes: usize| (lanes, backward.packed(lanes).len() as u64);
+        backward.chunks = all.into_iter().map(count).collect();
+        backward
     }
 
-    /// Chunks, those that do nothing among them.
-    pub(super) fn len(&self) -> usize {
-        self.groups() * AHEAD
+    fn chunks(&self, lanes: usize) -> u64 {
+        self.chunks.iter().find(|(other, _)| *other == lanes).map_or(0, |(_, count)| *count)
     }
 
-    /// Products of the chunks.
+    /// How many products there are.
     pub(super) fn products(&self) -> usize {
-        self.chunks.iter().flatten().flatten().count()
+        self.steps.len()
     }
 
-    /// Cycles for so many systems of a block, by the estimate.
-    pub(super) fn latency(&self, systems: u32, warps: usize) -> u64 {
-        let at_once = warps * (LANES as usize / self.lanes);
-        self.len() as u64 * CYCLES * (systems as usize).div_ceil(at_once) as u64
+    /// In chunks of so many lanes: each product in the first that has room, after its source is complete and what
+    /// was subtracted from its target before.
+    fn packed(&self, lanes: usize) -> Vec<Vec<Step>> {
+        let mut chunks: Vec<Vec<Step>> = Vec::new();
+        // The first chunk after the last product so far of each row.
+        let mut free = vec![0; self.nrows + 1];
+        // Chunks before it are full.
+        let mut first = 0;
+        for step in &self.steps {
+            let Product { target, source, .. } = step.product;
+            let mut at = first.max(free[target as usize]).max(free[source as usize]);
+            while chunks.get(at).is_some_and(|chunk| chunk.len() >= lanes) {
+                at += 1;
+            }
+            if at == chunks.len() {
+                chunks.push(Vec::new());
+            }
+            chunks[at].push(*step);
+            free[target as usize] = at + 1;
+            while chunks.get(first).is_some_and(|chunk| chunk.len() >= lanes) {
+                first += 1;
+            }
+        }
+        chunks
     }
 
-    /// Those that the systems of a block keep a multiprocessor busy with, by the estimate.
-    pub(super) fn busy(&self, systems: u32) -> u64 {
-        let of_warp = LANES / self.lanes as u32;
-        self.len() as u64 * BUSY_CYCLES * u64::from(systems.div_ceil(of_warp))
+    /// Cycles for so many systems of a block, by the estimate, and how they are shared out.
+    pub(super) fn latency(&self, systems: u32, warps: usize) -> (u64, Sharing) {
+        let cycles = |sharing: Sharing| {
+            let chunks = self.chunks(sharing.lanes());
+            chunks
+                * (CYCLES + TURN_CYCLES * turns(sharing, systems))
+                * sharing.rounds(systems, warps)
+        };
+        let all = (1..=systems).map(|systems| Sharing { systems });
+        let best = all.map(|sharing| (cycles(sharing), sharing)).min_by_key(|(cycles, _)| *cycles);
+        let (cycles, sharing) = best.unwrap_or((0, Sharing { systems: 1 }));
+        (cycles + FIRST_CYCLES, sharing)
     }
 
-    /// Appends the words of a system in a block of `count`.
-    pub(super) fn append(
+    /// The cycles that they keep a multiprocessor busy with.
+    pub(super) fn busy(&self, systems: u32, sharing: Sharing) -> u64 {
+        let chunks = self.chunks(sharing.lanes());
+        chunks * TURN_CYCLES * turns(sharing, systems) * sharing.rounds(systems, 1)
+    }
+
+    /// The words of a system in a block of `count`, and how many groups of chunks they are.
+    pub(super) fn words(
         &self,
         pattern: &FactorPattern,
         places: Places,
         count: u32,
         names: &Names,
-        words: &mut Vec<u32>,
-    ) {
+        sharing: Sharing,
+    ) -> (Vec<u32>, usize) {
         let at = |place: u32| names.of(place) * count;
         let zero = names.zero() * count;
         let nothing = [zero | zero << 16, zero | zero << 16];
-        for step in self.chunks.iter().flatten() {
-            words.extend(step.map_or(nothing, |Step { product, is_last }| {
-                let Product { target, source, place } = product;
-                let (factor, x) = match place {
-                    MINUS_ONE => (zero, zero),
-                    place => (at(place.into()), at(places.y + source)),
-                };
-                let pivot = if is_last { at(pattern.diag()[target as usize] as u32) } else { zero };
-                [x | at(places.y + target) << 16, factor | pivot << 16]
-            }));
+        let word = |Step { product, is_last }: &Step| {
+            let Product { target, source, place } = *product;
+            let (factor, x) = match place {
+                MINUS_ONE => (zero, zero),
+                place => (at(place.into()), at(places.y + source)),
+            };
+            let pivot = if *is_last { at(pattern.diag()[target as usize] as u32) } else { zero };
+            [x | at(places.y + target) << 16, factor | pivot << 16]
+        };
+        let lanes = sharing.lanes();
+        let chunks = self.packed(lanes);
+        let groups = chunks.len().div_ceil(CHUNKS);
+        let mut words = Vec::new();
+        for chunk in &chunks {
+            let idle = std::iter::repeat_n(nothing, lanes - chunk.len());
+            words.extend(chunk.iter().map(word).chain(idle).flatten());
         }
-        let idle = self.len() - self.chunks.len() + AHEAD;
-        words.extend(std::iter::repeat_n(nothing, idle * self.lanes).flatten());
+        let all = (groups + 1) * CHUNKS * lanes;
+        words.extend(std::iter::repeat_n(nothing, all - chunks.len() * lanes).flatten());
+        (words, groups)
+    }
+}
+
+/// About how often shared memory is asked for what the lanes of a warp read together, each system of a block of
+/// `count` at a place of its own.
+fn turns(sharing: Sharing, count: u32) -> u64 {
+    let banks = 2 * LEAST_TURNS * 4;
+    // Neighbouring systems are in neighbouring banks, a system's places in every `count`-th.
+    let classes = (1..=banks).find(|n| (n * u64::from(count)).is_multiple_of(banks)).unwrap_or(1);
+    let reached = (classes * u64::from(sharing.systems)).min(banks);
+    (u64::from(LANES) * 3 / 2).div_ceil(reached).max(LEAST_TURNS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Products in order, of a chain and of rows that wait for nothing.
+    fn backward() -> Backward {
+        let product = |target: u32, source: u32| Product { target, source, place: 0 };
+        let chain = (0..9u32).rev().map(|row| product(row, row + 1));
+        let others = (10..50u32).map(|row| product(row, 50));
+        let last = [product(9, 50)];
+        let steps = last.into_iter().chain(chain).chain(others);
+        let steps = steps.map(|product| Step { product, is_last: true }).collect();
+        Backward::packing(steps, 50)
+    }
+
+    #[test]
+    fn chunks_are_filled_after_what_products_wait_for() {
+        let backward = backward();
+
+        for (lanes, expected) in [(1, 50), (2, 25), (4, 13), (8, 10), (32, 10)] {
+            let chunks = backward.packed(lanes);
+
+            assert_eq!(chunks.len(), expected, "{lanes}");
+            let of = |row: u32| {
+                chunks.iter().position(|chunk| chunk.iter().any(|step| step.product.target == row))
+            };
+            assert!((0..9).all(|row| of(row) > of(row + 1)), "{lanes}");
+            assert!(chunks.iter().all(|chunk| chunk.len() <= lanes));
+            assert_eq!(chunks.iter().map(Vec::len).sum::<usize>(), 50);
+        }
+    }
+
+    #[test]
+    fn few_systems_have_many_lanes_each() {
+        let backward = backward();
+
+        let (alone, sharing) = backward.latency(1, 8);
+        assert_eq!(sharing.systems, 1);
+        let (several, sharing) = backward.latency(32, 1);
+        assert!(sharing.systems > 1 && several > alone, "{sharing:?}");
     }
 }

@@ -268,7 +268,7 @@ mod tests {
 
     /// Places of so many entries and four rows.
     fn places(entries: usize) -> Places {
-        Places::new(entries, 4)
+        Places::with_parts(entries, 4, 3)
     }
 
     /// Reads of sixteen slots each, some of which have nothing.

@@ -8,22 +8,42 @@ use sparsebatch_formats::CsrPatternRef;
 /// No place, no target.
 pub(super) const NONE: u32 = u32::MAX;
 
+/// Products of a row of A with x that one sum has at most: longer ones are sums of several.
+const PRODUCTS: usize = 24;
+
 /// Where the values of a system are during its solve: L + U row by row, the right-hand side in the
-/// order of elimination, which becomes the solution, the residual in the order of the matrix, and a 0.
+/// order of elimination, which becomes the solution, the residual in the order of the matrix, parts of its sums, a
+/// -1, and a 0.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
     /// The first place of the right-hand side.
     pub(super) y: u32,
     /// The first place of the residual.
     pub(super) r: u32,
+    /// The first place of the parts.
+    pub(super) parts: u32,
     /// How many there are. The last one is the 0.
     pub(super) len: usize,
 }
 
 impl Places {
-    /// For L + U of so many entries, and so many rows.
-    pub(super) fn new(nnz: usize, nrows: usize) -> Self {
-        Self { y: nnz as u32, r: (nnz + nrows) as u32, len: nnz + 2 * nrows + 1 }
+    /// For L + U of so many entries, and the rows of A.
+    pub(super) fn new(nnz: usize, a: CsrPatternRef<'_>) -> Self {
+        let parts = |row: usize| match a.row(row).len() {
+            0..=PRODUCTS => 0,
+            long => long.div_ceil(PRODUCTS),
+        };
+        Self::with_parts(nnz, a.nrows(), (0..a.nrows()).map(parts).sum())
+    }
+
+    pub(super) fn with_parts(nnz: usize, nrows: usize, parts: usize) -> Self {
+        let r = nnz + nrows;
+        Self { y: nnz as u32, r: r as u32, parts: (r + nrows) as u32, len: r + nrows + parts + 2 }
+    }
+
+    /// That of the -1.
+    pub(super) fn minus_one(self) -> u32 {
+        self.len as u32 - 2
     }
 }
 
@@ -109,7 +129,7 @@ impl Graph {
     /// the factorisation.
     fn build(pattern: &FactorPattern, goes_forward: bool) -> Self {
         let nrows = pattern.nrows();
-        let places = Places::new(pattern.nnz(), nrows);
+        let places = Places::with_parts(pattern.nnz(), nrows, 0);
         let mut builder =
             Builder { graph: Self::default(), maker: vec![NONE; places.len], step: Vec::new() };
         let mut in_row = vec![usize::MAX; nrows];
@@ -166,9 +186,20 @@ impl Graph {
     }
 }
 
-/// Places of the products of `A x`, row by row of A: those of the entries, and those of x.
-pub(super) fn rows(a: CsrPatternRef<'_>, pattern: &FactorPattern) -> Vec<Vec<(u32, u32)>> {
-    let places = Places::new(pattern.nnz(), pattern.nrows());
+/// `value[place] -= the sum of products of places`.
+#[derive(Clone, Debug)]
+pub(super) struct Sum {
+    pub(super) place: u32,
+    pub(super) pairs: Vec<(u32, u32)>,
+}
+
+/// `r -= A x` as sums of products: those that wait for nothing, and those of parts of long rows, which are among
+/// the first.
+pub(super) fn residual(
+    a: CsrPatternRef<'_>,
+    pattern: &FactorPattern,
+    places: Places,
+) -> [Vec<Sum>; 2] {
     let mut place = vec![0; a.nnz()];
     for (k, &source) in pattern.source().iter().enumerate() {
         if source != NO_SOURCE {
@@ -180,7 +211,25 @@ pub(super) fn rows(a: CsrPatternRef<'_>, pattern: &FactorPattern) -> Vec<Vec<(u3
         eliminated[row as usize] = position as u32;
     }
     let x = |k: usize| places.y + eliminated[a.col_idx()[k] as usize];
-    (0..a.nrows()).map(|row| a.row(row).map(|k| (place[k], x(k))).collect()).collect()
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    let mut part = places.parts;
+    for row in 0..a.nrows() {
+        let pairs: Vec<(u32, u32)> = a.row(row).map(|k| (place[k], x(k))).collect();
+        let own = places.r + row as u32;
+        if pairs.len() <= PRODUCTS {
+            first.push(Sum { place: own, pairs });
+            continue;
+        }
+        let mut parts = Vec::new();
+        for some in pairs.chunks(PRODUCTS) {
+            first.push(Sum { place: part, pairs: some.to_vec() });
+            parts.push((part, places.minus_one()));
+            part += 1;
+        }
+        second.push(Sum { place: own, pairs: parts });
+    }
+    debug_assert_eq!(part, places.minus_one());
+    [first, second]
 }
 
 /// The place of each entry of A, then the places of the other entries of L + U.

@@ -29,3 +29,4 @@ pub use explain::GpuLuExplain;
 pub use order::LuOrder;
 pub use plan::GpuLu;
 pub use shape::LuTuning;
+pub(in crate::gpu) use shape::values_beside_factors;

@@ -8,6 +8,7 @@ use super::super::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use super::super::task::{
     Guess, check_apart, check_common, check_square, count_systems, item_major, shares_values,
 };
+use super::backward::CHUNKS;
 use super::explain::GpuLuExplain;
 use super::kept::{Factored, Kept};
 use super::shape::{LuTuning, Schedule};
@@ -28,8 +29,8 @@ const FROM_GUESS: u32 = 1;
 /// function of that system and of the plan's schedule, bit for bit: not of its neighbours, its place in
 /// the batch, or the order of threads.
 ///
-/// Factors and vectors are in the shared memory of a block, which limits the size: L + U and two vectors
-/// have at most 65,534 values, and fit in what a block can have (227 KiB on the H200: about 29,000 values
+/// Factors and vectors are in the shared memory of a block, which limits the size: L + U, two vectors, and a
+/// part of a sum for each 24 entries of rows of A that have more, are at most 65,532 values, and fit in what a block can have (227 KiB on the H200: about 29,000 values
 /// in f64). A refinement factors again; [`GpuLu::factor`] and [`GpuLu::solve_again`] keep the factors
 /// in the device's memory instead, for several solves with each.
 ///
@@ -164,8 +165,8 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             .input(&self.targets)
             .scalar((self.schedule.targets.len() - self.nrows) as u32)
             .scalar(self.schedule.first_chunk as u32)
-            .scalar(self.schedule.backward.groups() as u32)
-            .scalar(self.schedule.backward.lanes as u32)
+            .scalar(self.schedule.groups as u32)
+            .scalar(self.schedule.sharing.systems)
             .input(&self.perm)
             .scalar(self.schedule.places.len as u32)
             .scalar(self.schedule.places.y)
@@ -330,8 +331,8 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             factor_entries: schedule.pattern.nnz(),
             depth: schedule.depth,
             steps: schedule.steps,
-            chunks: schedule.backward.len(),
-            chunk_lanes: schedule.backward.lanes,
+            chunks: schedule.groups * CHUNKS,
+            chunk_lanes: schedule.sharing.lanes(),
             pairs: schedule.pairs,
             padding: schedule.padding,
             threads_per_block: schedule.grid.threads,

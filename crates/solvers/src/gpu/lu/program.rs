@@ -3,7 +3,7 @@
 use std::collections::BinaryHeap;
 
 use super::banks::Names;
-use super::graph::{Graph, NONE, Places};
+use super::graph::{Graph, NONE, Sum};
 
 /// Bits and sizes of a record: see `programs.cuh`.
 const PAIRS: usize = 6;
@@ -27,6 +27,8 @@ mod cycles {
     /// What a record and a product keep the multiprocessor busy with.
     pub(super) const BUSY_RECORD: u64 = 25;
     pub(super) const BUSY_PRODUCT: u64 = 8;
+    /// Bytes of records a cycle.
+    pub(super) const RECORD_BYTES: u64 = 64;
 }
 
 /// The threads of a block: warps, and the targets that each works on at a time.
@@ -242,28 +244,33 @@ impl Program {
         program
     }
 
-    /// `r -= A x`, each row by one slot.
-    pub(super) fn product(rows: &[Vec<(u32, u32)>], places: Places, workers: Workers) -> Self {
+    /// Sums that wait for those before them, each by one slot.
+    pub(super) fn product(steps: &[Vec<Sum>], workers: Workers) -> Self {
         let mut program = Self::empty(workers);
-        let mut order: Vec<usize> = (0..rows.len()).collect();
-        order.sort_by_key(|&row| std::cmp::Reverse(rows[row].len()));
-        let mut spent = vec![0; workers.warps];
-        for some in order.chunks(workers.slots) {
-            let records = rows[some[0]].len().div_ceil(PAIRS).max(1);
-            let warp = program.least(&spent);
-            for record in 0..records {
-                let part = |row: &usize| {
-                    let pairs = rows[*row].iter().skip(record * PAIRS).take(PAIRS);
-                    let place = places.r + *row as u32;
-                    Piece { place, divisor: NONE, pairs: pairs.copied().collect() }
-                };
-                let starts = if record == 0 { STARTS } else { 0 };
-                let ends = if record + 1 == records { ENDS } else { 0 };
-                let slice = Slice::new(some.iter().map(part).collect(), starts | ends);
-                program.give_to(warp, slice, &mut spent);
+        for (number, sums) in steps.iter().filter(|sums| !sums.is_empty()).enumerate() {
+            if number > 0 {
+                program.latency += cycles::BARRIER;
+                program.barrier();
             }
+            let mut order: Vec<&Sum> = sums.iter().collect();
+            order.sort_by_key(|sum| std::cmp::Reverse(sum.pairs.len()));
+            let mut spent = vec![0; workers.warps];
+            for some in order.chunks(workers.slots) {
+                let records = some[0].pairs.len().div_ceil(PAIRS).max(1);
+                let warp = program.least(&spent);
+                for record in 0..records {
+                    let part = |sum: &&Sum| {
+                        let pairs = sum.pairs.iter().skip(record * PAIRS).take(PAIRS);
+                        Piece { place: sum.place, divisor: NONE, pairs: pairs.copied().collect() }
+                    };
+                    let starts = if record == 0 { STARTS } else { 0 };
+                    let ends = if record + 1 == records { ENDS } else { 0 };
+                    let slice = Slice::new(some.iter().map(part).collect(), starts | ends);
+                    program.give_to(warp, slice, &mut spent);
+                }
+            }
+            program.latency += spent.into_iter().max().unwrap_or(0);
         }
-        program.latency += spent.into_iter().max().unwrap_or(0);
         program
     }
 
@@ -284,7 +291,9 @@ impl Program {
 
     fn give_to(&mut self, warp: usize, slice: Slice, spent: &mut [u64]) {
         spent[warp] += slice.cycles();
-        self.busy += cycles::BUSY_RECORD + slice.width() as u64 * cycles::BUSY_PRODUCT;
+        self.busy += cycles::BUSY_RECORD
+            + slice.width() as u64 * cycles::BUSY_PRODUCT
+            + (self.slots * WORDS * 4) as u64 / cycles::RECORD_BYTES;
         self.warps[warp].push(slice);
     }
 

@@ -6,9 +6,9 @@ use sparsebatch_cpu_ref::symbolic::{FactorPattern, SymbolicError};
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_spmv_gpu::DeviceInfo;
 
-use super::backward::Backward;
+use super::backward::{Backward, Sharing};
 use super::banks::Names;
-use super::graph::{Graph, Places, rows, targets};
+use super::graph::{Graph, Places, Sum, residual, targets};
 use super::order::{LuOrder, TRIED};
 use super::program::{Program, Workers};
 use crate::SolveError;
@@ -32,7 +32,7 @@ const THREADS: [u32; 5] = [32, 64, 128, 256, 512];
 pub(super) const LANES: u32 = 32;
 
 /// With which orders are compared.
-const USUAL_THREADS: u32 = 256;
+const USUAL_THREADS: [u32; 2] = [128, 256];
 
 /// Norms are made of so many sums: see `lu.cu`.
 pub(super) const CHAINS: u64 = 16;
@@ -51,6 +51,9 @@ const MOST_RESIDENT: u32 = 6;
 /// Cycles of a block beside its programs: taking systems, norms, outcomes.
 const REST_CYCLES: u64 = 6000;
 
+/// Cycles in which a thread asks for an entry of A, twice.
+const ENTRY_CYCLES: u64 = 40;
+
 /// Bytes a cycle that a multiprocessor gets from the device's memory, and from its cache.
 const MEMORY_BYTES_A_CYCLE: u64 = 16;
 const CACHE_BYTES_A_CYCLE: u64 = 32;
@@ -62,13 +65,14 @@ struct Ordered {
     places: Places,
     graph: Graph,
     backward: Backward,
-    rows: Vec<Vec<(u32, u32)>>,
+    residual: [Vec<Sum>; 2],
 }
 
 /// The programs of a block, and what it takes by the estimate.
 struct Shape {
     grid: Grid,
     programs: [Program; 2],
+    sharing: Sharing,
     /// Cycles from taking a system to its end, and those that all systems of a multiprocessor keep it busy.
     latency: u64,
     busy: u64,
@@ -80,10 +84,11 @@ impl Shape {
         self.cycles_of(1, 1)
     }
 
-    /// The same for a part of them.
+    /// The same for a part of them. Weighed by what 179 shapes of six sets take on the H200: blocks keep each other
+    /// waiting for less than half of what they are busy with, the less the more of them there are.
     fn cycles_of(&self, part: u64, of: u64) -> u64 {
-        let busy = self.busy * part / of;
-        self.latency.max(busy) + self.latency.min(busy) / 4
+        let resident = u64::from(self.grid.resident);
+        self.latency + self.latency * 3 / (10 * resident) + self.busy * part * 3 / (7 * of)
     }
 
     /// Cycles for so many systems: blocks take the next ones when they are ready, so that the last ones share a
@@ -106,33 +111,35 @@ impl Ordered {
         value_bytes: usize,
         info: &DeviceInfo,
     ) -> Result<Self, SolveError> {
-        let most = fit(value_bytes, info) - Places::new(0, a.nrows()).len;
+        let most = fit(value_bytes, info) - values_beside_factors(a);
         let pattern = FactorPattern::lu(a, permutation.as_deref(), most).map_err(|e| match e {
             SymbolicError::TooManyEntries { .. } => TOO_LARGE,
             e => CpuError::from(e).into(),
         })?;
-        let places = Places::new(pattern.nnz(), pattern.nrows());
-        let (graph, rows) = (Graph::with_forward(&pattern), rows(a, &pattern));
-        Ok(Self { order, places, graph, backward: Backward::new(&pattern), rows, pattern })
+        let places = Places::new(pattern.nnz(), a);
+        let graph = Graph::with_forward(&pattern);
+        let residual = residual(a, &pattern, places);
+        Ok(Self { order, places, graph, backward: Backward::new(&pattern), residual, pattern })
     }
 
     fn shape(&self, grid: Grid, nnz: usize, value_bytes: usize) -> Shape {
         let slots = (LANES / grid.systems) as usize;
         let workers = Workers { warps: (grid.threads / LANES) as usize, slots };
-        let programs = [
-            Program::elimination(&self.graph, workers),
-            Program::product(&self.rows, self.places, workers),
-        ];
+        let programs =
+            [Program::elimination(&self.graph, workers), Program::product(&self.residual, workers)];
         let resident = u64::from(grid.resident);
         let bytes = (nnz * value_bytes) as u64 * u64::from(grid.systems) * resident;
         let moved = bytes / MEMORY_BYTES_A_CYCLE + bytes / CACHE_BYTES_A_CYCLE;
+        let (backward, sharing) = self.backward.latency(grid.systems, workers.warps);
+        let entries = nnz as u64 * u64::from(grid.systems);
         let latency = programs.iter().map(|program| program.latency).sum::<u64>()
-            + self.backward.latency(grid.systems, workers.warps)
+            + backward
             + REST_CYCLES
+            + entries * ENTRY_CYCLES / u64::from(grid.threads)
             + moved / resident;
         let of_programs = programs.iter().map(|program| program.busy).sum::<u64>();
-        let busy = resident * (of_programs + self.backward.busy(grid.systems)) + moved;
-        Shape { grid, programs, latency, busy }
+        let busy = resident * (of_programs + self.backward.busy(grid.systems, sharing)) + moved;
+        Shape { grid, programs, sharing, latency, busy }
     }
 
     /// The least time of a large batch, in cycles of a multiprocessor for 1024 systems. It does not
@@ -144,8 +151,10 @@ impl Ordered {
         info: &DeviceInfo,
         tuning: &LuTuning,
     ) -> Option<u64> {
-        let threads = tuning.threads.unwrap_or(USUAL_THREADS);
-        let grids = grids(self.places, value_bytes, u64::MAX, info, tuning, threads);
+        let threads = tuning.threads.map_or(USUAL_THREADS.to_vec(), |threads| vec![threads]);
+        let grids = threads
+            .into_iter()
+            .flat_map(|n| grids(self.places, value_bytes, u64::MAX, info, tuning, n));
         let time = |grid: Grid| {
             let cycles = self.shape(grid, nnz, value_bytes).cycles();
             cycles * 1024 / u64::from(grid.resident * grid.systems)
@@ -175,6 +184,11 @@ impl Ordered {
     }
 }
 
+/// The values of a system beside those of L + U.
+pub(in crate::gpu) fn values_beside_factors(a: CsrPatternRef<'_>) -> usize {
+    Places::new(0, a).len
+}
+
 /// The values that a block holds and 16 bits can number.
 fn fit(value_bytes: usize, info: &DeviceInfo) -> usize {
     let bytes = u64::from(info.shared_bytes_per_block).saturating_sub(beside(1));
@@ -192,11 +206,7 @@ fn check_size(
     value_bytes: usize,
     info: &DeviceInfo,
 ) -> Result<(), SolveError> {
-    if Places::new(a.nnz(), a.nrows()).len > fit(value_bytes, info) {
-        Err(TOO_LARGE)
-    } else {
-        Ok(())
-    }
+    if Places::new(a.nnz(), a).len > fit(value_bytes, info) { Err(TOO_LARGE) } else { Ok(()) }
 }
 
 const TOO_LARGE: SolveError = SolveError::Unsupported {
@@ -216,9 +226,10 @@ pub(super) struct Schedule {
     pub(super) words: Vec<u32>,
     /// Where the words of each warp begin, program by program.
     pub(super) starts: Vec<u32>,
-    /// Where those of backward substitution begin.
+    /// Where those of backward substitution begin, groups of chunks, and who has them.
     pub(super) first_chunk: usize,
-    pub(super) backward: Backward,
+    pub(super) groups: usize,
+    pub(super) sharing: Sharing,
     /// Of factorisation and forward substitution.
     pub(super) steps: usize,
     pub(super) depth: usize,
@@ -326,7 +337,9 @@ impl Schedule {
         let Listed { mut words, starts, names } =
             list(&shape.programs, places, grid.systems, value_bytes);
         let first_chunk = words.len();
-        backward.append(&pattern, places, grid.systems, &names, &mut words);
+        let (chunks, groups) =
+            backward.words(&pattern, places, grid.systems, &names, shape.sharing);
+        words.extend(chunks);
         let pivots = pattern.diag().iter().map(|&place| place as u32);
         let (pairs, padding) = shape.programs[0].pairs_and_padding();
         Self {
@@ -341,11 +354,12 @@ impl Schedule {
             words,
             starts,
             first_chunk,
+            groups,
+            sharing: shape.sharing,
             steps: shape.programs[0].steps,
             depth: graph.depth(),
             pairs: pairs + backward.products(),
             padding,
-            backward,
             cycles: shape.cycles(),
             pattern,
         }
