@@ -1,7 +1,7 @@
 // Whole solves by sparse LU without pivoting, a block for `count` systems at a time, all in one launch:
 // factorisation on a filled pattern as sums of products (Crout) with forward substitution, backward
-// substitution by a few lanes a system, and refinement from the true residual (Wilkinson 1963; Higham, Accuracy and Stability of Numerical
-// Algorithms, 2nd ed. 2002, chapter 12).
+// substitution by a few lanes a system, and refinement from the true residual (Wilkinson 1963; Higham,
+// Accuracy and Stability of Numerical Algorithms, 2nd ed. 2002, chapter 12).
 //
 //   r = b - A x0;  P A P^T = L U;  repeat: x += P^T U^-1 L^-1 P r, r = b - A x
 //
@@ -26,22 +26,22 @@
 //
 // Arguments: `nsystems` + blocks of the launch * count < 2^32, nrhs >= 1, 1 <= count <= 32. `words`
 // holds the records of programs.cuh for each warp; those of warp w begin at starts[w] for the
-// elimination, at starts[WARPS + w] for the residual. From `first_chunk` on there are `ngroups` < 2^31 times AHEAD chunks of
-// backward substitution, and AHEAD more that do nothing: two words for each of 32 / `at_once` lanes, as
-// many as a system has where `at_once` <= count of them share a warp: (source | target << 16) and (factor | pivot << 16), by which the target is divided after it; that of
-// the 0 for what is not there. A block has `nplaces` places of `count` values,
-// numbered in steps of `count`: from `y` on the `nrows` of the right-hand side in the order of
-// elimination, which become those of x; then those of the residual in the order of the matrix, and of parts of its
-// sums; last a -1 and a 0. targets[e] is the place of entry e of A, targets[nnz..ntargets] are those of fill, for `lu` targets[ntargets + k] is
-// that of the k-th pivot. perm[k] is the
-// row that is eliminated k-th. System s has the nnz values from s/nrhs*value_stride on, in the order of
+// elimination, at starts[WARPS + w] for the residual. From `first_chunk` on there are `ngroups` < 2^31 groups
+// of CHUNKS chunks of backward substitution, and one that does nothing: two words for each of 32 / `at_once`
+// lanes, which a system has where `at_once` <= count of them share a warp. They are (source | target << 16)
+// and (factor | pivot << 16), the target divided by the pivot after it; the place of the 0 for what is not
+// there. A block has `nplaces` places of `count` values, numbered in steps of `count`: from `y` on the `nrows`
+// of the right-hand side in the order of elimination, which become those of x; then those of the residual in
+// the order of the matrix, and of parts of its sums; last a -1 and a 0. targets[e] is the place of entry e of
+// A, targets[nnz..ntargets] are those of fill, for `lu` targets[ntargets + k] is that of the k-th pivot.
+// perm[k] is the row that is eliminated k-th. System s has the nnz values from s/nrhs*value_stride on, in the order of
 // CSR, and `nrows` values of b and of x from s*nrows on. Arrays of limits and tolerances are null or
 // hold one a system. `queue` holds two zeros, and does so again at the end. Blocks of GROUP threads;
 // any grid. Shared memory: nplaces * count values, and after them, from the next multiple of 8 bytes
 // on, (CHAINS + 1) * count doubles.
 
+#include "lu_sums.cuh"
 #include "lu_system.cuh"
-#include "programs.cuh"
 
 // Which systems there are, their matrices, and what a block does with them.
 template <typename V>
@@ -56,9 +56,6 @@ struct LuPrograms {
     u64 value_stride;
     u32 first_chunk, ngroups, at_once;
 };
-
-// Chunks that are asked for ahead, while as many are at hand.
-constexpr u32 AHEAD = 6;
 
 // In place of a place.
 constexpr u32 MINUS_ONE = 0xffff;
@@ -101,128 +98,6 @@ __device__ __forceinline__ void for_listed(const u16* list, u32 first, u32 end, 
                 visit(k + i * step, now[i]);
             }
         }
-    }
-}
-
-// What takes the time of a solve is in functions of its own: inlined, it would share the registers with all that
-// lives on beside it, and the compiler would read values one by one, each right before it is used.
-
-// r -= A x by a program, or r = |r| + |A||x|, where `writes`. `own`: the values of this lane's system.
-template <typename V, u32 GROUP, bool MAGNITUDES>
-__device__ __forceinline__ void multiply_by_program(const u32* words, u32 stride, SharedValues<V> own,
-                                                 u32 zero, bool writes) {
-    const auto add = [](V sum, V left, V right) {
-        if constexpr (MAGNITUDES) {
-            return sum + V(magnitude(left)) * V(magnitude(right));
-        } else {
-            return minus_product(sum, left, right);
-        }
-    };
-    // The sum of the products first: products that cancel must not absorb b.
-    V sum = 0;
-    run_program<GROUP>(words, stride, [&](const Record& record) {
-        if ((record.control() & RECORD_STARTS) != 0) {
-            sum = 0;
-        }
-        sum = add_record(record, own, sum, add, [] {});
-        __syncwarp(); // lanes without a slot have read what slot 0 writes
-        if ((record.control() & RECORD_ENDS) != 0 && record.target() != zero && writes) {
-            const V b = own.get(record.target());
-            own.set(record.target(), (MAGNITUDES ? V(magnitude(b)) : b) + sum);
-        }
-    });
-}
-
-// Elimination by a program.
-template <typename V, u32 GROUP>
-__device__ __forceinline__ void factor_by_program(const u32* words, u32 stride, SharedValues<V> own,
-                                               u32 zero, bool works) {
-    const auto add = [](V sum, V left, V right) { return minus_product(sum, left, right); };
-    run_program<GROUP>(words, stride, [&](const Record& record) {
-        const u32 target = record.target();
-        V sum = own.get(target);
-        if ((record.control() & RECORD_DIVIDES) != 0) {
-            const V by = own.get(record.divisor());
-            V inverse;
-            sum = add_record(record, own, sum, add, [&] {
-                bool ignored;
-                inverse = reciprocal(by, ignored);
-            });
-            if (is_moderate(by)) {
-                sum *= inverse;
-            } else if (record.divisor() != zero) {
-                sum /= by;
-            }
-        } else {
-            sum = add_record(record, own, sum, add, [] {});
-        }
-        __syncwarp(); // as above
-        if (target != zero && works) {
-            own.set(target, sum);
-        }
-    });
-}
-
-// Two words, at this place among barriers: what goes through the read-only cache a compiler moves to where it is
-// used.
-__device__ __forceinline__ uint2 read_here(const uint2* from) {
-#if defined(SPARSEBATCH_EMU)
-    return *from;
-#else
-    uint2 words;
-    asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(words.x), "=r"(words.y) : "l"(from) : "memory");
-    return words;
-#endif
-}
-
-// Products of backward substitution, chunk by chunk, a product a lane. INVERTED: in place of pivots are their
-// reciprocals.
-template <bool INVERTED, typename V>
-__device__ __forceinline__ void substitute_by_chunks(const uint2* words, u32 step, u32 ngroups,
-                                                  SharedValues<V> own, u32 zero) {
-    uint2 even[AHEAD], odd[AHEAD];
-    V result = 0;
-    const u32 none = ngroups >> 31; // 0, which the compiler does not know
-    const auto ask = [&](uint2* into) {
-#pragma unroll
-        for (u32 i = 0; i < AHEAD; ++i) {
-            into[i] = read_here(words + i * step);
-        }
-        words += AHEAD * step;
-    };
-    const auto run = [&](const uint2* those, uint2* others) {
-        // A wait for one word is a wait for all that were asked for: those at hand have to be there first, and the
-        // address says so: with the last result, or the compiler asks earlier whether they are.
-        words += those[AHEAD - 1].x & none & upper_bits(result);
-        ask(others);
-        V factor = own.get(low_half(those[0].y)), by = own.get(high_half(those[0].y));
-#pragma unroll
-        for (u32 i = 0; i < AHEAD; ++i) {
-            const u32 target = high_half(those[i].x), pivot = high_half(those[i].y);
-            const V x = own.get(low_half(those[i].x)), sum = own.get(target);
-            result = minus_product(sum, factor, x);
-            if (pivot != zero) {
-                result = INVERTED ? result * by : Divisor<V>(by).of(result);
-            }
-            if (i + 1 < AHEAD) {
-                // They do not change: read ahead of the barrier.
-                factor = own.get(low_half(those[i + 1].y));
-                by = own.get(high_half(those[i + 1].y));
-            }
-            if (target != zero) {
-                own.set(target, result);
-            }
-            __syncwarp();
-        }
-    };
-    ask(even);
-#pragma unroll 1
-    for (u32 groups = ngroups; groups != 0; --groups) {
-        run(even, odd);
-        if (--groups == 0) {
-            return;
-        }
-        run(odd, even);
     }
 }
 
@@ -367,7 +242,7 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
             const bool has_one = wanted < count && own_lane < lanes;
             const u32 system = wanted < count ? wanted : first_of_warp;
             const SharedValues<V> own(places + system);
-            const uint2* const from = words + (has_one ? own_lane : programs.ngroups * AHEAD * lanes);
+            const uint2* const from = words + (has_one ? own_lane : programs.ngroups * CHUNKS * lanes);
             const u32 step = has_one ? lanes : 0;
             const u32 end = has_one ? task.nrows : 0;
             if (check_pivots(own, own_lane, end, lanes, found + system)) {

@@ -40,7 +40,7 @@ const SOURCES: [(&str, &str); 24] = [
 ];
 
 /// Every header and its source.
-const HEADERS: [(&str, &str); 12] = [
+const HEADERS: [(&str, &str); 13] = [
     ("solver.cuh", include_str!("solver.cuh")),
     ("fused_task.cuh", include_str!("fused_task.cuh")),
     ("fused_system.cuh", include_str!("fused_system.cuh")),
@@ -48,6 +48,7 @@ const HEADERS: [(&str, &str); 12] = [
     ("factor.cuh", include_str!("factor.cuh")),
     ("programs.cuh", include_str!("programs.cuh")),
     ("lu_system.cuh", include_str!("lu_system.cuh")),
+    ("lu_sums.cuh", include_str!("lu_sums.cuh")),
     ("krylov.cuh", include_str!("krylov.cuh")),
     ("factored_task.cuh", include_str!("factored_task.cuh")),
     ("invert.cuh", include_str!("invert.cuh")),

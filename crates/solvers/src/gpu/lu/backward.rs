@@ -5,7 +5,7 @@ use sparsebatch_cpu_ref::symbolic::FactorPattern;
 use super::banks::Names;
 use super::chunks::{MINUS_ONE, Product, Step, in_chunks};
 use super::graph::Places;
-use super::shape::LANES;
+use super::grid::LANES;
 
 /// Chunks of a group: so many are asked for ahead, while as many are at hand.
 pub(super) const CHUNKS: usize = 6;

@@ -7,7 +7,7 @@
 //! so that entries that are read together differ, the most often read first, then by exchanges that help.
 
 use super::graph::{NONE, Places};
-use super::shape::LANES;
+use super::grid::LANES;
 use crate::gpu::banks::ALL_BANKS;
 
 /// The most banks: of values of four bytes.

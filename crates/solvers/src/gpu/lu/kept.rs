@@ -6,8 +6,9 @@ use sparsebatch_spmv_gpu::{
 
 use super::chunks::{MINUS_ONE, NOTHING};
 use super::graph::{Graph, targets};
+use super::grid::{CHAINS, LANES, RESERVED_BYTES};
 use super::program::{Program, Workers};
-use super::shape::{CHAINS, LANES, Listed, RESERVED_BYTES, Schedule, list};
+use super::schedule::{Listed, Schedule, list};
 use super::tables::KeptTables;
 use crate::SolveError;
 

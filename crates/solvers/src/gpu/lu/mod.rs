@@ -6,7 +6,9 @@
 //! | `program.rs` | the sums that each warp makes, step by step |
 //! | `banks.rs` | numbers of places, by which slots read different banks |
 //! | `order.rs` | orders of elimination |
-//! | `shape.rs` | threads and systems of a group, order, launch |
+//! | `grid.rs` | launches, and what fits in shared memory |
+//! | `shape.rs` | what an order and a launch take, by the estimate |
+//! | `schedule.rs` | the order and the launch that are taken, and what the kernel reads |
 //! | `plan.rs` | the plan and its launches |
 //! | `kept.rs`, `tables.rs` | factors that stay on the device, and the tables by which they are used again |
 //! | `backward.rs` | backward substitution in chunks |
@@ -18,15 +20,17 @@ mod banks;
 mod chunks;
 mod explain;
 mod graph;
+mod grid;
 mod kept;
 mod order;
 mod plan;
 mod program;
+mod schedule;
 mod shape;
 mod tables;
 
 pub use explain::GpuLuExplain;
+pub use grid::LuTuning;
+pub(in crate::gpu) use grid::values_beside_factors;
 pub use order::LuOrder;
 pub use plan::GpuLu;
-pub use shape::LuTuning;
-pub(in crate::gpu) use shape::values_beside_factors;

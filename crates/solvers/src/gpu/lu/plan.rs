@@ -10,8 +10,9 @@ use super::super::task::{
 };
 use super::backward::CHUNKS;
 use super::explain::GpuLuExplain;
+use super::grid::LuTuning;
 use super::kept::{Factored, Kept};
-use super::shape::{LuTuning, Schedule};
+use super::schedule::Schedule;
 use crate::options::{Method, check_len};
 use crate::{SolveError, SolveOptions};
 

@@ -1,0 +1,128 @@
+// The sums of products of a solve by LU on values in shared memory: elimination and residual by programs,
+// backward substitution in chunks.
+#pragma once
+
+#include "solver.cuh"
+#include "programs.cuh"
+
+// Chunks of a group: so many are asked for ahead, while as many are at hand.
+constexpr u32 CHUNKS = 6;
+
+// r -= A x by a program, or r = |r| + |A||x|, where `writes`. `own`: the values of this lane's system.
+template <typename V, u32 GROUP, bool MAGNITUDES>
+__device__ __forceinline__ void multiply_by_program(const u32* words, u32 stride, SharedValues<V> own,
+                                                 u32 zero, bool writes) {
+    const auto add = [](V sum, V left, V right) {
+        if constexpr (MAGNITUDES) {
+            return sum + V(magnitude(left)) * V(magnitude(right));
+        } else {
+            return minus_product(sum, left, right);
+        }
+    };
+    // The sum of the products first: products that cancel must not absorb b.
+    V sum = 0;
+    run_program<GROUP>(words, stride, [&](const Record& record) {
+        if ((record.control() & RECORD_STARTS) != 0) {
+            sum = 0;
+        }
+        sum = add_record(record, own, sum, add, [] {});
+        __syncwarp(); // lanes without a slot have read what slot 0 writes
+        if ((record.control() & RECORD_ENDS) != 0 && record.target() != zero && writes) {
+            const V b = own.get(record.target());
+            own.set(record.target(), (MAGNITUDES ? V(magnitude(b)) : b) + sum);
+        }
+    });
+}
+
+// Elimination by a program.
+template <typename V, u32 GROUP>
+__device__ __forceinline__ void factor_by_program(const u32* words, u32 stride, SharedValues<V> own,
+                                               u32 zero, bool works) {
+    const auto add = [](V sum, V left, V right) { return minus_product(sum, left, right); };
+    run_program<GROUP>(words, stride, [&](const Record& record) {
+        const u32 target = record.target();
+        V sum = own.get(target);
+        if ((record.control() & RECORD_DIVIDES) != 0) {
+            const V by = own.get(record.divisor());
+            V inverse;
+            sum = add_record(record, own, sum, add, [&] {
+                bool ignored;
+                inverse = reciprocal(by, ignored);
+            });
+            if (is_moderate(by)) {
+                sum *= inverse;
+            } else if (record.divisor() != zero) {
+                sum /= by;
+            }
+        } else {
+            sum = add_record(record, own, sum, add, [] {});
+        }
+        __syncwarp(); // as in multiply_by_program
+        if (target != zero && works) {
+            own.set(target, sum);
+        }
+    });
+}
+
+// Two words, at this place among barriers: what goes through the read-only cache a compiler moves to where it is
+// used.
+__device__ __forceinline__ uint2 read_here(const uint2* from) {
+#if defined(SPARSEBATCH_EMU)
+    return *from;
+#else
+    uint2 words;
+    asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(words.x), "=r"(words.y) : "l"(from) : "memory");
+    return words;
+#endif
+}
+
+// Products of backward substitution, chunk by chunk, a product a lane. INVERTED: in place of pivots are their
+// reciprocals.
+template <bool INVERTED, typename V>
+__device__ __forceinline__ void substitute_by_chunks(const uint2* words, u32 step, u32 ngroups,
+                                                  SharedValues<V> own, u32 zero) {
+    uint2 even[CHUNKS], odd[CHUNKS];
+    V result = 0;
+    const u32 none = ngroups >> 31; // 0, which the compiler does not know
+    const auto ask = [&](uint2* into) {
+#pragma unroll
+        for (u32 i = 0; i < CHUNKS; ++i) {
+            into[i] = read_here(words + i * step);
+        }
+        words += CHUNKS * step;
+    };
+    const auto run = [&](const uint2* those, uint2* others) {
+        // A wait for one word is a wait for all that were asked for: those at hand have to be there first, and the
+        // address says so: with the last result, or the compiler asks earlier whether they are.
+        words += those[CHUNKS - 1].x & none & upper_bits(result);
+        ask(others);
+        V factor = own.get(low_half(those[0].y)), by = own.get(high_half(those[0].y));
+#pragma unroll
+        for (u32 i = 0; i < CHUNKS; ++i) {
+            const u32 target = high_half(those[i].x), pivot = high_half(those[i].y);
+            const V x = own.get(low_half(those[i].x)), sum = own.get(target);
+            result = minus_product(sum, factor, x);
+            if (pivot != zero) {
+                result = INVERTED ? result * by : Divisor<V>(by).of(result);
+            }
+            if (i + 1 < CHUNKS) {
+                // They do not change: read ahead of the barrier.
+                factor = own.get(low_half(those[i + 1].y));
+                by = own.get(high_half(those[i + 1].y));
+            }
+            if (target != zero) {
+                own.set(target, result);
+            }
+            __syncwarp();
+        }
+    };
+    ask(even);
+#pragma unroll 1
+    for (u32 groups = ngroups; groups != 0; --groups) {
+        run(even, odd);
+        if (--groups == 0) {
+            return;
+        }
+        run(odd, even);
+    }
+}
