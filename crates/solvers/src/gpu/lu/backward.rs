@@ -150,7 +150,7 @@ impl Backward {
                 MINUS_ONE => (zero, zero),
                 place => (at(place.into()), at(places.y + source)),
             };
-            let pivot = if *is_last { at(pattern.diag()[target as usize] as u32) } else { zero };
+            let pivot = if *is_last { at(pattern.diag()[target as usize]) } else { zero };
             [x | at(places.y + target) << 16, factor | pivot << 16]
         };
         let lanes = sharing.lanes();

@@ -128,7 +128,7 @@ impl Schedule {
         let (chunks, groups) =
             backward.words(&pattern, places, grid.systems, &names, shape.sharing);
         words.extend(chunks);
-        let pivots = pattern.diag().iter().map(|&place| place as u32);
+        let pivots = pattern.diag().iter().copied();
         let (pairs, padding) = shape.programs[0].pairs_and_padding();
         Self {
             order,
