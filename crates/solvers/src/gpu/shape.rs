@@ -129,8 +129,6 @@ const CHAINS_BY_JACOBI: Table = &[(4, 4), (8, 4), (16, 4), (32, 4), (32, 8), (64
 /// time of 8 threads each, 0.88 by BiCGStab, of 128 rows 0.79 by BiCGStab, on an NVIDIA H200; 4,000 of 32
 /// rows 1.6 times as long.
 const FEW_CHAINS: Table = &[(32, 1), (16, 4), (32, 4)];
-/// 1,000 systems of 32 rows took 0.85 of the time of 32 threads each, one after the other.
-const FEW_CHAINS_BY_CG: Table = &[(16, 2), (16, 4), (32, 4)];
 /// Where all systems have room at once. 10,000 of 32 rows by CG took 0.70 of the time of 8 threads each, 0.80 with
 /// Jacobi, 0.85 by BiCGStab, of 128 rows 0.93 by BiCGStab; 65,536 longer.
 const SOME_CHAINS_BY_CG: Table = &[(4, 4), (4, 8)];
@@ -239,7 +237,6 @@ impl Load {
     /// The groups for chains that it has beside those of [`CHAINS`].
     fn chains(self, method: FusedMethod, jacobi: bool) -> Table {
         match (self, method, jacobi) {
-            (Self::Few, FusedMethod::Cg, false) => FEW_CHAINS_BY_CG,
             (Self::Few, ..) => FEW_CHAINS,
             (Self::Some, FusedMethod::Cg, _) => SOME_CHAINS_BY_CG,
             (Self::Some, FusedMethod::BiCgStab, false) => SOME_CHAINS_BY_BICGSTAB,

@@ -238,12 +238,12 @@ fn threads_and_rows_go_by_how_many_systems_there_are() {
     let groups = |how, n| [8, 9, 97].map(|items| group(how, n, items, None));
     let cg = (Method::Cg, Preconditioner::None);
 
-    assert_eq!(groups(cg, 30), [(16, 2), (4, 8), (8, 4)]);
+    assert_eq!(groups(cg, 30), [(32, 1), (4, 8), (8, 4)]);
     assert_eq!(groups(cg, 60), [(16, 4), (16, 4), (16, 4)]);
     assert_eq!(groups(cg, 128), [(32, 4), (16, 8), (16, 8)]);
     assert_eq!(groups(cg, 200), [(32, 8), (32, 8), (32, 8)]);
     assert_eq!([8, 9].map(|items| group(cg, 30, items, Some(false))), [(8, 4), (8, 4)]);
-    assert_eq!(group(cg, 30, 97, Some(true)), (16, 2));
+    assert_eq!(group(cg, 30, 97, Some(true)), (32, 1));
 
     let bicgstab = (Method::BiCgStab, Preconditioner::None);
     assert_eq!(groups(bicgstab, 30), [(32, 1), (4, 8), (8, 4)]);

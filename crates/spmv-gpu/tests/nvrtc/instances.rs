@@ -242,7 +242,6 @@ pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 26] = [
             "cg<double, 4, 4, 3, 0, 1, 1>",
             "cg<double, 4, 8, 3, 0, 1, 1>",
             "cg<double, 8, 4, 3, 0, 1, 1>",
-            "cg<double, 16, 2, 3, 0, 1, 1>",
             "cg<double, 32, 1, 3, 0, 1, 1>",
             "cg<double, 32, 4, 3, 0, 1, 1>",
             "cg<double, 16, 4, 3, 0, 1, 1>",
