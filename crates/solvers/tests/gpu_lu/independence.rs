@@ -5,7 +5,7 @@ use kernel_emu::Order;
 use proptest::prelude::*;
 use sparsebatch_formats::testing::random_vector;
 use sparsebatch_formats::{Csr, Scalar};
-use sparsebatch_solvers::gpu::LuTuning;
+use sparsebatch_solvers::gpu::{LuOrder, LuTuning};
 use sparsebatch_solvers::{CpuScalar, SolveOptions};
 use sparsebatch_spmv_gpu::Value;
 
@@ -136,5 +136,34 @@ proptest! {
         tuning in tunings(),
     ) {
         check::<f32>(size, &flaws, seed, tuning)?;
+    }
+}
+
+/// Rows of more and of fewer entries than one sum of the residual has; two refinements each.
+#[test]
+fn threads_and_systems_side_by_side_change_no_bit() {
+    let flaws = [Flaw::None, Flaw::Zero, Flaw::None, Flaw::Scaled(1e5), Flaw::None];
+    for (n, most) in [(9, 3), (40, 38), (150, 2)] {
+        let systems = batch::<f64>(n, most, &flaws, 6);
+        let options = SolveOptions { rel_tol: Some(0.0), max_restarts: 1, ..options() };
+        let solve = |threads, systems_of_block| {
+            let tuning = LuTuning {
+                threads: Some(threads),
+                systems: Some(systems_of_block),
+                order: Some(LuOrder::MinDegree),
+                ..LuTuning::default()
+            };
+            by_lu(&Emulator::new(Order::Forward), &systems, &options, &tuning)
+        };
+        let first = solve(32, 1);
+
+        for (threads, systems_of_block) in [(64, 1), (32, 2), (256, 2), (128, 3), (64, 5)] {
+            let other = solve(threads, systems_of_block);
+
+            for item in 0..flaws.len() {
+                let what = format!("{n} rows, {threads} threads, {systems_of_block} systems");
+                assert_eq!(first.bits(item), other.bits(item), "{what}, system {item}");
+            }
+        }
     }
 }
