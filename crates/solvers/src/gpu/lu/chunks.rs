@@ -8,10 +8,10 @@ pub(super) const MINUS_ONE: u16 = u16::MAX;
 pub(super) const NOTHING: u16 = u16::MAX - 1;
 
 /// Products of a sum that follow each other, about: longer ones are sums of several.
-const PRODUCTS: usize = 24;
+pub(super) const PRODUCTS: usize = 24;
 
 /// Shared memory has so many banks of the width of a double; lanes side by side that go to one wait for each other.
-const BANKS: usize = 16;
+pub(super) const BANKS: usize = 16;
 
 /// What is subtracted from `target`: the value at `place` times `source`, both numbers of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

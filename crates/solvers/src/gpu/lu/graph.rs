@@ -5,11 +5,10 @@ use std::ops::Range;
 use sparsebatch_cpu_ref::symbolic::{FactorPattern, NO_SOURCE};
 use sparsebatch_formats::CsrPatternRef;
 
+use super::chunks::PRODUCTS;
+
 /// No place, no target.
 pub(super) const NONE: u32 = u32::MAX;
-
-/// Products of a row of A with x that one sum has at most: longer ones are sums of several.
-const PRODUCTS: usize = 24;
 
 /// Where the values of a system are during its solve: L + U row by row, the right-hand side in the
 /// order of elimination, which becomes the solution, the residual in the order of the matrix, parts of its sums, a
