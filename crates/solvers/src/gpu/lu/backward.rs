@@ -2,7 +2,7 @@
 
 use sparsebatch_cpu_ref::symbolic::FactorPattern;
 
-use super::banks::Names;
+use super::banks::{Names, classes};
 use super::chunks::{BANKS, MINUS_ONE, Product, Step, in_chunks};
 use super::graph::Places;
 use super::grid::LANES;
@@ -170,11 +170,9 @@ impl Backward {
 /// About how often shared memory is asked for what the lanes of a warp read together, each system of a block of
 /// `count` at a place of its own.
 fn turns(sharing: Sharing, count: u32) -> u64 {
-    let banks = BANKS as u64;
     // Neighbouring systems are in neighbouring banks, a system's places in every `count`-th.
-    let classes = (1..=banks).find(|n| (n * u64::from(count)).is_multiple_of(banks)).unwrap_or(1);
-    let reached = (classes * u64::from(sharing.systems)).min(banks);
-    (u64::from(LANES) * 3 / 2).div_ceil(reached).max(LEAST_TURNS)
+    let reached = (classes(BANKS, count as usize) * sharing.systems as usize).min(BANKS);
+    (u64::from(LANES) * 3 / 2).div_ceil(reached as u64).max(LEAST_TURNS)
 }
 
 #[cfg(test)]

@@ -38,8 +38,7 @@ impl Names {
         reads: &[Vec<u32>],
     ) -> Self {
         let banks = ALL_BANKS / value_bytes;
-        let classes =
-            (1..=banks).find(|n| (n * systems as usize).is_multiple_of(banks)).unwrap_or(1);
+        let classes = classes(banks, systems as usize);
         if classes == 1 {
             return Self::plain(places);
         }
@@ -60,6 +59,11 @@ impl Names {
     pub(super) fn of(&self, place: u32) -> u32 {
         self.0[place as usize]
     }
+}
+
+/// How many kinds of places there are by the banks that they begin in, with so many systems side by side.
+pub(super) fn classes(banks: usize, systems: usize) -> usize {
+    (1..=banks).find(|n| (n * systems).is_multiple_of(banks)).unwrap_or(1)
 }
 
 /// A place in what is read together: bits of the systems whose lanes are among those served.
