@@ -109,6 +109,7 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
     using Base::WARPS;
     using Base::count, Base::lane, Base::slots, Base::slot, Base::member, Base::works;
     using Base::worker, Base::workers, Base::task, Base::y, Base::r, Base::scratch;
+    static constexpr bool HAS_LEAST_SIZE = false;
 
     const LuPrograms<V>& programs;
     V* const places;
@@ -143,6 +144,8 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
         first = Threads::take(true, task.queue, scratch) * count;
         return first < programs.nsystems;
     }
+
+    __device__ __forceinline__ void take_next() {}
 
     // Asks for the values, and clears the places of fill.
     __device__ __forceinline__ void fetch_values() {

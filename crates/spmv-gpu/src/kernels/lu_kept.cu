@@ -1,12 +1,14 @@
 // Whole solves by a sparse LU that `lu_factor` has made before, a warp for a system at a time, all in one launch:
 // forward and backward substitution, and refinement from the true residual, as in lu.cu.
 //
-// - Substitution and residual are products that are subtracted from numbers of a vector, in chunks of a lane
-//   each: products of different targets, whose sources are complete. A host has put them into chunks; what a number
-//   has subtracted when is a function of the pattern alone. Long sums are made in several parts: the last bits
-//   of residuals, and of what is refined by them, differ from those of lu.cu.
+// - Substitution is products that are subtracted from numbers of a vector, in chunks of a lane each: products of
+//   different targets, whose sources are complete. A host has put them into chunks; what a number has
+//   subtracted when is a function of the pattern alone.
+// - For the residual a lane adds up some products with A on its own, row by row; long rows are sums of several
+//   lanes. The last bits of residuals, and of what is refined by them, differ from those of lu.cu.
 // - What is done with which value is in tables, which a block copies to shared memory once. Values come from
 //   global memory, AHEAD chunks while as many are at hand. Lanes without a product have no value, and write nothing.
+// - The first systems are those of the warps' numbers, the others are taken from the queue.
 // - Traffic of a system: factors and A once for each solve with them, b once and more, x once (twice with a
 //   guess), 25 B of outcome.
 //
@@ -14,19 +16,19 @@
 // on those of the chunks. `tables` are copied from global memory, `table_words` words, a multiple of 4: a word for each
 // chunk and lane, and those of one chunk more; then, for each AHEAD chunks and for as many behind the last ones that
 // have none, and for the first and the other 16 lanes, where the values of each chunk begin (FIRST), and from bit 24 on
-// how many lanes have one. Bits 0 to 13 of a word are the number of the source, 16 to 29 of the target; LAST after which the
-// target is divided by its pivot, IDLE_LANE where there is no product: a lane reads no number there that another
-// one writes. Chunks up to `end_of_l` are of L, to `end_of_u` of U, to `end_of_a` of A, all multiples of 2 * AHEAD.
-// The numbers of a vector are those of the solution, in the order of elimination; `nslots` of which the first remains 0 and the others are
-// parts of sums; `nsums` >= nrows sums of products with A, the first ones of the rows, in the order of the matrix.
+// how many lanes have one; then for each row of A the first part of its sum, and from bit 16 on how many there are.
+// Bits 0 to 13 of a word are the number of the source, 16 to 29 of the target; LAST after which the
+// target is divided by its pivot, or the part of a sum with A goes there; IDLE_LANE where there is no product: a lane
+// reads no number there that another one writes. Chunks up to `end_of_l` are of L, to `end_of_u` of U, to `end_of_a`
+// of A, all multiples of 2 * AHEAD. The numbers of a vector are those of the solution, in the order of elimination;
+// `nslots` of which the first remains 0 and the others are parts of sums; `nparts` >= nrows parts of sums with A.
 // perm[k] is the row that is eliminated k-th. System s has `nrows` values of b and of x from s*nrows on. Blocks of
 // whole warps, 16 at most; any grid. Shared memory: table_words words; for each warp CHAINS + 1 doubles, and 2 *
-// nrows + nslots + nsums values, up to a multiple of 8 bytes.
+// nrows + nslots + nparts values, up to a multiple of 8 bytes.
 
 #include "lu_system.cuh"
 #include "programs.cuh"
 
-constexpr u32 AHEAD = 4;
 constexpr u32 HALVES = 2;
 constexpr u32 HALF = WARP_THREADS / HALVES;
 constexpr u32 FIRST = 0xffffff;
@@ -67,23 +69,29 @@ struct KeptTask {
     u32 nitems, nrhs;
     const V* kept;
     u64 stride;
-    u32 first_value, end_of_l, end_of_u, end_of_a, nslots, nsums;
+    u32 first_value, end_of_l, end_of_u, end_of_a, nslots, nparts;
     u32 none; // 0, which the compiler does not know
 };
 
 // One thread's part in the solves of its warp.
-template <typename V>
-struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
-    using Base = LuSystems<KeptWarp<V>, V, WARP_THREADS>;
+template <typename V, u32 AHEAD>
+struct KeptWarp : LuSystems<KeptWarp<V, AHEAD>, V, WARP_THREADS> {
+    using Base = LuSystems<KeptWarp<V, AHEAD>, V, WARP_THREADS>;
     using typename Base::Threads;
     using Base::lane, Base::task, Base::y, Base::r, Base::scratch;
+    static constexpr bool HAS_LEAST_SIZE = true;
 
     const KeptTask<V>& kept;
     const u32* const words; // of this lane
     const u32* const spans;
+    const u32* const parts_of_rows;
     V* const slots_of_sums;
-    V* const t; // reciprocals of pivots, sums of the residual
+    V* const t; // reciprocals of pivots, parts of sums with A
+    // Warps of the grid. The first turns are theirs, the others those of the queue.
+    const u32 warps = gridDim.x * (blockDim.x / WARP_THREADS);
+    u32 turn = blockIdx.x * (blockDim.x / WARP_THREADS) + threadIdx.x / WARP_THREADS;
     u32 item = 0, rhs = 0;
+    double squares = 0; // of this lane's parts of |A||x|
     V even[AHEAD], odd[AHEAD]; // values of the chunks at hand, and of those that follow
     bool has_a = false;        // the first values of A are among them
 
@@ -91,9 +99,10 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
     __device__ __forceinline__ KeptWarp(const LuTask<V>& all, const KeptTask<V>& what,
                                         const u32* tables, double* own)
         : Base(all, 1, WARP_THREADS, vectors(own),
-               vectors(own) + all.nrows + what.nslots + what.nsums, own),
+               vectors(own) + all.nrows + what.nslots + what.nparts, own),
           kept(what), words(tables + lane),
           spans(tables + (what.end_of_a + 1) * WARP_THREADS),
+          parts_of_rows(spans + (what.end_of_a / AHEAD + 1) * HALVES * AHEAD),
           slots_of_sums(y + all.nrows),
           t(slots_of_sums + what.nslots) {}
 
@@ -109,11 +118,19 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
 
     __device__ __forceinline__ bool exists(u32) const { return item < kept.nitems; }
 
+    __device__ __forceinline__ u32 systems() const { return kept.nitems * kept.nrhs; }
+
+    // Where no system is left for a second turn the queue is not looked at.
+    __device__ __forceinline__ bool has_queue() const { return systems() > warps; }
+
     __device__ __forceinline__ bool take_up() {
-        const u32 turn = Threads::take(true, task.queue, scratch);
         item = turn / kept.nrhs;
         rhs = turn % kept.nrhs;
         return item < kept.nitems;
+    }
+
+    __device__ __forceinline__ void take_next() {
+        turn = has_queue() ? warps + Threads::take(true, task.queue, scratch) : systems();
     }
 
     __device__ __forceinline__ void fetch_values() {}
@@ -150,11 +167,15 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
         const V* const from = values() + kept.first_value + own;
         const uint4* const span = reinterpret_cast<const uint4*>(
             spans + (chunk / AHEAD * HALVES + lane / HALF) * AHEAD);
-        const u32 all[AHEAD] = {span->x, span->y, span->z, span->w};
         const u32 least = own << COUNT_SHIFT | FIRST; // of a lane that has one
 #pragma unroll
-        for (u32 i = 0; i < AHEAD; ++i) {
-            read_here(into[i], from + (all[i] & FIRST), all[i] > least);
+        for (u32 four = 0; four < AHEAD; four += 4) {
+            const uint4 some = span[four / 4];
+            const u32 all[4] = {some.x, some.y, some.z, some.w};
+#pragma unroll
+            for (u32 i = 0; i < 4; ++i) {
+                read_here(into[four + i], from + (all[i] & FIRST), all[i] > least);
+            }
         }
     }
 
@@ -256,6 +277,38 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
         return __any_sync(ALL_LANES, bad) != 0;
     }
 
+    // Adds up this lane's products of AHEAD chunks with A, or their magnitudes, while the values of the next ones
+    // are on their way. A part that is complete goes to its number, and `squares` to know its magnitude.
+    template <bool MAGNITUDES>
+    __device__ __forceinline__ void sum_group(const V* those, V* others, u32 chunk, V& sum,
+                                              V& size) {
+        const SharedValues<V> own(y);
+        const u32* const word = words + chunk * WARP_THREADS;
+        ask(others, chunk + AHEAD + (upper_bits(those[0]) & kept.none));
+        u32 what[AHEAD];
+        V x[AHEAD];
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; ++i) {
+            what[i] = word[i * WARP_THREADS];
+        }
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; ++i) {
+            x[i] = own.get(what[i] & NUMBER);
+        }
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; ++i) {
+            size += V(magnitude(those[i])) * V(magnitude(x[i]));
+            if constexpr (!MAGNITUDES) {
+                sum = minus_product(sum, those[i], x[i]);
+            }
+            if ((what[i] & LAST) != 0) {
+                own.set(high_half(what[i]) & NUMBER, MAGNITUDES ? size : sum);
+                squares += double(size) * double(size);
+                sum = size = V(0);
+            }
+        }
+    }
+
     // Where r holds b: b - A x, or |b| + |A||x|, for the lanes that want it, which are all or none.
     template <bool MAGNITUDES>
     __device__ __forceinline__ void multiply(bool wanted) {
@@ -264,27 +317,45 @@ struct KeptWarp : LuSystems<KeptWarp<V>, V, WARP_THREADS> {
             ask_first(kept.end_of_u);
         }
         has_a = false;
-        clear(t, kept.nsums);
-        run_chunks<false>(
-            kept.end_of_u, kept.end_of_a,
-            [](V sum, V a, V x) {
-                return MAGNITUDES ? sum + V(magnitude(a)) * V(magnitude(x))
-                                  : minus_product(sum, a, x);
-            },
-            [](V sum, u32) { return sum; });
+        squares = 0;
+        V sum = 0, size = 0;
+#pragma unroll 1
+        for (u32 first = kept.end_of_u; first < kept.end_of_a; first += 2 * AHEAD) {
+            sum_group<MAGNITUDES>(even, odd, first, sum, size);
+            sum_group<MAGNITUDES>(odd, even, first + AHEAD, sum, size);
+        }
+        __syncwarp();
         // The sums of the products first: products that cancel must not absorb b.
         for (u32 row = lane; row < task.nrows && wanted; row += WARP_THREADS) {
-            r[row] = (MAGNITUDES ? V(magnitude(r[row])) : r[row]) + t[row];
+            const u32 parts = parts_of_rows[row], end = high_half(parts);
+            V all = 0;
+            for (u32 part = 0; part < end; ++part) {
+                all += t[(parts & 0xffff) + part];
+            }
+            r[row] = (MAGNITUDES ? V(magnitude(r[row])) : r[row]) + all;
         }
         __syncwarp();
     }
+
+    // No more than the norm of |A||x|, of the last product: that of its parts. 0 where it is not known.
+    __device__ __forceinline__ double least_size() const {
+        double sum = squares;
+#pragma unroll
+        for (u32 offset = WARP_THREADS / 2; offset > 0; offset /= 2) {
+            sum += __shfl_xor_sync(ALL_LANES, sum, offset);
+        }
+        constexpr double BUT_FOR_ROUNDING = 1 - 1e-6;
+        return is_finite(sum) ? BUT_FOR_ROUNDING * __dsqrt_rn(sum) : 0;
+    }
 };
 
-template <typename V>
-__global__ void __launch_bounds__(KEPT_THREADS, 2)
+// Few systems have registers to spare, with which more chunks are on their way.
+template <typename V, u32 AHEAD>
+__global__ void __launch_bounds__(KEPT_THREADS, AHEAD > 4 ? 1 : 2)
     lu_kept(u32 nitems, u32 nrows, u32 nrhs, const V* __restrict__ kept, u64 stride,
             u32 first_value, const u32* __restrict__ tables, u32 table_words, u32 end_of_l,
-            u32 end_of_u, u32 end_of_a, u32 nslots, u32 nsums, const u16* __restrict__ perm, const V* __restrict__ b, V* __restrict__ x, u32 flags,
+            u32 end_of_u, u32 end_of_a, u32 nslots, u32 nparts, const u16* __restrict__ perm,
+            const V* __restrict__ b, V* __restrict__ x, u32 flags,
             double rel_tol, const double* __restrict__ rel_tols, double abs_tol,
             const double* __restrict__ abs_tols, u32 max_iters,
             const u32* __restrict__ max_iters_each, u32 max_restarts, double floor, u32* queue,
@@ -296,21 +367,23 @@ __global__ void __launch_bounds__(KEPT_THREADS, 2)
     for (u32 i = threadIdx.x * 4; i < table_words; i += blockDim.x * 4) {
         cp_async_16(own_tables + i, tables + i);
     }
-    cp_async_wait_all();
-    __syncthreads();
-    wait_for_launches_ahead();
-    let_next_launch_begin();
     const LuTask<V> task{nrows,          perm,         b,     x,     flags,    rel_tol,
                          rel_tols,       abs_tol,      abs_tols,     max_iters, max_iters_each,
                          max_restarts,   floor,        queue, statuses, iterations,
                          restarts,       residual_norms,     rhs_norms};
     const KeptTask<V> what{nitems,   nrhs,     kept,     stride, first_value,
-                           end_of_l, end_of_u, end_of_a, nslots, nsums, nitems >> 31};
-    const u32 doubles = CHAINS + 1 + ((2 * nrows + nslots + nsums) * u32(sizeof(V)) + 7) / 8;
-    KeptWarp<V> warp(task, what, own_tables,
-                     reinterpret_cast<double*>(own_tables + table_words) +
-                         threadIdx.x / WARP_THREADS * doubles);
+                           end_of_l, end_of_u, end_of_a, nslots, nparts, nitems >> 31};
+    const u32 doubles = CHAINS + 1 + ((2 * nrows + nslots + nparts) * u32(sizeof(V)) + 7) / 8;
+    KeptWarp<V, AHEAD> warp(task, what, own_tables,
+                            reinterpret_cast<double*>(own_tables + table_words) +
+                                threadIdx.x / WARP_THREADS * doubles);
+    cp_async_wait_all();
+    __syncthreads();
+    wait_for_launches_ahead();
+    let_next_launch_begin();
     warp.run();
-    __syncthreads(); // all warps have found the queue empty
-    warp.leave(queue);
+    if (warp.has_queue()) {
+        __syncthreads(); // all warps have found the queue empty
+        warp.leave(queue);
+    }
 }

@@ -41,10 +41,11 @@ struct LuTask {
 // One thread's part in the solves of its group, a block or a warp. `Self` derives from this and has
 //   stride()                  values from one row of y and r to the next, at least `count`
 //   number(i), exists(i)      the number of the i-th system side by side, some other's where there is none
-//   take_up()                 the next systems of the queue; false when there are none
+//   take_up(), take_next()    the systems whose turn it is, false when there are none; those after them
 //   fetch_values()            asks for what the products with A need
 //   multiply<MAGNITUDES>(w)   where r holds b: b - A x, or |b| + |A||x|, for the lanes that want it
 //   eliminate()               solves with y; whether a pivot is zero or NaN
+//   HAS_LEAST_SIZE, and where it has least_size(), no more than the norm of |A||x| + |b| for the last product
 template <typename Self, typename V, u32 GROUP>
 struct LuSystems {
     using Threads = Team<GROUP>;
@@ -181,14 +182,23 @@ struct LuSystems {
     // Ends the systems that are through: `fresh` before the first step, else after one that ended so.
     __device__ __forceinline__ void judge(bool fresh, u32 stop) {
         bool accepted = residual <= threshold, by_floor = false;
-        const bool in_doubt = runs() && !fresh && !accepted;
+        bool in_doubt = runs() && !fresh && !accepted;
         bool lost = false;
+        if constexpr (Self::HAS_LEAST_SIZE) {
+            if (task.floor >= 0 && Threads::any_thread(in_doubt)) {
+                by_floor = in_doubt && residual <= task.floor * Precision<V>::EPSILON *
+                                                        self().least_size();
+                accepted = accepted || by_floor;
+                in_doubt = in_doubt && !by_floor;
+            }
+        }
         if (task.floor >= 0 && Threads::any_thread(in_doubt)) {
             lost = true;
             fetch_b_and_wait();
             self().template multiply<true>(true);
             const double size = norm();
-            by_floor = !accepted && residual <= task.floor * Precision<V>::EPSILON * size;
+            by_floor = by_floor ||
+                       (!accepted && residual <= task.floor * Precision<V>::EPSILON * size);
             accepted = accepted || by_floor;
         }
         if (runs()) {
@@ -282,6 +292,7 @@ struct LuSystems {
                 judge(false, stop);
             }
             self().store_x();
+            self().take_next();
         }
     }
 

@@ -16,7 +16,7 @@ pub(crate) const MAY_SPILL: [(&str, u32); 7] = [
 
 /// The instances that hosts use (of `cg` and `bicgstab` some of each kind: they take half a second
 /// each), by module, the oldest architecture that has them, and the registers that each may have.
-pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 26] = [
+pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 27] = [
     (
         "pack",
         "sm_80",
@@ -356,7 +356,8 @@ pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 26] = [
         ],
         128,
     ),
-    ("lu_kept", "sm_80", &["lu_kept<double>", "lu_kept<float>"], 64),
+    ("lu_kept", "sm_80", &["lu_kept<double, 4>", "lu_kept<float, 4>"], 64),
+    ("lu_kept", "sm_80", &["lu_kept<double, 8>", "lu_kept<float, 8>"], 128),
     (
         "krylov",
         "sm_80",

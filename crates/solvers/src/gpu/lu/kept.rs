@@ -1,5 +1,6 @@
 //! Factors that stay on the device: what `lu_kept` reads, and its launches.
 
+use sparsebatch_cpu_ref::symbolic::FactorPattern;
 use sparsebatch_spmv_gpu::{
     Args, DeviceInfo, Executor, KernelBuffer, KernelKey, LaunchConfig, Value,
 };
@@ -9,11 +10,13 @@ use super::graph::{Graph, targets};
 use super::grid::{CHAINS, LANES, RESERVED_BYTES};
 use super::program::{Program, Workers};
 use super::schedule::{Listed, Schedule, list};
-use super::tables::KeptTables;
+use super::tables::{AHEAD, FAR_AHEAD, KeptTables};
 use crate::SolveError;
 
-/// Warps of a multiprocessor at the registers that the kernel may use.
+/// Warps of a multiprocessor at the registers that the kernel may use, with [`AHEAD`] chunks asked for ahead and with
+/// [`FAR_AHEAD`].
 const RESIDENT_WARPS: u32 = 32;
+const RESIDENT_FAR_AHEAD: u32 = 16;
 
 /// Warps of a block: fewer take long to copy the tables.
 const LEAST_WARPS: u32 = 4;
@@ -33,12 +36,14 @@ pub(super) struct Kept<E: Executor, T: Value> {
     first_of_a: u32,
     /// Of the solve.
     tables: E::Buffer<u32>,
+    /// Chunks that it asks for ahead.
+    ahead: usize,
     first_value: u32,
     /// Chunks up to the last one of L, of U, and of A.
     ends: [u32; 3],
-    /// Numbers behind the solution, and sums of the residual.
+    /// Numbers behind the solution, and parts of sums of the residual.
     slots: u32,
-    sums: u32,
+    parts: u32,
     values: E::Buffer<T>,
     nrows: usize,
     factored: Factored,
@@ -56,21 +61,25 @@ pub(super) enum Factored {
 }
 
 impl<E: Executor, T: Value> Kept<E, T> {
-    /// Tables, and memory for factors and matrices.
+    /// Tables, and memory for factors and matrices; solves for so many right-hand sides each.
     pub(super) fn new(
         executor: &E,
         schedule: &Schedule,
         nitems: usize,
+        nrhs: usize,
     ) -> Result<Self, SolveError> {
         let (pattern, places, grid) = (&schedule.pattern, schedule.places, schedule.grid);
         let refusal = SolveError::Unsupported {
             what: "kept factors of a system whose vectors exceed the shared memory of a block",
             instead: "solve with factorisation",
         };
-        let Some(tables) = KeptTables::new(pattern) else { return Err(refusal) };
+        let info = executor.info();
+        let is_few = nitems * nrhs <= (info.multiprocessors * RESIDENT_FAR_AHEAD) as usize;
+        let Some((tables, ahead)) = tables(pattern, is_few) else { return Err(refusal) };
         let launch = Launch {
             table_bytes: tables.words.len() * 4,
-            warp_bytes: warp_bytes::<T>(pattern.nrows(), tables.slots, tables.sums),
+            warp_bytes: warp_bytes::<T>(pattern.nrows(), tables.slots, tables.parts),
+            resident: resident(ahead),
         };
         if launch.bytes(1) > executor.info().shared_bytes_per_block as usize {
             return Err(refusal);
@@ -93,7 +102,7 @@ impl<E: Executor, T: Value> Kept<E, T> {
             })
             .collect();
         let factor = KernelKey::new("lu", format!("lu_factor<{}, {}>", T::CPP, grid.threads));
-        let solve = KernelKey::new("lu_kept", format!("lu_kept<{}>", T::CPP));
+        let solve = KernelKey::new("lu_kept", format!("lu_kept<{}, {ahead}>", T::CPP));
         executor.prepare(&[factor.clone(), solve.clone()])?;
         Ok(Self {
             factor,
@@ -104,10 +113,11 @@ impl<E: Executor, T: Value> Kept<E, T> {
             order: executor.upload(&order)?,
             first_of_a: tables.first_of_a,
             tables: executor.upload(&tables.words)?,
+            ahead,
             first_value: tables.first_value,
             ends: [tables.end_of_l, tables.end_of_u, tables.end_of_a],
             slots: tables.slots,
-            sums: tables.sums,
+            parts: tables.parts,
             values: executor.alloc_zeroed(nitems * stride::<T>(tables.order.len()))?,
             nrows: pattern.nrows(),
             factored: Factored::None,
@@ -161,7 +171,7 @@ impl<E: Executor, T: Value> Kept<E, T> {
             .scalar(self.first_value)
             .input(&self.tables)
             .scalar(self.tables.len() as u32);
-        for count in self.ends.into_iter().chain([self.slots, self.sums]) {
+        for count in self.ends.into_iter().chain([self.slots, self.parts]) {
             args.scalar(count);
         }
     }
@@ -169,9 +179,28 @@ impl<E: Executor, T: Value> Kept<E, T> {
     /// The launch for so many systems.
     pub(super) fn config(&self, systems: usize, info: &DeviceInfo) -> LaunchConfig {
         let table_bytes = self.tables.len() * 4;
-        let warp_bytes = warp_bytes::<T>(self.nrows, self.slots, self.sums);
-        Launch { table_bytes, warp_bytes }.config(systems, info)
+        let warp_bytes = warp_bytes::<T>(self.nrows, self.slots, self.parts);
+        Launch { table_bytes, warp_bytes, resident: resident(self.ahead) }.config(systems, info)
     }
+}
+
+/// Tables for few systems or for many, and the chunks that are asked for ahead. `None` where they cannot number a
+/// pattern's rows.
+fn tables(pattern: &FactorPattern, is_few: bool) -> Option<(KeptTables, usize)> {
+    let tables = KeptTables::new(pattern, AHEAD)?;
+    if is_few {
+        let far = KeptTables::new(pattern, FAR_AHEAD)?;
+        // Short runs would be filled up with chunks that do nothing.
+        if far.end_of_a * 8 <= tables.end_of_a * 9 {
+            return Some((far, FAR_AHEAD));
+        }
+    }
+    Some((tables, AHEAD))
+}
+
+/// Warps of a multiprocessor.
+fn resident(ahead: usize) -> u32 {
+    if ahead == FAR_AHEAD { RESIDENT_FAR_AHEAD } else { RESIDENT_WARPS }
 }
 
 /// Values from an item to the next: whole lines of the caches.
@@ -180,8 +209,8 @@ fn stride<T>(values: usize) -> usize {
 }
 
 /// Shared memory of a warp.
-fn warp_bytes<T>(nrows: usize, slots: u32, sums: u32) -> usize {
-    let values = 2 * nrows + slots as usize + sums as usize;
+fn warp_bytes<T>(nrows: usize, slots: u32, parts: u32) -> usize {
+    let values = 2 * nrows + slots as usize + parts as usize;
     (CHAINS as usize + 1) * 8 + (values * size_of::<T>()).next_multiple_of(8)
 }
 
@@ -189,6 +218,8 @@ fn warp_bytes<T>(nrows: usize, slots: u32, sums: u32) -> usize {
 struct Launch {
     table_bytes: usize,
     warp_bytes: usize,
+    /// Warps that a multiprocessor has registers for.
+    resident: u32,
 }
 
 impl Launch {
@@ -201,12 +232,12 @@ impl Launch {
     fn config(&self, systems: usize, info: &DeviceInfo) -> LaunchConfig {
         let multiprocessors = info.multiprocessors.max(1);
         let needed =
-            systems.div_ceil(multiprocessors as usize).clamp(1, RESIDENT_WARPS as usize) as u32;
+            systems.div_ceil(multiprocessors as usize).clamp(1, self.resident as usize) as u32;
         let resident = |warps: u32| {
             let bytes = self.bytes(warps) as u64 + RESERVED_BYTES;
             let blocks = (u64::from(info.shared_bytes_per_multiprocessor) / bytes) as u32;
             let threads = info.max_threads_per_multiprocessor / LANES;
-            blocks.min(RESIDENT_WARPS.min(threads) / warps).max(1)
+            blocks.min(self.resident.min(threads) / warps).max(1)
         };
         let fits = |&warps: &u32| self.bytes(warps) <= info.shared_bytes_per_block as usize;
         let best = (1..=MOST_WARPS.min(needed)).filter(fits);

@@ -13,6 +13,7 @@
 //! | `kept.rs`, `tables.rs` | factors that stay on the device, and the tables by which they are used again |
 //! | `backward.rs` | backward substitution in chunks |
 //! | `chunks.rs` | sums of products that wait for each other, in chunks of a warp |
+//! | `sums.rs` | sums of products whose sources are at hand, lane by lane |
 //! | `explain.rs` | what was chosen, in words |
 
 mod backward;
@@ -27,6 +28,7 @@ mod plan;
 mod program;
 mod schedule;
 mod shape;
+mod sums;
 mod tables;
 
 pub use explain::GpuLuExplain;

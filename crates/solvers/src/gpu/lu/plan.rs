@@ -202,7 +202,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         let config = self.config();
         let kept = match &mut self.kept {
             Some(kept) => kept,
-            none => none.insert(Kept::new(&self.executor, &self.schedule, self.nitems)?),
+            none => none.insert(Kept::new(&self.executor, &self.schedule, self.nitems, self.nrhs)?),
         };
         kept.note(Factored::None);
         if self.active > 0 {

@@ -3,6 +3,7 @@
 use sparsebatch_cpu_ref::symbolic::{FactorPattern, NO_SOURCE};
 
 use super::chunks::{MINUS_ONE, NOTHING, Product, Step, in_chunks, split};
+use super::sums::{Factor, Sums, Term, in_lanes};
 
 /// Products of a chunk, one a lane.
 const CHUNK: usize = 32;
@@ -10,17 +11,25 @@ const CHUNK: usize = 32;
 /// Lanes of it that read shared memory together.
 const HALVES: usize = 2;
 
-/// Chunks that are asked for ahead, while as many are at hand: runs of chunks are multiples of both together.
-const AHEAD: usize = 4;
+/// Chunks that are asked for ahead, while as many are at hand: runs of chunks are multiples of both together. More
+/// of them where few systems are solved, and registers are to spare.
+pub(super) const AHEAD: usize = 4;
+pub(super) const FAR_AHEAD: usize = 8;
 
 /// Vectors have fewer numbers than this.
-const MOST_NUMBERS: usize = 1 << 14;
+const MOST_NUMBERS: u32 = 1 << 14;
 
-/// Of a word: the sum is complete, and divided.
+/// The source of a word.
+const SOURCE: u32 = MOST_NUMBERS - 1;
+
+/// Of a word: the sum is complete, and divided; or it is the part of a sum with A.
 const LAST: u32 = 1 << 15;
 
 /// Of a word: the lane writes nothing.
 const IDLE: u32 = 1 << 31;
+
+/// Words that a thread copies at once.
+const WORDS_COPIED: usize = 4;
 
 /// Values that are read together from the device's memory, of eight bytes each.
 const SECTOR: usize = 4;
@@ -37,20 +46,25 @@ pub(super) struct KeptTables {
     pub(super) end_of_l: u32,
     pub(super) end_of_u: u32,
     pub(super) end_of_a: u32,
-    /// Numbers of the vectors between the solution and the sums of the residual, and those of the sums.
+    /// Numbers of the vectors between the solution and the parts of sums of the residual, and those of the parts,
+    /// which have room for a number a row.
     pub(super) slots: u32,
-    pub(super) sums: u32,
-    /// A word for each chunk and lane, and those of one chunk more; where the values of each chunk are.
+    pub(super) parts: u32,
+    /// A word for each chunk and lane, and those of one chunk more; where the values of each chunk are; of which
+    /// parts the sums of the rows are made.
     pub(super) words: Vec<u32>,
 }
 
 impl KeptTables {
-    /// Of a filled pattern. `None` when it has more rows than the words can number.
-    pub(super) fn new(pattern: &FactorPattern) -> Option<Self> {
+    /// Of a filled pattern, for so many chunks asked for ahead. `None` when it has more rows than the words can
+    /// number.
+    pub(super) fn new(pattern: &FactorPattern, ahead: usize) -> Option<Self> {
         let n = pattern.nrows() as u32;
-        let product =
-            |target: u32, source: u32, k: usize| Product { target, source, place: k as u16 };
-        let entry = |row: u32, k: usize| product(row, pattern.cols()[k], k);
+        let entry = |row: u32, k: usize| Product {
+            target: row,
+            source: pattern.cols()[k],
+            place: k as u16,
+        };
         // Behind the solution there is a zero.
         let (zero, first_slot) = (n, n + 1);
         let lower = (0..n).map(|row| pattern.lower(row as usize).map(|k| entry(row, k)).collect());
@@ -62,34 +76,36 @@ impl KeptTables {
             if own.is_empty() { vec![nothing] } else { own }
         });
         let (u, end_of_slots_u) = split(upper, first_slot);
-        let first_sum = end_of_slots_l.max(end_of_slots_u);
-        let residual = (0..n).map(|row| {
-            let own = pattern.perm()[row as usize];
-            let all = pattern.lower(row as usize).start..pattern.upper(row as usize).end;
+        let first_part = end_of_slots_l.max(end_of_slots_u);
+        let mut rows = vec![Vec::new(); n as usize];
+        for (row, own) in pattern.perm().iter().enumerate() {
+            let all = pattern.lower(row).start..pattern.upper(row).end;
             let of_a = all.filter(|&k| pattern.source()[k] != NO_SOURCE);
-            of_a.map(|k| product(first_sum + own, pattern.cols()[k], k)).collect()
-        });
-        let (a, end) = split(residual, first_sum + n);
-        if end as usize > MOST_NUMBERS {
+            let factor = |k: usize| Factor { source: pattern.cols()[k], place: k as u16 };
+            rows[*own as usize] = of_a.map(factor).collect();
+        }
+        let residual = in_lanes(&rows, CHUNK);
+        if first_part + residual.parts.max(n) > MOST_NUMBERS {
             return None;
         }
 
         let mut order: Vec<u16> = pattern.diag().iter().map(|&place| place as u16).collect();
         order.resize(order.len().next_multiple_of(CHUNK), NOTHING);
         let first_value = order.len();
-        let mut chunks = Chunks::new(zero);
-        let mut end_of = |products: &[Product], divided: u32| {
-            chunks.append(products, divided);
-            (chunks.len(), chunks.order.len())
-        };
-        let ((end_of_l, _), (end_of_u, values), (end_of_a, _)) =
-            (end_of(&l, 0), end_of(&u, n), end_of(&a, 0));
+        let mut chunks = Chunks::new(zero, ahead);
+        chunks.append(&l, 0);
+        let end_of_l = chunks.len();
+        chunks.append(&u, n);
+        let (end_of_u, values) = (chunks.len(), chunks.order.len());
+        chunks.append_sums(&residual, first_part);
         order.append(&mut chunks.order);
         let spans: Vec<u32> = chunks.spans().collect();
-        let mut words = chunks.words;
+        let (mut words, end_of_a) = (chunks.words, chunks.spans.len());
         words.resize(words.len() + CHUNK, IDLE);
         words.extend(spans);
-        words.resize(words.len() + HALVES * AHEAD, 0);
+        words.resize(words.len() + HALVES * ahead, 0);
+        words.extend(residual.sums.iter().map(|&(first, count)| first | count << 16));
+        words.resize(words.len().next_multiple_of(WORDS_COPIED), 0);
         Some(Self {
             order,
             first_of_a: (first_value + values) as u32,
@@ -97,8 +113,8 @@ impl KeptTables {
             end_of_l: end_of_l as u32,
             end_of_u: end_of_u as u32,
             end_of_a: end_of_a as u32,
-            slots: first_sum - n,
-            sums: end - first_sum,
+            slots: first_part - n,
+            parts: residual.parts.max(n),
             words,
         })
     }
@@ -109,6 +125,7 @@ impl KeptTables {
 struct Chunks {
     /// A number that nothing is subtracted from, for lanes without a product to read.
     zero: u32,
+    ahead: usize,
     /// Places of the values, those of a chunk one after the other, from a multiple of [`SECTOR`] on.
     order: Vec<u16>,
     /// Of every chunk and each of its halves: where its values begin, and from bit 24 on how many there are. The
@@ -119,8 +136,8 @@ struct Chunks {
 }
 
 impl Chunks {
-    fn new(zero: u32) -> Self {
-        Self { zero, order: Vec::new(), spans: Vec::new(), words: Vec::new() }
+    fn new(zero: u32, ahead: usize) -> Self {
+        Self { zero, ahead, order: Vec::new(), spans: Vec::new(), words: Vec::new() }
     }
 
     fn len(&self) -> usize {
@@ -128,39 +145,66 @@ impl Chunks {
     }
 
     /// Appends products, in chunks of which each has every target once, and whose sources are complete. Targets
-    /// below `divided` are divided after their last product. Then idle chunks up to a multiple of
-    /// twice [`AHEAD`].
+    /// below `divided` are divided after their last product.
     fn append(&mut self, products: &[Product], divided: u32) {
         for lanes in in_chunks(products, CHUNK) {
-            let mut before = self.zero;
-            let mut spans = [0; HALVES];
-            for (half, span) in lanes.chunks(CHUNK / HALVES).zip(&mut spans) {
-                let first = self.order.len();
-                for lane in half {
-                    let Some(Step { product, is_last }) = lane else {
-                        // The source of the lane before costs no read of its own.
-                        self.words.push(before | self.zero << 16 | IDLE);
-                        continue;
-                    };
-                    let Product { target, source, place } = *product;
-                    let divides = *is_last && target < divided;
-                    self.words.push(source | target << 16 | if divides { LAST } else { 0 });
-                    self.order.push(place);
-                    before = source;
-                }
-                *span = first as u32 | ((self.order.len() - first) as u32) << 24;
-            }
-            self.spans.push(spans);
-            self.order.resize(self.order.len().next_multiple_of(SECTOR), NOTHING);
+            self.append_chunk(lanes.iter().map(|step| {
+                step.map(|Step { product, is_last }| {
+                    let flag = if is_last && product.target < divided { LAST } else { 0 };
+                    (product.source | product.target << 16 | flag, product.place)
+                })
+            }));
         }
-        let chunks = self.len().next_multiple_of(2 * AHEAD);
+        self.fill();
+    }
+
+    /// Appends sums of products, a lane its own, whose parts are numbers of a vector from `first` on.
+    fn append_sums(&mut self, sums: &Sums, first: u32) {
+        let zero = self.zero;
+        for step in 0..sums.lanes.iter().map(Vec::len).max().unwrap_or(0) {
+            self.append_chunk(sums.lanes.iter().map(|lane| {
+                lane.get(step).map(|&Term { factor, ends }| {
+                    let end = ends.map_or(zero << 16, |part| (first + part) << 16 | LAST);
+                    (factor.source | end, factor.place)
+                })
+            }));
+        }
+        self.fill();
+    }
+
+    /// Appends a chunk: words and places of the lanes that have one.
+    fn append_chunk(&mut self, lanes: impl Iterator<Item = Option<(u32, u16)>>) {
+        let lanes: Vec<Option<(u32, u16)>> = lanes.collect();
+        let mut before = self.zero;
+        let mut spans = [0; HALVES];
+        for (half, span) in lanes.chunks(CHUNK / HALVES).zip(&mut spans) {
+            let first = self.order.len();
+            for lane in half {
+                let Some((word, place)) = *lane else {
+                    // The source of the lane before costs no read of its own.
+                    self.words.push(before | self.zero << 16 | IDLE);
+                    continue;
+                };
+                self.words.push(word);
+                self.order.push(place);
+                before = word & SOURCE;
+            }
+            *span = first as u32 | ((self.order.len() - first) as u32) << 24;
+        }
+        self.spans.push(spans);
+        self.order.resize(self.order.len().next_multiple_of(SECTOR), NOTHING);
+    }
+
+    /// Appends idle chunks up to a multiple of twice those that are asked for ahead.
+    fn fill(&mut self) {
+        let chunks = self.len().next_multiple_of(2 * self.ahead);
         self.spans.resize(chunks, [0; HALVES]);
         self.words.resize(chunks * CHUNK, self.zero | self.zero << 16 | IDLE);
     }
 
-    /// For every [`AHEAD`] chunks where the values are, half by half.
+    /// For all chunks that are asked for together where the values are, half by half.
     fn spans(&self) -> impl Iterator<Item = u32> {
-        self.spans.chunks(AHEAD).flat_map(|group| {
+        self.spans.chunks(self.ahead).flat_map(|group| {
             (0..HALVES).flat_map(|half| group.iter().map(move |spans| spans[half]))
         })
     }
@@ -178,13 +222,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn words_and_spans_say_what_the_lanes_of_each_chunk_do(rows in products()) {
+        fn words_and_spans_say_what_the_lanes_of_each_chunk_do(
+            rows in products(),
+            ahead in prop::sample::select(vec![AHEAD, FAR_AHEAD]),
+        ) {
             let (all, _) = split(rows, 60);
-            let mut chunks = Chunks::new(ZERO);
+            let mut chunks = Chunks::new(ZERO, ahead);
 
             chunks.append(&all, 60);
 
-            prop_assert_eq!(chunks.len() % (2 * AHEAD), 0);
+            prop_assert_eq!(chunks.len() % (2 * ahead), 0);
             let spans: Vec<u32> = chunks.spans().collect();
             let held = chunks.order.iter().filter(|&&place| place != NOTHING).count();
             prop_assert_eq!(held, all.len());
@@ -193,11 +240,11 @@ mod tests {
             for (chunk, lanes) in wanted.iter().enumerate() {
                 for (lane, step) in lanes.iter().enumerate() {
                     let (half, own) = (lane / (CHUNK / HALVES), lane % (CHUNK / HALVES));
-                    let row = chunk / AHEAD * HALVES + half;
-                    let span = spans[row * AHEAD + chunk % AHEAD] as usize;
+                    let row = chunk / ahead * HALVES + half;
+                    let span = spans[row * ahead + chunk % ahead] as usize;
                     let (first, count) = (span & 0xff_ffff, span >> 24);
                     let word = chunks.words[chunk * CHUNK + lane];
-                    let (target, source) = (word >> 16 & 0x3fff, word & (LAST - 1));
+                    let (target, source) = (word >> 16 & SOURCE, word & SOURCE);
                     prop_assert_eq!(word & IDLE != 0, step.is_none());
                     prop_assert_eq!(own < count, step.is_some());
                     match step {
