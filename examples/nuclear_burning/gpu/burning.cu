@@ -5,8 +5,8 @@
 // Common to all kernels:
 // - A zone's numbers depend on no other zone, nor on the place it has or the shape of the launch: sums
 //   run in the order of the tables, cut in pieces by the tables alone.
-// - Zones side by side are evaluated by neighbouring threads: work item w is of zone w % 2^shift of the
-//   block, so that rates of neighbours are read together and tables once for all.
+// - Zones side by side are evaluated by neighbouring threads, W by each: work item w is of the zones from W *
+//   (w % (2^shift / W)) of the block on, so that rates of neighbours are read together, and tables once for all.
 // - `stage` and `judge` may begin before the launch ahead of them has ended, and wait. `judge` lets nobody begin
 //   before it has: the next launch reads through the read-only cache what it reads and writes.
 // - `pace` and `course` hold what each place has of its zone's step (below). A place whose zone ENDED, or
@@ -40,11 +40,16 @@ constexpr u32 LEAST_STEP = 7, LEAST_FIRST_STEP = 8, LOST_FACTOR = 9;
 // The most stages before the last.
 constexpr u32 BEFORE = 7;
 
+// Derivatives whose rates a thread asks for at once.
+constexpr u32 AT_ONCE = 4;
+
 // Where a reaction has no reverse: its rate stands there again.
 constexpr u32 NO_REVERSE = 0x80000000u;
 
-// A span of pieces, and not of terms.
+// What a span may have besides its count: it is of pieces, and not of terms; its sum is on the diagonal.
 constexpr u32 LONG = 0x80000000u;
+constexpr u32 ON_DIAGONAL = 0x40000000u;
+constexpr u32 COUNT = ON_DIAGONAL - 1;
 
 __device__ __forceinline__ double infinity() {
     return __longlong_as_double(0x7ff0000000000000ll);
@@ -119,52 +124,156 @@ __global__ void rates(u32 nzones, u32 nrates, u32 stride, double t9_min, double 
     }
 }
 
-// Sums of many numbers with small integers as factors. Sum e has the `spans[2 e + 1]` terms from
-// spans[2 e] on; where LONG is set so many pieces, whose terms are piece_ptr[p] .. piece_ptr[p + 1]. A
-// term is the number of what is added, times 256, and its factor as a signed byte.
+// A number of each of W zones side by side.
+template <u32 W>
+struct Zones {
+    double of[W];
+
+    // From a multiple of W numbers on, which no thread writes while the kernel runs.
+    __device__ __forceinline__ static Zones load_from(const double* from) {
+        Zones all;
+#if !defined(SPARSEBATCH_EMU)
+        if constexpr (W == 2) {
+            const double2 both = load(reinterpret_cast<const double2*>(from));
+            all.of[0] = both.x;
+            all.of[1] = both.y;
+            return all;
+        }
+#endif
+#pragma unroll
+        for (u32 k = 0; k < W; ++k) {
+            all.of[k] = load(from + k);
+        }
+        return all;
+    }
+
+    // The same to shared memory, asynchronously.
+    __device__ __forceinline__ static void fetch(double* to, const double* from) {
+        if constexpr (W == 2) {
+            cp_async_16(to, from);
+        } else {
+            cp_async_8(to, from);
+        }
+    }
+
+    __device__ __forceinline__ static Zones get(const double* from) {
+        Zones all;
+#if !defined(SPARSEBATCH_EMU)
+        if constexpr (W == 2) {
+            const double2 both = *reinterpret_cast<const double2*>(from);
+            all.of[0] = both.x;
+            all.of[1] = both.y;
+            return all;
+        }
+#endif
+#pragma unroll
+        for (u32 k = 0; k < W; ++k) {
+            all.of[k] = from[k];
+        }
+        return all;
+    }
+
+    __device__ __forceinline__ void put(double* to) const {
+#if !defined(SPARSEBATCH_EMU)
+        if constexpr (W == 2) {
+            *reinterpret_cast<double2*>(to) = make_double2(of[0], of[1]);
+            return;
+        }
+#endif
+#pragma unroll
+        for (u32 k = 0; k < W; ++k) {
+            to[k] = of[k];
+        }
+    }
+};
+
+// A thread's part in a block of 2^shift zones, and which zones it has throughout: the threads of a block are a multiple
+// of those that the zones take.
+template <u32 W>
+struct Part {
+    u32 zone, worker, workers;
+    u32 place; // of the first zone
+    u32 own;   // the same, or of other zones that exist
+    u32 last;  // place that exists
+
+    __device__ __forceinline__ Part(u32 shift, u32 nplaces) {
+        const u32 teams = (1u << shift) / W;
+        zone = threadIdx.x % teams * W;
+        worker = threadIdx.x / teams;
+        workers = blockDim.x / teams;
+        place = (blockIdx.x << shift) + zone;
+        last = nplaces - 1;
+        own = minimum(place, last - last % W);
+    }
+
+    // The k-th zone, or another one that exists.
+    __device__ __forceinline__ u32 at(u32 k) const { return minimum(own + k, last); }
+};
+
+// Sums of many numbers with small integers as factors. Sum e has the terms from the lower half of spans[e] on, as
+// many as COUNT of the upper half says; where LONG is set so many pieces, whose terms are piece_ptr[p] ..
+// piece_ptr[p + 1]. A term is the number of what is added, times 256, and its factor as a signed byte.
 struct Sums {
     u32 npieces;
     const u32* piece_ptr;
-    const u32* spans;
+    const u64* spans;
     const u32* terms;
 
-    // `values` and the result are of one zone among 2^shift.
-    __device__ __forceinline__ double of(u32 first, u32 count, const double* values,
-                                         u32 shift) const {
-        double sum = 0;
+    // `values` and the result are of some zones among 2^shift.
+    template <u32 W>
+    __device__ __forceinline__ Zones<W> of(u32 first, u32 count, const double* values,
+                                           u32 shift) const {
+        Zones<W> sum = {};
 #pragma unroll 4
         for (u32 k = first; k < first + count; ++k) {
             const u32 term = load(terms + k);
-            sum += double(i32(term << 24) >> 24) * values[(term >> 8) << shift];
+            const double factor = double(i32(term << 24) >> 24);
+            const auto value = Zones<W>::get(values + ((term >> 8) << shift));
+#pragma unroll
+            for (u32 z = 0; z < W; ++z) {
+                sum.of[z] += factor * value.of[z];
+            }
         }
         return sum;
     }
 
-    __device__ __forceinline__ double piece(u32 number, const double* values, u32 shift) const {
+    template <u32 W>
+    __device__ __forceinline__ Zones<W> piece(u32 number, const double* values, u32 shift) const {
         const u32 first = load(piece_ptr + number);
-        return of(first, load(piece_ptr + number + 1) - first, values, shift);
+        return of<W>(first, load(piece_ptr + number + 1) - first, values, shift);
     }
 
     // Where all pieces are in place.
-    __device__ __forceinline__ double whole(u32 number, const double* values,
-                                            const double* pieces, u32 shift) const {
-        const u32 first = load(spans + 2 * number), count = load(spans + 2 * number + 1);
-        if ((count & LONG) == 0) {
-            return of(first, count, values, shift);
+    template <u32 W>
+    __device__ __forceinline__ Zones<W> whole(u64 span, const double* values, const double* pieces,
+                                              u32 shift) const {
+        const u32 first = u32(span), count = u32(span >> 32) & COUNT;
+        if ((span >> 32 & LONG) == 0) {
+            return of<W>(first, count, values, shift);
         }
-        double sum = 0;
-        for (u32 p = first; p < first + (count & ~LONG); ++p) {
-            sum += pieces[p << shift];
+        Zones<W> sum = {};
+        for (u32 p = first; p < first + count; ++p) {
+            const auto piece = Zones<W>::get(pieces + (p << shift));
+#pragma unroll
+            for (u32 z = 0; z < W; ++z) {
+                sum.of[z] += piece.of[z];
+            }
         }
         return sum;
     }
 };
 
 // lambda * Y * Y * Y * Y; `factors` has 16 bits for each Y, and stands for 1 where there are fewer.
-__device__ __forceinline__ double product(double lambda, u64 factors, const double* y, u32 shift) {
+template <u32 W>
+__device__ __forceinline__ Zones<W> product(Zones<W> lambda, u64 factors, const double* y,
+                                            u32 shift) {
 #pragma unroll
     for (u32 k = 0; k < 4; ++k) {
-        lambda *= y[u32(factors >> (16 * k) & 0xffff) << shift];
+        const auto factor = Zones<W>::get(y + (u32(factors >> (16 * k) & 0xffff) << shift));
+#pragma unroll
+        for (u32 z = 0; z < W; ++z) {
+            lambda.of[z] *= factor.of[z];
+        }
     }
     return lambda;
 }
@@ -231,17 +340,18 @@ __device__ __forceinline__ bool all_ended(u32 first, u32 nplaces, u32 shift, con
 //
 //   b = f(y + sum_j a_j u_j) + sum_j c_j / h u_j,  j < before
 //
-// a block for 2^shift places. `weights` has a_0 .. a_6, 0, c_0 .. c_6, 0. Rates and factors of
-// reaction r are at 2 r, those of its reverse at 2 r + 1; a rate and its reverse are subtracted before
-// anything is summed. y, u_j and b are place after place, n values each; u_j from `before` on are not
+// a block for 2^shift places. `weights` has a_0 .. a_6, 0, c_0 .. c_6, 0. The rate of reaction r is the lower half of
+// flow_rates[r], that of its reverse the upper, their factors are at 2 r and 2 r + 1; a rate and its reverse are
+// subtracted before anything is summed. y, u_j and b are place after place, n values each; u_j from `before` on are not
 // read. 0 where the zone has ended or a system of the step was not solved. `statuses` to `worst` are of the systems
-// of the stage before, see `Ended`: zones whose system was not solved are marked. Shared memory: (2 n + 1 +
-// nreactions + npieces) * 2^shift doubles.
-// Two blocks a multiprocessor: what one reads takes its time.
-__global__ void __launch_bounds__(1024, 2)
-    stage(u32 nplaces, u32 stride, u32 n, u32 nreactions, u32 npieces, u32 shift,
-          const u32* __restrict__ flow_rates, const u64* __restrict__ flow_factors,
-          const u32* __restrict__ piece_ptr, const u32* __restrict__ spans,
+// of the stage before, see `Ended`: zones whose system was not solved are marked. A term numbers the rate of
+// a reaction. Shared memory: (n + nrates + max(n + 1, npieces)) * 2^shift doubles.
+// `stride` is even. Two blocks a multiprocessor: what one reads takes its time.
+template <u32 W>
+__global__ void __launch_bounds__(1024 / W, 2)
+    stage(u32 nplaces, u32 stride, u32 n, u32 nrates, u32 nreactions, u32 npieces, u32 shift,
+          const u64* __restrict__ flow_rates, const u64* __restrict__ flow_factors,
+          const u32* __restrict__ piece_ptr, const u64* __restrict__ spans,
           const u32* __restrict__ terms, const double* __restrict__ y,
           const double* __restrict__ lambda, const double* __restrict__ pace, u32* course,
           const u8* statuses, const u32* iterations, const u32* restarts,
@@ -250,10 +360,25 @@ __global__ void __launch_bounds__(1024, 2)
           const double* u2, const double* u3, const double* u4, const double* u5,
           const double* u6, double* __restrict__ b) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
+    const u32 first = blockIdx.x << shift, zones = 1u << shift;
+    double* const net = reinterpret_cast<double*>(dynamic_shared); // rates before
+    double* const carried = net + (nrates << shift);
+    double* const y_now = carried + (n << shift);
+    double* const pieces = y_now; // when the abundances are done with
+    const double* const u[BEFORE] = {u0, u1, u2, u3, u4, u5, u6};
+    const Sums sums{npieces, piece_ptr, spans, terms};
+    const Part<W> part(shift, nplaces);
+    const u32 zone = part.zone;
+    // Nothing that runs just ahead of this changes rates, or what zones have ended.
+    const bool idles = all_ended(first, nplaces, shift, course);
+    if (!idles) {
+        for (u32 rate = part.worker; rate < nrates; rate += part.workers) {
+            Zones<W>::fetch(net + (rate << shift) + zone, lambda + u64(rate) * stride + part.own);
+        }
+    }
     wait_for_launches_ahead();
     let_next_launch_begin();
-    const u32 first = blockIdx.x << shift, zones = 1u << shift;
-    if (all_ended(first, nplaces, shift, course)) {
+    if (idles) {
         for (u32 work = threadIdx.x; work < n << shift; work += blockDim.x) {
             const u32 place = first + (work & (zones - 1));
             if (place < nplaces) {
@@ -262,125 +387,157 @@ __global__ void __launch_bounds__(1024, 2)
         }
         return;
     }
-    double* const y_now = reinterpret_cast<double*>(dynamic_shared);
-    double* const net = y_now + ((n + 1) << shift);
-    double* const pieces = net + (nreactions << shift);
-    double* const carried = pieces + (npieces << shift);
-    const double* const u[BEFORE] = {u0, u1, u2, u3, u4, u5, u6};
-    const Sums sums{npieces, piece_ptr, spans, terms};
-    // Every thread has one of the zones throughout: the threads of a block are a multiple of `zones`.
-    const u32 zone = threadIdx.x & (zones - 1);
-    const u32 place = first + zone, own = minimum(place, nplaces - 1);
-    const u32 worker = threadIdx.x >> shift, workers = blockDim.x >> shift;
 
     // The last warp, which has the least to do else; its first lanes have a zone each.
     if (statuses != nullptr && threadIdx.x + WARP_THREADS >= blockDim.x) {
         const Ended ended{statuses, iterations, restarts, residual_norms, rhs_norms, counts, worst};
-        u32* const flags = course + u64(own) * COURSE + FLAGS;
+        const u32 place = first + threadIdx.x % WARP_THREADS;
         const bool exists = threadIdx.x % WARP_THREADS < zones && place < nplaces;
+        u32* const flags = course + u64(minimum(place, nplaces - 1)) * COURSE + FLAGS;
         if (ended.count(place, exists && (*flags & ENDED) == 0)) {
             *flags |= LOST;
         }
     }
-    for (u32 i = worker; i <= n; i += workers) {
-        double value = 1;
+    for (u32 i = part.worker; i <= n; i += part.workers) {
+        Zones<W> value, more = {};
+#pragma unroll
+        for (u32 k = 0; k < W; ++k) {
+            value.of[k] = i < n ? y[u64(part.at(k)) * n + i] : 1;
+        }
         if (i < n) {
-            const u64 at = u64(own) * n + i;
-            double more = 0;
-            value = y[at];
 #pragma unroll
             for (u32 j = 0; j < BEFORE; ++j) {
                 if (j < before) {
-                    const double stage = u[j][at];
-                    value += load(weights + j) * stage;
-                    more += load(weights + BEFORE + 1 + j) * stage;
+#pragma unroll
+                    for (u32 k = 0; k < W; ++k) {
+                        const double stage = u[j][u64(part.at(k)) * n + i];
+                        value.of[k] += load(weights + j) * stage;
+                        more.of[k] += load(weights + BEFORE + 1 + j) * stage;
+                    }
                 }
             }
-            carried[(i << shift) + zone] = more;
+            more.put(carried + (i << shift) + zone);
         }
-        y_now[(i << shift) + zone] = value;
+        value.put(y_now + (i << shift) + zone);
     }
+    cp_async_wait_all();
     __syncthreads();
-    const double* const rates_here = lambda + own;
-    // Both rates are asked for at once, and nothing waits for whether there is a reverse.
+    // The net flow takes the place of the rate.
 #pragma unroll 2
-    for (u32 r = worker; r < nreactions; r += workers) {
-        const u32 forth = load(flow_rates + 2 * r), back = load(flow_rates + 2 * r + 1);
-        const double rate = load(rates_here + u64(forth) * stride);
-        const double reverse = load(rates_here + u64(back & ~NO_REVERSE) * stride);
-        const double value = product(rate, load(flow_factors + 2 * r), y_now + zone, shift);
-        const double less =
-            product(reverse, load(flow_factors + 2 * r + 1), y_now + zone, shift);
-        net[(r << shift) + zone] = (back & NO_REVERSE) != 0 ? value : value - less;
-    }
-    __syncthreads();
-    for (u32 p = worker; p < npieces; p += workers) {
-        pieces[(p << shift) + zone] = sums.piece(p, net + zone, shift);
-    }
-    __syncthreads();
-    if (place >= nplaces) {
-        return;
-    }
-    const bool idle = (course[u64(own) * COURSE + FLAGS] & (ENDED | LOST)) != 0;
-    // Without stages before it there may be no step yet.
-    const double by_step = before == 0 ? 0.0 : 1.0 / pace[u64(own) * PACE + STEP];
-    for (u32 i = worker; i < n; i += workers) {
-        double value = 0;
-        if (!idle) {
-            value = sums.whole(i, net + zone, pieces + zone, shift) +
-                    carried[(i << shift) + zone] * by_step;
+    for (u32 r = part.worker; r < nreactions; r += part.workers) {
+        const u64 both = load(flow_rates + r);
+        const u32 forth = u32(both), back = u32(both >> 32);
+        double* const place = net + (forth << shift) + zone;
+        const double* const reverse = net + ((back & ~NO_REVERSE) << shift) + zone;
+        auto value = product(Zones<W>::get(place), load(flow_factors + 2 * r), y_now + zone, shift);
+        const auto less =
+            product(Zones<W>::get(reverse), load(flow_factors + 2 * r + 1), y_now + zone, shift);
+#pragma unroll
+        for (u32 k = 0; k < W; ++k) {
+            value.of[k] = (back & NO_REVERSE) != 0 ? value.of[k] : value.of[k] - less.of[k];
         }
-        b[u64(own) * n + i] = value;
+        value.put(place);
+    }
+    __syncthreads();
+    for (u32 p = part.worker; p < npieces; p += part.workers) {
+        sums.piece<W>(p, net + zone, shift).put(pieces + (p << shift) + zone);
+    }
+    __syncthreads();
+    bool idle[W];
+    double by_step[W];
+#pragma unroll
+    for (u32 k = 0; k < W; ++k) {
+        idle[k] = (course[u64(part.at(k)) * COURSE + FLAGS] & (ENDED | LOST)) != 0;
+        // Without stages before it there may be no step yet.
+        by_step[k] = before == 0 ? 0.0 : 1.0 / pace[u64(part.at(k)) * PACE + STEP];
+    }
+    for (u32 i = part.worker; i < n; i += part.workers) {
+        const auto sum = sums.whole<W>(load(spans + i), net + zone, pieces + zone, shift);
+        const auto more = Zones<W>::get(carried + (i << shift) + zone);
+#pragma unroll
+        for (u32 k = 0; k < W; ++k) {
+            if (part.place + k < nplaces) {
+                b[u64(part.place + k) * n + i] =
+                    idle[k] ? 0 : sum.of[k] + more.of[k] * by_step[k];
+            }
+        }
     }
 }
 
 // I / (gamma h) - J(y) for every place, `nnz` values in the order of CSR; I where the zone has ended. A
 // block for 2^shift places: the derivatives of all rates first, then for each entry the sum of those
 // that it has. `partial_rates` and `partial_factors` hold a derivative each: a rate with its other
-// factors. Shared memory: (n + 1 + npartials + npieces) * 2^shift doubles.
-__global__ void matrix(u32 nplaces, u32 stride, u32 n, u32 nnz, u32 npartials, u32 npieces,
-                       u32 shift, double gamma, const u32* __restrict__ partial_rates,
-                       const u64* __restrict__ partial_factors, const u32* __restrict__ piece_ptr,
-                       const u32* __restrict__ spans, const u32* __restrict__ terms,
-                       const u8* __restrict__ is_diagonal, const double* __restrict__ y,
-                       const double* __restrict__ lambda, const double* __restrict__ pace,
-                       const u32* __restrict__ course, double* __restrict__ values) {
+// factors. `stride` is even. Shared memory: (n + 1 + npartials + npieces) * 2^shift doubles.
+template <u32 W>
+__global__ void __launch_bounds__(1024 / W, 2)
+    matrix(u32 nplaces, u32 stride, u32 n, u32 nnz, u32 npartials, u32 npieces, u32 shift,
+           double gamma, const u32* __restrict__ partial_rates,
+           const u64* __restrict__ partial_factors, const u32* __restrict__ piece_ptr,
+           const u64* __restrict__ spans, const u32* __restrict__ terms,
+           const double* __restrict__ y, const double* __restrict__ lambda,
+           const double* __restrict__ pace, const u32* __restrict__ course,
+           double* __restrict__ values) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
     let_next_launch_begin();
-    const u32 first = blockIdx.x << shift, zones = 1u << shift;
-    const u32 zone = threadIdx.x & (zones - 1);
-    const u32 place = first + zone, own = minimum(place, nplaces - 1);
-    const u32 worker = threadIdx.x >> shift, workers = blockDim.x >> shift;
-    const bool ended = (course[u64(own) * COURSE + FLAGS] & ENDED) != 0;
+    const Part<W> part(shift, nplaces);
+    const u32 zone = part.zone;
     double* const y_now = reinterpret_cast<double*>(dynamic_shared);
     double* const slopes = y_now + ((n + 1) << shift);
     double* const pieces = slopes + (npartials << shift);
     const Sums sums{npieces, piece_ptr, spans, terms};
-    if (!all_ended(first, nplaces, shift, course)) {
-        for (u32 i = worker; i <= n; i += workers) {
-            y_now[(i << shift) + zone] = i < n ? y[u64(own) * n + i] : 1.0;
+    if (!all_ended(blockIdx.x << shift, nplaces, shift, course)) {
+        for (u32 i = part.worker; i <= n; i += part.workers) {
+            Zones<W> value;
+#pragma unroll
+            for (u32 k = 0; k < W; ++k) {
+                value.of[k] = i < n ? y[u64(part.at(k)) * n + i] : 1.0;
+            }
+            value.put(y_now + (i << shift) + zone);
         }
         __syncthreads();
-        const double* const rates_here = lambda + own;
-#pragma unroll 4
-        for (u32 p = worker; p < npartials; p += workers) {
-            slopes[(p << shift) + zone] =
-                product(load(rates_here + u64(load(partial_rates + p)) * stride),
-                        load(partial_factors + p), y_now + zone, shift);
+        const double* const rates_here = lambda + part.own;
+        // What several derivatives need is asked for at once.
+        for (u32 p = part.worker; p < npartials; p += part.workers * AT_ONCE) {
+            Zones<W> rate[AT_ONCE];
+#pragma unroll
+            for (u32 k = 0; k < AT_ONCE; ++k) {
+                const u32 own = minimum(p + k * part.workers, npartials - 1);
+                rate[k] = Zones<W>::load_from(rates_here + u64(load(partial_rates + own)) * stride);
+            }
+#pragma unroll
+            for (u32 k = 0; k < AT_ONCE; ++k) {
+                const u32 own = p + k * part.workers;
+                if (own < npartials) {
+                    product(rate[k], load(partial_factors + own), y_now + zone, shift)
+                        .put(slopes + (own << shift) + zone);
+                }
+            }
         }
         __syncthreads();
-        for (u32 p = worker; p < npieces; p += workers) {
-            pieces[(p << shift) + zone] = sums.piece(p, slopes + zone, shift);
+        for (u32 p = part.worker; p < npieces; p += part.workers) {
+            sums.piece<W>(p, slopes + zone, shift).put(pieces + (p << shift) + zone);
         }
         __syncthreads();
     }
-    if (place >= nplaces) {
-        return;
+    bool ended[W];
+    double diagonal[W];
+#pragma unroll
+    for (u32 k = 0; k < W; ++k) {
+        ended[k] = (course[u64(part.at(k)) * COURSE + FLAGS] & ENDED) != 0;
+        diagonal[k] = ended[k] ? 1.0 : 1.0 / (gamma * pace[u64(part.at(k)) * PACE + STEP]);
     }
-    const double diagonal = ended ? 1.0 : 1.0 / (gamma * pace[u64(own) * PACE + STEP]);
-    for (u32 k = worker; k < nnz; k += workers) {
-        const double sum = ended ? 0.0 : -sums.whole(k, slopes + zone, pieces + zone, shift);
-        values[u64(own) * nnz + k] = load(is_diagonal + k) != 0 ? sum + diagonal : sum;
+#pragma unroll 2
+    for (u32 e = part.worker; e < nnz; e += part.workers) {
+        const u64 span = load(spans + e);
+        const auto sum = sums.whole<W>(span, slopes + zone, pieces + zone, shift);
+#pragma unroll
+        for (u32 k = 0; k < W; ++k) {
+            if (part.place + k < nplaces) {
+                const double value = ended[k] ? 0.0 : -sum.of[k];
+                values[u64(part.place + k) * nnz + e] =
+                    (span >> 32 & ON_DIAGONAL) != 0 ? value + diagonal[k] : value;
+            }
+        }
     }
 }
 

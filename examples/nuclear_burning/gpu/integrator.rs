@@ -213,7 +213,7 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         self.solver.set_active(left)?;
         let [old, new] = &mut self.places;
         let (moves, stay) = (&mut self.moves, &mut self.stay);
-        new.stride = left as u32;
+        new.stride = Places::<E>::stride(left);
         let (from, to) = ((self.count, &*old), (left, new));
         launches::compact(&self.executor, &self.tables, from, to, moves, stay)?;
         self.places.swap(0, 1);

@@ -14,9 +14,22 @@ use crate::rates::{T9_MAX, T9_MIN};
 /// The kernels.
 pub(crate) static SOURCE: Source = Source::new(include_str!("burning.cu"));
 
-/// The kernels by name.
-pub(crate) const KERNELS: [&str; 9] =
-    ["rates", "stage", "matrix", "begin", "judge", "densify", "judge_dense", "survivors", "move"];
+/// The kernels by name, those that evaluate zones for one zone a thread and for two.
+pub(crate) const KERNELS: [&str; 11] = [
+    "rates",
+    STAGE[0],
+    STAGE[1],
+    MATRIX[0],
+    MATRIX[1],
+    "begin",
+    "judge",
+    "densify",
+    "judge_dense",
+    "survivors",
+    "move",
+];
+const STAGE: [&str; 2] = ["stage<1>", "stage<2>"];
+const MATRIX: [&str; 2] = ["matrix<1>", "matrix<2>"];
 
 /// The most stages before the last.
 pub(super) const MOST_BEFORE: usize = 7;
@@ -25,11 +38,11 @@ pub(super) const MOST_BEFORE: usize = 7;
 pub(super) const STATUSES: usize = 16;
 pub(super) const TALLY: usize = STATUSES + 1 + 64;
 
-/// Threads of a block, and the most of one that evaluates zones: what it reads from memory and from the
-/// tables takes its time, and shared memory leaves room for one or two blocks.
+/// Threads of a block, and the most of one that evaluates zones, if one a thread: what it reads from memory and
+/// from the tables takes its time, and shared memory leaves room for one or two blocks.
 const THREADS: u32 = 256;
 const MOST_THREADS: u32 = 1024;
-/// Numbers in shared memory for each thread of such a block, at least.
+/// Numbers in shared memory for each zone of a thread of such a block, at least.
 const NUMBERS_A_THREAD: u32 = 4;
 const WARP: u32 = 32;
 /// Warps of a block of `judge`, each with a zone.
@@ -44,16 +57,21 @@ pub(crate) fn key(name: &'static str) -> KernelKey {
     KernelKey::of_source("burning", &SOURCE, name)
 }
 
-/// Zones side by side, as a power of two, and the launch: so many that two blocks have room on a
-/// multiprocessor, and fewer where there are few zones, so that all multiprocessors have work.
+/// Zones side by side.
+struct SideBySide {
+    /// How many, as a power of two.
+    shift: u32,
+    /// Which kernel: for one zone a thread, or for two.
+    kernel: usize,
+    config: LaunchConfig,
+}
+
+/// As many zones side by side as leave room for two blocks on a multiprocessor, and fewer where there are few zones, so
+/// that all multiprocessors have work.
 ///
 /// # Errors
 /// [`GpuError::InvalidArgument`] when not even one zone has room.
-fn side_by_side(
-    info: &DeviceInfo,
-    places: u32,
-    values: u32,
-) -> Result<(u32, LaunchConfig), GpuError> {
+fn side_by_side(info: &DeviceInfo, places: u32, values: u32) -> Result<SideBySide, GpuError> {
     let bytes = |shift: u32| u64::from(values) << (shift + 3);
     let room = u64::from(info.shared_bytes_per_block);
     let half = u64::from(info.shared_bytes_per_multiprocessor / 2).saturating_sub(1024).min(room);
@@ -67,11 +85,14 @@ fn side_by_side(
             found: values.to_string(),
         });
     }
+    let kernel = shift.min(1);
     let threads = ((values << shift) / NUMBERS_A_THREAD).next_power_of_two();
-    let threads = threads.clamp(THREADS, MOST_THREADS.min(info.max_threads_per_block));
+    let threads = threads.min(MOST_THREADS.min(info.max_threads_per_block)) >> kernel;
     let shared_bytes = bytes(shift) as u32;
     let blocks = places.div_ceil(1 << shift);
-    Ok((shift, LaunchConfig { shared_bytes, ..LaunchConfig::linear(blocks, threads) }))
+    let config = LaunchConfig::linear(blocks, threads.max(THREADS));
+    let config = LaunchConfig { shared_bytes, ..config };
+    Ok(SideBySide { shift, kernel: kernel as usize, config })
 }
 
 /// Blocks enough for a thread each of `work` items.
@@ -130,11 +151,13 @@ pub(super) fn stage<E: Executor>(
     b: &mut E::Buffer<f64>,
 ) -> Result<(), GpuError> {
     let Stage { weights, first_weight, u, ended } = stage;
-    let (shift, config) = side_by_side(executor.info(), count as u32, tables.stage_values())?;
+    let SideBySide { shift, kernel, config } =
+        side_by_side(executor.info(), count as u32, tables.stage_values())?;
     let mut args = Args::new();
     args.scalar(count as u32)
         .scalar(places.stride)
         .scalar(tables.nnuclides)
+        .scalar(tables.nrates)
         .scalar(tables.nreactions)
         .scalar(tables.changes.npieces)
         .scalar(shift)
@@ -154,7 +177,7 @@ pub(super) fn stage<E: Executor>(
     let config = LaunchConfig { overlaps: true, ..config };
     // SAFETY: the arguments are those of `stage`; the tables are those of one network and number its
     // reactions and nuclides; places, vectors and outcomes have room for `count` zones; b is none of u.
-    unsafe { executor.launch(&key("stage"), config, &mut args) }
+    unsafe { executor.launch(&key(STAGE[kernel]), config, &mut args) }
 }
 
 /// Appends the addresses of stages, null for those that are not there.
@@ -191,7 +214,8 @@ pub(super) fn matrix<E: Executor>(
     gamma: f64,
     values: &mut E::Buffer<f64>,
 ) -> Result<(), GpuError> {
-    let (shift, config) = side_by_side(executor.info(), count as u32, tables.matrix_values())?;
+    let SideBySide { shift, kernel, config } =
+        side_by_side(executor.info(), count as u32, tables.matrix_values())?;
     let mut args = Args::new();
     args.scalar(count as u32)
         .scalar(places.stride)
@@ -206,7 +230,6 @@ pub(super) fn matrix<E: Executor>(
         .input(&tables.entries.piece_ptr)
         .input(&tables.entries.spans)
         .input(&tables.entries.terms)
-        .input(&tables.is_diagonal)
         .input(&places.y)
         .input(&places.lambda)
         .input(&places.pace)
@@ -214,7 +237,7 @@ pub(super) fn matrix<E: Executor>(
         .output(values);
     // SAFETY: the arguments are those of `matrix`; the tables are those of one network and number its
     // derivatives and entries; places and values have room for `count` zones.
-    unsafe { executor.launch(&key("matrix"), config, &mut args) }
+    unsafe { executor.launch(&key(MATRIX[kernel]), config, &mut args) }
 }
 
 /// First steps, from the derivatives in `slopes`.

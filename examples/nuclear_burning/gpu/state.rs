@@ -21,7 +21,7 @@ pub(super) struct Places<E: Executor> {
     pub(super) y: E::Buffer<f64>,
     /// Rates, rate after rate, those of all places side by side.
     pub(super) lambda: E::Buffer<f64>,
-    /// Places between two rates.
+    /// Places between two rates, see [`Places::stride`].
     pub(super) stride: u32,
     /// Times and steps.
     pub(super) pace: E::Buffer<f64>,
@@ -37,13 +37,19 @@ impl<E: Executor> Places<E> {
         nnuclides: usize,
         nrates: usize,
     ) -> Result<Self, GpuError> {
+        let stride = Self::stride(places);
         Ok(Self {
             y: executor.alloc_zeroed(places * nnuclides)?,
-            lambda: executor.alloc_zeroed(places * nrates)?,
-            stride: places as u32,
+            lambda: executor.alloc_zeroed(stride as usize * nrates)?,
+            stride,
             pace: executor.alloc_zeroed(places * PACE)?,
             course: executor.alloc_zeroed(places * COURSE)?,
         })
+    }
+
+    /// What `stride` is for so many places: even, since threads read the rates of two zones at once.
+    pub(super) fn stride(places: usize) -> u32 {
+        places.next_multiple_of(2) as u32
     }
 }
 

@@ -10,8 +10,10 @@ use crate::network::{MAX_PARTICLES, Network};
 /// Where a reaction has no reverse: its rate stands there again.
 const NO_REVERSE: u32 = 1 << 31;
 
-/// A span of pieces, and not of terms.
+/// What the upper half of a span may have besides its count: it is of pieces, and not of terms; its sum is on the
+/// diagonal.
 const LONG: u32 = 1 << 31;
+const ON_DIAGONAL: u32 = 1 << 30;
 
 /// The most terms that one thread adds in a row.
 const PIECE: usize = 16;
@@ -22,20 +24,19 @@ pub(super) struct Tables<E: Executor> {
     pub(super) nnuclides: u32,
     pub(super) nrates: u32,
     pub(super) nreactions: u32,
-    /// Two for each reaction: the rate and its reverse.
-    pub(super) flow_rates: E::Buffer<u32>,
+    /// Of each reaction the rate, and in the upper half its reverse.
+    pub(super) flow_rates: E::Buffer<u64>,
+    /// Two for each reaction: those of the rate and of its reverse.
     pub(super) flow_factors: E::Buffer<u64>,
-    /// dY/dt: sums over reactions, one for each nuclide.
+    /// dY/dt: sums over reactions, by the numbers of their rates, one for each nuclide.
     pub(super) changes: Sums<E>,
     pub(super) npartials: u32,
     /// A derivative of a rate: the rate, and its other factors.
     pub(super) partial_rates: E::Buffer<u32>,
     pub(super) partial_factors: E::Buffer<u64>,
-    /// J: sums over derivatives, one for each entry.
+    /// J: sums over derivatives, one for each entry, those of the diagonal marked.
     pub(super) entries: Sums<E>,
     pub(super) nnz: u32,
-    /// 1 for the entries of the diagonal.
-    pub(super) is_diagonal: E::Buffer<u8>,
     pub(super) fits: Fits<E>,
     /// Nucleons of each nuclide.
     pub(super) a: E::Buffer<f64>,
@@ -47,8 +48,8 @@ pub(super) struct Tables<E: Executor> {
 pub(super) struct Sums<E: Executor> {
     pub(super) npieces: u32,
     pub(super) piece_ptr: E::Buffer<u32>,
-    /// Two for each sum: the first term or piece, and how many.
-    pub(super) spans: E::Buffer<u32>,
+    /// Of each sum the first term or piece, and in the upper half how many.
+    pub(super) spans: E::Buffer<u64>,
     /// The number of what is added, times 256, and its factor as a signed byte.
     pub(super) terms: E::Buffer<u32>,
 }
@@ -72,8 +73,8 @@ impl<E: Executor> Tables<E> {
     pub(super) fn new(executor: &E, equations: &Equations) -> Result<Self, BurningError> {
         let network = equations.network();
         let nnuclides = equations.nnuclides();
-        // A term numbers reactions and derivatives in 24 bits, a factor nuclides in 16.
-        let largest = equations.reactions.len().max(equations.partials.len());
+        // A term numbers rates and derivatives in 24 bits, a factor nuclides in 16.
+        let largest = network.rates.len().max(equations.partials.len());
         if nnuclides >= 1 << 16 || largest >= 1 << 24 {
             return Err(BurningError::Setting(format!(
                 "a GPU takes networks of less than 65536 nuclides and 16777216 derivatives, found {nnuclides} and {largest}"
@@ -82,14 +83,14 @@ impl<E: Executor> Tables<E> {
         let pack = |factors: &Factors| packed(factors, nnuclides as u64);
         let (mut flow_rates, mut flow_factors) = (Vec::new(), Vec::new());
         let mut changes = vec![Vec::new(); nnuclides];
-        for (r, reaction) in equations.reactions.iter().enumerate() {
-            flow_rates.push(reaction.forward.rate);
+        for reaction in &equations.reactions {
+            let forward = reaction.forward.rate;
+            let reverse = reaction.reverse.map_or(NO_REVERSE | forward, |flow| flow.rate);
+            flow_rates.push(halves(forward, reverse));
             flow_factors.push(pack(&reaction.forward.factors));
-            let again = NO_REVERSE | reaction.forward.rate;
-            flow_rates.push(reaction.reverse.map_or(again, |flow| flow.rate));
             flow_factors.push(reaction.reverse.map_or(0, |flow| pack(&flow.factors)));
             for &(nuclide, nu) in &equations.changes[reaction.changes.clone()] {
-                changes[nuclide as usize].push(term(r, nu));
+                changes[nuclide as usize].push(term(forward as usize, nu));
             }
         }
         let nnz = equations.pattern().nnz();
@@ -103,8 +104,8 @@ impl<E: Executor> Tables<E> {
         let partial_rates: Vec<u32> = partials.iter().map(|partial| partial.rate).collect();
         let partial_factors: Vec<u64> =
             partials.iter().map(|partial| pack(&partial.others)).collect();
-        let mut is_diagonal = vec![0u8; nnz];
-        equations.diagonal.iter().for_each(|&entry| is_diagonal[entry as usize] = 1);
+        let mut marks = vec![0; nnz];
+        equations.diagonal.iter().for_each(|&entry| marks[entry as usize] = ON_DIAGONAL);
         let of = |number: fn(&crate::network::Nuclide) -> u32| -> Vec<f64> {
             network.nuclides.iter().map(|nuclide| f64::from(number(nuclide))).collect()
         };
@@ -114,13 +115,12 @@ impl<E: Executor> Tables<E> {
             nreactions: equations.reactions.len() as u32,
             flow_rates: executor.upload(&flow_rates)?,
             flow_factors: executor.upload(&flow_factors)?,
-            changes: Sums::new(executor, &changes)?,
+            changes: Sums::new(executor, &changes, &vec![0; nnuclides])?,
             npartials: partials.len() as u32,
             partial_rates: executor.upload(&partial_rates)?,
             partial_factors: executor.upload(&partial_factors)?,
-            entries: Sums::new(executor, &entries)?,
+            entries: Sums::new(executor, &entries, &marks)?,
             nnz: nnz as u32,
-            is_diagonal: executor.upload(&is_diagonal)?,
             fits: Fits::new(executor, network)?,
             a: executor.upload(&of(|nuclide| nuclide.a))?,
             z: executor.upload(&of(|nuclide| nuclide.z))?,
@@ -129,13 +129,17 @@ impl<E: Executor> Tables<E> {
 
     /// Numbers of a zone in shared memory for a right-hand side.
     pub(super) fn stage_values(&self) -> u32 {
-        2 * self.nnuclides + 1 + self.nreactions + self.changes.npieces
+        self.nnuclides + self.nrates + self.changes.npieces.max(self.nnuclides + 1)
     }
 
     /// Numbers of a zone in shared memory for a matrix.
     pub(super) fn matrix_values(&self) -> u32 {
         self.nnuclides + 1 + self.npartials + self.entries.npieces
     }
+}
+
+fn halves(lower: u32, upper: u32) -> u64 {
+    u64::from(lower) | u64::from(upper) << 32
 }
 
 /// Sixteen bits for each factor; `one` is the place of the number 1.
@@ -152,7 +156,8 @@ fn term(number: usize, factor: f64) -> u32 {
 }
 
 impl<E: Executor> Sums<E> {
-    fn new(executor: &E, sums: &[Vec<u32>]) -> Result<Self, GpuError> {
+    /// `marks` are for the spans of the sums.
+    fn new(executor: &E, sums: &[Vec<u32>], marks: &[u32]) -> Result<Self, GpuError> {
         let (mut piece_ptr, mut spans, mut terms) = (Vec::new(), Vec::new(), Vec::new());
         for sum in sums.iter().filter(|sum| sum.len() > PIECE) {
             for piece in sum.chunks(PIECE) {
@@ -162,15 +167,16 @@ impl<E: Executor> Sums<E> {
         }
         piece_ptr.push(terms.len() as u32);
         let mut pieces = 0;
-        for sum in sums {
-            if sum.len() > PIECE {
+        for (sum, mark) in sums.iter().zip(marks) {
+            let (first, count) = if sum.len() > PIECE {
                 let count = sum.len().div_ceil(PIECE) as u32;
-                spans.extend([pieces, count | LONG]);
                 pieces += count;
+                (pieces - count, count | LONG)
             } else {
-                spans.extend([terms.len() as u32, sum.len() as u32]);
                 terms.extend_from_slice(sum);
-            }
+                ((terms.len() - sum.len()) as u32, sum.len() as u32)
+            };
+            spans.push(halves(first, count | mark));
         }
         Ok(Self {
             npieces: piece_ptr.len() as u32 - 1,

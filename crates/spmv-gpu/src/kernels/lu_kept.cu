@@ -20,7 +20,7 @@
 // Bits 0 to 13 of a word are the number of the source, 16 to 29 of the target; LAST after which the
 // target is divided by its pivot, or the part of a sum with A goes there; IDLE_LANE where there is no product: a lane
 // reads no number there that another one writes. Chunks up to `end_of_l` are of L, to `end_of_u` of U, to `end_of_a`
-// of A, all multiples of 2 * AHEAD. The numbers of a vector are those of the solution, in the order of elimination;
+// of A, all multiples of AHEAD. The numbers of a vector are those of the solution, in the order of elimination;
 // `nslots` of which the first remains 0 and the others are parts of sums; `nparts` >= nrows parts of sums with A.
 // perm[k] is the row that is eliminated k-th. System s has `nrows` values of b and of x from s*nrows on. Blocks of
 // whole warps, 16 at most; any grid. Shared memory: table_words words; for each warp CHAINS + 1 doubles, and 2 *
@@ -92,8 +92,8 @@ struct KeptWarp : LuSystems<KeptWarp<V, AHEAD>, V, WARP_THREADS> {
     u32 turn = blockIdx.x * (blockDim.x / WARP_THREADS) + threadIdx.x / WARP_THREADS;
     u32 item = 0, rhs = 0;
     double squares = 0; // of this lane's parts of |A||x|
-    V even[AHEAD], odd[AHEAD]; // values of the chunks at hand, and of those that follow
-    bool has_a = false;        // the first values of A are among them
+    V now[AHEAD], next[AHEAD]; // values of the chunks at hand, and of those that follow
+    bool has_a = false;        // those at hand are the first ones of A
 
     // `own`: this warp's shared memory.
     __device__ __forceinline__ KeptWarp(const LuTask<V>& all, const KeptTask<V>& what,
@@ -162,7 +162,7 @@ struct KeptWarp : LuSystems<KeptWarp<V, AHEAD>, V, WARP_THREADS> {
     __device__ __forceinline__ const V* values() const { return kept.kept + item * kept.stride; }
 
     // Asks for the values of AHEAD chunks.
-    __device__ __forceinline__ void ask(V* into, u32 chunk) {
+    __device__ __forceinline__ void ask(V* into, u32 chunk) const {
         const u32 own = lane % HALF;
         const V* const from = values() + kept.first_value + own;
         const uint4* const span = reinterpret_cast<const uint4*>(
@@ -183,35 +183,22 @@ struct KeptWarp : LuSystems<KeptWarp<V, AHEAD>, V, WARP_THREADS> {
     __device__ __forceinline__ void ask_first(u32 chunk) {
 #pragma unroll
         for (u32 i = 0; i < AHEAD; ++i) {
-            even[i] = odd[i] = V(0);
+            now[i] = next[i] = V(0);
         }
-        ask(even, chunk);
+        ask(now, chunk);
     }
 
-    // Subtracts the products of AHEAD chunks, while the values of the next ones are on their way. A wait for one
-    // value is a wait for all that were asked for: these have to be there first, and the address says so.
-    template <bool DIVIDES, typename Add, typename Divide>
-    __device__ __forceinline__ void run_group(const V* those, V* others, u32 chunk, Add add,
-                                              Divide divide) {
-        const SharedValues<V> own(y);
-        const u32* const word = words + chunk * WARP_THREADS;
-        ask(others, chunk + AHEAD + (upper_bits(those[0]) & kept.none));
-        u32 next = *word;
+    // Asks for those after the chunks at hand. A wait for one value is a wait for all that were asked for: those at
+    // hand have to be there first, and the address says so.
+    __device__ __forceinline__ void ask_next(u32 chunk) {
+        ask(next, chunk + AHEAD + (upper_bits(now[0]) & kept.none));
+    }
+
+    // Waits for them.
+    __device__ __forceinline__ void go_on() {
 #pragma unroll
         for (u32 i = 0; i < AHEAD; ++i) {
-            const u32 what = next, target = high_half(what) & NUMBER;
-            const V x = own.get(what & NUMBER), sum = own.get(target);
-            next = word[(i + 1) * WARP_THREADS];
-            V result = add(sum, those[i], x);
-            if constexpr (DIVIDES) {
-                if ((what & LAST) != 0) {
-                    result = divide(result, target);
-                }
-            }
-            if ((what & IDLE_LANE) == 0) {
-                own.set(target, result);
-            }
-            __syncwarp();
+            now[i] = next[i];
         }
     }
 
@@ -219,10 +206,29 @@ struct KeptWarp : LuSystems<KeptWarp<V, AHEAD>, V, WARP_THREADS> {
     // complete divide(number, target). The first values were asked for, and those that follow the last are.
     template <bool DIVIDES, typename Add, typename Divide>
     __device__ __forceinline__ void run_chunks(u32 first, u32 end, Add add, Divide divide) {
+        const SharedValues<V> own(y);
 #pragma unroll 1
-        for (; first < end; first += 2 * AHEAD) {
-            run_group<DIVIDES>(even, odd, first, add, divide);
-            run_group<DIVIDES>(odd, even, first + AHEAD, add, divide);
+        for (; first < end; first += AHEAD) {
+            const u32* const word = words + first * WARP_THREADS;
+            ask_next(first);
+            u32 following = *word;
+#pragma unroll
+            for (u32 i = 0; i < AHEAD; ++i) {
+                const u32 what = following, target = high_half(what) & NUMBER;
+                const V x = own.get(what & NUMBER), sum = own.get(target);
+                following = word[(i + 1) * WARP_THREADS];
+                V result = add(sum, now[i], x);
+                if constexpr (DIVIDES) {
+                    if ((what & LAST) != 0) {
+                        result = divide(result, target);
+                    }
+                }
+                if ((what & IDLE_LANE) == 0) {
+                    own.set(target, result);
+                }
+                __syncwarp();
+            }
+            go_on();
         }
     }
 
@@ -277,35 +283,40 @@ struct KeptWarp : LuSystems<KeptWarp<V, AHEAD>, V, WARP_THREADS> {
         return __any_sync(ALL_LANES, bad) != 0;
     }
 
-    // Adds up this lane's products of AHEAD chunks with A, or their magnitudes, while the values of the next ones
-    // are on their way. A part that is complete goes to its number, and `squares` to know its magnitude.
+    // Adds up this lane's products with A, or their magnitudes. A part that is complete goes to its number, and
+    // `squares` to know its magnitude.
     template <bool MAGNITUDES>
-    __device__ __forceinline__ void sum_group(const V* those, V* others, u32 chunk, V& sum,
-                                              V& size) {
+    __device__ __forceinline__ void sum_parts() {
         const SharedValues<V> own(y);
-        const u32* const word = words + chunk * WARP_THREADS;
-        ask(others, chunk + AHEAD + (upper_bits(those[0]) & kept.none));
-        u32 what[AHEAD];
-        V x[AHEAD];
+        V sum = 0, size = 0;
+        squares = 0;
+#pragma unroll 1
+        for (u32 first = kept.end_of_u; first < kept.end_of_a; first += AHEAD) {
+            const u32* const word = words + first * WARP_THREADS;
+            ask_next(first);
+            u32 what[AHEAD];
+            V x[AHEAD];
 #pragma unroll
-        for (u32 i = 0; i < AHEAD; ++i) {
-            what[i] = word[i * WARP_THREADS];
-        }
-#pragma unroll
-        for (u32 i = 0; i < AHEAD; ++i) {
-            x[i] = own.get(what[i] & NUMBER);
-        }
-#pragma unroll
-        for (u32 i = 0; i < AHEAD; ++i) {
-            size += V(magnitude(those[i])) * V(magnitude(x[i]));
-            if constexpr (!MAGNITUDES) {
-                sum = minus_product(sum, those[i], x[i]);
+            for (u32 i = 0; i < AHEAD; ++i) {
+                what[i] = word[i * WARP_THREADS];
             }
-            if ((what[i] & LAST) != 0) {
-                own.set(high_half(what[i]) & NUMBER, MAGNITUDES ? size : sum);
-                squares += double(size) * double(size);
-                sum = size = V(0);
+#pragma unroll
+            for (u32 i = 0; i < AHEAD; ++i) {
+                x[i] = own.get(what[i] & NUMBER);
             }
+#pragma unroll
+            for (u32 i = 0; i < AHEAD; ++i) {
+                size += V(magnitude(now[i])) * V(magnitude(x[i]));
+                if constexpr (!MAGNITUDES) {
+                    sum = minus_product(sum, now[i], x[i]);
+                }
+                if ((what[i] & LAST) != 0) {
+                    own.set(high_half(what[i]) & NUMBER, MAGNITUDES ? size : sum);
+                    squares += double(size) * double(size);
+                    sum = size = V(0);
+                }
+            }
+            go_on();
         }
     }
 
@@ -317,13 +328,7 @@ struct KeptWarp : LuSystems<KeptWarp<V, AHEAD>, V, WARP_THREADS> {
             ask_first(kept.end_of_u);
         }
         has_a = false;
-        squares = 0;
-        V sum = 0, size = 0;
-#pragma unroll 1
-        for (u32 first = kept.end_of_u; first < kept.end_of_a; first += 2 * AHEAD) {
-            sum_group<MAGNITUDES>(even, odd, first, sum, size);
-            sum_group<MAGNITUDES>(odd, even, first + AHEAD, sum, size);
-        }
+        sum_parts<MAGNITUDES>();
         __syncwarp();
         // The sums of the products first: products that cancel must not absorb b.
         for (u32 row = lane; row < task.nrows && wanted; row += WARP_THREADS) {

@@ -11,8 +11,8 @@ const CHUNK: usize = 32;
 /// Lanes of it that read shared memory together.
 const HALVES: usize = 2;
 
-/// Chunks that are asked for ahead, while as many are at hand: runs of chunks are multiples of both together. More
-/// of them where few systems are solved, and registers are to spare.
+/// Chunks that are asked for ahead, while as many are at hand: runs of chunks are multiples of them. More where few
+/// systems are solved, and registers are to spare.
 pub(super) const AHEAD: usize = 4;
 pub(super) const FAR_AHEAD: usize = 8;
 
@@ -195,9 +195,9 @@ impl Chunks {
         self.order.resize(self.order.len().next_multiple_of(SECTOR), NOTHING);
     }
 
-    /// Appends idle chunks up to a multiple of twice those that are asked for ahead.
+    /// Appends idle chunks up to a multiple of those that are asked for ahead.
     fn fill(&mut self) {
-        let chunks = self.len().next_multiple_of(2 * self.ahead);
+        let chunks = self.len().next_multiple_of(self.ahead);
         self.spans.resize(chunks, [0; HALVES]);
         self.words.resize(chunks * CHUNK, self.zero | self.zero << 16 | IDLE);
     }
@@ -231,7 +231,7 @@ mod tests {
 
             chunks.append(&all, 60);
 
-            prop_assert_eq!(chunks.len() % (2 * ahead), 0);
+            prop_assert_eq!(chunks.len() % ahead, 0);
             let spans: Vec<u32> = chunks.spans().collect();
             let held = chunks.order.iter().filter(|&&place| place != NOTHING).count();
             prop_assert_eq!(held, all.len());
