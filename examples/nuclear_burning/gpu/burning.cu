@@ -336,6 +336,18 @@ __device__ __forceinline__ bool all_ended(u32 first, u32 nplaces, u32 shift, con
     return true;
 }
 
+// Adds stage j to a number of some zones, and to what is carried.
+template <u32 W>
+__device__ __forceinline__ void add_stage(Zones<W>& value, Zones<W>& more, const double* weights,
+                                          u32 j, const double* u, u32 n, const Part<W>& part) {
+#pragma unroll
+    for (u32 k = 0; k < W; ++k) {
+        const double stage = u[u64(part.at(k)) * n];
+        value.of[k] += load(weights + j) * stage;
+        more.of[k] += load(weights + BEFORE + 1 + j) * stage;
+    }
+}
+
 // The right-hand side of a stage, for every place:
 //
 //   b = f(y + sum_j a_j u_j) + sum_j c_j / h u_j,  j < before
@@ -348,7 +360,7 @@ __device__ __forceinline__ bool all_ended(u32 first, u32 nplaces, u32 shift, con
 // a reaction. Shared memory: (n + nrates + max(n + 1, npieces)) * 2^shift doubles.
 // `stride` is even. Two blocks a multiprocessor: what one reads takes its time.
 template <u32 W>
-__global__ void __launch_bounds__(1024 / W, 2)
+__global__ void __launch_bounds__(W > 1 ? 640 : 1024, 2)
     stage(u32 nplaces, u32 stride, u32 n, u32 nrates, u32 nreactions, u32 npieces, u32 shift,
           const u64* __restrict__ flow_rates, const u64* __restrict__ flow_factors,
           const u32* __restrict__ piece_ptr, const u64* __restrict__ spans,
@@ -369,11 +381,29 @@ __global__ void __launch_bounds__(1024 / W, 2)
     const Sums sums{npieces, piece_ptr, spans, terms};
     const Part<W> part(shift, nplaces);
     const u32 zone = part.zone;
-    // Nothing that runs just ahead of this changes rates, or what zones have ended.
+    // The launch just ahead of this changes neither rates nor which zones have ended, nor any but the last stage.
     const bool idles = all_ended(first, nplaces, shift, course);
+    const u32 last = before > 0 ? before - 1 : 0;
     if (!idles) {
         for (u32 rate = part.worker; rate < nrates; rate += part.workers) {
             Zones<W>::fetch(net + (rate << shift) + zone, lambda + u64(rate) * stride + part.own);
+        }
+        for (u32 i = part.worker; i <= n; i += part.workers) {
+            Zones<W> value, more = {};
+#pragma unroll
+            for (u32 k = 0; k < W; ++k) {
+                value.of[k] = i < n ? y[u64(part.at(k)) * n + i] : 1;
+            }
+#pragma unroll
+            for (u32 j = 0; j < BEFORE - 1; ++j) {
+                if (j < last && i < n) {
+                    add_stage(value, more, weights, j, u[j] + i, n, part);
+                }
+            }
+            value.put(y_now + (i << shift) + zone);
+            if (i < n) {
+                more.put(carried + (i << shift) + zone);
+            }
         }
     }
     wait_for_launches_ahead();
@@ -398,27 +428,17 @@ __global__ void __launch_bounds__(1024 / W, 2)
             *flags |= LOST;
         }
     }
-    for (u32 i = part.worker; i <= n; i += part.workers) {
-        Zones<W> value, more = {};
+    const double* of_last = u0;
 #pragma unroll
-        for (u32 k = 0; k < W; ++k) {
-            value.of[k] = i < n ? y[u64(part.at(k)) * n + i] : 1;
-        }
-        if (i < n) {
-#pragma unroll
-            for (u32 j = 0; j < BEFORE; ++j) {
-                if (j < before) {
-#pragma unroll
-                    for (u32 k = 0; k < W; ++k) {
-                        const double stage = u[j][u64(part.at(k)) * n + i];
-                        value.of[k] += load(weights + j) * stage;
-                        more.of[k] += load(weights + BEFORE + 1 + j) * stage;
-                    }
-                }
-            }
-            more.put(carried + (i << shift) + zone);
-        }
+    for (u32 j = 1; j < BEFORE; ++j) {
+        of_last = j == last ? u[j] : of_last;
+    }
+    for (u32 i = part.worker; i < n && before > 0; i += part.workers) {
+        auto value = Zones<W>::get(y_now + (i << shift) + zone);
+        auto more = Zones<W>::get(carried + (i << shift) + zone);
+        add_stage(value, more, weights, last, of_last + i, n, part);
         value.put(y_now + (i << shift) + zone);
+        more.put(carried + (i << shift) + zone);
     }
     cp_async_wait_all();
     __syncthreads();

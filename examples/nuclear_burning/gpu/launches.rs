@@ -38,12 +38,18 @@ pub(super) const MOST_BEFORE: usize = 7;
 pub(super) const STATUSES: usize = 16;
 pub(super) const TALLY: usize = STATUSES + 1 + 64;
 
-/// Threads of a block, and the most of one that evaluates zones, if one a thread: what it reads from memory and
-/// from the tables takes its time, and shared memory leaves room for one or two blocks.
+/// Threads of a block.
 const THREADS: u32 = 256;
+/// The most of a block that evaluates one zone: what it reads from memory and from the tables takes its time.
 const MOST_THREADS: u32 = 1024;
-/// Numbers in shared memory for each zone of a thread of such a block, at least.
+/// Numbers in shared memory for each thread of such a block, at least.
 const NUMBERS_A_THREAD: u32 = 4;
+/// The most threads of a block that evaluates several zones, two a thread: several blocks are to have room.
+const STAGE_THREADS: u32 = 640;
+const MATRIX_THREADS: u32 = 512;
+/// What a thread of them has to do at most where there are as many, and the least that have two zones.
+const ITEMS_A_THREAD: u32 = 8;
+const LEAST_WORKERS: u32 = 32;
 const WARP: u32 = 32;
 /// Warps of a block of `judge`, each with a zone.
 const JUDGES: u32 = 4;
@@ -66,13 +72,22 @@ struct SideBySide {
     config: LaunchConfig,
 }
 
+/// What a block that evaluates zones takes.
+struct Need {
+    /// Numbers of a zone in shared memory.
+    values: u32,
+    /// Threads that have something to do for two zones, and the most of a block.
+    workers: u32,
+    most_threads: u32,
+}
+
 /// As many zones side by side as leave room for two blocks on a multiprocessor, and fewer where there are few zones, so
 /// that all multiprocessors have work.
 ///
 /// # Errors
 /// [`GpuError::InvalidArgument`] when not even one zone has room.
-fn side_by_side(info: &DeviceInfo, places: u32, values: u32) -> Result<SideBySide, GpuError> {
-    let bytes = |shift: u32| u64::from(values) << (shift + 3);
+fn side_by_side(info: &DeviceInfo, places: u32, need: &Need) -> Result<SideBySide, GpuError> {
+    let bytes = |shift: u32| u64::from(need.values) << (shift + 3);
     let room = u64::from(info.shared_bytes_per_block);
     let half = u64::from(info.shared_bytes_per_multiprocessor / 2).saturating_sub(1024).min(room);
     let fits = |shift: &u32| bytes(*shift) <= if *shift > SECTOR_SHIFT { half } else { room };
@@ -82,16 +97,19 @@ fn side_by_side(info: &DeviceInfo, places: u32, values: u32) -> Result<SideBySid
         return Err(GpuError::InvalidArgument {
             name: "network",
             expected: format!("at most {} numbers of a zone in shared memory", room / 8),
-            found: values.to_string(),
+            found: need.values.to_string(),
         });
     }
     let kernel = shift.min(1);
-    let threads = ((values << shift) / NUMBERS_A_THREAD).next_power_of_two();
-    let threads = threads.min(MOST_THREADS.min(info.max_threads_per_block)) >> kernel;
-    let shared_bytes = bytes(shift) as u32;
+    let threads = if shift == 0 {
+        (need.values / NUMBERS_A_THREAD).next_power_of_two().clamp(THREADS, MOST_THREADS)
+    } else {
+        let threads = need.workers.max(LEAST_WORKERS) << (shift - 1);
+        threads.min(need.most_threads).next_multiple_of(WARP)
+    };
     let blocks = places.div_ceil(1 << shift);
-    let config = LaunchConfig::linear(blocks, threads.max(THREADS));
-    let config = LaunchConfig { shared_bytes, ..config };
+    let config = LaunchConfig::linear(blocks, threads.min(info.max_threads_per_block));
+    let config = LaunchConfig { shared_bytes: bytes(shift) as u32, ..config };
     Ok(SideBySide { shift, kernel: kernel as usize, config })
 }
 
@@ -151,8 +169,15 @@ pub(super) fn stage<E: Executor>(
     b: &mut E::Buffer<f64>,
 ) -> Result<(), GpuError> {
     let Stage { weights, first_weight, u, ended } = stage;
-    let SideBySide { shift, kernel, config } =
-        side_by_side(executor.info(), count as u32, tables.stage_values())?;
+    let SideBySide { shift, kernel, config } = side_by_side(
+        executor.info(),
+        count as u32,
+        &Need {
+            values: tables.stage_values(),
+            workers: tables.nrates.div_ceil(ITEMS_A_THREAD).max(tables.nnuclides + 1),
+            most_threads: STAGE_THREADS,
+        },
+    )?;
     let mut args = Args::new();
     args.scalar(count as u32)
         .scalar(places.stride)
@@ -214,8 +239,15 @@ pub(super) fn matrix<E: Executor>(
     gamma: f64,
     values: &mut E::Buffer<f64>,
 ) -> Result<(), GpuError> {
-    let SideBySide { shift, kernel, config } =
-        side_by_side(executor.info(), count as u32, tables.matrix_values())?;
+    let SideBySide { shift, kernel, config } = side_by_side(
+        executor.info(),
+        count as u32,
+        &Need {
+            values: tables.matrix_values(),
+            workers: tables.npartials.max(tables.nnz).div_ceil(ITEMS_A_THREAD),
+            most_threads: MATRIX_THREADS,
+        },
+    )?;
     let mut args = Args::new();
     args.scalar(count as u32)
         .scalar(places.stride)
