@@ -655,26 +655,21 @@ __global__ void judge(u32 nplaces, u32 n, u32 before, u32 max_steps, u32 project
                       const double* __restrict__ start, const u32* __restrict__ time_ptr,
                       const double* __restrict__ times, const double* u0, const double* u1,
                       const double* u2, const double* u3, const double* u4, const double* u5,
-                      const double* u6, const double* __restrict__ last, double* __restrict__ y,
+                      const double* u6, const double* last, double* __restrict__ y,
                       double* __restrict__ pace, u32* __restrict__ course, const u8* statuses,
                       const u32* iterations, const u32* restarts, const double* residual_norms,
                       const double* rhs_norms, u64* all_counts, u64* worst,
                       u32* __restrict__ counts, double* __restrict__ figures,
                       double* __restrict__ out, u32* __restrict__ left, u32* __restrict__ tried) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
-    wait_for_launches_ahead();
     const u32 place = u32(grid_thread() / WARP_THREADS), lane = threadIdx.x % WARP_THREADS;
-    if (place >= nplaces || (course[u64(place) * COURSE + FLAGS] & ENDED) != 0) {
-        return;
-    }
-    const Ended ended{statuses, iterations, restarts, residual_norms, rhs_norms, all_counts, worst};
-    const bool unsolved = __any_sync(ALL_LANES, ended.count(place, lane == 0)) != 0;
+    // The launch just ahead of this makes the last stage, and ends no zone.
+    const bool idles = place >= nplaces || (course[u64(place) * COURSE + FLAGS] & ENDED) != 0;
     const double* const u[BEFORE] = {u0, u1, u2, u3, u4, u5, u6};
     // A lane has every 32nd abundance throughout, so that lanes need not wait for each other.
     double* const y_new = reinterpret_cast<double*>(dynamic_shared) + threadIdx.x / WARP_THREADS * n;
     double* const y_old = y + u64(place) * n;
-    double error = 0;
-    for (u32 i = lane; i < n; i += WARP_THREADS) {
+    for (u32 i = lane; i < n && !idles; i += WARP_THREADS) {
         const u64 at = u64(place) * n + i;
         double value = y_old[i];
 #pragma unroll
@@ -683,8 +678,17 @@ __global__ void judge(u32 nplaces, u32 n, u32 before, u32 max_steps, u32 project
                 value += load(weights + j) * u[j][at];
             }
         }
-        const double estimate = last[at];
-        value += estimate;
+        y_new[i] = value;
+    }
+    wait_for_launches_ahead();
+    if (idles) {
+        return;
+    }
+    const Ended ended{statuses, iterations, restarts, residual_norms, rhs_norms, all_counts, worst};
+    const bool unsolved = __any_sync(ALL_LANES, ended.count(place, lane == 0)) != 0;
+    double error = 0;
+    for (u32 i = lane; i < n; i += WARP_THREADS) {
+        const double estimate = last[u64(place) * n + i], value = y_new[i] + estimate;
         const double size = maximum(absolute(y_old[i]), absolute(value));
         const double part =
             absolute(estimate) / (load(settings + ATOL) + load(settings + RTOL) * size);

@@ -44,10 +44,13 @@ const THREADS: u32 = 256;
 const MOST_THREADS: u32 = 1024;
 /// Numbers in shared memory for each thread of such a block, at least.
 const NUMBERS_A_THREAD: u32 = 4;
-/// The most threads of a block that evaluates several zones, two a thread: several blocks are to have room.
+/// The most threads of a block that evaluates several zones, two a thread, and of those that have the same two zones:
+/// several blocks are to have room.
 const STAGE_THREADS: u32 = 640;
+const STAGE_WORKERS: u32 = 160;
 const MATRIX_THREADS: u32 = 512;
-/// What a thread of them has to do at most where there are as many, and the least that have two zones.
+const MATRIX_WORKERS: u32 = 256;
+/// What each of them has to do at most where there are as many, and the least of them.
 const ITEMS_A_THREAD: u32 = 8;
 const LEAST_WORKERS: u32 = 32;
 const WARP: u32 = 32;
@@ -76,7 +79,7 @@ struct SideBySide {
 struct Need {
     /// Numbers of a zone in shared memory.
     values: u32,
-    /// Threads that have something to do for two zones, and the most of a block.
+    /// Threads for two zones, and the most of a block.
     workers: u32,
     most_threads: u32,
 }
@@ -104,7 +107,7 @@ fn side_by_side(info: &DeviceInfo, places: u32, need: &Need) -> Result<SideBySid
     let threads = if shift == 0 {
         (need.values / NUMBERS_A_THREAD).next_power_of_two().clamp(THREADS, MOST_THREADS)
     } else {
-        let threads = need.workers.max(LEAST_WORKERS) << (shift - 1);
+        let threads = need.workers << (shift - 1);
         threads.min(need.most_threads).next_multiple_of(WARP)
     };
     let blocks = places.div_ceil(1 << shift);
@@ -174,7 +177,11 @@ pub(super) fn stage<E: Executor>(
         count as u32,
         &Need {
             values: tables.stage_values(),
-            workers: tables.nrates.div_ceil(ITEMS_A_THREAD).max(tables.nnuclides + 1),
+            workers: tables
+                .nrates
+                .div_ceil(ITEMS_A_THREAD)
+                .max(tables.nnuclides + 1)
+                .clamp(LEAST_WORKERS, STAGE_WORKERS),
             most_threads: STAGE_THREADS,
         },
     )?;
@@ -244,7 +251,11 @@ pub(super) fn matrix<E: Executor>(
         count as u32,
         &Need {
             values: tables.matrix_values(),
-            workers: tables.npartials.max(tables.nnz).div_ceil(ITEMS_A_THREAD),
+            workers: tables
+                .npartials
+                .max(tables.nnz)
+                .div_ceil(ITEMS_A_THREAD)
+                .clamp(LEAST_WORKERS, MATRIX_WORKERS),
             most_threads: MATRIX_THREADS,
         },
     )?;
