@@ -47,7 +47,7 @@ const NUMBERS_A_THREAD: u32 = 4;
 /// The most threads of a block that evaluates several zones, two a thread, and of those that have the same two zones:
 /// several blocks are to have room.
 const STAGE_THREADS: u32 = 640;
-const STAGE_WORKERS: u32 = 160;
+const STAGE_WORKERS: u32 = 176;
 const MATRIX_THREADS: u32 = 512;
 const MATRIX_WORKERS: u32 = 256;
 /// What each of them has to do at most where there are as many, and the least of them.
