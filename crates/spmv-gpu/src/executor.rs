@@ -351,7 +351,7 @@ pub trait Executor {
     ///    done.
     /// 4. No buffer that the kernel writes is another argument of it, unless its comment allows so.
     /// 5. Where the launch [overlaps](LaunchConfig::overlaps) with the one ahead, the kernel waits
-    ///    for it before it touches what others write.
+    ///    for it before it touches what launches write that may not have ended.
     #[expect(unsafe_code, reason = "a launch cannot be checked against the kernel's own promises")]
     unsafe fn launch(
         &self,

@@ -7,8 +7,9 @@
 //   run in the order of the tables, cut in pieces by the tables alone.
 // - Zones side by side are evaluated by neighbouring threads, W by each: work item w is of the zones from W *
 //   (w % (2^shift / W)) of the block on, so that rates of neighbours are read together, and tables once for all.
-// - `stage` and `judge` may begin before the launch ahead of them has ended, and wait. `judge` lets nobody begin
-//   before it has: the next launch reads through the read-only cache what it reads and writes.
+// - `stage` and `judge` may begin before the launch ahead of them has ended, and wait. What they read before that it
+//   does not write: abundances, rates, which zones have ended, stages but the last. `judge` lets nobody begin
+//   before it has ended: the next launch reads through the read-only cache what it reads and writes.
 // - `pace` and `course` hold what each place has of its zone's step (below). A place whose zone ENDED, or
 //   that never had one, is left alone; its matrix is I, its right-hand side 0.
 
@@ -124,65 +125,23 @@ __global__ void rates(u32 nzones, u32 nrates, u32 stride, double t9_min, double 
     }
 }
 
-// A number of each of W zones side by side.
+// A number of each of W zones side by side, from a multiple of W numbers on: read and written in one access.
 template <u32 W>
-struct Zones {
+struct alignas(W * sizeof(double)) Zones {
     double of[W];
 
-    // From a multiple of W numbers on, which no thread writes while the kernel runs.
-    __device__ __forceinline__ static Zones load_from(const double* from) {
-        Zones all;
-#if !defined(SPARSEBATCH_EMU)
-        if constexpr (W == 2) {
-            const double2 both = load(reinterpret_cast<const double2*>(from));
-            all.of[0] = both.x;
-            all.of[1] = both.y;
-            return all;
-        }
-#endif
-#pragma unroll
-        for (u32 k = 0; k < W; ++k) {
-            all.of[k] = load(from + k);
-        }
-        return all;
+    __device__ __forceinline__ static Zones get(const double* from) {
+        return *reinterpret_cast<const Zones*>(from);
     }
 
-    // The same to shared memory, asynchronously.
+    __device__ __forceinline__ void put(double* to) const { *reinterpret_cast<Zones*>(to) = *this; }
+
+    // From memory to shared memory, asynchronously.
     __device__ __forceinline__ static void fetch(double* to, const double* from) {
         if constexpr (W == 2) {
             cp_async_16(to, from);
         } else {
             cp_async_8(to, from);
-        }
-    }
-
-    __device__ __forceinline__ static Zones get(const double* from) {
-        Zones all;
-#if !defined(SPARSEBATCH_EMU)
-        if constexpr (W == 2) {
-            const double2 both = *reinterpret_cast<const double2*>(from);
-            all.of[0] = both.x;
-            all.of[1] = both.y;
-            return all;
-        }
-#endif
-#pragma unroll
-        for (u32 k = 0; k < W; ++k) {
-            all.of[k] = from[k];
-        }
-        return all;
-    }
-
-    __device__ __forceinline__ void put(double* to) const {
-#if !defined(SPARSEBATCH_EMU)
-        if constexpr (W == 2) {
-            *reinterpret_cast<double2*>(to) = make_double2(of[0], of[1]);
-            return;
-        }
-#endif
-#pragma unroll
-        for (u32 k = 0; k < W; ++k) {
-            to[k] = of[k];
         }
     }
 };
@@ -522,7 +481,7 @@ __global__ void __launch_bounds__(1024 / W, 2)
 #pragma unroll
             for (u32 k = 0; k < AT_ONCE; ++k) {
                 const u32 own = minimum(p + k * part.workers, npartials - 1);
-                rate[k] = Zones<W>::load_from(rates_here + u64(load(partial_rates + own)) * stride);
+                rate[k] = Zones<W>::get(rates_here + u64(load(partial_rates + own)) * stride);
             }
 #pragma unroll
             for (u32 k = 0; k < AT_ONCE; ++k) {
@@ -656,7 +615,7 @@ __global__ void judge(u32 nplaces, u32 n, u32 before, u32 max_steps, u32 project
                       const double* __restrict__ times, const double* u0, const double* u1,
                       const double* u2, const double* u3, const double* u4, const double* u5,
                       const double* u6, const double* last, double* __restrict__ y,
-                      double* __restrict__ pace, u32* __restrict__ course, const u8* statuses,
+                      double* __restrict__ pace, u32* course, const u8* statuses,
                       const u32* iterations, const u32* restarts, const double* residual_norms,
                       const double* rhs_norms, u64* all_counts, u64* worst,
                       u32* __restrict__ counts, double* __restrict__ figures,

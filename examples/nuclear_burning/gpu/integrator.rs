@@ -156,6 +156,7 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         let mut bad = executor.upload(&[u32::MAX])?;
         executor.copy_from_host(&zones.y, &mut places.y)?;
         launches::rates(executor, tables, (&t9, &rho), places, &mut bad)?;
+        // This waits for the rates, too, which the launch after it reads before it has waited.
         let bad = executor.download(&bad)?[0];
         if bad != u32::MAX {
             let (zone, rate) = ((bad / tables.nrates) as usize, (bad % tables.nrates) as usize);

@@ -79,8 +79,9 @@ struct SideBySide {
 struct Need {
     /// Numbers of a zone in shared memory.
     values: u32,
-    /// Threads for two zones, and the most of a block.
-    workers: u32,
+    /// What there is to do for two zones, the most threads for them, and the most of a block.
+    items: u32,
+    most_workers: u32,
     most_threads: u32,
 }
 
@@ -107,8 +108,8 @@ fn side_by_side(info: &DeviceInfo, places: u32, need: &Need) -> Result<SideBySid
     let threads = if shift == 0 {
         (need.values / NUMBERS_A_THREAD).next_power_of_two().clamp(THREADS, MOST_THREADS)
     } else {
-        let threads = need.workers << (shift - 1);
-        threads.min(need.most_threads).next_multiple_of(WARP)
+        let workers = need.items.div_ceil(ITEMS_A_THREAD).clamp(LEAST_WORKERS, need.most_workers);
+        (workers << (shift - 1)).min(need.most_threads).next_multiple_of(WARP)
     };
     let blocks = places.div_ceil(1 << shift);
     let config = LaunchConfig::linear(blocks, threads.min(info.max_threads_per_block));
@@ -177,11 +178,9 @@ pub(super) fn stage<E: Executor>(
         count as u32,
         &Need {
             values: tables.stage_values(),
-            workers: tables
-                .nrates
-                .div_ceil(ITEMS_A_THREAD)
-                .max(tables.nnuclides + 1)
-                .clamp(LEAST_WORKERS, STAGE_WORKERS),
+            // An abundance is made of all stages, and waited for by all.
+            items: tables.nrates.max(ITEMS_A_THREAD * (tables.nnuclides + 1)),
+            most_workers: STAGE_WORKERS,
             most_threads: STAGE_THREADS,
         },
     )?;
@@ -208,7 +207,8 @@ pub(super) fn stage<E: Executor>(
     args.output(b);
     let config = LaunchConfig { overlaps: true, ..config };
     // SAFETY: the arguments are those of `stage`; the tables are those of one network and number its
-    // reactions and nuclides; places, vectors and outcomes have room for `count` zones; b is none of u.
+    // reactions and nuclides; places, vectors and outcomes have room for `count` zones; b is none of u;
+    // the launch ahead writes none of y, lambda and `u` but its last, and ends no zone.
     unsafe { executor.launch(&key(STAGE[kernel]), config, &mut args) }
 }
 
@@ -251,11 +251,8 @@ pub(super) fn matrix<E: Executor>(
         count as u32,
         &Need {
             values: tables.matrix_values(),
-            workers: tables
-                .npartials
-                .max(tables.nnz)
-                .div_ceil(ITEMS_A_THREAD)
-                .clamp(LEAST_WORKERS, MATRIX_WORKERS),
+            items: tables.npartials.max(tables.nnz),
+            most_workers: MATRIX_WORKERS,
             most_threads: MATRIX_THREADS,
         },
     )?;
@@ -360,7 +357,8 @@ pub(super) fn judge<E: Executor>(
         .output(&mut results.left)
         .output(&mut results.tried);
     // SAFETY: the arguments are those of `judge`; places, stages and outcomes have room for `count` zones, the
-    // results for all, and for abundances at all of their times.
+    // results for all, and for abundances at all of their times; the launch ahead writes of these only `last` and
+    // outcomes.
     unsafe { executor.launch(&key("judge"), config, &mut args) }
 }
 

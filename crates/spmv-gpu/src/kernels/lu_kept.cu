@@ -87,9 +87,10 @@ struct KeptWarp : LuSystems<KeptWarp<V, AHEAD>, V, WARP_THREADS> {
     const u32* const parts_of_rows;
     V* const slots_of_sums;
     V* const t; // reciprocals of pivots, parts of sums with A
-    // Warps of the grid. The first turns are theirs, the others those of the queue.
+    // Warps of the grid. The first turns are theirs, those of all blocks' first warps ahead of the second ones; the
+    // others are those of the queue.
     const u32 warps = gridDim.x * (blockDim.x / WARP_THREADS);
-    u32 turn = blockIdx.x * (blockDim.x / WARP_THREADS) + threadIdx.x / WARP_THREADS;
+    u32 turn = threadIdx.x / WARP_THREADS * gridDim.x + blockIdx.x;
     u32 item = 0, rhs = 0;
     double squares = 0; // of this lane's parts of |A||x|
     V now[AHEAD], next[AHEAD]; // values of the chunks at hand, and of those that follow

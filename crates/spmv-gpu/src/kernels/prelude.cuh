@@ -38,9 +38,9 @@ __device__ __forceinline__ T maximum(T a, T b) {
 }
 
 // A launch that may begin before the one ahead of it on the stream has ended (sm_90 and newer). Such
-// a kernel waits before it touches what others may write: vectors, sums of its own in memory. What
-// it reads before belongs to a plan, whose other kernels never write it right ahead of a product. At
-// least one thread of each such launch must wait.
+// a kernel waits before it touches what launches may write that have not ended: vectors, sums of its own
+// in memory. What a product reads before belongs to a plan, whose other kernels never write it right ahead of a
+// product. At least one thread of each such launch must wait.
 // x is read without the read-only cache then: such loads could move ahead of the wait.
 // An emulation runs one launch after the other.
 #if !defined(SPARSEBATCH_EMU) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

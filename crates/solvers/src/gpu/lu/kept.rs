@@ -1,6 +1,5 @@
 //! Factors that stay on the device: what `lu_kept` reads, and its launches.
 
-use sparsebatch_cpu_ref::symbolic::FactorPattern;
 use sparsebatch_spmv_gpu::{
     Args, DeviceInfo, Executor, KernelBuffer, KernelKey, LaunchConfig, Value,
 };
@@ -10,11 +9,10 @@ use super::graph::{Graph, targets};
 use super::grid::{CHAINS, LANES, RESERVED_BYTES};
 use super::program::{Program, Workers};
 use super::schedule::{Listed, Schedule, list};
-use super::tables::{AHEAD, FAR_AHEAD, KeptTables};
+use super::tables::{FAR_AHEAD, KeptTables};
 use crate::SolveError;
 
-/// Warps of a multiprocessor at the registers that the kernel may use, with [`AHEAD`] chunks asked for ahead and with
-/// [`FAR_AHEAD`].
+/// Warps of a multiprocessor at the registers that the kernel may use, and with [`FAR_AHEAD`] chunks asked for ahead.
 const RESIDENT_WARPS: u32 = 32;
 const RESIDENT_FAR_AHEAD: u32 = 16;
 
@@ -36,8 +34,7 @@ pub(super) struct Kept<E: Executor, T: Value> {
     first_of_a: u32,
     /// Of the solve.
     tables: E::Buffer<u32>,
-    /// Chunks that it asks for ahead.
-    ahead: usize,
+    launch: Launch,
     first_value: u32,
     /// Chunks up to the last one of L, of U, and of A.
     ends: [u32; 3],
@@ -75,15 +72,14 @@ impl<E: Executor, T: Value> Kept<E, T> {
         };
         let info = executor.info();
         let is_few = nitems * nrhs <= (info.multiprocessors * RESIDENT_FAR_AHEAD) as usize;
-        let Some((tables, ahead)) = tables(pattern, is_few) else { return Err(refusal) };
-        let launch = Launch {
-            table_bytes: tables.words.len() * 4,
-            warp_bytes: warp_bytes::<T>(pattern.nrows(), tables.slots, tables.parts),
-            resident: resident(ahead),
-        };
-        if launch.bytes(1) > executor.info().shared_bytes_per_block as usize {
-            return Err(refusal);
-        }
+        // Tables for few systems may be the larger ones.
+        let found = [is_few, false].into_iter().find_map(|is_few| {
+            let tables = KeptTables::new(pattern, is_few)?;
+            let launch = Launch::new::<T>(&tables, pattern.nrows());
+            let fits = launch.bytes(1) <= info.shared_bytes_per_block as usize;
+            fits.then_some((tables, launch))
+        });
+        let Some((tables, launch)) = found else { return Err(refusal) };
         let workers = Workers {
             warps: (grid.threads / LANES) as usize,
             slots: (LANES / grid.systems) as usize,
@@ -102,7 +98,7 @@ impl<E: Executor, T: Value> Kept<E, T> {
             })
             .collect();
         let factor = KernelKey::new("lu", format!("lu_factor<{}, {}>", T::CPP, grid.threads));
-        let solve = KernelKey::new("lu_kept", format!("lu_kept<{}, {ahead}>", T::CPP));
+        let solve = KernelKey::new("lu_kept", format!("lu_kept<{}, {}>", T::CPP, tables.ahead));
         executor.prepare(&[factor.clone(), solve.clone()])?;
         Ok(Self {
             factor,
@@ -113,7 +109,7 @@ impl<E: Executor, T: Value> Kept<E, T> {
             order: executor.upload(&order)?,
             first_of_a: tables.first_of_a,
             tables: executor.upload(&tables.words)?,
-            ahead,
+            launch,
             first_value: tables.first_value,
             ends: [tables.end_of_l, tables.end_of_u, tables.end_of_a],
             slots: tables.slots,
@@ -178,40 +174,13 @@ impl<E: Executor, T: Value> Kept<E, T> {
 
     /// The launch for so many systems.
     pub(super) fn config(&self, systems: usize, info: &DeviceInfo) -> LaunchConfig {
-        let table_bytes = self.tables.len() * 4;
-        let warp_bytes = warp_bytes::<T>(self.nrows, self.slots, self.parts);
-        Launch { table_bytes, warp_bytes, resident: resident(self.ahead) }.config(systems, info)
+        self.launch.config(systems, info)
     }
-}
-
-/// Tables for few systems or for many, and the chunks that are asked for ahead. `None` where they cannot number a
-/// pattern's rows.
-fn tables(pattern: &FactorPattern, is_few: bool) -> Option<(KeptTables, usize)> {
-    let tables = KeptTables::new(pattern, AHEAD)?;
-    if is_few {
-        let far = KeptTables::new(pattern, FAR_AHEAD)?;
-        // Short runs would be filled up with chunks that do nothing.
-        if far.end_of_a * 8 <= tables.end_of_a * 9 {
-            return Some((far, FAR_AHEAD));
-        }
-    }
-    Some((tables, AHEAD))
-}
-
-/// Warps of a multiprocessor.
-fn resident(ahead: usize) -> u32 {
-    if ahead == FAR_AHEAD { RESIDENT_FAR_AHEAD } else { RESIDENT_WARPS }
 }
 
 /// Values from an item to the next: whole lines of the caches.
 fn stride<T>(values: usize) -> usize {
     values.next_multiple_of(128 / size_of::<T>())
-}
-
-/// Shared memory of a warp.
-fn warp_bytes<T>(nrows: usize, slots: u32, parts: u32) -> usize {
-    let values = 2 * nrows + slots as usize + parts as usize;
-    (CHAINS as usize + 1) * 8 + (values * size_of::<T>()).next_multiple_of(8)
 }
 
 /// What decides on the launch.
@@ -223,6 +192,15 @@ struct Launch {
 }
 
 impl Launch {
+    fn new<T>(tables: &KeptTables, nrows: usize) -> Self {
+        let values = 2 * nrows + (tables.slots + tables.parts) as usize;
+        Self {
+            table_bytes: tables.words.len() * 4,
+            warp_bytes: (CHAINS as usize + 1) * 8 + (values * size_of::<T>()).next_multiple_of(8),
+            resident: if tables.ahead == FAR_AHEAD { RESIDENT_FAR_AHEAD } else { RESIDENT_WARPS },
+        }
+    }
+
     fn bytes(&self, warps: u32) -> usize {
         self.table_bytes + self.warp_bytes * warps as usize
     }

@@ -28,6 +28,13 @@ pub(super) struct Sums {
     pub(super) parts: u32,
 }
 
+impl Sums {
+    /// Products of the lane that has the most.
+    pub(super) fn steps(&self) -> usize {
+        self.lanes.iter().map(Vec::len).max().unwrap_or(0)
+    }
+}
+
 /// The products of each part, and its number.
 struct Part {
     factors: Vec<Factor>,

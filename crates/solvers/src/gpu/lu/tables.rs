@@ -39,6 +39,8 @@ const SECTOR: usize = 4;
 pub(super) struct KeptTables {
     /// Places of what is kept, in the order of its use: pivots, factors, from `first_of_a` on A.
     pub(super) order: Vec<u16>,
+    /// Chunks that are asked for ahead.
+    pub(super) ahead: usize,
     pub(super) first_of_a: u32,
     /// The first value of the first chunk.
     pub(super) first_value: u32,
@@ -56,9 +58,9 @@ pub(super) struct KeptTables {
 }
 
 impl KeptTables {
-    /// Of a filled pattern, for so many chunks asked for ahead. `None` when it has more rows than the words can
-    /// number.
-    pub(super) fn new(pattern: &FactorPattern, ahead: usize) -> Option<Self> {
+    /// Of a filled pattern. Where there are few systems, [`FAR_AHEAD`] chunks are asked for ahead, unless that fills short
+    /// runs up with chunks that do nothing. `None` when it has more rows than the words can number.
+    pub(super) fn new(pattern: &FactorPattern, is_few: bool) -> Option<Self> {
         let n = pattern.nrows() as u32;
         let entry = |row: u32, k: usize| Product {
             target: row,
@@ -92,6 +94,13 @@ impl KeptTables {
         let mut order: Vec<u16> = pattern.diag().iter().map(|&place| place as u16).collect();
         order.resize(order.len().next_multiple_of(CHUNK), NOTHING);
         let first_value = order.len();
+        let (l, u) = (in_chunks(&l, CHUNK), in_chunks(&u, CHUNK));
+        let runs = [l.len(), u.len(), residual.steps()];
+        let filled = |ahead: usize| -> usize {
+            runs.into_iter().map(|chunks| chunks.next_multiple_of(ahead)).sum()
+        };
+        let ahead =
+            if is_few && filled(FAR_AHEAD) * 8 <= filled(AHEAD) * 9 { FAR_AHEAD } else { AHEAD };
         let mut chunks = Chunks::new(zero, ahead);
         chunks.append(&l, 0);
         let end_of_l = chunks.len();
@@ -108,6 +117,7 @@ impl KeptTables {
         words.resize(words.len().next_multiple_of(WORDS_COPIED), 0);
         Some(Self {
             order,
+            ahead,
             first_of_a: (first_value + values) as u32,
             first_value: first_value as u32,
             end_of_l: end_of_l as u32,
@@ -144,10 +154,9 @@ impl Chunks {
         self.words.len() / CHUNK
     }
 
-    /// Appends products, in chunks of which each has every target once, and whose sources are complete. Targets
-    /// below `divided` are divided after their last product.
-    fn append(&mut self, products: &[Product], divided: u32) {
-        for lanes in in_chunks(products, CHUNK) {
+    /// Appends chunks of products. Targets below `divided` are divided after their last product.
+    fn append(&mut self, chunks: &[Vec<Option<Step>>], divided: u32) {
+        for lanes in chunks {
             self.append_chunk(lanes.iter().map(|step| {
                 step.map(|Step { product, is_last }| {
                     let flag = if is_last && product.target < divided { LAST } else { 0 };
@@ -161,7 +170,7 @@ impl Chunks {
     /// Appends sums of products, a lane its own, whose parts are numbers of a vector from `first` on.
     fn append_sums(&mut self, sums: &Sums, first: u32) {
         let zero = self.zero;
-        for step in 0..sums.lanes.iter().map(Vec::len).max().unwrap_or(0) {
+        for step in 0..sums.steps() {
             self.append_chunk(sums.lanes.iter().map(|lane| {
                 lane.get(step).map(|&Term { factor, ends }| {
                     let end = ends.map_or(zero << 16, |part| (first + part) << 16 | LAST);
@@ -228,14 +237,14 @@ mod tests {
         ) {
             let (all, _) = split(rows, 60);
             let mut chunks = Chunks::new(ZERO, ahead);
+            let mut wanted = in_chunks(&all, CHUNK);
 
-            chunks.append(&all, 60);
+            chunks.append(&wanted, 60);
 
             prop_assert_eq!(chunks.len() % ahead, 0);
             let spans: Vec<u32> = chunks.spans().collect();
             let held = chunks.order.iter().filter(|&&place| place != NOTHING).count();
             prop_assert_eq!(held, all.len());
-            let mut wanted = in_chunks(&all, CHUNK);
             wanted.resize(chunks.len(), vec![None; CHUNK]);
             for (chunk, lanes) in wanted.iter().enumerate() {
                 for (lane, step) in lanes.iter().enumerate() {
