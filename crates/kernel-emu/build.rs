@@ -31,7 +31,7 @@ const SOURCES: &[Source] = &[
     },
     Source { folder: KERNELS, prelude: KERNELS, instances: "instances", prefix: "" },
     Source {
-        folder: "../../examples/nuclear_burning/gpu",
+        folder: "../../examples/nuclear_burning/gpu/kernels",
         prelude: KERNELS,
         instances: "instances",
         prefix: "",

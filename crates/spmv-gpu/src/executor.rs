@@ -59,17 +59,33 @@ pod!(u8 => "u8", u16 => "u16", u32 => "u32", i32 => "i32", u64 => "u64");
 #[derive(Debug)]
 pub struct Source {
     text: &'static str,
+    headers: &'static [(&'static str, &'static str)],
 }
 
 impl Source {
     /// The source of a module. It is compiled when a kernel of it is prepared or launched.
     pub const fn new(text: &'static str) -> Self {
-        Self { text }
+        Self::with_headers(text, &[])
     }
 
-    /// The text.
+    /// The source of a module of several files: names and texts of those that the first one, or one of
+    /// them, has in lines `#include "name"`. Each stands once in what is compiled. A name that is not
+    /// here is one of this crate's headers, or left to the compiler, which knows none.
+    pub const fn with_headers(
+        text: &'static str,
+        headers: &'static [(&'static str, &'static str)],
+    ) -> Self {
+        Self { text, headers }
+    }
+
+    /// The text of the first file.
     pub fn text(&self) -> &'static str {
         self.text
+    }
+
+    /// Names and texts of the others.
+    pub fn headers(&self) -> &'static [(&'static str, &'static str)] {
+        self.headers
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct Burner<'a, E: Executor, S, T> {
     tables: Tables<E>,
     /// What `judge` goes by.
     numbers: E::Buffer<f64>,
-    /// Of all stages, `2 (MOST_BEFORE + 1)` each: see `stage` of `burning.cu`.
+    /// Of all stages, `2 (MOST_BEFORE + 1)` each: see `stage` of `kernels/stage.cuh`.
     weights: E::Buffer<f64>,
     solver: S,
     /// The places that are in use, and those to which zones move.
@@ -240,7 +240,7 @@ fn weights(settings: &Settings) -> Vec<f64> {
     weights
 }
 
-/// What `settings` of `burning.cu` holds.
+/// What `settings` of `kernels/` holds.
 fn numbers(settings: &Settings) -> [f64; 10] {
     [
         settings.rtol,

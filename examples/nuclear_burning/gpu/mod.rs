@@ -3,8 +3,8 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `burning.cu` | the kernels |
-//! | `launches.rs` | their launches, and all unsafe code |
+//! | `kernels/` | the kernels |
+//! | `launches/` | their launches, and all unsafe code |
 //! | `tables.rs` | the equations as flat tables |
 //! | `state.rs` | what the zones have on the device |
 //! | `linear.rs` | the seam to the solvers of the library, and the sparse LU |

@@ -9,7 +9,7 @@ use crate::error::BurningError;
 use crate::outcome::{Burned, Outcome};
 use crate::zones::Zones;
 
-/// Numbers of a place in `pace` and `course`, of a zone in `counts` and `figures`: see `burning.cu`.
+/// Numbers of a place in `pace` and `course`, of a zone in `counts` and `figures`: see `kernels/state.cuh`.
 const PACE: usize = 6;
 const COURSE: usize = 3;
 const COUNTS: usize = 4;

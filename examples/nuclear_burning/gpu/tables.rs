@@ -1,4 +1,4 @@
-//! The equations of a network as flat tables on the device, in the order that `burning.cu` reads them.
+//! The equations of a network as flat tables on the device, in the order that `kernels/` read them.
 
 use sparsebatch::Pattern;
 use sparsebatch::spmv_gpu::{Executor, GpuError};

@@ -8,7 +8,7 @@ use crate::linear::Tally;
 
 /// Counts on the device.
 pub(crate) struct DeviceTally<E: Executor> {
-    /// By status, by the rounding floor, by iterations: see `burning.cu`.
+    /// By status, by the rounding floor, by iterations: see `kernels/ended.cuh`.
     pub(super) counts: E::Buffer<u64>,
     /// Bits of the largest relative residual of a system that converged.
     pub(super) worst: E::Buffer<u64>,

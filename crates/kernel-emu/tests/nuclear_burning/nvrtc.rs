@@ -20,7 +20,7 @@ fn every_kernel_compiles_and_hardly_spills() {
     for architecture in ["sm_80", "sm_90", "sm_100", "sm_120"] {
         let program = Program {
             name: "burning.cu",
-            source: &kernels::program_of("burning", SOURCE.text()),
+            source: &kernels::program_of("burning", &SOURCE),
             expressions: &KERNELS,
             architecture,
             options: &[],

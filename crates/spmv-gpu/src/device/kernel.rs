@@ -68,7 +68,7 @@ impl KernelStore {
 
     fn load(&self, context: &Arc<CudaContext>, key: &KernelKey) -> Result<Kernel, GpuError> {
         let source = match key.source {
-            Some(source) => kernels::program_of(key.module, source.text()),
+            Some(source) => kernels::program_of(key.module, source),
             None => kernels::program(key.module).ok_or_else(|| GpuError::InvalidArgument {
                 name: "module",
                 expected: format!("one of {}", kernels::modules().collect::<Vec<_>>().join(", ")),

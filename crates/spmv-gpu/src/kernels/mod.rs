@@ -8,6 +8,8 @@
 //! To add a module: write `<name>.cu`, list it in `SOURCES`, and list its instances in
 //! `tests/nvrtc/instances.rs`, which compiles them for all architectures and holds their registers.
 
+use crate::executor::Source;
+
 /// Types and helpers that every source may use.
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
@@ -69,34 +71,55 @@ pub fn source(module: &str) -> Option<&'static str> {
 /// What is compiled for a module: prelude, headers and source, marked so that messages of the
 /// compiler name real files and lines.
 pub fn program(module: &str) -> Option<String> {
-    source(module).map(|source| program_of(module, source))
+    source(module).map(|source| Text::of(module, source, &[]))
 }
 
 /// What is compiled for a source of a caller, called `<name>.cu` in messages: as for a module.
-pub fn program_of(name: &str, source: &str) -> String {
-    let mut program = format!("#line 1 \"prelude.cuh\"\n{PRELUDE}\n");
-    append(&mut program, &format!("{name}.cu"), source, &mut Vec::new());
-    program
+pub fn program_of(name: &str, source: &Source) -> String {
+    Text::of(name, source.text(), source.headers())
 }
 
-/// Appends a file with its headers in their places, each once.
-fn append(program: &mut String, name: &str, source: &str, seen: &mut Vec<&'static str>) {
-    *program += &format!("#line 1 \"{name}\"\n");
-    for (number, line) in source.lines().enumerate() {
-        let included = line.strip_prefix("#include \"").and_then(|rest| rest.strip_suffix('"'));
-        match included.and_then(|name| HEADERS.into_iter().find(|header| header.0 == name)) {
-            Some((header, _)) if seen.contains(&header) => {}
-            Some((header, text)) => {
-                seen.push(header);
-                append(program, header, text, seen);
-                *program += &format!("#line {} \"{name}\"\n", number + 2);
-                continue;
+/// A program on its way.
+struct Text {
+    program: String,
+    /// Headers of the caller, looked at before those of this crate.
+    headers: &'static [(&'static str, &'static str)],
+    /// Headers that stand in it.
+    seen: Vec<&'static str>,
+}
+
+impl Text {
+    /// Prelude and source.
+    fn of(name: &str, source: &str, headers: &'static [(&'static str, &'static str)]) -> String {
+        let program = format!("#line 1 \"prelude.cuh\"\n{PRELUDE}\n");
+        let mut text = Self { program, headers, seen: Vec::new() };
+        text.append(&format!("{name}.cu"), source);
+        text.program
+    }
+
+    /// Appends a file with its headers in their places, each once.
+    fn append(&mut self, name: &str, source: &str) {
+        self.program += &format!("#line 1 \"{name}\"\n");
+        for (number, line) in source.lines().enumerate() {
+            let included = line.strip_prefix("#include \"").and_then(|rest| rest.strip_suffix('"'));
+            match included.and_then(|name| self.header(name)) {
+                Some((header, _)) if self.seen.contains(&header) => {}
+                Some((header, text)) => {
+                    self.seen.push(header);
+                    self.append(header, text);
+                    self.program += &format!("#line {} \"{name}\"\n", number + 2);
+                    continue;
+                }
+                // What only tells compilers of files apart.
+                None if line == "#pragma once" => {}
+                None => self.program += line,
             }
-            // What only tells compilers of files apart.
-            None if line == "#pragma once" => {}
-            None => *program += line,
+            self.program += "\n";
         }
-        *program += "\n";
+    }
+
+    fn header(&self, name: &str) -> Option<(&'static str, &'static str)> {
+        self.headers.iter().chain(&HEADERS).copied().find(|header| header.0 == name)
     }
 }
 
@@ -117,14 +140,28 @@ mod tests {
 
     #[test]
     fn headers_stand_once_and_lines_keep_their_numbers() {
-        let mut program = String::new();
         let source = "int a;\n#include \"solver.cuh\"\n#include \"solver.cuh\"\nint b;\n";
 
-        append(&mut program, "m.cu", source, &mut Vec::new());
+        let program = Text::of("m", source, &[]);
 
-        assert!(program.starts_with("#line 1 \"m.cu\"\nint a;\n#line 1 \"solver.cuh\"\n"));
+        assert!(program.contains("#line 1 \"m.cu\"\nint a;\n#line 1 \"solver.cuh\"\n"));
         assert!(program.ends_with("\n#line 3 \"m.cu\"\n\nint b;\n"));
         assert_eq!(program.matches("#line 1 \"solver.cuh\"").count(), 1);
+    }
+
+    #[test]
+    fn a_caller_has_headers_of_its_own() {
+        static OWN: Source = Source::with_headers(
+            "#include \"b.cuh\"\n#include \"a.cuh\"\nint c;\n",
+            &[("a.cuh", "#pragma once\nint a;\n"), ("b.cuh", "#include \"a.cuh\"\nint b;\n")],
+        );
+
+        let program = program_of("own", &OWN);
+
+        let lines = program.split_once("#line 1 \"own.cu\"\n").unwrap().1;
+        let plain: Vec<&str> = lines.lines().filter(|line| line.starts_with("int")).collect();
+        assert_eq!(plain, ["int a;", "int b;", "int c;"]);
+        assert!(!lines.contains("#include") && !lines.contains("#pragma"), "{lines}");
     }
 
     #[test]

@@ -217,7 +217,7 @@ mod tests {
         for architecture in ["sm_75", "sm_90", "sm_120"] {
             let program = Program {
                 name: "throughput.cu",
-                source: &program_of("throughput", ffi::SOURCE.text()),
+                source: &program_of("throughput", &ffi::SOURCE),
                 expressions: &expressions,
                 architecture,
                 options: &[],

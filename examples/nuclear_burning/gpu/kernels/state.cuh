@@ -1,0 +1,62 @@
+#pragma once
+
+// Numbers of a place in `pace`: the time, the step, the step that the error allows, the output time ahead,
+// step and error of the last accepted step.
+constexpr u32 PACE = 6;
+constexpr u32 TIME = 0, STEP = 1, WANTED = 2, TARGET = 3, LAST_STEP = 4, LAST_ERROR = 5;
+
+// Numbers of a place in `course`: its zone, the number of the output time ahead, flags.
+constexpr u32 COURSE = 3;
+constexpr u32 ZONE = 0, NEXT = 1, FLAGS = 2;
+constexpr u32 ARRIVES = 1;   // the step ends at the output time ahead
+constexpr u32 REJECTED = 2;  // the last step was
+constexpr u32 HAS_LAST = 4;  // a step was accepted
+constexpr u32 LOST = 8;      // a linear system of this step was not solved
+constexpr u32 ENDED = 16;
+
+// Results of a zone: counts of steps and how it ended; largest changes of the conserved sums, lowest
+// abundance, and where it stood with which step.
+constexpr u32 COUNTS = 4;
+constexpr u32 STEPS = 0, REJECTIONS = 1, UNSOLVED = 2, OUTCOME = 3;
+constexpr u32 FINISHED = 0, STEP_UNDERFLOW = 1, TOO_MANY_STEPS = 2;
+constexpr u32 FIGURES = 5;
+
+// What `settings` holds.
+constexpr u32 RTOL = 0, ATOL = 1, ORDER = 2, FIXED_STEP = 3, SAFETY = 4, SHRINK = 5, GROW = 6;
+constexpr u32 LEAST_STEP = 7, LEAST_FIRST_STEP = 8, LOST_FACTOR = 9;
+
+// The most stages before the last.
+constexpr u32 BEFORE = 7;
+
+__device__ __forceinline__ double infinity() {
+    return __longlong_as_double(0x7ff0000000000000ll);
+}
+
+__device__ __forceinline__ double absolute(double value) {
+    return value < 0 ? -value : value;
+}
+
+__device__ __forceinline__ bool finite(double value) {
+    return value - value == 0;
+}
+
+__device__ __forceinline__ double clamped(double value, double low, double high) {
+    return minimum(maximum(value, low), high);
+}
+
+// The same in all lanes, whatever their number: partners add the same two values.
+__device__ __forceinline__ double sum_of_lanes(double value) {
+#pragma unroll
+    for (u32 offset = WARP_THREADS / 2; offset > 0; offset /= 2) {
+        value += __shfl_xor_sync(ALL_LANES, value, offset);
+    }
+    return value;
+}
+
+__device__ __forceinline__ double most_of_lanes(double value) {
+#pragma unroll
+    for (u32 offset = WARP_THREADS / 2; offset > 0; offset /= 2) {
+        value = maximum(value, __shfl_xor_sync(ALL_LANES, value, offset));
+    }
+    return value;
+}

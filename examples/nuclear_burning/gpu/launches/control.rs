@@ -1,0 +1,131 @@
+//! First steps, the judgement of steps, and zones that move together.
+
+use sparsebatch::gpu::DeviceOutcomes;
+use sparsebatch::spmv_gpu::{Args, Executor, GpuError, LaunchConfig};
+
+use super::{WARP, for_all, key, pass_ended, pass_stages};
+use crate::gpu::state::{Places, Results};
+use crate::gpu::tables::Tables;
+use crate::gpu::tally::DeviceTally;
+
+/// Warps of a block of `judge`, each with a zone.
+const JUDGES: u32 = 4;
+
+/// First steps, from the derivatives in `slopes`.
+pub(in crate::gpu) fn begin<E: Executor>(
+    executor: &E,
+    tables: &Tables<E>,
+    settings: &E::Buffer<f64>,
+    slopes: &E::Buffer<f64>,
+    places: &mut Places<E>,
+    results: &mut Results<E>,
+) -> Result<(), GpuError> {
+    let zones = results.zones as u32;
+    let config = for_all(u64::from(zones) * u64::from(WARP));
+    let mut args = Args::new();
+    args.scalar(zones)
+        .scalar(tables.nnuclides)
+        .input(settings)
+        .input(&places.y)
+        .input(slopes)
+        .input(&results.time_ptr)
+        .input(&results.times)
+        .output(&mut places.pace)
+        .output(&mut places.course)
+        .output(&mut results.counts)
+        .output(&mut results.figures);
+    // SAFETY: the arguments are those of `begin`; places, slopes and results have room for all zones,
+    // each of which has an output time.
+    unsafe { executor.launch(&key("begin"), config, &mut args) }
+}
+
+/// What `judge` goes by.
+pub(in crate::gpu) struct Rules<'a, E: Executor> {
+    pub(in crate::gpu) settings: &'a E::Buffer<f64>,
+    /// Of the last stage.
+    pub(in crate::gpu) weights: &'a E::Buffer<f64>,
+    pub(in crate::gpu) first_weight: usize,
+    pub(in crate::gpu) max_steps: u32,
+    pub(in crate::gpu) project: bool,
+}
+
+/// Accepts or rejects the steps of `count` places. `u` are all stages, `ended` says how the systems of the last one
+/// did.
+pub(in crate::gpu) fn judge<E: Executor>(
+    executor: &E,
+    tables: &Tables<E>,
+    rules: &Rules<'_, E>,
+    (u, ended): (&[E::Buffer<f64>], DeviceOutcomes<'_, E>),
+    (count, places): (usize, &mut Places<E>),
+    results: &mut Results<E>,
+    tally: &mut DeviceTally<E>,
+) -> Result<(), GpuError> {
+    let config = LaunchConfig {
+        shared_bytes: JUDGES * tables.nnuclides * 8,
+        overlaps: true,
+        ..LaunchConfig::linear((count as u32).div_ceil(JUDGES).max(1), JUDGES * WARP)
+    };
+    let (before, last) = u.split_at(u.len() - 1);
+    let mut args = Args::new();
+    args.scalar(count as u32)
+        .scalar(tables.nnuclides)
+        .scalar(before.len() as u32)
+        .scalar(rules.max_steps)
+        .scalar(u32::from(rules.project))
+        .input(rules.settings)
+        .input_from(rules.weights, rules.first_weight)?
+        .input(&tables.a)
+        .input(&tables.z)
+        .input(&results.start)
+        .input(&results.time_ptr)
+        .input(&results.times);
+    pass_stages::<E>(&mut args, before);
+    args.input(&last[0]).output(&mut places.y).output(&mut places.pace).output(&mut places.course);
+    pass_ended(&mut args, Some(ended), tally);
+    args.output(&mut results.counts)
+        .output(&mut results.figures)
+        .output(&mut results.y)
+        .output(&mut results.left)
+        .output(&mut results.tried);
+    // SAFETY: the arguments are those of `judge`; places, stages and outcomes have room for `count` zones, the
+    // results for all, and for abundances at all of their times; the launch ahead writes of these only `last` and
+    // outcomes.
+    unsafe { executor.launch(&key("judge"), config, &mut args) }
+}
+
+/// Moves the zones of `count` places that are on their way to the first `new_count` places of other
+/// arrays; there are no more such zones.
+pub(in crate::gpu) fn compact<E: Executor>(
+    executor: &E,
+    tables: &Tables<E>,
+    (count, places): (usize, &Places<E>),
+    (new_count, new_places): (usize, &mut Places<E>),
+    moves: &mut E::Buffer<u32>,
+    stay: &mut E::Buffer<u32>,
+) -> Result<(), GpuError> {
+    let mut args = Args::new();
+    args.scalar(count as u32).input(&places.course).output(moves).output(stay);
+    let config = LaunchConfig::linear(1, 1024);
+    // SAFETY: the arguments are those of `survivors`; there are `count` places and as many moves.
+    unsafe { executor.launch(&key("survivors"), config, &mut args) }?;
+    let per_zone = u64::from(tables.nrates) + u64::from(tables.nnuclides) + 1;
+    let mut args = Args::new();
+    args.scalar(new_count as u32)
+        .scalar(tables.nnuclides)
+        .scalar(tables.nrates)
+        .scalar(places.stride)
+        .scalar(new_places.stride)
+        .input(&*stay)
+        .input(&*moves)
+        .input(&places.y)
+        .input(&places.lambda)
+        .input(&places.pace)
+        .input(&places.course)
+        .output(&mut new_places.y)
+        .output(&mut new_places.lambda)
+        .output(&mut new_places.pace)
+        .output(&mut new_places.course);
+    // SAFETY: the arguments are those of `move`; the moves are places of the old arrays, `stay` at most
+    // `new_count` of them; the new arrays are others, with room for as many.
+    unsafe { executor.launch(&key("move"), for_all(new_count as u64 * per_zone), &mut args) }
+}

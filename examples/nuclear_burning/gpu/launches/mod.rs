@@ -1,0 +1,101 @@
+//! The launches of `kernels/`. All the unsafe code of the example is here.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `evaluate.rs` | rates, right-hand sides, matrices |
+//! | `control.rs` | first steps, judgement, places |
+//! | `dense.rs` | what the dense LU needs |
+#![allow(unsafe_code)]
+
+mod control;
+mod dense;
+mod evaluate;
+
+use sparsebatch::gpu::DeviceOutcomes;
+use sparsebatch::spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Source};
+
+pub(super) use control::{Rules, begin, compact, judge};
+pub(super) use dense::{densify, judge_dense};
+pub(super) use evaluate::{Stage, matrix, rates, stage};
+
+use super::tally::DeviceTally;
+
+/// The kernels.
+pub(crate) static SOURCE: Source = Source::with_headers(
+    include_str!("../kernels/burning.cu"),
+    &[
+        ("state.cuh", include_str!("../kernels/state.cuh")),
+        ("rates.cuh", include_str!("../kernels/rates.cuh")),
+        ("sums.cuh", include_str!("../kernels/sums.cuh")),
+        ("ended.cuh", include_str!("../kernels/ended.cuh")),
+        ("stage.cuh", include_str!("../kernels/stage.cuh")),
+        ("matrix.cuh", include_str!("../kernels/matrix.cuh")),
+        ("control.cuh", include_str!("../kernels/control.cuh")),
+        ("places.cuh", include_str!("../kernels/places.cuh")),
+        ("dense.cuh", include_str!("../kernels/dense.cuh")),
+    ],
+);
+
+/// The kernels by name, those that evaluate zones for one zone a thread and for two.
+pub(crate) const KERNELS: [&str; 11] = [
+    "rates",
+    STAGE[0],
+    STAGE[1],
+    MATRIX[0],
+    MATRIX[1],
+    "begin",
+    "judge",
+    "densify",
+    "judge_dense",
+    "survivors",
+    "move",
+];
+const STAGE: [&str; 2] = ["stage<1>", "stage<2>"];
+const MATRIX: [&str; 2] = ["matrix<1>", "matrix<2>"];
+
+/// The most stages before the last.
+pub(super) const MOST_BEFORE: usize = 7;
+
+/// Numbers of a tally: see `kernels/ended.cuh`.
+pub(super) const STATUSES: usize = 16;
+pub(super) const TALLY: usize = STATUSES + 1 + 64;
+
+/// Threads of a block.
+const THREADS: u32 = 256;
+const WARP: u32 = 32;
+
+/// A kernel of this example.
+pub(crate) fn key(name: &'static str) -> KernelKey {
+    KernelKey::of_source("burning", &SOURCE, name)
+}
+
+/// Blocks enough for a thread each of `work` items.
+fn for_all(work: u64) -> LaunchConfig {
+    let blocks = work.div_ceil(u64::from(THREADS)).clamp(1, 1 << 20);
+    LaunchConfig::linear(blocks as u32, THREADS)
+}
+
+/// Appends the addresses of stages, null for those that are not there.
+fn pass_stages<'a, E: Executor>(args: &mut Args<'a>, u: &'a [E::Buffer<f64>]) {
+    for stage in 0..MOST_BEFORE {
+        args.raw(u.get(stage).map_or(0, KernelBuffer::raw));
+    }
+}
+
+/// Appends how systems ended, null where nothing was solved, and the tally of all.
+fn pass_ended<'a, E: Executor>(
+    args: &mut Args<'a>,
+    ended: Option<DeviceOutcomes<'a, E>>,
+    tally: &'a mut DeviceTally<E>,
+) {
+    match ended {
+        Some(ended) => args
+            .input(ended.statuses)
+            .input(ended.iterations)
+            .input(ended.restarts)
+            .input(ended.residual_norms)
+            .input(ended.rhs_norms),
+        None => args.raw(0).raw(0).raw(0).raw(0).raw(0),
+    };
+    args.output(&mut tally.counts).output(&mut tally.worst);
+}
