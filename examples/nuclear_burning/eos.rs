@@ -18,7 +18,7 @@ use crate::network::{AVOGADRO, ERG_PER_MEV, Network};
 /// Boltzmann's constant, erg/K.
 const BOLTZMANN: f64 = 1.380_649e-16;
 /// Radiation constant, erg cm^-3 K^-4.
-const RADIATION: f64 = 7.565_733_250e-15;
+pub(crate) const RADIATION: f64 = 7.565_733_250e-15;
 /// Kelvin in a GK.
 const GIGA: f64 = 1e9;
 
@@ -39,6 +39,16 @@ impl Gas {
             heat: nuclides.iter().map(|n| per_particle * f64::from(1 + n.z)).collect(),
             binding: nuclides.iter().map(|n| AVOGADRO * ERG_PER_MEV * n.binding_mev).collect(),
         }
+    }
+
+    /// `3/2 N_A k (1 + Z_i)` of each nuclide, erg/(mole K).
+    pub(crate) fn heats(&self) -> &[f64] {
+        &self.heat
+    }
+
+    /// `N_A B_i` of each nuclide, erg/mole.
+    pub(crate) fn bindings(&self) -> &[f64] {
+        &self.binding
     }
 
     /// Heat capacity at constant volume, erg/(g K).

@@ -106,12 +106,12 @@ pub(crate) struct Partial {
 
 /// What a self-heating run has beside.
 #[derive(Clone, Debug)]
-struct Heated {
-    gas: Gas,
+pub(crate) struct Heated {
+    pub(crate) gas: Gas,
     /// Entries of the last row, one for each unknown.
-    row: Vec<u32>,
+    pub(crate) row: Vec<u32>,
     /// Entries of the last column, one for each nuclide.
-    column: Vec<u32>,
+    pub(crate) column: Vec<u32>,
 }
 
 /// What is constant in up to [`LANES`] zones.
@@ -276,9 +276,14 @@ impl Equations {
         if self.heated.is_some() { 0 } else { self.network.rates.len() }
     }
 
+    /// What self-heating runs have beside.
+    pub(crate) fn heated(&self) -> Option<&Heated> {
+        self.heated.as_ref()
+    }
+
     /// The gas of self-heating runs.
     pub(crate) fn gas(&self) -> Option<&Gas> {
-        self.heated.as_ref().map(|heated| &heated.gas)
+        self.heated().map(|heated| &heated.gas)
     }
 
     /// `f(y)` of up to [`LANES`] zones into `out`; `y` and `out` hold [`Equations::nvars`] entries per

@@ -83,12 +83,7 @@ impl<'a> Integrator<'a> {
         settings: &'a Settings,
         linear: LinearSolver,
     ) -> Self {
-        let (nnuclides, nvars) = (equations.nnuclides(), equations.nvars());
-        let mut y = Vec::with_capacity(zones.len() * nvars);
-        for (zone, abundances) in zones.y.chunks_exact(nnuclides).enumerate() {
-            y.extend_from_slice(abundances);
-            y.extend((nvars > nnuclides).then_some(zones.t9[zone]));
-        }
+        let y = if equations.heated().is_some() { zones.unknowns() } else { zones.y.clone() };
         Self {
             equations,
             zones,

@@ -71,7 +71,7 @@ fn run(options: &Options) -> Result<bool, BurningError> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
         pool.map_err(|error| BurningError::Setting(format!("--threads: {error}")))?;
     }
-    let (machine, backend) = options.linear.machine(options.self_heating)?;
+    let (machine, backend) = options.linear.machine()?;
 
     let grid = Grid { nzones: options.zones, t9: options.t9, rho: options.rho };
     let times = log_times(options.t_end, DECADES, TIMES);

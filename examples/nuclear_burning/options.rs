@@ -173,12 +173,12 @@ impl IntegratorOptions {
 }
 
 impl LinearOptions {
-    /// What integrates the zones, and why it. Zones at constant temperature burn on a GPU from the first
-    /// step to the last; those that heat themselves, and iterative solvers, have the GPU solve for the host.
+    /// What integrates the zones, and why it. On a GPU zones burn from the first step to the last; iterative solvers
+    /// have it solve for the host.
     ///
     /// # Errors
     /// When a GPU was asked for and there is none.
-    pub(crate) fn machine(&self, self_heating: bool) -> Result<(Machine, String), BurningError> {
+    pub(crate) fn machine(&self) -> Result<(Machine, String), BurningError> {
         let (device, reason) = match self.backend {
             BackendChoice::Cpu => (None, "CPU: asked for".to_owned()),
             asked => match (Device::new(0), asked) {
@@ -198,26 +198,18 @@ impl LinearOptions {
             };
             return Ok((Machine::Host(means), reason));
         };
-        let on_host = match self.solver {
-            _ if self_heating => Some("self-heating: all but the solves on the CPU"),
-            Solver::Bicgstab => Some("bicgstab: all but the solves on the CPU"),
-            Solver::DenseLu | Solver::Auto | Solver::Lu => None,
-        };
-        match (self.solver, on_host) {
-            (Solver::DenseLu, Some(_)) => {
-                let reason = "CPU: dense LU of self-heating zones has no other".to_owned();
-                Ok((Machine::Host(Means::DenseLu), reason))
-            }
-            (_, Some(why)) => {
+        match self.solver {
+            Solver::Bicgstab => {
                 let or_cpu = self.backend == BackendChoice::Auto;
                 let gpu = Gpu { or_cpu, in_chunks: true, ..Gpu::new(device) };
                 let means = Means::Sparse(Backend::Gpu(gpu), Box::new(options));
+                let why = "bicgstab: all but the solves on the CPU";
                 Ok((Machine::Host(means), format!("{reason}; {why}")))
             }
-            (Solver::DenseLu, None) => {
+            Solver::DenseLu => {
                 Ok((Machine::DenseGpu(device, self.streams), format!("{reason}; everything there")))
             }
-            (_, None) => {
+            Solver::Auto | Solver::Lu => {
                 let options = SolveOptions { method: Method::Lu, fallback: false, ..options };
                 let reason = format!("{reason}; everything there");
                 Ok((Machine::Gpu(device, Box::new(options), self.streams), reason))

@@ -31,6 +31,17 @@ impl Zones {
         self.t9.len()
     }
 
+    /// The unknowns of self-heating zones at t = 0: abundances, then T9, zone after zone.
+    pub(crate) fn unknowns(&self) -> Vec<f64> {
+        let nnuclides = self.y.len() / self.len().max(1);
+        let mut unknowns = Vec::with_capacity(self.y.len() + self.len());
+        for (y, t9) in self.y.chunks_exact(nnuclides.max(1)).zip(&self.t9) {
+            unknowns.extend_from_slice(y);
+            unknowns.push(*t9);
+        }
+        unknowns
+    }
+
     /// Every `count`-th zone, from `first` on.
     pub(crate) fn every(&self, count: usize, first: usize) -> Self {
         let nnuclides = self.y.len() / self.len().max(1);

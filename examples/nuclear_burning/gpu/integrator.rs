@@ -7,7 +7,8 @@
 
 use sparsebatch::spmv_gpu::{Executor, PinnedValues};
 
-use super::launches::{self, KERNELS, MOST_BEFORE, Rules};
+use super::heating::Heating;
+use super::launches::{self, KERNELS, MOST_BEFORE, Rules, Stage};
 use super::linear::StageSolver;
 use super::state::{Places, Results};
 use super::tables::Tables;
@@ -16,6 +17,7 @@ use super::timer::{Part, Timer};
 use crate::equations::Equations;
 use crate::error::BurningError;
 use crate::outcome::Burning;
+use crate::rates::{T9_MAX, T9_MIN};
 use crate::stepping::{GROW, LEAST_FIRST_STEP, LEAST_STEP, LOST, SAFETY, SHRINK, Settings};
 use crate::zones::Zones;
 
@@ -35,6 +37,8 @@ pub(crate) struct Burner<'a, E: Executor, S, T> {
     equations: &'a Equations,
     settings: &'a Settings,
     tables: Tables<E>,
+    /// Where zones heat themselves.
+    heating: Option<Heating<E>>,
     /// What `judge` goes by.
     numbers: E::Buffer<f64>,
     /// Of all stages, `2 (MOST_BEFORE + 1)` each: see `stage` of `kernels/stage.cuh`.
@@ -68,7 +72,7 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         solver: S,
         timer: T,
     ) -> Result<Self, BurningError> {
-        let (count, nnuclides) = (zones.len(), equations.nnuclides());
+        let (count, nvars) = (zones.len(), equations.nvars());
         let nrates = equations.network().rates.len();
         if count == 0 {
             return Err(BurningError::Setting("expected at least one zone, found 0".to_owned()));
@@ -79,15 +83,17 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
             )));
         }
         executor.prepare(&KERNELS.map(launches::key))?;
-        let places = || Places::new(executor, count, nnuclides, nrates);
+        let places = || Places::new(executor, count, nvars, nrates);
+        let heating = |heated| Heating::new(executor, equations, heated, &zones);
         Ok(Self {
             tables: Tables::new(executor, equations)?,
+            heating: equations.heated().map(heating).transpose()?,
             numbers: executor.upload(&numbers(settings))?,
             weights: executor.upload(&weights(settings))?,
             solver,
             places: [places()?, places()?],
             count,
-            results: Results::new(executor, &zones, nnuclides)?,
+            results: Results::new(executor, &zones, nvars)?,
             moves: executor.alloc_zeroed(count)?,
             stay: executor.alloc_zeroed(1)?,
             tally: DeviceTally::new(executor)?,
@@ -150,35 +156,47 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
     /// # Errors
     /// [`BurningError::Zone`] for a rate that is not finite; what the device reports.
     pub(crate) fn start(&mut self) -> Result<(), BurningError> {
-        let Self { executor, tables, zones, results, places, .. } = self;
-        let places = &mut places[0];
-        let (t9, rho) = (executor.upload(&zones.t9)?, executor.upload(&zones.rho)?);
-        let mut bad = executor.upload(&[u32::MAX])?;
-        executor.copy_from_host(&zones.y, &mut places.y)?;
-        launches::rates(executor, tables, (&t9, &rho), places, &mut bad)?;
-        // This waits for the rates, too, which the launch after it reads before it has waited.
-        let bad = executor.download(&bad)?[0];
-        if bad != u32::MAX {
-            let (zone, rate) = ((bad / tables.nrates) as usize, (bad % tables.nrates) as usize);
-            let id = &self.equations.network().rates[rate].id;
-            let problem = format!("the rate {id:?} is not finite at T9 = {}", zones.t9[zone]);
-            return Err(BurningError::Zone { zone, problem });
-        }
+        let Self { executor, tables, zones, results, places, weights, tally, .. } = self;
+        let (places, count) = (&mut places[0], zones.len());
         let (_, slopes) = self.solver.stage(0);
-        let operands =
-            launches::Stage { weights: &self.weights, first_weight: 0, u: &[], ended: None };
-        let count = zones.len();
-        launches::stage(executor, tables, (count, places), operands, &mut self.tally, slopes)?;
+        let first = Stage::first(weights);
+        if let Some(heating) = &mut self.heating {
+            executor.copy_from_host(&zones.unknowns(), &mut places.y)?;
+            executor.copy_from_host(&Places::<E>::course(count), &mut places.course)?;
+            heating.begin(executor, tables, (count, &mut *places), weights)?;
+            heating.stage(executor, tables, (count, &mut *places), first, tally, slopes)?;
+        } else {
+            let (t9, rho) = (executor.upload(&zones.t9)?, executor.upload(&zones.rho)?);
+            let mut bad = executor.upload(&[u32::MAX])?;
+            executor.copy_from_host(&zones.y, &mut places.y)?;
+            launches::rates(executor, tables, (&t9, &rho), places, &mut bad)?;
+            // This waits for the rates, too, which the launch after it reads before it has waited.
+            let bad = executor.download(&bad)?[0];
+            if bad != u32::MAX {
+                let (zone, rate) = ((bad / tables.nrates) as usize, (bad % tables.nrates) as usize);
+                let id = &self.equations.network().rates[rate].id;
+                let problem = format!("the rate {id:?} is not finite at T9 = {}", zones.t9[zone]);
+                return Err(BurningError::Zone { zone, problem });
+            }
+            launches::stage(executor, tables, (count, &mut *places), first, tally, slopes)?;
+        }
         launches::begin(executor, tables, &self.numbers, slopes, places, results)?;
         Ok(())
     }
 
     /// Takes a step in every zone that is on its way.
     fn round(&mut self) -> Result<(), BurningError> {
-        let Self { executor, tables, weights, solver, places, count, tally, .. } = self;
+        let Self { executor, tables, heating, weights, solver, places, count, tally, .. } = self;
         let (places, count) = (&mut places[0], *count);
         let method = self.settings.method;
-        launches::matrix(executor, tables, places, count, method.gamma, solver.values())?;
+        let values = solver.values();
+        match heating {
+            None => launches::matrix(executor, tables, places, count, method.gamma, values)?,
+            Some(heating) => {
+                let by = (&*weights, method.gamma);
+                heating.matrix(executor, tables, (count, &mut *places), by, tally, values)?;
+            }
+        }
         self.timer.end_of(Part::Jacobian)?;
         solver.factor()?;
         self.timer.end_of(Part::Solve)?;
@@ -186,8 +204,12 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
             let ((u, ended), b) = solver.stage(stage);
             let first_weight = first_weight(stage);
             let ended = (stage > 0).then_some(ended);
-            let operands = launches::Stage { weights, first_weight, u, ended };
-            launches::stage(executor, tables, (count, places), operands, tally, b)?;
+            let operands = Stage { first_weight, u, ended, ..Stage::first(weights) };
+            let zones = (count, &mut *places);
+            match heating {
+                None => launches::stage(executor, tables, zones, operands, tally, b)?,
+                Some(heating) => heating.stage(executor, tables, zones, operands, tally, b)?,
+            }
             self.timer.end_of(Part::Rates)?;
             solver.solve(stage)?;
             tally.solves += 1;
@@ -241,7 +263,7 @@ fn weights(settings: &Settings) -> Vec<f64> {
 }
 
 /// What `settings` of `kernels/` holds.
-fn numbers(settings: &Settings) -> [f64; 10] {
+fn numbers(settings: &Settings) -> [f64; 12] {
     [
         settings.rtol,
         settings.atol,
@@ -253,5 +275,7 @@ fn numbers(settings: &Settings) -> [f64; 10] {
         LEAST_STEP,
         LEAST_FIRST_STEP,
         LOST,
+        T9_MIN,
+        T9_MAX,
     ]
 }

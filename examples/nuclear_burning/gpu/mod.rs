@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `kernels/` | the kernels |
 //! | `launches/` | their launches, and all unsafe code |
+//! | `heating.rs` | what a temperature that changes adds |
 //! | `tables.rs` | the equations as flat tables |
 //! | `state.rs` | what the zones have on the device |
 //! | `linear.rs` | the seam to the solvers of the library, and the sparse LU |
@@ -16,11 +17,12 @@
 //!
 //! All of it is written over `Executor`, so that an emulation runs the same code on the CPU.
 //!
-//! Limitations: constant temperature; at most 8 stages; networks whose LU and derivatives fit in the shared
+//! Limitations: at most 8 stages; networks whose LU and derivatives fit in the shared
 //! memory of a block.
 
 pub(crate) mod dense;
 mod groups;
+mod heating;
 mod integrator;
 pub(crate) mod launches;
 mod linear;

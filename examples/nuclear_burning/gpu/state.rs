@@ -12,12 +12,12 @@ use crate::zones::Zones;
 /// Numbers of a place in `pace` and `course`, of a zone in `counts` and `figures`: see `kernels/state.cuh`.
 const PACE: usize = 6;
 const COURSE: usize = 3;
-const COUNTS: usize = 4;
+const COUNTS: usize = 5;
 const FIGURES: usize = 5;
 
 /// What the zones on their way have, place by place.
 pub(super) struct Places<E: Executor> {
-    /// Abundances, mole/g.
+    /// Unknowns: abundances, mole/g, and T9 of zones that heat themselves.
     pub(super) y: E::Buffer<f64>,
     /// Rates, rate after rate, those of all places side by side.
     pub(super) lambda: E::Buffer<f64>,
@@ -30,21 +30,26 @@ pub(super) struct Places<E: Executor> {
 }
 
 impl<E: Executor> Places<E> {
-    /// Room for `places` zones of so many nuclides and rates.
+    /// Room for `places` zones of so many unknowns and rates.
     pub(super) fn new(
         executor: &E,
         places: usize,
-        nnuclides: usize,
+        nvars: usize,
         nrates: usize,
     ) -> Result<Self, GpuError> {
         let stride = Self::stride(places);
         Ok(Self {
-            y: executor.alloc_zeroed(places * nnuclides)?,
+            y: executor.alloc_zeroed(places * nvars)?,
             lambda: executor.alloc_zeroed(stride as usize * nrates)?,
             stride,
             pace: executor.alloc_zeroed(places * PACE)?,
             course: executor.alloc_zeroed(places * COURSE)?,
         })
+    }
+
+    /// `course` of so many zones that have not begun, each at the place of its number.
+    pub(super) fn course(places: usize) -> Vec<u32> {
+        (0..places as u32).flat_map(|zone| [zone, 0, 0]).collect()
     }
 
     /// What `stride` is for so many places: even, since threads read the rates of two zones at once.
@@ -56,7 +61,7 @@ impl<E: Executor> Places<E> {
 /// What is asked and known of every zone.
 pub(super) struct Results<E: Executor> {
     pub(super) zones: usize,
-    nnuclides: usize,
+    nvars: usize,
     /// Abundances at t = 0.
     pub(super) start: E::Buffer<f64>,
     /// Where the output times of each zone begin.
@@ -65,7 +70,7 @@ pub(super) struct Results<E: Executor> {
     pub(super) times: E::Buffer<f64>,
     pub(super) counts: E::Buffer<u32>,
     pub(super) figures: E::Buffer<f64>,
-    /// Abundances at the output times.
+    /// Unknowns at the output times.
     pub(super) y: E::Buffer<f64>,
     /// Where they go on the host, and from there: as much memory as all else together, which no one should
     /// wait for.
@@ -82,7 +87,7 @@ impl<E: Executor> Results<E> {
     ///
     /// # Errors
     /// [`BurningError::Setting`] for too many output times; what the device reports.
-    pub(super) fn new(executor: &E, zones: &Zones, nnuclides: usize) -> Result<Self, BurningError> {
+    pub(super) fn new(executor: &E, zones: &Zones, nvars: usize) -> Result<Self, BurningError> {
         let mut time_ptr = vec![0u32];
         let mut times = Vec::new();
         for own in &zones.times {
@@ -93,17 +98,17 @@ impl<E: Executor> Results<E> {
             })?);
         }
         // Written, so that the memory is there.
-        let burned = |times: &Arc<[f64]>| Burned::beginning(vec![1.0; times.len() * nnuclides]);
+        let burned = |times: &Arc<[f64]>| Burned::beginning(vec![1.0; times.len() * nvars]);
         Ok(Self {
             zones: zones.len(),
-            nnuclides,
+            nvars,
             burned: zones.times.par_iter().map(burned).collect(),
             start: executor.upload(&zones.y)?,
             time_ptr: executor.upload(&time_ptr)?,
             counts: executor.alloc_zeroed(zones.len() * COUNTS)?,
             figures: executor.alloc_zeroed(zones.len() * FIGURES)?,
-            y: executor.alloc(times.len() * nnuclides)?,
-            y_host: executor.alloc_pinned(times.len() * nnuclides)?,
+            y: executor.alloc(times.len() * nvars)?,
+            y_host: executor.alloc_pinned(times.len() * nvars)?,
             times: executor.upload(&times)?,
             left: executor.upload(&[zones.len() as u32])?,
             tried: executor.upload(&[0])?,
@@ -122,9 +127,9 @@ impl<E: Executor> Results<E> {
         let time_ptr = executor.download(&self.time_ptr)?;
         let tried = executor.download(&self.tried)?[0];
         let y = self.y_host.as_slice()?;
-        let nnuclides = self.nnuclides;
+        let nvars = self.nvars;
         let fill = |(zone, burned): (usize, &mut Burned)| {
-            let [steps, rejected, unsolved, outcome] = *part::<_, COUNTS>(&counts, zone);
+            let [steps, rejected, unsolved, outcome, clamped] = *part::<_, COUNTS>(&counts, zone);
             let [nucleons, charge, lowest, t, step] = *part::<_, FIGURES>(&figures, zone);
             burned.outcome = match outcome {
                 0 => Outcome::Finished,
@@ -133,12 +138,13 @@ impl<E: Executor> Results<E> {
             };
             // Time stands exactly at the last output time that was reached, or beyond.
             let reached = zones.times[zone].iter().filter(|time| **time <= t).count();
-            burned.y.truncate(reached * nnuclides);
-            let first = time_ptr[zone] as usize * nnuclides;
-            burned.y.copy_from_slice(&y[first..first + reached * nnuclides]);
+            burned.y.truncate(reached * nvars);
+            let first = time_ptr[zone] as usize * nvars;
+            burned.y.copy_from_slice(&y[first..first + reached * nvars]);
             (burned.steps, burned.rejected, burned.unsolved) = (steps, rejected, unsolved);
             burned.drift = [nucleons, charge];
             burned.lowest = lowest;
+            burned.clamped = clamped != 0;
         };
         self.burned.par_iter_mut().enumerate().for_each(fill);
         Ok((std::mem::take(&mut self.burned), u64::from(tried)))

@@ -20,8 +20,9 @@ const PIECE: usize = 16;
 
 /// A network on the device.
 pub(super) struct Tables<E: Executor> {
-    /// Nuclides, the unknowns of a zone.
     pub(super) nnuclides: u32,
+    /// Unknowns of a zone: nuclides, and T9 where zones heat themselves.
+    pub(super) nvars: u32,
     pub(super) nrates: u32,
     pub(super) nreactions: u32,
     /// Of each reaction the rate, and in the upper half its reverse.
@@ -65,7 +66,7 @@ pub(super) struct Fits<E: Executor> {
 }
 
 impl<E: Executor> Tables<E> {
-    /// Uploads the equations of a network at constant temperature.
+    /// Uploads the equations of a network: all but what has to do with a temperature that changes.
     ///
     /// # Errors
     /// [`BurningError::Setting`] for a network too large for the numbers in the tables, and what the
@@ -111,6 +112,7 @@ impl<E: Executor> Tables<E> {
         };
         Ok(Self {
             nnuclides: nnuclides as u32,
+            nvars: equations.nvars() as u32,
             nrates: network.rates.len() as u32,
             nreactions: equations.reactions.len() as u32,
             flow_rates: executor.upload(&flow_rates)?,

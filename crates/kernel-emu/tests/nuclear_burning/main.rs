@@ -235,6 +235,88 @@ fn groups_of_zones_burn_as_all_together() {
     }
 }
 
+/// Zones that heat themselves, hot enough to burn and cool enough to heat by much.
+fn heated_zones(nzones: usize) -> (Equations, Zones) {
+    let network = Network::read(&data().join("reaclib_alpha13.json")).unwrap();
+    let equations = Equations::new(Arc::new(network), true).unwrap();
+    let grid = Grid { nzones, t9: (2.0, 4.0), rho: (1e6, 1e8) };
+    let zones = grid.zones(equations.network(), &log_times(1e-2, 8.0, 5)).unwrap();
+    (equations, zones)
+}
+
+#[test]
+fn zones_that_heat_themselves_burn_as_on_the_host() {
+    let (equations, zones) = heated_zones(12);
+
+    let burning = by_kernels(Order::Reverse, &equations, &zones, &settings(), &options());
+    let host = by_host(&equations, &zones, &settings());
+
+    let mut hottest = 0.0f64;
+    for (zone, (burned, host)) in burning.zones.iter().zip(&host.zones).enumerate() {
+        assert_eq!(burned.outcome, Outcome::Finished);
+        // A wrong derivative would cost steps.
+        assert!(burned.steps.abs_diff(host.steps) <= 2, "{} {}", burned.steps, host.steps);
+        assert!(burned.rejected.abs_diff(host.rejected) <= 2);
+        assert!(burned.drift.iter().all(|drift| *drift <= 1e-12), "{:?}", burned.drift);
+        assert_eq!((burned.clamped, burned.y.len()), (host.clamped, 5 * 14));
+        for (a, b) in burned.y.chunks_exact(14).zip(host.y.chunks_exact(14)) {
+            hottest = hottest.max(a[13] - zones.t9[zone]);
+            // An abundance moves by the error of a step where their number differs.
+            assert!((a[13] - b[13]).abs() <= 1e-5 * b[13], "zone {zone}: {} {}", a[13], b[13]);
+        }
+    }
+    assert!(hottest > 1.0, "{hottest}");
+    let most = difference(&burning, &host);
+    assert!(most <= 1e-5, "{most:e}");
+    assert_eq!(burning.tally.rungs[0], burning.tally.systems);
+}
+
+#[test]
+fn a_zone_that_heats_itself_depends_neither_on_others_nor_on_the_order_of_threads() {
+    let (equations, zones) = heated_zones(9);
+    let settings = Settings { fixed_step: Some(0.2e-8), ..settings() };
+    let zones = Zones { times: vec![Arc::from([1e-8, 2e-8]); 9], ..zones };
+    let together = by_kernels(Order::Forward, &equations, &zones, &settings, &options());
+    let again = by_kernels(Order::Random(7), &equations, &zones, &settings, &options());
+    let few = Emulator::new(Order::Forward);
+    let few = DeviceInfo { multiprocessors: 1, ..few.info().clone() };
+    let few = Emulator::with_info(few, Order::Reverse);
+    let few = on(&few, &equations, &zones, &settings, &options());
+    let host = by_host(&equations, &zones, &settings);
+
+    for zone in 0..zones.len() {
+        let own = &together.zones[zone];
+        assert_eq!(own.y, again.zones[zone].y, "zone {zone}");
+        assert_eq!(own.y, few.zones[zone].y, "zone {zone}");
+        assert_eq!((own.steps, own.outcome), (10, Outcome::Finished));
+        // With the same steps rounding is all that differs.
+        for (a, b) in own.y.iter().zip(&host.zones[zone].y) {
+            assert!((a - b).abs() <= 1e-12 * b.abs().max(1e-3), "zone {zone}: {a:e} {b:e}");
+        }
+    }
+    let mut groups =
+        groups(&Emulator::new(Order::Forward), &equations, &zones, &settings, &options(), 4);
+    let apart = groups.run(|_| ()).unwrap();
+    for (apart, together) in apart.zones.iter().zip(&together.zones) {
+        assert_eq!(apart.y, together.y);
+    }
+}
+
+#[test]
+fn zones_that_leave_the_range_of_the_fits_say_so() {
+    let (equations, zones) = heated_zones(3);
+    let zones = Zones { t9: vec![9.9; 3], rho: vec![1e9; 3], ..zones };
+
+    let burning = by_kernels(Order::Forward, &equations, &zones, &settings(), &options());
+    let host = by_host(&equations, &zones, &settings());
+
+    let clamped = |burning: &Burning| -> Vec<bool> {
+        burning.zones.iter().map(|zone| zone.clamped).collect()
+    };
+    assert_eq!(clamped(&burning), clamped(&host));
+    assert!(clamped(&burning).contains(&true));
+}
+
 #[test]
 fn other_methods_and_fixed_steps_are_those_of_the_host() {
     let equations = equations();

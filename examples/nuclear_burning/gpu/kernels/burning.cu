@@ -15,6 +15,7 @@
 
 #include "state.cuh"
 #include "rates.cuh"
+#include "heating.cuh"
 #include "sums.cuh"
 #include "ended.cuh"
 #include "stage.cuh"

@@ -14,7 +14,7 @@ __device__ __forceinline__ u32 aim(double* pace, u32 flags, double target) {
 }
 
 // Puts every zone at its place, place and zone having one number, with a first step: explicit Euler by
-// ten times the tolerance. A warp a zone; `slopes` holds f(y). Zone z has the output times
+// ten times the tolerance. A warp a zone; y and `slopes`, which is f(y), have n unknowns each. Zone z has the output times
 // time_ptr[z] .. time_ptr[z + 1].
 __global__ void begin(u32 nzones, u32 n, const double* __restrict__ settings,
                       const double* __restrict__ y, const double* __restrict__ slopes,
@@ -84,14 +84,15 @@ __device__ __forceinline__ u32 accept(double* pace, u32 flags, double error,
     return (flags | HAS_LAST) & ~REJECTED;
 }
 
-// Accepts or rejects the steps, and lets zones go that have ended. A warp a place.
+// Accepts or rejects the steps, and lets zones go that have ended. A warp a place; nvars unknowns, of which the first n
+// are abundances, and another is T9, see CLAMPED.
 //
 // `weights` are those of the last stage, whose solution is `last`, the error estimate. Where `projects`,
 // abundances are brought back to the sums of a_i Y and z_i Y that `start` has, by changes proportional to
-// them. Abundances at output time k of a zone go to out[(time_ptr[zone] + k) * n ..]. `left` is the number
+// them. Unknowns at output time k of a zone go to out[(time_ptr[zone] + k) * nvars ..]. `left` is the number
 // of zones on their way, `tried` the most steps tried in a zone. u_j from `before` on are not read. `statuses` to
-// `worst` are of the systems of the last stage, see `Ended`. Shared memory: n doubles a warp.
-__global__ void judge(u32 nplaces, u32 n, u32 before, u32 max_steps, u32 projects,
+// `worst` are of the systems of the last stage, see `Ended`. Shared memory: nvars doubles a warp.
+__global__ void judge(u32 nplaces, u32 n, u32 nvars, u32 before, u32 max_steps, u32 projects,
                       const double* __restrict__ settings, const double* __restrict__ weights,
                       const double* __restrict__ a, const double* __restrict__ z,
                       const double* __restrict__ start, const u32* __restrict__ time_ptr,
@@ -108,11 +109,12 @@ __global__ void judge(u32 nplaces, u32 n, u32 before, u32 max_steps, u32 project
     // The launch just ahead of this makes the last stage, and ends no zone.
     const bool idles = place >= nplaces || (course[u64(place) * COURSE + FLAGS] & ENDED) != 0;
     const double* const u[BEFORE] = {u0, u1, u2, u3, u4, u5, u6};
-    // A lane has every 32nd abundance throughout, so that lanes need not wait for each other.
-    double* const y_new = reinterpret_cast<double*>(dynamic_shared) + threadIdx.x / WARP_THREADS * n;
-    double* const y_old = y + u64(place) * n;
-    for (u32 i = lane; i < n && !idles; i += WARP_THREADS) {
-        const u64 at = u64(place) * n + i;
+    // A lane has every 32nd unknown throughout, so that lanes need not wait for each other.
+    double* const y_new =
+        reinterpret_cast<double*>(dynamic_shared) + threadIdx.x / WARP_THREADS * nvars;
+    double* const y_old = y + u64(place) * nvars;
+    for (u32 i = lane; i < nvars && !idles; i += WARP_THREADS) {
+        const u64 at = u64(place) * nvars + i;
         double value = y_old[i];
 #pragma unroll
         for (u32 j = 0; j < BEFORE; ++j) {
@@ -129,8 +131,8 @@ __global__ void judge(u32 nplaces, u32 n, u32 before, u32 max_steps, u32 project
     const Ended ended{statuses, iterations, restarts, residual_norms, rhs_norms, all_counts, worst};
     const bool unsolved = __any_sync(ALL_LANES, ended.count(place, lane == 0)) != 0;
     double error = 0;
-    for (u32 i = lane; i < n; i += WARP_THREADS) {
-        const double estimate = last[u64(place) * n + i], value = y_new[i] + estimate;
+    for (u32 i = lane; i < nvars; i += WARP_THREADS) {
+        const double estimate = last[u64(place) * nvars + i], value = y_new[i] + estimate;
         const double size = maximum(absolute(y_old[i]), absolute(value));
         const double part =
             absolute(estimate) / (load(settings + ATOL) + load(settings + RTOL) * size);
@@ -200,8 +202,15 @@ __global__ void judge(u32 nplaces, u32 n, u32 before, u32 max_steps, u32 project
             now_a += a_i * value;
             now_z += z_i * value;
             lowest = minimum(lowest, value);
+        }
+        bool outside = false;
+        for (u32 i = lane; i < nvars; i += WARP_THREADS) {
+            const double value = y_new[i];
+            const bool fits = value >= load(settings + T9_LOW) && value <= load(settings + T9_HIGH);
+            outside = outside || (i >= n && !fits);
             y_old[i] = value;
         }
+        count[CLAMPED] |= u32(__any_sync(ALL_LANES, outside) != 0);
         first_a = sum_of_lanes(first_a);
         first_z = sum_of_lanes(first_z);
         now_a = absolute(sum_of_lanes(now_a) - first_a);
@@ -214,8 +223,8 @@ __global__ void judge(u32 nplaces, u32 n, u32 before, u32 max_steps, u32 project
         const bool arrives = (flags & ARRIVES) != 0;
         flags = accept(own, flags, error, settings);
         if (arrives) {
-            double* const state = out + (u64(first_time) + next) * n;
-            for (u32 i = lane; i < n; i += WARP_THREADS) {
+            double* const state = out + (u64(first_time) + next) * nvars;
+            for (u32 i = lane; i < nvars; i += WARP_THREADS) {
                 state[i] = y_new[i];
             }
             ++next;

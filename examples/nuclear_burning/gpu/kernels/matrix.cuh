@@ -8,10 +8,11 @@ constexpr u32 AT_ONCE = 4;
 // I / (gamma h) - J(y) for every place, `nnz` values in the order of CSR; I where the zone has ended. A
 // block for 2^shift places: the derivatives of all rates first, then for each entry the sum of those
 // that it has. `partial_rates` and `partial_factors` hold a derivative each: a rate with its other
-// factors. `stride` is even. Shared memory: (n + 1 + npartials + npieces) * 2^shift doubles.
+// factors. y is place after place, nvars values each, of which the first n are those of nuclides; entries of
+// the other unknowns are 0 but for the diagonal. `stride` is even. Shared memory: (n + 1 + npartials + npieces) * 2^shift doubles.
 template <u32 W>
 __global__ void __launch_bounds__(1024 / W, 2)
-    matrix(u32 nplaces, u32 stride, u32 n, u32 nnz, u32 npartials, u32 npieces, u32 shift,
+    matrix(u32 nplaces, u32 stride, u32 n, u32 nvars, u32 nnz, u32 npartials, u32 npieces, u32 shift,
            double gamma, const u32* __restrict__ partial_rates,
            const u64* __restrict__ partial_factors, const u32* __restrict__ piece_ptr,
            const u64* __restrict__ spans, const u32* __restrict__ terms,
@@ -31,7 +32,7 @@ __global__ void __launch_bounds__(1024 / W, 2)
             Zones<W> value;
 #pragma unroll
             for (u32 k = 0; k < W; ++k) {
-                value.of[k] = i < n ? y[u64(part.at(k)) * n + i] : 1.0;
+                value.of[k] = i < n ? y[u64(part.at(k)) * nvars + i] : 1.0;
             }
             value.put(y_now + (i << shift) + zone);
         }

@@ -6,10 +6,11 @@
 // Adds stage j to a number of some zones, and to what is carried.
 template <u32 W>
 __device__ __forceinline__ void add_stage(Zones<W>& value, Zones<W>& more, const double* weights,
-                                          u32 j, const double* u, u32 n, const Part<W>& part) {
+                                          u32 j, const double* u, u32 nvars,
+                                          const Part<W>& part) {
 #pragma unroll
     for (u32 k = 0; k < W; ++k) {
-        const double stage = u[u64(part.at(k)) * n];
+        const double stage = u[u64(part.at(k)) * nvars];
         value.of[k] += load(weights + j) * stage;
         more.of[k] += load(weights + BEFORE + 1 + j) * stage;
     }
@@ -21,14 +22,14 @@ __device__ __forceinline__ void add_stage(Zones<W>& value, Zones<W>& more, const
 //
 // a block for 2^shift places. `weights` has a_0 .. a_6, 0, c_0 .. c_6, 0. The rate of reaction r is the lower half of
 // flow_rates[r], that of its reverse the upper, their factors are at 2 r and 2 r + 1; a rate and its reverse are
-// subtracted before anything is summed. y, u_j and b are place after place, n values each; u_j from `before` on are not
-// read. 0 where the zone has ended or a system of the step was not solved. `statuses` to `worst` are of the systems
+// subtracted before anything is summed. y, u_j and b are place after place, nvars values each, of which the first n are
+// those of nuclides; u_j from `before` on are not read. `ydot` gets f alone, unless it is null. 0 where the zone has ended or a system of the step was not solved. `statuses` to `worst` are of the systems
 // of the stage before, see `Ended`: zones whose system was not solved are marked. A term numbers the rate of
 // a reaction. Shared memory: (n + nrates + max(n + 1, npieces)) * 2^shift doubles.
 // `stride` is even. Two blocks a multiprocessor: what one reads takes its time.
 template <u32 W>
 __global__ void __launch_bounds__(W > 1 ? 640 : 1024, 2)
-    stage(u32 nplaces, u32 stride, u32 n, u32 nrates, u32 nreactions, u32 npieces, u32 shift,
+    stage(u32 nplaces, u32 stride, u32 n, u32 nvars, u32 nrates, u32 nreactions, u32 npieces, u32 shift,
           const u64* __restrict__ flow_rates, const u64* __restrict__ flow_factors,
           const u32* __restrict__ piece_ptr, const u64* __restrict__ spans,
           const u32* __restrict__ terms, const double* __restrict__ y,
@@ -37,7 +38,7 @@ __global__ void __launch_bounds__(W > 1 ? 640 : 1024, 2)
           const double* residual_norms, const double* rhs_norms, u64* counts, u64* worst,
           u32 before, const double* __restrict__ weights, const double* u0, const double* u1,
           const double* u2, const double* u3, const double* u4, const double* u5,
-          const double* u6, double* __restrict__ b) {
+          const double* u6, double* __restrict__ b, double* __restrict__ ydot) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
     const u32 first = blockIdx.x << shift, zones = 1u << shift;
     double* const net = reinterpret_cast<double*>(dynamic_shared); // rates before
@@ -59,12 +60,12 @@ __global__ void __launch_bounds__(W > 1 ? 640 : 1024, 2)
             Zones<W> value, more = {};
 #pragma unroll
             for (u32 k = 0; k < W; ++k) {
-                value.of[k] = i < n ? y[u64(part.at(k)) * n + i] : 1;
+                value.of[k] = i < n ? y[u64(part.at(k)) * nvars + i] : 1;
             }
 #pragma unroll
             for (u32 j = 0; j < BEFORE - 1; ++j) {
                 if (j < last && i < n) {
-                    add_stage(value, more, weights, j, u[j] + i, n, part);
+                    add_stage(value, more, weights, j, u[j] + i, nvars, part);
                 }
             }
             value.put(y_now + (i << shift) + zone);
@@ -79,7 +80,7 @@ __global__ void __launch_bounds__(W > 1 ? 640 : 1024, 2)
         for (u32 work = threadIdx.x; work < n << shift; work += blockDim.x) {
             const u32 place = first + (work & (zones - 1));
             if (place < nplaces) {
-                b[u64(place) * n + (work >> shift)] = 0;
+                b[u64(place) * nvars + (work >> shift)] = 0;
             }
         }
         return;
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(W > 1 ? 640 : 1024, 2)
     for (u32 i = part.worker; i < n && before > 0; i += part.workers) {
         auto value = Zones<W>::get(y_now + (i << shift) + zone);
         auto more = Zones<W>::get(carried + (i << shift) + zone);
-        add_stage(value, more, weights, last, of_last + i, n, part);
+        add_stage(value, more, weights, last, of_last + i, nvars, part);
         value.put(y_now + (i << shift) + zone);
         more.put(carried + (i << shift) + zone);
     }
@@ -144,8 +145,11 @@ __global__ void __launch_bounds__(W > 1 ? 640 : 1024, 2)
 #pragma unroll
         for (u32 k = 0; k < W; ++k) {
             if (part.place + k < nplaces) {
-                b[u64(part.place + k) * n + i] =
-                    idle[k] ? 0 : sum.of[k] + more.of[k] * by_step[k];
+                const u64 at = u64(part.place + k) * nvars + i;
+                b[at] = idle[k] ? 0 : sum.of[k] + more.of[k] * by_step[k];
+                if (ydot != nullptr) {
+                    ydot[at] = sum.of[k];
+                }
             }
         }
     }

@@ -14,16 +14,17 @@ constexpr u32 HAS_LAST = 4;  // a step was accepted
 constexpr u32 LOST = 8;      // a linear system of this step was not solved
 constexpr u32 ENDED = 16;
 
-// Results of a zone: counts of steps and how it ended; largest changes of the conserved sums, lowest
+// Results of a zone: counts of steps, how it ended, whether its temperature was beyond the fits of the rates; largest changes of the conserved sums, lowest
 // abundance, and where it stood with which step.
-constexpr u32 COUNTS = 4;
-constexpr u32 STEPS = 0, REJECTIONS = 1, UNSOLVED = 2, OUTCOME = 3;
+constexpr u32 COUNTS = 5;
+constexpr u32 STEPS = 0, REJECTIONS = 1, UNSOLVED = 2, OUTCOME = 3, CLAMPED = 4;
 constexpr u32 FINISHED = 0, STEP_UNDERFLOW = 1, TOO_MANY_STEPS = 2;
 constexpr u32 FIGURES = 5;
 
 // What `settings` holds.
 constexpr u32 RTOL = 0, ATOL = 1, ORDER = 2, FIXED_STEP = 3, SAFETY = 4, SHRINK = 5, GROW = 6;
 constexpr u32 LEAST_STEP = 7, LEAST_FIRST_STEP = 8, LOST_FACTOR = 9;
+constexpr u32 T9_LOW = 10, T9_HIGH = 11;
 
 // The most stages before the last.
 constexpr u32 BEFORE = 7;

@@ -24,7 +24,7 @@ pub(in crate::gpu) fn begin<E: Executor>(
     let config = for_all(u64::from(zones) * u64::from(WARP));
     let mut args = Args::new();
     args.scalar(zones)
-        .scalar(tables.nnuclides)
+        .scalar(tables.nvars)
         .input(settings)
         .input(&places.y)
         .input(slopes)
@@ -61,7 +61,7 @@ pub(in crate::gpu) fn judge<E: Executor>(
     tally: &mut DeviceTally<E>,
 ) -> Result<(), GpuError> {
     let config = LaunchConfig {
-        shared_bytes: JUDGES * tables.nnuclides * 8,
+        shared_bytes: JUDGES * tables.nvars * 8,
         overlaps: true,
         ..LaunchConfig::linear((count as u32).div_ceil(JUDGES).max(1), JUDGES * WARP)
     };
@@ -69,6 +69,7 @@ pub(in crate::gpu) fn judge<E: Executor>(
     let mut args = Args::new();
     args.scalar(count as u32)
         .scalar(tables.nnuclides)
+        .scalar(tables.nvars)
         .scalar(before.len() as u32)
         .scalar(rules.max_steps)
         .scalar(u32::from(rules.project))
@@ -108,11 +109,13 @@ pub(in crate::gpu) fn compact<E: Executor>(
     let config = LaunchConfig::linear(1, 1024);
     // SAFETY: the arguments are those of `survivors`; there are `count` places and as many moves.
     unsafe { executor.launch(&key("survivors"), config, &mut args) }?;
-    let per_zone = u64::from(tables.nrates) + u64::from(tables.nnuclides) + 1;
+    // Rates that follow a temperature are made anew in any case.
+    let nrates = if tables.nvars > tables.nnuclides { 0 } else { tables.nrates };
+    let per_zone = u64::from(nrates) + u64::from(tables.nvars) + 1;
     let mut args = Args::new();
     args.scalar(new_count as u32)
-        .scalar(tables.nnuclides)
-        .scalar(tables.nrates)
+        .scalar(tables.nvars)
+        .scalar(nrates)
         .scalar(places.stride)
         .scalar(new_places.stride)
         .input(&*stay)

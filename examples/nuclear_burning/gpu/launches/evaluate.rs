@@ -115,6 +115,28 @@ pub(in crate::gpu) struct Stage<'a, E: Executor> {
     /// The stages before it, `count` places each, and how the systems of the last of them ended.
     pub(in crate::gpu) u: &'a [E::Buffer<f64>],
     pub(in crate::gpu) ended: Option<DeviceOutcomes<'a, E>>,
+    /// Rates in place of those of the places, as those lie.
+    pub(in crate::gpu) rates: Option<&'a E::Buffer<f64>>,
+    /// Where dY/dt goes by itself, if that is asked for.
+    pub(in crate::gpu) ydot: Option<&'a mut E::Buffer<f64>>,
+    /// Whether it may begin before the launch ahead has ended: that one is to write none of abundances, rates and the
+    /// stages but the last, and to end no zone.
+    pub(in crate::gpu) overlaps: bool,
+}
+
+impl<'a, E: Executor> Stage<'a, E> {
+    /// The first of a step.
+    pub(in crate::gpu) fn first(weights: &'a E::Buffer<f64>) -> Self {
+        Self {
+            weights,
+            first_weight: 0,
+            u: &[],
+            ended: None,
+            rates: None,
+            ydot: None,
+            overlaps: true,
+        }
+    }
 }
 
 /// The right-hand side of a stage into `b`. Counts how the systems of the stage before ended, and marks zones
@@ -127,7 +149,7 @@ pub(in crate::gpu) fn stage<E: Executor>(
     tally: &mut DeviceTally<E>,
     b: &mut E::Buffer<f64>,
 ) -> Result<(), GpuError> {
-    let Stage { weights, first_weight, u, ended } = stage;
+    let Stage { weights, first_weight, u, ended, rates, ydot, overlaps } = stage;
     let SideBySide { shift, kernel, config } = side_by_side(
         executor.info(),
         count as u32,
@@ -143,6 +165,7 @@ pub(in crate::gpu) fn stage<E: Executor>(
     args.scalar(count as u32)
         .scalar(places.stride)
         .scalar(tables.nnuclides)
+        .scalar(tables.nvars)
         .scalar(tables.nrates)
         .scalar(tables.nreactions)
         .scalar(tables.changes.npieces)
@@ -153,17 +176,21 @@ pub(in crate::gpu) fn stage<E: Executor>(
         .input(&tables.changes.spans)
         .input(&tables.changes.terms)
         .input(&places.y)
-        .input(&places.lambda)
+        .input(rates.unwrap_or(&places.lambda))
         .input(&places.pace)
         .output(&mut places.course);
     pass_ended(&mut args, ended, tally);
     args.scalar(u.len() as u32).input_from(weights, first_weight)?;
     pass_stages::<E>(&mut args, u);
     args.output(b);
-    let config = LaunchConfig { overlaps: true, ..config };
+    match ydot {
+        Some(ydot) => args.output(ydot),
+        None => args.raw(0),
+    };
+    let config = LaunchConfig { overlaps, ..config };
     // SAFETY: the arguments are those of `stage`; the tables are those of one network and number its
     // reactions and nuclides; places, vectors and outcomes have room for `count` zones; b is none of u;
-    // the launch ahead writes none of y, lambda and `u` but its last, and ends no zone.
+    // where it overlaps, the launch ahead writes none of y, lambda and `u` but its last, and ends no zone.
     unsafe { executor.launch(&key(STAGE[kernel]), config, &mut args) }
 }
 
@@ -190,6 +217,7 @@ pub(in crate::gpu) fn matrix<E: Executor>(
     args.scalar(count as u32)
         .scalar(places.stride)
         .scalar(tables.nnuclides)
+        .scalar(tables.nvars)
         .scalar(tables.nnz)
         .scalar(tables.npartials)
         .scalar(tables.entries.npieces)

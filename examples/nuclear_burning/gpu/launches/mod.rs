@@ -3,6 +3,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `evaluate.rs` | rates, right-hand sides, matrices |
+//! | `heating.rs` | what a temperature that changes adds to them |
 //! | `control.rs` | first steps, judgement, places |
 //! | `dense.rs` | what the dense LU needs |
 #![allow(unsafe_code)]
@@ -10,6 +11,7 @@
 mod control;
 mod dense;
 mod evaluate;
+mod heating;
 
 use sparsebatch::gpu::DeviceOutcomes;
 use sparsebatch::spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Source};
@@ -17,6 +19,7 @@ use sparsebatch::spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, LaunchConfi
 pub(super) use control::{Rules, begin, compact, judge};
 pub(super) use dense::{densify, judge_dense};
 pub(super) use evaluate::{Stage, matrix, rates, stage};
+pub(super) use heating::{At, heat, heat_matrix, heat_rates};
 
 use super::tally::DeviceTally;
 
@@ -26,6 +29,7 @@ pub(crate) static SOURCE: Source = Source::with_headers(
     &[
         ("state.cuh", include_str!("../kernels/state.cuh")),
         ("rates.cuh", include_str!("../kernels/rates.cuh")),
+        ("heating.cuh", include_str!("../kernels/heating.cuh")),
         ("sums.cuh", include_str!("../kernels/sums.cuh")),
         ("ended.cuh", include_str!("../kernels/ended.cuh")),
         ("stage.cuh", include_str!("../kernels/stage.cuh")),
@@ -37,12 +41,16 @@ pub(crate) static SOURCE: Source = Source::with_headers(
 );
 
 /// The kernels by name, those that evaluate zones for one zone a thread and for two.
-pub(crate) const KERNELS: [&str; 11] = [
+pub(crate) const KERNELS: [&str; 15] = [
     "rates",
     STAGE[0],
     STAGE[1],
     MATRIX[0],
     MATRIX[1],
+    HEAT_RATES[0],
+    HEAT_RATES[1],
+    "heat",
+    "heat_matrix",
     "begin",
     "judge",
     "densify",
@@ -52,6 +60,8 @@ pub(crate) const KERNELS: [&str; 11] = [
 ];
 const STAGE: [&str; 2] = ["stage<1>", "stage<2>"];
 const MATRIX: [&str; 2] = ["matrix<1>", "matrix<2>"];
+/// Without and with slopes.
+const HEAT_RATES: [&str; 2] = ["heat_rates<false>", "heat_rates<true>"];
 
 /// The most stages before the last.
 pub(super) const MOST_BEFORE: usize = 7;

@@ -1,0 +1,131 @@
+//! What a temperature that changes adds to rates, right-hand sides and matrices.
+
+use sparsebatch::spmv_gpu::{Args, Executor, GpuError, LaunchConfig};
+
+use super::{HEAT_RATES, THREADS, WARP, for_all, key, pass_stages};
+use crate::eos::RADIATION;
+use crate::gpu::heating::Gas;
+use crate::gpu::state::Places;
+use crate::gpu::tables::Tables;
+use crate::rates::{T9_MAX, T9_MIN};
+
+/// Warps of a block of `heat_rates`.
+const HEAT_WARPS: u32 = 8;
+/// The most and the fewest rates of a thread of it, which makes the powers of its temperature first.
+const MOST_RATES: u32 = 16;
+const FEWEST_RATES: u32 = 2;
+
+/// A stage: y and so many of the stages before it, with weights from `first_weight` on.
+pub(in crate::gpu) struct At<'a, E: Executor> {
+    pub(in crate::gpu) weights: &'a E::Buffer<f64>,
+    pub(in crate::gpu) first_weight: usize,
+    pub(in crate::gpu) u: &'a [E::Buffer<f64>],
+}
+
+/// The rates of `count` places at the temperatures of a stage, and their slopes where there is a place for them.
+pub(in crate::gpu) fn heat_rates<E: Executor>(
+    executor: &E,
+    (tables, gas): (&Tables<E>, &Gas<E>),
+    (count, places): (usize, &mut Places<E>),
+    at: &At<'_, E>,
+    slopes: Option<&mut E::Buffer<f64>>,
+) -> Result<(), GpuError> {
+    let kernel = HEAT_RATES[usize::from(slopes.is_some())];
+    let columns = (count as u32).div_ceil(WARP);
+    let shares = |rates: u32| tables.nrates.div_ceil(HEAT_WARPS * rates).max(1);
+    let enough = (4 * executor.info().multiprocessors).div_ceil(columns);
+    let rows = enough.clamp(shares(MOST_RATES), shares(FEWEST_RATES));
+    let config =
+        LaunchConfig { grid: [columns, rows, 1], ..LaunchConfig::linear(1, HEAT_WARPS * WARP) };
+    let fits = &tables.fits;
+    let mut args = Args::new();
+    args.scalar(count as u32)
+        .scalar(tables.nnuclides)
+        .scalar(tables.nrates)
+        .scalar(places.stride)
+        .scalar(T9_MIN)
+        .scalar(T9_MAX)
+        .input(&gas.rho)
+        .input(&fits.set_ptr)
+        .input(&fits.sets)
+        .input(&fits.prefactors)
+        .input(&fits.exponents)
+        .input(&places.y)
+        .input(&places.course)
+        .scalar(at.u.len() as u32)
+        .input_from(at.weights, at.first_weight)?;
+    pass_stages::<E>(&mut args, at.u);
+    args.output(&mut places.lambda);
+    match slopes {
+        Some(slopes) => args.output(slopes),
+        None => args.raw(0),
+    };
+    // SAFETY: the arguments are those of `heat_rates`; the tables are those of one network, the gas has a density for
+    // each zone that a place names, and places, stages and slopes have room for `count` zones.
+    unsafe { executor.launch(&key(kernel), config, &mut args) }
+}
+
+/// The last row of the right-hand side of a stage into `b`, from the dY/dt in `ydot`.
+pub(in crate::gpu) fn heat<E: Executor>(
+    executor: &E,
+    (tables, gas): (&Tables<E>, &Gas<E>),
+    (count, places): (usize, &Places<E>),
+    at: &At<'_, E>,
+    ydot: &E::Buffer<f64>,
+    b: &mut E::Buffer<f64>,
+) -> Result<(), GpuError> {
+    let mut args = Args::new();
+    args.scalar(count as u32)
+        .scalar(tables.nnuclides)
+        .scalar(4.0 * RADIATION)
+        .input(&gas.rho)
+        .input(&gas.heats)
+        .input(&gas.bindings)
+        .input(&places.y)
+        .input(&places.pace)
+        .input(&places.course)
+        .input(ydot)
+        .scalar(at.u.len() as u32)
+        .input_from(at.weights, at.first_weight)?;
+    pass_stages::<E>(&mut args, at.u);
+    args.output(b);
+    let config = for_all(count as u64 * u64::from(WARP));
+    // SAFETY: the arguments are those of `heat`; the gas is that of the network, with a density for each zone; places,
+    // stages, `ydot` and `b`, which are different, have room for `count` zones.
+    unsafe { executor.launch(&key("heat"), config, &mut args) }
+}
+
+/// Makes `I/(gamma h) - J` of `values`, which hold the entries of -J that are of nuclides; `ydot` and `slopes` are dY/dt
+/// and its derivative with respect to T9.
+pub(in crate::gpu) fn heat_matrix<E: Executor>(
+    executor: &E,
+    (tables, gas): (&Tables<E>, &Gas<E>),
+    (count, places): (usize, &Places<E>),
+    gamma: f64,
+    (ydot, slopes): (&E::Buffer<f64>, &E::Buffer<f64>),
+    values: &mut E::Buffer<f64>,
+) -> Result<(), GpuError> {
+    let mut args = Args::new();
+    args.scalar(tables.nnuclides)
+        .scalar(tables.nnz)
+        .scalar(gamma)
+        .scalar(4.0 * RADIATION)
+        .input(&gas.rho)
+        .input(&gas.heats)
+        .input(&gas.bindings)
+        .input(&places.y)
+        .input(&places.pace)
+        .input(&places.course)
+        .input(ydot)
+        .input(slopes)
+        .input(&gas.column_ptr)
+        .input(&gas.column_rows)
+        .input(&gas.column_entries)
+        .input(&gas.last_row)
+        .input(&gas.last_column)
+        .output(values);
+    let config = LaunchConfig::linear(count as u32, THREADS);
+    // SAFETY: the arguments are those of `heat_matrix`; the gas is that of the network and numbers entries of its
+    // pattern; places, `ydot`, `slopes` and `values` have room for `count` zones.
+    unsafe { executor.launch(&key("heat_matrix"), config, &mut args) }
+}
