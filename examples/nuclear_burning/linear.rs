@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use sparsebatch::{
-    Backend, Batch, BatchReport, BatchSolver, BatchValues, CsrPattern, Pattern, Rung, SolveOptions,
-    Status, UniformBatch,
+    Batch, BatchReport, BatchSolver, BatchValues, CsrPattern, Pattern, Rung, SolveOptions, Status,
+    UniformBatch,
 };
 
 use crate::dense::DenseLu;
@@ -16,8 +16,8 @@ use crate::error::BurningError;
 /// What solves the systems.
 #[derive(Clone, Debug)]
 pub(crate) enum Means {
-    /// The batched solvers of the library.
-    Sparse(Backend, Box<SolveOptions>),
+    /// The batched solvers of the library, on all cores.
+    Sparse(Box<SolveOptions>),
     /// A dense LU with partial pivoting, zone by zone, factored once a step: what is compared with.
     DenseLu,
 }
@@ -69,7 +69,7 @@ impl LinearSolver {
     /// Makes room for the systems of `active` zones, which take the first places.
     ///
     /// # Errors
-    /// Those of [`BatchSolver::on`].
+    /// Those of [`BatchSolver::new`].
     pub(crate) fn reserve(&mut self, active: usize) -> Result<(), BurningError> {
         let places = self.batch.nitems();
         let fits = active <= places && (4 * active >= 3 * places || places <= LEAST_PLACES);
@@ -78,8 +78,8 @@ impl LinearSolver {
                 if active > places { active } else { active.max(LEAST_PLACES.min(places)) };
             self.batch = batch(&self.pattern, places, &self.identity)?;
             match &self.means {
-                Means::Sparse(backend, options) => {
-                    self.solver = Some(BatchSolver::on(backend, &self.batch, options)?);
+                Means::Sparse(options) => {
+                    self.solver = Some(BatchSolver::new(&self.batch, options)?);
                     self.tally.analyses += 1;
                 }
                 Means::DenseLu => {
@@ -201,8 +201,6 @@ pub(crate) struct Tally {
     pub(crate) worst_residual: f64,
     /// What ran first: method and preconditioner, kernel, device.
     pub(crate) ran: String,
-    /// Why the CPU solved, first, what a GPU was to solve.
-    pub(crate) cpu_reason: Option<String>,
     /// Dense systems without a solution.
     pub(crate) dense_failures: u64,
 }
@@ -220,9 +218,6 @@ impl Tally {
                 "{}{preconditioner}, {}; {} on {}",
                 report.solver, report.reason, report.runs[0].kernel, report.device
             );
-        }
-        if self.cpu_reason.is_none() {
-            self.cpu_reason = report.cpu_reason().map(str::to_owned);
         }
         for system in &report.systems[..active] {
             let outcome = &system.outcome;
@@ -262,7 +257,6 @@ impl Tally {
         if self.ran.is_empty() {
             self.ran = other.ran;
         }
-        self.cpu_reason = self.cpu_reason.take().or(other.cpu_reason);
         self.dense_failures += other.dense_failures;
     }
 

@@ -9,8 +9,9 @@ use sparsebatch::spmv_gpu::Device;
 use crate::equations::Equations;
 use crate::error::BurningError;
 use crate::gpu::dense::DenseLu;
+use crate::gpu::linear::StageSolver;
 use crate::gpu::timer::Events;
-use crate::gpu::{Groups, SparseLu};
+use crate::gpu::{Groups, Iterative, SparseLu};
 use crate::integrator::{Burning, Settings, integrate};
 use crate::linear::Means;
 use crate::zones::Zones;
@@ -23,10 +24,18 @@ const LEAST_GROUP: usize = 64;
 pub(crate) enum Machine {
     /// The host, and what solves its linear systems.
     Host(Means),
-    /// A GPU, from the first step to the last, with the sparse LU, the zones on so many streams at most.
-    Gpu(Device, Box<SolveOptions>, usize),
-    /// The same with a dense LU: what is compared with.
-    DenseGpu(Device, usize),
+    /// A GPU, from the first step to the last, what solves the systems there, and the zones on so many streams at
+    /// most.
+    Gpu(Device, OnGpu, usize),
+}
+
+/// What solves linear systems on a GPU.
+#[derive(Clone, Debug)]
+pub(crate) enum OnGpu {
+    SparseLu(Box<SolveOptions>),
+    Iterative(Box<SolveOptions>),
+    /// What is compared with.
+    DenseLu,
 }
 
 /// How long it took.
@@ -51,42 +60,55 @@ impl Machine {
         progress: impl FnMut(usize),
     ) -> Result<(Burning, Times), BurningError> {
         let clock = Instant::now();
-        let groups = |streams: &usize| (zones.len() / LEAST_GROUP).clamp(1, *streams);
         match self {
             Self::Host(means) => {
                 let burning = integrate(equations, zones, means.clone(), settings, progress)?;
                 Ok((burning, Times { setup: Duration::ZERO, run: clock.elapsed() }))
             }
-            Self::Gpu(device, options, streams) => {
-                let make = |stream: &Device, zones: usize| {
-                    let shape = (zones, settings.method.stages());
-                    let solver = SparseLu::new(stream, equations, options, shape)?;
-                    Ok((solver, Events::new(stream)))
-                };
-                let count = groups(streams);
-                let mut groups = Groups::new(device, equations, zones, settings, count, make)?;
-                timed(clock, || groups.run(progress))
-            }
-            Self::DenseGpu(device, streams) => {
-                let make = |stream: &Device, zones: usize| {
-                    let shape = (zones, settings.method.stages());
-                    Ok((DenseLu::new(stream, equations, shape)?, Events::new(stream)))
-                };
-                let count = groups(streams);
-                let mut groups = Groups::new(device, equations, zones, settings, count, make)?;
-                timed(clock, || groups.run(progress))
+            Self::Gpu(device, solver, streams) => {
+                let count = (zones.len() / LEAST_GROUP).clamp(1, *streams);
+                let run = Run { device, equations, zones, settings, count };
+                match solver {
+                    OnGpu::SparseLu(options) => run.with(progress, |stream, shape| {
+                        SparseLu::new(stream, equations, options, shape)
+                    }),
+                    OnGpu::Iterative(options) => run.with(progress, |stream, shape| {
+                        Iterative::new(stream, equations, options, shape)
+                    }),
+                    OnGpu::DenseLu => {
+                        run.with(progress, |stream, shape| DenseLu::new(stream, equations, shape))
+                    }
+                }
             }
         }
     }
 }
 
-/// Runs what has been set up since `begun`.
-fn timed(
-    begun: Instant,
-    run: impl FnOnce() -> Result<Burning, BurningError>,
-) -> Result<(Burning, Times), BurningError> {
-    let setup = begun.elapsed();
-    let clock = Instant::now();
-    let burning = run()?;
-    Ok((burning, Times { setup, run: clock.elapsed() }))
+/// A run on a GPU, in so many groups.
+struct Run<'a> {
+    device: &'a Device,
+    equations: &'a Equations,
+    zones: &'a Zones,
+    settings: &'a Settings,
+    count: usize,
+}
+
+impl Run<'_> {
+    /// `solver` makes one for a stream, so many zones and so many stages.
+    fn with<S: StageSolver<Device>>(
+        self,
+        progress: impl FnMut(usize),
+        mut solver: impl FnMut(&Device, (usize, usize)) -> Result<S, BurningError>,
+    ) -> Result<(Burning, Times), BurningError> {
+        let clock = Instant::now();
+        let Self { device, equations, zones, settings, count } = self;
+        let make = |stream: &Device, zones: usize| {
+            Ok((solver(stream, (zones, settings.method.stages()))?, Events::new(stream)))
+        };
+        let mut groups = Groups::new(device, equations, zones, settings, count, make)?;
+        let setup = clock.elapsed();
+        let clock = Instant::now();
+        let burning = groups.run(progress)?;
+        Ok((burning, Times { setup, run: clock.elapsed() }))
+    }
 }

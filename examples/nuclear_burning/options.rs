@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, ValueEnum};
 use sparsebatch::spmv_gpu::Device;
-use sparsebatch::{Backend, Gpu, Method, Order, Preconditioner, SolveOptions};
+use sparsebatch::{Method, Order, Preconditioner, SolveOptions};
 
 use crate::error::BurningError;
 use crate::integrator::Settings;
 use crate::linear::Means;
-use crate::machine::Machine;
+use crate::machine::{Machine, OnGpu};
 use crate::tableau::Tableau;
 
 /// Burns nuclear fuel in many zones at once: a reaction network in every zone of a grid of temperatures
@@ -173,8 +173,7 @@ impl IntegratorOptions {
 }
 
 impl LinearOptions {
-    /// What integrates the zones, and why it. On a GPU zones burn from the first step to the last; iterative solvers
-    /// have it solve for the host.
+    /// What integrates the zones, and why it. On a GPU zones burn from the first step to the last.
     ///
     /// # Errors
     /// When a GPU was asked for and there is none.
@@ -194,27 +193,18 @@ impl LinearOptions {
         let Some(device) = device else {
             let means = match self.solver {
                 Solver::DenseLu => Means::DenseLu,
-                _ => Means::Sparse(Backend::Cpu, Box::new(options)),
+                _ => Means::Sparse(Box::new(options)),
             };
             return Ok((Machine::Host(means), reason));
         };
-        match self.solver {
-            Solver::Bicgstab => {
-                let or_cpu = self.backend == BackendChoice::Auto;
-                let gpu = Gpu { or_cpu, in_chunks: true, ..Gpu::new(device) };
-                let means = Means::Sparse(Backend::Gpu(gpu), Box::new(options));
-                let why = "bicgstab: all but the solves on the CPU";
-                Ok((Machine::Host(means), format!("{reason}; {why}")))
-            }
-            Solver::DenseLu => {
-                Ok((Machine::DenseGpu(device, self.streams), format!("{reason}; everything there")))
-            }
-            Solver::Auto | Solver::Lu => {
-                let options = SolveOptions { method: Method::Lu, fallback: false, ..options };
-                let reason = format!("{reason}; everything there");
-                Ok((Machine::Gpu(device, Box::new(options), self.streams), reason))
-            }
-        }
+        // A system that is not solved there has its zone take a shorter step.
+        let on_gpu = |method| Box::new(SolveOptions { method, fallback: false, ..options });
+        let solver = match self.solver {
+            Solver::DenseLu => OnGpu::DenseLu,
+            Solver::Bicgstab => OnGpu::Iterative(on_gpu(Method::BiCgStab)),
+            Solver::Auto | Solver::Lu => OnGpu::SparseLu(on_gpu(Method::Lu)),
+        };
+        Ok((Machine::Gpu(device, solver, self.streams), format!("{reason}; everything there")))
     }
 
     /// What the solvers of the library are told.

@@ -76,9 +76,7 @@ pub(crate) fn append(
     let (network, tally, shares) = (equations.network(), &burning.tally, burning.shares);
     let (backend, computer) = match machine {
         Machine::Host(_) => ("cpu", Computer::of_processor()),
-        Machine::Gpu(device, ..) | Machine::DenseGpu(device, _) => {
-            ("gpu", Computer::of_device(device))
-        }
+        Machine::Gpu(device, ..) => ("gpu", Computer::of_device(device)),
     };
     let run = Run::new("nuclear-burning", computer);
     let sum = |of: fn(&Burned) -> u32| burning.zones.iter().map(|zone| u64::from(of(zone))).sum();

@@ -162,9 +162,6 @@ fn heated(gas: &Gas, zones: &Zones, burning: &Burning, nnuclides: usize) {
 /// How the linear systems were solved.
 fn tally(tally: &Tally) {
     println!("solver    {}", tally.ran);
-    if let Some(reason) = &tally.cpu_reason {
-        println!("          on the CPU: {reason}");
-    }
     let mut rungs: Vec<String> = Rung::ALL
         .iter()
         .zip(tally.rungs)

@@ -42,7 +42,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sparsebatch::testing::shared_dir;
-use sparsebatch::{Backend, Method, Pattern, Preconditioner, SolveOptions};
+use sparsebatch::{Method, Pattern, Preconditioner, SolveOptions};
 
 use crate::equations::{Equations, Group, Scratch};
 use crate::integrator::{Burning, Outcome, Settings, integrate};
@@ -77,7 +77,7 @@ fn alpha13() -> Arc<Network> {
 }
 
 fn sparse(options: SolveOptions) -> Means {
-    Means::Sparse(Backend::Cpu, Box::new(options))
+    Means::Sparse(Box::new(options))
 }
 
 fn lu() -> Means {

@@ -1,8 +1,8 @@
-//! The linear systems of the stages on the device: the seam to what solves them, and the sparse LU.
+//! The linear systems of the stages on the device: the seam to what solves them, and the library's plans behind it.
 
-use sparsebatch::gpu::{DeviceOutcomes, GpuLu, Guess, LuTuning};
-use sparsebatch::spmv_gpu::Executor;
-use sparsebatch::{Pattern, SolveOptions};
+use sparsebatch::gpu::{DeviceOutcomes, FactoredSolver, FusedSolver, GpuLu, Guess, LuTuning};
+use sparsebatch::spmv_gpu::{DeviceInfo, Executor};
+use sparsebatch::{CsrPatternRef, Pattern, Preconditioner, SolveError, SolveOptions};
 
 use crate::equations::Equations;
 use crate::error::BurningError;
@@ -46,33 +46,70 @@ pub(crate) trait StageSolver<E: Executor> {
 /// The solutions of some stages, and how the systems of the last solve ended.
 pub(super) type Before<'a, E> = (&'a [<E as Executor>::Buffer<f64>], DeviceOutcomes<'a, E>);
 
+/// A plan of the library for the systems of so many places.
+pub(crate) trait Plan<E: Executor>: Sized {
+    /// How many plans there are, each for fewer places than the one before. One where the shape of a plan shows in
+    /// the bits of its results: those of a zone are to depend on no other zone.
+    const LEVELS: usize;
+
+    /// For so many places; `first` is the plan for all of them.
+    fn new(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        places: usize,
+        options: &SolveOptions,
+        first: Option<&Self>,
+    ) -> Result<Self, SolveError>;
+
+    fn set_active(&mut self, active: usize) -> Result<(), SolveError>;
+
+    fn factor(&mut self, values: &E::Buffer<f64>) -> Result<(), SolveError>;
+
+    /// With the factors of `values`.
+    fn solve(
+        &mut self,
+        values: &E::Buffer<f64>,
+        b: &E::Buffer<f64>,
+        x: &mut E::Buffer<f64>,
+    ) -> Result<(), SolveError>;
+
+    fn outcomes(&self) -> DeviceOutcomes<'_, E>;
+
+    fn describe(&self) -> String;
+}
+
 /// The sparse LU of the library, whose factors stay on the device for the stages of a step.
-pub(crate) struct SparseLu<E: Executor> {
-    executor: E,
+pub(crate) type SparseLu<E> = Plans<E, GpuLu<E, f64>>;
+
+/// The library's BiCGStab, whose preconditioner stays on the device for the stages of a step.
+pub(crate) type Iterative<E> = Plans<E, BiCgStab<E>>;
+
+/// Plans of a kind.
+pub(crate) struct Plans<E: Executor, P> {
     /// From that of all zones to that of the fewest: a plan for few systems gives each more threads.
-    levels: Vec<Level<E>>,
+    levels: Vec<Level<E, P>>,
     current: usize,
+    device: String,
 }
 
 /// A plan with its matrices and vectors.
-struct Level<E: Executor> {
+struct Level<E: Executor, P> {
     places: usize,
-    plan: GpuLu<E, f64>,
+    plan: P,
     values: E::Buffer<f64>,
     b: E::Buffer<f64>,
     u: Vec<E::Buffer<f64>>,
 }
 
-/// How many plans there are, by what factor each is smaller than the one before, and the least.
-const LEVELS: usize = 3;
+/// By what factor each plan is smaller than the one before, and the least.
 const SMALLER: usize = 4;
 const LEAST: usize = 8;
 
-impl<E: Executor + Clone> SparseLu<E> {
+impl<E: Executor, P: Plan<E>> Plans<E, P> {
     /// For `places` zones and a method of so many stages.
     ///
     /// # Errors
-    /// Those of [`GpuLu::new`].
+    /// Those of the plans.
     pub(crate) fn new(
         executor: &E,
         equations: &Equations,
@@ -80,37 +117,24 @@ impl<E: Executor + Clone> SparseLu<E> {
         (places, stages): (usize, usize),
     ) -> Result<Self, BurningError> {
         let sizes = std::iter::successors(Some(places), |&size| Some(size / SMALLER));
-        let mut levels: Vec<Level<E>> = Vec::new();
-        for size in sizes.take(LEVELS).take_while(|&size| size == places || size >= LEAST) {
-            // One order for all, so that zones keep their bits.
-            let order = levels.first().map(|level| level.plan.explain().order);
-            let tuning = LuTuning { order, ..LuTuning::default() };
-            levels.push(Level::new(executor, equations, options, &tuning, (size, stages))?);
+        let mut levels: Vec<Level<E, P>> = Vec::new();
+        for size in sizes.take(P::LEVELS).take_while(|&size| size == places || size >= LEAST) {
+            let pattern = equations.pattern().view();
+            let first = levels.first().map(|level| &level.plan);
+            let mut plan = P::new(executor, pattern, size, options, first)?;
+            let values = executor.alloc_zeroed(size * pattern.nnz())?;
+            let vector = || executor.alloc(size * equations.nvars());
+            // The first call compiles and allocates, which is no part of a run.
+            plan.factor(&values)?;
+            let u = (0..stages).map(|_| vector()).collect::<Result<_, _>>()?;
+            levels.push(Level { places: size, plan, values, b: vector()?, u });
         }
-        Ok(Self { executor: executor.clone(), levels, current: 0 })
+        let DeviceInfo { name, .. } = executor.info();
+        Ok(Self { levels, current: 0, device: name.clone() })
     }
 }
 
-impl<E: Executor + Clone> Level<E> {
-    fn new(
-        executor: &E,
-        equations: &Equations,
-        options: &SolveOptions,
-        tuning: &LuTuning,
-        (places, stages): (usize, usize),
-    ) -> Result<Self, BurningError> {
-        let pattern = equations.pattern().view();
-        let mut plan = GpuLu::with_tuning(executor, pattern, places, options, tuning)?;
-        let values = executor.alloc_zeroed(places * pattern.nnz())?;
-        let vector = || executor.alloc(places * equations.nvars());
-        // The first call compiles and allocates, which is no part of a run.
-        plan.factor(&values)?;
-        let u = (0..stages).map(|_| vector()).collect::<Result<_, _>>()?;
-        Ok(Self { places, plan, values, b: vector()?, u })
-    }
-}
-
-impl<E: Executor + Clone> StageSolver<E> for SparseLu<E> {
+impl<E: Executor, P: Plan<E>> StageSolver<E> for Plans<E, P> {
     fn set_active(&mut self, active: usize) -> Result<(), BurningError> {
         let enough = self.levels.iter().rposition(|level| level.places >= active);
         self.current = enough.unwrap_or(0);
@@ -128,31 +152,145 @@ impl<E: Executor + Clone> StageSolver<E> for SparseLu<E> {
 
     fn stage(&mut self, stage: usize) -> (Before<'_, E>, &mut E::Buffer<f64>) {
         let level = &mut self.levels[self.current];
-        ((&level.u[..stage], level.plan.device_outcomes()), &mut level.b)
+        ((&level.u[..stage], level.plan.outcomes()), &mut level.b)
     }
 
     fn solve(&mut self, stage: usize) -> Result<(), BurningError> {
         let level = &mut self.levels[self.current];
-        Ok(level.plan.solve_again(&level.b, Guess::Zero, &mut level.u[stage])?)
+        Ok(level.plan.solve(&level.values, &level.b, &mut level.u[stage])?)
     }
 
     fn solutions(&self) -> Before<'_, E> {
         let level = &self.levels[self.current];
-        (&level.u, level.plan.device_outcomes())
+        (&level.u, level.plan.outcomes())
     }
 
     fn describe(&self) -> String {
-        let explain = self.levels[0].plan.explain();
-        format!(
-            "lu, order {}, {} entries of L + U, factors kept; {} on {}",
-            explain.order,
-            explain.factor_entries,
-            explain.kernel,
-            self.executor.info().name
-        )
+        format!("{} on {}", self.levels[0].plan.describe(), self.device)
     }
 
     fn analyses(&self) -> usize {
         self.levels.len()
+    }
+}
+
+impl<E: Executor + Clone> Plan<E> for GpuLu<E, f64> {
+    const LEVELS: usize = 3;
+
+    fn new(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        places: usize,
+        options: &SolveOptions,
+        first: Option<&Self>,
+    ) -> Result<Self, SolveError> {
+        // One order for all, so that zones keep their bits.
+        let order = first.map(|plan| plan.explain().order);
+        let tuning = LuTuning { order, ..LuTuning::default() };
+        Self::with_tuning(executor, pattern, places, options, &tuning)
+    }
+
+    fn set_active(&mut self, active: usize) -> Result<(), SolveError> {
+        Self::set_active(self, active)
+    }
+
+    fn factor(&mut self, values: &E::Buffer<f64>) -> Result<(), SolveError> {
+        Self::factor(self, values)
+    }
+
+    fn solve(
+        &mut self,
+        _values: &E::Buffer<f64>,
+        b: &E::Buffer<f64>,
+        x: &mut E::Buffer<f64>,
+    ) -> Result<(), SolveError> {
+        self.solve_again(b, Guess::Zero, x)
+    }
+
+    fn outcomes(&self) -> DeviceOutcomes<'_, E> {
+        self.device_outcomes()
+    }
+
+    fn describe(&self) -> String {
+        let explain = self.explain();
+        format!(
+            "lu, order {}, {} entries of L + U, factors kept; {}",
+            explain.order, explain.factor_entries, explain.kernel
+        )
+    }
+}
+
+/// BiCGStab, with factors as its preconditioner or without.
+pub(crate) enum BiCgStab<E: Executor> {
+    Factored(FactoredSolver<E, f64>),
+    Plain(FusedSolver<E, f64>, &'static str),
+}
+
+impl<E: Executor + Clone> Plan<E> for BiCgStab<E> {
+    const LEVELS: usize = 1;
+
+    fn new(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        places: usize,
+        options: &SolveOptions,
+        _first: Option<&Self>,
+    ) -> Result<Self, SolveError> {
+        let precond = options.preconditioner;
+        Ok(match precond {
+            Preconditioner::None | Preconditioner::Jacobi | Preconditioner::Auto => {
+                Self::Plain(FusedSolver::new(executor, pattern, places, options)?, precond.name())
+            }
+            _ => Self::Factored(FactoredSolver::new(executor, pattern, places, options)?),
+        })
+    }
+
+    fn set_active(&mut self, active: usize) -> Result<(), SolveError> {
+        match self {
+            Self::Factored(plan) => plan.set_active(active),
+            Self::Plain(plan, _) => plan.set_active(active),
+        }
+    }
+
+    fn factor(&mut self, values: &E::Buffer<f64>) -> Result<(), SolveError> {
+        match self {
+            Self::Factored(plan) => plan.factorise(values),
+            Self::Plain(..) => Ok(()),
+        }
+    }
+
+    fn solve(
+        &mut self,
+        values: &E::Buffer<f64>,
+        b: &E::Buffer<f64>,
+        x: &mut E::Buffer<f64>,
+    ) -> Result<(), SolveError> {
+        match self {
+            Self::Factored(plan) => plan.solve(values, b, Guess::Zero, x),
+            Self::Plain(plan, _) => plan.solve(values, b, Guess::Zero, x),
+        }
+    }
+
+    fn outcomes(&self) -> DeviceOutcomes<'_, E> {
+        match self {
+            Self::Factored(plan) => plan.device_outcomes(),
+            Self::Plain(plan, _) => plan.device_outcomes(),
+        }
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Self::Factored(plan) => {
+                let explain = plan.explain();
+                format!(
+                    "{} with {}, order {}, factors kept; {}",
+                    explain.method, explain.preconditioner, explain.order, explain.kernel
+                )
+            }
+            Self::Plain(plan, precond) => {
+                let explain = plan.explain();
+                format!("{} with {precond}; {}", explain.method, explain.kernels())
+            }
+        }
     }
 }

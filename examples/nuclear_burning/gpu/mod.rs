@@ -8,7 +8,7 @@
 //! | `heating.rs` | what a temperature that changes adds |
 //! | `tables.rs` | the equations as flat tables |
 //! | `state.rs` | what the zones have on the device |
-//! | `linear.rs` | the seam to the solvers of the library, and the sparse LU |
+//! | `linear.rs` | the seam to the solvers, and those of the library |
 //! | `dense.rs` | the dense LU that is compared with |
 //! | `tally.rs` | how systems were solved |
 //! | `integrator.rs` | the rounds of steps |
@@ -25,11 +25,11 @@ mod groups;
 mod heating;
 mod integrator;
 pub(crate) mod launches;
-mod linear;
+pub(crate) mod linear;
 mod state;
 mod tables;
 mod tally;
 pub(crate) mod timer;
 
 pub(crate) use groups::Groups;
-pub(crate) use linear::SparseLu;
+pub(crate) use linear::{Iterative, SparseLu};

@@ -42,13 +42,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kernel_emu::Order;
-use sparsebatch::{Backend, Method, SolveOptions, Status};
+use sparsebatch::{Method, Preconditioner, SolveOptions, Status};
 use sparsebatch_spmv_gpu::{DeviceInfo, Executor};
 
 use crate::common::emulator::Emulator;
 use crate::equations::Equations;
 use crate::gpu::timer::Clock;
-use crate::gpu::{Groups, SparseLu};
+use crate::gpu::{Groups, Iterative, SparseLu};
 use crate::integrator::{Burning, Outcome, Settings, integrate};
 use crate::linear::Means;
 use crate::network::Network;
@@ -114,7 +114,7 @@ fn groups<'a>(
 }
 
 fn by_host(equations: &Equations, zones: &Zones, settings: &Settings) -> Burning {
-    let means = Means::Sparse(Backend::Cpu, Box::new(SolveOptions { fallback: true, ..options() }));
+    let means = Means::Sparse(Box::new(SolveOptions { fallback: true, ..options() }));
     integrate(equations, zones, means, settings, |_| ()).unwrap()
 }
 
@@ -333,6 +333,47 @@ fn other_methods_and_fixed_steps_are_those_of_the_host() {
         }
         let most = difference(&burning, &host);
         assert!(most <= 1e-10, "{most:e}");
+    }
+}
+
+#[test]
+fn iterative_solvers_burn_as_on_the_host() {
+    let equations = equations();
+    let zones = grid(6).zones(equations.network(), &log_times(1e-9, 2.0, 2)).unwrap();
+    let settings = Settings { fixed_step: Some(0.24e-9), ..settings() };
+    for preconditioner in [Preconditioner::Ilu0, Preconditioner::Jacobi, Preconditioner::None] {
+        let options = SolveOptions {
+            method: Method::BiCgStab,
+            preconditioner,
+            order: sparsebatch::Order::MinDegree,
+            rel_tol: Some(1e-12),
+            ..options()
+        };
+        let means = Means::Sparse(Box::new(options.clone()));
+        let host = integrate(&equations, &zones, means, &settings, |_| ()).unwrap();
+        let emulator = Emulator::new(Order::Forward);
+        let burn = |count: usize| {
+            let make = |emulator: &Emulator, zones: usize| {
+                let shape = (zones, settings.method.stages());
+                Ok((Iterative::new(emulator, &equations, &options, shape)?, Clock::new()))
+            };
+            Groups::new(&emulator, &equations, &zones, &settings, count, make)
+                .unwrap()
+                .run(|_| ())
+                .unwrap()
+        };
+
+        let together = burn(1);
+        let apart = burn(4);
+
+        for (zone, own) in together.zones.iter().enumerate() {
+            assert_eq!((own.outcome, own.steps), (Outcome::Finished, host.zones[zone].steps));
+            assert_eq!(own.y, apart.zones[zone].y, "zone {zone}");
+        }
+        let most = difference(&together, &host);
+        assert!(most <= 1e-10, "{preconditioner:?}: {most:e}");
+        assert_eq!(together.tally.unsolved(), 0);
+        assert!(together.tally.ran.contains(preconditioner.name()), "{}", together.tally.ran);
     }
 }
 

@@ -7,11 +7,11 @@ use sparsebatch_spmv_gpu::{Args, Executor, GpuError, KernelBuffer, LaunchConfig,
 
 use super::bins::{Addresses, Bin, Class, Common, bins};
 use super::explain::GpuExplain;
-use super::outcomes::{Limits, Outcomes};
+use super::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use super::shape::{GpuTuning, Load};
 use super::task::{
-    FusedMethod, Guess, Layouts, Sizes, Steps, check_apart, check_square, check_supported,
-    count_systems,
+    FusedMethod, Guess, Layouts, Sizes, Steps, check_active, check_apart, check_square,
+    check_supported, count_systems,
 };
 use crate::options::{Preconditioner, check_len};
 use crate::{SolveError, SolveOptions};
@@ -39,6 +39,8 @@ pub struct FusedSolver<E: Executor, T: Value> {
     /// Where all launches but the first run.
     branches: Vec<E>,
     sizes: Sizes,
+    /// Items that take part.
+    active: usize,
     steps: Steps,
     lenient: bool,
     limits: Limits<E>,
@@ -189,6 +191,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
             method,
             branches: executor.branches(bins.len().saturating_sub(1))?,
             bins,
+            active: sizes.nitems,
             sizes,
             steps,
             lenient: options.preconditioner == Preconditioner::Auto,
@@ -226,7 +229,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         check_len("x", self.sizes.rows, x.len())?;
         check_apart(values, x)?;
         check_apart(b, x)?;
-        if self.sizes.nitems == 0 {
+        if self.active == 0 {
             return Ok(());
         }
         // Values of one item may be all there are.
@@ -257,7 +260,9 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         let executor = if number == 0 { &self.executor } else { &self.branches[number - 1] };
         let bin = &mut self.bins[number];
         let mut args = Args::new();
-        args.scalar(bin.systems)
+        // Fewer than all take part in uniform batches only, whose one bin has them in their order.
+        let systems = bin.systems.min((self.active * self.sizes.nrhs) as u32);
+        args.scalar(systems)
             .scalar(bin.nrows)
             .scalar(bin.entries)
             .scalar(self.sizes.nrhs as u32)
@@ -288,6 +293,28 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         // and everything else belongs to the plan; the queue holds zeros before and after each launch,
         // and all launches of one solve are behind those of the one before.
         unsafe { executor.launch(&bin.key, config, &mut args) }
+    }
+
+    /// From now on only the first `items` take part in solves; the arrays stay as long as they are, and what they
+    /// hold for the others is not touched, outcomes included.
+    ///
+    /// # Errors
+    /// [`SolveError::Length`] when there are fewer; [`SolveError::Unsupported`] for ragged batches.
+    pub fn set_active(&mut self, items: usize) -> Result<(), SolveError> {
+        if self.sizes.shared.is_none() {
+            return Err(SolveError::Unsupported {
+                what: "fewer items than all of a ragged batch",
+                instead: "make a plan for the items that take part",
+            });
+        }
+        check_active(items, self.sizes.nitems)?;
+        self.active = items;
+        Ok(())
+    }
+
+    /// The outcomes of the last solve, where kernels of the caller read them.
+    pub fn device_outcomes(&self) -> DeviceOutcomes<'_, E> {
+        self.outcomes.on_device()
     }
 
     /// How each system of the last solve ended, item by item. Waits for the solve.

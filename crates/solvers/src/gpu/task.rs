@@ -152,6 +152,11 @@ pub(super) fn check_supported(options: &SolveOptions) -> Result<(FusedMethod, bo
     }
 }
 
+/// Refuses more items to take part than there are.
+pub(super) fn check_active(items: usize, nitems: usize) -> Result<(), SolveError> {
+    if items > nitems { check_len("active items", nitems, items) } else { Ok(()) }
+}
+
 /// Refuses a solution in memory of an input.
 pub(super) fn check_apart<T: Pod>(
     input: &impl KernelBuffer<T>,

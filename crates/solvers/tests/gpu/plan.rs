@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kernel_emu::Order;
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::testing::random_vector;
-use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, Pattern, UniformBatch};
+use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, Pattern, RaggedCsr, UniformBatch};
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, ValuePlace};
 use sparsebatch_solvers::{
     Engine, Method, Preconditioner, SolveError, SolveOptions, SpmvOptions, Status, solve,
@@ -272,4 +272,41 @@ fn dense_rows_beyond_shared_memory_are_read_from_device_memory() {
 
     assert_eq!(solved.kernel, "cg<double, 128, 8, 0, 2, 0, 0>");
     assert_eq!(solved.statuses(), [Status::Converged; 2]);
+}
+
+#[test]
+fn only_the_active_items_take_part() {
+    let (n, items, nrhs, active) = (12, 9, 2, 4);
+    let (pattern, values, _) = tri(n, items);
+    let emulator = emulator();
+    let options = SolveOptions { nrhs, ..options(Method::Cg, Preconditioner::Jacobi) };
+    let rhs = random_vector::<f64>(n * items * nrhs, 5);
+    let values = emulator.upload(&values).unwrap();
+    let b = emulator.upload(&rhs).unwrap();
+    let untouched = vec![7.0; rhs.len()];
+    let mut x = emulator.upload(&untouched).unwrap();
+    let mut plan = FusedSolver::<_, f64>::new(&emulator, pattern.view(), items, &options).unwrap();
+    plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
+    let whole = emulator.download(&x).unwrap();
+    let outcomes = plan.outcomes().unwrap();
+
+    let mut plan = FusedSolver::<_, f64>::new(&emulator, pattern.view(), items, &options).unwrap();
+    plan.set_active(active).unwrap();
+    emulator.copy_from_host(&untouched, &mut x).unwrap();
+    plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
+
+    let found = emulator.download(&x).unwrap();
+    let rows = n * nrhs * active;
+    assert_eq!((&found[..rows], &found[rows..]), (&whole[..rows], &untouched[rows..]));
+    assert_eq!(plan.outcomes().unwrap()[..active * nrhs], outcomes[..active * nrhs]);
+    let on_device = emulator.download(plan.device_outcomes().iterations).unwrap();
+    assert!(on_device[..active * nrhs].iter().all(|&k| k > 0));
+    assert!(on_device[active * nrhs..].iter().all(|&k| k == 0));
+    plan.set_active(0).unwrap();
+    plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
+    assert!(matches!(plan.set_active(items + 1), Err(SolveError::Length { .. })));
+
+    let ragged = Batch::<f64>::Ragged(RaggedCsr::new());
+    let mut plan = FusedSolver::for_batch(&emulator, &ragged, &options).unwrap();
+    assert!(unsupported(plan.set_active(1)).contains("ragged"));
 }

@@ -4,7 +4,7 @@ use kernel_emu::Order as Threads;
 use sparsebatch_formats::testing::random_vector;
 use sparsebatch_formats::{Csr, Pattern};
 use sparsebatch_solvers::gpu::{FactoredSolver, Guess, ShiftedValues};
-use sparsebatch_solvers::{Method, Outcome, Preconditioner, SolveOptions, Status};
+use sparsebatch_solvers::{Method, Outcome, Preconditioner, SolveError, SolveOptions, Status};
 use sparsebatch_spmv_gpu::Executor;
 
 use crate::common::emulator::Emulator;
@@ -151,6 +151,53 @@ fn factors_of_one_item_serve_all() {
         let one_item = plan.explain().kept_bytes;
         plan.factorise(&values).unwrap();
         assert_eq!(plan.explain().kept_bytes, 3 * one_item);
+    }
+}
+
+#[test]
+fn only_the_active_items_take_part() {
+    let (n, items, active) = (40, 9, 4);
+    let now = systems(n, items as u64, 0.1);
+    let options = options(Method::Cg, Preconditioner::Ic0);
+    let executor = Emulator::new(Threads::Forward);
+    let mut plan = Plan::new(&executor, now.pattern(), items, &options).unwrap();
+    let values = executor.upload(now.values()).unwrap();
+    let b = executor.upload(&now.b).unwrap();
+    let untouched = vec![7.0; n * items];
+    let mut x = executor.upload(&untouched).unwrap();
+    plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
+    let whole = executor.download(&x).unwrap();
+    let outcomes = plan.outcomes().unwrap();
+
+    for kept in [false, true] {
+        let mut plan = Plan::new(&executor, now.pattern(), items, &options).unwrap();
+        plan.set_active(active).unwrap();
+        if kept {
+            plan.factorise(&values).unwrap();
+        }
+        executor.copy_from_host(&untouched, &mut x).unwrap();
+        plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
+
+        let found = executor.download(&x).unwrap();
+        assert_eq!(found[..n * active], whole[..n * active]);
+        assert_eq!(found[n * active..], untouched[n * active..]);
+        assert_eq!(plan.outcomes().unwrap()[..active], outcomes[..active]);
+        let on_device = executor.download(plan.device_outcomes().iterations).unwrap();
+        assert!(on_device[..active].iter().all(|&k| k > 0));
+        assert!(on_device[active..].iter().all(|&k| k == 0));
+
+        // More need factors of their own, none is nothing to do.
+        plan.set_active(active + 1).unwrap();
+        let more = plan.solve(&values, &b, Guess::Zero, &mut x);
+        if kept {
+            assert!(matches!(more, Err(SolveError::Option { name: "factors", .. })), "{more:?}");
+        } else {
+            more.unwrap();
+        }
+        plan.set_active(0).unwrap();
+        plan.factorise(&values).unwrap();
+        plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
+        assert!(matches!(plan.set_active(items + 1), Err(SolveError::Length { .. })));
     }
 }
 

@@ -7,7 +7,7 @@ use sparsebatch_spmv_gpu::device::cache::DiskCache;
 use sparsebatch_spmv_gpu::device::nvrtc::{Compiled, Program, architectures, compile};
 use sparsebatch_spmv_gpu::kernels;
 use sparsebatch_spmv_gpu::testing::nvrtc_or_skip;
-use sparsebatch_spmv_gpu::{GpuError, Pod};
+use sparsebatch_spmv_gpu::{GpuError, Pod, Source};
 
 fn compile_source(source: &str, architecture: &str) -> Result<Compiled, GpuError> {
     compile(&Program {
@@ -143,10 +143,10 @@ fn sources_of_callers_are_compiled_behind_the_prelude() {
         return;
     }
     let text = "__global__ void first(u32, f_t*);\n";
-    let compile = |text: &str| {
+    let compile = |text: &'static str| {
         let program = Program {
             name: "own.cu",
-            source: &kernels::program_of("own", text),
+            source: &kernels::program_of("own", &Source::new(text)),
             expressions: &["first<double>"],
             architecture: "sm_90",
             options: &[],

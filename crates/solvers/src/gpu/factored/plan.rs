@@ -4,10 +4,10 @@ use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, Scalar};
 use sparsebatch_spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 
-use super::super::outcomes::{Limits, Outcomes};
+use super::super::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use super::super::task::{
-    FusedMethod, Guess, check_apart, check_common, check_square, count_systems, item_major,
-    shares_values,
+    FusedMethod, Guess, check_active, check_apart, check_common, check_square, count_systems,
+    item_major, shares_values,
 };
 use super::explain::FactoredExplain;
 use super::layout::{Rows, Words};
@@ -60,6 +60,8 @@ pub struct FactoredSolver<E: Executor, T: Value> {
     nnz: usize,
     nfactors: usize,
     nitems: usize,
+    /// Of which so many take part.
+    active: usize,
     nrhs: usize,
     root: bool,
     key: KernelKey,
@@ -88,6 +90,8 @@ struct Kept<E: Executor, T: Value> {
     factors: KeptFactors<E, T>,
     /// 1 for items that have none.
     refused: E::Buffer<u8>,
+    /// Items of a batch that they serve.
+    made: usize,
 }
 
 /// Factors and a 0, item by item; those in f32 with the exponents of their rows and columns behind them.
@@ -189,6 +193,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
             nnz: pattern.nnz(),
             nfactors: factors.len(),
             nitems,
+            active: nitems,
             nrhs: options.nrhs,
             root: matches!(&factors, Factors::Sums(sums) if sums.root),
             key,
@@ -223,7 +228,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     pub fn factorise(&mut self, values: &E::Buffer<T>) -> Result<(), SolveError> {
         let shared = shares_values(values.len(), self.nnz, self.nitems)?;
         let items = if shared { self.nitems.min(1) } else { self.nitems };
-        let kept = match self.kept.take().filter(|kept| kept.refused.len() == items) {
+        let mut kept = match self.kept.take().filter(|kept| kept.refused.len() == items) {
             Some(kept) => kept,
             None => Kept {
                 factors: if self.shape.is_mixed {
@@ -233,9 +238,11 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
                     KeptFactors::Working(self.executor.alloc(items * (self.nfactors + 1))?)
                 },
                 refused: self.executor.alloc(items)?,
+                made: 0,
             },
         };
-        if items > 0 {
+        kept.made = if shared { self.nitems } else { self.active };
+        if items.min(self.active) > 0 {
             self.launch(Task { values, shared, keep: Some(&kept), vectors: None })?;
         }
         self.kept = Some(kept);
@@ -255,7 +262,8 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     ///
     /// # Errors
     /// [`SolveError::Length`] when an array does not fit, [`SolveError::Option`] when `x` overlaps
-    /// another one, [`SolveError::Gpu`] when the launch is refused; `x` is untouched then.
+    /// another one or factors are kept of too few items, [`SolveError::Gpu`] when the launch is refused; `x` is
+    /// untouched then.
     pub fn solve(
         &mut self,
         values: &E::Buffer<T>,
@@ -269,7 +277,14 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         check_len("x", rows, x.len())?;
         check_apart(values, x)?;
         check_apart(b, x)?;
-        if self.nitems == 0 {
+        if let Some(kept) = self.kept.as_ref().filter(|kept| kept.made < self.active) {
+            return Err(SolveError::Option {
+                name: "factors",
+                expected: "a call of factorise before, for all items that take part",
+                found: format!("factors of {} items, where {} take part", kept.made, self.active),
+            });
+        }
+        if self.active == 0 {
             return Ok(());
         }
         self.launch(Task { values, shared, keep: None, vectors: Some((b, guess, x)) })
@@ -280,8 +295,8 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         let Task { values, shared, keep, vectors } = task;
         let mut flags = if self.root { ROOT } else { 0 };
         let (systems, nrhs) = match keep {
-            Some(kept) => (kept.refused.len(), 1),
-            None => (self.nitems * self.nrhs, self.nrhs),
+            Some(kept) => (kept.refused.len().min(self.active), 1),
+            None => (self.active * self.nrhs, self.nrhs),
         };
         let kept = keep.or(self.kept.as_ref());
         flags |= match (keep, kept) {
@@ -336,6 +351,22 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         // The queue holds zeros before and after each launch.
         unsafe { self.executor.launch(&self.key, config, &mut args) }?;
         Ok(())
+    }
+
+    /// From now on only the first `items` take part in factorisations and solves; the arrays stay as long
+    /// as they are, and what they hold for the others is not touched, outcomes included.
+    ///
+    /// # Errors
+    /// [`SolveError::Length`] when there are fewer.
+    pub fn set_active(&mut self, items: usize) -> Result<(), SolveError> {
+        check_active(items, self.nitems)?;
+        self.active = items;
+        Ok(())
+    }
+
+    /// The outcomes of the last solve, where kernels of the caller read them.
+    pub fn device_outcomes(&self) -> DeviceOutcomes<'_, E> {
+        self.outcomes.on_device()
     }
 
     /// How each system of the last solve ended, item by item. Waits for the solve.

@@ -6,7 +6,8 @@ use sparsebatch_spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig
 
 use super::super::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use super::super::task::{
-    Guess, check_apart, check_common, check_square, count_systems, item_major, shares_values,
+    Guess, check_active, check_apart, check_common, check_square, count_systems, item_major,
+    shares_values,
 };
 use super::backward::CHUNKS;
 use super::explain::GpuLuExplain;
@@ -276,9 +277,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// # Errors
     /// [`SolveError::Length`] when there are fewer.
     pub fn set_active(&mut self, items: usize) -> Result<(), SolveError> {
-        if items > self.nitems {
-            check_len("active items", self.nitems, items)?;
-        }
+        check_active(items, self.nitems)?;
         self.active = items;
         Ok(())
     }
