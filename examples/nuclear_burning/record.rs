@@ -26,10 +26,12 @@ struct Line {
     rates: usize,
     entries: usize,
     zones: usize,
+    /// Whether the temperature follows the energy.
+    self_heating: bool,
     t_end: f64,
     tolerance: f64,
     method: &'static str,
-    /// `gpu`: all of it there; `cpu`: the host, wherever systems are solved.
+    /// `gpu`: all of it there; `cpu`: all of it on the host.
     backend: &'static str,
     /// What solved the systems, in words.
     solver: String,
@@ -91,6 +93,7 @@ pub(crate) fn append(
         rates: network.rates.len(),
         entries: sparsebatch::Pattern::nnz(&**equations.pattern()),
         zones: burning.zones.len(),
+        self_heating: options.self_heating,
         t_end: options.t_end,
         tolerance: options.integrator.tolerance,
         method: options.integrator.method.name,
