@@ -2,13 +2,13 @@
 //!
 //! Every kernel of a round is launched without waiting for the one before; the host looks at how many
 //! zones are left every [`LOOK`] rounds, at a copy that was started as many rounds ago. Zones that have
-//! ended stay at their places, where they cost next to nothing, until the others move together.
+//! ended stay at their places until then, and others from the last places move there.
 //! [`super::groups`] has several burners take turns.
 
 use sparsebatch::spmv_gpu::{Executor, PinnedValues};
 
 use super::heating::Heating;
-use super::launches::{self, KERNELS, MOST_BEFORE, Rules, Stage};
+use super::launches::{self, KERNELS, MOST_BEFORE, Moves, Rules, Stage};
 use super::linear::StageSolver;
 use super::state::{Places, Results};
 use super::tables::Tables;
@@ -23,9 +23,6 @@ use crate::zones::Zones;
 
 /// Rounds between two looks at how many zones are left.
 const LOOK: u64 = 4;
-
-/// Zones move together when less than this share of the places is in use.
-const FULL: (usize, usize) = (15, 16);
 
 /// Of so many rounds one is measured.
 const MEASURED: u64 = 16;
@@ -44,12 +41,11 @@ pub(crate) struct Burner<'a, E: Executor, S, T> {
     /// Of all stages, `2 (MOST_BEFORE + 1)` each: see `stage` of `kernels/stage.cuh`.
     weights: E::Buffer<f64>,
     solver: S,
-    /// The places that are in use, and those to which zones move.
-    places: [Places<E>; 2],
+    places: Places<E>,
+    /// Places in use: the first ones.
     count: usize,
     results: Results<E>,
-    moves: E::Buffer<u32>,
-    stay: E::Buffer<u32>,
+    moves: Moves<E>,
     tally: DeviceTally<E>,
     timer: T,
     rounds: u64,
@@ -83,7 +79,6 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
             )));
         }
         executor.prepare(&KERNELS.map(launches::key))?;
-        let places = || Places::new(executor, count, nvars, nrates);
         let heating = |heated| Heating::new(executor, equations, heated, &zones);
         Ok(Self {
             tables: Tables::new(executor, equations)?,
@@ -91,11 +86,10 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
             numbers: executor.upload(&numbers(settings))?,
             weights: executor.upload(&weights(settings))?,
             solver,
-            places: [places()?, places()?],
+            places: Places::new(executor, count, nvars, nrates)?,
             count,
             results: Results::new(executor, &zones, nvars)?,
-            moves: executor.alloc_zeroed(count)?,
-            stay: executor.alloc_zeroed(1)?,
+            moves: Moves::new(executor, count)?,
             tally: DeviceTally::new(executor)?,
             timer,
             rounds: 0,
@@ -157,7 +151,7 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
     /// [`BurningError::Zone`] for a rate that is not finite; what the device reports.
     pub(crate) fn start(&mut self) -> Result<(), BurningError> {
         let Self { executor, tables, zones, results, places, weights, tally, .. } = self;
-        let (places, count) = (&mut places[0], zones.len());
+        let count = zones.len();
         let (_, slopes) = self.solver.stage(0);
         let first = Stage::first(weights);
         if let Some(heating) = &mut self.heating {
@@ -187,7 +181,7 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
     /// Takes a step in every zone that is on its way.
     fn round(&mut self) -> Result<(), BurningError> {
         let Self { executor, tables, heating, weights, solver, places, count, tally, .. } = self;
-        let (places, count) = (&mut places[0], *count);
+        let count = *count;
         let method = self.settings.method;
         let values = solver.values();
         match heating {
@@ -228,19 +222,15 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         self.timer.end_of(Part::Control)
     }
 
-    /// Moves the zones together where that frees enough places; no more than `left` are on their way.
+    /// Moves zones from the last places to those of zones that have ended; no more than `left` are on their way.
     fn compact(&mut self, left: usize) -> Result<(), BurningError> {
-        if FULL.1 * left > FULL.0 * self.count {
+        if left == self.count {
             return Ok(());
         }
         self.solver.set_active(left)?;
-        let [old, new] = &mut self.places;
-        let (moves, stay) = (&mut self.moves, &mut self.stay);
-        new.stride = Places::<E>::stride(left);
-        let (from, to) = ((self.count, &*old), (left, new));
-        launches::compact(&self.executor, &self.tables, from, to, moves, stay)?;
-        self.places.swap(0, 1);
-        self.count = left;
+        let Self { executor, tables, places, moves, count, .. } = self;
+        launches::compact(executor, tables, (*count, left), places, moves)?;
+        *count = left;
         Ok(())
     }
 }

@@ -7,9 +7,10 @@
 //   run in the order of the tables, cut in pieces by the tables alone.
 // - Zones side by side are evaluated by neighbouring threads, W by each: work item w is of the zones from W *
 //   (w % (2^shift / W)) of the block on, so that rates of neighbours are read together, and tables once for all.
-// - `stage` and `judge` may begin before the launch ahead of them has ended, and wait. What they read before that it
-//   does not write: abundances, rates, which zones have ended, stages but the last. `judge` lets nobody begin
-//   before it has ended: the next launch reads through the read-only cache what it reads and writes.
+// - `stage`, `matrix` and `judge` may begin before the launch ahead of them has ended, and wait. What they read before
+//   that it does not write: abundances, rates, which zones have ended, stages but the last, results of zones. `matrix`
+//   follows those that write all of these, reads nothing before, and not through the read-only cache, whose loads could
+//   move ahead of the wait.
 // - `pace` and `course` hold what each place has of its zone's step (below). A place whose zone ENDED, or
 //   that never had one, is left alone; its matrix is I, its right-hand side 0.
 

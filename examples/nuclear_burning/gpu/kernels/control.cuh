@@ -124,6 +124,24 @@ __global__ void judge(u32 nplaces, u32 n, u32 nvars, u32 before, u32 max_steps, 
         }
         y_new[i] = value;
     }
+    // What the launch ahead does not write is asked for before it has ended, of a place that exists; flags are not,
+    // which a launch before that one may still write.
+    const u32 asked = minimum(place, nplaces - 1);
+    double own[PACE];
+    for (u32 k = 0; k < PACE; ++k) {
+        own[k] = pace[u64(asked) * PACE + k];
+    }
+    const u32 zone = course[u64(asked) * COURSE + ZONE];
+    u32 next = course[u64(asked) * COURSE + NEXT];
+    u32 count[COUNTS];
+    for (u32 k = 0; k < COUNTS; ++k) {
+        count[k] = counts[u64(zone) * COUNTS + k];
+    }
+    double figure[FIGURES];
+    for (u32 k = 0; k < FIGURES; ++k) {
+        figure[k] = figures[u64(zone) * FIGURES + k];
+    }
+    const u32 first_time = load(time_ptr + zone), ntimes = load(time_ptr + zone + 1) - first_time;
     wait_for_launches_ahead();
     if (idles) {
         return;
@@ -142,21 +160,7 @@ __global__ void judge(u32 nplaces, u32 n, u32 nvars, u32 before, u32 max_steps, 
     }
     error = most_of_lanes(error);
 
-    double own[PACE];
-    for (u32 k = 0; k < PACE; ++k) {
-        own[k] = pace[u64(place) * PACE + k];
-    }
-    const u32 zone = course[u64(place) * COURSE + ZONE];
-    u32 next = course[u64(place) * COURSE + NEXT], flags = course[u64(place) * COURSE + FLAGS];
-    u32 count[COUNTS];
-    for (u32 k = 0; k < COUNTS; ++k) {
-        count[k] = counts[u64(zone) * COUNTS + k];
-    }
-    double figure[FIGURES];
-    for (u32 k = 0; k < FIGURES; ++k) {
-        figure[k] = figures[u64(zone) * FIGURES + k];
-    }
-    const u32 first_time = load(time_ptr + zone), ntimes = load(time_ptr + zone + 1) - first_time;
+    u32 flags = course[u64(place) * COURSE + FLAGS];
     const bool lost = unsolved || (flags & LOST) != 0;
     if (lost) {
         ++count[UNSOLVED];

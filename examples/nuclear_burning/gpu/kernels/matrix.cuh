@@ -16,10 +16,10 @@ __global__ void __launch_bounds__(1024 / W, 2)
            double gamma, const u32* __restrict__ partial_rates,
            const u64* __restrict__ partial_factors, const u32* __restrict__ piece_ptr,
            const u64* __restrict__ spans, const u32* __restrict__ terms,
-           const double* __restrict__ y, const double* __restrict__ lambda,
-           const double* __restrict__ pace, const u32* __restrict__ course,
+           const double* y, const double* lambda, const double* pace, const u32* course,
            double* __restrict__ values) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
+    wait_for_launches_ahead();
     let_next_launch_begin();
     const Part<W> part(shift, nplaces);
     const u32 zone = part.zone;

@@ -2,18 +2,24 @@
 
 #include "state.cuh"
 
-// The places of the zones that are still on their way, in their order, and how many. One block.
-__global__ void survivors(u32 nplaces, const u32* __restrict__ course, u32* __restrict__ moves,
-                          u32* __restrict__ count) {
+// Whose place is to be whose: of the zones on their way at places from `stay` on, and of the places before it that no
+// such zone has, each in their order. `count` gets how many zones there are; they are no more than the places. One
+// block.
+__global__ void vacancies(u32 nplaces, u32 stay, const u32* __restrict__ course,
+                          u32* __restrict__ from, u32* __restrict__ to, u32* __restrict__ count) {
+    constexpr u32 HALF = 16; // a warp's numbers of both kinds in one word
     __shared__ u32 of_warp[WARP_THREADS];
     const u32 warp = threadIdx.x / WARP_THREADS, lane = threadIdx.x % WARP_THREADS;
-    u32 base = 0;
+    u32 vacant = 0, moving = 0;
     for (u32 first = 0; first < nplaces; first += blockDim.x) {
         const u32 place = first + threadIdx.x;
-        const bool stays = place < nplaces && (course[u64(place) * COURSE + FLAGS] & ENDED) == 0;
-        const u32 ballot = __ballot_sync(ALL_LANES, stays);
+        const bool ended =
+            place >= nplaces || (course[u64(place) * COURSE + FLAGS] & ENDED) != 0;
+        const bool is_vacant = place < stay && ended, moves = place >= stay && !ended;
+        const u32 vacant_here = __ballot_sync(ALL_LANES, is_vacant);
+        const u32 moving_here = __ballot_sync(ALL_LANES, moves);
         if (lane == 0) {
-            of_warp[warp] = __popc(ballot);
+            of_warp[warp] = u32(__popc(vacant_here)) | u32(__popc(moving_here)) << HALF;
         }
         __syncthreads();
         u32 before = 0, all = 0;
@@ -21,44 +27,44 @@ __global__ void survivors(u32 nplaces, const u32* __restrict__ course, u32* __re
             before += k < warp ? of_warp[k] : 0;
             all += of_warp[k];
         }
-        if (stays) {
-            moves[base + before + __popc(ballot & ((1u << lane) - 1))] = place;
+        const u32 lower = (1u << lane) - 1, mask = (1u << HALF) - 1;
+        if (is_vacant) {
+            to[vacant + (before & mask) + __popc(vacant_here & lower)] = place;
         }
-        base += all;
-        __syncthreads(); // all have read the counts
+        if (moves) {
+            from[moving + (before >> HALF) + __popc(moving_here & lower)] = place;
+        }
+        vacant += all & mask;
+        moving += all >> HALF;
+        __syncthreads(); // all have read the numbers
     }
     if (threadIdx.x == 0) {
-        *count = base;
+        *count = moving;
     }
 }
 
-// Moves zones to the first places, from one set of arrays to another: the zone at moves[k] to k. Places
-// from *count on hold none. A thread a number of a place; neighbours have the same number.
-__global__ void move(u32 nplaces, u32 n, u32 nrates, u32 stride, u32 new_stride,
-                     const u32* __restrict__ count, const u32* __restrict__ moves,
-                     const double* __restrict__ y, const double* __restrict__ lambda,
-                     const double* __restrict__ pace, const u32* __restrict__ course,
-                     double* __restrict__ new_y, double* __restrict__ new_lambda,
-                     double* __restrict__ new_pace, u32* __restrict__ new_course) {
-    const u32 stay = *count;
-    const u64 all = u64(nplaces) * (nrates + n + 1);
+// Moves the zone at from[k] to to[k], k < *count <= most; all of `to` are other places. A thread a number of a zone;
+// neighbours have the same number.
+__global__ void move(u32 most, u32 n, u32 nrates, u32 stride, const u32* __restrict__ count,
+                     const u32* __restrict__ from, const u32* __restrict__ to, double* y,
+                     double* lambda, double* pace, u32* course) {
+    const u64 all = u64(most) * (nrates + n + 1);
     for (u64 work = grid_thread(); work < all; work += grid_threads()) {
-        if (work < u64(nplaces) * nrates) {
-            const u32 to = u32(work % nplaces);
-            const u64 rate = work / nplaces;
-            const u32 from = to < stay ? moves[to] : 0;
-            new_lambda[rate * new_stride + to] = to < stay ? lambda[rate * stride + from] : 0;
-        } else if (work < u64(nplaces) * (nrates + n)) {
-            const u64 k = work - u64(nplaces) * nrates;
-            const u32 to = u32(k / n), i = u32(k % n);
-            new_y[k] = to < stay ? y[u64(moves[to]) * n + i] : 0;
+        const u32 k = u32(work % most), number = u32(work / most);
+        if (k >= *count) {
+            continue;
+        }
+        const u64 old = from[k], now = to[k];
+        if (number < nrates) {
+            lambda[u64(number) * stride + now] = lambda[u64(number) * stride + old];
+        } else if (number < nrates + n) {
+            y[now * n + number - nrates] = y[old * n + number - nrates];
         } else {
-            const u64 to = work - u64(nplaces) * (nrates + n);
-            for (u32 k = 0; k < PACE; ++k) {
-                new_pace[to * PACE + k] = to < stay ? pace[u64(moves[to]) * PACE + k] : 1;
+            for (u32 i = 0; i < PACE; ++i) {
+                pace[now * PACE + i] = pace[old * PACE + i];
             }
-            for (u32 k = 0; k < COURSE; ++k) {
-                new_course[to * COURSE + k] = to < stay ? course[u64(moves[to]) * COURSE + k] : ENDED;
+            for (u32 i = 0; i < COURSE; ++i) {
+                course[now * COURSE + i] = course[old * COURSE + i];
             }
         }
     }

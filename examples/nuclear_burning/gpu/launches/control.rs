@@ -94,41 +94,60 @@ pub(in crate::gpu) fn judge<E: Executor>(
     unsafe { executor.launch(&key("judge"), config, &mut args) }
 }
 
-/// Moves the zones of `count` places that are on their way to the first `new_count` places of other
-/// arrays; there are no more such zones.
+/// Which zones move where.
+pub(in crate::gpu) struct Moves<E: Executor> {
+    from: E::Buffer<u32>,
+    to: E::Buffer<u32>,
+    count: E::Buffer<u32>,
+}
+
+impl<E: Executor> Moves<E> {
+    /// Among so many places.
+    pub(in crate::gpu) fn new(executor: &E, places: usize) -> Result<Self, GpuError> {
+        Ok(Self {
+            from: executor.alloc_zeroed(places)?,
+            to: executor.alloc_zeroed(places)?,
+            count: executor.alloc_zeroed(1)?,
+        })
+    }
+}
+
+/// Moves the zones of `count` places that are on their way to the first `stay` places; there are no more such zones.
 pub(in crate::gpu) fn compact<E: Executor>(
     executor: &E,
     tables: &Tables<E>,
-    (count, places): (usize, &Places<E>),
-    (new_count, new_places): (usize, &mut Places<E>),
-    moves: &mut E::Buffer<u32>,
-    stay: &mut E::Buffer<u32>,
+    (count, stay): (usize, usize),
+    places: &mut Places<E>,
+    moves: &mut Moves<E>,
 ) -> Result<(), GpuError> {
+    let Moves { from, to, count: moving } = moves;
     let mut args = Args::new();
-    args.scalar(count as u32).input(&places.course).output(moves).output(stay);
+    args.scalar(count as u32)
+        .scalar(stay as u32)
+        .input(&places.course)
+        .output(from)
+        .output(to)
+        .output(moving);
     let config = LaunchConfig::linear(1, 1024);
-    // SAFETY: the arguments are those of `survivors`; there are `count` places and as many moves.
-    unsafe { executor.launch(&key("survivors"), config, &mut args) }?;
+    // SAFETY: the arguments are those of `vacancies`; there are `count` places, and of both lists as many.
+    unsafe { executor.launch(&key("vacancies"), config, &mut args) }?;
     // Rates that follow a temperature are made anew in any case.
     let nrates = if tables.nvars > tables.nnuclides { 0 } else { tables.nrates };
     let per_zone = u64::from(nrates) + u64::from(tables.nvars) + 1;
+    let most = count - stay;
     let mut args = Args::new();
-    args.scalar(new_count as u32)
+    args.scalar(most as u32)
         .scalar(tables.nvars)
         .scalar(nrates)
         .scalar(places.stride)
-        .scalar(new_places.stride)
-        .input(&*stay)
-        .input(&*moves)
-        .input(&places.y)
-        .input(&places.lambda)
-        .input(&places.pace)
-        .input(&places.course)
-        .output(&mut new_places.y)
-        .output(&mut new_places.lambda)
-        .output(&mut new_places.pace)
-        .output(&mut new_places.course);
-    // SAFETY: the arguments are those of `move`; the moves are places of the old arrays, `stay` at most
-    // `new_count` of them; the new arrays are others, with room for as many.
-    unsafe { executor.launch(&key("move"), for_all(new_count as u64 * per_zone), &mut args) }
+        .input(&*moving)
+        .input(&*from)
+        .input(&*to)
+        .output(&mut places.y)
+        .output(&mut places.lambda)
+        .output(&mut places.pace)
+        .output(&mut places.course);
+    // SAFETY: the arguments are those of `move`; no more than `most` zones are at places from `stay` on, and they move
+    // to places before it, each to another.
+    unsafe { executor.launch(&key("move"), for_all(most as u64 * per_zone), &mut args) }
 }

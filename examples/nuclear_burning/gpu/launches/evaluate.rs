@@ -233,7 +233,8 @@ pub(in crate::gpu) fn matrix<E: Executor>(
         .input(&places.pace)
         .input(&places.course)
         .output(values);
-    // SAFETY: the arguments are those of `matrix`; the tables are those of one network and number its
+    let config = LaunchConfig { overlaps: true, ..config };
+    // SAFETY: the arguments are those of `matrix`, which waits before it reads anything that a launch writes; the tables are those of one network and number its
     // derivatives and entries; places and values have room for `count` zones.
     unsafe { executor.launch(&key(MATRIX[kernel]), config, &mut args) }
 }

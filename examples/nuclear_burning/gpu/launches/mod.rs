@@ -16,7 +16,7 @@ mod heating;
 use sparsebatch::gpu::DeviceOutcomes;
 use sparsebatch::spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Source};
 
-pub(super) use control::{Rules, begin, compact, judge};
+pub(super) use control::{Moves, Rules, begin, compact, judge};
 pub(super) use dense::{densify, judge_dense};
 pub(super) use evaluate::{Stage, matrix, rates, stage};
 pub(super) use heating::{At, heat, heat_matrix, heat_rates};
@@ -55,7 +55,7 @@ pub(crate) const KERNELS: [&str; 15] = [
     "judge",
     "densify",
     "judge_dense",
-    "survivors",
+    "vacancies",
     "move",
 ];
 const STAGE: [&str; 2] = ["stage<1>", "stage<2>"];
