@@ -24,6 +24,9 @@ use crate::zones::Zones;
 /// Rounds between two looks at how many zones are left.
 const LOOK: u64 = 4;
 
+/// Zones move when more than one in so many has ended.
+const WORTH: usize = 128;
+
 /// Of so many rounds one is measured.
 const MEASURED: u64 = 16;
 
@@ -222,9 +225,10 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         self.timer.end_of(Part::Control)
     }
 
-    /// Moves zones from the last places to those of zones that have ended; no more than `left` are on their way.
+    /// Moves zones from the last places to those of zones that have ended, where that is worth its launches; no more than
+    /// `left` are on their way.
     fn compact(&mut self, left: usize) -> Result<(), BurningError> {
-        if left == self.count {
+        if self.count - left <= self.count / WORTH {
             return Ok(());
         }
         self.solver.set_active(left)?;
