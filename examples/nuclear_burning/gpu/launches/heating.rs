@@ -65,6 +65,23 @@ pub(in crate::gpu) fn heat_rates<E: Executor>(
     unsafe { executor.launch(&key(kernel), config, &mut args) }
 }
 
+/// Appends the gas, and the states and dY/dt of its places.
+fn pass_gas<'a, E: Executor>(
+    args: &mut Args<'a>,
+    gas: &'a Gas<E>,
+    places: &'a Places<E>,
+    ydot: &'a E::Buffer<f64>,
+) {
+    args.scalar(4.0 * RADIATION)
+        .input(&gas.rho)
+        .input(&gas.heats)
+        .input(&gas.bindings)
+        .input(&places.y)
+        .input(&places.pace)
+        .input(&places.course)
+        .input(ydot);
+}
+
 /// The last row of the right-hand side of a stage into `b`, from the dY/dt in `ydot`.
 pub(in crate::gpu) fn heat<E: Executor>(
     executor: &E,
@@ -75,18 +92,9 @@ pub(in crate::gpu) fn heat<E: Executor>(
     b: &mut E::Buffer<f64>,
 ) -> Result<(), GpuError> {
     let mut args = Args::new();
-    args.scalar(count as u32)
-        .scalar(tables.nnuclides)
-        .scalar(4.0 * RADIATION)
-        .input(&gas.rho)
-        .input(&gas.heats)
-        .input(&gas.bindings)
-        .input(&places.y)
-        .input(&places.pace)
-        .input(&places.course)
-        .input(ydot)
-        .scalar(at.u.len() as u32)
-        .input_from(at.weights, at.first_weight)?;
+    args.scalar(count as u32).scalar(tables.nnuclides);
+    pass_gas(&mut args, gas, places, ydot);
+    args.scalar(at.u.len() as u32).input_from(at.weights, at.first_weight)?;
     pass_stages::<E>(&mut args, at.u);
     args.output(b);
     let config = for_all(count as u64 * u64::from(WARP));
@@ -106,18 +114,9 @@ pub(in crate::gpu) fn heat_matrix<E: Executor>(
     values: &mut E::Buffer<f64>,
 ) -> Result<(), GpuError> {
     let mut args = Args::new();
-    args.scalar(tables.nnuclides)
-        .scalar(tables.nnz)
-        .scalar(gamma)
-        .scalar(4.0 * RADIATION)
-        .input(&gas.rho)
-        .input(&gas.heats)
-        .input(&gas.bindings)
-        .input(&places.y)
-        .input(&places.pace)
-        .input(&places.course)
-        .input(ydot)
-        .input(slopes)
+    args.scalar(tables.nnuclides).scalar(tables.nnz).scalar(gamma);
+    pass_gas(&mut args, gas, places, ydot);
+    args.input(slopes)
         .input(&gas.column_ptr)
         .input(&gas.column_rows)
         .input(&gas.column_entries)
