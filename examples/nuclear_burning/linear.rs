@@ -197,6 +197,8 @@ pub(crate) struct Tally {
     pub(crate) by_floor: u64,
     /// `iterations[k]`: systems that took k iterations.
     pub(crate) iterations: Vec<u64>,
+    /// Whether the last of them counts systems that took more, too.
+    pub(crate) last_is_more: bool,
     /// The largest true relative residual of a system that converged.
     pub(crate) worst_residual: f64,
     /// What ran first: method and preconditioner, kernel, device.
@@ -250,6 +252,7 @@ impl Tally {
         }
         self.by_floor += other.by_floor;
         self.iterations.resize(self.iterations.len().max(other.iterations.len()), 0);
+        self.last_is_more |= other.last_is_more;
         for (count, more) in self.iterations.iter_mut().zip(other.iterations) {
             *count += more;
         }

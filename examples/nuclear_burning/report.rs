@@ -180,11 +180,16 @@ fn tally(tally: &Tally) {
         rungs.join(", ")
     );
     if !tally.iterations.is_empty() {
+        let last = tally.iterations.len() - 1;
+        let show = |count: usize| {
+            let more = if tally.last_is_more && count == last { " or more" } else { "" };
+            format!("{count}{more}")
+        };
         println!(
             "          iterations {} median, {} in 99 %, {} at most; largest relative residual {:.1e}, {} accepted by the rounding floor",
-            tally.quantile(0.5),
-            tally.quantile(0.99),
-            tally.iterations.len() - 1,
+            show(tally.quantile(0.5)),
+            show(tally.quantile(0.99)),
+            show(last),
             tally.worst_residual,
             tally.by_floor
         );

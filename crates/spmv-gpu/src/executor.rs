@@ -42,7 +42,7 @@ pod!(u8 => "u8", u16 => "u16", u32 => "u32", i32 => "i32", u64 => "u64");
 
 /// CUDA source of a caller, from which kernels are compiled beside those of this crate: what follows
 /// [`kernels::PRELUDE`](crate::kernels::PRELUDE), whose types and helpers it may use. Two are equal
-/// where they are the same text in memory.
+/// where they are the same texts in memory.
 ///
 /// # Examples
 /// ```
@@ -91,7 +91,7 @@ impl Source {
 
 impl PartialEq for Source {
     fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self.text, other.text)
+        std::ptr::eq(self.text, other.text) && std::ptr::eq(self.headers, other.headers)
     }
 }
 

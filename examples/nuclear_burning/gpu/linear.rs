@@ -49,7 +49,7 @@ pub(super) type Before<'a, E> = (&'a [<E as Executor>::Buffer<f64>], DeviceOutco
 /// A plan of the library for the systems of so many places.
 pub(crate) trait Plan<E: Executor>: Sized {
     /// How many plans there are, each for fewer places than the one before. One where the shape of a plan shows in
-    /// the bits of its results: those of a zone are to depend on no other zone.
+    /// the bits of its results, so that those of a zone do not depend on when others end.
     const LEVELS: usize;
 
     /// For so many places; `first` is the plan for all of them.

@@ -44,6 +44,7 @@ impl<E: Executor> DeviceTally<E> {
             systems: statuses.iter().sum(),
             by_floor: by_floor[0],
             iterations: iterations[..used].to_vec(),
+            last_is_more: used == iterations.len(),
             worst_residual: f64::from_bits(worst),
             ..Tally::default()
         };

@@ -199,6 +199,21 @@ fn only_the_active_items_take_part() {
         plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
         assert!(matches!(plan.set_active(items + 1), Err(SolveError::Length { .. })));
     }
+
+    // Factors of one item for all are made whoever takes part.
+    let one = executor.upload(&now.values()[..now.values().len() / items]).unwrap();
+    let mut solutions = [0, items].map(|active| {
+        let mut plan = Plan::new(&executor, now.pattern(), items, &options).unwrap();
+        plan.set_active(active).unwrap();
+        plan.factorise(&one).unwrap();
+        plan.set_active(items).unwrap();
+        executor.copy_from_host(&untouched, &mut x).unwrap();
+        plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
+        assert!(plan.outcomes().unwrap().iter().all(|o| o.status == Status::Converged));
+        executor.download(&x).unwrap()
+    });
+    let [none, all] = &mut solutions;
+    assert_eq!(none, all);
 }
 
 /// Matrices `I/dt - J` formed on the device, time steps changing while the factors stay.

@@ -164,6 +164,13 @@ fn only_the_active_items_take_part() {
     plan.solve_again(&b, Guess::Zero, &mut x).unwrap();
     assert_eq!(executor.download(&x).unwrap()[n * 3..], vec![7.0; n * (items - 3)]);
     assert!(matches!(plan.set_active(items + 1), Err(SolveError::Length { .. })));
+
+    // Factors of one item for all are made whoever takes part.
+    let one = executor.upload(&systems.values()[..systems.values().len() / items]).unwrap();
+    plan.factor(&one).unwrap();
+    plan.set_active(1).unwrap();
+    plan.solve_again(&b, Guess::Zero, &mut x).unwrap();
+    assert_eq!(executor.download(&x).unwrap()[..n], again.x[..n]);
 }
 
 #[test]

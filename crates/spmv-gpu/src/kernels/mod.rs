@@ -149,6 +149,8 @@ mod tests {
         assert_eq!(program.matches("#line 1 \"solver.cuh\"").count(), 1);
     }
 
+    static OWN_TEXT: &str = "#include \"a.cuh\"\n";
+
     #[test]
     fn a_caller_has_headers_of_its_own() {
         static OWN: Source = Source::with_headers(
@@ -162,6 +164,11 @@ mod tests {
         let plain: Vec<&str> = lines.lines().filter(|line| line.starts_with("int")).collect();
         assert_eq!(plain, ["int a;", "int b;", "int c;"]);
         assert!(!lines.contains("#include") && !lines.contains("#pragma"), "{lines}");
+        // The same text with other headers is another source.
+        static OTHER: Source = Source::with_headers(OWN_TEXT, &[("a.cuh", "int d;\n")]);
+        static SAME_TEXT: Source = Source::new(OWN_TEXT);
+        assert_ne!(OTHER, SAME_TEXT);
+        assert_eq!(SAME_TEXT, Source::new(OWN_TEXT));
     }
 
     #[test]

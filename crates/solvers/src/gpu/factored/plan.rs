@@ -242,7 +242,8 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
             },
         };
         kept.made = if shared { self.nitems } else { self.active };
-        if items.min(self.active) > 0 {
+        // Those of one item for all are made whoever takes part.
+        if items > 0 && kept.made > 0 {
             self.launch(Task { values, shared, keep: Some(&kept), vectors: None })?;
         }
         self.kept = Some(kept);
@@ -295,7 +296,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         let Task { values, shared, keep, vectors } = task;
         let mut flags = if self.root { ROOT } else { 0 };
         let (systems, nrhs) = match keep {
-            Some(kept) => (kept.refused.len().min(self.active), 1),
+            Some(kept) => (kept.refused.len().min(kept.made), 1),
             None => (self.active * self.nrhs, self.nrhs),
         };
         let kept = keep.or(self.kept.as_ref());

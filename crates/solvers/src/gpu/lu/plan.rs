@@ -206,7 +206,8 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             none => none.insert(Kept::new(&self.executor, &self.schedule, self.nitems, self.nrhs)?),
         };
         kept.note(Factored::None);
-        if self.active > 0 {
+        // Those of one item for all are made whoever takes part.
+        if self.active > 0 || shared && self.nitems > 0 {
             let key = kept.factor.clone();
             let mut args = Args::new();
             args.scalar(if shared { 1 } else { self.active } as u32)
