@@ -59,9 +59,9 @@ impl Machine {
         settings: &Settings,
         progress: impl FnMut(usize),
     ) -> Result<(Burning, Times), BurningError> {
-        let clock = Instant::now();
         match self {
             Self::Host(means) => {
+                let clock = Instant::now();
                 let burning = integrate(equations, zones, means.clone(), settings, progress)?;
                 Ok((burning, Times { setup: Duration::ZERO, run: clock.elapsed() }))
             }

@@ -92,8 +92,7 @@ impl<E: Executor> Heating<E> {
         })
     }
 
-    /// The rates at the temperatures of a stage; then its right-hand side into `b`, which may be what `launches::stage`
-    /// says.
+    /// The rates at the temperatures of a stage; then its right-hand side into `b`, as `launches::stage`.
     ///
     /// # Errors
     /// What the device reports.
@@ -106,15 +105,15 @@ impl<E: Executor> Heating<E> {
         tally: &mut DeviceTally<E>,
         b: &mut E::Buffer<f64>,
     ) -> Result<(), GpuError> {
-        let at = At { weights: stage.weights, first_weight: stage.first_weight, u: stage.u };
+        let at = stage.at;
         // Those at the beginning of a step are there since its matrix was made, or since `Heating::begin`.
         if !at.u.is_empty() {
             let gas = (tables, &self.gas);
-            launches::heat_rates(executor, gas, (count, &mut *places), &at, None)?;
+            launches::heat_rates(executor, gas, (count, &mut *places), at, None)?;
         }
-        let stage = Stage { ydot: Some(&mut self.ydot), overlaps: false, ..stage };
+        let stage = Stage { ydot: Some(&mut self.ydot), ..stage };
         launches::stage(executor, tables, (count, &mut *places), stage, tally, b)?;
-        launches::heat(executor, (tables, &self.gas), (count, places), &at, &self.ydot, b)
+        launches::heat(executor, (tables, &self.gas), (count, places), at, &self.ydot, b)
     }
 
     /// The rates at t = 0.
@@ -128,8 +127,8 @@ impl<E: Executor> Heating<E> {
         (count, places): (usize, &mut Places<E>),
         weights: &E::Buffer<f64>,
     ) -> Result<(), GpuError> {
-        let at = At { weights, first_weight: 0, u: &[] };
-        launches::heat_rates(executor, (tables, &self.gas), (count, places), &at, None)
+        let at = At::start(weights);
+        launches::heat_rates(executor, (tables, &self.gas), (count, places), at, None)
     }
 
     /// `I/(gamma h) - J` of `count` places into `values`.
@@ -146,12 +145,12 @@ impl<E: Executor> Heating<E> {
         values: &mut E::Buffer<f64>,
     ) -> Result<(), GpuError> {
         let Self { gas, dlambda, ydot, slopes } = self;
-        let at = At { weights, first_weight: 0, u: &[] };
+        let at = At::start(weights);
         let gas = (tables, &*gas);
-        launches::heat_rates(executor, gas, (count, &mut *places), &at, Some(dlambda))?;
+        launches::heat_rates(executor, gas, (count, &mut *places), at, Some(dlambda))?;
         // The same sums with the rates and with their slopes.
         for (rates, out) in [(None, &mut *ydot), (Some(&*dlambda), &mut *slopes)] {
-            let plain = Stage { rates, overlaps: false, ..Stage::first(weights) };
+            let plain = Stage { rates, ..Stage::new(at) };
             launches::stage(executor, tables, (count, &mut *places), plain, tally, out)?;
         }
         // Nothing on the diagonal yet: the last row is a sum over what is there.

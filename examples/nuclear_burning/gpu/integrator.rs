@@ -8,7 +8,7 @@
 use sparsebatch::spmv_gpu::{Executor, PinnedValues};
 
 use super::heating::Heating;
-use super::launches::{self, KERNELS, MOST_BEFORE, Moves, Rules, Stage};
+use super::launches::{self, At, KERNELS, MOST_BEFORE, Moves, Rules, Stage};
 use super::linear::StageSolver;
 use super::state::{Places, Results};
 use super::tables::Tables;
@@ -156,7 +156,7 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         let Self { executor, tables, zones, results, places, weights, tally, .. } = self;
         let count = zones.len();
         let (_, slopes) = self.solver.stage(0);
-        let first = Stage::first(weights);
+        let first = Stage::new(At::start(weights));
         if let Some(heating) = &mut self.heating {
             executor.copy_from_host(&zones.unknowns(), &mut places.y)?;
             executor.copy_from_host(&Places::<E>::course(count), &mut places.course)?;
@@ -199,9 +199,9 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         self.timer.end_of(Part::Solve)?;
         for stage in 0..method.stages() {
             let ((u, ended), b) = solver.stage(stage);
-            let first_weight = first_weight(stage);
+            let at = At { weights, first_weight: first_weight(stage), u };
             let ended = (stage > 0).then_some(ended);
-            let operands = Stage { first_weight, u, ended, ..Stage::first(weights) };
+            let operands = Stage { ended, ..Stage::new(at) };
             let zones = (count, &mut *places);
             match heating {
                 None => launches::stage(executor, tables, zones, operands, tally, b)?,

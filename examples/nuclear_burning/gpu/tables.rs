@@ -129,6 +129,11 @@ impl<E: Executor> Tables<E> {
         })
     }
 
+    /// Whether zones heat themselves.
+    pub(super) fn heats(&self) -> bool {
+        self.nvars > self.nnuclides
+    }
+
     /// Numbers of a zone in shared memory for a right-hand side.
     pub(super) fn stage_values(&self) -> u32 {
         self.nnuclides + self.nrates + self.changes.npieces.max(self.nnuclides + 1)

@@ -114,15 +114,7 @@ __global__ void judge(u32 nplaces, u32 n, u32 nvars, u32 before, u32 max_steps, 
         reinterpret_cast<double*>(dynamic_shared) + threadIdx.x / WARP_THREADS * nvars;
     double* const y_old = y + u64(place) * nvars;
     for (u32 i = lane; i < nvars && !idles; i += WARP_THREADS) {
-        const u64 at = u64(place) * nvars + i;
-        double value = y_old[i];
-#pragma unroll
-        for (u32 j = 0; j < BEFORE; ++j) {
-            if (j < before) {
-                value += load(weights + j) * u[j][at];
-            }
-        }
-        y_new[i] = value;
+        y_new[i] = at_stage(u64(place) * nvars + i, y, before, weights, u);
     }
     // What the launch ahead does not write is asked for before it has ended, of a place that exists; flags are not,
     // which a launch before that one may still write.

@@ -8,25 +8,9 @@
 // Kelvin in a GK.
 constexpr double GIGA = 1e9;
 
-// Threads of a block of `heat_rates`: a warp has 32 neighbouring places throughout, and some of the rates.
-constexpr u32 HEAT_WARPS = 8;
-
-// An unknown at a stage: y + sum_j a_j u_j, j < before.
-__device__ __forceinline__ double at_stage(u64 at, const double* y, u32 before,
-                                           const double* weights, const double* const (&u)[BEFORE]) {
-    double value = y[at];
-#pragma unroll
-    for (u32 j = 0; j < BEFORE; ++j) {
-        if (j < before) {
-            value += load(weights + j) * u[j][at];
-        }
-    }
-    return value;
-}
-
 // Rates at the temperature of a stage, and where SLOPES their derivatives with respect to it, which are 0 beyond
-// the range of the fits. rho: one a zone. Places whose zone has ended keep what they have. Blocks of HEAT_WARPS
-// warps, blockIdx.x for 32 places, blockIdx.y for a share of the rates.
+// the range of the fits. rho: one a zone. Places whose zone has ended keep what they have. A warp has 32 neighbouring
+// places throughout, those of blockIdx.x, and some of the rates: the warps of blocks of all blockIdx.y share them.
 template <bool SLOPES>
 __global__ void heat_rates(u32 nplaces, u32 n, u32 nrates, u32 stride, double t9_min, double t9_max,
                            const double* __restrict__ rho, const u32* __restrict__ set_ptr,
@@ -49,8 +33,9 @@ __global__ void heat_rates(u32 nplaces, u32 n, u32 nrates, u32 stride, double t9
     const Fits fits{set_ptr, sets, prefactors, exponents};
     const Terms terms = terms_at(inside);
     const Terms slopes = SLOPES && inside == t9 ? slopes_at(inside) : Terms{};
-    const u32 first = blockIdx.y * HEAT_WARPS + threadIdx.x / WARP_THREADS;
-    for (u32 rate = first; rate < nrates; rate += gridDim.y * HEAT_WARPS) {
+    const u32 warps = blockDim.x / WARP_THREADS;
+    const u32 first = blockIdx.y * warps + threadIdx.x / WARP_THREADS;
+    for (u32 rate = first; rate < nrates; rate += gridDim.y * warps) {
         double derivative;
         const double value = fits.at<SLOPES>(rate, terms, slopes, density, derivative);
         lambda[u64(rate) * stride + place] = value;
@@ -74,8 +59,8 @@ struct Gas {
     }
 };
 
-// `y` and `ydot` are functions of the number of a nuclide. radiation: 4 a, erg/(cm^3 K^4); heat: 3/2 N_A k (1 + Z_i), erg/(mole K); binding: N_A B_i,
-// erg/mole.
+// `y` and `ydot` are functions of the number of a nuclide. radiation: 4 a, erg/(cm^3 K^4); heat: 3/2 N_A k (1 + Z_i),
+// erg/(mole K); binding: N_A B_i, erg/mole.
 template <typename Y, typename Ydot>
 __device__ __forceinline__ Gas gas_of(u32 n, double radiation, const double* heat,
                                       const double* binding, double t9, double rho, Y y,

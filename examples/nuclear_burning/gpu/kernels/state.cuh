@@ -61,3 +61,16 @@ __device__ __forceinline__ double most_of_lanes(double value) {
     }
     return value;
 }
+
+// An unknown at a stage: y + sum_j a_j u_j, j < before.
+__device__ __forceinline__ double at_stage(u64 at, const double* y, u32 before,
+                                           const double* weights, const double* const (&u)[BEFORE]) {
+    double value = y[at];
+#pragma unroll
+    for (u32 j = 0; j < BEFORE; ++j) {
+        if (j < before) {
+            value += load(weights + j) * u[j][at];
+        }
+    }
+    return value;
+}

@@ -132,7 +132,7 @@ pub(in crate::gpu) fn compact<E: Executor>(
     // SAFETY: the arguments are those of `vacancies`; there are `count` places, and of both lists as many.
     unsafe { executor.launch(&key("vacancies"), config, &mut args) }?;
     // Rates that follow a temperature are made anew in any case.
-    let nrates = if tables.nvars > tables.nnuclides { 0 } else { tables.nrates };
+    let nrates = if tables.heats() { 0 } else { tables.nrates };
     let per_zone = u64::from(nrates) + u64::from(tables.nvars) + 1;
     let most = count - stay;
     let mut args = Args::new();

@@ -3,7 +3,7 @@
 use sparsebatch::gpu::DeviceOutcomes;
 use sparsebatch::spmv_gpu::{Args, DeviceInfo, Executor, GpuError, KernelBuffer, LaunchConfig};
 
-use super::{MATRIX, STAGE, THREADS, WARP, for_all, key, pass_ended, pass_stages};
+use super::{At, MATRIX, STAGE, THREADS, WARP, for_all, key, pass_at, pass_ended};
 use crate::gpu::state::Places;
 use crate::gpu::tables::Tables;
 use crate::gpu::tally::DeviceTally;
@@ -109,33 +109,19 @@ pub(in crate::gpu) fn rates<E: Executor>(
 
 /// What a stage goes by.
 pub(in crate::gpu) struct Stage<'a, E: Executor> {
-    /// Of which it has 2 (`MOST_BEFORE` + 1) from `first_weight` on.
-    pub(in crate::gpu) weights: &'a E::Buffer<f64>,
-    pub(in crate::gpu) first_weight: usize,
-    /// The stages before it, `count` places each, and how the systems of the last of them ended.
-    pub(in crate::gpu) u: &'a [E::Buffer<f64>],
+    pub(in crate::gpu) at: At<'a, E>,
+    /// How the systems of the stage before it ended.
     pub(in crate::gpu) ended: Option<DeviceOutcomes<'a, E>>,
     /// Rates in place of those of the places, as those lie.
     pub(in crate::gpu) rates: Option<&'a E::Buffer<f64>>,
     /// Where dY/dt goes by itself, if that is asked for.
     pub(in crate::gpu) ydot: Option<&'a mut E::Buffer<f64>>,
-    /// Whether it may begin before the launch ahead has ended: that one is to write none of abundances, rates and the
-    /// stages but the last, and to end no zone.
-    pub(in crate::gpu) overlaps: bool,
 }
 
 impl<'a, E: Executor> Stage<'a, E> {
-    /// The first of a step.
-    pub(in crate::gpu) fn first(weights: &'a E::Buffer<f64>) -> Self {
-        Self {
-            weights,
-            first_weight: 0,
-            u: &[],
-            ended: None,
-            rates: None,
-            ydot: None,
-            overlaps: true,
-        }
+    /// With the rates of the places.
+    pub(in crate::gpu) fn new(at: At<'a, E>) -> Self {
+        Self { at, ended: None, rates: None, ydot: None }
     }
 }
 
@@ -149,7 +135,7 @@ pub(in crate::gpu) fn stage<E: Executor>(
     tally: &mut DeviceTally<E>,
     b: &mut E::Buffer<f64>,
 ) -> Result<(), GpuError> {
-    let Stage { weights, first_weight, u, ended, rates, ydot, overlaps } = stage;
+    let Stage { at, ended, rates, ydot } = stage;
     let SideBySide { shift, kernel, config } = side_by_side(
         executor.info(),
         count as u32,
@@ -180,14 +166,14 @@ pub(in crate::gpu) fn stage<E: Executor>(
         .input(&places.pace)
         .output(&mut places.course);
     pass_ended(&mut args, ended, tally);
-    args.scalar(u.len() as u32).input_from(weights, first_weight)?;
-    pass_stages::<E>(&mut args, u);
+    pass_at(&mut args, at)?;
     args.output(b);
     match ydot {
         Some(ydot) => args.output(ydot),
         None => args.raw(0),
     };
-    let config = LaunchConfig { overlaps, ..config };
+    // Zones that heat themselves have the rates made by the launch ahead.
+    let config = LaunchConfig { overlaps: !tables.heats(), ..config };
     // SAFETY: the arguments are those of `stage`; the tables are those of one network and number its
     // reactions and nuclides; places, vectors and outcomes have room for `count` zones; b is none of u;
     // where it overlaps, the launch ahead writes none of y, lambda and `u` but its last, and ends no zone.
@@ -234,7 +220,7 @@ pub(in crate::gpu) fn matrix<E: Executor>(
         .input(&places.course)
         .output(values);
     let config = LaunchConfig { overlaps: true, ..config };
-    // SAFETY: the arguments are those of `matrix`, which waits before it reads anything that a launch writes; the tables are those of one network and number its
-    // derivatives and entries; places and values have room for `count` zones.
+    // SAFETY: the arguments are those of `matrix`, which waits before it reads anything that a launch writes; the tables
+    // are those of one network and number its derivatives and entries; places and values have room for `count` zones.
     unsafe { executor.launch(&key(MATRIX[kernel]), config, &mut args) }
 }

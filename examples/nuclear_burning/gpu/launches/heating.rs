@@ -2,7 +2,7 @@
 
 use sparsebatch::spmv_gpu::{Args, Executor, GpuError, LaunchConfig};
 
-use super::{HEAT_RATES, THREADS, WARP, for_all, key, pass_stages};
+use super::{At, HEAT_RATES, THREADS, WARP, for_all, key, pass_at};
 use crate::eos::RADIATION;
 use crate::gpu::heating::Gas;
 use crate::gpu::state::Places;
@@ -15,19 +15,12 @@ const HEAT_WARPS: u32 = 8;
 const MOST_RATES: u32 = 16;
 const FEWEST_RATES: u32 = 2;
 
-/// A stage: y and so many of the stages before it, with weights from `first_weight` on.
-pub(in crate::gpu) struct At<'a, E: Executor> {
-    pub(in crate::gpu) weights: &'a E::Buffer<f64>,
-    pub(in crate::gpu) first_weight: usize,
-    pub(in crate::gpu) u: &'a [E::Buffer<f64>],
-}
-
 /// The rates of `count` places at the temperatures of a stage, and their slopes where there is a place for them.
 pub(in crate::gpu) fn heat_rates<E: Executor>(
     executor: &E,
     (tables, gas): (&Tables<E>, &Gas<E>),
     (count, places): (usize, &mut Places<E>),
-    at: &At<'_, E>,
+    at: At<'_, E>,
     slopes: Option<&mut E::Buffer<f64>>,
 ) -> Result<(), GpuError> {
     let kernel = HEAT_RATES[usize::from(slopes.is_some())];
@@ -51,10 +44,8 @@ pub(in crate::gpu) fn heat_rates<E: Executor>(
         .input(&fits.prefactors)
         .input(&fits.exponents)
         .input(&places.y)
-        .input(&places.course)
-        .scalar(at.u.len() as u32)
-        .input_from(at.weights, at.first_weight)?;
-    pass_stages::<E>(&mut args, at.u);
+        .input(&places.course);
+    pass_at(&mut args, at)?;
     args.output(&mut places.lambda);
     match slopes {
         Some(slopes) => args.output(slopes),
@@ -87,15 +78,14 @@ pub(in crate::gpu) fn heat<E: Executor>(
     executor: &E,
     (tables, gas): (&Tables<E>, &Gas<E>),
     (count, places): (usize, &Places<E>),
-    at: &At<'_, E>,
+    at: At<'_, E>,
     ydot: &E::Buffer<f64>,
     b: &mut E::Buffer<f64>,
 ) -> Result<(), GpuError> {
     let mut args = Args::new();
     args.scalar(count as u32).scalar(tables.nnuclides);
     pass_gas(&mut args, gas, places, ydot);
-    args.scalar(at.u.len() as u32).input_from(at.weights, at.first_weight)?;
-    pass_stages::<E>(&mut args, at.u);
+    pass_at(&mut args, at)?;
     args.output(b);
     let config = for_all(count as u64 * u64::from(WARP));
     // SAFETY: the arguments are those of `heat`; the gas is that of the network, with a density for each zone; places,

@@ -14,12 +14,14 @@ mod evaluate;
 mod heating;
 
 use sparsebatch::gpu::DeviceOutcomes;
-use sparsebatch::spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Source};
+use sparsebatch::spmv_gpu::{
+    Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Source,
+};
 
 pub(super) use control::{Moves, Rules, begin, compact, judge};
 pub(super) use dense::{densify, judge_dense};
 pub(super) use evaluate::{Stage, matrix, rates, stage};
-pub(super) use heating::{At, heat, heat_matrix, heat_rates};
+pub(super) use heating::{heat, heat_matrix, heat_rates};
 
 use super::tally::DeviceTally;
 
@@ -83,6 +85,37 @@ pub(crate) fn key(name: &'static str) -> KernelKey {
 fn for_all(work: u64) -> LaunchConfig {
     let blocks = work.div_ceil(u64::from(THREADS)).clamp(1, 1 << 20);
     LaunchConfig::linear(blocks as u32, THREADS)
+}
+
+/// A stage: abundances are y and so many of the stages before it.
+pub(super) struct At<'a, E: Executor> {
+    /// Of which it has 2 (`MOST_BEFORE` + 1) from `first_weight` on.
+    pub(super) weights: &'a E::Buffer<f64>,
+    pub(super) first_weight: usize,
+    /// The stages before it.
+    pub(super) u: &'a [E::Buffer<f64>],
+}
+
+impl<E: Executor> Clone for At<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E: Executor> Copy for At<'_, E> {}
+
+impl<'a, E: Executor> At<'a, E> {
+    /// The beginning of a step.
+    pub(super) fn start(weights: &'a E::Buffer<f64>) -> Self {
+        Self { weights, first_weight: 0, u: &[] }
+    }
+}
+
+/// Appends how many stages are before one, its weights, and their addresses.
+fn pass_at<'a, E: Executor>(args: &mut Args<'a>, at: At<'a, E>) -> Result<(), GpuError> {
+    args.scalar(at.u.len() as u32).input_from(at.weights, at.first_weight)?;
+    pass_stages::<E>(args, at.u);
+    Ok(())
 }
 
 /// Appends the addresses of stages, null for those that are not there.

@@ -243,7 +243,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         };
         kept.made = if shared { self.nitems } else { self.active };
         // Those of one item for all are made whoever takes part.
-        if items > 0 && kept.made > 0 {
+        if kept.made > 0 {
             self.launch(Task { values, shared, keep: Some(&kept), vectors: None })?;
         }
         self.kept = Some(kept);
