@@ -6,7 +6,7 @@ use sparsebatch::spmv_gpu::{Device, DeviceBuffer, Executor};
 use sparsebatch_bench::DenseFactors;
 
 use super::launches;
-use super::linear::{Before, StageSolver};
+use super::linear::{Before, Ended, StageSolver};
 use crate::equations::Equations;
 use crate::error::BurningError;
 
@@ -33,14 +33,15 @@ struct DenseOutcomes {
 }
 
 impl DenseOutcomes {
-    fn on_device(&self) -> DeviceOutcomes<'_, Device> {
-        DeviceOutcomes {
+    fn of_last(&self) -> Ended<'_, Device> {
+        let outcomes = DeviceOutcomes {
             statuses: &self.statuses,
             iterations: &self.ones,
             restarts: &self.zeros,
             residual_norms: &self.nothing,
             rhs_norms: &self.nothing,
-        }
+        };
+        Ended { outcomes, stages: 1, places: self.ones.len() }
     }
 }
 
@@ -99,7 +100,8 @@ impl StageSolver<Device> for DenseLu {
 
     fn stage(&mut self, stage: usize) -> (Before<'_, Device>, &mut DeviceBuffer<f64>) {
         let (before, this) = self.factors.vectors_mut().split_at_mut(stage);
-        ((before, self.outcomes.on_device()), &mut this[0])
+        let ended = (stage > 0).then(|| self.outcomes.of_last());
+        ((before, ended), &mut this[0])
     }
 
     fn solve(&mut self, stage: usize) -> Result<(), BurningError> {
@@ -110,7 +112,7 @@ impl StageSolver<Device> for DenseLu {
     }
 
     fn solutions(&self) -> Before<'_, Device> {
-        (self.factors.vectors(), self.outcomes.on_device())
+        (self.factors.vectors(), Some(self.outcomes.of_last()))
     }
 
     fn describe(&self) -> String {

@@ -200,7 +200,6 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         for stage in 0..method.stages() {
             let ((u, ended), b) = solver.stage(stage);
             let at = At { weights, first_weight: first_weight(stage), u };
-            let ended = (stage > 0).then_some(ended);
             let operands = Stage { ended, ..Stage::new(at) };
             let zones = (count, &mut *places);
             match heating {
@@ -212,6 +211,8 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
             tally.solves += 1;
             self.timer.end_of(Part::Solve)?;
         }
+        solver.verify()?;
+        self.timer.end_of(Part::Solve)?;
         let rules = Rules {
             settings: &self.numbers,
             weights,

@@ -2,7 +2,7 @@
 
 use sparsebatch::gpu::{DeviceOutcomes, FactoredSolver, FusedSolver, GpuLu, Guess, LuTuning};
 use sparsebatch::spmv_gpu::{DeviceInfo, Executor};
-use sparsebatch::{CsrPatternRef, Pattern, Preconditioner, SolveError, SolveOptions};
+use sparsebatch::{Pattern, Preconditioner, SolveError, SolveOptions};
 
 use crate::equations::Equations;
 use crate::error::BurningError;
@@ -33,7 +33,15 @@ pub(crate) trait StageSolver<E: Executor> {
     /// What the solver or the device report.
     fn solve(&mut self, stage: usize) -> Result<(), BurningError>;
 
-    /// The solutions of all stages, and how the systems of the last one ended.
+    /// Finds how the systems of the stages of a step ended, as far as that was not said stage by stage.
+    ///
+    /// # Errors
+    /// What the solver or the device report.
+    fn verify(&mut self) -> Result<(), BurningError> {
+        Ok(())
+    }
+
+    /// The solutions of all stages, and how the systems of the last one ended, or of all of them.
     fn solutions(&self) -> Before<'_, E>;
 
     /// What solves, in words.
@@ -43,8 +51,17 @@ pub(crate) trait StageSolver<E: Executor> {
     fn analyses(&self) -> usize;
 }
 
-/// The solutions of some stages, and how the systems of the last solve ended.
-pub(super) type Before<'a, E> = (&'a [<E as Executor>::Buffer<f64>], DeviceOutcomes<'a, E>);
+/// The solutions of some stages, and what is known of how systems ended that was not before.
+pub(super) type Before<'a, E> = (&'a [<E as Executor>::Buffer<f64>], Option<Ended<'a, E>>);
+
+/// How the systems of some stages ended.
+pub(crate) struct Ended<'a, E: Executor> {
+    /// Stage by stage, within a stage by places.
+    pub(super) outcomes: DeviceOutcomes<'a, E>,
+    pub(super) stages: usize,
+    /// From a stage to the next.
+    pub(super) places: usize,
+}
 
 /// A plan of the library for the systems of so many places.
 pub(crate) trait Plan<E: Executor>: Sized {
@@ -52,10 +69,10 @@ pub(crate) trait Plan<E: Executor>: Sized {
     /// the bits of its results, so that those of a zone do not depend on when others end.
     const LEVELS: usize;
 
-    /// For so many places; `first` is the plan for all of them.
+    /// For the systems of so many places; `first` is the plan for all of them.
     fn new(
         executor: &E,
-        pattern: CsrPatternRef<'_>,
+        equations: &Equations,
         places: usize,
         options: &SolveOptions,
         first: Option<&Self>,
@@ -73,13 +90,20 @@ pub(crate) trait Plan<E: Executor>: Sized {
         x: &mut E::Buffer<f64>,
     ) -> Result<(), SolveError>;
 
+    /// Whether solves are looked at together, when those of all stages have been made.
+    fn defers(&self) -> bool;
+
+    /// Looks at solves, where that is so.
+    fn verify(&mut self, b: &[E::Buffer<f64>], x: &[E::Buffer<f64>]) -> Result<(), SolveError>;
+
+    /// Of the last solve, or of all that were looked at last.
     fn outcomes(&self) -> DeviceOutcomes<'_, E>;
 
     fn describe(&self) -> String;
 }
 
 /// The sparse LU of the library, whose factors stay on the device for the stages of a step.
-pub(crate) type SparseLu<E> = Plans<E, GpuLu<E, f64>>;
+pub(crate) type SparseLu<E> = Plans<E, StageLu<E>>;
 
 /// The library's BiCGStab, whose preconditioner stays on the device for the stages of a step.
 pub(crate) type Iterative<E> = Plans<E, BiCgStab<E>>;
@@ -97,8 +121,16 @@ struct Level<E: Executor, P> {
     places: usize,
     plan: P,
     values: E::Buffer<f64>,
-    b: E::Buffer<f64>,
+    /// Of each stage where solves are looked at together, else one for all.
+    b: Vec<E::Buffer<f64>>,
     u: Vec<E::Buffer<f64>>,
+}
+
+impl<E: Executor, P: Plan<E>> Level<E, P> {
+    /// How the systems of so many stages ended.
+    fn ended(&self, stages: usize) -> Ended<'_, E> {
+        Ended { outcomes: self.plan.outcomes(), stages, places: self.places }
+    }
 }
 
 /// By what factor each plan is smaller than the one before, and the least.
@@ -119,15 +151,20 @@ impl<E: Executor, P: Plan<E>> Plans<E, P> {
         let sizes = std::iter::successors(Some(places), |&size| Some(size / SMALLER));
         let mut levels: Vec<Level<E, P>> = Vec::new();
         for size in sizes.take(P::LEVELS).take_while(|&size| size == places || size >= LEAST) {
-            let pattern = equations.pattern().view();
             let first = levels.first().map(|level| &level.plan);
-            let mut plan = P::new(executor, pattern, size, options, first)?;
-            let values = executor.alloc_zeroed(size * pattern.nnz())?;
+            let mut plan = P::new(executor, equations, size, options, first)?;
+            let values = executor.alloc_zeroed(size * equations.pattern().nnz())?;
             let vector = || executor.alloc(size * equations.nvars());
-            // The first call compiles and allocates, which is no part of a run.
+            let vectors = |count| (0..count).map(|_| vector()).collect::<Result<Vec<_>, _>>();
+            let b = vectors(if plan.defers() { stages } else { 1 })?;
+            let mut u = vectors(stages)?;
+            // The first calls compile and allocate, which is no part of a run.
             plan.factor(&values)?;
-            let u = (0..stages).map(|_| vector()).collect::<Result<_, _>>()?;
-            levels.push(Level { places: size, plan, values, b: vector()?, u });
+            if plan.defers() {
+                plan.solve(&values, &b[0], &mut u[0])?;
+                plan.verify(&b, &u)?;
+            }
+            levels.push(Level { places: size, plan, values, b, u });
         }
         let DeviceInfo { name, .. } = executor.info();
         Ok(Self { levels, current: 0, device: name.clone() })
@@ -152,17 +189,28 @@ impl<E: Executor, P: Plan<E>> StageSolver<E> for Plans<E, P> {
 
     fn stage(&mut self, stage: usize) -> (Before<'_, E>, &mut E::Buffer<f64>) {
         let level = &mut self.levels[self.current];
-        ((&level.u[..stage], level.plan.outcomes()), &mut level.b)
+        let Level { places, ref plan, ref u, ref mut b, .. } = *level;
+        if plan.defers() {
+            return ((&u[..stage], None), &mut b[stage]);
+        }
+        let ended = Ended { outcomes: plan.outcomes(), stages: 1, places };
+        ((&u[..stage], (stage > 0).then_some(ended)), &mut b[0])
     }
 
     fn solve(&mut self, stage: usize) -> Result<(), BurningError> {
         let level = &mut self.levels[self.current];
-        Ok(level.plan.solve(&level.values, &level.b, &mut level.u[stage])?)
+        let b = &level.b[if level.plan.defers() { stage } else { 0 }];
+        Ok(level.plan.solve(&level.values, b, &mut level.u[stage])?)
+    }
+
+    fn verify(&mut self) -> Result<(), BurningError> {
+        let level = &mut self.levels[self.current];
+        Ok(level.plan.verify(&level.b, &level.u)?)
     }
 
     fn solutions(&self) -> Before<'_, E> {
         let level = &self.levels[self.current];
-        (&level.u, level.plan.outcomes())
+        (&level.u, Some(level.ended(if level.plan.defers() { level.u.len() } else { 1 })))
     }
 
     fn describe(&self) -> String {
@@ -174,28 +222,42 @@ impl<E: Executor, P: Plan<E>> StageSolver<E> for Plans<E, P> {
     }
 }
 
-impl<E: Executor + Clone> Plan<E> for GpuLu<E, f64> {
+/// The LU, with residuals stage by stage, or of all stages of a step together.
+pub(crate) struct StageLu<E: Executor> {
+    plan: GpuLu<E, f64>,
+    together: bool,
+}
+
+/// Residuals that substitution alone reaches but for what the rounding floor accepts.
+const REACHED: f64 = 1e-10;
+
+impl<E: Executor + Clone> Plan<E> for StageLu<E> {
     const LEVELS: usize = 3;
 
     fn new(
         executor: &E,
-        pattern: CsrPatternRef<'_>,
+        equations: &Equations,
         places: usize,
         options: &SolveOptions,
         first: Option<&Self>,
     ) -> Result<Self, SolveError> {
         // One order for all, so that zones keep their bits.
-        let order = first.map(|plan| plan.explain().order);
+        let order = first.map(|own| own.plan.explain().order);
         let tuning = LuTuning { order, ..LuTuning::default() };
-        Self::with_tuning(executor, pattern, places, options, &tuning)
+        let pattern = equations.pattern().view();
+        // Where T9 is an unknown some systems need a refinement, which is made stage by stage.
+        let asked = options.rel_tol.unwrap_or(SolveOptions::default_rel_tol::<f64>());
+        let together = equations.heated().is_none() && asked >= REACHED && options.floor.is_some();
+        let plan = GpuLu::with_tuning(executor, pattern, places, options, &tuning)?;
+        Ok(Self { plan, together })
     }
 
     fn set_active(&mut self, active: usize) -> Result<(), SolveError> {
-        Self::set_active(self, active)
+        self.plan.set_active(active)
     }
 
     fn factor(&mut self, values: &E::Buffer<f64>) -> Result<(), SolveError> {
-        Self::factor(self, values)
+        self.plan.factor(values)
     }
 
     fn solve(
@@ -204,18 +266,37 @@ impl<E: Executor + Clone> Plan<E> for GpuLu<E, f64> {
         b: &E::Buffer<f64>,
         x: &mut E::Buffer<f64>,
     ) -> Result<(), SolveError> {
-        self.solve_again(b, Guess::Zero, x)
+        if self.together {
+            self.plan.substitute(b, x)
+        } else {
+            self.plan.solve_again(b, Guess::Zero, x)
+        }
+    }
+
+    fn defers(&self) -> bool {
+        self.together
+    }
+
+    fn verify(&mut self, b: &[E::Buffer<f64>], x: &[E::Buffer<f64>]) -> Result<(), SolveError> {
+        if self.together {
+            self.plan.verify(&b.iter().zip(x).collect::<Vec<_>>())?;
+        }
+        Ok(())
     }
 
     fn outcomes(&self) -> DeviceOutcomes<'_, E> {
-        self.device_outcomes()
+        let plan = &self.plan;
+        plan.verified_on_device().filter(|_| self.together).unwrap_or(plan.device_outcomes())
     }
 
     fn describe(&self) -> String {
-        let explain = self.explain();
+        let explain = self.plan.explain();
         format!(
-            "lu, order {}, {} entries of L + U, factors kept; {}",
-            explain.order, explain.factor_entries, explain.kernel
+            "lu, order {}, {} entries of L + U, factors kept, residuals {}; {}",
+            explain.order,
+            explain.factor_entries,
+            if self.together { "of all stages together" } else { "stage by stage" },
+            explain.kernel
         )
     }
 }
@@ -231,11 +312,12 @@ impl<E: Executor + Clone> Plan<E> for BiCgStab<E> {
 
     fn new(
         executor: &E,
-        pattern: CsrPatternRef<'_>,
+        equations: &Equations,
         places: usize,
         options: &SolveOptions,
         _first: Option<&Self>,
     ) -> Result<Self, SolveError> {
+        let pattern = equations.pattern().view();
         let precond = options.preconditioner;
         Ok(match precond {
             Preconditioner::None | Preconditioner::Jacobi | Preconditioner::Auto => {
@@ -269,6 +351,14 @@ impl<E: Executor + Clone> Plan<E> for BiCgStab<E> {
             Self::Factored(plan) => plan.solve(values, b, Guess::Zero, x),
             Self::Plain(plan, _) => plan.solve(values, b, Guess::Zero, x),
         }
+    }
+
+    fn defers(&self) -> bool {
+        false
+    }
+
+    fn verify(&mut self, _: &[E::Buffer<f64>], _: &[E::Buffer<f64>]) -> Result<(), SolveError> {
+        Ok(())
     }
 
     fn outcomes(&self) -> DeviceOutcomes<'_, E> {

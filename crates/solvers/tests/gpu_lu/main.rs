@@ -5,6 +5,7 @@
 mod common;
 
 mod agreement;
+mod deferred;
 mod independence;
 mod kept;
 mod plan;

@@ -8,7 +8,7 @@ use super::{KernelBuffer, Pod};
 use crate::GpuError;
 
 /// The most arguments that a launch can have.
-pub const MAX_ARGS: usize = 40;
+pub const MAX_ARGS: usize = 48;
 
 /// What an argument is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "at most 40 arguments")]
+    #[should_panic(expected = "at most 48 arguments")]
     fn too_many_arguments_are_a_bug() {
         let mut args = Args::new();
 

@@ -14,7 +14,7 @@ use crate::executor::Source;
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Every module and its source.
-const SOURCES: [(&str, &str); 24] = [
+const SOURCES: [(&str, &str); 26] = [
     ("pack", include_str!("pack.cu")),
     ("packed", include_str!("packed.cu")),
     ("vector", include_str!("vector.cu")),
@@ -35,6 +35,8 @@ const SOURCES: [(&str, &str); 24] = [
     ("bicgstab", include_str!("bicgstab.cu")),
     ("lu", include_str!("lu.cu")),
     ("lu_kept", include_str!("lu_kept.cu")),
+    ("lu_substitute", include_str!("lu_substitute.cu")),
+    ("lu_verify", include_str!("lu_verify.cu")),
     ("krylov", include_str!("krylov.cu")),
     ("factored", include_str!("factored.cu")),
     ("shift", include_str!("shift.cu")),
@@ -42,7 +44,7 @@ const SOURCES: [(&str, &str); 24] = [
 ];
 
 /// Every header and its source.
-const HEADERS: [(&str, &str); 13] = [
+const HEADERS: [(&str, &str); 14] = [
     ("solver.cuh", include_str!("solver.cuh")),
     ("fused_task.cuh", include_str!("fused_task.cuh")),
     ("fused_system.cuh", include_str!("fused_system.cuh")),
@@ -51,6 +53,7 @@ const HEADERS: [(&str, &str); 13] = [
     ("programs.cuh", include_str!("programs.cuh")),
     ("lu_system.cuh", include_str!("lu_system.cuh")),
     ("lu_sums.cuh", include_str!("lu_sums.cuh")),
+    ("lu_kept.cuh", include_str!("lu_kept.cuh")),
     ("krylov.cuh", include_str!("krylov.cuh")),
     ("factored_task.cuh", include_str!("factored_task.cuh")),
     ("invert.cuh", include_str!("invert.cuh")),

@@ -16,7 +16,7 @@ pub(crate) const MAY_SPILL: [(&str, u32); 7] = [
 
 /// The instances that hosts use (of `cg` and `bicgstab` some of each kind: they take half a second
 /// each), by module, the oldest architecture that has them, and the registers that each may have.
-pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 27] = [
+pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 30] = [
     (
         "pack",
         "sm_80",
@@ -358,6 +358,27 @@ pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 27] = [
     ),
     ("lu_kept", "sm_80", &["lu_kept<double, 4>", "lu_kept<float, 4>"], 64),
     ("lu_kept", "sm_80", &["lu_kept<double, 8>", "lu_kept<float, 8>"], 128),
+    ("lu_substitute", "sm_80", &["lu_substitute<double, 4>", "lu_substitute<float, 4>"], 64),
+    ("lu_substitute", "sm_80", &["lu_substitute<double, 8>", "lu_substitute<float, 8>"], 128),
+    (
+        "lu_verify",
+        "sm_80",
+        &[
+            "lu_verify<double, 4, 1>",
+            "lu_verify<double, 4, 2>",
+            "lu_verify<double, 4, 4>",
+            "lu_verify<double, 8, 1>",
+            "lu_verify<double, 8, 2>",
+            "lu_verify<double, 8, 4>",
+            "lu_verify<float, 4, 1>",
+            "lu_verify<float, 4, 2>",
+            "lu_verify<float, 4, 4>",
+            "lu_verify<float, 8, 1>",
+            "lu_verify<float, 8, 2>",
+            "lu_verify<float, 8, 4>",
+        ],
+        128,
+    ),
     (
         "krylov",
         "sm_80",

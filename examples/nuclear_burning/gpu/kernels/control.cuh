@@ -90,16 +90,16 @@ __device__ __forceinline__ u32 accept(double* pace, u32 flags, double error,
 // `weights` are those of the last stage, whose solution is `last`, the error estimate. Where `projects`,
 // abundances are brought back to the sums of a_i Y and z_i Y that `start` has, by changes proportional to
 // them. Unknowns at output time k of a zone go to out[(time_ptr[zone] + k) * nvars ..]. `left` is the number
-// of zones on their way, `tried` the most steps tried in a zone. u_j from `before` on are not read. `statuses` to
-// `worst` are of the systems of the last stage, see `Ended`. Shared memory: nvars doubles a warp.
-__global__ void judge(u32 nplaces, u32 n, u32 nvars, u32 before, u32 max_steps, u32 projects,
+// of zones on their way, `tried` the most steps tried in a zone. u_j from `before` on are not read. `stages` to
+// `worst` are of systems that were not counted before, see `Ended`. Shared memory: nvars doubles a warp.
+__global__ void __launch_bounds__(128, 8) judge(u32 nplaces, u32 n, u32 nvars, u32 before, u32 max_steps, u32 projects,
                       const double* __restrict__ settings, const double* __restrict__ weights,
                       const double* __restrict__ a, const double* __restrict__ z,
                       const double* __restrict__ start, const u32* __restrict__ time_ptr,
                       const double* __restrict__ times, const double* u0, const double* u1,
                       const double* u2, const double* u3, const double* u4, const double* u5,
                       const double* u6, const double* last, double* __restrict__ y,
-                      double* __restrict__ pace, u32* course, const u8* statuses,
+                      double* __restrict__ pace, u32* course, u32 stages, u32 distance, const u8* statuses,
                       const u32* iterations, const u32* restarts, const double* residual_norms,
                       const double* rhs_norms, u64* all_counts, u64* worst,
                       u32* __restrict__ counts, double* __restrict__ figures,
@@ -138,8 +138,9 @@ __global__ void judge(u32 nplaces, u32 n, u32 nvars, u32 before, u32 max_steps, 
     if (idles) {
         return;
     }
-    const Ended ended{statuses, iterations, restarts, residual_norms, rhs_norms, all_counts, worst};
-    const bool unsolved = __any_sync(ALL_LANES, ended.count(place, lane == 0)) != 0;
+    const Ended ended{stages,         distance,  statuses,   iterations, restarts,
+                      residual_norms, rhs_norms, all_counts, worst};
+    const bool unsolved = __any_sync(ALL_LANES, ended.count(lane, place, true)) != 0;
     double error = 0;
     for (u32 i = lane; i < nvars; i += WARP_THREADS) {
         const double estimate = last[u64(place) * nvars + i], value = y_new[i] + estimate;

@@ -7,11 +7,12 @@
 constexpr u32 STATUSES = 16, ITERATIONS = 64;
 constexpr u32 FLOOR = STATUSES, FIRST_ITERATIONS = STATUSES + 1;
 
-// How the systems of a stage ended, place by place, as the solvers of the library write it: a status, iterations,
-// twice the restarts plus 1 where the floor accepted, norms of residual and right-hand side; and the tally of all.
-// `worst` holds the bits of the largest relative residual of a system that converged. No statuses: nothing was
-// solved.
+// How the systems of some stages ended, stage by stage `distance` apart, within a stage place by place, as the solvers of
+// the library write it: a status, iterations, twice the restarts plus 1 where the floor accepted, norms of residual and
+// right-hand side; and the tally of all. `worst` holds the bits of the largest relative residual of a system that
+// converged.
 struct Ended {
+    u32 stages, distance;
     const u8* statuses;
     const u32* iterations;
     const u32* restarts;
@@ -21,17 +22,18 @@ struct Ended {
     u64* worst;
 
     // Counts the system of a lane, for the whole warp; whether it was not solved.
-    __device__ __forceinline__ bool count(u32 place, bool counts_here) const {
+    __device__ __forceinline__ bool count(u32 stage, u32 place, bool counts_here) const {
         constexpr u32 NONE = 0xffffffffu;
         const u32 lane = threadIdx.x % WARP_THREADS;
         u32 kind = NONE, status = 0;
         double residual = 0;
-        if (counts_here) {
-            status = minimum(u32(statuses[place]), STATUSES - 1);
-            const u32 by_floor = status == 0 ? restarts[place] & 1 : 0;
-            kind = minimum(iterations[place], ITERATIONS - 1) << 8 | by_floor << 7 | status;
-            const double size = rhs_norms[place];
-            residual = status == 0 && size > 0 ? residual_norms[place] / size : 0;
+        const u32 system = stage * distance + place;
+        if (counts_here && stage < stages) {
+            status = minimum(u32(statuses[system]), STATUSES - 1);
+            const u32 by_floor = status == 0 ? restarts[system] & 1 : 0;
+            kind = minimum(iterations[system], ITERATIONS - 1) << 8 | by_floor << 7 | status;
+            const double size = rhs_norms[system];
+            residual = status == 0 && size > 0 ? residual_norms[system] / size : 0;
         }
         const u32 alike = __match_any_sync(ALL_LANES, kind);
         if (kind != NONE && u32(__ffs(i32(alike))) == lane + 1) {

@@ -23,8 +23,8 @@ __device__ __forceinline__ void add_stage(Zones<W>& value, Zones<W>& more, const
 // a block for 2^shift places. `weights` has a_0 .. a_6, 0, c_0 .. c_6, 0. The rate of reaction r is the lower half of
 // flow_rates[r], that of its reverse the upper, their factors are at 2 r and 2 r + 1; a rate and its reverse are
 // subtracted before anything is summed. y, u_j and b are place after place, nvars values each, of which the first n are
-// those of nuclides; u_j from `before` on are not read. `ydot` gets f alone, unless it is null. 0 where the zone has ended or a system of the step was not solved. `statuses` to `worst` are of the systems
-// of the stage before, see `Ended`: zones whose system was not solved are marked. A term numbers the rate of
+// those of nuclides; u_j from `before` on are not read. `ydot` gets f alone, unless it is null. 0 where the zone has ended or a system of the step is known not to be solved. `stages` to `worst` are of systems
+// before it, see `Ended`: zones whose system was not solved are marked. A term numbers the rate of
 // a reaction. Shared memory: (n + nrates + max(n + 1, npieces)) * 2^shift doubles.
 // `stride` is even. Two blocks a multiprocessor: what one reads takes its time.
 template <u32 W>
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(W > 1 ? 640 : 1024, 2)
           const u32* __restrict__ piece_ptr, const u64* __restrict__ spans,
           const u32* __restrict__ terms, const double* __restrict__ y,
           const double* __restrict__ lambda, const double* __restrict__ pace, u32* course,
-          const u8* statuses, const u32* iterations, const u32* restarts,
+          u32 stages, u32 distance, const u8* statuses, const u32* iterations, const u32* restarts,
           const double* residual_norms, const double* rhs_norms, u64* counts, u64* worst,
           u32 before, const double* __restrict__ weights, const double* u0, const double* u1,
           const double* u2, const double* u3, const double* u4, const double* u5,
@@ -87,12 +87,13 @@ __global__ void __launch_bounds__(W > 1 ? 640 : 1024, 2)
     }
 
     // The last warp, which has the least to do else; its first lanes have a zone each.
-    if (statuses != nullptr && threadIdx.x + WARP_THREADS >= blockDim.x) {
-        const Ended ended{statuses, iterations, restarts, residual_norms, rhs_norms, counts, worst};
+    if (stages != 0 && threadIdx.x + WARP_THREADS >= blockDim.x) {
+        const Ended ended{stages,         distance,  statuses, iterations, restarts,
+                          residual_norms, rhs_norms, counts,   worst};
         const u32 place = first + threadIdx.x % WARP_THREADS;
         const bool exists = threadIdx.x % WARP_THREADS < zones && place < nplaces;
         u32* const flags = course + u64(minimum(place, nplaces - 1)) * COURSE + FLAGS;
-        if (ended.count(place, exists && (*flags & ENDED) == 0)) {
+        if (ended.count(0, place, exists && (*flags & ENDED) == 0)) {
             *flags |= LOST;
         }
     }

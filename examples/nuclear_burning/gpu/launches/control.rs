@@ -1,9 +1,9 @@
 //! First steps, the judgement of steps, and zones that move together.
 
-use sparsebatch::gpu::DeviceOutcomes;
 use sparsebatch::spmv_gpu::{Args, Executor, GpuError, LaunchConfig};
 
 use super::{WARP, for_all, key, pass_ended, pass_stages};
+use crate::gpu::linear::Ended;
 use crate::gpu::state::{Places, Results};
 use crate::gpu::tables::Tables;
 use crate::gpu::tally::DeviceTally;
@@ -49,13 +49,13 @@ pub(in crate::gpu) struct Rules<'a, E: Executor> {
     pub(in crate::gpu) project: bool,
 }
 
-/// Accepts or rejects the steps of `count` places. `u` are all stages, `ended` says how the systems of the last one
-/// did.
+/// Accepts or rejects the steps of `count` places. `u` are all stages, `ended` says how systems did of which that was
+/// not known before.
 pub(in crate::gpu) fn judge<E: Executor>(
     executor: &E,
     tables: &Tables<E>,
     rules: &Rules<'_, E>,
-    (u, ended): (&[E::Buffer<f64>], DeviceOutcomes<'_, E>),
+    (u, ended): (&[E::Buffer<f64>], Option<Ended<'_, E>>),
     (count, places): (usize, &mut Places<E>),
     results: &mut Results<E>,
     tally: &mut DeviceTally<E>,
@@ -82,7 +82,7 @@ pub(in crate::gpu) fn judge<E: Executor>(
         .input(&results.times);
     pass_stages::<E>(&mut args, before);
     args.input(&last[0]).output(&mut places.y).output(&mut places.pace).output(&mut places.course);
-    pass_ended(&mut args, Some(ended), tally);
+    pass_ended(&mut args, ended, tally);
     args.output(&mut results.counts)
         .output(&mut results.figures)
         .output(&mut results.y)

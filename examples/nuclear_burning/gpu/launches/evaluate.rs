@@ -1,9 +1,9 @@
 //! Rates, right-hand sides and matrices of zones side by side.
 
-use sparsebatch::gpu::DeviceOutcomes;
 use sparsebatch::spmv_gpu::{Args, DeviceInfo, Executor, GpuError, KernelBuffer, LaunchConfig};
 
 use super::{At, MATRIX, STAGE, THREADS, WARP, for_all, key, pass_at, pass_ended};
+use crate::gpu::linear::Ended;
 use crate::gpu::state::Places;
 use crate::gpu::tables::Tables;
 use crate::gpu::tally::DeviceTally;
@@ -110,8 +110,8 @@ pub(in crate::gpu) fn rates<E: Executor>(
 /// What a stage goes by.
 pub(in crate::gpu) struct Stage<'a, E: Executor> {
     pub(in crate::gpu) at: At<'a, E>,
-    /// How the systems of the stage before it ended.
-    pub(in crate::gpu) ended: Option<DeviceOutcomes<'a, E>>,
+    /// How systems ended that were solved before it, if that is known.
+    pub(in crate::gpu) ended: Option<Ended<'a, E>>,
     /// Rates in place of those of the places, as those lie.
     pub(in crate::gpu) rates: Option<&'a E::Buffer<f64>>,
     /// Where dY/dt goes by itself, if that is asked for.

@@ -13,7 +13,6 @@ mod dense;
 mod evaluate;
 mod heating;
 
-use sparsebatch::gpu::DeviceOutcomes;
 use sparsebatch::spmv_gpu::{
     Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Source,
 };
@@ -23,6 +22,7 @@ pub(super) use dense::{densify, judge_dense};
 pub(super) use evaluate::{Stage, matrix, rates, stage};
 pub(super) use heating::{heat, heat_matrix, heat_rates};
 
+use super::linear::Ended;
 use super::tally::DeviceTally;
 
 /// The kernels.
@@ -125,19 +125,21 @@ fn pass_stages<'a, E: Executor>(args: &mut Args<'a>, u: &'a [E::Buffer<f64>]) {
     }
 }
 
-/// Appends how systems ended, null where nothing was solved, and the tally of all.
+/// Appends how systems ended, of no stage where nothing is known, and the tally of all.
 fn pass_ended<'a, E: Executor>(
     args: &mut Args<'a>,
-    ended: Option<DeviceOutcomes<'a, E>>,
+    ended: Option<Ended<'a, E>>,
     tally: &'a mut DeviceTally<E>,
 ) {
+    let (stages, places) = ended.as_ref().map_or((0, 0), |ended| (ended.stages, ended.places));
+    args.scalar(stages as u32).scalar(places as u32);
     match ended {
-        Some(ended) => args
-            .input(ended.statuses)
-            .input(ended.iterations)
-            .input(ended.restarts)
-            .input(ended.residual_norms)
-            .input(ended.rhs_norms),
+        Some(Ended { outcomes, .. }) => args
+            .input(outcomes.statuses)
+            .input(outcomes.iterations)
+            .input(outcomes.restarts)
+            .input(outcomes.residual_norms)
+            .input(outcomes.rhs_norms),
         None => args.raw(0).raw(0).raw(0).raw(0).raw(0),
     };
     args.output(&mut tally.counts).output(&mut tally.worst);

@@ -35,15 +35,29 @@ pub(super) struct Kept<E: Executor, T: Value> {
     /// Of the solve.
     tables: E::Buffer<u32>,
     launch: Launch,
-    first_value: u32,
-    /// Chunks up to the last one of L, of U, and of A.
-    ends: [u32; 3],
-    /// Numbers behind the solution, and parts of sums of the residual.
-    slots: u32,
-    parts: u32,
+    pub(super) sizes: KeptSizes,
     values: E::Buffer<T>,
-    nrows: usize,
     factored: Factored,
+    /// Whether a launch has waited for the factors and let others begin only then.
+    pub(super) settled: bool,
+}
+
+/// What the tables of the solve count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeptSizes {
+    pub(super) nrows: usize,
+    /// Chunks that are asked for ahead.
+    pub(super) ahead: usize,
+    /// Words of the tables.
+    pub(super) words: usize,
+    pub(super) first_value: u32,
+    /// Chunks up to the last one of L, of U, and of A.
+    pub(super) end_of_l: u32,
+    pub(super) end_of_u: u32,
+    pub(super) end_of_a: u32,
+    /// Numbers behind the solution, and parts of sums of the residual.
+    pub(super) slots: u32,
+    pub(super) parts: u32,
 }
 
 /// Whose factors there are.
@@ -75,9 +89,8 @@ impl<E: Executor, T: Value> Kept<E, T> {
         // Tables for few systems may be the larger ones.
         let found = [is_few, false].into_iter().find_map(|is_few| {
             let tables = KeptTables::new(pattern, is_few)?;
-            let launch = Launch::new::<T>(&tables, pattern.nrows());
-            let fits = launch.bytes(1) <= info.shared_bytes_per_block as usize;
-            fits.then_some((tables, launch))
+            let launch = launch::<T>(&tables, pattern.nrows());
+            launch.fits(info).then_some((tables, launch))
         });
         let Some((tables, launch)) = found else { return Err(refusal) };
         let workers = Workers {
@@ -110,13 +123,20 @@ impl<E: Executor, T: Value> Kept<E, T> {
             first_of_a: tables.first_of_a,
             tables: executor.upload(&tables.words)?,
             launch,
-            first_value: tables.first_value,
-            ends: [tables.end_of_l, tables.end_of_u, tables.end_of_a],
-            slots: tables.slots,
-            parts: tables.parts,
+            sizes: KeptSizes {
+                nrows: pattern.nrows(),
+                ahead: tables.ahead,
+                words: tables.words.len(),
+                first_value: tables.first_value,
+                end_of_l: tables.end_of_l,
+                end_of_u: tables.end_of_u,
+                end_of_a: tables.end_of_a,
+                slots: tables.slots,
+                parts: tables.parts,
+            },
             values: executor.alloc_zeroed(nitems * stride::<T>(tables.order.len()))?,
-            nrows: pattern.nrows(),
             factored: Factored::None,
+            settled: false,
         })
     }
 
@@ -154,20 +174,27 @@ impl<E: Executor, T: Value> Kept<E, T> {
     /// Notes whose factors there are.
     pub(super) fn note(&mut self, factored: Factored) {
         self.factored = factored;
+        self.settled = false;
     }
 
-    /// The first arguments of `lu_kept`, up to the tables.
-    pub(super) fn pass_to_solve<'a>(&'a self, args: &mut Args<'a>, nitems: usize, nrhs: usize) {
+    /// The first arguments of all kernels that read what is kept: up to the tables.
+    pub(super) fn pass<'a>(&'a self, args: &mut Args<'a>, nitems: usize, nrhs: usize) {
         let stride = stride::<T>(self.order.len()) as u64;
         args.scalar(nitems as u32)
-            .scalar(self.nrows as u32)
+            .scalar(self.sizes.nrows as u32)
             .scalar(nrhs as u32)
             .input(&self.values)
             .scalar(if self.factored == Factored::Shared { 0 } else { stride })
-            .scalar(self.first_value)
-            .input(&self.tables)
-            .scalar(self.tables.len() as u32);
-        for count in self.ends.into_iter().chain([self.slots, self.parts]) {
+            .scalar(self.sizes.first_value)
+            .input(&self.tables);
+    }
+
+    /// The first arguments of `lu_kept`, up to those of the system.
+    pub(super) fn pass_to_solve<'a>(&'a self, args: &mut Args<'a>, nitems: usize, nrhs: usize) {
+        self.pass(args, nitems, nrhs);
+        let sizes = &self.sizes;
+        args.scalar(sizes.words as u32);
+        for count in [sizes.end_of_l, sizes.end_of_u, sizes.end_of_a, sizes.slots, sizes.parts] {
             args.scalar(count);
         }
     }
@@ -183,22 +210,33 @@ fn stride<T>(values: usize) -> usize {
     values.next_multiple_of(128 / size_of::<T>())
 }
 
-/// What decides on the launch.
-struct Launch {
-    table_bytes: usize,
-    warp_bytes: usize,
+/// The launch of the solve.
+fn launch<T>(tables: &KeptTables, nrows: usize) -> Launch {
+    let values = 2 * nrows + (tables.slots + tables.parts) as usize;
+    Launch {
+        table_bytes: tables.words.len() * 4,
+        warp_bytes: (CHAINS as usize + 1) * 8 + (values * size_of::<T>()).next_multiple_of(8),
+        resident: resident_warps(tables.ahead),
+    }
+}
+
+/// Warps that a multiprocessor has registers for, where so many chunks are asked for ahead.
+pub(super) fn resident_warps(ahead: usize) -> u32 {
+    if ahead == FAR_AHEAD { RESIDENT_FAR_AHEAD } else { RESIDENT_WARPS }
+}
+
+/// What decides on a launch of warps that share tables and have a system each.
+pub(super) struct Launch {
+    pub(super) table_bytes: usize,
+    pub(super) warp_bytes: usize,
     /// Warps that a multiprocessor has registers for.
-    resident: u32,
+    pub(super) resident: u32,
 }
 
 impl Launch {
-    fn new<T>(tables: &KeptTables, nrows: usize) -> Self {
-        let values = 2 * nrows + (tables.slots + tables.parts) as usize;
-        Self {
-            table_bytes: tables.words.len() * 4,
-            warp_bytes: (CHAINS as usize + 1) * 8 + (values * size_of::<T>()).next_multiple_of(8),
-            resident: if tables.ahead == FAR_AHEAD { RESIDENT_FAR_AHEAD } else { RESIDENT_WARPS },
-        }
+    /// Whether a block has room for one warp.
+    pub(super) fn fits(&self, info: &DeviceInfo) -> bool {
+        self.bytes(1) <= info.shared_bytes_per_block as usize
     }
 
     fn bytes(&self, warps: u32) -> usize {
@@ -207,7 +245,7 @@ impl Launch {
 
     /// As many warps at once as there can be, or as there is work for: on all multiprocessors first, then in
     /// blocks that share tables.
-    fn config(&self, systems: usize, info: &DeviceInfo) -> LaunchConfig {
+    pub(super) fn config(&self, systems: usize, info: &DeviceInfo) -> LaunchConfig {
         let multiprocessors = info.multiprocessors.max(1);
         let needed =
             systems.div_ceil(multiprocessors as usize).clamp(1, self.resident as usize) as u32;

@@ -11,6 +11,7 @@
 //! | `schedule.rs` | the order and the launch that are taken, and what the kernel reads |
 //! | `plan.rs` | the plan and its launches |
 //! | `kept.rs`, `tables.rs` | factors that stay on the device, and the tables by which they are used again |
+//! | `deferred.rs` | substitution for right-hand sides that come one after the other, judged together |
 //! | `backward.rs` | backward substitution in chunks |
 //! | `chunks.rs` | sums of products that wait for each other, in chunks of a warp |
 //! | `sums.rs` | sums of products whose sources are at hand, lane by lane |
@@ -19,6 +20,7 @@
 mod backward;
 mod banks;
 mod chunks;
+mod deferred;
 mod explain;
 mod graph;
 mod grid;

@@ -10,6 +10,7 @@ use super::super::task::{
     shares_values,
 };
 use super::backward::CHUNKS;
+use super::deferred::Deferred;
 use super::explain::GpuLuExplain;
 use super::grid::LuTuning;
 use super::kept::{Factored, Kept};
@@ -41,23 +42,24 @@ const FROM_GUESS: u32 = 1;
 /// by list scheduling of its sums (Graham 1969, doi 10.1137/0117039). Refinement: Higham, Accuracy and Stability
 /// of Numerical Algorithms, 2nd ed. 2002, chapter 12.
 pub struct GpuLu<E: Executor, T: Value> {
-    executor: E,
-    nrows: usize,
+    pub(super) executor: E,
+    pub(super) nrows: usize,
     nnz: usize,
-    nitems: usize,
+    pub(super) nitems: usize,
     /// The first items, which take part.
-    active: usize,
-    nrhs: usize,
+    pub(super) active: usize,
+    pub(super) nrhs: usize,
     key: KernelKey,
     schedule: Schedule,
     words: E::Buffer<u32>,
     starts: E::Buffer<u32>,
     targets: E::Buffer<u16>,
-    perm: E::Buffer<u16>,
-    limits: Limits<E>,
+    pub(super) perm: E::Buffer<u16>,
+    pub(super) limits: Limits<E>,
     queue: E::Buffer<u32>,
     outcomes: Outcomes<E>,
-    kept: Option<Kept<E, T>>,
+    pub(super) kept: Option<Kept<E, T>>,
+    pub(super) deferred: Option<Deferred<E>>,
 }
 
 impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
@@ -129,6 +131,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             outcomes: Outcomes::new(executor, systems)?,
             executor: executor.clone(),
             kept: None,
+            deferred: None,
         })
     }
 
@@ -245,15 +248,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         x: &mut E::Buffer<T>,
     ) -> Result<(), SolveError> {
         self.check_vectors(b, x)?;
-        let items = self.kept.as_ref().map_or(0, |kept| kept.items(self.nitems));
-        if items < self.active {
-            return Err(SolveError::Option {
-                name: "factors",
-                expected: "a call of factor before, for all items that take part",
-                found: format!("factors of {items} items, where {} take part", self.active),
-            });
-        }
-        let Some(kept) = self.kept.as_ref().filter(|_| self.active > 0) else { return Ok(()) };
+        let Some(kept) = factors(&self.kept, self.active, self.nitems)? else { return Ok(()) };
         let mut args = Args::new();
         kept.pass_to_solve(&mut args, self.active, self.nrhs);
         args.input(&self.perm).input(b).output(x).scalar(if guess == Guess::InX {
@@ -284,7 +279,11 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     }
 
     /// Checks the lengths of right-hand sides and solutions, and that they are apart.
-    fn check_vectors(&self, b: &E::Buffer<T>, x: &E::Buffer<T>) -> Result<(), SolveError> {
+    pub(super) fn check_vectors(
+        &self,
+        b: &E::Buffer<T>,
+        x: &E::Buffer<T>,
+    ) -> Result<(), SolveError> {
         let rows = self.nrows * self.nitems * self.nrhs;
         check_len("b", rows, b.len())?;
         check_len("x", rows, x.len())?;
@@ -348,9 +347,30 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
                 self.nitems * self.nrhs,
                 Outcomes::<E>::BYTES_A_SYSTEM + self.limits.bytes_a_system(),
             ) + 8
-                + self.kept.as_ref().map_or(0, Kept::bytes),
+                + self.kept.as_ref().map_or(0, Kept::bytes)
+                + self.deferred.as_ref().map_or(0, Deferred::bytes),
         }
     }
+}
+
+/// What is kept, where any items take part.
+///
+/// # Errors
+/// [`SolveError::Option`] when there are no factors of all of them.
+pub(super) fn factors<E: Executor, T: Value>(
+    kept: &Option<Kept<E, T>>,
+    active: usize,
+    nitems: usize,
+) -> Result<Option<&Kept<E, T>>, SolveError> {
+    let items = kept.as_ref().map_or(0, |kept| kept.items(nitems));
+    if items < active {
+        return Err(SolveError::Option {
+            name: "factors",
+            expected: "a call of factor before, for all items that take part",
+            found: format!("factors of {items} items, where {active} take part"),
+        });
+    }
+    Ok(kept.as_ref().filter(|_| active > 0))
 }
 
 fn check_supported(options: &SolveOptions) -> Result<(), SolveError> {
