@@ -381,16 +381,46 @@ fn iterative_solvers_burn_as_on_the_host() {
 fn systems_without_a_solution_shorten_steps_until_the_zone_is_given_up() {
     let equations = equations();
     let zones = grid(3).zones(equations.network(), &log_times(1.0, 1.0, 1)).unwrap();
-    let nothing = SolveOptions { max_iters: 0, floor: None, ..options() };
+    // Looked at stage by stage, and all stages together.
+    for floor in [None, Some(4.0)] {
+        let nothing = SolveOptions { max_iters: 0, floor, ..options() };
 
-    let burning = by_kernels(Order::Forward, &equations, &zones, &settings(), &nothing);
+        let burning = by_kernels(Order::Forward, &equations, &zones, &settings(), &nothing);
 
-    for burned in &burning.zones {
-        assert!(matches!(burned.outcome, Outcome::StepUnderflow { t: 0.0, step } if step < 1e-39));
-        assert!(burned.steps == 0 && burned.unsolved > 0 && burned.y.is_empty());
+        for burned in &burning.zones {
+            let outcome = burned.outcome;
+            assert!(matches!(outcome, Outcome::StepUnderflow { t: 0.0, step } if step < 1e-39));
+            assert!(burned.steps == 0 && burned.unsolved > 0 && burned.y.is_empty());
+        }
+        let failures = &burning.tally.failures;
+        assert!(failures.iter().any(|(status, _)| *status == Status::MaxIterations));
+        assert!(burning.tally.unsolved() > 0);
+        let together = burning.tally.ran.contains("residuals of all stages together");
+        assert_eq!(together, floor.is_some(), "{}", burning.tally.ran);
     }
-    assert!(burning.tally.failures.iter().any(|(status, _)| *status == Status::MaxIterations));
-    assert!(burning.tally.unsolved() > 0);
+}
+
+#[test]
+fn residuals_of_a_step_together_are_those_of_its_stages() {
+    let equations = equations();
+    let zones = grid(24).zones(equations.network(), &log_times(1e-3, 9.0, 4)).unwrap();
+    let burn = |rel_tol| {
+        let options = SolveOptions { rel_tol, ..options() };
+        by_kernels(Order::Random(2), &equations, &zones, &settings(), &options)
+    };
+
+    // A little below what substitution is trusted with.
+    let (together, apart) = (burn(Some(1e-10)), burn(Some(0.99e-10)));
+
+    assert!(together.tally.ran.contains("residuals of all stages together"));
+    assert!(apart.tally.ran.contains("residuals stage by stage"));
+    for (one, other) in together.zones.iter().zip(&apart.zones) {
+        assert_eq!((one.outcome, one.steps), (other.outcome, other.steps));
+        assert_eq!(one.y, other.y);
+    }
+    assert_eq!(together.tally.systems, apart.tally.systems);
+    assert_eq!(together.tally.iterations, apart.tally.iterations);
+    assert_eq!(together.tally.unsolved(), 0);
 }
 
 #[test]

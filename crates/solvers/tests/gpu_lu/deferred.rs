@@ -3,7 +3,7 @@
 use kernel_emu::Order;
 use proptest::prelude::*;
 use sparsebatch_formats::testing::random_vector;
-use sparsebatch_formats::{Csr, Pattern};
+use sparsebatch_formats::{Csr, CsrPattern, Pattern};
 use sparsebatch_solvers::gpu::{GpuLu, Guess};
 use sparsebatch_solvers::{CpuScalar, Outcome, SolveError, SolveOptions, Status};
 use sparsebatch_spmv_gpu::{Executor, Value};
@@ -141,4 +141,229 @@ proptest! {
         check(&batch::<f64>(n, most, &flaws, seed), solves, &options, seed);
         check(&batch::<f32>(n, most, &flaws, seed), solves, &options, seed);
     }
+}
+
+/// A system that ends in its own way: what its matrix holds at some of its entries, and its right-hand side.
+struct Case {
+    name: &'static str,
+    entry: fn(usize, usize) -> Option<f64>,
+    b: fn(f64) -> f64,
+    expected: Status,
+}
+
+fn cases() -> Vec<Case> {
+    use Status::{Converged, NonFinite, Singular};
+    let case = |name, entry, b, expected| Case { name, entry, b, expected };
+    vec![
+        case("healthy", |_, _| None, |b| b, Converged),
+        case("zero matrix", |_, _| Some(0.0), |b| b, Singular),
+        case("row of zeros", |row, _| (row == 1).then_some(0.0), |b| b, Singular),
+        case("row of zeros, b = 0", |row, _| (row == 1).then_some(0.0), |_| 0.0, Converged),
+        case("NaN in A", |row, col| (row == 1 && col == 1).then_some(f64::NAN), |b| b, NonFinite),
+        case("NaN in A, b = 0", |row, _| (row == 1).then_some(f64::NAN), |_| 0.0, NonFinite),
+        case("Inf in A", |row, col| (row == col).then_some(f64::INFINITY), |b| b, NonFinite),
+        case("NaN in b", |_, _| None, |_| f64::NAN, NonFinite),
+        case("Inf in b", |_, _| None, |_| f64::INFINITY, NonFinite),
+        case("b = 0", |_, _| None, |_| 0.0, Converged),
+        case("b of 1e-30", |_, _| None, |b| b * 1e-30, Converged),
+        case("b of 1e30", |_, _| None, |b| b * 1e30, Converged),
+        case("healthy", |_, _| None, |b| b, Converged),
+    ]
+}
+
+fn table<T: Value + CpuScalar>() {
+    for n in [4, 40, 130] {
+        let cases = cases();
+        let pattern = pattern(n, 3, 5);
+        let view = pattern.view();
+        let healthy = matrix::<f64>(&pattern, 1.5, 4);
+        let of = |case: &Case| {
+            let mut values = healthy.values().to_vec();
+            for row in 0..n {
+                for k in view.row(row) {
+                    let found = (case.entry)(row, view.col_idx()[k] as usize);
+                    values[k] = found.unwrap_or(values[k]);
+                }
+            }
+            let values = values.into_iter().map(T::from_f64).collect();
+            Csr::try_new(n, n, view.row_ptr().to_vec(), view.col_idx().to_vec(), values).unwrap()
+        };
+        let rhs = |seed: u64| -> Vec<T> {
+            let of = |case: &Case| -> Vec<T> {
+                let b = random_vector::<f64>(n, seed);
+                b.into_iter().map(|b| T::from_f64((case.b)(b))).collect()
+            };
+            cases.iter().flat_map(of).collect()
+        };
+        let matrices: Vec<Csr<T>> = cases.iter().map(of).collect();
+        let b: Vec<Vec<T>> = (0..5).map(rhs).collect();
+        let systems = Systems::new(&matrices, b[0].clone());
+
+        let found = together(&Emulator::new(Order::Random(3)), &systems, &b, &options());
+
+        let all = found.outcomes.chunks(cases.len());
+        for (outcome, case) in all.flat_map(|own| own.iter().zip(&cases)) {
+            let what = format!("{} n = {n} {}: {outcome:?}", T::CPP, case.name);
+            assert_eq!(outcome.status, case.expected, "{what}");
+            assert_eq!(
+                outcome.residual_norm.is_nan(),
+                case.expected == Status::NonFinite,
+                "{what}"
+            );
+            match case.name {
+                "healthy" => assert_eq!(outcome.iterations, 1, "{what}"),
+                "zero matrix" => assert_eq!(outcome.iterations, 0, "{what}"),
+                _ => {}
+            }
+        }
+        // What cannot be solved is 0.
+        let singular = cases.iter().position(|case| case.name == "row of zeros").unwrap();
+        for x in &found.x {
+            assert!(x[singular * n..(singular + 1) * n].iter().all(|x| x.to_f64() == 0.0));
+        }
+    }
+}
+
+#[test]
+fn bad_systems_end_each_in_its_way() {
+    table::<f64>();
+    table::<f32>();
+}
+
+#[test]
+fn what_needs_refinement_stagnates_unless_the_floor_accepts_it() {
+    let n = 60;
+    let healthy = matrix::<f64>(&pattern(n, 3, 1), 1.2, 2);
+    let systems = Systems::new(&vec![healthy; 5], random_vector(5 * n, 7));
+    let b = vec![systems.b.clone(), random_vector(5 * n, 8)];
+    let mut options = options();
+    options.rel_tols = Some(vec![0.0, 1e-10, 0.0, 0.0, 1e-10]);
+    options.max_iters_each = Some(vec![100, 100, 1, 0, 0]);
+    let found = |options: &SolveOptions| {
+        let found = together(&Emulator::new(Order::Forward), &systems, &b, options);
+        found.outcomes.iter().map(|one| (one.status, one.accepted_by_floor)).collect::<Vec<_>>()
+    };
+    use Status::{Converged, MaxIterations, Stagnated};
+
+    let strict = found(&options);
+    let with_floor = found(&SolveOptions { floor: Some(4.0), ..options.clone() });
+
+    let expected = [
+        (Stagnated, false),
+        (Converged, false),
+        (MaxIterations, false),
+        (MaxIterations, false),
+        (MaxIterations, false),
+    ];
+    assert_eq!(strict, [expected, expected].concat());
+    let expected =
+        [(Converged, true), (Converged, false), (Converged, true), expected[3], expected[4]];
+    assert_eq!(with_floor, [expected, expected].concat());
+    // An absolute tolerance accepts, too, and without an iteration where 0 is within it.
+    options.abs_tols = Some(vec![1e-3, 0.0, 1e-3, 1e-3, 1e9]);
+    let accepted: Vec<Status> = found(&options)[..5].iter().map(|one| one.0).collect();
+    assert_eq!(accepted, [Converged, Converged, Converged, MaxIterations, Converged]);
+}
+
+#[test]
+fn solves_that_differ_in_scale_are_judged_each_by_its_own() {
+    let n = 50;
+    let systems =
+        Systems::new(&[matrix::<f64>(&pattern(n, 3, 1), 1.2, 2)], random_vector::<f64>(n, 7));
+    // Squares of these overflow and underflow; the sums of products do not.
+    let scales = [1.0, 1e-180, 1e180, 1e-250, 1e250];
+    let b: Vec<Vec<f64>> =
+        scales.iter().map(|scale| systems.b.iter().map(|b| b * scale).collect()).collect();
+
+    let found = together(&Emulator::new(Order::Forward), &systems, &b, &options());
+
+    for (outcome, scale) in found.outcomes.iter().zip(scales) {
+        let first = &found.outcomes[0];
+        assert_eq!(outcome.status, Status::Converged, "{scale:e}: {outcome:?}");
+        let close = (outcome.rhs_norm / scale - first.rhs_norm).abs() <= 1e-13 * first.rhs_norm;
+        assert!(close, "{scale:e}: {outcome:?}");
+        assert!(outcome.residual_norm <= 1e-13 * outcome.rhs_norm, "{scale:e}: {outcome:?}");
+    }
+}
+
+#[test]
+fn right_hand_sides_of_an_item_and_items_of_one_matrix() {
+    let (n, items, nrhs) = (20, 37, 3);
+    let a: Csr<f64> = matrix(&pattern(n, 4, 2), 1.2, 9);
+    let systems = Systems::new(&vec![a.clone(); items], random_vector(n * items * nrhs, 5));
+    let options = SolveOptions { nrhs, ..options() };
+    check(&systems, 5, &options, 4);
+    let executor = Emulator::new(Order::Forward);
+    let each = together(&executor, &systems, std::slice::from_ref(&systems.b), &options);
+
+    let mut plan = GpuLu::<_, f64>::new(&executor, systems.pattern(), items, &options).unwrap();
+    plan.factor(&executor.upload(a.values()).unwrap()).unwrap();
+    let b = executor.upload(&systems.b).unwrap();
+    let mut x = executor.upload(&vec![7.0; n * items * nrhs]).unwrap();
+    plan.set_active(11).unwrap();
+    plan.substitute(&b, &mut x).unwrap();
+    plan.verify(&[(&b, &x)]).unwrap();
+
+    // Those that take part, and no others.
+    let active = 11 * nrhs;
+    let x = executor.download(&x).unwrap();
+    assert_eq!(x[..active * n], each.x[0][..active * n]);
+    assert!(x[active * n..].iter().all(|&x| x == 7.0));
+    let verified = plan.verified().unwrap();
+    assert_eq!(verified.len(), items * nrhs);
+    for (found, wanted) in verified[..active].iter().zip(&each.outcomes) {
+        assert_eq!(format!("{found:?}"), format!("{wanted:?}"));
+    }
+    assert!(verified[active..].iter().all(|outcome| outcome.rhs_norm == 0.0));
+}
+
+#[test]
+fn what_is_asked_for_in_the_wrong_order_is_refused() {
+    let executor = Emulator::new(Order::Forward);
+    let n = 5;
+    let systems = Systems::new(&[matrix::<f64>(&pattern(n, 2, 1), 1.2, 2)], vec![1.0; n]);
+    let mut plan = GpuLu::<_, f64>::new(&executor, systems.pattern(), 1, &options()).unwrap();
+    let values = executor.upload(systems.values()).unwrap();
+    let b = executor.upload(&systems.b).unwrap();
+    let mut x = executor.upload(&[7.0; 5]).unwrap();
+    let option = |result: Result<(), SolveError>| match result {
+        Err(SolveError::Option { name, .. }) => name,
+        other => panic!("{other:?}"),
+    };
+
+    assert_eq!(option(plan.substitute(&b, &mut x)), "factors");
+    assert_eq!(option(plan.verify(&[(&b, &x)])), "factors");
+    assert!(plan.verified().unwrap().is_empty() && plan.verified_on_device().is_none());
+    plan.factor(&values).unwrap();
+    assert_eq!(option(plan.verify(&[(&b, &x)])), "solves");
+    plan.substitute(&b, &mut x).unwrap();
+    assert_eq!(option(plan.verify(&[])), "solves");
+    assert_eq!(option(plan.verify(&[(&b, &x); 9])), "solves");
+    let short = executor.upload(&[1.0; 4]).unwrap();
+    assert!(matches!(plan.substitute(&short, &mut x), Err(SolveError::Length { .. })));
+    assert!(matches!(plan.verify(&[(&b, &short)]), Err(SolveError::Length { .. })));
+    plan.verify(&[(&b, &x), (&b, &x)]).unwrap();
+    let both = plan.verified().unwrap();
+    assert_eq!(both.len(), 2);
+    assert_eq!(format!("{:?}", both[0]), format!("{:?}", both[1]));
+    plan.verify(&[(&b, &x)]).unwrap();
+    assert_eq!(plan.verified().unwrap().len(), 1);
+}
+
+#[test]
+fn a_chain_of_which_four_vectors_exceed_a_block_is_refused() {
+    let executor = Emulator::new(Order::Forward);
+    let n = 4_000;
+    let (row_ptr, col_idx) = ((0..=n as i32).collect(), (0..n as i32).collect());
+    let chain = CsrPattern::try_new(n, n, row_ptr, col_idx).unwrap();
+    let mut plan = GpuLu::<_, f64>::new(&executor, chain.view(), 1, &options()).unwrap();
+    plan.factor(&executor.upload(&vec![2.0; n]).unwrap()).unwrap();
+    let b = executor.upload(&vec![1.0; n]).unwrap();
+    let mut x = executor.upload(&vec![7.0; n]).unwrap();
+
+    let refused = plan.substitute(&b, &mut x);
+
+    assert!(matches!(refused, Err(SolveError::Unsupported { .. })), "{refused:?}");
+    plan.solve_again(&b, Guess::Zero, &mut x).unwrap();
+    assert_eq!(executor.download(&x).unwrap(), vec![0.5; n]);
 }

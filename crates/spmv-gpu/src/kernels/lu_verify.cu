@@ -209,7 +209,7 @@ struct Verifier {
                                         : limit <= 1  ? MAX_ITERATIONS
                                                       : STAGNATED);
                 task.iterations[own] = bad ? 0 : 1;
-                task.restarts[own] = u32(by_floor[v] && !lost);
+                task.restarts[own] = u32(by_floor[v] && accepted[v] && !lost);
                 task.residual_norms[own] =
                     lost ? __longlong_as_double(0x7ff8000000000000ll) : residuals[v];
                 task.rhs_norms[own] = rhs_norms[v];
