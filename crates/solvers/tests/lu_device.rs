@@ -21,6 +21,9 @@ struct Loaded {
     x: DeviceBuffer<f64>,
 }
 
+/// Solutions between the right-hand side and the last solution.
+type Row = [DeviceBuffer<f64>; 3];
+
 /// Every bit of a solve.
 #[derive(Debug, PartialEq)]
 struct Bits(Vec<u64>, Vec<(Status, u32, u64)>);
@@ -58,6 +61,19 @@ impl Loaded {
         plan.factor(&self.values).unwrap();
         plan.solve_again(&self.b, Guess::Zero, &mut self.x).unwrap();
         self.bits(device, &plan.outcomes().unwrap())
+    }
+
+    /// Solves for b, for the solution of that, and so on, by substitution; all are judged together.
+    fn substitute_in_a_row(&mut self, plan: &mut GpuLu<Device, f64>, others: &mut Row) {
+        let [second, third, fourth] = others;
+        plan.factor(&self.values).unwrap();
+        plan.substitute(&self.b, second).unwrap();
+        plan.substitute(second, third).unwrap();
+        plan.substitute(third, fourth).unwrap();
+        plan.substitute(fourth, &mut self.x).unwrap();
+        let solves =
+            [(&self.b, &*second), (&*second, &*third), (&*third, &*fourth), (&*fourth, &self.x)];
+        plan.verify(&solves).unwrap();
     }
 
     fn bits(&self, device: &Device, outcomes: &[Outcome]) -> Bits {
@@ -186,6 +202,55 @@ fn solves_run_from_a_graph() {
             unsafe { graph.launch() }.unwrap();
             let expected = if kept { &again } else { &first };
             assert_eq!(loaded.bits(&device, &plan.outcomes().unwrap()), *expected);
+        }
+    }
+}
+
+#[test]
+fn solves_judged_together_are_those_one_by_one() {
+    let Some(device) = device_or_skip() else { return };
+    for (family, nrows, items) in [
+        (Family::Tri, 7, 3000),
+        (Family::Lap2d, 225, 5),
+        (Family::Lap2d, 100, 300),
+        (Family::Rand9, 72, 9000),
+    ] {
+        let mut loaded = Loaded::new(&device, family, nrows, items);
+        let mut plan = loaded.plan(&device, &LuTuning::default());
+        let mut others: Row = std::array::from_fn(|_| device.alloc_zeroed(nrows * items).unwrap());
+        loaded.substitute_in_a_row(&mut plan, &mut others);
+        let outcomes = plan.verified().unwrap();
+        let first = loaded.bits(&device, &outcomes);
+        let what = format!("{family:?} {nrows} {items}");
+        compare(&what, &loaded, &outcomes[..items]);
+        assert!(outcomes.iter().all(|outcome| outcome.status == Status::Converged), "{what}");
+        for _ in 0..5 {
+            loaded.substitute_in_a_row(&mut plan, &mut others);
+            assert_eq!(loaded.bits(&device, &plan.verified().unwrap()), first, "{what}");
+        }
+
+        // One after the other, each judged by itself.
+        let mut b = device.download(&loaded.b).unwrap();
+        for _ in 0..4 {
+            let own = device.upload(&b).unwrap();
+            plan.solve_again(&own, Guess::Zero, &mut loaded.x).unwrap();
+            b = device.download(&loaded.x).unwrap();
+        }
+        let bits: Vec<u64> = b.iter().map(|x| x.to_bits()).collect();
+        assert_eq!(bits, first.0, "{what}");
+
+        let graph = device
+            .capture(|_| {
+                loaded.substitute_in_a_row(&mut plan, &mut others);
+                Ok(())
+            })
+            .unwrap();
+        for _ in 0..3 {
+            device.fill_zero(&mut loaded.x).unwrap();
+            // SAFETY: the buffers and the plan are alive until the downloads are done.
+            #[expect(unsafe_code, reason = "the launch of a graph")]
+            unsafe { graph.launch() }.unwrap();
+            assert_eq!(loaded.bits(&device, &plan.verified().unwrap()), first, "{what}");
         }
     }
 }

@@ -1,12 +1,13 @@
 //! The same on a GPU, where there is one: with the sparse LU, and with the dense one that it is compared
 //! with.
 
+use sparsebatch::{Method, Preconditioner, SolveOptions};
 use sparsebatch_spmv_gpu::Device;
 use sparsebatch_spmv_gpu::testing::device_or_skip;
 
 use crate::gpu::dense::DenseLu;
 use crate::gpu::timer::Events;
-use crate::gpu::{Groups, SparseLu};
+use crate::gpu::{Groups, Iterative, SparseLu};
 use crate::integrator::{Burning, Outcome};
 use crate::zones::log_times;
 use crate::{by_host, difference, equations, grid, heated_zones, options, settings};
@@ -44,6 +45,56 @@ fn a_grid_burns_on_a_gpu_as_on_the_host() {
         Err(error) => println!("skipped the dense LU: {error}"),
         Ok(mut groups) => check(&groups.run(|_| ()).unwrap()),
     }
+}
+
+#[test]
+fn a_zone_on_a_gpu_has_the_same_bits_again_and_in_other_groups() {
+    let Some(device) = device_or_skip() else { return };
+    let (equations, settings) = (equations(), settings());
+    let zones = grid(700).zones(equations.network(), &log_times(1e-3, 9.0, 4)).unwrap();
+    let burn = |count: usize| -> Burning {
+        let make = |stream: &Device, zones: usize| {
+            let shape = (zones, settings.method.stages());
+            Ok((SparseLu::new(stream, &equations, &options(), shape)?, Events::new(stream)))
+        };
+        Groups::new(&device, &equations, &zones, &settings, count, make)
+            .unwrap()
+            .run(|_| ())
+            .unwrap()
+    };
+
+    let first = burn(1);
+
+    for count in [1, 2, 5] {
+        for (zone, (one, other)) in first.zones.iter().zip(&burn(count).zones).enumerate() {
+            assert_eq!((one.steps, one.rejected), (other.steps, other.rejected), "zone {zone}");
+            assert_eq!(one.y, other.y, "zone {zone} of {count} groups");
+        }
+    }
+}
+
+#[test]
+fn bicgstab_with_jacobi_burns_on_a_gpu_as_on_the_host() {
+    let Some(device) = device_or_skip() else { return };
+    let (equations, settings) = (equations(), settings());
+    let zones = grid(150).zones(equations.network(), &log_times(1e-3, 9.0, 4)).unwrap();
+    let host = by_host(&equations, &zones, &settings);
+    let options = SolveOptions {
+        method: Method::BiCgStab,
+        preconditioner: Preconditioner::Jacobi,
+        ..options()
+    };
+    let make = |stream: &Device, zones: usize| {
+        let shape = (zones, settings.method.stages());
+        Ok((Iterative::new(stream, &equations, &options, shape)?, Events::new(stream)))
+    };
+
+    let mut groups = Groups::new(&device, &equations, &zones, &settings, 2, make).unwrap();
+    let burning = groups.run(|_| ()).unwrap();
+
+    assert!(burning.zones.iter().all(|zone| zone.outcome == Outcome::Finished));
+    let most = difference(&burning, &host);
+    assert!(most <= 1e-6, "{most:e}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod conservation;
 #[path = "../../../../examples/nuclear_burning/dense.rs"]
 mod dense;
 mod device;
+mod ends;
 #[path = "../../../../examples/nuclear_burning/eos.rs"]
 mod eos;
 #[path = "../../../../examples/nuclear_burning/equations.rs"]

@@ -2,7 +2,7 @@
 
 use sparsebatch::spmv_gpu::{Args, Executor, GpuError, LaunchConfig};
 
-use super::{WARP, for_all, key, pass_ended, pass_stages};
+use super::{WARP, a_warp_each, for_all, key, pass_ended, pass_stages};
 use crate::gpu::linear::Ended;
 use crate::gpu::state::{Places, Results};
 use crate::gpu::tables::Tables;
@@ -21,7 +21,7 @@ pub(in crate::gpu) fn begin<E: Executor>(
     results: &mut Results<E>,
 ) -> Result<(), GpuError> {
     let zones = results.zones as u32;
-    let config = for_all(u64::from(zones) * u64::from(WARP));
+    let config = a_warp_each(results.zones);
     let mut args = Args::new();
     args.scalar(zones)
         .scalar(tables.nvars)

@@ -2,7 +2,7 @@
 
 use sparsebatch::spmv_gpu::{Args, Executor, GpuError};
 
-use super::{WARP, for_all, key};
+use super::{a_warp_each, for_all, key};
 
 /// Matrices of `count` places on the pattern that `entry_of` numbers, as dense ones.
 pub(in crate::gpu) fn densify<E: Executor>(
@@ -31,7 +31,7 @@ pub(in crate::gpu) fn judge_dense<E: Executor>(
 ) -> Result<(), GpuError> {
     let mut args = Args::new();
     args.scalar(count as u32).scalar(n as u32).input(info).input(x).output(statuses);
-    let config = for_all(count as u64 * u64::from(WARP));
+    let config = a_warp_each(count);
     // SAFETY: the arguments are those of `judge_dense`; x has n values for each of at least `count`
     // places, of which there are as many codes and statuses.
     unsafe { executor.launch(&key("judge_dense"), config, &mut args) }

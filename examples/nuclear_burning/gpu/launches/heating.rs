@@ -2,7 +2,7 @@
 
 use sparsebatch::spmv_gpu::{Args, Executor, GpuError, LaunchConfig};
 
-use super::{At, HEAT_RATES, THREADS, WARP, for_all, key, pass_at};
+use super::{At, HEAT_RATES, THREADS, WARP, a_warp_each, key, pass_at};
 use crate::eos::RADIATION;
 use crate::gpu::heating::Gas;
 use crate::gpu::state::Places;
@@ -87,7 +87,7 @@ pub(in crate::gpu) fn heat<E: Executor>(
     pass_gas(&mut args, gas, places, ydot);
     pass_at(&mut args, at)?;
     args.output(b);
-    let config = for_all(count as u64 * u64::from(WARP));
+    let config = a_warp_each(count);
     // SAFETY: the arguments are those of `heat`; the gas is that of the network, with a density for each zone; places,
     // stages, `ydot` and `b`, which are different, have room for `count` zones.
     unsafe { executor.launch(&key("heat"), config, &mut args) }

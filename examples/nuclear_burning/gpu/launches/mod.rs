@@ -87,6 +87,11 @@ fn for_all(work: u64) -> LaunchConfig {
     LaunchConfig::linear(blocks as u32, THREADS)
 }
 
+/// Blocks enough for a warp each of so many places.
+fn a_warp_each(places: usize) -> LaunchConfig {
+    LaunchConfig::linear((places as u32).div_ceil(THREADS / WARP).max(1), THREADS)
+}
+
 /// A stage: abundances are y and so many of the stages before it.
 pub(super) struct At<'a, E: Executor> {
     /// Of which it has 2 (`MOST_BEFORE` + 1) from `first_weight` on.
