@@ -252,5 +252,20 @@ fn solves_judged_together_are_those_one_by_one() {
             unsafe { graph.launch() }.unwrap();
             assert_eq!(loaded.bits(&device, &plan.verified().unwrap()), first, "{what}");
         }
+
+        // What was recorded has not waited for factors.
+        plan.factor(&loaded.values).unwrap();
+        let recorded = device
+            .capture(|_| {
+                plan.substitute(&loaded.b, &mut others[0]).unwrap();
+                Ok(())
+            })
+            .unwrap();
+        plan.substitute(&loaded.b, &mut loaded.x).unwrap();
+        let direct = device.download(&loaded.x).unwrap();
+        // SAFETY: as above.
+        #[expect(unsafe_code, reason = "the launch of a graph")]
+        unsafe { recorded.launch() }.unwrap();
+        assert_eq!(device.download(&others[0]).unwrap(), direct, "{what}");
     }
 }

@@ -385,6 +385,14 @@ pub trait Executor {
     where
         Self: Sized;
 
+    /// Whether what is issued is recorded into a graph, and does not run.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn is_recording(&self) -> Result<bool, GpuError> {
+        Ok(false)
+    }
+
     /// Puts later work on the branches behind all work issued here so far. Neither waits nor
     /// allocates; may be recorded in a graph, the branches with it.
     ///

@@ -46,7 +46,7 @@ pub use composed::{Amortisation, ComposedExplain, ComposedSolver, ProductKernel}
 pub use explain::{GpuBin, GpuExplain};
 pub use factored::{FactoredExplain, FactoredPlace, FactoredSolver, FactoredTuning};
 pub use fused::FusedSolver;
-pub use lu::{GpuLu, GpuLuExplain, LuOrder, LuTuning};
+pub use lu::{GpuLu, GpuLuExplain, LuOrder, LuSolve, LuTuning};
 pub use outcomes::DeviceOutcomes;
 pub use shape::{GpuTuning, ValuePlace};
 pub use shift::ShiftedValues;

@@ -19,6 +19,18 @@ struct Together<T> {
     outcomes: Vec<Outcome>,
 }
 
+/// A plan with the factors of all systems.
+fn factored<T: Value>(
+    executor: &Emulator,
+    systems: &Systems<T>,
+    options: &SolveOptions,
+) -> GpuLu<Emulator, T> {
+    let items = systems.batch.nitems();
+    let mut plan = GpuLu::new(executor, systems.pattern(), items, options).unwrap();
+    plan.factor(&executor.upload(systems.values()).unwrap()).unwrap();
+    plan
+}
+
 /// Solves with kept factors for all of `b`, and judges them together.
 fn together<T: Value>(
     executor: &Emulator,
@@ -26,9 +38,7 @@ fn together<T: Value>(
     b: &[Vec<T>],
     options: &SolveOptions,
 ) -> Together<T> {
-    let mut plan =
-        GpuLu::<_, T>::new(executor, systems.pattern(), systems.batch.nitems(), options).unwrap();
-    plan.factor(&executor.upload(systems.values()).unwrap()).unwrap();
+    let mut plan = factored(executor, systems, options);
     let b: Vec<_> = b.iter().map(|b| executor.upload(b).unwrap()).collect();
     let length = systems.b.len();
     let mut x: Vec<_> = b.iter().map(|_| executor.alloc(length).unwrap()).collect();
@@ -53,9 +63,7 @@ fn one_by_one<T: Value>(
     b: &[Vec<T>],
     options: &SolveOptions,
 ) -> Together<T> {
-    let mut plan =
-        GpuLu::<_, T>::new(executor, systems.pattern(), systems.batch.nitems(), options).unwrap();
-    plan.factor(&executor.upload(systems.values()).unwrap()).unwrap();
+    let mut plan = factored(executor, systems, options);
     let (mut x, mut outcomes) = (Vec::new(), Vec::new());
     for b in b {
         let b = executor.upload(b).unwrap();

@@ -70,6 +70,16 @@ impl Device {
         check("cuGraphInstantiate", result)?;
         Ok(Graph { raw, device: self.clone() })
     }
+
+    /// Whether the stream records, whoever has asked for it.
+    pub(super) fn records(&self) -> Result<bool, GpuError> {
+        bind(&self.shared.context)?;
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: (1) the context is current; (2) the stream is alive; (3) the pointer is to one status.
+        let result = unsafe { sys::cuStreamIsCapturing(self.stream.raw(), &mut status) };
+        check("cuStreamIsCapturing", result)?;
+        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    }
 }
 
 /// A graph as recorded, destroyed on drop.

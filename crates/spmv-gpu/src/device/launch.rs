@@ -169,6 +169,10 @@ impl Executor for Device {
         check("cuLaunchKernelEx", result)
     }
 
+    fn is_recording(&self) -> Result<bool, GpuError> {
+        self.records()
+    }
+
     fn branches(&self, count: usize) -> Result<Vec<Self>, GpuError> {
         if count > 0 {
             self.stream.mark()?;

@@ -301,15 +301,6 @@ __device__ __forceinline__ V sum_of_parts(const V* parts, u32 which) {
     return all;
 }
 
-// The same in all lanes.
-__device__ __forceinline__ double sum_of_lanes(double value) {
-#pragma unroll
-    for (u32 offset = WARP_THREADS / 2; offset > 0; offset /= 2) {
-        value += __shfl_xor_sync(ALL_LANES, value, offset);
-    }
-    return value;
-}
-
 // No more than the norm of |A||x|, by the sum of the squares of its parts. 0 where it is not known.
 __device__ __forceinline__ double least_norm(double squares) {
     constexpr double BUT_FOR_ROUNDING = 1 - 1e-6;

@@ -28,10 +28,7 @@ __device__ __forceinline__ double norm_of_rows(double sum, u32 nrows, Value valu
     for (u32 row = lane; row < nrows; row += WARP_THREADS) {
         most = maximum(most, magnitude(value(row)));
     }
-#pragma unroll
-    for (u32 offset = WARP_THREADS / 2; offset > 0; offset /= 2) {
-        most = maximum(most, __shfl_xor_sync(ALL_LANES, most, offset));
-    }
+    most = most_of_lanes(most);
     if (sum != sum || most == 0 || !is_finite(most)) {
         return sum != sum ? sum : most;
     }

@@ -74,6 +74,26 @@ __device__ __forceinline__ V warp_sum(V value) {
     return value;
 }
 
+// The sum over a warp, the same in all lanes: partners add the same two values.
+template <typename V>
+__device__ __forceinline__ V sum_of_lanes(V value) {
+#pragma unroll
+    for (u32 offset = WARP_THREADS / 2; offset > 0; offset /= 2) {
+        value += __shfl_xor_sync(ALL_LANES, value, offset);
+    }
+    return value;
+}
+
+// The largest value of a warp.
+template <typename V>
+__device__ __forceinline__ V most_of_lanes(V value) {
+#pragma unroll
+    for (u32 offset = WARP_THREADS / 2; offset > 0; offset /= 2) {
+        value = maximum(value, __shfl_xor_sync(ALL_LANES, value, offset));
+    }
+    return value;
+}
+
 // The number of this thread in a one-dimensional grid, and the number of threads of that grid.
 __device__ __forceinline__ u64 grid_thread() {
     return u64(blockIdx.x) * blockDim.x + threadIdx.x;

@@ -45,23 +45,6 @@ __device__ __forceinline__ double clamped(double value, double low, double high)
     return minimum(maximum(value, low), high);
 }
 
-// The same in all lanes, whatever their number: partners add the same two values.
-__device__ __forceinline__ double sum_of_lanes(double value) {
-#pragma unroll
-    for (u32 offset = WARP_THREADS / 2; offset > 0; offset /= 2) {
-        value += __shfl_xor_sync(ALL_LANES, value, offset);
-    }
-    return value;
-}
-
-__device__ __forceinline__ double most_of_lanes(double value) {
-#pragma unroll
-    for (u32 offset = WARP_THREADS / 2; offset > 0; offset /= 2) {
-        value = maximum(value, __shfl_xor_sync(ALL_LANES, value, offset));
-    }
-    return value;
-}
-
 // An unknown at a stage: y + sum_j a_j u_j, j < before.
 __device__ __forceinline__ double at_stage(u64 at, const double* y, u32 before,
                                            const double* weights, const double* const (&u)[BEFORE]) {

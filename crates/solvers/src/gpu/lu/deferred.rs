@@ -5,8 +5,9 @@ use sparsebatch_spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, Value};
 
 use super::super::outcomes::{DeviceOutcomes, Outcomes};
 use super::grid::LANES;
-use super::kept::{KeptSizes, Launch, resident_warps};
+use super::kept::{Launch, resident_warps};
 use super::plan::{GpuLu, factors};
+use super::tables::KeptSizes;
 use crate::SolveError;
 
 /// The most solves that are judged together.
@@ -86,6 +87,9 @@ fn verification<T>(sizes: &KeptSizes, vectors: usize) -> Launch {
     }
 }
 
+/// A right-hand side and a solution for every system.
+pub type LuSolve<'a, B> = (&'a B, &'a B);
+
 impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// Solves every system with the factors of the last [`GpuLu::factor`] by substitution alone, and does not look
     /// at what came of it: [`GpuLu::verify`] does, for several solves together. For right-hand sides that depend on
@@ -104,8 +108,9 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     pub fn substitute(&mut self, b: &E::Buffer<T>, x: &mut E::Buffer<T>) -> Result<(), SolveError> {
         self.check_vectors(b, x)?;
         let Some(kept) = factors(&self.kept, self.active, self.nitems)? else { return Ok(()) };
-        // A substitution before has waited for the factors.
+        // A substitution before has waited for the factors. What a graph records has not run.
         let early = kept.settled;
+        let settles = early || !self.executor.is_recording()?;
         let deferred = match &mut self.deferred {
             Some(deferred) => deferred,
             none => none.insert(Deferred::new::<T>(&self.executor, &kept.sizes)?),
@@ -122,22 +127,24 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         // the plan's own arrays are what they were made as; x does not overlap b; where it is early, a launch of the
         // same lies between the factorisation and this, which lets no other begin before the factors are there.
         unsafe { self.executor.launch(&deferred.substitute, config, &mut args) }?;
-        drop(args);
-        self.kept.iter_mut().for_each(|kept| kept.settled = true);
+        if let Some(kept) = &mut self.kept {
+            kept.settled = settles;
+        }
         Ok(())
     }
 
     /// Finds how solves by [`GpuLu::substitute`] with the factors that there are ended, each a right-hand side and a
     /// solution for every system, by their residuals `b - A x`: `Converged`, within tolerance or at the rounding
     /// floor; `NonFinite`; `Singular` where a pivot is zero or NaN; where it would have to be refined `Stagnated`,
-    /// or `MaxIterations` with a limit of 1, and with one of 0 wherever 0 is no solution. Launches one kernel and returns before it is done; allocates where
-    /// there are more solves than ever before.
+    /// or `MaxIterations` with a limit of 1, and with one of 0 wherever 0 is no solution. Launches one kernel and
+    /// returns before it is done; allocates where there are more solves than ever before. Does nothing where no item
+    /// takes part.
     ///
     /// # Errors
     /// [`SolveError::Option`] unless there are 1 to 8 solves, and a substitution was before; else those of
     /// [`GpuLu::substitute`].
     #[expect(unsafe_code, reason = "a launch")]
-    pub fn verify(&mut self, solves: &[(&E::Buffer<T>, &E::Buffer<T>)]) -> Result<(), SolveError> {
+    pub fn verify(&mut self, solves: &[LuSolve<'_, E::Buffer<T>>]) -> Result<(), SolveError> {
         let refuse =
             |expected, found: String| Err(SolveError::Option { name: "solves", expected, found });
         if !(1..=MOST_SOLVES).contains(&solves.len()) {

@@ -9,7 +9,7 @@ use super::graph::{Graph, targets};
 use super::grid::{CHAINS, LANES, RESERVED_BYTES};
 use super::program::{Program, Workers};
 use super::schedule::{Listed, Schedule, list};
-use super::tables::{FAR_AHEAD, KeptTables};
+use super::tables::{FAR_AHEAD, KeptSizes, KeptTables};
 use crate::SolveError;
 
 /// Warps of a multiprocessor at the registers that the kernel may use, and with [`FAR_AHEAD`] chunks asked for ahead.
@@ -42,24 +42,6 @@ pub(super) struct Kept<E: Executor, T: Value> {
     pub(super) settled: bool,
 }
 
-/// What the tables of the solve count.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct KeptSizes {
-    pub(super) nrows: usize,
-    /// Chunks that are asked for ahead.
-    pub(super) ahead: usize,
-    /// Words of the tables.
-    pub(super) words: usize,
-    pub(super) first_value: u32,
-    /// Chunks up to the last one of L, of U, and of A.
-    pub(super) end_of_l: u32,
-    pub(super) end_of_u: u32,
-    pub(super) end_of_a: u32,
-    /// Numbers behind the solution, and parts of sums of the residual.
-    pub(super) slots: u32,
-    pub(super) parts: u32,
-}
-
 /// Whose factors there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Factored {
@@ -89,7 +71,7 @@ impl<E: Executor, T: Value> Kept<E, T> {
         // Tables for few systems may be the larger ones.
         let found = [is_few, false].into_iter().find_map(|is_few| {
             let tables = KeptTables::new(pattern, is_few)?;
-            let launch = launch::<T>(&tables, pattern.nrows());
+            let launch = launch::<T>(&tables.sizes);
             launch.fits(info).then_some((tables, launch))
         });
         let Some((tables, launch)) = found else { return Err(refusal) };
@@ -111,7 +93,8 @@ impl<E: Executor, T: Value> Kept<E, T> {
             })
             .collect();
         let factor = KernelKey::new("lu", format!("lu_factor<{}, {}>", T::CPP, grid.threads));
-        let solve = KernelKey::new("lu_kept", format!("lu_kept<{}, {}>", T::CPP, tables.ahead));
+        let solve =
+            KernelKey::new("lu_kept", format!("lu_kept<{}, {}>", T::CPP, tables.sizes.ahead));
         executor.prepare(&[factor.clone(), solve.clone()])?;
         Ok(Self {
             factor,
@@ -123,17 +106,7 @@ impl<E: Executor, T: Value> Kept<E, T> {
             first_of_a: tables.first_of_a,
             tables: executor.upload(&tables.words)?,
             launch,
-            sizes: KeptSizes {
-                nrows: pattern.nrows(),
-                ahead: tables.ahead,
-                words: tables.words.len(),
-                first_value: tables.first_value,
-                end_of_l: tables.end_of_l,
-                end_of_u: tables.end_of_u,
-                end_of_a: tables.end_of_a,
-                slots: tables.slots,
-                parts: tables.parts,
-            },
+            sizes: tables.sizes,
             values: executor.alloc_zeroed(nitems * stride::<T>(tables.order.len()))?,
             factored: Factored::None,
             settled: false,
@@ -211,12 +184,12 @@ fn stride<T>(values: usize) -> usize {
 }
 
 /// The launch of the solve.
-fn launch<T>(tables: &KeptTables, nrows: usize) -> Launch {
-    let values = 2 * nrows + (tables.slots + tables.parts) as usize;
+fn launch<T>(sizes: &KeptSizes) -> Launch {
+    let values = 2 * sizes.nrows + (sizes.slots + sizes.parts) as usize;
     Launch {
-        table_bytes: tables.words.len() * 4,
+        table_bytes: sizes.words * 4,
         warp_bytes: (CHAINS as usize + 1) * 8 + (values * size_of::<T>()).next_multiple_of(8),
-        resident: resident_warps(tables.ahead),
+        resident: resident_warps(sizes.ahead),
     }
 }
 

@@ -33,6 +33,7 @@ mod shape;
 mod sums;
 mod tables;
 
+pub use deferred::LuSolve;
 pub use explain::GpuLuExplain;
 pub use grid::LuTuning;
 pub(in crate::gpu) use grid::values_beside_factors;

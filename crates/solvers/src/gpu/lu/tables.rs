@@ -39,9 +39,21 @@ const SECTOR: usize = 4;
 pub(super) struct KeptTables {
     /// Places of what is kept, in the order of its use: pivots, factors, from `first_of_a` on A.
     pub(super) order: Vec<u16>,
+    pub(super) first_of_a: u32,
+    pub(super) sizes: KeptSizes,
+    /// A word for each chunk and lane, and those of one chunk more; where the values of each chunk are; of which
+    /// parts the sums of the rows are made.
+    pub(super) words: Vec<u32>,
+}
+
+/// What they count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeptSizes {
+    pub(super) nrows: usize,
     /// Chunks that are asked for ahead.
     pub(super) ahead: usize,
-    pub(super) first_of_a: u32,
+    /// Words of the tables.
+    pub(super) words: usize,
     /// The first value of the first chunk.
     pub(super) first_value: u32,
     /// Chunks up to the last one of L, of U, and of A.
@@ -52,9 +64,6 @@ pub(super) struct KeptTables {
     /// which have room for a number a row.
     pub(super) slots: u32,
     pub(super) parts: u32,
-    /// A word for each chunk and lane, and those of one chunk more; where the values of each chunk are; of which
-    /// parts the sums of the rows are made.
-    pub(super) words: Vec<u32>,
 }
 
 impl KeptTables {
@@ -117,14 +126,18 @@ impl KeptTables {
         words.resize(words.len().next_multiple_of(WORDS_COPIED), 0);
         Some(Self {
             order,
-            ahead,
             first_of_a: (first_value + values) as u32,
-            first_value: first_value as u32,
-            end_of_l: end_of_l as u32,
-            end_of_u: end_of_u as u32,
-            end_of_a: end_of_a as u32,
-            slots: first_part - n,
-            parts: residual.parts.max(n),
+            sizes: KeptSizes {
+                nrows: n as usize,
+                ahead,
+                words: words.len(),
+                first_value: first_value as u32,
+                end_of_l: end_of_l as u32,
+                end_of_u: end_of_u as u32,
+                end_of_a: end_of_a as u32,
+                slots: first_part - n,
+                parts: residual.parts.max(n),
+            },
             words,
         })
     }
