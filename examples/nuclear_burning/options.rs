@@ -129,7 +129,7 @@ pub(crate) struct LinearOptions {
     #[arg(long, value_name = "N", default_value_t = 300)]
     pub(crate) max_iters: u32,
     /// Most groups of zones that burn side by side where all of it is on a GPU, each on a stream: one fills
-    /// what others leave idle. Default: 2 from 50 nuclides on, else 1
+    /// what others leave idle. Default: 2 from 50 unknowns on, else 1
     #[arg(long, value_name = "N", value_parser = streams)]
     pub(crate) streams: Option<usize>,
     /// Leave systems that were not solved as they are: the zone takes a shorter step

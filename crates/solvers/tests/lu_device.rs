@@ -224,7 +224,13 @@ fn solves_judged_together_are_those_one_by_one() {
         let what = format!("{family:?} {nrows} {items}");
         compare(&what, &loaded, &outcomes[..items]);
         assert!(outcomes.iter().all(|outcome| outcome.status == Status::Converged), "{what}");
+        // After other factors, which no solve may see any more.
+        let BatchValues::ItemMajor(values) = loaded.batch.values() else { unreachable!() };
+        let doubled: Vec<f64> = values.iter().map(|value| 2.0 * value).collect();
+        let doubled = device.upload(&doubled).unwrap();
         for _ in 0..5 {
+            plan.factor(&doubled).unwrap();
+            plan.substitute(&loaded.b, &mut others[0]).unwrap();
             loaded.substitute_in_a_row(&mut plan, &mut others);
             assert_eq!(loaded.bits(&device, &plan.verified().unwrap()), first, "{what}");
         }
@@ -239,22 +245,9 @@ fn solves_judged_together_are_those_one_by_one() {
         let bits: Vec<u64> = b.iter().map(|x| x.to_bits()).collect();
         assert_eq!(bits, first.0, "{what}");
 
-        let graph = device
-            .capture(|_| {
-                loaded.substitute_in_a_row(&mut plan, &mut others);
-                Ok(())
-            })
-            .unwrap();
-        for _ in 0..3 {
-            device.fill_zero(&mut loaded.x).unwrap();
-            // SAFETY: the buffers and the plan are alive until the downloads are done.
-            #[expect(unsafe_code, reason = "the launch of a graph")]
-            unsafe { graph.launch() }.unwrap();
-            assert_eq!(loaded.bits(&device, &plan.verified().unwrap()), first, "{what}");
-        }
-
-        // What was recorded has not waited for factors.
-        plan.factor(&loaded.values).unwrap();
+        // What was recorded has not waited for factors: twice the matrix, half of the solution.
+        let half: Vec<f64> = device.download(&others[0]).unwrap().iter().map(|x| 0.5 * x).collect();
+        plan.factor(&doubled).unwrap();
         let recorded = device
             .capture(|_| {
                 plan.substitute(&loaded.b, &mut others[0]).unwrap();
@@ -262,10 +255,28 @@ fn solves_judged_together_are_those_one_by_one() {
             })
             .unwrap();
         plan.substitute(&loaded.b, &mut loaded.x).unwrap();
-        let direct = device.download(&loaded.x).unwrap();
-        // SAFETY: as above.
+        assert_eq!(device.download(&loaded.x).unwrap(), half, "{what}");
+        device.fill_zero(&mut others[0]).unwrap();
+        // SAFETY: the buffers and the plan are alive until the downloads are done.
         #[expect(unsafe_code, reason = "the launch of a graph")]
         unsafe { recorded.launch() }.unwrap();
-        assert_eq!(device.download(&others[0]).unwrap(), direct, "{what}");
+        assert_eq!(device.download(&others[0]).unwrap(), half, "{what}");
+
+        let graph = device
+            .capture(|_| {
+                loaded.substitute_in_a_row(&mut plan, &mut others);
+                Ok(())
+            })
+            .unwrap();
+        for _ in 0..3 {
+            // Others in between.
+            plan.factor(&doubled).unwrap();
+            plan.substitute(&loaded.b, &mut loaded.x).unwrap();
+            plan.verify(&[(&loaded.b, &loaded.b); 4]).unwrap();
+            // SAFETY: as above.
+            #[expect(unsafe_code, reason = "the launch of a graph")]
+            unsafe { graph.launch() }.unwrap();
+            assert_eq!(loaded.bits(&device, &plan.verified().unwrap()), first, "{what}");
+        }
     }
 }

@@ -274,6 +274,23 @@ fn what_needs_refinement_stagnates_unless_the_floor_accepts_it() {
 }
 
 #[test]
+fn without_iterations_no_pivot_is_looked_at() {
+    let zero = Csr::<f64>::try_new(1, 1, vec![0, 1], vec![0], vec![0.0]).unwrap();
+    let systems = Systems::new(&[zero.clone(), zero], vec![1.0; 2]);
+    let options = SolveOptions { max_iters_each: Some(vec![0, 1]), ..options() };
+
+    let found = together(
+        &Emulator::new(Order::Forward),
+        &systems,
+        std::slice::from_ref(&systems.b),
+        &options,
+    );
+
+    let ends: Vec<_> = found.outcomes.iter().map(|one| (one.status, one.iterations)).collect();
+    assert_eq!(ends, [(Status::MaxIterations, 0), (Status::Singular, 0)]);
+}
+
+#[test]
 fn solves_that_differ_in_scale_are_judged_each_by_its_own() {
     let n = 50;
     let systems =
@@ -359,7 +376,7 @@ fn what_is_asked_for_in_the_wrong_order_is_refused() {
 }
 
 #[test]
-fn a_chain_of_which_four_vectors_exceed_a_block_is_refused() {
+fn a_chain_of_which_eight_vectors_exceed_a_block_is_refused() {
     let executor = Emulator::new(Order::Forward);
     let n = 4_000;
     let (row_ptr, col_idx) = ((0..=n as i32).collect(), (0..n as i32).collect());

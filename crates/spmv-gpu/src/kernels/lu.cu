@@ -61,7 +61,7 @@ struct LuPrograms {
 constexpr u32 MINUS_ONE = 0xffff;
 constexpr u32 NOTHING = 0xfffe;
 
-// Where factors and matrices are kept: see lu_kept.cu. The k-th value of an item is that of place order[k],
+// Where factors and matrices are kept: see lu_kept.cuh. The k-th value of an item is that of place order[k],
 // from `first_of_a` on before the factorisation, else after it, or -1, or nothing; item by
 // item, `stride` values each.
 template <typename V>

@@ -1,6 +1,6 @@
 // Forward and backward substitution with factors that `lu_factor` has made before, a warp for a system at a time,
 // without a look at the result: see lu_verify.cu. Each system's solution is that of the first solve in lu_kept.cu, bit
-// for bit, unless right-hand sides there are scaled. 0 where a pivot is zero or NaN. Where `early` is set the launch just ahead
+// for bit but for the signs of zeros, unless right-hand sides there are scaled. 0 where a pivot is zero or NaN. Where `early` is set the launch just ahead
 // does not write what is kept, nor do others that may not have ended: the first factors are asked for before it has.
 //
 // Traffic of a system: factors, b and x once.

@@ -1,5 +1,6 @@
 // The solves of several systems side by side by an LU that is at hand or made on the way: how they begin
-// and end, refinement, norms, outcomes. What `lu` and `lu_kept` share.
+// and end, refinement, norms, outcomes. What `lu` and `lu_kept` share; `lu_verify`
+// has the same tasks.
 #pragma once
 
 #include "solver.cuh"

@@ -1,8 +1,8 @@
 // The true residuals of solutions that `lu_substitute` has made, by several solves with the same factors: how every one
 // of them ended. A warp has a system of VECTORS solves.
 //
-// A residual is summed as in lu_kept.cu, its norm lane by lane. Traffic of a system and VECTORS solves: A once, b, x
-// and 25 B of outcome for each.
+// A residual is summed as in lu_kept.cu, its norm lane by lane. Traffic of a system and VECTORS solves: A and pivots
+// once, b, x and 25 B of outcome for each; A, b and x twice where the rounding floor is in doubt.
 //
 // Arguments as in lu_kept.cu: nitems >= 1, nrhs >= 1, and 1 to MOST_SOLVES solves; b0 .. x0 .. are those of each, where
 // system s has `nrows` values from s*nrows on. `table_words` words of `tables`; of them only those of A are copied.
@@ -202,10 +202,11 @@ struct Verifier {
                 const u64 own = number + v * next;
                 task.statuses[own] = u8(lost          ? NON_FINITE
                                         : accepted[v] ? CONVERGED
+                                        : limit == 0  ? MAX_ITERATIONS
                                         : bad         ? SINGULAR
-                                        : limit <= 1  ? MAX_ITERATIONS
+                                        : limit == 1  ? MAX_ITERATIONS
                                                       : STAGNATED);
-                task.iterations[own] = bad ? 0 : 1;
+                task.iterations[own] = bad || limit == 0 ? 0 : 1;
                 task.restarts[own] = u32(by_floor[v] && accepted[v] && !lost);
                 task.residual_norms[own] =
                     lost ? __longlong_as_double(0x7ff8000000000000ll) : residuals[v];
@@ -218,7 +219,7 @@ struct Verifier {
 
 template <typename V, u32 AHEAD, u32 VECTORS>
 __global__ void __launch_bounds__(KEPT_THREADS, 1)
-    lu_verify(u32 nitems, u32 nrows, u32 nrhs, const V* __restrict__ kept, u64 stride,
+    lu_verify(u32 nitems, u32 nrows, u32 nrhs, const V* kept, u64 stride,
               u32 first_value, const u32* __restrict__ tables, u32 table_words, u32 end_of_u,
               u32 end_of_a, u32 nslots, u32 nparts, const u16* __restrict__ perm, u32 solves,
               u64 distance, const V* b0, const V* b1, const V* b2, const V* b3, const V* b4,

@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(128, 8) judge(u32 nplaces, u32 n, u32 nvars, u
                       double* __restrict__ out, u32* __restrict__ left, u32* __restrict__ tried) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
     const u32 place = u32(grid_thread() / WARP_THREADS), lane = threadIdx.x % WARP_THREADS;
-    // The launch just ahead of this makes the last stage, and ends no zone.
+    // The launch just ahead of this makes the last stage, or finds its residuals, and ends no zone.
     const bool idles = place >= nplaces || (course[u64(place) * COURSE + FLAGS] & ENDED) != 0;
     const double* const u[BEFORE] = {u0, u1, u2, u3, u4, u5, u6};
     // A lane has every 32nd unknown throughout, so that lanes need not wait for each other.

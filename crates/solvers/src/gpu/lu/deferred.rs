@@ -35,13 +35,13 @@ pub(super) struct Deferred<E: Executor> {
 }
 
 impl<E: Executor> Deferred<E> {
-    /// Compiles the kernels.
-    fn new<T: Value>(executor: &E, sizes: &KeptSizes) -> Result<Self, SolveError> {
+    /// Compiles the kernels, and allocates for so many systems.
+    fn new<T: Value>(executor: &E, sizes: &KeptSizes, systems: usize) -> Result<Self, SolveError> {
         let substitutes = substitution::<T>(sizes);
         let verifies = VECTORS.map(|vectors| verification::<T>(sizes, vectors));
         if ![&substitutes].into_iter().chain(&verifies).all(|launch| launch.fits(executor.info())) {
             return Err(SolveError::Unsupported {
-                what: "substitution in a system of which four vectors exceed the shared memory of a \
+                what: "substitution in a system of which eight vectors exceed the shared memory of a \
                        block",
                 instead: "take solve_again",
             });
@@ -54,7 +54,8 @@ impl<E: Executor> Deferred<E> {
         });
         executor.prepare(std::slice::from_ref(&substitute))?;
         executor.prepare(&verify)?;
-        let outcomes = Outcomes::new(executor, 0)?;
+        // All that there may ever be: graphs hold their addresses.
+        let outcomes = Outcomes::new(executor, MOST_SOLVES * systems)?;
         Ok(Self { substitute, substitutes, verify, verifies, outcomes, solves: 0 })
     }
 
@@ -94,26 +95,30 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// Solves every system with the factors of the last [`GpuLu::factor`] by substitution alone, and does not look
     /// at what came of it: [`GpuLu::verify`] does, for several solves together. For right-hand sides that depend on
     /// the solutions before them, as the stages of a Rosenbrock method do; what a residual reads of A it then reads
-    /// once for all of them. Launches one kernel and returns before it is done. The first call compiles kernels,
-    /// later ones allocate nothing. `b` and `x` as for [`GpuLu::solve`].
+    /// once for all of them. Launches one kernel and returns before it is done. The first call compiles kernels and
+    /// allocates the outcomes of 8 solves, later ones allocate nothing. `b` and `x` as for [`GpuLu::solve`].
     ///
-    /// x is what [`GpuLu::solve_again`] finds from 0 where it does not refine, bit for bit, and 0 where a pivot is
-    /// zero or NaN. Right-hand sides whose norm is beyond 2^200 or below 2^-200 (in f32 2^20 and 2^-20) are not
+    /// x is what [`GpuLu::solve_again`] finds from 0 by one solve without refinement, bit for bit but for the signs of
+    /// zeros, and 0 where a pivot is zero or NaN. Right-hand sides whose norm is beyond 2^200 or below 2^-200 (in f32 2^20 and 2^-20) are not
     /// scaled here.
     ///
     /// # Errors
-    /// [`SolveError::Option`] when there are no factors; [`SolveError::Unsupported`] when four vectors of a system
+    /// [`SolveError::Option`] when there are no factors; [`SolveError::Unsupported`] when eight vectors of a system
     /// exceed the shared memory of a block; else those of [`GpuLu::solve`].
     #[expect(unsafe_code, reason = "a launch")]
     pub fn substitute(&mut self, b: &E::Buffer<T>, x: &mut E::Buffer<T>) -> Result<(), SolveError> {
         self.check_vectors(b, x)?;
         let Some(kept) = factors(&self.kept, self.active, self.nitems)? else { return Ok(()) };
         // A substitution before has waited for the factors. What a graph records has not run.
-        let early = kept.settled;
-        let settles = early || !self.executor.is_recording()?;
+        let early = kept.settled && !kept.is_recorded;
+        let settles = kept.settled || !self.executor.is_recording()?;
         let deferred = match &mut self.deferred {
             Some(deferred) => deferred,
-            none => none.insert(Deferred::new::<T>(&self.executor, &kept.sizes)?),
+            none => none.insert(Deferred::new::<T>(
+                &self.executor,
+                &kept.sizes,
+                self.nitems * self.nrhs,
+            )?),
         };
         let sizes = &kept.sizes;
         let mut args = Args::new();
@@ -133,16 +138,15 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         Ok(())
     }
 
-    /// Finds how solves by [`GpuLu::substitute`] with the factors that there are ended, each a right-hand side and a
-    /// solution for every system, by their residuals `b - A x`: `Converged`, within tolerance or at the rounding
+    /// Finds how solves by [`GpuLu::substitute`] ended, each a right-hand side and a
+    /// solution for every system, with the factors and the matrices of the last [`GpuLu::factor`], by their residuals `b - A x`: `Converged`, within tolerance or at the rounding
     /// floor; `NonFinite`; `Singular` where a pivot is zero or NaN; where it would have to be refined `Stagnated`,
     /// or `MaxIterations` with a limit of 1, and with one of 0 wherever 0 is no solution. Launches one kernel and
-    /// returns before it is done; allocates where there are more solves than ever before. Does nothing where no item
-    /// takes part.
+    /// returns before it is done; allocates nothing. Does nothing where no item takes part.
     ///
     /// # Errors
-    /// [`SolveError::Option`] unless there are 1 to 8 solves, and a substitution was before; else those of
-    /// [`GpuLu::substitute`].
+    /// [`SolveError::Option`] unless there are 1 to 8 solves, and a substitution was before, with whatever factors;
+    /// else those of [`GpuLu::substitute`].
     #[expect(unsafe_code, reason = "a launch")]
     pub fn verify(&mut self, solves: &[LuSolve<'_, E::Buffer<T>>]) -> Result<(), SolveError> {
         let refuse =
@@ -158,10 +162,6 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             return refuse("a call of substitute before", "none".to_owned());
         };
         let systems = self.nitems * self.nrhs;
-        if deferred.outcomes.systems() < systems * solves.len() {
-            deferred.outcomes = Outcomes::new(&self.executor, systems * solves.len())?;
-        }
-        deferred.solves = solves.len();
         let sizes = &kept.sizes;
         let mut args = Args::new();
         kept.pass(&mut args, self.active, self.nrhs);
@@ -187,11 +187,12 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         // SAFETY: the arguments are those of `lu_verify`; the lengths of all b and x were checked here, and those of the
         // plan's own arrays are what they were made as; there is an outcome for each system of each solve.
         unsafe { self.executor.launch(&deferred.verify[which], config, &mut args) }?;
+        deferred.solves = solves.len();
         Ok(())
     }
 
     /// What the last [`GpuLu::verify`] found, where kernels of the caller read it: solve by solve that of all systems,
-    /// whether they take part or not. Behind them may be others. `None` before a substitution.
+    /// whether they take part or not; behind them is room for 8. `None` before a substitution.
     pub fn verified_on_device(&self) -> Option<DeviceOutcomes<'_, E>> {
         self.deferred.as_ref().map(|deferred| deferred.outcomes.on_device())
     }

@@ -40,6 +40,8 @@ pub(super) struct Kept<E: Executor, T: Value> {
     factored: Factored,
     /// Whether a launch has waited for the factors and let others begin only then.
     pub(super) settled: bool,
+    /// Whether a graph may make factors at any time.
+    pub(super) is_recorded: bool,
 }
 
 /// Whose factors there are.
@@ -110,6 +112,7 @@ impl<E: Executor, T: Value> Kept<E, T> {
             values: executor.alloc_zeroed(nitems * stride::<T>(tables.order.len()))?,
             factored: Factored::None,
             settled: false,
+            is_recorded: false,
         })
     }
 

@@ -1,4 +1,4 @@
-//! The tables of substitution and residual with factors that are kept: see `lu_kept.cu`.
+//! The tables of substitution and residual with factors that are kept: see `lu_kept.cuh`.
 
 use sparsebatch_cpu_ref::symbolic::{FactorPattern, NO_SOURCE};
 
