@@ -272,7 +272,7 @@ fn solves_judged_together_are_those_one_by_one() {
             // Others in between.
             plan.factor(&doubled).unwrap();
             plan.substitute(&loaded.b, &mut loaded.x).unwrap();
-            plan.verify(&[(&loaded.b, &loaded.b); 4]).unwrap();
+            plan.verify(&[(&others[1], &loaded.x); 4]).unwrap();
             // SAFETY: as above.
             #[expect(unsafe_code, reason = "the launch of a graph")]
             unsafe { graph.launch() }.unwrap();
