@@ -121,16 +121,9 @@ struct Level<E: Executor, P> {
     places: usize,
     plan: P,
     values: E::Buffer<f64>,
-    /// Of each stage where solves are looked at together, else one for all.
+    /// Of as many stages as are looked at together: of all, or one after the other.
     b: Vec<E::Buffer<f64>>,
     u: Vec<E::Buffer<f64>>,
-}
-
-impl<E: Executor, P: Plan<E>> Level<E, P> {
-    /// How the systems of so many stages ended.
-    fn ended(&self, stages: usize) -> Ended<'_, E> {
-        Ended { outcomes: self.plan.outcomes(), stages, places: self.places }
-    }
 }
 
 /// By what factor each plan is smaller than the one before, and the least.
@@ -188,18 +181,16 @@ impl<E: Executor, P: Plan<E>> StageSolver<E> for Plans<E, P> {
     }
 
     fn stage(&mut self, stage: usize) -> (Before<'_, E>, &mut E::Buffer<f64>) {
-        let level = &mut self.levels[self.current];
-        let Level { places, ref plan, ref u, ref mut b, .. } = *level;
-        if plan.defers() {
-            return ((&u[..stage], None), &mut b[stage]);
-        }
-        let ended = Ended { outcomes: plan.outcomes(), stages: 1, places };
-        ((&u[..stage], (stage > 0).then_some(ended)), &mut b[0])
+        let Level { places, plan, b, u, .. } = &mut self.levels[self.current];
+        let known = stage > 0 && !plan.defers();
+        let ended = known.then(|| Ended { outcomes: plan.outcomes(), stages: 1, places: *places });
+        let own = stage % b.len();
+        ((&u[..stage], ended), &mut b[own])
     }
 
     fn solve(&mut self, stage: usize) -> Result<(), BurningError> {
         let level = &mut self.levels[self.current];
-        let b = &level.b[if level.plan.defers() { stage } else { 0 }];
+        let b = &level.b[stage % level.b.len()];
         Ok(level.plan.solve(&level.values, b, &mut level.u[stage])?)
     }
 
@@ -209,8 +200,8 @@ impl<E: Executor, P: Plan<E>> StageSolver<E> for Plans<E, P> {
     }
 
     fn solutions(&self) -> Before<'_, E> {
-        let level = &self.levels[self.current];
-        (&level.u, Some(level.ended(if level.plan.defers() { level.u.len() } else { 1 })))
+        let Level { places, plan, b, u, .. } = &self.levels[self.current];
+        (u, Some(Ended { outcomes: plan.outcomes(), stages: b.len(), places: *places }))
     }
 
     fn describe(&self) -> String {
@@ -285,8 +276,8 @@ impl<E: Executor + Clone> Plan<E> for StageLu<E> {
     }
 
     fn outcomes(&self) -> DeviceOutcomes<'_, E> {
-        let plan = &self.plan;
-        plan.verified_on_device().filter(|_| self.together).unwrap_or(plan.device_outcomes())
+        // Only residuals of stages together are found so.
+        self.plan.verified_on_device().unwrap_or(self.plan.device_outcomes())
     }
 
     fn describe(&self) -> String {

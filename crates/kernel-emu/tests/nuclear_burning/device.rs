@@ -5,12 +5,28 @@ use sparsebatch::{Method, Preconditioner, SolveOptions};
 use sparsebatch_spmv_gpu::Device;
 use sparsebatch_spmv_gpu::testing::device_or_skip;
 
+use crate::equations::Equations;
 use crate::gpu::dense::DenseLu;
 use crate::gpu::timer::Events;
 use crate::gpu::{Groups, Iterative, SparseLu};
-use crate::integrator::{Burning, Outcome};
-use crate::zones::log_times;
+use crate::integrator::{Burning, Outcome, Settings};
+use crate::zones::{Zones, log_times};
 use crate::{by_host, difference, equations, grid, heated_zones, options, settings};
+
+/// Burns in so many groups.
+fn by_sparse_lu(
+    device: &Device,
+    equations: &Equations,
+    zones: &Zones,
+    settings: &Settings,
+    count: usize,
+) -> Burning {
+    let make = |stream: &Device, zones: usize| {
+        let shape = (zones, settings.method.stages());
+        Ok((SparseLu::new(stream, equations, &options(), shape)?, Events::new(stream)))
+    };
+    Groups::new(device, equations, zones, settings, count, make).unwrap().run(|_| ()).unwrap()
+}
 
 #[test]
 fn a_grid_burns_on_a_gpu_as_on_the_host() {
@@ -27,13 +43,7 @@ fn a_grid_burns_on_a_gpu_as_on_the_host() {
         assert!(most <= 1e-8, "{most:e}");
     };
 
-    let sparse = |stream: &Device, zones: usize| {
-        let shape = (zones, settings.method.stages());
-        let solver = SparseLu::new(stream, &equations, &options(), shape)?;
-        Ok((solver, Events::new(stream)))
-    };
-    let mut groups = Groups::new(&device, &equations, &zones, &settings, 3, sparse).unwrap();
-    let burning = groups.run(|_| ()).unwrap();
+    let burning = by_sparse_lu(&device, &equations, &zones, &settings, 3);
     check(&burning);
     assert!(burning.shares.solve.as_secs_f64() > 0.0);
 
@@ -52,16 +62,7 @@ fn a_zone_on_a_gpu_has_the_same_bits_again_and_in_other_groups() {
     let Some(device) = device_or_skip() else { return };
     let (equations, settings) = (equations(), settings());
     let zones = grid(700).zones(equations.network(), &log_times(1e-3, 9.0, 4)).unwrap();
-    let burn = |count: usize| -> Burning {
-        let make = |stream: &Device, zones: usize| {
-            let shape = (zones, settings.method.stages());
-            Ok((SparseLu::new(stream, &equations, &options(), shape)?, Events::new(stream)))
-        };
-        Groups::new(&device, &equations, &zones, &settings, count, make)
-            .unwrap()
-            .run(|_| ())
-            .unwrap()
-    };
+    let burn = |count| by_sparse_lu(&device, &equations, &zones, &settings, count);
 
     let first = burn(1);
 
@@ -103,14 +104,8 @@ fn zones_that_heat_themselves_burn_on_a_gpu_as_on_the_host() {
     let (equations, zones) = heated_zones(300);
     let settings = settings();
     let host = by_host(&equations, &zones, &settings);
-    let sparse = |stream: &Device, zones: usize| {
-        let shape = (zones, settings.method.stages());
-        let solver = SparseLu::new(stream, &equations, &options(), shape)?;
-        Ok((solver, Events::new(stream)))
-    };
 
-    let mut groups = Groups::new(&device, &equations, &zones, &settings, 2, sparse).unwrap();
-    let burning = groups.run(|_| ()).unwrap();
+    let burning = by_sparse_lu(&device, &equations, &zones, &settings, 2);
 
     assert_eq!(burning.tally.unsolved(), 0);
     for (zone, (burned, host)) in burning.zones.iter().zip(&host.zones).enumerate() {

@@ -11,7 +11,7 @@ use sparsebatch_spmv_gpu::{Executor, Value};
 use crate::common::Systems;
 use crate::common::emulator::Emulator;
 use crate::independence::{batch, flaw, sizes};
-use crate::support::{matrix, options, pattern};
+use crate::support::{matrix, mixed_tolerances, options, pattern};
 
 /// Solutions of several solves one after the other, and how they ended.
 struct Together<T> {
@@ -141,11 +141,8 @@ proptest! {
         floor in prop::option::of(0.0f64..8.0),
     ) {
         let (n, most) = size;
-        let mut options = SolveOptions { floor, ..options() };
-        if seed.is_multiple_of(3) {
-            let tolerances = (0..flaws.len()).map(|item| if item % 2 == 0 { 0.0 } else { 1e-3 });
-            options.rel_tols = Some(tolerances.collect());
-        }
+        let rel_tols = mixed_tolerances(flaws.len(), seed);
+        let options = SolveOptions { floor, rel_tols, ..options() };
         check(&batch::<f64>(n, most, &flaws, seed), solves, &options, seed);
         check(&batch::<f32>(n, most, &flaws, seed), solves, &options, seed);
     }

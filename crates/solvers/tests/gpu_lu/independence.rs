@@ -11,7 +11,7 @@ use sparsebatch_spmv_gpu::Value;
 
 use crate::common::emulator::Emulator;
 use crate::common::{Systems, compare, on_cpu};
-use crate::support::{by_lu, matrix, options, pattern};
+use crate::support::{by_lu, matrix, mixed_tolerances, options, pattern};
 
 /// What is done to a matrix that has factors.
 #[derive(Clone, Copy, Debug)]
@@ -81,12 +81,7 @@ fn check<T: Value + CpuScalar>(
     tuning: LuTuning,
 ) -> Result<(), TestCaseError> {
     let systems = batch::<T>(n, most, flaws, seed);
-    let mut options = options();
-    if seed.is_multiple_of(3) {
-        // Some are refined while their neighbours stand still.
-        let tolerances = (0..flaws.len()).map(|item| if item % 2 == 0 { 0.0 } else { 1e-3 });
-        options.rel_tols = Some(tolerances.collect());
-    }
+    let options = SolveOptions { rel_tols: mixed_tolerances(flaws.len(), seed), ..options() };
     let all = by_lu(&Emulator::new(Order::Forward), &systems, &options, &tuning);
     let what = format!("{} n = {n} {tuning:?} {flaws:?} seed {seed}", T::CPP);
     if options.rel_tols.is_none() {

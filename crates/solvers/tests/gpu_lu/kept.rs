@@ -12,7 +12,7 @@ use sparsebatch_spmv_gpu::{Executor, Value};
 use crate::common::emulator::Emulator;
 use crate::common::{Solved, Systems, compare};
 use crate::independence::{batch, flaw, sizes};
-use crate::support::{by_lu, matrix, options, pattern};
+use crate::support::{by_lu, matrix, mixed_tolerances, options, pattern};
 
 /// As [`by_lu`], with the factors of an earlier call; `others` are solved with them before.
 fn again<T: Value>(executor: &Emulator, systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
@@ -70,12 +70,8 @@ proptest! {
         floor in prop::option::of(0.0f64..8.0),
     ) {
         let (n, most) = size;
-        let mut options = SolveOptions { floor, ..options() };
-        if seed.is_multiple_of(3) {
-            // Some are refined while their neighbours stand still.
-            let tolerances = (0..flaws.len()).map(|item| if item % 2 == 0 { 0.0 } else { 1e-3 });
-            options.rel_tols = Some(tolerances.collect());
-        }
+        let rel_tols = mixed_tolerances(flaws.len(), seed);
+        let options = SolveOptions { floor, rel_tols, ..options() };
         check(&batch::<f64>(n, most, &flaws, seed), &options, seed);
         check(&batch::<f32>(n, most, &flaws, seed), &options, seed);
     }

@@ -121,10 +121,10 @@ struct KeptWarp : LuSystems<KeptWarp<V, AHEAD>, V, WARP_THREADS> {
         constexpr Sum WHAT = MAGNITUDES ? Sum::MAGNITUDES : Sum::PRODUCTS_AND_SIZES;
         sum_products<1, WHAT>(chunks, from, kept.end_of_u, kept.end_of_a, y, 0, 0, squares);
         __syncwarp();
-        // The sums of the products first: products that cancel must not absorb b.
         for (u32 row = lane; row < task.nrows && wanted; row += WARP_THREADS) {
-            const V all = sum_of_parts(t, parts_of_rows[row]);
-            r[row] = (MAGNITUDES ? V(magnitude(r[row])) : r[row]) + all;
+            V value[1] = {r[row]};
+            finish_row<MAGNITUDES>(value, t, 0, parts_of_rows[row]);
+            r[row] = value[0];
         }
         __syncwarp();
     }

@@ -290,15 +290,31 @@ __device__ __forceinline__ void sum_products(KeptChunks<V, AHEAD>& chunks, const
     }
 }
 
-// The sum of the parts of a row.
-template <typename V>
-__device__ __forceinline__ V sum_of_parts(const V* parts, u32 which) {
+// Where `value` is b: its row of b - A x, or |b| + |A||x|, of COUNT vectors whose parts of sums are `distance` numbers apart.
+template <bool MAGNITUDES, u32 COUNT, typename V>
+__device__ __forceinline__ void finish_row(V (&value)[COUNT], const V* parts, u32 distance, u32 which) {
     const u32 end = high_half(which);
-    V all = 0;
+    parts += which & 0xffff;
+    V all[COUNT] = {};
+#pragma unroll COUNT > 1 ? 1 : 4
     for (u32 part = 0; part < end; ++part) {
-        all += parts[(which & 0xffff) + part];
+#pragma unroll
+        for (u32 k = 0; k < COUNT; ++k) {
+            all[k] += parts[part + k * distance];
+        }
     }
-    return all;
+    // The sums of the products first: products that cancel must not absorb b.
+#pragma unroll
+    for (u32 k = 0; k < COUNT; ++k) {
+        value[k] = (MAGNITUDES ? V(magnitude(value[k])) : value[k]) + all[k];
+    }
+}
+
+// Values that fill so many, up to whole 8 bytes.
+template <typename V>
+__device__ __forceinline__ u32 whole_values(u32 count) {
+    constexpr u32 EVEN = 8 / sizeof(V);
+    return (count + EVEN - 1) / EVEN * EVEN;
 }
 
 // No more than the norm of |A||x|, by the sum of the squares of its parts. 0 where it is not known.

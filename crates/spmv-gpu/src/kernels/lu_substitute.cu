@@ -24,8 +24,8 @@ __global__ void __launch_bounds__(KEPT_THREADS, AHEAD > 4 ? 1 : 2)
     u32* const words = reinterpret_cast<u32*>(dynamic_shared);
     u32* const spans = words + nwords;
     u16* const rows = reinterpret_cast<u16*>(spans + nspans + AHEAD * HALVES);
-    const u32 values = (2 * nrows + nslots + 8 / sizeof(V) - 1) * sizeof(V) / 8 * 8 / sizeof(V);
-    V* const y = reinterpret_cast<V*>(rows + (nrows + 3) / 4 * 4) + warp * values;
+    V* const y =
+        reinterpret_cast<V*>(rows + (nrows + 3) / 4 * 4) + warp * whole_values<V>(2 * nrows + nslots);
     V* const inverses = y + nrows + nslots;
     for (u32 i = threadIdx.x * 4; i < nwords; i += blockDim.x * 4) {
         cp_async_16(words + i, tables + i);

@@ -37,7 +37,33 @@ struct LuTask {
     u32* restarts;
     double* residual_norms;
     double* rhs_norms;
+
+    // The residual that system `own` may have.
+    __device__ __forceinline__ double threshold(u32 own, double rhs_norm) const {
+        const double rel = rel_tols == nullptr ? rel_tol : load(rel_tols + own);
+        const double absolute = abs_tols == nullptr ? abs_tol : load(abs_tols + own);
+        return maximum(absolute, rel * rhs_norm);
+    }
+
+    // The solves that it may have.
+    __device__ __forceinline__ u32 limit(u32 own) const {
+        return max_iters_each == nullptr ? max_iters : load(max_iters_each + own);
+    }
+
+    // How the system of this number ended.
+    __device__ __forceinline__ void tell(u64 number, u32 status, u32 iteration, u32 restart,
+                                         bool by_floor, double residual, double rhs_norm) const {
+        statuses[number] = u8(status);
+        iterations[number] = iteration;
+        restarts[number] = restart << 1 | by_floor;
+        residual_norms[number] = residual;
+        rhs_norms[number] = rhs_norm;
+    }
 };
+
+__device__ __forceinline__ double not_a_number() {
+    return __longlong_as_double(0x7ff8000000000000ll);
+}
 
 // One thread's part in the solves of its group, a block or a warp. `Self` derives from this and has
 //   stride()                  values from one row of y and r to the next, at least `count`
@@ -144,10 +170,8 @@ struct LuSystems {
         const u32 own = self().number(member), stride = self().stride();
         state = self().exists(member) ? RUNNING : IDLE;
         rhs_norm = norm();
-        const double rel_tol = task.rel_tols == nullptr ? task.rel_tol : load(task.rel_tols + own);
-        threshold = task.abs_tols == nullptr ? task.abs_tol : load(task.abs_tols + own);
-        threshold = maximum(threshold, rel_tol * rhs_norm);
-        limit = task.max_iters_each == nullptr ? task.max_iters : load(task.max_iters_each + own);
+        threshold = task.threshold(own, rhs_norm);
+        limit = task.limit(own);
         iteration = restarts = 0;
         const int exponent = exponent_of(rhs_norm);
         constexpr int MOST = Precision<V>::LARGEST_EXPONENT;
@@ -206,7 +230,7 @@ struct LuSystems {
             u32 status = RUNNING;
             if (residual != residual || !is_finite(rhs_norm)) {
                 status = NON_FINITE;
-                residual = __longlong_as_double(0x7ff8000000000000ll);
+                residual = not_a_number();
             } else if (accepted) {
                 status = CONVERGED;
             } else if (fresh) {
@@ -231,11 +255,7 @@ struct LuSystems {
     __device__ __forceinline__ void end(u32 status, bool by_floor) {
         const u32 own = self().number(member);
         if (thread < count) {
-            task.statuses[own] = u8(status);
-            task.iterations[own] = iteration;
-            task.restarts[own] = restarts << 1 | by_floor;
-            task.residual_norms[own] = residual;
-            task.rhs_norms[own] = rhs_norm;
+            task.tell(own, status, iteration, restarts, by_floor, residual, rhs_norm);
         }
         state = IDLE;
     }

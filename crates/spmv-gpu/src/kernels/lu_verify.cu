@@ -2,7 +2,7 @@
 // of them ended. A warp has a system of VECTORS solves.
 //
 // A residual is summed as in lu_kept.cu, its norm lane by lane. Traffic of a system and VECTORS solves: A and pivots
-// once, b, x and 25 B of outcome for each; A, b and x twice where the rounding floor is in doubt.
+// once, b, x and 25 B of outcome for each; A and b twice where the rounding floor is in doubt.
 //
 // Arguments as in lu_kept.cu: nitems >= 1, nrhs >= 1, and 1 to MOST_SOLVES solves; b0 .. x0 .. are those of each, where
 // system s has `nrows` values from s*nrows on. `table_words` words of `tables`; of them only those of A are copied.
@@ -67,11 +67,10 @@ struct Verifier {
           parts_of_rows(parts), perm(rows), x(own), distance(all.nrows + 1 + what.nparts),
           lane(threadIdx.x % WARP_THREADS) {}
 
-    // Sums with A of all solutions, part by part.
-    template <Sum WHAT>
-    __device__ __forceinline__ void multiply(double (&squares)[VECTORS]) {
-        const V* const from = values + kept.first_value;
-        chunks.ask_first(from, 0);
+    // Asks for the first values of A.
+    __device__ __forceinline__ void ask_first() { chunks.ask_first(values + kept.first_value, 0); }
+
+    __device__ __forceinline__ void fetch_solutions() {
 #pragma unroll 2
         for (u32 k = lane; k < task.nrows; k += WARP_THREADS) {
             const u64 at = first + perm[k];
@@ -81,58 +80,42 @@ struct Verifier {
             }
         }
         __syncwarp();
-        sum_products<VECTORS, WHAT>(chunks, from, 0, kept.end_of_a - kept.end_of_u, x, distance,
-                                    kept.nslots - 1, squares);
+    }
+
+    // Sums with A of all solutions, part by part.
+    template <Sum WHAT>
+    __device__ __forceinline__ void multiply(double (&squares)[VECTORS]) {
+        sum_products<VECTORS, WHAT>(chunks, values + kept.first_value, 0,
+                                    kept.end_of_a - kept.end_of_u, x, distance, kept.nslots - 1,
+                                    squares);
         __syncwarp();
     }
 
-    // Of a row of each vector, which is b there, that of b - A x, or |b| + |A||x|, where these were the sums.
-    template <bool MAGNITUDES>
-    __device__ __forceinline__ void finish_row(u32 row, V (&own)[VECTORS]) const {
-        const u32 which = parts_of_rows[row], end = high_half(which);
-        const V* const parts = x + task.nrows + 1 + (which & 0xffff);
-        V all[VECTORS] = {};
-#pragma unroll 1
-        for (u32 part = 0; part < end; ++part) {
-#pragma unroll
-            for (u32 v = 0; v < VECTORS; ++v) {
-                all[v] += parts[part + v * distance];
-            }
-        }
-        // The sums of the products first: products that cancel must not absorb b.
-#pragma unroll
-        for (u32 v = 0; v < VECTORS; ++v) {
-            own[v] = (MAGNITUDES ? V(magnitude(own[v])) : own[v]) + all[v];
-        }
-    }
-
-    // Of one vector.
+    // A row of b - A x, or |b| + |A||x|, where these were the sums, of one vector.
     template <bool MAGNITUDES>
     __device__ __forceinline__ double finished(u32 row, u32 v) const {
-        V own[VECTORS];
-#pragma unroll
-        for (u32 k = 0; k < VECTORS; ++k) {
-            own[k] = b[k][first + row];
-        }
-        finish_row<MAGNITUDES>(row, own);
-        return double(own[v]);
+        V value[1] = {b[v][first + row]};
+        finish_row<MAGNITUDES>(value, x + v * distance + task.nrows + 1, 0, parts_of_rows[row]);
+        return double(value[0]);
     }
 
-    // The norms of these rows, and of b.
+    // The norms of these rows; beside those of residuals the norms of b.
     template <bool MAGNITUDES>
-    __device__ __forceinline__ void find_norms(double (&norms)[VECTORS], double (&rhs_norms)[VECTORS]) const {
+    __device__ __forceinline__ void find_norms(double (&norms)[VECTORS],
+                                               double (&rhs_norms)[VECTORS]) const {
+        double rhs[VECTORS] = {};
 #pragma unroll
         for (u32 v = 0; v < VECTORS; ++v) {
-            norms[v] = rhs_norms[v] = 0;
+            norms[v] = 0;
         }
         for (u32 i = lane; i < task.nrows; i += WARP_THREADS) {
             V own[VECTORS];
 #pragma unroll
             for (u32 v = 0; v < VECTORS; ++v) {
                 own[v] = b[v][first + i];
-                rhs_norms[v] += double(own[v]) * double(own[v]);
+                rhs[v] += double(own[v]) * double(own[v]);
             }
-            finish_row<MAGNITUDES>(i, own);
+            finish_row<MAGNITUDES>(own, x + task.nrows + 1, distance, parts_of_rows[i]);
 #pragma unroll
             for (u32 v = 0; v < VECTORS; ++v) {
                 norms[v] += double(own[v]) * double(own[v]);
@@ -142,8 +125,10 @@ struct Verifier {
         for (u32 v = 0; v < VECTORS; ++v) {
             norms[v] = norm_of_rows(sum_of_lanes(norms[v]), task.nrows,
                                     [&](u32 i) { return finished<MAGNITUDES>(i, v); });
-            rhs_norms[v] = norm_of_rows(sum_of_lanes(rhs_norms[v]), task.nrows,
-                                        [&](u32 i) { return double(b[v][first + i]); });
+            if constexpr (!MAGNITUDES) {
+                rhs_norms[v] = norm_of_rows(sum_of_lanes(rhs[v]), task.nrows,
+                                            [&](u32 i) { return double(b[v][first + i]); });
+            }
         }
     }
 
@@ -158,17 +143,16 @@ struct Verifier {
     // How the solves of system s ended, to the outcomes `number`, `number` + `next`, ..
     __device__ __forceinline__ void judge(u32 s, u64 number, u64 next) {
         double squares[VECTORS], residuals[VECTORS], rhs_norms[VECTORS];
+        ask_first();
+        fetch_solutions();
         multiply<PRODUCTS>(squares);
         find_norms<false>(residuals, rhs_norms);
-        const double rel_tol = task.rel_tols == nullptr ? task.rel_tol : load(task.rel_tols + s);
-        const double abs_tol = task.abs_tols == nullptr ? task.abs_tol : load(task.abs_tols + s);
-        const u32 limit =
-            task.max_iters_each == nullptr ? task.max_iters : load(task.max_iters_each + s);
+        const u32 limit = task.limit(s);
         const double floor = task.floor * Precision<V>::EPSILON;
         bool accepted[VECTORS], by_floor[VECTORS], in_doubt = false;
 #pragma unroll
         for (u32 v = 0; v < VECTORS; ++v) {
-            const double threshold = maximum(abs_tol, rel_tol * rhs_norms[v]);
+            const double threshold = task.threshold(s, rhs_norms[v]);
             accepted[v] = residuals[v] <= threshold;
             by_floor[v] = false;
             if (task.floor >= 0 && !accepted[v]) {
@@ -183,9 +167,10 @@ struct Verifier {
         }
         if (in_doubt) {
             __syncwarp(); // all lanes have read the sums
-            double sizes[VECTORS], ignored[VECTORS];
+            double sizes[VECTORS];
+            ask_first();
             multiply<Sum::MAGNITUDES>(squares);
-            find_norms<true>(sizes, ignored);
+            find_norms<true>(sizes, rhs_norms);
 #pragma unroll
             for (u32 v = 0; v < VECTORS; ++v) {
                 if (!accepted[v] && limit > 0) {
@@ -199,18 +184,15 @@ struct Verifier {
         for (u32 v = 0; v < VECTORS; ++v) {
             if (lane == v && v < count) {
                 const bool lost = !is_finite(residuals[v]) || !is_finite(rhs_norms[v]);
-                const u64 own = number + v * next;
-                task.statuses[own] = u8(lost          ? NON_FINITE
-                                        : accepted[v] ? CONVERGED
-                                        : limit == 0  ? MAX_ITERATIONS
-                                        : bad         ? SINGULAR
-                                        : limit == 1  ? MAX_ITERATIONS
-                                                      : STAGNATED);
-                task.iterations[own] = bad || limit == 0 ? 0 : 1;
-                task.restarts[own] = u32(by_floor[v] && accepted[v] && !lost);
-                task.residual_norms[own] =
-                    lost ? __longlong_as_double(0x7ff8000000000000ll) : residuals[v];
-                task.rhs_norms[own] = rhs_norms[v];
+                const u32 status = lost          ? NON_FINITE
+                                   : accepted[v] ? CONVERGED
+                                   : limit == 0  ? MAX_ITERATIONS
+                                   : bad         ? SINGULAR
+                                   : limit == 1  ? MAX_ITERATIONS
+                                                 : STAGNATED;
+                task.tell(number + v * next, status, bad || limit == 0 ? 0 : 1, 0,
+                          by_floor[v] && accepted[v] && !lost,
+                          lost ? not_a_number() : residuals[v], rhs_norms[v]);
             }
         }
         __syncwarp();
@@ -238,10 +220,9 @@ __global__ void __launch_bounds__(KEPT_THREADS, 1)
     const u32 others = table_words - first_span;
     u32* const words = reinterpret_cast<u32*>(dynamic_shared);
     u16* const rows = reinterpret_cast<u16*>(words + nwords + others);
-    constexpr u32 EVEN = 8 / sizeof(V);
-    const u32 values = VECTORS * (nrows + 1 + nparts), warp = threadIdx.x / WARP_THREADS;
+    const u32 warp = threadIdx.x / WARP_THREADS;
     V* const own = reinterpret_cast<V*>(rows + (nrows + 3) / 4 * 4) +
-                   warp * ((values + EVEN - 1) / EVEN * EVEN);
+                   warp * whole_values<V>(VECTORS * (nrows + 1 + nparts));
     for (u32 i = threadIdx.x * 4; i < nwords; i += blockDim.x * 4) {
         cp_async_16(words + i, tables + end_of_u * WARP_THREADS + i);
     }

@@ -7,7 +7,7 @@ use super::super::outcomes::{DeviceOutcomes, Outcomes};
 use super::grid::LANES;
 use super::kept::{Launch, resident_warps};
 use super::plan::{GpuLu, factors};
-use super::tables::KeptSizes;
+use super::tables::{HALVES, KeptSizes};
 use crate::SolveError;
 
 /// The most solves that are judged together.
@@ -15,9 +15,6 @@ const MOST_SOLVES: usize = 8;
 
 /// Of how many a warp of `lu_verify.cu` has the vectors: of fewer where there are warps enough.
 const VECTORS: [usize; 3] = [1, 2, 4];
-
-/// Spans of a chunk.
-const SPANS: usize = 2;
 
 /// Warps that judge on a multiprocessor, at the registers that the kernel may use.
 const RESIDENT_VERIFIERS: u32 = 16;
@@ -52,8 +49,8 @@ impl<E: Executor> Deferred<E> {
         let verify = VECTORS.map(|vectors| {
             KernelKey::new("lu_verify", format!("lu_verify<{value}, {ahead}, {vectors}>"))
         });
-        executor.prepare(std::slice::from_ref(&substitute))?;
-        executor.prepare(&verify)?;
+        let [one, two, four] = verify.clone();
+        executor.prepare(&[substitute.clone(), one, two, four])?;
         // All that there may ever be: graphs hold their addresses.
         let outcomes = Outcomes::new(executor, MOST_SOLVES * systems)?;
         Ok(Self { substitute, substitutes, verify, verifies, outcomes, solves: 0 })
@@ -69,7 +66,7 @@ impl<E: Executor> Deferred<E> {
 fn substitution<T>(sizes: &KeptSizes) -> Launch {
     let &KeptSizes { nrows, ahead, slots, .. } = sizes;
     let chunks = sizes.end_of_u as usize;
-    let words = (chunks + 1) * LANES as usize + (chunks + ahead) * SPANS;
+    let words = (chunks + 1) * LANES as usize + (chunks + ahead) * HALVES;
     Launch {
         table_bytes: words * 4 + nrows.next_multiple_of(4) * 2,
         warp_bytes: ((2 * nrows + slots as usize) * size_of::<T>()).next_multiple_of(8),
@@ -80,7 +77,7 @@ fn substitution<T>(sizes: &KeptSizes) -> Launch {
 /// The launch of `lu_verify` for so many solves a warp.
 fn verification<T>(sizes: &KeptSizes, vectors: usize) -> Launch {
     let &KeptSizes { nrows, words, parts, .. } = sizes;
-    let words = words - sizes.end_of_u as usize * (LANES as usize + SPANS);
+    let words = words - sizes.end_of_u as usize * (LANES as usize + HALVES);
     Launch {
         table_bytes: words * 4 + nrows.next_multiple_of(4) * 2,
         warp_bytes: (vectors * (nrows + 1 + parts as usize) * size_of::<T>()).next_multiple_of(8),
@@ -98,9 +95,9 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// once for all of them. Launches one kernel and returns before it is done. The first call compiles kernels and
     /// allocates the outcomes of 8 solves, later ones allocate nothing. `b` and `x` as for [`GpuLu::solve`].
     ///
-    /// x is what [`GpuLu::solve_again`] finds from 0 by one solve without refinement, bit for bit but for the signs of
-    /// zeros, and 0 where a pivot is zero or NaN. Right-hand sides whose norm is beyond 2^200 or below 2^-200 (in f32 2^20 and 2^-20) are not
-    /// scaled here.
+    /// x is what [`GpuLu::solve_again`] finds from 0 by one solve without refinement, bit for bit but for the signs
+    /// of zeros, and 0 where a pivot is zero or NaN. Right-hand sides whose norm is beyond 2^200 or below 2^-200 (in
+    /// f32 2^20 and 2^-20) are not scaled here.
     ///
     /// # Errors
     /// [`SolveError::Option`] when there are no factors; [`SolveError::Unsupported`] when eight vectors of a system
@@ -109,9 +106,6 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     pub fn substitute(&mut self, b: &E::Buffer<T>, x: &mut E::Buffer<T>) -> Result<(), SolveError> {
         self.check_vectors(b, x)?;
         let Some(kept) = factors(&self.kept, self.active, self.nitems)? else { return Ok(()) };
-        // A substitution before has waited for the factors. What a graph records has not run.
-        let early = kept.settled && !kept.is_recorded;
-        let settles = kept.settled || !self.executor.is_recording()?;
         let deferred = match &mut self.deferred {
             Some(deferred) => deferred,
             none => none.insert(Deferred::new::<T>(
@@ -126,23 +120,20 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         for count in [sizes.end_of_l, sizes.end_of_u, sizes.end_of_a, sizes.slots] {
             args.scalar(count);
         }
-        args.input(&self.perm).scalar(u32::from(early)).input(b).output(x);
+        args.input(&self.perm).scalar(u32::from(kept.is_settled())).input(b).output(x);
         let config = deferred.substitutes.config(self.active * self.nrhs, self.executor.info());
         // SAFETY: the arguments are those of `lu_substitute`; the lengths of b and x were checked here, and those of
         // the plan's own arrays are what they were made as; x does not overlap b; where it is early, a launch of the
         // same lies between the factorisation and this, which lets no other begin before the factors are there.
         unsafe { self.executor.launch(&deferred.substitute, config, &mut args) }?;
-        if let Some(kept) = &mut self.kept {
-            kept.settled = settles;
-        }
-        Ok(())
+        self.kept.iter_mut().try_for_each(|kept| kept.settle(&self.executor))
     }
 
-    /// Finds how solves by [`GpuLu::substitute`] ended, each a right-hand side and a
-    /// solution for every system, with the factors and the matrices of the last [`GpuLu::factor`], by their residuals `b - A x`: `Converged`, within tolerance or at the rounding
-    /// floor; `NonFinite`; `Singular` where a pivot is zero or NaN; where it would have to be refined `Stagnated`,
-    /// or `MaxIterations` with a limit of 1, and with one of 0 wherever 0 is no solution. Launches one kernel and
-    /// returns before it is done; allocates nothing. Does nothing where no item takes part.
+    /// Finds how solves by [`GpuLu::substitute`] ended, each a right-hand side and a solution for every system, with
+    /// the factors and the matrices of the last [`GpuLu::factor`], by their residuals `b - A x`: `Converged`, within
+    /// tolerance or at the rounding floor; `NonFinite`; `Singular` where a pivot is zero or NaN; where it would have
+    /// to be refined `Stagnated`, or `MaxIterations` with a limit of 1, and with one of 0 wherever 0 is no solution.
+    /// Launches one kernel and returns before it is done; allocates nothing. Does nothing where no item takes part.
     ///
     /// # Errors
     /// [`SolveError::Option`] unless there are 1 to 8 solves, and a substitution was before, with whatever factors;

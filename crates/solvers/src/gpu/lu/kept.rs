@@ -39,9 +39,9 @@ pub(super) struct Kept<E: Executor, T: Value> {
     values: E::Buffer<T>,
     factored: Factored,
     /// Whether a launch has waited for the factors and let others begin only then.
-    pub(super) settled: bool,
+    settled: bool,
     /// Whether a graph may make factors at any time.
-    pub(super) is_recorded: bool,
+    is_recorded: bool,
 }
 
 /// Whose factors there are.
@@ -145,6 +145,24 @@ impl<E: Executor, T: Value> Kept<E, T> {
             .scalar(self.first_of_a)
             .input(&self.order)
             .scalar(self.order.len() as u32);
+    }
+
+    /// Whether a launch may read the factors before the one ahead of it has ended.
+    pub(super) fn is_settled(&self) -> bool {
+        self.settled
+    }
+
+    /// Notes a launch that has waited for the factors before it let others begin. One that a graph records has not run.
+    pub(super) fn settle(&mut self, executor: &E) -> Result<(), SolveError> {
+        self.settled = self.settled || !self.is_recorded && !executor.is_recording()?;
+        Ok(())
+    }
+
+    /// Notes a factorisation that begins, of which nothing is there yet.
+    pub(super) fn begin(&mut self, executor: &E) -> Result<(), SolveError> {
+        self.note(Factored::None);
+        self.is_recorded = self.is_recorded || executor.is_recording()?;
+        Ok(())
     }
 
     /// Notes whose factors there are.

@@ -208,8 +208,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             Some(kept) => kept,
             none => none.insert(Kept::new(&self.executor, &self.schedule, self.nitems, self.nrhs)?),
         };
-        kept.note(Factored::None);
-        kept.is_recorded = kept.is_recorded || self.executor.is_recording()?;
+        kept.begin(&self.executor)?;
         // Those of one item for all are made whoever takes part.
         if self.active > 0 || shared && self.nitems > 0 {
             let key = kept.factor.clone();

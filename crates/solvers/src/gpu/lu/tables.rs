@@ -9,7 +9,7 @@ use super::sums::{Factor, Sums, Term, in_lanes};
 const CHUNK: usize = 32;
 
 /// Lanes of it that read shared memory together.
-const HALVES: usize = 2;
+pub(super) const HALVES: usize = 2;
 
 /// Chunks that are asked for ahead, while as many are at hand: runs of chunks are multiples of them. More where few
 /// systems are solved, and registers are to spare.
