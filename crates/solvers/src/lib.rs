@@ -34,7 +34,9 @@ mod solver;
 
 pub use backend::{Backend, Gpu, Pieces};
 pub use error::SolveError;
-pub use options::{Engine, Method, Order, PrecondPrecision, Preconditioner, Rhs, SolveOptions};
+pub use options::{
+    Engine, InnerPrecision, Method, Order, PrecondPrecision, Preconditioner, Rhs, SolveOptions,
+};
 pub use report::{BatchReport, ProductCost, Rung, RungRun, SystemReport};
 pub use solver::{BatchSolver, Solution, cpu_instruction_sets, solve, solve_on};
 pub use sparsebatch_cpu_ref::{CpuScalar, Outcome, SpmvOptions, Status};

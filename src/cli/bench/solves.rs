@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use sparsebatch_bench::suites::solvers::{Chunks, Precision};
 use sparsebatch_bench::{Backend, BenchError, Solvers};
-use sparsebatch_solvers::{Method, Pieces, PrecondPrecision, Preconditioner};
+use sparsebatch_solvers::{InnerPrecision, Method, Pieces, PrecondPrecision, Preconditioner};
 
 use super::Common;
 use crate::cli::options::size;
@@ -30,6 +30,10 @@ pub(super) struct SolverArgs {
     /// between: working, f32 [default: working]
     #[arg(long = "precond-precision", value_name = "LIST", value_delimiter = ',')]
     precond_precisions: Vec<String>,
+    /// Precisions in which cg and bicgstab iterate on a GPU in f64 solves with jacobi or none, with commas
+    /// between: working, f32 [default: working]
+    #[arg(long = "inner-precision", value_name = "LIST", value_delimiter = ',')]
+    inner_precisions: Vec<String>,
     /// Precision of values and vectors
     #[arg(long, value_enum, default_value_t = SolvePrecision::F64)]
     precision: SolvePrecision,
@@ -40,7 +44,8 @@ pub(super) struct SolverArgs {
     #[arg(long)]
     no_generated: bool,
     /// Kernel shapes of the GPU to measure too, with commas between, such as 32x4,16x8:registers:
-    /// threads per system x rows per thread, and where values are (registers, shared, global)
+    /// threads per system x rows per thread, where values are (registers, shared, global), vectors in
+    /// shared memory (v1, v3), blocks a multiprocessor is to hold (r4)
     #[arg(long = "tuning", value_name = "LIST", value_delimiter = ',')]
     tunings: Vec<String>,
     /// End-to-end solves of one batch on the host in place of the suite's own: whole on the GPU, in
@@ -93,6 +98,7 @@ impl SolverArgs {
             methods: choices::<Method>(&self.methods)?,
             preconditioners: choices::<Preconditioner>(&self.preconditioners)?,
             precond_precisions: choices::<PrecondPrecision>(&self.precond_precisions)?,
+            inner_precisions: choices::<InnerPrecision>(&self.inner_precisions)?,
             precision: match self.precision {
                 SolvePrecision::F64 => Precision::F64,
                 SolvePrecision::F32 => Precision::F32,

@@ -96,7 +96,9 @@ fn fused(explain: &GpuExplain) -> String {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    format!("{}({threads}x{rows},{}){more}", explain.method, place_name(bin.values))
+    let place = place_name(bin.values);
+    let inner = if bin.is_mixed { ",f32 inner" } else { "" };
+    format!("{}({threads}x{rows},{place}{inner}){more}", explain.method)
 }
 
 fn factored(explain: &FactoredExplain) -> String {

@@ -210,6 +210,9 @@ impl<'a> SolveSession<'a> {
             let plan = plan(&device, systems, options, tuning)?;
             plan_ms = Some(begin.elapsed().as_secs_f64() * 1e3);
             configuration = plan.configuration();
+            if let Some(tuning) = tuning {
+                configuration.extend(limits(tuning).map(|limit| format!(" {limit}")));
+            }
             let mut uploaded = problem.uploaded.borrow_mut();
             if uploaded.is_none() {
                 let copies = copies(systems.bytes() as f64, device.info().l2_bytes);
@@ -506,5 +509,11 @@ fn unsolved(outcomes: &[Outcome]) -> Option<String> {
 fn shape(tuning: &GpuTuning) -> String {
     let group = tuning.group.map(|(threads, rows)| format!("{threads}x{rows}"));
     let place = tuning.values.map(|place| super::tuning::place_name(place).to_owned());
-    group.into_iter().chain(place).collect::<Vec<_>>().join(",")
+    group.into_iter().chain(place).chain(limits(tuning)).collect::<Vec<_>>().join(",")
+}
+
+/// What was asked for beside threads, rows and places.
+fn limits(tuning: &GpuTuning) -> impl Iterator<Item = String> {
+    let vectors = tuning.vectors.map(|vectors| format!("v{vectors}"));
+    vectors.into_iter().chain(tuning.resident.map(|resident| format!("r{resident}")))
 }

@@ -18,8 +18,9 @@ pub(crate) fn place_name(place: ValuePlace) -> &'static str {
     PLACES.iter().find(|(_, known)| *known == place).map_or("?", |(name, _)| name)
 }
 
-/// A shape of the solver's kernel: `THREADSxROWS`, threads per system by rows per thread, a place
-/// for values (`registers`, `shared`, `global`), or both with a colon between.
+/// A shape of the solver's kernel, its parts with colons between: `THREADSxROWS`, threads per system by rows
+/// per thread; a place for values (`registers`, `shared`, `global`); `vN`, vectors in shared memory; `rN`,
+/// blocks that a multiprocessor is to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning(pub GpuTuning);
 
@@ -29,27 +30,32 @@ impl FromStr for Tuning {
     fn from_str(text: &str) -> Result<Self, BenchError> {
         let wrong = || BenchError::Option {
             option: "--tuning",
-            expected: "shapes like 32x4, 16x8:registers, shared, with commas between".to_owned(),
+            expected: "shapes like 32x4, 16x8:registers, shared, 32x4:v1:r8, with commas between"
+                .to_owned(),
             found: text.to_owned(),
         };
-        let place =
-            |name: &str| PLACES.iter().find(|(known, _)| *known == name).map(|(_, place)| *place);
-        let (group, values) = match text.split_once(':') {
-            Some((group, name)) => (Some(group), Some(place(name).ok_or_else(wrong)?)),
-            None => match place(text) {
-                Some(place) => (None, Some(place)),
-                None => (Some(text), None),
-            },
-        };
-        let group = group.map(|group| {
-            let (threads, rows) = group.split_once('x')?;
-            Some((threads.parse().ok()?, rows.parse().ok()?))
-        });
-        match group {
-            Some(None) => Err(wrong()),
-            group => Ok(Self(GpuTuning { group: group.flatten(), values, ..GpuTuning::default() })),
+        let mut tuning = GpuTuning::default();
+        for part in text.split(':') {
+            take(&mut tuning, part).ok_or_else(wrong)?;
         }
+        Ok(Self(tuning))
     }
+}
+
+/// Fixes what a part of a name says, if it says something.
+fn take(tuning: &mut GpuTuning, part: &str) -> Option<()> {
+    let number = |letter: char| part.strip_prefix(letter).and_then(|rest| rest.parse().ok());
+    if let Some((_, place)) = PLACES.iter().find(|(known, _)| *known == part) {
+        tuning.values = Some(*place);
+    } else if let Some(vectors) = number('v') {
+        tuning.vectors = Some(vectors);
+    } else if let Some(resident) = number('r') {
+        tuning.resident = Some(resident);
+    } else {
+        let (threads, rows) = part.split_once('x')?;
+        tuning.group = Some((threads.parse().ok()?, rows.parse().ok()?));
+    }
+    Some(())
 }
 
 #[cfg(test)]
@@ -65,7 +71,11 @@ mod tests {
         let both = shape(Some((16, 8)), Some(ValuePlace::Registers));
         assert_eq!(tuning("16x8:registers").unwrap(), both);
         assert_eq!(tuning("global").unwrap(), shape(None, Some(ValuePlace::Global)));
-        for wrong in ["", "32", "32x", "32x4:", "x4", "32x4:l2", "-1x4", "32x4x2"] {
+        let more = GpuTuning { vectors: Some(3), resident: Some(8), ..shape(Some((64, 2)), None) };
+        assert_eq!(tuning("64x2:v3:r8").unwrap(), more);
+        for wrong in
+            ["", "32", "32x", "32x4:", "x4", "32x4:l2", "-1x4", "32x4x2", "v", "r-1", "r1x"]
+        {
             let error = tuning(wrong).unwrap_err().to_string();
             assert!(error.starts_with("--tuning is "), "{error}");
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use sparsebatch_formats::Scalar;
 use sparsebatch_formats::generate::Problem;
-use sparsebatch_solvers::{Method, PrecondPrecision, Preconditioner, SolveOptions};
+use sparsebatch_solvers::{InnerPrecision, Method, PrecondPrecision, Preconditioner, SolveOptions};
 
 pub use super::Size;
 pub use super::chunks::Chunks;
@@ -53,6 +53,9 @@ pub struct Solvers {
     /// Precisions of the factors of f64 solves, measured side by side where a preconditioner has factors;
     /// when empty the working one.
     pub precond_precisions: Vec<PrecondPrecision>,
+    /// Precisions of the iterations of f64 solves on a GPU, measured side by side with Jacobi and without
+    /// preconditioner; when empty the working one.
+    pub inner_precisions: Vec<InnerPrecision>,
     /// The precision.
     pub precision: Precision,
     /// Folders of `.batch` files to measure too.
@@ -272,16 +275,19 @@ fn solves(
             Method::Cg | Method::BiCgStab => preconditioners,
         };
         for &preconditioner in preconditioners {
-            solves.extend(precisions(options, preconditioner).iter().map(|&precond_precision| {
-                SolveOptions {
-                    method,
-                    preconditioner,
-                    precond_precision,
-                    floor: is_set.then_some(FLOOR),
-                    fallback: is_set && method == Method::Auto,
-                    ..SolveOptions::default()
-                }
-            }));
+            let solve = |precond_precision, inner_precision| SolveOptions {
+                method,
+                preconditioner,
+                precond_precision,
+                inner_precision,
+                floor: is_set.then_some(FLOOR),
+                fallback: is_set && method == Method::Auto,
+                ..SolveOptions::default()
+            };
+            for &precond_precision in precisions(options, preconditioner) {
+                let inner = inner_precisions(options, preconditioner).iter();
+                solves.extend(inner.map(|&inner| solve(precond_precision, inner)));
+            }
         }
     }
     solves
@@ -297,6 +303,16 @@ fn precisions(options: &Solvers, preconditioner: Preconditioner) -> &[PrecondPre
         [] => &[PrecondPrecision::Working],
         given if has_factors && options.precision == Precision::F64 => given,
         _ => &[PrecondPrecision::Working],
+    }
+}
+
+/// The precisions of iterations that make a difference.
+fn inner_precisions(options: &Solvers, preconditioner: Preconditioner) -> &[InnerPrecision] {
+    let is_plain = matches!(preconditioner, Preconditioner::None | Preconditioner::Jacobi);
+    match options.inner_precisions.as_slice() {
+        [] => &[InnerPrecision::Working],
+        given if is_plain && options.precision == Precision::F64 => given,
+        _ => &[InnerPrecision::Working],
     }
 }
 

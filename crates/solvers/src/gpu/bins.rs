@@ -30,6 +30,8 @@ pub(super) enum Addresses<'a> {
 pub(super) struct Common<'a> {
     pub(super) method: FusedMethod,
     pub(super) jacobi: bool,
+    /// Whether iterations shall be in f32, values being in f64.
+    pub(super) mixed: bool,
     pub(super) nrhs: usize,
     pub(super) addresses: Addresses<'a>,
     pub(super) load: Load,
@@ -61,10 +63,25 @@ pub(super) struct Bin<E: Executor> {
     pub(super) items: E::Buffer<u64>,
     pub(super) patterns: E::Buffer<u64>,
     pub(super) queue: E::Buffer<u32>,
+    pub(super) rest: Option<Rest<E>>,
     pub(super) explain: GpuBin,
 }
 
+/// The launch for the systems that iterations in f32 leave.
+pub(super) struct Rest<E: Executor> {
+    pub(super) key: KernelKey,
+    pub(super) grid: Grid,
+    /// Their number, 0 between solves, and their numbers in the queue.
+    pub(super) left: E::Buffer<u32>,
+}
+
 impl<E: Executor> Bin<E> {
+    /// Bytes of what a solve leaves for itself.
+    pub(super) fn workspace_bytes(&self) -> u64 {
+        let left = self.rest.as_ref().map_or(0, |rest| rest.left.len());
+        4 * (self.queue.len() + left) as u64
+    }
+
     /// Bytes of patterns, and of where items are, on the device.
     pub(super) fn pattern_bytes(&self) -> u64 {
         let words = 4 * (self.starts.len() + self.firsts.len());
@@ -72,6 +89,10 @@ impl<E: Executor> Bin<E> {
         (words + halves + 8 * (self.items.len() + self.patterns.len())) as u64
     }
 }
+
+/// Blocks of that launch on a multiprocessor: mostly there is nothing to do, and 30 take 5 us to see that on an
+/// NVIDIA H200.
+const REST_BLOCKS: u32 = 8;
 
 /// Brings classes into bins of one kernel each, where values are in shared memory also of about one
 /// size, those with the most entries first; within a bin, classes in the order of their sizes, so that
@@ -84,9 +105,10 @@ pub(super) fn bins<E: Executor, T: Value>(
     let mut by_shape: BTreeMap<(Shape, u32), Vec<(Class<'_>, Slices)>> = BTreeMap::new();
     for class in classes {
         let info = executor.info();
-        let Common { method, jacobi, load, tuning, .. } = *common;
-        let shape = choose(class.pattern, (method, jacobi), size_of::<T>(), load, info, tuning)?;
-        let slices = Slices::new(class.pattern, &shape, size_of::<T>());
+        let Common { method, jacobi, mixed, load, tuning, .. } = *common;
+        let how = (method, jacobi, mixed);
+        let shape = choose(class.pattern, how, size_of::<T>(), load, info, tuning)?;
+        let slices = Slices::new(class.pattern, &shape, shape.work_bytes(size_of::<T>()));
         let about = if shape.keeps_in_shared() { slices.len().max(1).ilog2() } else { 0 };
         by_shape.entry((shape, about)).or_default().push((class, slices));
     }
@@ -95,9 +117,10 @@ pub(super) fn bins<E: Executor, T: Value>(
     together.sort_by_key(|(_, bin)| std::cmp::Reverse(bin.iter().map(entries).sum::<usize>()));
     let mut keys: Vec<KernelKey> = Vec::new();
     for (shape, _) in &together {
-        let key = key::<T>(shape, common, common.is_scattered());
-        if !keys.contains(&key) {
-            keys.push(key);
+        for key in [*shape, shape.unmixed()].map(|shape| key::<T>(&shape, common)) {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
         }
     }
     executor.prepare(&keys)?;
@@ -133,8 +156,17 @@ fn upload<E: Executor, T: Value>(
     let stored = stored(&shape, largest(&|(_, slices)| slices.len()), nnz, bytes);
     let nitems: usize = classes.iter().map(|(class, _)| class.items.len()).sum();
     let systems = nitems * common.nrhs;
-    let grid = grid(&shape, stored, bytes, systems as u64, executor.info(), common.tuning);
-    let key = key::<T>(&shape, common, common.is_scattered());
+    let grid =
+        |shape: &Shape| grid(shape, stored, bytes, systems as u64, executor.info(), common.tuning);
+    let left = || executor.alloc_zeroed(1 + systems);
+    let rest = |shape: Shape| {
+        let mut grid = grid(&shape);
+        grid.blocks = grid.blocks.min(REST_BLOCKS * executor.info().multiprocessors.max(1));
+        Ok::<_, SolveError>(Rest { key: key::<T>(&shape, common), grid, left: left()? })
+    };
+    let rest = shape.mixed.then(|| rest(shape.unmixed())).transpose()?;
+    let grid = grid(&shape);
+    let key = key::<T>(&shape, common);
     let entries: usize = classes.iter().map(|(class, _)| class.pattern.nnz()).sum();
     let explain = GpuBin {
         kernel: key.expression.clone(),
@@ -147,6 +179,7 @@ fn upload<E: Executor, T: Value>(
         rows_per_thread: shape.rows,
         values: shape.place,
         vectors: shape.vectors,
+        is_mixed: shape.mixed,
         padding: all.len() - entries,
         systems_per_block: grid.threads / shape.team(),
         threads_per_block: grid.threads,
@@ -167,13 +200,14 @@ fn upload<E: Executor, T: Value>(
         items: executor.upload(&items)?,
         patterns: executor.upload(&patterns)?,
         queue: executor.alloc_zeroed(2)?,
+        rest,
         explain,
     })
 }
 
 /// The kernel of a shape.
-fn key<T: Value>(shape: &Shape, common: &Common<'_>, scattered: bool) -> KernelKey {
-    let &Shape { threads, parts, rows, width, place, near, vectors } = shape;
+fn key<T: Value>(shape: &Shape, common: &Common<'_>) -> KernelKey {
+    let &Shape { threads, parts, rows, width, place, near, vectors, mixed } = shape;
     let (place, jacobi, near) = (place.code(), u32::from(common.jacobi), u32::from(near));
     let mut parameters =
         format!("{}, {threads}, {rows}, {width}, {place}, {jacobi}, {near}", T::CPP);
@@ -181,9 +215,17 @@ fn key<T: Value>(shape: &Shape, common: &Common<'_>, scattered: bool) -> KernelK
         parameters += &format!(", {vectors}");
     }
     // What comes last and is as it is by default is left out.
-    let resident = common.tuning.resident.unwrap_or(0);
-    let more = [(u32::from(scattered), 0), (resident, 0), (parts, 1)];
-    let count = more.iter().rposition(|(value, usual)| value != usual).map_or(0, |last| last + 1);
+    let of_rest = common.mixed && !mixed;
+    let resident = common.tuning.resident.filter(|_| !of_rest).unwrap_or(0);
+    let work = if mixed { <f32 as Value>::CPP } else { T::CPP };
+    let number = |value: u32, usual: u32| (value.to_string(), value == usual);
+    let more = [
+        number(u32::from(common.is_scattered()), 0),
+        number(resident, 0),
+        number(parts, 1),
+        (work.to_owned(), !mixed),
+    ];
+    let count = more.iter().rposition(|(_, is_usual)| !is_usual).map_or(0, |last| last + 1);
     for (value, _) in &more[..count] {
         parameters += &format!(", {value}");
     }

@@ -41,6 +41,8 @@ pub struct GpuBin {
     pub values: ValuePlace,
     /// Vectors in shared memory.
     pub vectors: u32,
+    /// Whether iterations are in f32 within f64; a second launch solves in f64 what they leave.
+    pub is_mixed: bool,
     /// Places for values beyond the entries, all patterns together.
     pub padding: usize,
     /// Systems that a block solves side by side.
@@ -79,7 +81,7 @@ impl fmt::Display for GpuBin {
         write!(
             f,
             "{} systems of up to {} rows and {} entries ({} patterns), {} threads ({} a row) with {} rows \
-             each for one, its values in {} ({} places of padding); {} blocks of {} threads, {} systems \
+             each for one, its values in {} ({} places of padding), iterations in {}; {} blocks of {} threads, {} systems \
              and {} bytes of shared memory each",
             self.systems,
             self.nrows,
@@ -90,6 +92,7 @@ impl fmt::Display for GpuBin {
             self.rows_per_thread,
             self.values.name(),
             self.padding,
+            if self.is_mixed { "f32, what they leave in f64" } else { "the working precision" },
             self.blocks,
             self.threads_per_block,
             self.systems_per_block,

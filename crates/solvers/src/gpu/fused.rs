@@ -182,10 +182,11 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         tuning: &GpuTuning,
     ) -> Result<Self, SolveError> {
         let (method, jacobi) = check_supported(options)?;
+        let mixed = options.inner_precision.is_mixed::<T>();
         let systems = count_systems(sizes.nitems, sizes.nrhs)?;
         let criteria = options.criteria::<T>(systems)?;
         let load = Load::of(systems, executor.info(), tuning);
-        let common = Common { method, jacobi, nrhs: sizes.nrhs, addresses, load, tuning };
+        let common = Common { method, jacobi, mixed, nrhs: sizes.nrhs, addresses, load, tuning };
         let bins = bins::<E, T>(executor, make_classes(), &common)?;
         Ok(Self {
             method,
@@ -239,16 +240,34 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         };
         self.executor.fork(&self.branches)?;
         let launched = (0..self.bins.len())
-            .try_for_each(|number| self.launch(number, steps, values, b, guess, x));
+            .try_for_each(|number| self.launch_bin(number, steps, values, b, guess, x));
         self.executor.join(&self.branches)?;
         Ok(launched?)
     }
 
-    /// Starts the solves of a bin.
+    /// Starts the solves of a bin, and those of what iterations in f32 leave.
+    fn launch_bin(
+        &mut self,
+        number: usize,
+        steps: Steps,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), GpuError> {
+        self.launch(number, false, steps, values, b, guess, x)?;
+        if self.bins[number].rest.is_some() {
+            self.launch(number, true, steps, values, b, guess, x)?;
+        }
+        Ok(())
+    }
+
     #[expect(unsafe_code, reason = "the one launch")]
+    #[expect(clippy::too_many_arguments, reason = "those of a solve, and which launch it is")]
     fn launch(
         &mut self,
         number: usize,
+        of_rest: bool,
         steps: Steps,
         values: &E::Buffer<T>,
         b: &E::Buffer<T>,
@@ -283,16 +302,29 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         self.limits.pass(&mut args);
         args.output(&mut bin.queue);
         self.outcomes.pass(&mut args);
+        let (key, grid) = match &mut bin.rest {
+            None => {
+                args.raw(0);
+                (&bin.key, bin.grid)
+            }
+            Some(rest) => {
+                args.output(&mut rest.left);
+                if of_rest { (&rest.key, rest.grid) } else { (&bin.key, bin.grid) }
+            }
+        };
         let config = LaunchConfig {
-            shared_bytes: bin.grid.shared_bytes,
-            ..LaunchConfig::linear(bin.grid.blocks, bin.grid.threads)
+            shared_bytes: grid.shared_bytes,
+            overlaps: of_rest,
+            ..LaunchConfig::linear(grid.blocks, grid.threads)
         };
         // SAFETY: the arguments are those of `cg` and `bicgstab`; lengths were checked by `solve`,
         // those of the plan's own arrays are what `plan` made of the same numbers, and so are columns
         // below the rows and the places of items, each in one bin; x overlaps neither values nor b,
         // and everything else belongs to the plan; the queue holds zeros before and after each launch,
-        // and all launches of one solve are behind those of the one before.
-        unsafe { executor.launch(&bin.key, config, &mut args) }
+        // and all launches of one solve are behind those of the one before. `left` has room for all systems, and a 0
+        // in front before and after the launches of a bin; the one for the rest waits for the one ahead before it
+        // touches anything.
+        unsafe { executor.launch(key, config, &mut args) }
     }
 
     /// From now on only the first `items` take part in solves; the arrays stay as long as they are, and what they
@@ -341,7 +373,8 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
             method: self.method.name(),
             bins: self.bins.iter().map(|bin| bin.explain.clone()).collect(),
             pattern_bytes: self.bins.iter().map(Bin::pattern_bytes).sum(),
-            workspace_bytes: (systems * each + self.bins.len() * 8) as u64,
+            workspace_bytes: (systems * each) as u64
+                + self.bins.iter().map(Bin::workspace_bytes).sum::<u64>(),
         }
     }
 }

@@ -189,7 +189,8 @@ mod tests {
     use sparsebatch_formats::{CsrPattern, Pattern};
 
     fn shape(width: u32, place: ValuePlace) -> Shape {
-        Shape { threads: 2, parts: 1, rows: 2, width, place, near: false, vectors: 1 }
+        let (near, mixed) = (false, false);
+        Shape { threads: 2, parts: 1, rows: 2, width, place, near, vectors: 1, mixed }
     }
 
     #[test]

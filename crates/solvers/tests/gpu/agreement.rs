@@ -11,7 +11,7 @@ use crate::common::emulator::Emulator;
 use crate::common::{METHODS, PRECONDITIONERS, Systems, compare, on_cpu, on_gpu, options};
 
 /// The first systems of a family.
-fn family<T: Scalar>(family: Family, nrows: usize, items: usize) -> Systems<T> {
+pub(crate) fn family<T: Scalar>(family: Family, nrows: usize, items: usize) -> Systems<T> {
     let generated = Problem::new(family, nrows).unwrap().batch(items).unwrap().cast::<T>();
     match generated.batch {
         Batch::Uniform(batch) => {

@@ -6,12 +6,15 @@ use proptest::prelude::*;
 use sparsebatch_formats::testing::random_vector;
 use sparsebatch_formats::{Csr, CsrPattern, Pattern, Scalar};
 use sparsebatch_solvers::gpu::{GpuTuning, ValuePlace};
-use sparsebatch_solvers::{CpuScalar, Method, Preconditioner, SolveOptions, Status};
+use sparsebatch_solvers::{
+    CpuScalar, InnerPrecision, Method, Preconditioner, SolveOptions, Status,
+};
 use sparsebatch_spmv_gpu::Value;
 
 use crate::common::emulator::Emulator;
 use crate::common::{
-    METHODS, PRECONDITIONERS, ROUNDED, Systems, compare, compare_within, on_cpu, on_gpu, options,
+    ENDLESS, METHODS, PRECONDITIONERS, ROUNDED, Systems, compare, compare_within, on_cpu, on_gpu,
+    options,
 };
 
 /// A symmetric pattern with a full diagonal and up to `most` entries beside it in a row.
@@ -138,6 +141,7 @@ fn check<T: Value + CpuScalar>(
     flaws: &[Flaw],
     seed: u64,
     (method, preconditioner): (Method, Preconditioner),
+    inner_precision: InnerPrecision,
 ) -> Result<(), TestCaseError> {
     // How singular and indefinite systems end hangs on the last bits, unless Jacobi refuses them.
     let sure = |&flaw: &Flaw| match flaw {
@@ -146,13 +150,14 @@ fn check<T: Value + CpuScalar>(
     };
     let flaws: Vec<Flaw> = flaws.iter().map(sure).collect();
     let systems = batch::<T>(size, method, &flaws, seed);
-    let options = options(method, preconditioner);
+    let options = SolveOptions { inner_precision, ..options(method, preconditioner) };
     let tuning = GpuTuning::default();
+    let close = if inner_precision == InnerPrecision::Single { ENDLESS } else { ROUNDED };
     let all = on_gpu(&Emulator::new(Order::Forward), &systems, &options, &tuning);
 
     let what = format!("{} {size:?} {method} {preconditioner} {flaws:?} seed {seed}", T::CPP);
     let cpu = on_cpu(&systems, &options);
-    compare_within(&what, &systems, &all, &cpu, SolveOptions::default_rel_tol::<T>(), ROUNDED);
+    compare_within(&what, &systems, &all, &cpu, SolveOptions::default_rel_tol::<T>(), close);
     // In another order of threads, with fewer blocks.
     let tuning = GpuTuning { max_blocks: Some(1), ..tuning };
     let again = on_gpu(&Emulator::new(Order::Random(seed)), &systems, &options, &tuning);
@@ -181,7 +186,18 @@ proptest! {
         method in prop::sample::select(METHODS.to_vec()),
         preconditioner in prop::sample::select(PRECONDITIONERS.to_vec()),
     ) {
-        check::<f64>(size, &flaws, seed, (method, preconditioner))?;
+        check::<f64>(size, &flaws, seed, (method, preconditioner), InnerPrecision::Working)?;
+    }
+
+    #[test]
+    fn flawed_neighbours_change_no_bit_with_iterations_in_f32(
+        size in sizes(),
+        flaws in prop::collection::vec(flaw(), 1..6),
+        seed in 0u64..1_000_000,
+        method in prop::sample::select(METHODS.to_vec()),
+        preconditioner in prop::sample::select(PRECONDITIONERS.to_vec()),
+    ) {
+        check::<f64>(size, &flaws, seed, (method, preconditioner), InnerPrecision::Single)?;
     }
 
     #[test]
@@ -192,7 +208,7 @@ proptest! {
         method in prop::sample::select(METHODS.to_vec()),
         preconditioner in prop::sample::select(PRECONDITIONERS.to_vec()),
     ) {
-        check::<f32>(size, &flaws, seed, (method, preconditioner))?;
+        check::<f32>(size, &flaws, seed, (method, preconditioner), InnerPrecision::Working)?;
     }
 }
 

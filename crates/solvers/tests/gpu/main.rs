@@ -3,6 +3,7 @@
 mod agreement;
 mod common;
 mod independence;
+mod mixed;
 mod plan;
 mod scattered;
 mod statuses;

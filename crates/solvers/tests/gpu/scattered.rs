@@ -6,7 +6,9 @@ use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::testing::random_vector;
 use sparsebatch_formats::{Batch, BatchValues, Csr, Layout, Pattern, RaggedCsr, UniformBatch};
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, Layouts};
-use sparsebatch_solvers::{Method, Preconditioner, SolveError, SolveOptions, Status, solve};
+use sparsebatch_solvers::{
+    InnerPrecision, Method, Preconditioner, SolveError, SolveOptions, Status, solve,
+};
 use sparsebatch_spmv_gpu::{Executor, Value};
 
 use crate::common::emulator::Emulator;
@@ -69,17 +71,23 @@ fn matrices<T: Value>(method: Method) -> Vec<Csr<T>> {
     matrices
 }
 
-fn ragged_as_alone<T: Value>(method: Method, matrices: &[Csr<T>], nbins: usize, nrhs: usize) {
+fn ragged_as_alone<T: Value>(
+    method: Method,
+    matrices: &[Csr<T>],
+    nbins: usize,
+    nrhs: usize,
+    inner_precision: InnerPrecision,
+) {
     let batch: Batch<T> = matrices.iter().cloned().collect();
     let Batch::Ragged(ragged) = &batch else { unreachable!("collected") };
     let rows = ragged.row_offsets()[matrices.len()] * nrhs;
     let (b, x0) = (random_vector::<T>(rows, 3), random_vector::<T>(rows, 4));
     let mut options = options(method, Preconditioner::Jacobi);
-    options.nrhs = nrhs;
+    (options.nrhs, options.inner_precision) = (nrhs, inner_precision);
     options.max_iters_each = Some((0..matrices.len() * nrhs).map(|s| 40 + s as u32).collect());
     let executor = Emulator::new(Order::Random(7));
     // As many or few as alone.
-    let tuning = GpuTuning { few: Some(nrhs > 1), ..GpuTuning::default() };
+    let tuning = GpuTuning { few: Some(nrhs > 1), mixed: Some(true), ..GpuTuning::default() };
 
     let mut plan = FusedSolver::ragged(&executor, ragged, &options, &tuning).unwrap();
     let values = executor.upload(ragged.values()).unwrap();
@@ -127,7 +135,33 @@ fn ragged_as_alone<T: Value>(method: Method, matrices: &[Csr<T>], nbins: usize, 
 fn ragged_systems_are_solved_as_alone_in_f64() {
     for method in METHODS {
         for nrhs in [1, 2] {
-            ragged_as_alone::<f64>(method, &matrices(method), 7, nrhs);
+            ragged_as_alone::<f64>(method, &matrices(method), 7, nrhs, InnerPrecision::Working);
+        }
+    }
+}
+
+#[test]
+fn ragged_systems_are_solved_as_alone_with_iterations_in_f32() {
+    use Family::{Lap2d, Rand9, Tri};
+    let sizes = [
+        (Tri, 32, None),
+        (Rand9, 54, None),
+        (Tri, 13, Some(f64::NAN)),
+        (Tri, 100, None),
+        (Lap2d, 100, None),
+        (Tri, 29, None),
+        (Tri, 120, None),
+        (Tri, 9, None),
+        (Tri, 20, None),
+        (Tri, 16, None),
+        (Tri, 32, Some(f64::INFINITY)),
+        (Rand9, 200, None),
+        (Rand9, 60, Some(f64::NAN)),
+    ];
+    for method in METHODS {
+        for nrhs in [1, 2] {
+            let matrices = families(method, &sizes);
+            ragged_as_alone::<f64>(method, &matrices, 3, nrhs, InnerPrecision::Single);
         }
     }
 }
@@ -145,7 +179,8 @@ fn ragged_systems_are_solved_as_alone_in_f32() {
         (Tri, 32, Some(f64::INFINITY)),
     ];
     for method in METHODS {
-        ragged_as_alone::<f32>(method, &families(method, &sizes), 3, 1);
+        let matrices = families(method, &sizes);
+        ragged_as_alone::<f32>(method, &matrices, 3, 1, InnerPrecision::Working);
     }
 }
 

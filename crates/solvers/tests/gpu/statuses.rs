@@ -2,10 +2,12 @@
 
 use sparsebatch_formats::testing::random_vector;
 use sparsebatch_formats::{Csr, CsrPattern, Scalar};
-use sparsebatch_solvers::{CpuScalar, Method, Preconditioner, SolveOptions, Status};
+use sparsebatch_solvers::{
+    CpuScalar, InnerPrecision, Method, Preconditioner, SolveOptions, Status,
+};
 use sparsebatch_spmv_gpu::Value;
 
-use crate::common::{METHODS, Systems, compare, on_cpu, options};
+use crate::common::{ENDLESS, METHODS, Systems, compare, compare_within, on_cpu, options};
 use crate::trial::{LIKE_THE_CPU, solve};
 
 const NAN: f64 = f64::NAN;
@@ -104,25 +106,30 @@ fn systems<T: Scalar>(n: usize, cases: &[Case]) -> Systems<T> {
     systems
 }
 
-fn table<T: Value + CpuScalar>(method: Method) {
+fn table<T: Value + CpuScalar>(method: Method, inner_precision: InnerPrecision) {
     for n in [2, 7, 24, 100, 300] {
         let cases = cases(n, method);
         let systems = systems::<T>(n, &cases);
         for (k, preconditioner) in
             [Preconditioner::None, Preconditioner::Jacobi].into_iter().enumerate()
         {
-            let options = options(method, preconditioner);
+            let options = SolveOptions { inner_precision, ..options(method, preconditioner) };
             let gpu = solve(&systems, &options);
             let cpu = on_cpu(&systems, &options);
-            let what = format!("{} n = {n} {method} {preconditioner}", T::CPP);
+            let what = format!("{} n = {n} {method} {preconditioner} {inner_precision}", T::CPP);
             for (case, outcome) in cases.iter().zip(&gpu.outcomes) {
                 let name = case.name;
                 assert_eq!(outcome.status, case.expected[k], "{what} {name}: {outcome:?}");
             }
-            compare(&what, &systems, &gpu, &cpu, SolveOptions::default_rel_tol::<T>());
+            let rel_tol = SolveOptions::default_rel_tol::<T>();
+            if inner_precision == InnerPrecision::Single {
+                compare_within(&what, &systems, &gpu, &cpu, rel_tol, ENDLESS);
+            } else {
+                compare(&what, &systems, &gpu, &cpu, rel_tol);
+            }
         }
         // Lenient Jacobi never ends with ZeroDiagonal.
-        let options = options(method, Preconditioner::Auto);
+        let options = SolveOptions { inner_precision, ..options(method, Preconditioner::Auto) };
         let (gpu, cpu) = (solve(&systems, &options), on_cpu(&systems, &options));
         assert_eq!(gpu.statuses(), cpu.statuses(), "{} n = {n} {method} lenient", T::CPP);
     }
@@ -130,12 +137,17 @@ fn table<T: Value + CpuScalar>(method: Method) {
 
 #[test]
 fn bad_systems_end_as_on_the_cpu_in_f64() {
-    METHODS.into_iter().for_each(table::<f64>);
+    METHODS.into_iter().for_each(|method| table::<f64>(method, InnerPrecision::Working));
+}
+
+#[test]
+fn bad_systems_end_as_on_the_cpu_with_iterations_in_f32() {
+    METHODS.into_iter().for_each(|method| table::<f64>(method, InnerPrecision::Single));
 }
 
 #[test]
 fn bad_systems_end_as_on_the_cpu_in_f32() {
-    METHODS.into_iter().for_each(table::<f32>);
+    METHODS.into_iter().for_each(|method| table::<f32>(method, InnerPrecision::Working));
 }
 
 /// A diagonal entry that is not stored, in a pattern with an empty row.

@@ -32,23 +32,24 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
     using Base::stop;
     using Base::x;
     using typename Base::Threads;
-    using V = typename Shape::V;
+    using W = typename Shape::W;
     static constexpr u32 ROWS = Shape::ROWS;
     static constexpr bool WEIGHTS_ARE_SQUARES = true;
+    static constexpr bool GOES_ON = false;
     static constexpr bool APART = Shape::VECTORS == 3;
     static_assert(APART || Shape::VECTORS == 1, "what there is");
     // Distances from s^ in shared memory.
     static constexpr u32 HAT = APART ? 1 : 0;
-    static constexpr u32 P_HAT = HAT * (Shape::NONE + 1);
-    static constexpr u32 SHADOW = 2 * (Shape::NONE + 1);
+    static constexpr u32 P_HAT = HAT * Shape::VECTOR;
+    static constexpr u32 SHADOW = 2 * Shape::VECTOR;
 
-    V v[ROWS];
-    V p[APART ? 1 : ROWS], shadow[APART ? 1 : ROWS];
-    V omega = 0, shadow_square = 0;
+    W v[ROWS];
+    W p[APART ? 1 : ROWS], shadow[APART ? 1 : ROWS];
+    W omega = 0, shadow_square = 0;
 
-    __device__ __forceinline__ V* own(u32 j) const { return operand + this->slot(j, lane); }
+    __device__ __forceinline__ W* own(u32 j) const { return operand + this->slot(j, lane); }
 
-    __device__ __forceinline__ V shadow_at(u32 j) const {
+    __device__ __forceinline__ W shadow_at(u32 j) const {
         if constexpr (APART) {
             return own(j)[SHADOW];
         } else {
@@ -56,7 +57,7 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
         }
     }
 
-    __device__ __forceinline__ V p_hat(u32 j) const {
+    __device__ __forceinline__ W p_hat(u32 j) const {
         if constexpr (APART) {
             return own(j)[P_HAT];
         } else {
@@ -80,7 +81,7 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
         omega = 0;
     }
 
-    __device__ __forceinline__ V weight(u32 j) const { return r[j] * r[j]; }
+    __device__ __forceinline__ W weight(u32 j) const { return r[j] * r[j]; }
 
     __device__ __forceinline__ u32 begin_from(bool) {
         shadow_square = rho;
@@ -90,12 +91,12 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
     // One iteration of all groups of the team; the systems that stop say why.
     __device__ __forceinline__ void iterate() {
         this->keep_packed();
-        const V back = beta * omega;
-        V hat[ROWS];
+        const W back = beta * omega;
+        W hat[ROWS];
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
             if constexpr (APART) {
-                const V turned = this->preconditioned(j, r[j] - back * v[j]);
+                const W turned = this->preconditioned(j, r[j] - back * v[j]);
                 hat[j] = turned + beta * own(j)[P_HAT];
                 own(j)[P_HAT] = hat[j];
             } else {
@@ -106,10 +107,10 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
         }
         this->sync_parts();
         this->template multiply<HAT>(hat, v);
-        V along[1] = {this->sum_of([&](u32 j) { return v[j] * shadow_at(j); })};
+        W along[1] = {this->sum_of([&](u32 j) { return v[j] * shadow_at(j); })};
         Threads::template sum<0>(along, scratch);
-        const bool bad_alpha = !(along[0] < V(0) || V(0) < along[0]);
-        const V alpha = bad_alpha ? V(0) : quotient(rho, along[0]);
+        const bool bad_alpha = !(along[0] < W(0) || W(0) < along[0]);
+        const W alpha = bad_alpha ? W(0) : quotient(rho, along[0]);
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
             r[j] -= alpha * v[j];
@@ -117,11 +118,11 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
             this->put(j, hat[j]);
         }
         this->sync_parts();
-        V t[ROWS];
+        W t[ROWS];
         this->multiply(hat, t);
         bool is_sure;
-        const V inverse = reciprocal(rho, is_sure);
-        V sums[3] = {};
+        const W inverse = reciprocal(rho, is_sure);
+        W sums[3] = {};
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
             sums[0] += t[j] * r[j];
@@ -129,12 +130,12 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
             sums[2] += r[j] * r[j];
         }
         Threads::template sum_side_by_side<1>(sums, scratch);
-        const V ts = sums[0], tt = sums[1];
+        const W ts = sums[0], tt = sums[1];
         const bool half = sums[2] <= this->square && !bad_alpha;
-        const bool bad_omega = !half && !((ts < V(0) || V(0) < ts) && V(0) < tt);
-        omega = half || bad_omega || bad_alpha ? V(0) : quotient(ts, tt);
-        const V turn = quotient(alpha, omega);
-        V next[2] = {};
+        const bool bad_omega = !half && !((ts < W(0) || W(0) < ts) && W(0) < tt);
+        omega = half || bad_omega || bad_alpha ? W(0) : quotient(ts, tt);
+        const W turn = quotient(alpha, omega);
+        W next[2] = {};
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
             x[j] += alpha * p_hat(j) + omega * this->preconditioned(j, r[j]);
@@ -143,14 +144,14 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
             next[1] += r[j] * shadow_at(j);
         }
         Threads::template sum_side_by_side<0>(next, scratch);
-        const V rr = next[0];
+        const W rr = next[0];
         ++iteration;
         if (stop != RUNNING) {
             return;
         }
-        constexpr V TINY = V(Precision<V>::EPSILON * Precision<V>::EPSILON);
+        constexpr W TINY = W(Precision<W>::EPSILON * Precision<W>::EPSILON);
         const bool passed = (rr <= this->square || half) && !bad_alpha;
-        const bool lost = !(rr <= Precision<V>::LARGEST);
+        const bool lost = !(rr <= Precision<W>::LARGEST);
         // |r^'r| <= eps ||r^|| ||r||
         const bool bad_rho = next[1] * next[1] <= TINY * (shadow_square * rr);
         if (passed || bad_alpha || bad_omega || lost || bad_rho || iteration >= this->limit) {
@@ -168,27 +169,25 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
 };
 
 template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
-          u32 VECTORS, bool SCATTERED, u32 PARTS>
+          u32 VECTORS, bool SCATTERED, u32 PARTS, typename W>
 using BiCgStabShape =
-    FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED, PARTS>;
+    FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED, PARTS, W>;
 
 template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
-          u32 VECTORS, bool SCATTERED = false, u32 RESIDENT = 0, u32 PARTS = 1,
+          u32 VECTORS, bool SCATTERED = false, u32 RESIDENT = 0, u32 PARTS = 1, typename W = V,
           typename Bounds = FusedBounds<
-              BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED, PARTS>,
+              BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED, PARTS, W>,
               (VECTORS == 3 ? 2 : 4) + (JACOBI && NEAR ? 2 : 0),
-              (WIDTH == 9 && ROWS <= 2) || (WIDTH == 3 && ROWS == 4 && !JACOBI) ? 56 : 40, RESIDENT>>
+              sizeof(W) != sizeof(V)                                                ? 64
+              : (WIDTH == 9 && ROWS <= 2) || (WIDTH == 3 && ROWS == 4 && !JACOBI) ? 56
+                                                                                    : 40,
+              RESIDENT>>
 __global__ void __launch_bounds__(Bounds::THREADS, Bounds::BLOCKS)
     bicgstab(FUSED_PARAMETERS(V)) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
     __shared__ double scratch[Team<GROUP * PARTS>::SCRATCH];
     const FusedTask<V> task FUSED_TASK;
-    V* const shared = reinterpret_cast<V*>(dynamic_shared);
-    const u32 group = threadIdx.x / (GROUP * PARTS);
     using Group = BiCgStab<
-        BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED, PARTS>>;
-    Group own(task, dynamic_shared, shared + group * (VECTORS * (GROUP * ROWS + 1) + stored),
-              scratch);
-    own.run();
-    Group::leave(queue);
+        BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED, PARTS, W>>;
+    solve_all<Group>(task, dynamic_shared, scratch);
 }

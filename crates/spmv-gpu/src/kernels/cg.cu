@@ -26,12 +26,13 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
     using Base::stop;
     using Base::x;
     using typename Base::Threads;
-    using V = typename Shape::V;
+    using W = typename Shape::W;
     static constexpr u32 ROWS = Shape::ROWS;
     static constexpr bool JACOBI = Shape::JACOBI;
     static constexpr bool WEIGHTS_ARE_SQUARES = !JACOBI;
+    static constexpr bool GOES_ON = true;
 
-    V p[ROWS];
+    W p[ROWS];
 
     __device__ __forceinline__ void begin_at_rest() {
 #pragma unroll
@@ -40,12 +41,22 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
         }
     }
 
-    __device__ __forceinline__ V weight(u32 j) const {
+    __device__ __forceinline__ W weight(u32 j) const {
         return this->preconditioned(j, r[j]) * r[j];
     }
 
     __device__ __forceinline__ u32 begin_from(bool fresh) const {
-        return fresh && !(V(0) < rho) ? this->unless_lost(rho, BREAKDOWN_RHO) : RUNNING;
+        return fresh && !(W(0) < rho) ? this->unless_lost(rho, BREAKDOWN_RHO) : RUNNING;
+    }
+
+    // Goes on from a residual made anew, so many times the one of the recurrence, whose r'z is this.
+    __device__ __forceinline__ void go_on(W rz, W times) {
+        beta *= rz / (rho * times * times);
+        rho = rz;
+#pragma unroll
+        for (u32 j = 0; j < ROWS; ++j) {
+            p[j] *= times;
+        }
     }
 
     // One iteration of all groups of the team; the systems that stop say why.
@@ -58,19 +69,19 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
         }
         this->sync_parts();
         bool is_sure;
-        const V inverse = reciprocal(rho, is_sure);
-        V ap[ROWS];
+        const W inverse = reciprocal(rho, is_sure);
+        W ap[ROWS];
         this->multiply(p, ap);
-        V curvature[1] = {this->sum_of([&](u32 j) { return ap[j] * p[j]; })};
+        W curvature[1] = {this->sum_of([&](u32 j) { return ap[j] * p[j]; })};
         Threads::template sum<0>(curvature, scratch);
-        const bool bad = !(V(0) < curvature[0]);
-        const V alpha = bad ? V(0) : quotient(rho, curvature[0]);
+        const bool bad = !(W(0) < curvature[0]);
+        const W alpha = bad ? W(0) : quotient(rho, curvature[0]);
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
             x[j] += alpha * p[j];
             r[j] -= alpha * ap[j];
         }
-        V sums[JACOBI ? 2 : 1];
+        W sums[JACOBI ? 2 : 1];
         sums[0] = this->sum_of([&](u32 j) { return r[j] * r[j]; });
         if constexpr (JACOBI) {
             sums[1] = this->sum_of([&](u32 j) { return m[j] * r[j] * r[j]; });
@@ -80,14 +91,14 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
         } else {
             Threads::template sum<1>(sums, scratch);
         }
-        const V rr = sums[0], rz = sums[JACOBI ? 1 : 0];
+        const W rr = sums[0], rz = sums[JACOBI ? 1 : 0];
         ++iteration;
         if (stop != RUNNING) {
             return;
         }
         const bool passed = rr <= this->square && !bad;
-        const bool lost = !(rr <= Precision<V>::LARGEST);
-        const bool broken = !(V(0) < rz);
+        const bool lost = !(rr <= Precision<W>::LARGEST);
+        const bool broken = !(W(0) < rz);
         if (passed || lost || bad || broken || iteration >= this->limit) {
             stop = passed   ? PASSED
                    : lost   ? NON_FINITE
@@ -101,22 +112,21 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
 };
 
 template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
-          bool SCATTERED, u32 PARTS>
-using CgShape = FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, 1, SCATTERED, PARTS>;
+          bool SCATTERED, u32 PARTS, typename W>
+using CgShape = FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, 1, SCATTERED, PARTS, W>;
 
 template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
-          bool SCATTERED = false, u32 RESIDENT = 0, u32 PARTS = 1,
+          bool SCATTERED = false, u32 RESIDENT = 0, u32 PARTS = 1, typename W = V,
           typename Bounds =
-              FusedBounds<CgShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, SCATTERED, PARTS>, 2,
-                          (GROUP * PARTS > WARP_THREADS && !(JACOBI && WIDTH == 3) ? 64 : 40), RESIDENT>>
+              FusedBounds<CgShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, SCATTERED, PARTS, W>, 2,
+                          (sizeof(W) != sizeof(V) ? (GROUP == 32 && ROWS == 8 ? 80 : 64)
+                           : GROUP * PARTS > WARP_THREADS && !(JACOBI && WIDTH == 3) ? 64
+                                                                                     : 40),
+                          RESIDENT>>
 __global__ void __launch_bounds__(Bounds::THREADS, Bounds::BLOCKS) cg(FUSED_PARAMETERS(V)) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
     __shared__ double scratch[Team<GROUP * PARTS>::SCRATCH];
     const FusedTask<V> task FUSED_TASK;
-    V* const shared = reinterpret_cast<V*>(dynamic_shared);
-    const u32 group = threadIdx.x / (GROUP * PARTS);
-    using Group = Cg<CgShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, SCATTERED, PARTS>>;
-    Group own(task, dynamic_shared, shared + group * (GROUP * ROWS + 1 + stored), scratch);
-    own.run();
-    Group::leave(queue);
+    using Group = Cg<CgShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, SCATTERED, PARTS, W>>;
+    solve_all<Group>(task, dynamic_shared, scratch);
 }

@@ -20,10 +20,20 @@
 //   bitwise repeatable, whatever the neighbours and the order of threads.
 // - A system ends by the rules of the CPU's solvers, on the residual recomputed from x; one that the
 //   recurrence let pass too early starts again.
-// - Traffic of a system: its values, b twice, x once (twice with a guess), 25 B of outcome.
+// - Where MIXED, iterations in W bring the residual of V down by INNER_REDUCTION; then the solution takes
+//   what they have, the residual is made anew of it, scaled to about 1 and rounded, and the method goes
+//   on: by the direction that it had, if it is known to profit. b and the values stay in shared memory as
+//   they are. Of systems on which the iterations have no hold, and of all that do not converge, the
+//   launch behind says how they end.
+// - Traffic of a system: its values, b twice (MIXED: once), x once (twice with a guess), 25 B of outcome.
 #pragma once
 
 #include "fused_system.cuh"
+
+// What iterations in another precision than the residual's bring it down by before it is made anew, and what
+// it must have come down by to go on with them.
+constexpr double INNER_REDUCTION = 1e-5;
+constexpr double INNER_PROGRESS = 0.25;
 
 // `Method` is the class that inherits: it has iterate(), begin_at_rest() and weight(j), whose sum over
 // the rows it gets as begin_from(). RETRIES: a breakdown is got over by starting again.
@@ -42,9 +52,11 @@ struct FusedGroup : FusedSystem<Shape> {
     using System::kept;
     using System::lane;
     using System::member;
+    using System::MIXED;
     using System::NEAR;
     using System::next;
     using System::nrows;
+    using System::number;
     using System::of_row;
     using System::operand;
     using System::part;
@@ -57,6 +69,7 @@ struct FusedGroup : FusedSystem<Shape> {
     using System::send_for_next;
     using System::slot;
     using System::slot_of;
+    using System::solution;
     using System::system;
     using System::take_b;
     using System::task;
@@ -65,12 +78,14 @@ struct FusedGroup : FusedSystem<Shape> {
     using System::WIDTH;
     using typename System::Threads;
     using typename System::V;
+    using typename System::W;
 
-    V x[ROWS], r[ROWS], m[JACOBI ? ROWS : 1];
+    W x[ROWS], r[ROWS], m[JACOBI ? ROWS : 1]; // where MIXED x since the residual was made
     u32 stop = VACANT, iteration = 0, limit = 0, restarts = 0;
-    int scale = 0; // the group works on b * 2^-scale
-    V rho = 1, beta = 0, square = 0;
+    int scale = 0; // the group works on b * 2^-scale, where MIXED on the residual * 2^-scale
+    W rho = 1, beta = 0, square = 0;
     double threshold = 0, rhs_norm = 0, squares = 0;
+    double last = 0; // residual, where MIXED
 
     __device__ __forceinline__ Method& self() { return static_cast<Method&>(*this); }
 
@@ -124,7 +139,7 @@ struct FusedGroup : FusedSystem<Shape> {
 
     __device__ __forceinline__ bool is_due() const { return stop != RUNNING && stop != IDLE; }
 
-    __device__ __forceinline__ V preconditioned(u32 j, V value) const {
+    __device__ __forceinline__ W preconditioned(u32 j, W value) const {
         if constexpr (JACOBI) {
             return m[j] * value;
         } else {
@@ -134,8 +149,8 @@ struct FusedGroup : FusedSystem<Shape> {
 
     // The sum over own rows, two at a time.
     template <typename Value>
-    __device__ __forceinline__ static V sum_of(Value value) {
-        V sums[2] = {};
+    __device__ __forceinline__ static W sum_of(Value value) {
+        W sums[2] = {};
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
             sums[j % 2] += value(j);
@@ -143,7 +158,7 @@ struct FusedGroup : FusedSystem<Shape> {
         return sums[0] + sums[1];
     }
 
-    __device__ __forceinline__ static u32 unless_lost(V value, u32 status) {
+    __device__ __forceinline__ static u32 unless_lost(W value, u32 status) {
         return is_finite(value) ? status : NON_FINITE;
     }
 
@@ -158,12 +173,25 @@ struct FusedGroup : FusedSystem<Shape> {
         const bool wanted = stop == VACANT;
         bool fresh = false;
         V b[ROWS];
+        V unrounded[MIXED ? ROWS : 1];
+        const auto exact = [&](u32 j) -> V& {
+            if constexpr (MIXED) {
+                return unrounded[j];
+            } else {
+                return r[j];
+            }
+        };
         if (stop != RUNNING && stop != IDLE && !wanted) {
             take_b(b);
         }
         ask(is_due());
         if (Threads::any(wanted)) {
             fresh = wanted && next < task.nsystems;
+            if constexpr (MIXED) {
+                if (fresh) {
+                    send_for_next();
+                }
+            }
             if constexpr (KEEPS_VALUES) {
                 cp_async_wait_all();
                 Threads::sync();
@@ -175,11 +203,11 @@ struct FusedGroup : FusedSystem<Shape> {
                 stop = IDLE;
                 stand_still();
             }
-            const u32 number = Threads::of_first(behind, scratch);
+            const u32 then = Threads::of_first(behind, scratch);
             if (fresh) {
-                next = number;
+                next = then;
                 asked = false;
-                if constexpr (KEEPS_VALUES) {
+                if constexpr (KEEPS_VALUES && !MIXED) {
                     send_for_next();
                 }
             }
@@ -199,12 +227,15 @@ struct FusedGroup : FusedSystem<Shape> {
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
             if (due) {
-                V value = fresh ? V(0) : x[j] * up;
+                V value = fresh ? V(0) : V(x[j]) * up;
+                if constexpr (MIXED) {
+                    value += fresh ? V(0) : solution[slot(j, lane)];
+                }
                 if (guesses && fresh && rhs_norm != 0 && row(j, lane) < nrows()) {
                     value = task.x[place_in_vectors(j)];
                 }
                 if (part == 0) {
-                    operand[slot(j, lane)] = value;
+                    solution[slot(j, lane)] = value;
                 }
                 moved = moved || value != V(0);
             }
@@ -232,31 +263,45 @@ struct FusedGroup : FusedSystem<Shape> {
         if (due && is_b) {
 #pragma unroll
             for (u32 j = 0; j < ROWS; ++j) {
-                r[j] = b[j];
+                exact(j) = b[j];
             }
         }
         if (Threads::any(due && !is_b)) {
             Threads::sync();
+            if constexpr (MIXED) {
+                V own[ROWS], product[ROWS];
 #pragma unroll
-            for (u32 j = 0; j < ROWS; ++j) {
-                // The sum of the products first: products that cancel must not absorb b.
-                V sum = 0;
-                entries(j, [&](V value, const V* at) { sum += value * *at; });
-                sum = of_row(sum);
-                if (due && !is_b) {
-                    r[j] = b[j] - sum;
+                for (u32 j = 0; j < ROWS; ++j) {
+                    own[j] = solution[slot(j, lane)];
+                }
+                this->multiply_unrounded(own, product);
+#pragma unroll
+                for (u32 j = 0; j < ROWS; ++j) {
+                    unrounded[j] = due && !is_b ? b[j] - product[j] : unrounded[j];
+                }
+            } else {
+#pragma unroll
+                for (u32 j = 0; j < ROWS; ++j) {
+                    // The sum of the products first: products that cancel must not absorb b.
+                    V sum = 0;
+                    entries(j, [&](V value, const V* at) { sum += value * *at; });
+                    sum = of_row(sum);
+                    if (due && !is_b) {
+                        r[j] = b[j] - sum;
+                    }
                 }
             }
             double sum;
             const double computed =
-                norm(due && !is_b, [&](u32 j) { return double(r[j]); }, sum);
+                norm(due && !is_b, [&](u32 j) { return double(exact(j)); }, sum);
             residual = is_b ? residual : computed;
             squares = due && !is_b ? sum : squares;
         }
         residual = is_finite(residual) ? residual : residual - residual;
         bool accepted = residual <= threshold;
         bool by_floor = false;
-        if (task.floor >= 0 && Threads::any(due && !fresh && !accepted)) {
+        const bool holds = MIXED && residual <= last * INNER_PROGRESS;
+        if (task.floor >= 0 && Threads::any(due && !fresh && !accepted && !holds)) {
             double sizes[ROWS];
 #pragma unroll
             for (u32 j = 0; j < ROWS; ++j) {
@@ -268,12 +313,13 @@ struct FusedGroup : FusedSystem<Shape> {
             }
             double sum;
             const double size = norm(due, [&](u32 j) { return sizes[j]; }, sum);
-            by_floor = !fresh && !accepted &&
+            by_floor = !fresh && !accepted && !holds &&
                        residual <= task.floor * Precision<V>::EPSILON * size;
             accepted = accepted || by_floor;
         }
 
-        const bool may_restart = restarts < task.max_restarts && iteration < limit;
+        const bool may_restart =
+            (MIXED ? holds : restarts < task.max_restarts) && iteration < limit;
         u32 status = RUNNING;
         if (!due || (fresh && is_finite(rhs_norm) && residual > threshold && limit > 0)) {
             // Goes on.
@@ -296,9 +342,14 @@ struct FusedGroup : FusedSystem<Shape> {
         if ((NEAR || PARTS > 1) && Threads::any(ends)) {
             Threads::sync();
         }
-        if (ends) {
+        if (MIXED && ends && status != CONVERGED) {
+            if (member == 0) {
+                task.left[1 + atomicAdd(task.left, 1u)] = number;
+            }
+            stop = VACANT;
+        } else if (ends) {
             for (u32 at = member; at < nrows(); at += TEAM) {
-                task.x[place_in_vectors_of(at)] = operand[slot_of(at)];
+                task.x[place_in_vectors_of(at)] = solution[slot_of(at)];
             }
             if (member == 0) {
                 task.statuses[system] = u8(status);
@@ -312,30 +363,43 @@ struct FusedGroup : FusedSystem<Shape> {
         if ((NEAR || PARTS > 1) && Threads::any(ends)) {
             Threads::sync();
         }
-        begin(due && status == RUNNING, fresh);
+        begin(due && status == RUNNING, fresh, residual, exact);
     }
 
     // Starts, or starts again, from the residual that was just computed.
-    __device__ __forceinline__ void begin(bool starting, bool fresh) {
+    template <typename Exact>
+    __device__ __forceinline__ void begin(bool starting, bool fresh, double residual, Exact exact) {
         fresh = fresh && starting;
-        if (fresh) {
+        const int before = scale;
+        if constexpr (MIXED) {
+            if (starting) {
+                scale = exponent_of(residual);
+                last = residual;
+                const double aim = maximum(threshold, residual * INNER_REDUCTION);
+                square = W(aim * power_of_two(-scale));
+                square *= square;
+            }
+        } else if (fresh) {
             const int exponent = exponent_of(rhs_norm);
             constexpr int MOST = Precision<V>::LARGEST_EXPONENT;
             const bool safe = maximum(exponent, -exponent) <= Precision<V>::SAFE_EXPONENT;
             scale = safe ? 0 : maximum(-MOST, minimum(MOST, exponent));
-            square = V(threshold * power_of_two(-scale));
+            square = W(threshold * power_of_two(-scale));
             square *= square;
         }
         const V down = V(power_of_two(-scale));
         bool missing = false;
-        V weighted = 0;
+        W weighted = 0;
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
             if (fresh) {
-                // Adding 0 leaves no -0.
-                x[j] = (task.flags & FUSED_GUESS) != 0 ? operand[slot(j, lane)] * down + V(0) : V(0);
+                if constexpr (!MIXED) {
+                    // Adding 0 leaves no -0.
+                    x[j] = (task.flags & FUSED_GUESS) != 0 ? operand[slot(j, lane)] * down + V(0)
+                                                           : V(0);
+                }
                 if constexpr (JACOBI) {
-                    V diagonal = 0;
+                    W diagonal = 0;
                     if constexpr (KEEPS_COLUMNS) {
                         diagonal = kept(j * WIDTH);
                     } else {
@@ -344,13 +408,16 @@ struct FusedGroup : FusedSystem<Shape> {
                         });
                         diagonal = of_row(diagonal);
                     }
-                    const bool none = diagonal == V(0) && row(j, lane) < nrows();
+                    const bool none = diagonal == W(0) && row(j, lane) < nrows();
                     missing = missing || (none && (task.flags & FUSED_LENIENT) == 0);
-                    m[j] = diagonal == V(0) ? V(1) : V(1) / diagonal;
+                    m[j] = diagonal == W(0) ? W(1) : W(1) / diagonal;
                 }
             }
             if (starting) {
-                r[j] *= down;
+                r[j] = W(exact(j) * down);
+                if constexpr (MIXED) {
+                    x[j] = 0;
+                }
             }
             weighted += self().weight(j);
         }
@@ -358,15 +425,25 @@ struct FusedGroup : FusedSystem<Shape> {
             missing = Threads::any_thread(missing);
         }
         // What the norm was made of, unless it is weighted or scaled.
-        const bool is_known = Method::WEIGHTS_ARE_SQUARES && scale == 0;
+        const bool is_known = Method::WEIGHTS_ARE_SQUARES && !MIXED && scale == 0;
         if (Threads::any(starting && !is_known)) {
             weighted = Threads::sum_apart(weighted, scratch);
         }
         if (!starting) {
             return;
         }
-        weighted = is_known ? V(squares) : weighted;
-        restarts += fresh ? 0 : 1;
+        weighted = is_known ? W(squares) : weighted;
+        if constexpr (MIXED) {
+            if constexpr (Method::GOES_ON) {
+                if (!fresh) {
+                    self().go_on(weighted, W(power_of_two(before - scale)));
+                    stop = RUNNING;
+                    return;
+                }
+            }
+        } else {
+            restarts += fresh ? 0 : 1;
+        }
         beta = 0;
         rho = weighted;
         self().begin_at_rest();
@@ -378,7 +455,7 @@ struct FusedGroup : FusedSystem<Shape> {
         ask(true);
         next = Threads::of_first(behind, scratch);
         asked = false;
-        if constexpr (KEEPS_VALUES) {
+        if constexpr (KEEPS_VALUES && !MIXED) {
             send_for_next();
         }
         for (;;) {
@@ -395,13 +472,32 @@ struct FusedGroup : FusedSystem<Shape> {
     }
 
     // The last block to find the queue empty leaves it as it was.
-    __device__ __forceinline__ static void leave(u32* queue) {
+    __device__ __forceinline__ static void leave(u32* queue, u32* left) {
         if (threadIdx.x == 0) {
             __threadfence();
             if (atomicAdd(queue + 1, 1u) == gridDim.x - 1) {
                 queue[0] = 0;
                 queue[1] = 0;
+                if (!MIXED && left != nullptr) {
+                    left[0] = 0;
+                }
             }
         }
     }
 };
+
+// What a block of such groups does.
+template <typename Group, typename V>
+__device__ __forceinline__ void solve_all(const FusedTask<V>& task, u8* shared, double* scratch) {
+    if (Group::MIXED) {
+        let_next_launch_begin();
+    } else if (task.left != nullptr) {
+        wait_for_launches_ahead();
+        if (task.left[0] == 0) {
+            return;
+        }
+    }
+    Group own(task, shared, shared + threadIdx.x / Group::TEAM * Group::bytes(task.stored), scratch);
+    own.run();
+    Group::leave(task.queue, task.left);
+}

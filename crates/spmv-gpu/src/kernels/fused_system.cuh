@@ -7,6 +7,7 @@
 template <typename Shape>
 struct FusedSystem : Shape {
     using V = typename Shape::V;
+    using W = typename Shape::W;
     using Shape::EXCHANGES;
     using Shape::FAR;
     using Shape::GATHERS;
@@ -14,6 +15,7 @@ struct FusedSystem : Shape {
     using Shape::IS_BLOCK;
     using Shape::KEEPS_COLUMNS;
     using Shape::KEEPS_VALUES;
+    using Shape::MIXED;
     using Shape::NEAR;
     using Shape::NONE;
     using Shape::OWN;
@@ -22,6 +24,7 @@ struct FusedSystem : Shape {
     using Shape::ROWS;
     using Shape::SCATTERED;
     using Shape::TEAM;
+    using Shape::VECTOR;
     using Shape::VECTORS;
     using Shape::WIDTH;
     using Threads = Team<TEAM, PARTS>;
@@ -30,16 +33,18 @@ struct FusedSystem : Shape {
 
     const FusedTask<V>& task;
     const u8* const shared_memory;
-    V* const operand;
+    W* const operand;
+    V* const solution; // as it is returned, slot by slot; in place of the operand unless MIXED
     V* const staged;
     double* const scratch;
     const u32 member; // of the group
     const u32 lane, part;
 
-    V a[KEEPS_VALUES ? KEPT : 1];
+    W a[KEEPS_VALUES ? KEPT : 1];
     u32 places[(PLACES + 1) / 2]; // where the columns are in shared memory, in bytes, two in a word
     u32 starts[KEEPS_COLUMNS ? 1 : ROWS + 1];
     u32 system = 0;
+    u32 number = 0; // of the system in the queue, where MIXED
     // The number of the next system in the queue, whose values are on their way, and of the one behind
     // it, once thread 0 has asked.
     u32 next = 0, behind = 0;
@@ -48,15 +53,16 @@ struct FusedSystem : Shape {
     u32 own_rows = 0, pattern = 0;
     u64 first_value = 0, first_row = 0, first_place = 0;
 
-    __device__ __forceinline__ FusedSystem(const FusedTask<V>& all, const u8* memory, V* own,
+    __device__ __forceinline__ FusedSystem(const FusedTask<V>& all, const u8* memory, u8* own,
                                           double* partials)
-        : task(all), shared_memory(memory), operand(own), staged(own + VECTORS * (NONE + 1)),
-          scratch(partials), member(threadIdx.x % TEAM), lane(member / PARTS),
+        : task(all), shared_memory(memory), operand(reinterpret_cast<W*>(own)),
+          solution(reinterpret_cast<V*>(operand + (MIXED ? VECTORS * VECTOR : 0))),
+          staged(MIXED ? solution + NONE + 1 : solution + VECTORS * VECTOR), scratch(partials), member(threadIdx.x % TEAM), lane(member / PARTS),
           part(member % PARTS) {
         if constexpr (KEEPS_COLUMNS) {
             constexpr u32 GROUPS = GROUP < WARP_THREADS ? WARP_THREADS / GROUP : 1;
-            constexpr u32 VALUES = VECTORS * (NONE + 1) + (PLACE == IN_SHARED ? KEPT * GROUP : 0);
-            static_assert(((GROUPS - 1) * VALUES + NONE + 1) * sizeof(V) <= 0x10000,
+            constexpr u32 BYTES = Shape::bytes(PLACE == IN_SHARED ? KEPT * GROUP : 0);
+            static_assert((GROUPS - 1) * BYTES + VECTOR * sizeof(W) <= 0x10000,
                           "places have 16 bits");
         }
         if constexpr (SCATTERED) {
@@ -66,8 +72,11 @@ struct FusedSystem : Shape {
 #pragma unroll
         for (u32 v = 0; v < VECTORS; ++v) {
             if (member == 0) {
-                operand[v * (NONE + 1) + NONE] = 0;
+                operand[v * VECTOR + NONE] = 0;
             }
+        }
+        if (MIXED && member == 0) {
+            solution[NONE] = 0;
         }
     }
 
@@ -108,7 +117,7 @@ struct FusedSystem : Shape {
                 const u32 j = f / (FAR > 0 ? FAR : 1);
                 const u32 k = j * WIDTH + OWN + f % (FAR > 0 ? FAR : 1);
                 const u32 column = load(columns + k * GROUP + lane);
-                return first + (column == NONE ? slot(j, lane) : column) * u32(sizeof(V));
+                return first + (column == NONE ? slot(j, lane) : column) * u32(sizeof(W));
             };
             if constexpr (FAR > 0) {
 #pragma unroll
@@ -136,6 +145,10 @@ struct FusedSystem : Shape {
 
     __device__ __forceinline__ const u16* own_columns() const {
         return SCATTERED ? task.columns + first_place : task.columns;
+    }
+
+    __device__ __forceinline__ const u16* own_order() const {
+        return SCATTERED ? task.order + first_place : task.order;
     }
 
     __device__ __forceinline__ u16* shared_columns() const {
@@ -179,8 +192,9 @@ struct FusedSystem : Shape {
         }
     }
 
-    // The group turns to system `number` of the queue.
+    // The group turns to this system of the queue.
     __device__ __forceinline__ void turn_to(u32 number) {
+        this->number = number;
         if constexpr (SCATTERED) {
             const Item at = item(number);
             if (at.pattern != pattern) {
@@ -199,7 +213,20 @@ struct FusedSystem : Shape {
     // Where values wait for their turn in registers.
     __device__ __forceinline__ V* waiting_values() const { return staged + skewed(NONE); }
 
-    // Sends for the values and b of the next system.
+    // That of place k of own slots.
+    __device__ __forceinline__ V waiting_value(u32 k) const {
+        const u32 number = load(own_order() + k * GROUP + lane);
+        return number != NO_ENTRY ? waiting_values()[number] : V(0);
+    }
+
+    __device__ __forceinline__ void take_waiting_b(V (&b)[ROWS]) const {
+#pragma unroll
+        for (u32 j = 0; j < ROWS; ++j) {
+            b[j] = row(j, lane) < nrows() ? staged[skewed(row(j, lane))] : V(0);
+        }
+    }
+
+    // Sends for the values and b of the next system, which is the one at hand where MIXED.
     __device__ __forceinline__ void send_for_next() {
         if (next < task.nsystems) {
             const Item at = item(next);
@@ -215,12 +242,20 @@ struct FusedSystem : Shape {
         }
     }
 
+    // The system in this place of the queue, or one that there is not.
+    __device__ __forceinline__ u32 in_queue(u32 place) const {
+        if (MIXED || task.left == nullptr) {
+            return place;
+        }
+        return place < task.left[0] ? task.left[1 + place] : task.nsystems;
+    }
+
     // Thread 0 asks for the system behind the next one, whose number it has some time later.
     __device__ __forceinline__ void ask(bool wanted) {
         if (wanted && !asked && next < task.nsystems) {
             asked = true;
             if (member == 0) {
-                behind = atomicAdd(task.queue, 1u);
+                behind = in_queue(atomicAdd(task.queue, 1u));
             }
         }
     }
@@ -251,9 +286,19 @@ struct FusedSystem : Shape {
     }
 
     // Where the operand of far entry f is, columns being in registers.
-    __device__ __forceinline__ const V* place(u32 f) const {
-        return reinterpret_cast<const V*>(shared_memory +
-                                          (places[f / 2] >> f % 2 * 16 & 0xffffu));
+    __device__ __forceinline__ const W* place(u32 f) const {
+        return reinterpret_cast<const W*>(shared_memory + bytes_of_place(f));
+    }
+
+    __device__ __forceinline__ u32 bytes_of_place(u32 f) const {
+        return places[f / 2] >> f % 2 * 16 & 0xffffu;
+    }
+
+    // The same in the solution, where MIXED.
+    __device__ __forceinline__ V solution_at(u32 f) const {
+        const u32 first = u32(reinterpret_cast<const u8*>(operand) - shared_memory);
+        return *reinterpret_cast<const V*>(reinterpret_cast<const u8*>(solution) +
+                                           (bytes_of_place(f) - first) * (sizeof(V) / sizeof(W)));
     }
 
     // Keeps the compiler from unpacking the places ahead of the iterations, into twice the registers.
@@ -268,7 +313,7 @@ struct FusedSystem : Shape {
 #endif
     }
 
-    __device__ __forceinline__ V kept(u32 k) const {
+    __device__ __forceinline__ W kept(u32 k) const {
         return KEEPS_VALUES ? a[KEEPS_VALUES ? k : 0] : staged[k * GROUP + lane];
     }
 
@@ -282,15 +327,21 @@ struct FusedSystem : Shape {
         return sum;
     }
 
-    // Calls visit(value, place of the operand) for the entries of own row j that are this thread's, and
-    // for padding: value 0, and the place that holds 0.
+    // Calls visit(value, place in the solution) for the entries of own row j that are this thread's, and
+    // for padding: value 0, and the place that holds 0. In products the operand is where the solution is
+    // else.
     template <typename Visit>
     __device__ __forceinline__ void entries(u32 j, Visit visit) const {
         if constexpr (KEEPS_COLUMNS) {
             const u16* const columns = own_columns();
 #pragma unroll
             for (u32 k = j * WIDTH; k < (j + 1) * WIDTH; ++k) {
-                visit(kept(k), operand + load(columns + k * GROUP + lane));
+                const V* const at = solution + load(columns + k * GROUP + lane);
+                if constexpr (MIXED) {
+                    visit(waiting_value(k), at);
+                } else {
+                    visit(kept(k), at);
+                }
             }
         } else if constexpr (PARTS > 1) {
             const u16* const columns = shared_columns();
@@ -319,9 +370,9 @@ struct FusedSystem : Shape {
 
     // Shares own part j of the vector number OPERAND in shared memory, where products want it.
     template <u32 OPERAND = 0>
-    __device__ __forceinline__ void put(u32 j, V value) {
+    __device__ __forceinline__ void put(u32 j, W value) {
         if (part == 0 && (GATHERS || (EXCHANGES && (j == 0 || j + 1 == ROWS)))) {
-            operand[OPERAND * (NONE + 1) + slot(j, lane)] = value;
+            operand[OPERAND * VECTOR + slot(j, lane)] = value;
         }
     }
 
@@ -334,9 +385,35 @@ struct FusedSystem : Shape {
 
     // Own rows of A times the vector number OPERAND in shared memory, whose own parts are `own`.
     template <u32 OPERAND = 0>
-    __device__ __forceinline__ void multiply(const V (&own)[ROWS], V (&product)[ROWS]) const {
-        const V* const vector = operand + OPERAND * (NONE + 1);
-        V before = 0, behind = 0;
+    __device__ __forceinline__ void multiply(const W (&own)[ROWS], W (&product)[ROWS]) const {
+        if constexpr (KEEPS_COLUMNS) {
+            multiply_kept(
+                operand + OPERAND * VECTOR, own, product, [&](u32 k) { return kept(k); },
+                [&](u32 f) { return place(f)[OPERAND * VECTOR]; });
+        } else {
+#pragma unroll
+            for (u32 j = 0; j < ROWS; ++j) {
+                W sum = 0;
+                entries(j, [&](V value, const V* at) { sum += value * at[OPERAND * VECTOR]; });
+                product[j] = of_row(sum);
+            }
+        }
+    }
+
+    // Own rows of A, as it is, times the solution, whose own parts are `own`: where MIXED.
+    __device__ __forceinline__ void multiply_unrounded(const V (&own)[ROWS],
+                                                       V (&product)[ROWS]) const {
+        multiply_kept(
+            solution, own, product, [&](u32 k) { return waiting_value(k); },
+            [&](u32 f) { return solution_at(f); });
+    }
+
+    // The same of rows of one width, whose values and far operands these say.
+    template <typename T, typename ValueOf, typename FarOf>
+    __device__ __forceinline__ void multiply_kept(const T* vector, const T (&own)[ROWS],
+                                                  T (&product)[ROWS], ValueOf value,
+                                                  FarOf far) const {
+        T before = 0, behind = 0;
         if constexpr (EXCHANGES) {
             // At the ends any number of the system does.
             before = vector[lane == 0 ? 0 : slot(ROWS - 1, lane - 1)];
@@ -347,21 +424,15 @@ struct FusedSystem : Shape {
         }
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
-            V sum = 0;
-            if constexpr (KEEPS_COLUMNS) {
-                sum = kept(j * WIDTH) * own[j];
-                if constexpr (NEAR) {
-                    sum += kept(j * WIDTH + 1) * (j > 0 ? own[j > 0 ? j - 1 : 0] : before);
-                    sum += kept(j * WIDTH + 2) *
-                           (j + 1 < ROWS ? own[j + 1 < ROWS ? j + 1 : 0] : behind);
-                }
+            T sum = value(j * WIDTH) * own[j];
+            if constexpr (NEAR) {
+                sum += value(j * WIDTH + 1) * (j > 0 ? own[j > 0 ? j - 1 : 0] : before);
+                sum += value(j * WIDTH + 2) *
+                       (j + 1 < ROWS ? own[j + 1 < ROWS ? j + 1 : 0] : behind);
+            }
 #pragma unroll
-                for (u32 f = 0; f < FAR; ++f) {
-                    sum += kept(j * WIDTH + OWN + f) * place(j * FAR + f)[OPERAND * (NONE + 1)];
-                }
-            } else {
-                entries(j, [&](V value, const V* at) { sum += value * at[OPERAND * (NONE + 1)]; });
-                sum = of_row(sum);
+            for (u32 f = 0; f < FAR; ++f) {
+                sum += value(j * WIDTH + OWN + f) * far(j * FAR + f);
             }
             product[j] = sum;
         }
@@ -370,16 +441,11 @@ struct FusedSystem : Shape {
     // Brings the values of the system to where they are kept, and b.
     __device__ __forceinline__ void fetch(V (&b)[ROWS]) {
         if constexpr (KEEPS_VALUES) {
-            const u16* const order = SCATTERED ? task.order + first_place : task.order;
 #pragma unroll
             for (u32 k = 0; k < KEPT; ++k) {
-                const u32 number = load(order + k * GROUP + lane);
-                a[k] = number != NO_ENTRY ? waiting_values()[number] : V(0);
+                a[k] = W(waiting_value(k));
             }
-#pragma unroll
-            for (u32 j = 0; j < ROWS; ++j) {
-                b[j] = row(j, lane) < nrows() ? staged[skewed(row(j, lane))] : V(0);
-            }
+            take_waiting_b(b);
         } else if constexpr (PARTS > 1) {
             // Nobody reads the values of the system before any more; all wait before they read these.
             const V* const values = own_values();
@@ -391,7 +457,7 @@ struct FusedSystem : Shape {
             cp_async_wait_all();
         } else if constexpr (PLACE == IN_SHARED) {
             const V* const values = own_values();
-            const u16* const order = SCATTERED ? task.order + first_place : task.order;
+            const u16* const order = own_order();
             const u16* const columns = own_columns();
 #pragma unroll
             for (u32 j = 0; j < ROWS; ++j) {
@@ -415,6 +481,9 @@ struct FusedSystem : Shape {
     }
 
     __device__ __forceinline__ void take_b(V (&b)[ROWS]) const {
+        if constexpr (MIXED) {
+            return take_waiting_b(b);
+        }
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
             b[j] = row(j, lane) < nrows() ? load(task.b + place_in_vectors(j)) : V(0);

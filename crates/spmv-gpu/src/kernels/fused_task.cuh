@@ -22,8 +22,13 @@
 // the batch times nrhs. `queue` holds two zeros, and does so again at the end. `stored` is the length
 // of the longest pattern where values are in shared memory, and where they are in registers
 // skewed(GROUP*ROWS) and skewed(entries) of the longest. Blocks of GROUP threads, at least 32; any
-// grid. Shared memory: for each group as many vectors of GROUP*ROWS + 1 values as the method says, and
-// `stored` more.
+// grid. Shared memory: FusedShape::bytes(stored) for each group.
+// W is the type of the iterations. Where it is another than V (MIXED, values in registers) they have the
+// system rounded to W, and V has what it is told by: the solution, and the residual to go on from. What
+// does not converge so is left for a launch without: `left` gets the number of such systems, 0 before, and
+// their numbers in the queue behind it; their x is as it was, and their outcomes are not written. A launch
+// that is not MIXED solves what `left` has alone, unless that is null, and sets the number to 0. It may begin
+// before the launch ahead has ended.
 #pragma once
 
 #include "solver.cuh"
@@ -78,6 +83,7 @@ struct FusedTask {
     u32* restarts;
     double* residual_norms;
     double* rhs_norms;
+    u32* left;
 };
 
 // The parameters of a kernel, and the task that they make.
@@ -91,20 +97,22 @@ struct FusedTask {
         const double *__restrict__ abs_tols, u32 max_iters,                                        \
         const u32 *__restrict__ max_iters_each, u32 max_restarts, double floor, u32 *queue,        \
         u8 *__restrict__ statuses, u32 *__restrict__ iterations, u32 *__restrict__ restarts,       \
-        double *__restrict__ residual_norms, double *__restrict__ rhs_norms
+        double *__restrict__ residual_norms, double *__restrict__ rhs_norms, u32 *left
 #define FUSED_TASK                                                                                 \
     {                                                                                              \
         nsystems, nrows, entries, nrhs, starts, firsts, columns, order, stored, items, patterns, values, \
             value_stride, value_step, row_step, b, x, flags, rel_tol, rel_tols, abs_tol, abs_tols, \
             max_iters, max_iters_each, max_restarts, floor, queue, statuses, iterations, restarts, \
-            residual_norms, rhs_norms                                                              \
+            residual_norms, rhs_norms, left                                                        \
     }
 
 // What the template parameters of a kernel say.
 template <typename Value, u32 GROUP_, u32 ROWS_, u32 WIDTH_, u32 PLACE_, bool JACOBI_, bool NEAR_,
-          u32 VECTORS_, bool SCATTERED_, u32 PARTS_>
+          u32 VECTORS_, bool SCATTERED_, u32 PARTS_, typename Work = Value>
 struct FusedShape {
-    using V = Value;
+    using V = Value; // in the arrays
+    using W = Work;  // in the iterations
+    static constexpr bool MIXED = sizeof(W) != sizeof(V);
     static constexpr u32 GROUP = GROUP_;
     static constexpr u32 ROWS = ROWS_;
     static constexpr u32 WIDTH = WIDTH_;
@@ -125,6 +133,15 @@ struct FusedShape {
     // Whether products find all operands in shared memory, or those of a thread's first and last row.
     static constexpr bool GATHERS = !KEEPS_COLUMNS || FAR > 0;
     static constexpr bool EXCHANGES = NEAR && IS_BLOCK;
+    // From vector to vector in shared memory; what is behind them is at a multiple of 8 bytes.
+    static constexpr u32 VECTOR = NONE + (MIXED ? 2 : 1);
+
+    // Shared memory of a group: vectors, where MIXED the solution, and what is stored.
+    __device__ __forceinline__ static constexpr u32 bytes(u32 stored) {
+        return VECTORS * VECTOR * u32(sizeof(W)) + ((MIXED ? NONE + 1 : 0) + stored) * u32(sizeof(V));
+    }
+
+    static_assert(!MIXED || KEEPS_VALUES, "systems that are rounded are in registers");
     static_assert(!KEEPS_VALUES || KEEPS_COLUMNS, "registers hold rows of one width");
     static_assert(!NEAR || KEEPS_VALUES, "neighbours are in registers as values are");
     static_assert(!KEEPS_COLUMNS || WIDTH >= OWN, "the first places are there");
@@ -138,11 +155,11 @@ struct FusedShape {
 // in four parts, each of whole warps.
 template <typename Shape, u32 OWN, u32 SPARE, u32 RESIDENT>
 struct FusedBounds {
-    using V = typename Shape::V;
+    using W = typename Shape::W;
     static constexpr u32 THREADS = Shape::TEAM > WARP_THREADS ? Shape::TEAM : WARP_THREADS;
     static constexpr u32 VALUES = Shape::KEEPS_VALUES ? Shape::WIDTH : 0;
     static constexpr u32 WORDS =
-        sizeof(V) / 4 * Shape::ROWS * (VALUES + 2 + OWN + Shape::JACOBI);
+        sizeof(W) / 4 * Shape::ROWS * (VALUES + 2 + OWN + Shape::JACOBI);
     static constexpr u32 SHARING = Shape::PARTS > 1 ? 48 : 0;
     static constexpr u32 KEPT = WORDS + (Shape::ROWS * Shape::FAR + 1) / 2 + SPARE + SHARING;
     static constexpr u32 LARGEST = KEPT < 255 ? KEPT : 255;
@@ -153,8 +170,7 @@ struct FusedBounds {
     static constexpr u32 STAGED = Shape::PLACE == IN_SHARED ? PLACES
                                   : Shape::KEEPS_VALUES     ? skewed(Shape::NONE) + skewed(PLACES)
                                                             : 0;
-    static constexpr u32 BYTES =
-        THREADS / Shape::TEAM * (Shape::VECTORS * (Shape::NONE + 1) + STAGED) * sizeof(V) + 2048;
+    static constexpr u32 BYTES = THREADS / Shape::TEAM * Shape::bytes(STAGED) + 2048;
     static constexpr u32 BY_SHARED = 233472 / BYTES;
     static constexpr u32 FIT = BY_REGISTERS < BY_SHARED ? BY_REGISTERS : BY_SHARED;
     static constexpr u32 BLOCKS = RESIDENT > 0 ? RESIDENT : FIT < 1 ? 1 : FIT > 32 ? 32 : FIT;
