@@ -38,7 +38,7 @@
 //! | multiply on a GPU | [`spmv_gpu::device::availability()`], [`spmv_gpu::SinglePlan`], [`spmv_gpu::PackedPlan`] for batches |
 //! | solve a batch | [`solve`], or [`BatchSolver`] to solve again with the analysis kept |
 //! | solve on a GPU | [`solve_on`], [`BatchSolver::on`] or [`BatchSolver::on_with_rhs`] with a [`Backend`]; [`gpu`] for data on the device |
-//! | choose how | [`SolveOptions`]: [`Method`], [`Preconditioner`], [`PrecondPrecision`], [`Order`], tolerances, fallback |
+//! | choose how | [`SolveOptions`]: [`Method`], [`Preconditioner`], [`PrecondPrecision`], [`InnerPrecision`], [`Order`], tolerances, fallback |
 //! | see how it went | [`BatchReport`]: a [`Status`], iterations, the true residual of every system |
 //!
 //! # Limits

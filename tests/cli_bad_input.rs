@@ -153,11 +153,12 @@ fn duplicates_are_summed_and_special_values_are_data() {
 
 #[test]
 fn unknown_option_values_list_the_allowed_ones() {
-    let table: [(&str, &str, &[&str]); 9] = [
+    let table: [(&str, &str, &[&str]); 10] = [
         ("--solver", "gmres", &["auto", "cg", "bicgstab", "lu"]),
         ("--precond", "amg", &["none", "jacobi", "block-jacobi", "ilu0", "ic0"]),
         ("--order", "rcm", &["natural", "min-degree"]),
         ("--precond-precision", "f16", &["working", "f32"]),
+        ("--inner-precision", "f16", &["working", "f32"]),
         ("--precision", "f16", &["f64", "f32"]),
         ("--backend", "tpu", &["auto", "cpu", "gpu"]),
         ("--format", "bsr", &["csr", "coo", "ell", "dia", "hyb", "sellp"]),

@@ -33,6 +33,8 @@ pub(crate) struct Context<'a> {
     pub(crate) order: &'static str,
     /// The precision asked for factors.
     pub(crate) precond_precision: &'static str,
+    /// The precision asked for iterations on a GPU.
+    pub(crate) inner_precision: &'static str,
     /// Whether the ladder was allowed.
     pub(crate) fallback: bool,
     /// Time of everything.
@@ -64,6 +66,7 @@ struct Report<'a> {
     preconditioner: &'static str,
     order: &'static str,
     precond_precision: &'static str,
+    inner_precision: &'static str,
     reason: &'a str,
     fallback: bool,
     format: &'static str,
@@ -185,6 +188,7 @@ fn json<'a>(global: Global, context: &'a Context<'_>, report: &'a BatchReport) -
         preconditioner: report.preconditioner,
         order: context.order,
         precond_precision: context.precond_precision,
+        inner_precision: context.inner_precision,
         reason: &report.reason,
         fallback: context.fallback,
         format: report.format,

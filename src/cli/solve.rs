@@ -7,8 +7,8 @@ use clap::Args;
 use sparsebatch::cpu::{CpuScalar, FormatChoice, KernelChoice, SpmvOptions};
 use sparsebatch::spmv_gpu::Value;
 use sparsebatch::{
-    Backend, Batch, BatchReport, BatchSolver, Engine, Gpu, Method, Order, PrecondPrecision,
-    Preconditioner, Rhs, SolveError, SolveOptions,
+    Backend, Batch, BatchReport, BatchSolver, Engine, Gpu, InnerPrecision, Method, Order,
+    PrecondPrecision, Preconditioner, Rhs, SolveError, SolveOptions,
 };
 
 use super::error::CliError;
@@ -43,6 +43,10 @@ pub(crate) struct SolveArgs {
     /// --precision f32
     #[arg(long, value_name = "PRECISION", value_parser = named(PrecondPrecision::NAMES), default_value = "working")]
     precond_precision: PrecondPrecision,
+    /// Precision in which cg and bicgstab with jacobi or none iterate on a GPU, where that is quicker; solutions
+    /// and residuals stay in --precision
+    #[arg(long, value_name = "PRECISION", value_parser = named(InnerPrecision::NAMES), default_value = "working")]
+    inner_precision: InnerPrecision,
     /// Relative tolerance: ||b - A x|| <= RTOL ||b|| [default: 1e-10, f32: 1e-5]
     #[arg(long, value_parser = not_negative)]
     rtol: Option<f64>,
@@ -174,6 +178,7 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
         precision: name_of(options::PRECISIONS, &args.machine.precision),
         order: args.order.name(),
         precond_precision: args.precond_precision.name(),
+        inner_precision: args.inner_precision.name(),
         fallback: args.fallback,
         total_time: start.elapsed(),
     };
@@ -236,6 +241,7 @@ impl SolveArgs {
             order: self.order,
             block_size: self.block_size.map(usize::from),
             precond_precision: self.precond_precision,
+            inner_precision: self.inner_precision,
             rel_tol: self.rtol,
             abs_tol: self.atol,
             max_iters: self.max_iters,

@@ -4,7 +4,9 @@
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr, Pattern};
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, ValuePlace};
-use sparsebatch_solvers::{Method, Outcome, Preconditioner, SolveOptions, Status, solve};
+use sparsebatch_solvers::{
+    InnerPrecision, Method, Outcome, Preconditioner, SolveOptions, Status, solve,
+};
 use sparsebatch_spmv_gpu::testing::device_or_skip;
 use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
 
@@ -68,9 +70,18 @@ fn uniform_batches_agree_with_the_cpu() {
             let values = device.upload(&values).unwrap();
             let b = device.upload(&problem.rhs).unwrap();
             for preconditioner in [Preconditioner::None, Preconditioner::Jacobi] {
-                let options = options(method, preconditioner);
-                for place in [None, Some(ValuePlace::Shared), Some(ValuePlace::Global)] {
-                    let tuning = GpuTuning { values: place, ..GpuTuning::default() };
+                let single = InnerPrecision::Single;
+                for (place, inner_precision) in [
+                    (None, InnerPrecision::Working),
+                    (None, single),
+                    (Some(ValuePlace::Shared), InnerPrecision::Working),
+                    (Some(ValuePlace::Global), InnerPrecision::Working),
+                ] {
+                    // Systems of a few rows end by exhaustion in f64 only.
+                    let mixed = Some(inner_precision == single && nrows >= 32);
+                    let tuning = GpuTuning { values: place, mixed, ..GpuTuning::default() };
+                    let options =
+                        SolveOptions { inner_precision, ..options(method, preconditioner) };
                     let mut plan = FusedSolver::<Device, f64>::with_tuning(
                         &device,
                         batch.pattern().view(),
@@ -114,10 +125,12 @@ fn mix(method: Method) -> (Batch<f64>, Vec<f64>) {
 #[test]
 fn ragged_batches_agree_with_the_cpu_also_from_a_graph() {
     let Some(device) = device_or_skip() else { return };
-    for method in [Method::Cg, Method::BiCgStab] {
+    for (method, inner_precision) in [Method::Cg, Method::BiCgStab].into_iter().flat_map(|method| {
+        [InnerPrecision::Working, InnerPrecision::Single].map(|inner| (method, inner))
+    }) {
         let (batch, b) = mix(method);
         let Batch::Ragged(ragged) = &batch else { unreachable!("collected") };
-        let options = options(method, Preconditioner::Jacobi);
+        let options = SolveOptions { inner_precision, ..options(method, Preconditioner::Jacobi) };
         let mut plan = FusedSolver::for_batch(&device, &batch, &options).unwrap();
         let values = device.upload(ragged.values()).unwrap();
         let b_buffer = device.upload(&b).unwrap();

@@ -33,11 +33,14 @@ pub(crate) trait Plan<T: Real> {
 
     /// Kernel and shape, such as `cg(32x4,registers)`.
     fn configuration(&self) -> String;
+
+    /// Whether some systems iterate in another precision than they are told in.
+    fn is_mixed(&self) -> bool;
 }
 
 /// The plans are alike but for their names.
 macro_rules! plans {
-    ($($plan:ident => $configuration:ident),*) => {$(
+    ($($plan:ident => $configuration:ident, $is_mixed:expr;)*) => {$(
         impl<T: Real> Plan<T> for $plan<Device, T> {
             fn solve(
                 &mut self,
@@ -55,11 +58,19 @@ macro_rules! plans {
             fn configuration(&self) -> String {
                 $configuration(&self.explain())
             }
+
+            fn is_mixed(&self) -> bool {
+                $is_mixed(self.explain())
+            }
         }
     )*};
 }
 
-plans!(FusedSolver => fused, FactoredSolver => factored, GpuLu => lu);
+plans!(
+    FusedSolver => fused, |explain: GpuExplain| explain.bins.iter().any(|bin| bin.is_mixed);
+    FactoredSolver => factored, |_| false;
+    GpuLu => lu, |_| false;
+);
 
 /// Rows of a system beyond which no kernel has it whole.
 const MOST_ROWS: usize = 4096;
@@ -84,6 +95,10 @@ impl<T: Real> Plan<T> for Composed<T> {
 
     fn configuration(&self) -> String {
         self.0.explain().kernels()
+    }
+
+    fn is_mixed(&self) -> bool {
+        false
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 use rayon::prelude::*;
 use sparsebatch_formats::{Batch, Pattern, Scalar};
 use sparsebatch_solvers::gpu::GpuTuning;
-use sparsebatch_solvers::{Gpu, Method, Outcome, SolveError, SolveOptions, Status};
+use sparsebatch_solvers::{Gpu, InnerPrecision, Method, Outcome, SolveError, SolveOptions, Status};
 use sparsebatch_spmv_gpu::device::measure_bandwidth;
 use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
 
@@ -198,7 +198,7 @@ impl<'a> SolveSession<'a> {
     ) -> Result<(), BenchError> {
         let Some(device) = self.device.clone() else { return Ok(()) };
         let systems = problem.systems;
-        let mut plan_ms = None;
+        let (mut plan_ms, mut is_other) = (None, true);
         let mut configuration = match tuning {
             None => options.method.name().to_owned(),
             Some(tuning) => format!("{} {}", options.method, shape(tuning)),
@@ -210,6 +210,7 @@ impl<'a> SolveSession<'a> {
             let plan = plan(&device, systems, options, tuning)?;
             plan_ms = Some(begin.elapsed().as_secs_f64() * 1e3);
             configuration = plan.configuration();
+            is_other = options.inner_precision == InnerPrecision::Working || plan.is_mixed();
             if let Some(tuning) = tuning {
                 configuration.extend(limits(tuning).map(|limit| format!(" {limit}")));
             }
@@ -221,6 +222,10 @@ impl<'a> SolveSession<'a> {
             }
             GpuSolve::new(&device, plan, uploaded.as_ref().expect("made above"))
         });
+        // What would be the solve in the working precision once more.
+        if !is_other {
+            return Ok(());
+        }
         let automatic = tuning.is_none();
         let label = Label { library: OURS, backend: Some("gpu"), automatic, options };
         let finish = |_: &GpuSolve<T>, row: &mut Row| {

@@ -54,7 +54,7 @@ pub struct Solvers {
     /// when empty the working one.
     pub precond_precisions: Vec<PrecondPrecision>,
     /// Precisions of the iterations of f64 solves on a GPU, measured side by side with Jacobi and without
-    /// preconditioner; when empty the working one.
+    /// preconditioner; when empty all. One that changes nothing is left out.
     pub inner_precisions: Vec<InnerPrecision>,
     /// The precision.
     pub precision: Precision,
@@ -227,7 +227,9 @@ fn measure_case<T: Real + cublas::Element>(
             for tuning in options.tunings.iter().filter(|_| has_shapes) {
                 session.gpu(&problem, solve, Some(&tuning.0))?;
             }
-            session.cpu(&problem, solve)?;
+            if solve.inner_precision == InnerPrecision::Working {
+                session.cpu(&problem, solve)?;
+            }
         }
         if matches!(case.source, Source::Family(..) | Source::Set(_)) {
             session.dense_lu(&problem, FLOOR)?;
@@ -310,7 +312,9 @@ fn precisions(options: &Solvers, preconditioner: Preconditioner) -> &[PrecondPre
 fn inner_precisions(options: &Solvers, preconditioner: Preconditioner) -> &[InnerPrecision] {
     let is_plain = matches!(preconditioner, Preconditioner::None | Preconditioner::Jacobi);
     match options.inner_precisions.as_slice() {
-        [] => &[InnerPrecision::Working],
+        [] if is_plain && options.precision == Precision::F64 => {
+            &[InnerPrecision::Working, InnerPrecision::Single]
+        }
         given if is_plain && options.precision == Precision::F64 => given,
         _ => &[InnerPrecision::Working],
     }
@@ -324,7 +328,9 @@ mod tests {
     fn named(options: &Solvers, source: &Source, is_symmetric: bool) -> Vec<String> {
         let is_set = matches!(source, Source::Set(_));
         let solves = solves(options, is_set, source, is_symmetric);
-        solves.iter().map(|solve| format!("{} {}", solve.method, solve.preconditioner)).collect()
+        let working = |solve: &&SolveOptions| solve.inner_precision == InnerPrecision::Working;
+        let name = |solve: &SolveOptions| format!("{} {}", solve.method, solve.preconditioner);
+        solves.iter().filter(working).map(name).collect()
     }
 
     #[test]
@@ -339,6 +345,22 @@ mod tests {
         assert_eq!(named(&all, &Source::MixSpd, true), ["cg none", "cg jacobi"]);
         let set = named(&all, &Source::Set(PathBuf::new()), false);
         assert_eq!(set, ["auto auto", "bicgstab none", "bicgstab jacobi", "lu auto"]);
+    }
+
+    #[test]
+    fn iterations_in_f32_are_measured_beside_those_in_f64() {
+        let source = Source::Family(Family::Tri, 32);
+        let inner = |options: &Solvers| -> Vec<InnerPrecision> {
+            solves(options, false, &source, true).iter().map(|s| s.inner_precision).collect()
+        };
+        let (working, single) = (InnerPrecision::Working, InnerPrecision::Single);
+
+        assert_eq!(inner(&Solvers::default()), [working, single].repeat(4));
+        let only = Solvers { inner_precisions: vec![single], ..Solvers::default() };
+        assert_eq!(inner(&only), [single; 4]);
+        assert_eq!(inner(&Solvers { precision: Precision::F32, ..only.clone() }), [working; 4]);
+        let factors = Solvers { preconditioners: vec![Preconditioner::Ilu0], ..only };
+        assert_eq!(inner(&factors), [working; 2]);
     }
 
     #[test]

@@ -239,29 +239,20 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
             false => self.steps,
         };
         self.executor.fork(&self.branches)?;
-        let launched = (0..self.bins.len())
-            .try_for_each(|number| self.launch_bin(number, steps, values, b, guess, x));
+        // What iterations in f32 leave comes last, so that no bin waits for the launch of another's rest.
+        let launched = [false, true].into_iter().try_for_each(|of_rest| {
+            (0..self.bins.len()).try_for_each(|bin| {
+                if of_rest && self.bins[bin].rest.is_none() {
+                    return Ok(());
+                }
+                self.launch(bin, of_rest, steps, values, b, guess, x)
+            })
+        });
         self.executor.join(&self.branches)?;
         Ok(launched?)
     }
 
-    /// Starts the solves of a bin, and those of what iterations in f32 leave.
-    fn launch_bin(
-        &mut self,
-        number: usize,
-        steps: Steps,
-        values: &E::Buffer<T>,
-        b: &E::Buffer<T>,
-        guess: Guess,
-        x: &mut E::Buffer<T>,
-    ) -> Result<(), GpuError> {
-        self.launch(number, false, steps, values, b, guess, x)?;
-        if self.bins[number].rest.is_some() {
-            self.launch(number, true, steps, values, b, guess, x)?;
-        }
-        Ok(())
-    }
-
+    /// Starts the solves of a bin, or of what iterations in f32 have left of them.
     #[expect(unsafe_code, reason = "the one launch")]
     #[expect(clippy::too_many_arguments, reason = "those of a solve, and which launch it is")]
     fn launch(

@@ -46,6 +46,7 @@ struct FusedGroup : FusedSystem<Shape> {
     using System::behind;
     using System::entries;
     using System::fetch;
+    using System::in_queue;
     using System::JACOBI;
     using System::KEEPS_COLUMNS;
     using System::KEEPS_VALUES;
@@ -205,7 +206,7 @@ struct FusedGroup : FusedSystem<Shape> {
             }
             const u32 then = Threads::of_first(behind, scratch);
             if (fresh) {
-                next = then;
+                next = in_queue(then);
                 asked = false;
                 if constexpr (KEEPS_VALUES && !MIXED) {
                     send_for_next();
@@ -453,7 +454,7 @@ struct FusedGroup : FusedSystem<Shape> {
     __device__ __forceinline__ void run() {
         stand_still();
         ask(true);
-        next = Threads::of_first(behind, scratch);
+        next = in_queue(Threads::of_first(behind, scratch));
         asked = false;
         if constexpr (KEEPS_VALUES && !MIXED) {
             send_for_next();
@@ -489,9 +490,7 @@ struct FusedGroup : FusedSystem<Shape> {
 // What a block of such groups does.
 template <typename Group, typename V>
 __device__ __forceinline__ void solve_all(const FusedTask<V>& task, u8* shared, double* scratch) {
-    if (Group::MIXED) {
-        let_next_launch_begin();
-    } else if (task.left != nullptr) {
+    if (!Group::MIXED && task.left != nullptr) {
         wait_for_launches_ahead();
         if (task.left[0] == 0) {
             return;

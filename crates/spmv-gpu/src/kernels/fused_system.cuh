@@ -45,8 +45,8 @@ struct FusedSystem : Shape {
     u32 starts[KEEPS_COLUMNS ? 1 : ROWS + 1];
     u32 system = 0;
     u32 number = 0; // of the system in the queue, where MIXED
-    // The number of the next system in the queue, whose values are on their way, and of the one behind
-    // it, once thread 0 has asked.
+    // The number of the next system in the queue, whose values are on their way, and the place behind it,
+    // once thread 0 has asked.
     u32 next = 0, behind = 0;
     bool asked = false;
     // Of the system at hand where they are SCATTERED; of the first pattern before there is one.
@@ -250,12 +250,12 @@ struct FusedSystem : Shape {
         return place < task.left[0] ? task.left[1 + place] : task.nsystems;
     }
 
-    // Thread 0 asks for the system behind the next one, whose number it has some time later.
+    // Thread 0 asks for the place behind that of the next system, which it has some time later.
     __device__ __forceinline__ void ask(bool wanted) {
         if (wanted && !asked && next < task.nsystems) {
             asked = true;
             if (member == 0) {
-                behind = in_queue(atomicAdd(task.queue, 1u));
+                behind = atomicAdd(task.queue, 1u);
             }
         }
     }
