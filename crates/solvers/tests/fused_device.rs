@@ -78,7 +78,7 @@ fn uniform_batches_agree_with_the_cpu() {
                     (Some(ValuePlace::Global), InnerPrecision::Working),
                 ] {
                     // Systems of a few rows end by exhaustion in f64 only.
-                    let mixed = Some(inner_precision == single && nrows >= 32);
+                    let mixed = Some(inner_precision == single && nrows >= 64);
                     let tuning = GpuTuning { values: place, mixed, ..GpuTuning::default() };
                     let options =
                         SolveOptions { inner_precision, ..options(method, preconditioner) };
