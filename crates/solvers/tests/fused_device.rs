@@ -20,8 +20,8 @@ fn bits(x: &[f64], outcomes: &[Outcome]) -> (Vec<u64>, Vec<(Status, u32, u64)>) 
     (x.iter().map(|v| v.to_bits()).collect(), outcomes.iter().map(of).collect())
 }
 
-/// Holds a solve against the CPU's: iteration counts within 10 % on average, and, since rounding alone
-/// moves those of BiCGStab, each within 25 %.
+/// Holds a solve against the CPU's: iteration counts within 10 % on average (with iterations in f32, where BiCGStab
+/// begins anew on the way, 20 %), and, since rounding alone moves those of BiCGStab, each within 25 %.
 fn compare(what: &str, batch: &Batch<f64>, b: &[f64], options: &SolveOptions, found: &[Outcome]) {
     let cpu = solve(batch, b, None, options).unwrap();
     let (mut ours, mut theirs) = (0.0, 0.0);
@@ -33,7 +33,8 @@ fn compare(what: &str, batch: &Batch<f64>, b: &[f64], options: &SolveOptions, fo
         assert!(gpu.residual_norm <= 1e-10 * gpu.rhs_norm, "{what}");
         (ours, theirs) = (ours + g, theirs + c);
     }
-    assert!((ours - theirs).abs() <= 0.1 * theirs, "{what}: {ours}, {theirs} iterations in all");
+    let share = if options.inner_precision == InnerPrecision::Working { 0.1 } else { 0.2 };
+    assert!((ours - theirs).abs() <= share * theirs, "{what}: {ours}, {theirs} iterations in all");
 }
 
 fn families(method: Method) -> Vec<(Family, usize)> {
