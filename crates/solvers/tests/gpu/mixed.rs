@@ -3,7 +3,7 @@
 use kernel_emu::Order;
 use sparsebatch_formats::generate::Family;
 use sparsebatch_formats::testing::random_vector;
-use sparsebatch_formats::{Csr, Pattern};
+use sparsebatch_formats::Csr;
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess};
 use sparsebatch_solvers::{InnerPrecision, Method, Preconditioner, SolveOptions, Status};
 use sparsebatch_spmv_gpu::Executor;
