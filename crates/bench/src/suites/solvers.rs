@@ -382,6 +382,7 @@ mod tests {
             methods: vec![Method::Cg],
             preconditioners: vec![Preconditioner::Jacobi, Preconditioner::Ic0],
             precond_precisions: vec![PrecondPrecision::Working, PrecondPrecision::Single],
+            inner_precisions: vec![InnerPrecision::Working],
             ..Solvers::default()
         };
         let family = Source::Family(Family::Tri, 32);

@@ -249,6 +249,12 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
             })
         });
         self.executor.join(&self.branches)?;
+        if launched.is_err() {
+            // The launch that solves what is left, and says that nothing is, may be one that was refused.
+            for rest in self.bins.iter_mut().filter_map(|bin| bin.rest.as_mut()) {
+                self.executor.fill_zero(&mut rest.left)?;
+            }
+        }
         Ok(launched?)
     }
 

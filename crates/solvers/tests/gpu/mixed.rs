@@ -1,9 +1,9 @@
 //! Iterations in f32 within f64 solves.
 
 use kernel_emu::Order;
+use sparsebatch_formats::Csr;
 use sparsebatch_formats::generate::Family;
 use sparsebatch_formats::testing::random_vector;
-use sparsebatch_formats::Csr;
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess};
 use sparsebatch_solvers::{InnerPrecision, Method, Preconditioner, SolveOptions, Status};
 use sparsebatch_spmv_gpu::Executor;
