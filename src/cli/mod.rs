@@ -77,7 +77,7 @@ enum Command {
     /// Write a test problem to a file
     Generate(generate::GenerateArgs),
     /// Measure on the GPU and the CPU, beside other libraries
-    Bench(bench::BenchArgs),
+    Bench(Box<bench::BenchArgs>),
     /// Make a page of what was measured: one HTML file, no network
     Report(pages::ReportArgs),
     /// Tell what became faster or slower between two files of rows
