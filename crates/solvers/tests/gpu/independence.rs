@@ -13,8 +13,7 @@ use sparsebatch_spmv_gpu::Value;
 
 use crate::common::emulator::Emulator;
 use crate::common::{
-    ENDLESS, METHODS, PRECONDITIONERS, ROUNDED, Systems, compare, compare_within, on_cpu, on_gpu,
-    options,
+    METHODS, PRECONDITIONERS, ROUNDED, Systems, compare, compare_within, on_cpu, on_gpu, options,
 };
 
 /// A symmetric pattern with a full diagonal and up to `most` entries beside it in a row.
@@ -152,7 +151,8 @@ fn check<T: Value + CpuScalar>(
     let systems = batch::<T>(size, method, &flaws, seed);
     let options = SolveOptions { inner_precision, ..options(method, preconditioner) };
     let tuning = GpuTuning::default();
-    let close = if inner_precision == InnerPrecision::Single { ENDLESS } else { ROUNDED };
+    // How many iterations in f32 a system takes that is drawn at random hangs on what f32 resolves of it.
+    let close = if inner_precision == InnerPrecision::Single { (3.0, 300.0) } else { ROUNDED };
     let all = on_gpu(&Emulator::new(Order::Forward), &systems, &options, &tuning);
 
     let what = format!("{} {size:?} {method} {preconditioner} {flaws:?} seed {seed}", T::CPP);
