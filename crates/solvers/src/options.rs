@@ -140,8 +140,10 @@ pub enum InnerPrecision {
     /// system well that leaves the number of iterations about as it is, and a solve takes 0.5 to 0.9 of the time;
     /// ill-conditioned ones take more (two-dimensional radiation diffusion 1.5 times as many, and 1.3 times as long):
     /// that is why it is not the default. A system on which iterations in f32 have no hold, or that does not
-    /// converge for any other reason, is solved in f64 from the start: what is said of it is what
-    /// [`InnerPrecision::Working`] says.
+    /// converge for any other reason, is solved in f64 from the start, by a second launch, in the same
+    /// threads and rows: that says how it ends, as [`InnerPrecision::Working`] does but for the order of sums. Iterations
+    /// in f32 go on while they get the residual down, breakdowns of BiCGStab included: `max_restarts` does not
+    /// bound that, and no restarts are counted.
     ///
     /// # Source
     /// M. A. Clark, R. Babich, K. Barros, R. C. Brower, C. Rebbi, Solving lattice QCD systems of equations using

@@ -26,7 +26,7 @@ const LENIENT: u32 = 2;
 /// Statuses, restarts and the true residual are those of the CPU's solvers: `Converged` is only said
 /// after `b - A x` was recomputed in the same launch. A system's result is a function of that system
 /// and of the plan's kernel, bit for bit: not of its neighbours, its place in the batch, or the order
-/// of threads.
+/// of threads. [`InnerPrecision`](crate::InnerPrecision) says what differs with iterations in f32.
 ///
 /// # Source
 /// Hestenes and Stiefel 1952 (doi 10.6028/jres.049.044), van der Vorst 1992 (doi 10.1137/0913035);
@@ -203,8 +203,8 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         })
     }
 
-    /// Solves every system. Allocates nothing, launches a kernel for each bin and returns before they
-    /// are done.
+    /// Solves every system. Allocates nothing, launches a kernel for each bin (two with iterations in f32) and
+    /// returns before they are done.
     ///
     /// `values` holds those of the batch in its layout, entries in the order of CSR; or, for a uniform
     /// batch, those of one item, for all. `b` and `x` are laid out as the plan was told, right-hand
@@ -248,14 +248,18 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
                 self.launch(bin, of_rest, steps, values, b, guess, x)
             })
         });
-        self.executor.join(&self.branches)?;
-        if launched.is_err() {
+        let joined = self.executor.join(&self.branches);
+        let failed = launched.is_err();
+        let mut ended = launched.and(joined);
+        if failed {
             // The launch that solves what is left, and says that nothing is, may be one that was refused.
-            for rest in self.bins.iter_mut().filter_map(|bin| bin.rest.as_mut()) {
-                self.executor.fill_zero(&mut rest.left)?;
-            }
+            let rests = self.bins.iter_mut().filter_map(|bin| bin.rest.as_mut());
+            let cleared = rests.map(|rest| self.executor.fill_zero(&mut rest.left));
+            // All of them, and the error that came first.
+            let cleared = cleared.fold(Ok(()), Result::and);
+            ended = ended.and(cleared);
         }
-        Ok(launched?)
+        Ok(ended?)
     }
 
     /// Starts the solves of a bin, or of what iterations in f32 have left of them.

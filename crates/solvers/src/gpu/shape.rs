@@ -308,7 +308,8 @@ pub(super) fn choose(
     };
     let mean = pattern.nnz() / nrows.max(1);
     let quicker = pattern.nnz() >= if load == Load::Few { MIXED_OF_FEW } else { MIXED_OF_MANY };
-    let shape = |&(place, width, near, table, usual): &(ValuePlace, u32, bool, Table, u32)| {
+    type Entry = (ValuePlace, u32, bool, Table, u32);
+    let shape = |&(place, width, near, table, usual): &Entry, mixed: bool| {
         // Columns in registers leave the values in shared memory to rows that are about as long.
         let suits = match place {
             ValuePlace::Registers if near => {
@@ -322,8 +323,6 @@ pub(super) fn choose(
         if !suits || (width > 0 && !is_whole) || tuning.values.is_some_and(|only| only != place) {
             return None;
         }
-        let mixed =
-            place == ValuePlace::Registers && wants_mixed && tuning.mixed.unwrap_or(quicker);
         let (threads, rows) = from(table, mixed)?;
         let parts = if usual > 1 { tuning.parts.unwrap_or(usual) } else { 1 };
         // What threads share they have in registers.
@@ -341,12 +340,20 @@ pub(super) fn choose(
         let stored = stored(&shape, places(pattern, &shape), pattern.nnz(), value_bytes);
         // A warp has at least so many groups.
         let groups = u64::from(32 / shape.team().min(32));
-        let bytes = groups * group_bytes(&shape, stored, value_bytes) + RESERVED_BYTES;
+        // What iterations in f32 leave is solved in the same shape, with vectors in f64.
+        let bytes = group_bytes(&shape, stored, value_bytes);
+        let bytes = bytes.max(group_bytes(&shape.unmixed(), stored, value_bytes));
+        let bytes = groups * bytes + RESERVED_BYTES;
         // Places of columns in registers have 16 bits.
         let reached = width == 0 || groups == 1 || bytes <= 1 << 16;
         (reached && bytes <= u64::from(info.shared_bytes_per_block)).then_some(shape)
     };
-    PLACES.iter().find_map(shape).ok_or_else(|| SolveError::Option {
+    let wants_mixed = wants_mixed && tuning.mixed.unwrap_or(quicker);
+    let either = |entry: &Entry| {
+        let mixed = wants_mixed && entry.0 == ValuePlace::Registers;
+        mixed.then(|| shape(entry, true)).flatten().or_else(|| shape(entry, false))
+    };
+    PLACES.iter().find_map(either).ok_or_else(|| SolveError::Option {
         name: "tuning",
         expected: "a place that holds the values of a system",
         found: format!("{tuning:?} for {nrows} rows of up to {longest} entries"),

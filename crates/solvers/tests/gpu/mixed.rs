@@ -6,7 +6,7 @@ use sparsebatch_formats::generate::Family;
 use sparsebatch_formats::testing::random_vector;
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess};
 use sparsebatch_solvers::{InnerPrecision, Method, Preconditioner, SolveOptions, Status};
-use sparsebatch_spmv_gpu::Executor;
+use sparsebatch_spmv_gpu::{DeviceInfo, Executor};
 
 use crate::agreement::family;
 use crate::common::emulator::Emulator;
@@ -194,4 +194,27 @@ fn iterations_are_in_f32_where_that_is_quicker() {
     assert!(is_mixed(Family::Lap2d, 900, true, single));
     assert!(!is_mixed(Family::Rand9, 1100, false, single), "values are not in registers");
     assert!(!is_mixed(Family::Tri, 64, false, InnerPrecision::Working));
+}
+
+/// What is left is solved in f64, whose vectors take more shared memory: a shape in which only the iterations in f32
+/// have room is not chosen.
+#[test]
+fn both_launches_have_room_in_shared_memory() {
+    let systems = family::<f64>(Family::Rand9, 992, 2);
+    let mixed = in_f32(Method::BiCgStab, Preconditioner::Jacobi);
+    let tuning = GpuTuning { mixed: Some(true), ..GpuTuning::default() };
+    let usual = Emulator::new(Order::Forward);
+    let plan = |executor: &Emulator| {
+        FusedSolver::<_, f64>::with_tuning(executor, systems.pattern(), 2, &mixed, &tuning).unwrap()
+    };
+    let bin = plan(&usual).explain().bins[0].clone();
+    assert!(bin.is_mixed && bin.vectors == 3);
+    // Room for the iterations in f32 and what a plan keeps for itself; then for more and more of the other.
+    for beside in [1536, 2048, 4080, 8000] {
+        let shared_bytes_per_block = bin.shared_bytes + beside;
+        let info = DeviceInfo { shared_bytes_per_block, ..usual.info().clone() };
+        let executor = Emulator::with_info(info, Order::Forward);
+        let solved = on_gpu(&executor, &systems, &mixed, &tuning);
+        assert_eq!(solved.statuses(), [Status::Converged; 2], "{shared_bytes_per_block}");
+    }
 }

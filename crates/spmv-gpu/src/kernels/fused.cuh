@@ -13,9 +13,9 @@
 //   thread reads those of its own rows alone; or read from global memory in each iteration. Where
 //   WIDTH is not 0 the columns are in registers, two in a word, but for the first places of each row:
 //   the diagonal, and where NEAR the rows before and behind. Padding multiplies 0 there by an operand
-//   of the system: what is not finite ends it in any case. True residuals leave padding out.
+//   of the system: what is not finite ends it in any case. True residuals leave padding out, unless MIXED.
 // - Values that will be in registers, and b, are copied to shared memory while the group still solves
-//   the system before.
+//   the system before; where MIXED, which keeps them there, after that.
 // - Sums have an order that depends on GROUP and ROWS and the order of the pattern's entries alone:
 //   bitwise repeatable, whatever the neighbours and the order of threads.
 // - A system ends by the rules of the CPU's solvers, on the residual recomputed from x; one that the
