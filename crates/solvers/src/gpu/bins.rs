@@ -224,6 +224,7 @@ fn key<T: Value>(shape: &Shape, common: &Common<'_>) -> KernelKey {
         number(resident, 0),
         number(parts, 1),
         (work.to_owned(), !mixed),
+        number(u32::from(of_rest), 0),
     ];
     let count = more.iter().rposition(|(_, is_usual)| !is_usual).map_or(0, |last| last + 1);
     for (value, _) in &more[..count] {

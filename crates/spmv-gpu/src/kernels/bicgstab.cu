@@ -36,6 +36,7 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
     static constexpr u32 ROWS = Shape::ROWS;
     static constexpr bool WEIGHTS_ARE_SQUARES = true;
     static constexpr bool GOES_ON = false;
+    static constexpr u32 PATIENCE = 48;
     static constexpr bool APART = Shape::VECTORS == 3;
     static_assert(APART || Shape::VECTORS == 1, "what there is");
     // Distances from s^ in shared memory.
@@ -154,7 +155,7 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
         const bool lost = !(rr <= Precision<W>::LARGEST);
         // |r^'r| <= eps ||r^|| ||r||
         const bool bad_rho = next[1] * next[1] <= TINY * (shadow_square * rr);
-        if (passed || bad_alpha || bad_omega || lost || bad_rho || iteration >= this->limit) {
+        if (passed || bad_alpha || bad_omega || lost || bad_rho || this->is_over()) {
             stop = passed      ? PASSED
                    : bad_alpha ? this->unless_lost(along[0], BREAKDOWN_ALPHA)
                    : bad_omega ? this->unless_lost(ts + tt, BREAKDOWN_OMEGA)
@@ -169,15 +170,17 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
 };
 
 template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
-          u32 VECTORS, bool SCATTERED, u32 PARTS, typename W>
+          u32 VECTORS, bool SCATTERED, u32 PARTS, typename W, bool LEFT>
 using BiCgStabShape =
-    FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED, PARTS, W>;
+    FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED, PARTS, W, LEFT>;
 
 template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
           u32 VECTORS, bool SCATTERED = false, u32 RESIDENT = 0, u32 PARTS = 1, typename W = V,
+          bool LEFT = false,
+          typename Shape = BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED,
+                                         PARTS, W, LEFT>,
           typename Bounds = FusedBounds<
-              BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED, PARTS, W>,
-              (VECTORS == 3 ? 2 : 4) + (JACOBI && NEAR ? 2 : 0),
+              Shape, (VECTORS == 3 ? 2 : 4) + (JACOBI && NEAR ? 2 : 0),
               sizeof(W) != sizeof(V)                                                ? 64
               : (WIDTH == 9 && ROWS <= 2) || (WIDTH == 3 && ROWS == 4 && !JACOBI) ? 56
                                                                                     : 40,
@@ -187,7 +190,5 @@ __global__ void __launch_bounds__(Bounds::THREADS, Bounds::BLOCKS)
     extern __shared__ __align__(16) u8 dynamic_shared[];
     __shared__ double scratch[Team<GROUP * PARTS>::SCRATCH];
     const FusedTask<V> task FUSED_TASK;
-    using Group = BiCgStab<
-        BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED, PARTS, W>>;
-    solve_all<Group>(task, dynamic_shared, scratch);
+    solve_all<BiCgStab<Shape>>(task, dynamic_shared, scratch);
 }

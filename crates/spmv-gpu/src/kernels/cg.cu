@@ -31,6 +31,7 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
     static constexpr bool JACOBI = Shape::JACOBI;
     static constexpr bool WEIGHTS_ARE_SQUARES = !JACOBI;
     static constexpr bool GOES_ON = true;
+    static constexpr u32 PATIENCE = 32;
 
     W p[ROWS];
 
@@ -51,7 +52,8 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
 
     // Goes on from a residual made anew, so many times the one of the recurrence, whose r'z is this.
     __device__ __forceinline__ void go_on(W rz, W times) {
-        beta *= rz / (rho * times * times);
+        const W before = rho * times * times;
+        beta = W(0) < before ? beta * (rz / before) : W(0);
         rho = rz;
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
@@ -99,7 +101,7 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
         const bool passed = rr <= this->square && !bad;
         const bool lost = !(rr <= Precision<W>::LARGEST);
         const bool broken = !(W(0) < rz);
-        if (passed || lost || bad || broken || iteration >= this->limit) {
+        if (passed || lost || bad || broken || this->is_over()) {
             stop = passed   ? PASSED
                    : lost   ? NON_FINITE
                    : bad    ? this->unless_lost(curvature[0], INDEFINITE)
@@ -112,13 +114,14 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
 };
 
 template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
-          bool SCATTERED, u32 PARTS, typename W>
-using CgShape = FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, 1, SCATTERED, PARTS, W>;
+          bool SCATTERED, u32 PARTS, typename W, bool LEFT>
+using CgShape = FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, 1, SCATTERED, PARTS, W, LEFT>;
 
 template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
-          bool SCATTERED = false, u32 RESIDENT = 0, u32 PARTS = 1, typename W = V,
+          bool SCATTERED = false, u32 RESIDENT = 0, u32 PARTS = 1, typename W = V, bool LEFT = false,
+          typename Shape = CgShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, SCATTERED, PARTS, W, LEFT>,
           typename Bounds =
-              FusedBounds<CgShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, SCATTERED, PARTS, W>, 2,
+              FusedBounds<Shape, 2,
                           (sizeof(W) != sizeof(V) ? (GROUP == 32 && ROWS == 8 ? 80 : 64)
                            : GROUP * PARTS > WARP_THREADS && !(JACOBI && WIDTH == 3) ? 64
                                                                                      : 40),
@@ -127,6 +130,5 @@ __global__ void __launch_bounds__(Bounds::THREADS, Bounds::BLOCKS) cg(FUSED_PARA
     extern __shared__ __align__(16) u8 dynamic_shared[];
     __shared__ double scratch[Team<GROUP * PARTS>::SCRATCH];
     const FusedTask<V> task FUSED_TASK;
-    using Group = Cg<CgShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, SCATTERED, PARTS, W>>;
-    solve_all<Group>(task, dynamic_shared, scratch);
+    solve_all<Cg<Shape>>(task, dynamic_shared, scratch);
 }

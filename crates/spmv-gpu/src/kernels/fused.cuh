@@ -23,20 +23,23 @@
 // - Where MIXED, iterations in W bring the residual of V down by INNER_REDUCTION; then the solution takes
 //   what they have, the residual is made anew of it, scaled to about 1 and rounded, and the method goes
 //   on: by the direction that it had, if it is known to profit. b and the values stay in shared memory as
-//   they are. Of systems on which the iterations have no hold, and of all that do not converge, the
-//   launch behind says how they end.
+//   they are. A residual that takes many iterations need not come down as far before that: CG loses its
+//   way in W. Of systems that do not come down so either, on which the iterations have no hold, and of all
+//   that do not converge, the launch behind says how they end.
 // - Traffic of a system: its values, b twice (MIXED: once), x once (twice with a guess), 25 B of outcome.
 #pragma once
 
 #include "fused_system.cuh"
 
-// What iterations in another precision than the residual's bring it down by before it is made anew, and what
-// it must have come down by to go on with them.
+// What iterations in another precision than the residual's bring it down by before it is made anew, by how much
+// less where they are many, and what it must have come down by to go on with them.
 constexpr double INNER_REDUCTION = 1e-5;
+constexpr double INNER_LENIENCE = 100;
 constexpr double INNER_PROGRESS = 0.25;
 
 // `Method` is the class that inherits: it has iterate(), begin_at_rest() and weight(j), whose sum over
-// the rows it gets as begin_from(). RETRIES: a breakdown is got over by starting again.
+// the rows it gets as begin_from(), and PATIENCE, the iterations that are many. RETRIES: a breakdown is got
+// over by starting again.
 template <typename Method, typename Shape, bool RETRIES>
 struct FusedGroup : FusedSystem<Shape> {
     using System = FusedSystem<Shape>;
@@ -52,6 +55,7 @@ struct FusedGroup : FusedSystem<Shape> {
     using System::KEEPS_VALUES;
     using System::kept;
     using System::lane;
+    using System::LEFT;
     using System::member;
     using System::MIXED;
     using System::NEAR;
@@ -87,6 +91,8 @@ struct FusedGroup : FusedSystem<Shape> {
     W rho = 1, beta = 0, square = 0;
     double threshold = 0, rhs_norm = 0, squares = 0;
     double last = 0; // residual, where MIXED
+    u32 until = 0;   // so many iterations are not too many, where MIXED
+    bool lenient = false;
 
     __device__ __forceinline__ Method& self() { return static_cast<Method&>(*this); }
 
@@ -167,6 +173,24 @@ struct FusedGroup : FusedSystem<Shape> {
     __device__ __forceinline__ bool can_begin_again() const {
         return stop == PASSED ||
                (RETRIES && stop >= BREAKDOWN_RHO && stop <= BREAKDOWN_ALPHA);
+    }
+
+    // Whether the system has no more iterations, where MIXED also because its residual does not come down.
+    __device__ __forceinline__ bool is_over() {
+        if constexpr (MIXED) {
+            if (iteration < until) {
+                return false;
+            }
+            if (lenient || iteration >= limit) {
+                return true;
+            }
+            lenient = true;
+            square *= W(INNER_LENIENCE * INNER_LENIENCE);
+            until = minimum(limit, iteration + Method::PATIENCE);
+            return false;
+        } else {
+            return iteration >= limit;
+        }
     }
 
     // Judges the systems that stopped, by their true residual, and those that groups take instead.
@@ -301,7 +325,10 @@ struct FusedGroup : FusedSystem<Shape> {
         residual = is_finite(residual) ? residual : residual - residual;
         bool accepted = residual <= threshold;
         bool by_floor = false;
-        const bool holds = MIXED && residual <= last * INNER_PROGRESS;
+        // The last step may be short, and fall short once more.
+        const double progress = last * INNER_PROGRESS;
+        const bool holds =
+            MIXED && (residual <= progress || (residual < last && progress <= threshold));
         if (task.floor >= 0 && Threads::any(due && !fresh && !accepted && !holds)) {
             double sizes[ROWS];
 #pragma unroll
@@ -379,6 +406,8 @@ struct FusedGroup : FusedSystem<Shape> {
                 const double aim = maximum(threshold, residual * INNER_REDUCTION);
                 square = W(aim * power_of_two(-scale));
                 square *= square;
+                lenient = false;
+                until = minimum(limit, iteration + Method::PATIENCE);
             }
         } else if (fresh) {
             const int exponent = exponent_of(rhs_norm);
@@ -479,7 +508,7 @@ struct FusedGroup : FusedSystem<Shape> {
             if (atomicAdd(queue + 1, 1u) == gridDim.x - 1) {
                 queue[0] = 0;
                 queue[1] = 0;
-                if (!MIXED && left != nullptr) {
+                if constexpr (LEFT) {
                     left[0] = 0;
                 }
             }
@@ -490,7 +519,7 @@ struct FusedGroup : FusedSystem<Shape> {
 // What a block of such groups does.
 template <typename Group, typename V>
 __device__ __forceinline__ void solve_all(const FusedTask<V>& task, u8* shared, double* scratch) {
-    if (!Group::MIXED && task.left != nullptr) {
+    if constexpr (Group::LEFT) {
         wait_for_launches_ahead();
         if (task.left[0] == 0) {
             return;

@@ -15,6 +15,7 @@ struct FusedSystem : Shape {
     using Shape::IS_BLOCK;
     using Shape::KEEPS_COLUMNS;
     using Shape::KEEPS_VALUES;
+    using Shape::LEFT;
     using Shape::MIXED;
     using Shape::NEAR;
     using Shape::NONE;
@@ -244,10 +245,10 @@ struct FusedSystem : Shape {
 
     // The system in this place of the queue, or one that there is not.
     __device__ __forceinline__ u32 in_queue(u32 place) const {
-        if (MIXED || task.left == nullptr) {
-            return place;
+        if constexpr (LEFT) {
+            return place < task.left[0] ? task.left[1 + place] : task.nsystems;
         }
-        return place < task.left[0] ? task.left[1 + place] : task.nsystems;
+        return place;
     }
 
     // Thread 0 asks for the place behind that of the next system, which it has some time later.

@@ -27,8 +27,7 @@
 // system rounded to W, and V has what it is told by: the solution, and the residual to go on from. What
 // does not converge so is left for a launch without: `left` gets the number of such systems, 0 before, and
 // their numbers in the queue behind it; their x is as it was, and their outcomes are not written. A launch
-// that is not MIXED solves what `left` has alone, unless that is null, and sets the number to 0. It may begin
-// before the launch ahead has ended.
+// of what is LEFT solves these alone, and sets the number to 0. It may begin before the launch ahead has ended.
 #pragma once
 
 #include "solver.cuh"
@@ -108,11 +107,12 @@ struct FusedTask {
 
 // What the template parameters of a kernel say.
 template <typename Value, u32 GROUP_, u32 ROWS_, u32 WIDTH_, u32 PLACE_, bool JACOBI_, bool NEAR_,
-          u32 VECTORS_, bool SCATTERED_, u32 PARTS_, typename Work = Value>
+          u32 VECTORS_, bool SCATTERED_, u32 PARTS_, typename Work = Value, bool LEFT_ = false>
 struct FusedShape {
     using V = Value; // in the arrays
     using W = Work;  // in the iterations
     static constexpr bool MIXED = sizeof(W) != sizeof(V);
+    static constexpr bool LEFT = LEFT_; // takes what a MIXED launch has left
     static constexpr u32 GROUP = GROUP_;
     static constexpr u32 ROWS = ROWS_;
     static constexpr u32 WIDTH = WIDTH_;
@@ -142,6 +142,7 @@ struct FusedShape {
     }
 
     static_assert(!MIXED || KEEPS_VALUES, "systems that are rounded are in registers");
+    static_assert(!MIXED || !LEFT, "nothing is left twice");
     static_assert(!KEEPS_VALUES || KEEPS_COLUMNS, "registers hold rows of one width");
     static_assert(!NEAR || KEEPS_VALUES, "neighbours are in registers as values are");
     static_assert(!KEEPS_COLUMNS || WIDTH >= OWN, "the first places are there");
