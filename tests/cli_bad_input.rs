@@ -158,7 +158,7 @@ fn unknown_option_values_list_the_allowed_ones() {
         ("--precond", "amg", &["none", "jacobi", "block-jacobi", "ilu0", "ic0"]),
         ("--order", "rcm", &["natural", "min-degree"]),
         ("--precond-precision", "f16", &["working", "f32"]),
-        ("--inner-precision", "f16", &["working", "f32"]),
+        ("--inner-precision", "f16", &["auto", "working"]),
         ("--precision", "f16", &["f64", "f32"]),
         ("--backend", "tpu", &["auto", "cpu", "gpu"]),
         ("--format", "bsr", &["csr", "coo", "ell", "dia", "hyb", "sellp"]),

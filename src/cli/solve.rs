@@ -43,9 +43,9 @@ pub(crate) struct SolveArgs {
     /// --precision f32
     #[arg(long, value_name = "PRECISION", value_parser = named(PrecondPrecision::NAMES), default_value = "working")]
     precond_precision: PrecondPrecision,
-    /// Precision in which cg and bicgstab with jacobi or none iterate on a GPU, where that is quicker; solutions
-    /// and residuals stay in --precision
-    #[arg(long, value_name = "PRECISION", value_parser = named(InnerPrecision::NAMES), default_value = "working")]
+    /// Precision in which cg and bicgstab with jacobi or none iterate on a GPU: auto is f32 where that is quicker;
+    /// solutions and residuals stay in --precision
+    #[arg(long, value_name = "PRECISION", value_parser = named(InnerPrecision::NAMES), default_value = "auto")]
     inner_precision: InnerPrecision,
     /// Relative tolerance: ||b - A x|| <= RTOL ||b|| [default: 1e-10, f32: 1e-5]
     #[arg(long, value_parser = not_negative)]

@@ -129,35 +129,35 @@ impl PrecondPrecision {
 /// The solution, and the residual by which it is judged, have the precision of values and vectors either way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum InnerPrecision {
-    /// That of the values and vectors.
-    #[default]
-    Working,
     /// f32 within f64, where that is quicker: where a GPU has a system whole and its values in registers (up to
     /// nine entries a row), but for the smallest systems, and for small ones where they are few. Elsewhere, and in
-    /// f32, it changes nothing. A system's matrix is rounded once. Iterations bring the
-    /// residual down by 1e5; then the solution takes what they have in f64, its residual is made anew, and the
-    /// method goes on with it: CG by the direction that it had, BiCGStab from the residual. Where f32 resolves the
-    /// system well that leaves the number of iterations about as it is, and a solve takes 0.5 to 0.9 of the time;
-    /// ill-conditioned ones take more (two-dimensional radiation diffusion 1.5 times as many, and 1.3 times as long):
-    /// that is why it is not the default. A system on which iterations in f32 have no hold, or that does not
-    /// converge for any other reason, is solved in f64 from the start, by a second launch, in the same
-    /// threads and rows: that says how it ends, as [`InnerPrecision::Working`] does but for the order of sums. Iterations
-    /// in f32 go on while they get the residual down, breakdowns of BiCGStab included: `max_restarts` does not
-    /// bound that, and no restarts are counted.
+    /// f32, it is [`InnerPrecision::Working`]. A system's matrix is rounded once. Iterations bring the residual down
+    /// by 1e5, or, if 48 do not, by 1e3; then the solution takes what they have in f64, its residual is made anew,
+    /// and the method goes on with it: CG by the direction that it had, BiCGStab from the residual. Where f32
+    /// resolves the system well that leaves the number of iterations about as it is, and a solve takes 0.5 to 0.9 of
+    /// the time. A system on which iterations in f32 have no hold, or whose residual they do not bring down by
+    /// 1e3 in 72, or that does not converge for any other reason, is solved in f64 from the start, by a
+    /// second launch, in the same threads and rows: that says how it ends, as [`InnerPrecision::Working`] does but
+    /// for the order of sums. Of ill-conditioned systems that are most, which take about a tenth longer so.
+    /// Iterations in f32 go on while they get the residual down, breakdowns of BiCGStab included: `max_restarts`
+    /// does not bound that, and no restarts are counted.
     ///
     /// # Source
     /// M. A. Clark, R. Babich, K. Barros, R. C. Brower, C. Rebbi, Solving lattice QCD systems of equations using
     /// mixed precision solvers on GPUs, 2010, doi 10.1016/j.cpc.2010.05.002, section 5 (reliable updates); G. L. G.
     /// Sleijpen, H. A. van der Vorst, Reliable updated residuals in hybrid Bi-CG methods, 1996,
     /// doi 10.1007/BF02309342.
-    Single,
+    #[default]
+    Auto,
+    /// That of the values and vectors.
+    Working,
 }
-named!(InnerPrecision, "inner_precision", Working => "working", Single => "f32");
+named!(InnerPrecision, "inner_precision", Auto => "auto", Working => "working");
 
 impl InnerPrecision {
-    /// Whether solves in `T` iterate in another precision than `T`, where that can be.
-    pub(crate) fn is_mixed<T: Scalar>(self) -> bool {
-        self == Self::Single && T::NAME == "f64"
+    /// Whether solves in `T` may iterate in another precision than `T`.
+    pub(crate) fn may_mix<T: Scalar>(self) -> bool {
+        self == Self::Auto && T::NAME == "f64"
     }
 }
 
@@ -231,7 +231,7 @@ impl Default for SolveOptions {
             order: Order::Natural,
             block_size: None,
             precond_precision: PrecondPrecision::Working,
-            inner_precision: InnerPrecision::Working,
+            inner_precision: InnerPrecision::Auto,
             rel_tol: None,
             rel_tols: None,
             abs_tol: 0.0,

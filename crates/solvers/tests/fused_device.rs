@@ -11,7 +11,8 @@ use sparsebatch_spmv_gpu::testing::device_or_skip;
 use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
 
 fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
-    SolveOptions { method, preconditioner, ..SolveOptions::default() }
+    let inner_precision = InnerPrecision::Working;
+    SolveOptions { method, preconditioner, inner_precision, ..SolveOptions::default() }
 }
 
 /// Every bit of a solve.
@@ -71,15 +72,15 @@ fn uniform_batches_agree_with_the_cpu() {
             let values = device.upload(&values).unwrap();
             let b = device.upload(&problem.rhs).unwrap();
             for preconditioner in [Preconditioner::None, Preconditioner::Jacobi] {
-                let single = InnerPrecision::Single;
+                let auto = InnerPrecision::Auto;
                 for (place, inner_precision) in [
                     (None, InnerPrecision::Working),
-                    (None, single),
+                    (None, auto),
                     (Some(ValuePlace::Shared), InnerPrecision::Working),
                     (Some(ValuePlace::Global), InnerPrecision::Working),
                 ] {
                     // Systems of a few rows end by exhaustion in f64 only.
-                    let mixed = Some(inner_precision == single && nrows >= 64);
+                    let mixed = Some(inner_precision == auto && nrows >= 64);
                     let tuning = GpuTuning { values: place, mixed, ..GpuTuning::default() };
                     let options =
                         SolveOptions { inner_precision, ..options(method, preconditioner) };
@@ -127,7 +128,7 @@ fn mix(method: Method) -> (Batch<f64>, Vec<f64>) {
 fn ragged_batches_agree_with_the_cpu_also_from_a_graph() {
     let Some(device) = device_or_skip() else { return };
     for (method, inner_precision) in [Method::Cg, Method::BiCgStab].into_iter().flat_map(|method| {
-        [InnerPrecision::Working, InnerPrecision::Single].map(|inner| (method, inner))
+        [InnerPrecision::Working, InnerPrecision::Auto].map(|inner| (method, inner))
     }) {
         let (batch, b) = mix(method);
         let Batch::Ragged(ragged) = &batch else { unreachable!("collected") };

@@ -31,7 +31,7 @@ pub(super) struct SolverArgs {
     #[arg(long = "precond-precision", value_name = "LIST", value_delimiter = ',')]
     precond_precisions: Vec<String>,
     /// Precisions in which cg and bicgstab iterate on a GPU in f64 solves with jacobi or none, with commas
-    /// between: working, f32 [default: both, where they differ]
+    /// between: auto (f32 where that is quicker; measured where it differs), working [default: both]
     #[arg(long = "inner-precision", value_name = "LIST", value_delimiter = ',')]
     inner_precisions: Vec<String>,
     /// Precision of values and vectors

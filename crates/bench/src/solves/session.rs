@@ -210,7 +210,9 @@ impl<'a> SolveSession<'a> {
             let plan = plan(&device, systems, options, tuning)?;
             plan_ms = Some(begin.elapsed().as_secs_f64() * 1e3);
             configuration = plan.configuration();
-            is_other = options.inner_precision == InnerPrecision::Working || plan.is_mixed();
+            is_other = options.inner_precision == InnerPrecision::Working
+                || options.preconditioner == Preconditioner::Auto
+                || plan.is_mixed();
             if let Some(tuning) = tuning {
                 configuration.extend(limits(tuning).map(|limit| format!(" {limit}")));
             }

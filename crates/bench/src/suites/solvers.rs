@@ -227,7 +227,10 @@ fn measure_case<T: Real + cublas::Element>(
             for tuning in options.tunings.iter().filter(|_| has_shapes) {
                 session.gpu(&problem, solve, Some(&tuning.0))?;
             }
-            if solve.inner_precision == InnerPrecision::Working {
+            // Which has no other.
+            if solve.inner_precision == InnerPrecision::Working
+                || solve.preconditioner == Preconditioner::Auto
+            {
                 session.cpu(&problem, solve)?;
             }
         }
@@ -308,14 +311,17 @@ fn precisions(options: &Solvers, preconditioner: Preconditioner) -> &[PrecondPre
     }
 }
 
-/// The precisions of iterations that make a difference.
+/// The precisions of iterations that make a difference, the working one first; of a solve that chooses its
+/// preconditioner that which is its own by default.
 fn inner_precisions(options: &Solvers, preconditioner: Preconditioner) -> &[InnerPrecision] {
-    let is_plain = matches!(preconditioner, Preconditioner::None | Preconditioner::Jacobi);
-    match options.inner_precisions.as_slice() {
-        [] if is_plain && options.precision == Precision::F64 => {
-            &[InnerPrecision::Working, InnerPrecision::Single]
+    match (preconditioner, options.inner_precisions.as_slice()) {
+        _ if options.precision != Precision::F64 => &[InnerPrecision::Working],
+        (Preconditioner::Auto, []) => &[InnerPrecision::Auto],
+        (Preconditioner::Auto, given) => &given[..1],
+        (Preconditioner::None | Preconditioner::Jacobi, []) => {
+            &[InnerPrecision::Working, InnerPrecision::Auto]
         }
-        given if is_plain && options.precision == Precision::F64 => given,
+        (Preconditioner::None | Preconditioner::Jacobi, given) => given,
         _ => &[InnerPrecision::Working],
     }
 }
@@ -353,11 +359,11 @@ mod tests {
         let inner = |options: &Solvers| -> Vec<InnerPrecision> {
             solves(options, false, &source, true).iter().map(|s| s.inner_precision).collect()
         };
-        let (working, single) = (InnerPrecision::Working, InnerPrecision::Single);
+        let (working, auto) = (InnerPrecision::Working, InnerPrecision::Auto);
 
-        assert_eq!(inner(&Solvers::default()), [working, single].repeat(4));
-        let only = Solvers { inner_precisions: vec![single], ..Solvers::default() };
-        assert_eq!(inner(&only), [single; 4]);
+        assert_eq!(inner(&Solvers::default()), [working, auto].repeat(4));
+        let only = Solvers { inner_precisions: vec![auto], ..Solvers::default() };
+        assert_eq!(inner(&only), [auto; 4]);
         assert_eq!(inner(&Solvers { precision: Precision::F32, ..only.clone() }), [working; 4]);
         let factors = Solvers { preconditioners: vec![Preconditioner::Ilu0], ..only };
         assert_eq!(inner(&factors), [working; 2]);

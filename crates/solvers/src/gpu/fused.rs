@@ -182,7 +182,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         tuning: &GpuTuning,
     ) -> Result<Self, SolveError> {
         let (method, jacobi) = check_supported(options)?;
-        let mixed = options.inner_precision.is_mixed::<T>();
+        let mixed = options.inner_precision.may_mix::<T>();
         let systems = count_systems(sizes.nitems, sizes.nrhs)?;
         let criteria = options.criteria::<T>(systems)?;
         let load = Load::of(systems, executor.info(), tuning);

@@ -11,7 +11,7 @@ use sparsebatch_formats::{
 };
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess};
 use sparsebatch_solvers::{
-    CpuScalar, Method, Outcome, Preconditioner, SolveOptions, Status, solve,
+    CpuScalar, InnerPrecision, Method, Outcome, Preconditioner, SolveOptions, Status, solve,
 };
 use sparsebatch_spmv_gpu::{Executor, Value};
 
@@ -24,7 +24,8 @@ pub(crate) const METHODS: [Method; 2] = [Method::Cg, Method::BiCgStab];
 
 /// A method with a preconditioner and the defaults.
 pub(crate) fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
-    SolveOptions { method, preconditioner, ..SolveOptions::default() }
+    let inner_precision = InnerPrecision::Working;
+    SolveOptions { method, preconditioner, inner_precision, ..SolveOptions::default() }
 }
 
 /// A uniform batch with its vectors.

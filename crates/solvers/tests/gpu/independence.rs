@@ -152,7 +152,7 @@ fn check<T: Value + CpuScalar>(
     let options = SolveOptions { inner_precision, ..options(method, preconditioner) };
     let tuning = GpuTuning::default();
     // How many iterations in f32 a system takes that is drawn at random hangs on what f32 resolves of it.
-    let close = if inner_precision == InnerPrecision::Single { (3.0, 300.0) } else { ROUNDED };
+    let close = if inner_precision == InnerPrecision::Auto { (3.0, 300.0) } else { ROUNDED };
     let all = on_gpu(&Emulator::new(Order::Forward), &systems, &options, &tuning);
 
     let what = format!("{} {size:?} {method} {preconditioner} {flaws:?} seed {seed}", T::CPP);
@@ -197,7 +197,7 @@ proptest! {
         method in prop::sample::select(METHODS.to_vec()),
         preconditioner in prop::sample::select(PRECONDITIONERS.to_vec()),
     ) {
-        check::<f64>(size, &flaws, seed, (method, preconditioner), InnerPrecision::Single)?;
+        check::<f64>(size, &flaws, seed, (method, preconditioner), InnerPrecision::Auto)?;
     }
 
     #[test]

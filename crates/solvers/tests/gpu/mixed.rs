@@ -13,7 +13,7 @@ use crate::common::emulator::Emulator;
 use crate::common::{ENDLESS, METHODS, Systems, compare_within, on_cpu, on_gpu, options};
 
 fn in_f32(method: Method, preconditioner: Preconditioner) -> SolveOptions {
-    SolveOptions { inner_precision: InnerPrecision::Single, ..options(method, preconditioner) }
+    SolveOptions { inner_precision: InnerPrecision::Auto, ..options(method, preconditioner) }
 }
 
 const PRECONDITIONERS: [Preconditioner; 2] = [Preconditioner::None, Preconditioner::Jacobi];
@@ -187,12 +187,12 @@ fn iterations_are_in_f32_where_that_is_quicker() {
             FusedSolver::<_, f64>::with_tuning(&executor, systems.pattern(), 1, &options, &tuning);
         plan.unwrap().explain().bins[0].is_mixed
     };
-    let single = InnerPrecision::Single;
-    assert!(!is_mixed(Family::Tri, 32, false, single));
-    assert!(is_mixed(Family::Tri, 64, false, single));
-    assert!(!is_mixed(Family::Tri, 512, true, single));
-    assert!(is_mixed(Family::Lap2d, 900, true, single));
-    assert!(!is_mixed(Family::Rand9, 1100, false, single), "values are not in registers");
+    let auto = InnerPrecision::Auto;
+    assert!(!is_mixed(Family::Tri, 32, false, auto));
+    assert!(is_mixed(Family::Tri, 64, false, auto));
+    assert!(!is_mixed(Family::Tri, 512, true, auto));
+    assert!(is_mixed(Family::Lap2d, 900, true, auto));
+    assert!(!is_mixed(Family::Rand9, 1100, false, auto), "values are not in registers");
     assert!(!is_mixed(Family::Tri, 64, false, InnerPrecision::Working));
 }
 

@@ -122,7 +122,7 @@ fn table<T: Value + CpuScalar>(method: Method, inner_precision: InnerPrecision) 
                 assert_eq!(outcome.status, case.expected[k], "{what} {name}: {outcome:?}");
             }
             let rel_tol = SolveOptions::default_rel_tol::<T>();
-            if inner_precision == InnerPrecision::Single {
+            if inner_precision == InnerPrecision::Auto {
                 compare_within(&what, &systems, &gpu, &cpu, rel_tol, ENDLESS);
             } else {
                 compare(&what, &systems, &gpu, &cpu, rel_tol);
@@ -142,7 +142,7 @@ fn bad_systems_end_as_on_the_cpu_in_f64() {
 
 #[test]
 fn bad_systems_end_as_on_the_cpu_with_iterations_in_f32() {
-    METHODS.into_iter().for_each(|method| table::<f64>(method, InnerPrecision::Single));
+    METHODS.into_iter().for_each(|method| table::<f64>(method, InnerPrecision::Auto));
 }
 
 #[test]

@@ -36,7 +36,6 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
     static constexpr u32 ROWS = Shape::ROWS;
     static constexpr bool WEIGHTS_ARE_SQUARES = true;
     static constexpr bool GOES_ON = false;
-    static constexpr u32 PATIENCE = 48;
     static constexpr bool APART = Shape::VECTORS == 3;
     static_assert(APART || Shape::VECTORS == 1, "what there is");
     // Distances from s^ in shared memory.

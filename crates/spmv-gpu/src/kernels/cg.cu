@@ -31,7 +31,6 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
     static constexpr bool JACOBI = Shape::JACOBI;
     static constexpr bool WEIGHTS_ARE_SQUARES = !JACOBI;
     static constexpr bool GOES_ON = true;
-    static constexpr u32 PATIENCE = 32;
 
     W p[ROWS];
 

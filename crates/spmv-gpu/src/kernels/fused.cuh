@@ -36,10 +36,12 @@
 constexpr double INNER_REDUCTION = 1e-5;
 constexpr double INNER_LENIENCE = 100;
 constexpr double INNER_PROGRESS = 0.25;
+// Iterations that are many: of the first part of a step, and of what it may take beyond.
+constexpr u32 INNER_PATIENCE = 48;
+constexpr u32 INNER_PATIENCE_LEFT = 24;
 
 // `Method` is the class that inherits: it has iterate(), begin_at_rest() and weight(j), whose sum over
-// the rows it gets as begin_from(), and PATIENCE, the iterations that are many. RETRIES: a breakdown is got
-// over by starting again.
+// the rows it gets as begin_from(). RETRIES: a breakdown is got over by starting again.
 template <typename Method, typename Shape, bool RETRIES>
 struct FusedGroup : FusedSystem<Shape> {
     using System = FusedSystem<Shape>;
@@ -86,13 +88,12 @@ struct FusedGroup : FusedSystem<Shape> {
     using typename System::W;
 
     W x[ROWS], r[ROWS], m[JACOBI ? ROWS : 1]; // where MIXED x since the residual was made
-    u32 stop = VACANT, iteration = 0, limit = 0, restarts = 0;
+    u32 stop = VACANT, iteration = 0, restarts = 0;
+    u32 until = 0; // iterations that it may take, where MIXED for the residual to come down
     int scale = 0; // the group works on b * 2^-scale, where MIXED on the residual * 2^-scale
     W rho = 1, beta = 0, square = 0;
     double threshold = 0, rhs_norm = 0, squares = 0;
-    double last = 0; // residual, where MIXED
-    u32 until = 0;   // so many iterations are not too many, where MIXED
-    bool lenient = false;
+    double last = 0; // residual, where MIXED; below 0 when it need not come down as far
 
     __device__ __forceinline__ Method& self() { return static_cast<Method&>(*this); }
 
@@ -175,22 +176,30 @@ struct FusedGroup : FusedSystem<Shape> {
                (RETRIES && stop >= BREAKDOWN_RHO && stop <= BREAKDOWN_ALPHA);
     }
 
-    // Whether the system has no more iterations, where MIXED also because its residual does not come down.
-    __device__ __forceinline__ bool is_over() {
+    // Iterations that the system at hand may take.
+    __device__ __forceinline__ u32 limit() const {
         if constexpr (MIXED) {
-            if (iteration < until) {
+            return task.max_iters_each == nullptr ? task.max_iters
+                                                  : load(task.max_iters_each + system);
+        } else {
+            return until;
+        }
+    }
+
+    // Whether there are no more, where MIXED also because the residual does not come down.
+    __device__ __forceinline__ bool is_over() {
+        if (iteration < until) {
+            return false;
+        }
+        if constexpr (MIXED) {
+            if (last > 0 && iteration < limit()) {
+                last = -last;
+                square *= W(INNER_LENIENCE * INNER_LENIENCE);
+                until = minimum(limit(), iteration + INNER_PATIENCE_LEFT);
                 return false;
             }
-            if (lenient || iteration >= limit) {
-                return true;
-            }
-            lenient = true;
-            square *= W(INNER_LENIENCE * INNER_LENIENCE);
-            until = minimum(limit, iteration + Method::PATIENCE);
-            return false;
-        } else {
-            return iteration >= limit;
         }
+        return true;
     }
 
     // Judges the systems that stopped, by their true residual, and those that groups take instead.
@@ -276,8 +285,10 @@ struct FusedGroup : FusedSystem<Shape> {
                 task.rel_tols == nullptr ? task.rel_tol : load(task.rel_tols + system);
             threshold = task.abs_tols == nullptr ? task.abs_tol : load(task.abs_tols + system);
             threshold = maximum(threshold, rel_tol * rhs_norm);
-            limit = task.max_iters_each == nullptr ? task.max_iters
-                                                   : load(task.max_iters_each + system);
+            if constexpr (!MIXED) {
+                until = task.max_iters_each == nullptr ? task.max_iters
+                                                       : load(task.max_iters_each + system);
+            }
             iteration = restarts = 0;
         }
         // From x = 0 the residual is b; A x is still computed where it alone decides, since A may
@@ -326,9 +337,9 @@ struct FusedGroup : FusedSystem<Shape> {
         bool accepted = residual <= threshold;
         bool by_floor = false;
         // The last step may be short, and fall short once more.
-        const double progress = last * INNER_PROGRESS;
+        const double before = magnitude(last), progress = before * INNER_PROGRESS;
         const bool holds =
-            MIXED && (residual <= progress || (residual < last && progress <= threshold));
+            MIXED && (residual <= progress || (residual < before && progress <= threshold));
         if (task.floor >= 0 && Threads::any(due && !fresh && !accepted && !holds)) {
             double sizes[ROWS];
 #pragma unroll
@@ -347,9 +358,9 @@ struct FusedGroup : FusedSystem<Shape> {
         }
 
         const bool may_restart =
-            (MIXED ? holds : restarts < task.max_restarts) && iteration < limit;
+            (MIXED ? holds : restarts < task.max_restarts) && iteration < limit();
         u32 status = RUNNING;
-        if (!due || (fresh && is_finite(rhs_norm) && residual > threshold && limit > 0)) {
+        if (!due || (fresh && is_finite(rhs_norm) && residual > threshold && limit() > 0)) {
             // Goes on.
         } else if (accepted && (!fresh || is_finite(rhs_norm))) {
             status = CONVERGED;
@@ -361,7 +372,7 @@ struct FusedGroup : FusedSystem<Shape> {
         } else if (may_restart && can_begin_again()) {
             // Goes on from here.
         } else if (stop == PASSED) {
-            status = iteration < limit ? STAGNATED : MAX_ITERATIONS;
+            status = iteration < limit() ? STAGNATED : MAX_ITERATIONS;
         } else {
             status = stop;
         }
@@ -406,8 +417,7 @@ struct FusedGroup : FusedSystem<Shape> {
                 const double aim = maximum(threshold, residual * INNER_REDUCTION);
                 square = W(aim * power_of_two(-scale));
                 square *= square;
-                lenient = false;
-                until = minimum(limit, iteration + Method::PATIENCE);
+                until = minimum(limit(), iteration + INNER_PATIENCE);
             }
         } else if (fresh) {
             const int exponent = exponent_of(rhs_norm);
