@@ -8,7 +8,9 @@ use std::time::Instant;
 use rayon::prelude::*;
 use sparsebatch_formats::{Batch, Pattern, Scalar};
 use sparsebatch_solvers::gpu::GpuTuning;
-use sparsebatch_solvers::{Gpu, InnerPrecision, Method, Outcome, SolveError, SolveOptions, Status};
+use sparsebatch_solvers::{
+    Gpu, InnerPrecision, Method, Outcome, Preconditioner, SolveError, SolveOptions, Status,
+};
 use sparsebatch_spmv_gpu::device::measure_bandwidth;
 use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
 

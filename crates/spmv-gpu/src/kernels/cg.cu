@@ -100,7 +100,7 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
         const bool passed = rr <= this->square && !bad;
         const bool lost = !(rr <= Precision<W>::LARGEST);
         const bool broken = !(W(0) < rz);
-        if (passed || lost || bad || broken || this->is_over()) {
+        if (passed || lost || bad || broken || this->is_over(rr)) {
             stop = passed   ? PASSED
                    : lost   ? NON_FINITE
                    : bad    ? this->unless_lost(curvature[0], INDEFINITE)

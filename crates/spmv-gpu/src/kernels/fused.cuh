@@ -23,22 +23,23 @@
 // - Where MIXED, iterations in W bring the residual of V down by INNER_REDUCTION; then the solution takes
 //   what they have, the residual is made anew of it, scaled to about 1 and rounded, and the method goes
 //   on: by the direction that it had, if it is known to profit. b and the values stay in shared memory as
-//   they are. A residual that takes many iterations need not come down as far before that: CG loses its
-//   way in W. Of systems that do not come down so either, on which the iterations have no hold, and of all
-//   that do not converge, the launch behind says how they end.
+//   they are. A residual that takes many iterations need not come down as far before that, since CG loses
+//   its way in W. Of systems that take too many, on which the iterations have no hold, and of all that do not
+//   converge, the launch behind says how they end.
 // - Traffic of a system: its values, b twice (MIXED: once), x once (twice with a guess), 25 B of outcome.
 #pragma once
 
 #include "fused_system.cuh"
 
-// What iterations in another precision than the residual's bring it down by before it is made anew, by how much
-// less where they are many, and what it must have come down by to go on with them.
+// What iterations in another precision than the residual's bring it down by before it is made anew, and what it
+// must have come down by then to go on with them.
 constexpr double INNER_REDUCTION = 1e-5;
-constexpr double INNER_LENIENCE = 100;
 constexpr double INNER_PROGRESS = 0.25;
-// Iterations that are many: of the first part of a step, and of what it may take beyond.
-constexpr u32 INNER_PATIENCE = 48;
-constexpr u32 INNER_PATIENCE_LEFT = 24;
+// What so many of them must have brought it down by, and by how much less it need come down after twice as many;
+// it must in thrice as many.
+constexpr u32 INNER_PATIENCE = 24;
+constexpr double INNER_BEGINNING = 0.1;
+constexpr double INNER_LENIENCE = 100;
 
 // `Method` is the class that inherits: it has iterate(), begin_at_rest() and weight(j), whose sum over
 // the rows it gets as begin_from(). RETRIES: a breakdown is got over by starting again.
@@ -93,7 +94,8 @@ struct FusedGroup : FusedSystem<Shape> {
     int scale = 0; // the group works on b * 2^-scale, where MIXED on the residual * 2^-scale
     W rho = 1, beta = 0, square = 0;
     double threshold = 0, rhs_norm = 0, squares = 0;
-    double last = 0; // residual, where MIXED; below 0 when it need not come down as far
+    double last = 0; // residual, where MIXED
+    u32 parts = 0;   // of the iterations since then that are over
 
     __device__ __forceinline__ Method& self() { return static_cast<Method&>(*this); }
 
@@ -186,18 +188,19 @@ struct FusedGroup : FusedSystem<Shape> {
         }
     }
 
-    // Whether there are no more, where MIXED also because the residual does not come down.
-    __device__ __forceinline__ bool is_over() {
+    // Whether there are no more, where MIXED also because the residual, whose square this is, does not come down.
+    __device__ __forceinline__ bool is_over(W rr) {
         if (iteration < until) {
             return false;
         }
         if constexpr (MIXED) {
-            if (last > 0 && iteration < limit()) {
-                last = -last;
+            until = minimum(limit(), iteration + INNER_PATIENCE);
+            ++parts;
+            if (parts == 2) {
                 square *= W(INNER_LENIENCE * INNER_LENIENCE);
-                until = minimum(limit(), iteration + INNER_PATIENCE_LEFT);
-                return false;
             }
+            const bool begins = parts > 1 || rr <= W(INNER_BEGINNING * INNER_BEGINNING);
+            return until == iteration || parts > 2 || !begins;
         }
         return true;
     }
@@ -337,9 +340,9 @@ struct FusedGroup : FusedSystem<Shape> {
         bool accepted = residual <= threshold;
         bool by_floor = false;
         // The last step may be short, and fall short once more.
-        const double before = magnitude(last), progress = before * INNER_PROGRESS;
+        const double progress = last * INNER_PROGRESS;
         const bool holds =
-            MIXED && (residual <= progress || (residual < before && progress <= threshold));
+            MIXED && (residual <= progress || (residual < last && progress <= threshold));
         if (task.floor >= 0 && Threads::any(due && !fresh && !accepted && !holds)) {
             double sizes[ROWS];
 #pragma unroll
@@ -418,6 +421,7 @@ struct FusedGroup : FusedSystem<Shape> {
                 square = W(aim * power_of_two(-scale));
                 square *= square;
                 until = minimum(limit(), iteration + INNER_PATIENCE);
+                parts = 0;
             }
         } else if (fresh) {
             const int exponent = exponent_of(rhs_norm);
