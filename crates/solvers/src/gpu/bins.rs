@@ -92,7 +92,7 @@ impl<E: Executor> Bin<E> {
 
 /// Blocks of that launch on a multiprocessor: mostly there is nothing to do, and 30 take 5 us to see that on an
 /// NVIDIA H200.
-const REST_BLOCKS: u32 = 12;
+const REST_BLOCKS: u32 = 8;
 
 /// Brings classes into bins of one kernel each, where values are in shared memory also of about one
 /// size; within a bin, classes in the order of their sizes, so that the largest systems begin first and

@@ -154,14 +154,17 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
         const bool lost = !(rr <= Precision<W>::LARGEST);
         // |r^'r| <= eps ||r^|| ||r||
         const bool bad_rho = next[1] * next[1] <= TINY * (shadow_square * rr);
-        if (passed || bad_alpha || bad_omega || lost || bad_rho || this->is_over(rr)) {
-            stop = passed      ? PASSED
-                   : bad_alpha ? this->unless_lost(along[0], BREAKDOWN_ALPHA)
-                   : bad_omega ? this->unless_lost(ts + tt, BREAKDOWN_OMEGA)
-                   : lost      ? NON_FINITE
-                   : bad_rho   ? BREAKDOWN_RHO
-                               : MAX_ITERATIONS;
-            return;
+        if (passed || bad_alpha || bad_omega || lost || bad_rho || iteration >= this->until) {
+            stop = passed              ? PASSED
+                   : bad_alpha         ? this->unless_lost(along[0], BREAKDOWN_ALPHA)
+                   : bad_omega         ? this->unless_lost(ts + tt, BREAKDOWN_OMEGA)
+                   : lost              ? NON_FINITE
+                   : bad_rho           ? BREAKDOWN_RHO
+                   : this->goes_on(rr) ? RUNNING
+                                       : MAX_ITERATIONS;
+            if (stop != RUNNING) {
+                return;
+            }
         }
         beta = quotient(next[1], rho, inverse, is_sure) * turn;
         rho = next[1];

@@ -100,12 +100,13 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
         const bool passed = rr <= this->square && !bad;
         const bool lost = !(rr <= Precision<W>::LARGEST);
         const bool broken = !(W(0) < rz);
-        if (passed || lost || bad || broken || this->is_over(rr)) {
-            stop = passed   ? PASSED
-                   : lost   ? NON_FINITE
-                   : bad    ? this->unless_lost(curvature[0], INDEFINITE)
-                   : broken ? BREAKDOWN_RHO
-                            : MAX_ITERATIONS;
+        if (passed || lost || bad || broken || iteration >= this->until) {
+            stop = passed              ? PASSED
+                   : lost              ? NON_FINITE
+                   : bad               ? this->unless_lost(curvature[0], INDEFINITE)
+                   : broken            ? BREAKDOWN_RHO
+                   : this->goes_on(rr) ? RUNNING
+                                       : MAX_ITERATIONS;
         }
         beta = quotient(rz, rho, inverse, is_sure);
         rho = rz;

@@ -188,11 +188,8 @@ struct FusedGroup : FusedSystem<Shape> {
         }
     }
 
-    // Whether there are no more, where MIXED also because the residual, whose square this is, does not come down.
-    __device__ __forceinline__ bool is_over(W rr) {
-        if (iteration < until) {
-            return false;
-        }
+    // Whether it may go on though it has taken these: where MIXED if the residual, whose square this is, comes down.
+    __device__ __forceinline__ bool goes_on(W rr) {
         if constexpr (MIXED) {
             until = minimum(limit(), iteration + INNER_PATIENCE);
             ++parts;
@@ -200,9 +197,9 @@ struct FusedGroup : FusedSystem<Shape> {
                 square *= W(INNER_LENIENCE * INNER_LENIENCE);
             }
             const bool begins = parts > 1 || rr <= W(INNER_BEGINNING * INNER_BEGINNING);
-            return until == iteration || parts > 2 || !begins;
+            return until > iteration && parts < 3 && begins;
         }
-        return true;
+        return false;
     }
 
     // Judges the systems that stopped, by their true residual, and those that groups take instead.
