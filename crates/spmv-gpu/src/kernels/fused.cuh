@@ -37,7 +37,7 @@ constexpr double INNER_REDUCTION = 1e-5;
 constexpr double INNER_PROGRESS = 0.25;
 // What so many of them must have brought it down by, and by how much less it need come down after twice as many;
 // it must in thrice as many.
-constexpr u32 INNER_PATIENCE = 24;
+constexpr u32 INNER_PATIENCE = 32;
 constexpr double INNER_BEGINNING = 0.1;
 constexpr double INNER_LENIENCE = 100;
 
@@ -493,9 +493,6 @@ struct FusedGroup : FusedSystem<Shape> {
 
     __device__ __forceinline__ void run() {
         stand_still();
-        ask(true);
-        next = in_queue(Threads::of_first(behind, scratch));
-        asked = false;
         if constexpr (KEEPS_VALUES && !MIXED) {
             send_for_next();
         }
@@ -513,14 +510,14 @@ struct FusedGroup : FusedSystem<Shape> {
     }
 
     // The last block to find the queue empty leaves it as it was.
-    __device__ __forceinline__ static void leave(u32* queue, u32* left) {
-        if (threadIdx.x == 0) {
+    __device__ __forceinline__ void leave() const {
+        if ((LEFT || System::are_more_than_groups(task.nsystems)) && threadIdx.x == 0) {
             __threadfence();
-            if (atomicAdd(queue + 1, 1u) == gridDim.x - 1) {
-                queue[0] = 0;
-                queue[1] = 0;
+            if (atomicAdd(task.queue + 1, 1u) == gridDim.x - 1) {
+                task.queue[0] = 0;
+                task.queue[1] = 0;
                 if constexpr (LEFT) {
-                    left[0] = 0;
+                    task.left[0] = 0;
                 }
             }
         }
@@ -538,5 +535,5 @@ __device__ __forceinline__ void solve_all(const FusedTask<V>& task, u8* shared, 
     }
     Group own(task, shared, shared + threadIdx.x / Group::TEAM * Group::bytes(task.stored), scratch);
     own.run();
-    Group::leave(task.queue, task.left);
+    own.leave();
 }

@@ -46,9 +46,9 @@ struct FusedSystem : Shape {
     u32 starts[KEEPS_COLUMNS ? 1 : ROWS + 1];
     u32 system = 0;
     u32 number = 0; // of the system in the queue, where MIXED
-    // The number of the next system in the queue, whose values are on their way, and the place behind it,
-    // once thread 0 has asked.
-    u32 next = 0, behind = 0;
+    // The number of the next system in the queue, whose values are on their way, and the place of the one behind
+    // it, once thread 0 has asked: nowhere before.
+    u32 next, behind;
     bool asked = false;
     // Of the system at hand where they are SCATTERED; of the first pattern before there is one.
     u32 own_rows = 0, pattern = 0;
@@ -59,7 +59,7 @@ struct FusedSystem : Shape {
         : task(all), shared_memory(memory), operand(reinterpret_cast<W*>(own)),
           solution(reinterpret_cast<V*>(operand + (MIXED ? VECTORS * VECTOR : 0))),
           staged(MIXED ? solution + NONE + 1 : solution + VECTORS * VECTOR), scratch(partials), member(threadIdx.x % TEAM), lane(member / PARTS),
-          part(member % PARTS) {
+          part(member % PARTS), next(in_queue(first_place_in_queue())), behind(all.nsystems) {
         if constexpr (KEEPS_COLUMNS) {
             constexpr u32 GROUPS = GROUP < WARP_THREADS ? WARP_THREADS / GROUP : 1;
             constexpr u32 BYTES = Shape::bytes(PLACE == IN_SHARED ? KEPT * GROUP : 0);
@@ -243,6 +243,18 @@ struct FusedSystem : Shape {
         }
     }
 
+    // Every group of the launch has a first place in the queue; who comes first has those behind, if there are
+    // any.
+    static constexpr u32 GROUPS_OF_BLOCK = TEAM < WARP_THREADS ? WARP_THREADS / TEAM : 1;
+
+    __device__ __forceinline__ static u32 first_place_in_queue() {
+        return blockIdx.x * GROUPS_OF_BLOCK + threadIdx.x / TEAM;
+    }
+
+    __device__ __forceinline__ static bool are_more_than_groups(u32 nsystems) {
+        return nsystems > gridDim.x * GROUPS_OF_BLOCK;
+    }
+
     // The system in this place of the queue, or one that there is not.
     __device__ __forceinline__ u32 in_queue(u32 place) const {
         if constexpr (LEFT) {
@@ -253,10 +265,10 @@ struct FusedSystem : Shape {
 
     // Thread 0 asks for the place behind that of the next system, which it has some time later.
     __device__ __forceinline__ void ask(bool wanted) {
-        if (wanted && !asked && next < task.nsystems) {
+        if (wanted && !asked && next < task.nsystems && are_more_than_groups(task.nsystems)) {
             asked = true;
             if (member == 0) {
-                behind = atomicAdd(task.queue, 1u);
+                behind = gridDim.x * GROUPS_OF_BLOCK + atomicAdd(task.queue, 1u);
             }
         }
     }
