@@ -186,6 +186,9 @@ impl LaunchConfig {
     }
 }
 
+/// Shared memory that a block takes beside that of its launch, about: what kernels declare, and the system.
+const SHARED_BYTES_OF_A_BLOCK: u32 = 1536;
+
 /// Memory of an executor, as kernels see it.
 pub trait KernelBuffer<T: Pod> {
     /// The address of the first value: a device pointer, or a host address in an emulation.
@@ -375,6 +378,22 @@ pub trait Executor {
         config: LaunchConfig,
         args: &mut Args<'_>,
     ) -> Result<(), GpuError>;
+
+    /// Blocks of this shape that a multiprocessor holds at once, of a kernel that is compiled and loaded when it
+    /// was not [prepared](Executor::prepare); at least 1. Where nobody knows what a kernel takes, as many as threads
+    /// and the shared memory of the launch leave.
+    ///
+    /// # Errors
+    /// As [`Executor::launch`], but for the arguments.
+    fn resident_blocks(&self, key: &KernelKey, config: LaunchConfig) -> Result<u32, GpuError> {
+        let _ = key;
+        config.check(self.info())?;
+        let threads = config.block.iter().product::<u32>();
+        let by_threads = self.info().max_threads_per_multiprocessor / threads;
+        let by_shared = self.info().shared_bytes_per_multiprocessor
+            / (config.shared_bytes + SHARED_BYTES_OF_A_BLOCK);
+        Ok(by_threads.min(by_shared).clamp(1, 32))
+    }
 
     /// Executors of the same memory, on which work can run beside that of this one, between
     /// [`fork`](Executor::fork) and [`join`](Executor::join). To be made once: they take a while.

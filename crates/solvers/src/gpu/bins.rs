@@ -7,7 +7,7 @@ use sparsebatch_spmv_gpu::{Executor, KernelBuffer, KernelKey, Value};
 
 use super::explain::GpuBin;
 use super::pattern::Slices;
-use super::shape::{GpuTuning, Grid, Load, Shape, choose, grid, stored};
+use super::shape::{GpuTuning, Grid, Load, Shape, choose, grid, group_bytes, stored};
 use super::task::FusedMethod;
 use crate::SolveError;
 
@@ -163,19 +163,20 @@ fn upload<E: Executor, T: Value>(
     let stored = stored(&shape, largest(&|(_, slices)| slices.len()), nnz, bytes);
     let nitems: usize = classes.iter().map(|(class, _)| class.items.len()).sum();
     let systems = nitems * common.nrhs;
-    let grid =
-        |shape: &Shape| grid(shape, stored, bytes, systems as u64, executor.info(), common.tuning);
-    let left = || executor.alloc_zeroed(1 + systems);
+    let grid = |key: &KernelKey, shape: &Shape| {
+        let bytes = group_bytes(shape, stored, bytes);
+        grid(executor, key, shape, bytes, systems as u64, common.tuning)
+    };
     let rest = || {
         let shape = shape.unmixed();
-        let mut grid = grid(&shape);
-        grid.blocks = grid.blocks.min(REST_BLOCKS * executor.info().multiprocessors.max(1));
         let key = key::<T>(&shape, true, common);
-        Ok::<_, SolveError>(Rest { key, grid, left: left()? })
+        let mut grid = grid(&key, &shape)?;
+        grid.blocks = grid.blocks.min(REST_BLOCKS * executor.info().multiprocessors.max(1));
+        Ok::<_, SolveError>(Rest { key, grid, left: executor.alloc_zeroed(1 + systems)? })
     };
     let rest = shape.mixed.then(rest).transpose()?;
-    let grid = grid(&shape);
     let key = key::<T>(&shape, false, common);
+    let grid = grid(&key, &shape)?;
     let entries: usize = classes.iter().map(|(class, _)| class.pattern.nnz()).sum();
     let explain = GpuBin {
         kernel: key.expression.clone(),

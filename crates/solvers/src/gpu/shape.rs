@@ -1,7 +1,7 @@
 //! How many threads solve a system, and where its values are kept meanwhile.
 
 use sparsebatch_formats::CsrPatternRef;
-use sparsebatch_spmv_gpu::DeviceInfo;
+use sparsebatch_spmv_gpu::{DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig};
 
 use super::pattern::{has_empty_column, places_a_row, share_of_neighbours, skewed, widths};
 use super::task::FusedMethod;
@@ -420,26 +420,23 @@ pub(super) struct Grid {
     pub(super) shared_bytes: u32,
 }
 
-/// As many blocks as the device holds at once, or as there is work for: they take systems from a
-/// queue. A guess of the former, since registers are not known; blocks beyond it find the queue
-/// empty.
-pub(super) fn grid(
+/// As many blocks as the device holds at once, or as there is work for: they begin with a system for each
+/// group, and take the others from a queue.
+pub(super) fn grid<E: Executor>(
+    executor: &E,
+    key: &KernelKey,
     shape: &Shape,
-    stored: usize,
-    value_bytes: usize,
+    bytes_of_group: u64,
     systems: u64,
-    info: &DeviceInfo,
     tuning: &GpuTuning,
-) -> Grid {
-    let bytes = group_bytes(shape, stored, value_bytes);
+) -> Result<Grid, GpuError> {
     let threads = shape.team().max(32);
-    let shared_bytes = bytes * u64::from(threads / shape.team());
-    let by_threads = u64::from(info.max_threads_per_multiprocessor / threads);
-    let by_shared =
-        u64::from(info.shared_bytes_per_multiprocessor) / (shared_bytes + RESERVED_BYTES);
-    let resident = by_threads.min(by_shared).clamp(1, 32) * u64::from(info.multiprocessors.max(1));
-    let work = systems.div_ceil(u64::from(threads / shape.team()));
+    let groups = u64::from(threads / shape.team());
+    let shared_bytes = (bytes_of_group * groups) as u32;
+    let config = LaunchConfig { shared_bytes, ..LaunchConfig::linear(1, threads) };
+    let resident = u64::from(executor.resident_blocks(key, config)?)
+        * u64::from(executor.info().multiprocessors.max(1));
     let most = u64::from(tuning.max_blocks.unwrap_or(u32::MAX));
-    let blocks = resident.min(work).min(most).max(1) as u32;
-    Grid { blocks, threads, shared_bytes: shared_bytes as u32 }
+    let blocks = resident.min(systems.div_ceil(groups)).min(most).max(1) as u32;
+    Ok(Grid { blocks, threads, shared_bytes })
 }

@@ -222,6 +222,25 @@ impl Kernel {
         self.opted_in.store(true, Ordering::Relaxed);
         Ok(())
     }
+
+    /// Blocks that a multiprocessor holds at once, or 1; their shared memory is allowed.
+    pub(super) fn resident_blocks(&self, config: LaunchConfig) -> Result<u32, GpuError> {
+        let threads = config.block.iter().product::<u32>() as i32;
+        let mut blocks = 0;
+        bind(&self.context)?;
+        // SAFETY: (1) the context is current; (2) the function belongs to a loaded module; (3) the pointer is to
+        // one integer.
+        let result = unsafe {
+            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &mut blocks,
+                self.function,
+                threads,
+                config.shared_bytes as usize,
+            )
+        };
+        check("cuOccupancyMaxActiveBlocksPerMultiprocessor", result)?;
+        Ok(blocks.max(1) as u32)
+    }
 }
 
 impl Drop for Kernel {

@@ -169,6 +169,13 @@ impl Executor for Device {
         check("cuLaunchKernelEx", result)
     }
 
+    fn resident_blocks(&self, key: &KernelKey, config: LaunchConfig) -> Result<u32, GpuError> {
+        config.check(&self.shared.info)?;
+        let kernel = self.kernel(key)?;
+        kernel.allow_shared(config, &self.shared.info)?;
+        kernel.resident_blocks(config)
+    }
+
     fn is_recording(&self) -> Result<bool, GpuError> {
         self.records()
     }
