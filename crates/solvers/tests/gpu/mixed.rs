@@ -142,6 +142,47 @@ fn scales_do_not_matter_where_f32_holds_them() {
     }
 }
 
+/// Chains of 128 rows whose diagonal is that much above what the others in the row sum to: of condition 4 over it.
+fn chains(above: f64) -> Systems<f64> {
+    let systems = family::<f64>(Family::Tri, 128, 3);
+    let matrices: Vec<Csr<f64>> = (0..3)
+        .map(|item| {
+            let mut matrix = systems.batch.to_matrix(item);
+            let pattern = systems.pattern();
+            for row in 0..128 {
+                for entry in pattern.row(row) {
+                    let is_diagonal = pattern.col_idx()[entry] as usize == row;
+                    matrix.values_mut()[entry] = if is_diagonal { 2.0 + above } else { -1.0 };
+                }
+            }
+            matrix
+        })
+        .collect();
+    Systems::new(&matrices, random_vector(3 * 128, 5))
+}
+
+/// Iterations in f32 go on where a residual takes long to come down, and give up where it takes too long: then a system
+/// ends bit for bit as without them.
+#[test]
+fn what_takes_too_long_in_f32_is_solved_in_f64() {
+    let tuning = GpuTuning { group: Some((32, 4)), vectors: Some(1), ..GpuTuning::default() };
+    for (above, is_left) in [(0.5, false), (0.02, false), (1e-4, true)] {
+        let systems = chains(above);
+        for method in METHODS {
+            let executor = Emulator::new(Order::Random(2));
+            let solve = |options| on_gpu(&executor, &systems, &options, &tuning);
+            let mixed = solve(in_f32(method, Preconditioner::None));
+            let plain = solve(options(method, Preconditioner::None));
+            let what = format!("{method}, {above}");
+            assert_eq!(mixed.statuses(), [Status::Converged; 3], "{what}");
+            for system in 0..3 {
+                assert_eq!(mixed.bits(system) == plain.bits(system), is_left, "{what}, {system}");
+            }
+            compare_within(&what, &systems, &mixed, &plain, 1e-10, (0.25, 3.0));
+        }
+    }
+}
+
 #[test]
 fn plans_solve_again_and_say_what_they_are() {
     let good = family::<f64>(Family::Tri, 32, 5);

@@ -10,7 +10,7 @@ use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, ValuePlace};
 use sparsebatch_solvers::{
     Engine, Method, Preconditioner, SolveError, SolveOptions, SpmvOptions, Status, solve,
 };
-use sparsebatch_spmv_gpu::{Executor, GpuError};
+use sparsebatch_spmv_gpu::{Executor, GpuError, KernelKey, LaunchConfig};
 
 use crate::common::emulator::Emulator;
 use crate::common::{Systems, on_gpu, options};
@@ -34,6 +34,52 @@ fn unsupported<T>(result: Result<T, SolveError>) -> String {
         Err(error @ SolveError::Unsupported { .. }) => error.to_string(),
         other => panic!("{other:?}"),
     }
+}
+
+/// Each group of a launch begins with a system of its own and takes further ones only where there are more: whatever
+/// the blocks, all are solved, and the same plan solves again.
+#[test]
+fn any_number_of_blocks_solves_all_systems() {
+    let (pattern, values, b) = tri(16, 41);
+    let executor = emulator();
+    let options = options(Method::Cg, Preconditioner::Jacobi);
+    let (values, b) = (executor.upload(&values).unwrap(), executor.upload(&b).unwrap());
+    let mut found = Vec::new();
+    // Eight groups a block.
+    for blocks in [1, 2, 5, 6, 7] {
+        let tuning = GpuTuning { max_blocks: Some(blocks), ..GpuTuning::default() };
+        let mut plan =
+            FusedSolver::<_, f64>::with_tuning(&executor, pattern.view(), 41, &options, &tuning)
+                .unwrap();
+        assert_eq!(plan.explain().bins[0].blocks, blocks.min(6));
+        for _ in 0..2 {
+            let mut x = executor.alloc_zeroed::<f64>(41 * 16).unwrap();
+            plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
+            let outcomes = plan.outcomes().unwrap();
+            assert!(outcomes.iter().all(|outcome| outcome.status == Status::Converged));
+            found.push(executor.download(&x).unwrap());
+        }
+    }
+    assert!(found.iter().all(|x| *x == found[0]));
+}
+
+#[test]
+fn blocks_that_are_resident_are_those_that_have_room() {
+    let executor = emulator();
+    let (pattern, ..) = tri(16, 1);
+    let options = options(Method::Cg, Preconditioner::Jacobi);
+    let plan = FusedSolver::<_, f64>::new(&executor, pattern.view(), 1, &options).unwrap();
+    let key = KernelKey::new("cg", plan.explain().bins[0].kernel.clone());
+    let info = executor.info();
+    let resident = |threads, shared_bytes| {
+        let config = LaunchConfig { shared_bytes, ..LaunchConfig::linear(1, threads) };
+        executor.resident_blocks(&key, config)
+    };
+    assert_eq!(resident(32, 0).unwrap(), 32);
+    assert_eq!(resident(1024, 0).unwrap(), info.max_threads_per_multiprocessor / 1024);
+    let half = info.shared_bytes_per_multiprocessor / 2 - 2048;
+    assert_eq!(resident(32, half).unwrap(), 2);
+    assert!(matches!(resident(4096, 0), Err(GpuError::InvalidArgument { .. })));
 }
 
 #[test]
