@@ -155,13 +155,12 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
         // |r^'r| <= eps ||r^|| ||r||
         const bool bad_rho = next[1] * next[1] <= TINY * (shadow_square * rr);
         if (passed || bad_alpha || bad_omega || lost || bad_rho || iteration >= this->until) {
-            stop = passed              ? PASSED
-                   : bad_alpha         ? this->unless_lost(along[0], BREAKDOWN_ALPHA)
-                   : bad_omega         ? this->unless_lost(ts + tt, BREAKDOWN_OMEGA)
-                   : lost              ? NON_FINITE
-                   : bad_rho           ? BREAKDOWN_RHO
-                   : this->goes_on(rr) ? RUNNING
-                                       : MAX_ITERATIONS;
+            stop = passed      ? PASSED
+                   : bad_alpha ? this->unless_lost(along[0], BREAKDOWN_ALPHA)
+                   : bad_omega ? this->unless_lost(ts + tt, BREAKDOWN_OMEGA)
+                   : lost      ? NON_FINITE
+                   : bad_rho   ? BREAKDOWN_RHO
+                               : this->after_many(rr);
             if (stop != RUNNING) {
                 return;
             }

@@ -101,12 +101,11 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
         const bool lost = !(rr <= Precision<W>::LARGEST);
         const bool broken = !(W(0) < rz);
         if (passed || lost || bad || broken || iteration >= this->until) {
-            stop = passed              ? PASSED
-                   : lost              ? NON_FINITE
-                   : bad               ? this->unless_lost(curvature[0], INDEFINITE)
-                   : broken            ? BREAKDOWN_RHO
-                   : this->goes_on(rr) ? RUNNING
-                                       : MAX_ITERATIONS;
+            stop = passed   ? PASSED
+                   : lost   ? NON_FINITE
+                   : bad    ? this->unless_lost(curvature[0], INDEFINITE)
+                   : broken ? BREAKDOWN_RHO
+                            : this->after_many(rr);
         }
         beta = quotient(rz, rho, inverse, is_sure);
         rho = rz;

@@ -35,8 +35,7 @@
 // must have come down by then to go on with them.
 constexpr double INNER_REDUCTION = 1e-5;
 constexpr double INNER_PROGRESS = 0.25;
-// What so many of them must have brought it down by, and by how much less it need come down after twice as many;
-// it must in thrice as many.
+// What so many of them must have brought it down by, and by how much less twice as many must.
 constexpr u32 INNER_PATIENCE = 32;
 constexpr double INNER_BEGINNING = 0.1;
 constexpr double INNER_LENIENCE = 100;
@@ -95,7 +94,7 @@ struct FusedGroup : FusedSystem<Shape> {
     W rho = 1, beta = 0, square = 0;
     double threshold = 0, rhs_norm = 0, squares = 0;
     double last = 0; // residual, where MIXED
-    u32 parts = 0;   // of the iterations since then that are over
+    bool is_late = false;
 
     __device__ __forceinline__ Method& self() { return static_cast<Method&>(*this); }
 
@@ -188,18 +187,20 @@ struct FusedGroup : FusedSystem<Shape> {
         }
     }
 
-    // Whether it may go on though it has taken these: where MIXED if the residual, whose square this is, comes down.
-    __device__ __forceinline__ bool goes_on(W rr) {
+    // What becomes of a system that has taken so many iterations, the square of whose residual this is: where
+    // MIXED it may take as many again if that has begun to come down, and need not come down as far then.
+    __device__ __forceinline__ u32 after_many(W rr) {
         if constexpr (MIXED) {
-            until = minimum(limit(), iteration + INNER_PATIENCE);
-            ++parts;
-            if (parts == 2) {
-                square *= W(INNER_LENIENCE * INNER_LENIENCE);
+            if (is_late) {
+                return rr <= W(INNER_LENIENCE * INNER_LENIENCE) * square ? PASSED : MAX_ITERATIONS;
             }
-            const bool begins = parts > 1 || rr <= W(INNER_BEGINNING * INNER_BEGINNING);
-            return until > iteration && parts < 3 && begins;
+            if (iteration < limit() && rr <= W(INNER_BEGINNING * INNER_BEGINNING)) {
+                is_late = true;
+                until = minimum(limit(), iteration + INNER_PATIENCE);
+                return RUNNING;
+            }
         }
-        return false;
+        return MAX_ITERATIONS;
     }
 
     // Judges the systems that stopped, by their true residual, and those that groups take instead.
@@ -418,7 +419,7 @@ struct FusedGroup : FusedSystem<Shape> {
                 square = W(aim * power_of_two(-scale));
                 square *= square;
                 until = minimum(limit(), iteration + INNER_PATIENCE);
-                parts = 0;
+                is_late = false;
             }
         } else if (fresh) {
             const int exponent = exponent_of(rhs_norm);
