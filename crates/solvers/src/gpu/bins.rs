@@ -90,10 +90,6 @@ impl<E: Executor> Bin<E> {
     }
 }
 
-/// Blocks of that launch on a multiprocessor: mostly there is nothing to do, and 30 take 5 us to see that on an
-/// NVIDIA H200.
-const REST_BLOCKS: u32 = 8;
-
 /// Brings classes into bins of one kernel each, where values are in shared memory also of about one
 /// size; within a bin, classes in the order of their sizes, so that the largest systems begin first and
 /// a group seldom meets another pattern. First the bin with the most entries, which keeps the device busy
@@ -170,8 +166,7 @@ fn upload<E: Executor, T: Value>(
     let rest = || {
         let shape = shape.unmixed();
         let key = key::<T>(&shape, true, common);
-        let mut grid = grid(&key, &shape)?;
-        grid.blocks = grid.blocks.min(REST_BLOCKS * executor.info().multiprocessors.max(1));
+        let grid = grid(&key, &shape)?;
         Ok::<_, SolveError>(Rest { key, grid, left: executor.alloc_zeroed(1 + systems)? })
     };
     let rest = shape.mixed.then(rest).transpose()?;
