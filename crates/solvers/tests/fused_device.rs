@@ -21,21 +21,22 @@ fn bits(x: &[f64], outcomes: &[Outcome]) -> (Vec<u64>, Vec<(Status, u32, u64)>) 
     (x.iter().map(|v| v.to_bits()).collect(), outcomes.iter().map(of).collect())
 }
 
-/// Holds a solve against the CPU's: iteration counts within 10 % on average (with iterations in f32, where BiCGStab
-/// begins anew on the way, 20 %), and, since rounding alone moves those of BiCGStab, each within 25 %.
+/// Holds a solve against the CPU's: iteration counts within 10 % on average, and, since rounding alone moves those of
+/// BiCGStab, each within 25 %; with iterations in f32, where BiCGStab begins anew on the way, twice that.
 fn compare(what: &str, batch: &Batch<f64>, b: &[f64], options: &SolveOptions, found: &[Outcome]) {
     let cpu = solve(batch, b, None, options).unwrap();
+    let wide = if options.inner_precision == InnerPrecision::Working { 1.0 } else { 2.0 };
     let (mut ours, mut theirs) = (0.0, 0.0);
     for (item, (gpu, cpu)) in found.iter().zip(&cpu.report.systems).enumerate() {
         let (g, c) = (f64::from(gpu.iterations), f64::from(cpu.outcome.iterations));
         let what = format!("{what} item {item}: {gpu:?}, {:?}", cpu.outcome);
         assert_eq!((gpu.status, cpu.outcome.status), (Status::Converged, gpu.status), "{what}");
-        assert!((g - c).abs() <= (0.25 * c).max(2.0), "{what}");
+        assert!((g - c).abs() <= (0.25 * wide * c).max(2.0), "{what}");
         assert!(gpu.residual_norm <= 1e-10 * gpu.rhs_norm, "{what}");
         (ours, theirs) = (ours + g, theirs + c);
     }
-    let share = if options.inner_precision == InnerPrecision::Working { 0.1 } else { 0.2 };
-    assert!((ours - theirs).abs() <= share * theirs, "{what}: {ours}, {theirs} iterations in all");
+    let close = (ours - theirs).abs() <= 0.1 * wide * theirs;
+    assert!(close, "{what}: {ours}, {theirs} iterations in all");
 }
 
 fn families(method: Method) -> Vec<(Family, usize)> {

@@ -334,7 +334,10 @@ mod tests {
     fn named(options: &Solvers, source: &Source, is_symmetric: bool) -> Vec<String> {
         let is_set = matches!(source, Source::Set(_));
         let solves = solves(options, is_set, source, is_symmetric);
-        let working = |solve: &&SolveOptions| solve.inner_precision == InnerPrecision::Working;
+        let working = |solve: &&SolveOptions| {
+            solve.inner_precision == InnerPrecision::Working
+                || solve.preconditioner == Preconditioner::Auto
+        };
         let name = |solve: &SolveOptions| format!("{} {}", solve.method, solve.preconditioner);
         solves.iter().filter(working).map(name).collect()
     }

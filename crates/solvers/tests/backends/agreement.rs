@@ -5,7 +5,7 @@ use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::testing::random_vector;
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
 use sparsebatch_solvers::{
-    CpuScalar, Method, Preconditioner, SolveOptions, Status, solve, solve_on,
+    CpuScalar, InnerPrecision, Method, Preconditioner, SolveOptions, Status, solve, solve_on,
 };
 use sparsebatch_spmv_gpu::Value;
 
@@ -25,9 +25,13 @@ fn families<T: Value + CpuScalar>() {
     ];
     for (family, n, items) in cases {
         let generated = Problem::new(family, n).unwrap().batch(items).unwrap().cast::<T>();
-        for preconditioner in [Preconditioner::None, Preconditioner::Jacobi, Preconditioner::Auto] {
-            let options = SolveOptions { preconditioner, ..cg() };
-            let what = format!("{} {n} {preconditioner}", family.name());
+        let preconditioners = [Preconditioner::None, Preconditioner::Jacobi, Preconditioner::Auto];
+        let inner = [InnerPrecision::Working, InnerPrecision::Auto];
+        for (preconditioner, inner_precision) in
+            preconditioners.into_iter().flat_map(|p| inner.map(|inner| (p, inner)))
+        {
+            let options = SolveOptions { preconditioner, inner_precision, ..cg() };
+            let what = format!("{} {n} {preconditioner} {inner_precision}", family.name());
             let (batch, b) = (&generated.batch, &generated.rhs);
 
             let solution = agree(&what, &gpu(&emulator()), batch, b, None, &options);

@@ -9,7 +9,8 @@ use emulator::Emulator;
 use sparsebatch_formats::testing::random_vector;
 use sparsebatch_formats::{Batch, Csr, Scalar};
 use sparsebatch_solvers::{
-    Backend, CpuScalar, Gpu, Method, Preconditioner, Solution, SolveOptions, Status, solve_on,
+    Backend, CpuScalar, Gpu, InnerPrecision, Method, Preconditioner, Solution, SolveOptions,
+    Status, solve_on,
 };
 use sparsebatch_spmv_gpu::Value;
 
@@ -119,7 +120,8 @@ fn residual<T: Scalar>(batch: &Batch<T>, nrhs: usize, b: &[T], x: &[T], system: 
 }
 
 /// Solves on both and holds one against the other: equal statuses and rungs, iterations within 10 %
-/// (or 2), residuals as reported and within the tolerance. Returns the GPU's.
+/// (or 2; within 20 % where those of the GPU may be in f32), residuals as reported and within the
+/// tolerance. Returns the GPU's.
 pub(crate) fn agree<T: Value + CpuScalar>(
     what: &str,
     backend: &Backend<Emulator>,
@@ -136,7 +138,8 @@ pub(crate) fn agree<T: Value + CpuScalar>(
         let what = format!("{what}, system {system}: {g:?} {c:?}");
         assert_eq!((g.outcome.status, g.rung), (c.outcome.status, c.rung), "{what}");
         let (g, c) = (&g.outcome, &c.outcome);
-        let close = (0.1 * f64::from(c.iterations)).max(2.0);
+        let share = if options.inner_precision == InnerPrecision::Auto { 0.2 } else { 0.1 };
+        let close = (share * f64::from(c.iterations)).max(2.0);
         assert!((f64::from(g.iterations) - f64::from(c.iterations)).abs() <= close, "{what}");
         if g.status == Status::Converged {
             let found = residual(batch, options.nrhs, b, &gpu.x, system);
