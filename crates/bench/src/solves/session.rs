@@ -77,6 +77,13 @@ fn preconditioner(options: &SolveOptions) -> Option<String> {
     (options.method != Method::Lu).then(|| options.preconditioner.name().to_owned())
 }
 
+/// Whether a solve is the first of those that differ by the precision of iterations: in the working one, or with
+/// a preconditioner of its own choice, which is measured in one alone.
+pub(crate) fn is_first(options: &SolveOptions) -> bool {
+    options.inner_precision == InnerPrecision::Working
+        || options.preconditioner == Preconditioner::Auto
+}
+
 impl<'a> SolveSession<'a> {
     /// Starts a run: finds what it runs on, and prints that. Without a GPU our solvers there and,
     /// with `peers`, cuBLAS become gaps.
@@ -212,9 +219,7 @@ impl<'a> SolveSession<'a> {
             let plan = plan(&device, systems, options, tuning)?;
             plan_ms = Some(begin.elapsed().as_secs_f64() * 1e3);
             configuration = plan.configuration();
-            is_other = options.inner_precision == InnerPrecision::Working
-                || options.preconditioner == Preconditioner::Auto
-                || plan.is_mixed();
+            is_other = is_first(options) || plan.is_mixed();
             if let Some(tuning) = tuning {
                 configuration.extend(limits(tuning).map(|limit| format!(" {limit}")));
             }

@@ -20,7 +20,7 @@ pub use crate::session::Backend;
 use crate::session::Target;
 use crate::solves::Real;
 use crate::solves::reference::{self, Reference};
-use crate::solves::session::{Problem as Named, SolveSession};
+use crate::solves::session::{Problem as Named, SolveSession, is_first};
 use crate::solves::systems::Systems;
 pub use crate::solves::tuning::Tuning;
 use crate::{BenchError, Outcome};
@@ -227,10 +227,7 @@ fn measure_case<T: Real + cublas::Element>(
             for tuning in options.tunings.iter().filter(|_| has_shapes) {
                 session.gpu(&problem, solve, Some(&tuning.0))?;
             }
-            // Which has no other.
-            if solve.inner_precision == InnerPrecision::Working
-                || solve.preconditioner == Preconditioner::Auto
-            {
+            if is_first(solve) {
                 session.cpu(&problem, solve)?;
             }
         }
@@ -334,12 +331,8 @@ mod tests {
     fn named(options: &Solvers, source: &Source, is_symmetric: bool) -> Vec<String> {
         let is_set = matches!(source, Source::Set(_));
         let solves = solves(options, is_set, source, is_symmetric);
-        let working = |solve: &&SolveOptions| {
-            solve.inner_precision == InnerPrecision::Working
-                || solve.preconditioner == Preconditioner::Auto
-        };
         let name = |solve: &SolveOptions| format!("{} {}", solve.method, solve.preconditioner);
-        solves.iter().filter(working).map(name).collect()
+        solves.iter().filter(|solve| is_first(solve)).map(name).collect()
     }
 
     #[test]

@@ -120,8 +120,8 @@ fn residual<T: Scalar>(batch: &Batch<T>, nrhs: usize, b: &[T], x: &[T], system: 
 }
 
 /// Solves on both and holds one against the other: equal statuses and rungs, iterations within 10 %
-/// (or 2; within 20 % where those of the GPU may be in f32), residuals as reported and within the
-/// tolerance. Returns the GPU's.
+/// (or 2; within 20 % where those of the GPU are in f32 within f64), residuals as reported and within
+/// the tolerance. Returns the GPU's.
 pub(crate) fn agree<T: Value + CpuScalar>(
     what: &str,
     backend: &Backend<Emulator>,
@@ -134,11 +134,15 @@ pub(crate) fn agree<T: Value + CpuScalar>(
     let (gpu, cpu) = (on(backend), on(&CPU));
     let criteria = options.criteria::<T>(batch.nitems() * options.nrhs).unwrap();
     assert_eq!(gpu.report.systems.len(), cpu.report.systems.len(), "{what}");
+    let is_mixed = options.inner_precision == InnerPrecision::Auto
+        && T::CPP == "double"
+        && ["cg<", "bicgstab<"].iter().any(|name| gpu.report.kernel.contains(name))
+        && gpu.report.kernel.contains("float>");
+    let share = if is_mixed { 0.2 } else { 0.1 };
     for (system, (g, c)) in gpu.report.systems.iter().zip(&cpu.report.systems).enumerate() {
         let what = format!("{what}, system {system}: {g:?} {c:?}");
         assert_eq!((g.outcome.status, g.rung), (c.outcome.status, c.rung), "{what}");
         let (g, c) = (&g.outcome, &c.outcome);
-        let share = if options.inner_precision == InnerPrecision::Auto { 0.2 } else { 0.1 };
         let close = (share * f64::from(c.iterations)).max(2.0);
         assert!((f64::from(g.iterations) - f64::from(c.iterations)).abs() <= close, "{what}");
         if g.status == Status::Converged {

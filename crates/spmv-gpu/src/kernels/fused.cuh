@@ -177,15 +177,14 @@ struct FusedGroup : FusedSystem<Shape> {
                (RETRIES && stop >= BREAKDOWN_RHO && stop <= BREAKDOWN_ALPHA);
     }
 
-    // Iterations that the system at hand may take.
-    __device__ __forceinline__ u32 limit() const {
-        if constexpr (MIXED) {
-            return task.max_iters_each == nullptr ? task.max_iters
-                                                  : load(task.max_iters_each + system);
-        } else {
-            return until;
-        }
+    // Iterations that the system at hand may take, as they were asked for.
+    __device__ __forceinline__ u32 asked_limit() const {
+        return task.max_iters_each == nullptr ? task.max_iters
+                                              : load(task.max_iters_each + system);
     }
+
+    // The same from where it is at hand.
+    __device__ __forceinline__ u32 limit() const { return MIXED ? asked_limit() : until; }
 
     // What becomes of a system that has taken so many iterations, the square of whose residual this is: where
     // MIXED it may take as many again if that has begun to come down, and need not come down as far then.
@@ -287,8 +286,7 @@ struct FusedGroup : FusedSystem<Shape> {
             threshold = task.abs_tols == nullptr ? task.abs_tol : load(task.abs_tols + system);
             threshold = maximum(threshold, rel_tol * rhs_norm);
             if constexpr (!MIXED) {
-                until = task.max_iters_each == nullptr ? task.max_iters
-                                                       : load(task.max_iters_each + system);
+                until = asked_limit();
             }
             iteration = restarts = 0;
         }
