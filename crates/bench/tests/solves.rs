@@ -1,7 +1,7 @@
 //! The suite `solvers` on the CPU, and its rows compared.
 
 use serde_json::json;
-use sparsebatch_bench::solves::summary::{compare, mix_ratio, ratios};
+use sparsebatch_bench::solves::summary::{compare, mix_ratio, ratios, ways};
 use sparsebatch_bench::suites::solvers::{Backend, Precision};
 use sparsebatch_bench::{Outcome, Row, Solvers, rows, solvers, table};
 use sparsebatch_formats::generate::{Family, MIX, Problem, rng};
@@ -147,24 +147,47 @@ fn mixes_are_held_against_their_families() {
     (rows[0].batch, rows[0].converged) = (2, Some(2));
     let ratio = |rows: &[Row]| {
         let cases = compare(rows);
-        mix_ratio(&cases, &cases[0]).unwrap()
+        let ways = ways(&cases[0]);
+        let ratios = ways.iter().map(|way| mix_ratio(&cases, &cases[0], way).unwrap());
+        ratios.collect::<Vec<_>>()
     };
     let of = |item| MIX[(rng::mix(rng::key(99, item)) % 8) as usize];
     let name = |(family, nrows): (Family, usize)| format!("{} {nrows}", family.name());
     assert_ne!(of(0), of(1));
 
-    assert_eq!(ratio(&rows).unwrap_err().len(), 2);
+    assert_eq!(ratio(&rows)[0].as_ref().unwrap_err().len(), 2);
     for (item, ms) in [(0, 1000.0), (1, 3000.0)] {
         rows.push(ours(&name(of(item)), "cg", "none", ms, ms));
         rows.push(ours(&name(of(item)), "bicgstab", "none", 1.0, 1.0));
     }
     // 6 ms beside 1 x 1 ms + 1 x 3 ms.
-    assert_eq!(ratio(&rows), Ok(1.5));
+    assert_eq!(ratio(&rows), [Ok(1.5)]);
     // The largest batch is what counts.
     let mut larger = ours(&name(of(0)), "cg", "none", 18_000.0, 1.0);
     (larger.batch, larger.converged) = (2000, Some(2000));
     rows.push(larger);
-    assert_eq!(ratio(&rows), Ok(0.5));
+    assert_eq!(ratio(&rows), [Ok(0.5)]);
+    // Each preconditioner and precision of iterations is held against its like, or, where a family has
+    // no iterations in f32, against those in f64.
+    for item in [0, 1] {
+        rows.push(ours(&name(of(item)), "cg", "jacobi", 5.0, 5.0));
+    }
+    let mut single = rows[0].clone();
+    single.configuration = "cg(16x2,registers,f32 inner)".to_owned();
+    single.median_ms = 3.0;
+    rows.push(single.clone());
+    assert_eq!(ratio(&rows), [Ok(0.5), Ok(0.25)]);
+    single.case = name(of(1));
+    single.median_ms = 500.0;
+    (single.batch, single.converged) = (1000, Some(1000));
+    rows.push(single);
+    let found = ratio(&rows);
+    assert_eq!(found, [Ok(0.5), Ok(3.0 / (9.0 + 0.5))]);
+    let text = table::render(&rows);
+    for line in ["cg none: 0.500 x", "cg none, iterations in f32: 0.316 x"] {
+        let line = format!("mix_spd x 2 {line} the sum over its families");
+        assert!(text.contains(&line), "{text}");
+    }
 }
 
 #[test]

@@ -27,6 +27,8 @@ const LARGE: u64 = 10_000;
 pub struct Solves<'a> {
     /// The fastest of ours, left to itself: on the GPU, or on the CPU where nothing ran on the GPU.
     pub ours: Option<&'a Row>,
+    /// Those that it is the fastest of.
+    pub all_ours: Vec<&'a Row>,
     /// The fastest shape of those that were asked for.
     pub shape: Option<&'a Row>,
     /// The fastest of ours on the CPU, where the above is not.
@@ -131,16 +133,18 @@ pub fn compare(rows: &[Row]) -> Vec<Solves<'_>> {
 fn solves_of<'a>(rows: &'a [Row], first: &'a Row) -> Solves<'a> {
     let batch: Vec<&Row> = rows.iter().filter(|row| batch_of(row) == batch_of(first)).collect();
     let like = |row: &&&Row| row.operation == first.operation && apart(row) == apart(first);
-    let ours = |backend: &str, automatic: bool| {
+    let all_ours = |backend: &str, automatic: bool| {
         let on = |row: &&&Row| {
             is_ours(row) && row.automatic == automatic && row.backend.as_deref() == Some(backend)
         };
-        fastest(batch.iter().filter(like).filter(on).copied())
+        batch.iter().filter(like).filter(on).copied().collect::<Vec<_>>()
     };
+    let ours = |backend: &str, automatic: bool| fastest(all_ours(backend, automatic).into_iter());
     let gpu = batch.iter().filter(like).any(|row| row.backend.as_deref() == Some("gpu"));
     let recorded = |row: &&&Row| is_recorded(row) && (first.operation == "auto" || like(row));
     Solves {
         ours: ours(if gpu { "gpu" } else { "cpu" }, true),
+        all_ours: all_ours(if gpu { "gpu" } else { "cpu" }, true),
         shape: ours("gpu", false),
         cpu: if gpu { ours("cpu", true) } else { None },
         peer: fastest(batch.iter().filter(|row| !is_ours(row) && !is_recorded(row)).copied()),
@@ -166,10 +170,43 @@ fn is_iterative_family(row: &Row) -> bool {
     is_family(&row.case) && ["cg", "bicgstab"].contains(&&*row.operation) && apart(row).is_none()
 }
 
-/// The time of a mix over the sum over its families of (number of systems x time per system in the
-/// family's largest uniform batch), all by one method in one run; or the families that are missing.
-pub fn mix_ratio(cases: &[Solves<'_>], mix: &Solves<'_>) -> Option<Result<f64, Vec<String>>> {
-    let (members, time) = (members(&mix.first.case)?, mix.ours?.median_ms);
+/// Whether a row's iterations, or those of some of its systems, are in f32.
+fn is_inner_single(row: &Row) -> bool {
+    row.configuration.contains("f32 inner")
+}
+
+/// The fastest of ours on a mix with each preconditioner, in either precision of iterations.
+pub fn ways<'a>(mix: &Solves<'a>) -> Vec<&'a Row> {
+    let way = |row: &Row| (row.preconditioner.clone(), is_inner_single(row));
+    let mut ways: Vec<&'a Row> = Vec::new();
+    for row in &mix.all_ours {
+        if !ways.iter().any(|other| way(other) == way(row)) {
+            let same = mix.all_ours.iter().filter(|other| way(other) == way(row));
+            ways.extend(fastest(same.copied()));
+        }
+    }
+    ways
+}
+
+/// The fastest of ours on a case with the preconditioner of a row, and with iterations in f32 where it has
+/// them and there are such.
+fn fastest_like<'a>(case: &Solves<'a>, way: &Row) -> Option<&'a Row> {
+    let rows = case.all_ours.iter().copied();
+    let rows = || rows.clone().filter(|row| row.preconditioner == way.preconditioner);
+    let single = is_inner_single(way) && rows().any(is_inner_single);
+    fastest(rows().filter(|row| is_inner_single(row) == single))
+}
+
+/// The time of a mix in one of its [`ways`] over the sum over its families of (number of systems x time
+/// per system in the family's largest uniform batch), all by one method in one run, with the same
+/// preconditioner, and with iterations in f32 where those of the mix are and the family has such; or the
+/// families that are missing. None where the case is no mix.
+pub fn mix_ratio(
+    cases: &[Solves<'_>],
+    mix: &Solves<'_>,
+    way: &Row,
+) -> Option<Result<f64, Vec<String>>> {
+    let members = members(&mix.first.case)?;
     let (mut sum, mut missing) = (0.0, Vec::new());
     for (&member, count) in members.iter().zip(counts(members, mix.first.batch)) {
         let name = family_name(member);
@@ -181,7 +218,7 @@ pub fn mix_ratio(cases: &[Solves<'_>], mix: &Solves<'_>) -> Option<Result<f64, V
         let largest = cases
             .iter()
             .filter(|case| row(case.first))
-            .filter_map(|case| case.ours)
+            .filter_map(|case| fastest_like(case, way))
             .max_by_key(|row| row.batch);
         match largest {
             _ if count == 0 => {}
@@ -189,7 +226,7 @@ pub fn mix_ratio(cases: &[Solves<'_>], mix: &Solves<'_>) -> Option<Result<f64, V
             None => missing.push(name),
         }
     }
-    Some(if missing.is_empty() { Ok(time / sum) } else { Err(missing) })
+    Some(if missing.is_empty() { Ok(way.median_ms / sum) } else { Err(missing) })
 }
 
 /// The fastest of ours on a set beside the fastest recorded one, whatever the methods.
@@ -322,16 +359,20 @@ pub fn totals(cases: &[Solves<'_>]) -> Vec<String> {
         }
     }
     for case in cases {
-        match mix_ratio(cases, case) {
-            Some(Ok(ratio)) => {
-                lines.push(format!("{}: {ratio:.3} x the sum over its families", case.name()));
+        for way in ways(case).into_iter().filter(|_| members(&case.first.case).is_some()) {
+            let inner = if is_inner_single(way) { ", iterations in f32" } else { "" };
+            let chosen = way.preconditioner.as_deref().unwrap_or("none");
+            let name = format!("{} {chosen}{inner}", case.name());
+            match mix_ratio(cases, case, way) {
+                Some(Ok(ratio)) => {
+                    lines.push(format!("{name}: {ratio:.3} x the sum over its families"));
+                }
+                Some(Err(missing)) => lines.push(format!(
+                    "{name}: no sum over its families, not measured: {}",
+                    missing.join(", ")
+                )),
+                None => {}
             }
-            Some(Err(missing)) => lines.push(format!(
-                "{}: no sum over its families, not measured: {}",
-                case.name(),
-                missing.join(", ")
-            )),
-            None => {}
         }
     }
     let unsolved: Vec<String> =
