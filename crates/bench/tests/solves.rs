@@ -1,7 +1,7 @@
 //! The suite `solvers` on the CPU, and its rows compared.
 
 use serde_json::json;
-use sparsebatch_bench::solves::summary::{compare, mix_ratio, ratios, ways};
+use sparsebatch_bench::solves::summary::{compare, mix_ratios, ratios};
 use sparsebatch_bench::suites::solvers::{Backend, Precision};
 use sparsebatch_bench::{Outcome, Row, Solvers, rows, solvers, table};
 use sparsebatch_formats::generate::{Family, MIX, Problem, rng};
@@ -147,8 +147,7 @@ fn mixes_are_held_against_their_families() {
     (rows[0].batch, rows[0].converged) = (2, Some(2));
     let ratio = |rows: &[Row]| {
         let cases = compare(rows);
-        let ways = ways(&cases[0]);
-        let ratios = ways.iter().map(|way| mix_ratio(&cases, &cases[0], way).unwrap());
+        let ratios = mix_ratios(&cases, &cases[0]).into_iter().map(|(_, ratio)| ratio);
         ratios.collect::<Vec<_>>()
     };
     let of = |item| MIX[(rng::mix(rng::key(99, item)) % 8) as usize];

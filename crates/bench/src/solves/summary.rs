@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use sparsebatch_formats::generate::Family;
+
 use super::reference::RECORDED;
 use crate::row::Row;
 use crate::statistics::{geomean, regret};
@@ -139,14 +141,15 @@ fn solves_of<'a>(rows: &'a [Row], first: &'a Row) -> Solves<'a> {
         };
         batch.iter().filter(like).filter(on).copied().collect::<Vec<_>>()
     };
-    let ours = |backend: &str, automatic: bool| fastest(all_ours(backend, automatic).into_iter());
+    let fastest_of = |rows: &[&'a Row]| fastest(rows.iter().copied());
     let gpu = batch.iter().filter(like).any(|row| row.backend.as_deref() == Some("gpu"));
     let recorded = |row: &&&Row| is_recorded(row) && (first.operation == "auto" || like(row));
+    let left_to_itself = all_ours(if gpu { "gpu" } else { "cpu" }, true);
     Solves {
-        ours: ours(if gpu { "gpu" } else { "cpu" }, true),
-        all_ours: all_ours(if gpu { "gpu" } else { "cpu" }, true),
-        shape: ours("gpu", false),
-        cpu: if gpu { ours("cpu", true) } else { None },
+        ours: fastest_of(&left_to_itself),
+        all_ours: left_to_itself,
+        shape: fastest_of(&all_ours("gpu", false)),
+        cpu: if gpu { fastest_of(&all_ours("cpu", true)) } else { None },
         peer: fastest(batch.iter().filter(|row| !is_ours(row) && !is_recorded(row)).copied()),
         recorded: fastest(batch.iter().filter(recorded).copied()),
         first,
@@ -176,7 +179,7 @@ fn is_inner_single(row: &Row) -> bool {
 }
 
 /// The fastest of ours on a mix with each preconditioner, in either precision of iterations.
-pub fn ways<'a>(mix: &Solves<'a>) -> Vec<&'a Row> {
+fn ways<'a>(mix: &Solves<'a>) -> Vec<&'a Row> {
     let way = |row: &Row| (row.preconditioner.clone(), is_inner_single(row));
     let mut ways: Vec<&'a Row> = Vec::new();
     for row in &mix.all_ours {
@@ -197,22 +200,31 @@ fn fastest_like<'a>(case: &Solves<'a>, way: &Row) -> Option<&'a Row> {
     fastest(rows().filter(|row| is_inner_single(row) == single))
 }
 
-/// The time of a mix in one of its [`ways`] over the sum over its families of (number of systems x time
-/// per system in the family's largest uniform batch), all by one method in one run, with the same
-/// preconditioner, and with iterations in f32 where those of the mix are and the family has such; or the
-/// families that are missing. None where the case is no mix.
-pub fn mix_ratio(
+/// The time of a mix, with each preconditioner and in either precision of iterations, over the sum over
+/// its families of (number of systems x time per system in the family's largest uniform batch), all by
+/// one method in one run, with the same preconditioner, and with iterations in f32 where those of the mix
+/// are and the family has such; or the families that are missing. Empty where the case is no mix.
+pub fn mix_ratios<'a>(
     cases: &[Solves<'_>],
-    mix: &Solves<'_>,
+    mix: &Solves<'a>,
+) -> Vec<(&'a Row, Result<f64, Vec<String>>)> {
+    let Some(members) = members(&mix.first.case) else {
+        return Vec::new();
+    };
+    ways(mix).into_iter().map(|way| (way, mix_ratio(cases, members, way))).collect()
+}
+
+fn mix_ratio(
+    cases: &[Solves<'_>],
+    members: &[(Family, usize)],
     way: &Row,
-) -> Option<Result<f64, Vec<String>>> {
-    let members = members(&mix.first.case)?;
+) -> Result<f64, Vec<String>> {
     let (mut sum, mut missing) = (0.0, Vec::new());
-    for (&member, count) in members.iter().zip(counts(members, mix.first.batch)) {
+    for (&member, count) in members.iter().zip(counts(members, way.batch)) {
         let name = family_name(member);
         let row = |row: &Row| {
             (&row.run, &row.operation, &row.precision, apart(row))
-                == (&mix.first.run, &mix.first.operation, &mix.first.precision, apart(mix.first))
+                == (&way.run, &way.operation, &way.precision, apart(way))
                 && row.case == name
         };
         let largest = cases
@@ -226,7 +238,7 @@ pub fn mix_ratio(
             None => missing.push(name),
         }
     }
-    Some(if missing.is_empty() { Ok(way.median_ms / sum) } else { Err(missing) })
+    if missing.is_empty() { Ok(way.median_ms / sum) } else { Err(missing) }
 }
 
 /// The fastest of ours on a set beside the fastest recorded one, whatever the methods.
@@ -240,7 +252,8 @@ fn best_of_sets<'a>(cases: &[Solves<'a>]) -> Vec<Solves<'a>> {
             continue;
         };
         let all = |a: Option<&'a Row>, b: Option<&'a Row>| fastest(a.into_iter().chain(b));
-        set.ours = all(set.ours, case.ours);
+        set.all_ours.extend(&case.all_ours);
+        set.ours = fastest(set.all_ours.iter().copied());
         set.first = set.ours.unwrap_or(set.first);
         set.recorded = all(set.recorded, case.recorded);
     }
@@ -359,20 +372,16 @@ pub fn totals(cases: &[Solves<'_>]) -> Vec<String> {
         }
     }
     for case in cases {
-        for way in ways(case).into_iter().filter(|_| members(&case.first.case).is_some()) {
+        for (way, ratio) in mix_ratios(cases, case) {
             let inner = if is_inner_single(way) { ", iterations in f32" } else { "" };
             let chosen = way.preconditioner.as_deref().unwrap_or("none");
-            let name = format!("{} {chosen}{inner}", case.name());
-            match mix_ratio(cases, case, way) {
-                Some(Ok(ratio)) => {
-                    lines.push(format!("{name}: {ratio:.3} x the sum over its families"));
+            let found = match ratio {
+                Ok(ratio) => format!("{ratio:.3} x the sum over its families"),
+                Err(missing) => {
+                    format!("no sum over its families, not measured: {}", missing.join(", "))
                 }
-                Some(Err(missing)) => lines.push(format!(
-                    "{name}: no sum over its families, not measured: {}",
-                    missing.join(", ")
-                )),
-                None => {}
-            }
+            };
+            lines.push(format!("{} {chosen}{inner}: {found}", case.name()));
         }
     }
     let unsolved: Vec<String> =
