@@ -143,8 +143,12 @@ fn upload<E: Executor, T: Value>(
     for (number, (class, slices)) in (0u64..).zip(&classes) {
         if let Addresses::Scattered { value, row } = common.addresses {
             let (nrows, nnz) = (class.pattern.nrows() as u64, class.pattern.nnz() as u64);
-            patterns.extend([nrows | nnz << 32, all.columns.len() as u64]);
-            let words = |&item: &u32| [u64::from(item) | number << 32, value(item), row(item)];
+            let of_pattern = [nrows | nnz << 32, all.columns.len() as u64];
+            patterns.extend(of_pattern);
+            let words = |&item: &u32| {
+                let [sizes, place] = of_pattern;
+                [u64::from(item) | number << 32, value(item), row(item), sizes, place]
+            };
             items.extend(class.items.iter().flat_map(words));
         }
         all.starts.extend_from_slice(&slices.starts);

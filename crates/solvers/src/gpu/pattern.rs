@@ -17,9 +17,8 @@ pub(super) struct Slices {
     pub(super) firsts: Vec<u32>,
     /// The slots of columns; `threads * rows` where there is no entry.
     pub(super) columns: Vec<u16>,
-    /// Which entry of its row in CSR is where; where values will be in registers, which of the system,
-    /// as [`skewed`] counts, or [`NO_ENTRY`]; empty where they stay in device memory, which are read in
-    /// the order of CSR.
+    /// Which entry of its row in CSR is where; where values will be in registers, where each waits, or
+    /// [`NO_ENTRY`]; empty where they stay in device memory, which are read in the order of CSR.
     pub(super) order: Vec<u16>,
 }
 
@@ -62,8 +61,8 @@ impl Slices {
                     }
                     ValuePlace::Registers => {
                         slices.order.extend(entries().zip(&rows).map(|(entry, row)| {
-                            let number = |e: Entry| skewed(row.first + usize::from(e.number));
-                            entry.map_or(NO_ENTRY, |e| number(e) as u16)
+                            let number = |e: Entry| row.first + usize::from(e.number);
+                            entry.map_or(NO_ENTRY, |e| waiting(number(e)) as u16)
                         }));
                     }
                 }
@@ -168,10 +167,16 @@ pub(super) fn has_empty_column(pattern: CsrPatternRef<'_>) -> bool {
     stored.contains(&false)
 }
 
-/// Stands for a value that a row does not have.
-pub(super) const NO_ENTRY: u16 = u16::MAX;
+/// Where the kernel has a 0 for values that a row does not have.
+pub(super) const NO_ENTRY: u16 = 0;
 
-/// Where the kernel has a value that waits in shared memory.
+/// Where the kernel has the entry of this number while it waits in shared memory, behind the 0; for the number of
+/// entries, how much room they take.
+pub(super) fn waiting(number: usize) -> usize {
+    1 + skewed(number)
+}
+
+/// Where a number stands so that lanes which read some 8, 12, 24 apart find different banks.
 pub(super) fn skewed(number: usize) -> usize {
     number + number / 16
 }
@@ -209,8 +214,8 @@ mod tests {
         assert_eq!(narrow.firsts, [0, 2, 2, 0]);
         // The diagonal, there or not, then the others.
         assert_eq!(wide.columns, [0, 4, 2, 4, 4, 4, 4, 4, 1, 4, 4, 4]);
-        assert_eq!(&wide.order[..6], [0, NO_ENTRY, 1, NO_ENTRY, NO_ENTRY, NO_ENTRY]);
-        assert_eq!(wide.order[8], 2);
+        assert_eq!(&wide.order[..6], [1, NO_ENTRY, 2, NO_ENTRY, NO_ENTRY, NO_ENTRY]);
+        assert_eq!(wide.order[8], 3);
         assert_eq!((global.columns, global.order), (narrow.columns, vec![]));
         assert_eq!(widths(pattern.view(), 2), (2, 6));
         assert_eq!((places_a_row(pattern.view(), 1), places_a_row(pattern.view(), 3)), (2, 4));
@@ -231,7 +236,7 @@ mod tests {
         // Slots hold rows 0, 2, 1, 3: the diagonal, the row before, the row behind.
         assert_eq!(slices.firsts, [0, 5, 2, 8]);
         assert_eq!(slices.columns, [0, 1, 4, 2, 2, 3, 2, 3, 0, 1, 1, 4]);
-        assert_eq!(slices.order, [0, 6, NO_ENTRY, 5, 1, 7, 3, 9, 2, 8, 4, NO_ENTRY]);
+        assert_eq!(slices.order, [1, 7, NO_ENTRY, 6, 2, 8, 4, 10, 3, 9, 5, NO_ENTRY]);
         assert_eq!(share_of_neighbours(pattern.view()), 0.5);
     }
 }

@@ -127,7 +127,7 @@ template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bo
                           RESIDENT>>
 __global__ void __launch_bounds__(Bounds::THREADS, Bounds::BLOCKS) cg(FUSED_PARAMETERS(V)) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
-    __shared__ double scratch[Team<GROUP * PARTS>::SCRATCH];
+    __shared__ double scratch[FusedSystem<Shape>::SCRATCH];
     const FusedTask<V> task FUSED_TASK;
     solve_all<Cg<Shape>>(task, dynamic_shared, scratch);
 }

@@ -31,9 +31,11 @@
 
 #include "fused_system.cuh"
 
-// What iterations in another precision than the residual's bring it down by before it is made anew, and what it
-// must have come down by then to go on with them.
-constexpr double INNER_REDUCTION = 1e-5;
+// What iterations in another precision than the residual's bring it down by before it is made anew, what by if that
+// is the last time, and what it must have come down by then to go on with them. The less, the more iterations CG
+// takes in f32, which loses its way the further it goes: 68.7 for 62.3 of lap2d 256 where 1e-5 and 1e-5 are asked.
+constexpr double INNER_REDUCTION = 2e-5;
+constexpr double INNER_LAST = 4.5e-6;
 constexpr double INNER_PROGRESS = 0.25;
 // What so many of them must have brought it down by, and by how much less twice as many must.
 constexpr u32 INNER_PATIENCE = 32;
@@ -47,6 +49,7 @@ struct FusedGroup : FusedSystem<Shape> {
     using System = FusedSystem<Shape>;
     using System::System;
     using System::ask;
+    using System::ask_for_notes;
     using System::asked;
     using System::behind;
     using System::entries;
@@ -62,6 +65,7 @@ struct FusedGroup : FusedSystem<Shape> {
     using System::MIXED;
     using System::NEAR;
     using System::next;
+    using System::NOTES;
     using System::nrows;
     using System::number;
     using System::of_row;
@@ -113,17 +117,28 @@ struct FusedGroup : FusedSystem<Shape> {
     }
 
     // sqrt(sum value(j)^2) over the group without spurious overflow or underflow: NaN when a value
-    // is NaN, infinite when one is. `sum` becomes the sum as it is.
-    template <typename Value>
-    __device__ __forceinline__ double norm(bool wanted, Value value, double& sum) const {
+    // is NaN, infinite when one is. `sum` becomes the sum as it is. Where MIXED the norm may have overflowed or
+    // underflowed, and the system is `lost` to these iterations then.
+    // UNROLL values at a time.
+    template <u32 UNROLL = ROWS, typename Value>
+    __device__ __forceinline__ double norm(bool wanted, Value value, double& sum, bool& lost) const {
         sum = 0;
-#pragma unroll
+#pragma unroll UNROLL
         for (u32 j = 0; j < ROWS; ++j) {
             sum += value(j) * value(j);
         }
         sum = Threads::sum_apart(sum, scratch);
         const bool lossy = wanted && !(sum >= 1e-280 && sum < 1e280);
         if (!Threads::any(lossy)) {
+            return __dsqrt_rn(sum);
+        }
+        if constexpr (MIXED) {
+            bool some = false;
+#pragma unroll UNROLL
+            for (u32 j = 0; j < ROWS; ++j) {
+                some = some || value(j) != 0;
+            }
+            lost = (Threads::any_thread(some) && lossy) || lost;
             return __dsqrt_rn(sum);
         }
         double most = 0;
@@ -146,7 +161,7 @@ struct FusedGroup : FusedSystem<Shape> {
         return most == 0 || !is_finite(most) ? most : scaled;
     }
 
-    __device__ __forceinline__ bool is_due() const { return stop != RUNNING && stop != IDLE; }
+    __device__ __forceinline__ bool is_due() const { return stop < IDLE; }
 
     __device__ __forceinline__ W preconditioned(u32 j, W value) const {
         if constexpr (JACOBI) {
@@ -205,23 +220,29 @@ struct FusedGroup : FusedSystem<Shape> {
     // Judges the systems that stopped, by their true residual, and those that groups take instead.
     __device__ __forceinline__ void examine() {
         const bool wanted = stop == VACANT;
-        bool fresh = false;
+        bool fresh = false, lost = false;
         V b[ROWS];
-        V unrounded[MIXED ? ROWS : 1];
+        // The residual as it is: where MIXED in place of b, which waits in shared memory.
         const auto exact = [&](u32 j) -> V& {
             if constexpr (MIXED) {
-                return unrounded[j];
+                return b[j];
             } else {
                 return r[j];
             }
         };
-        if (stop != RUNNING && stop != IDLE && !wanted) {
-            take_b(b);
+        if constexpr (!MIXED) {
+            if (is_due() && !wanted) {
+                take_b(b);
+            }
         }
         ask(is_due());
         if (Threads::any(wanted)) {
             fresh = wanted && next < task.nsystems;
             if constexpr (MIXED) {
+                if constexpr (NOTES) {
+                    cp_async_wait_all();
+                    Threads::sync();
+                }
                 if (fresh) {
                     send_for_next();
                 }
@@ -241,6 +262,7 @@ struct FusedGroup : FusedSystem<Shape> {
             if (fresh) {
                 next = in_queue(then);
                 asked = false;
+                ask_for_notes();
                 if constexpr (KEEPS_VALUES && !MIXED) {
                     send_for_next();
                 }
@@ -249,7 +271,7 @@ struct FusedGroup : FusedSystem<Shape> {
         const bool due = is_due();
         if (Threads::any(fresh)) {
             double sum;
-            const double norm_of_b = norm(fresh, [&](u32 j) { return double(b[j]); }, sum);
+            const double norm_of_b = norm(fresh, [&](u32 j) { return double(b[j]); }, sum, lost);
             rhs_norm = fresh ? norm_of_b : rhs_norm;
             squares = fresh ? sum : squares;
         }
@@ -295,7 +317,7 @@ struct FusedGroup : FusedSystem<Shape> {
         const bool is_b =
             fresh && !moved && !(rhs_norm <= threshold) && is_finite(rhs_norm);
         double residual = rhs_norm;
-        if (due && is_b) {
+        if (!MIXED && due && is_b) {
 #pragma unroll
             for (u32 j = 0; j < ROWS; ++j) {
                 exact(j) = b[j];
@@ -304,15 +326,11 @@ struct FusedGroup : FusedSystem<Shape> {
         if (Threads::any(due && !is_b)) {
             Threads::sync();
             if constexpr (MIXED) {
-                V own[ROWS], product[ROWS];
+                V product[ROWS];
+                this->multiply_unrounded(product);
 #pragma unroll
                 for (u32 j = 0; j < ROWS; ++j) {
-                    own[j] = solution[slot(j, lane)];
-                }
-                this->multiply_unrounded(own, product);
-#pragma unroll
-                for (u32 j = 0; j < ROWS; ++j) {
-                    unrounded[j] = due && !is_b ? b[j] - product[j] : unrounded[j];
+                    b[j] = due && !is_b ? this->waiting_b(j) - product[j] : b[j];
                 }
             } else {
 #pragma unroll
@@ -328,7 +346,7 @@ struct FusedGroup : FusedSystem<Shape> {
             }
             double sum;
             const double computed =
-                norm(due && !is_b, [&](u32 j) { return double(exact(j)); }, sum);
+                norm(due && !is_b, [&](u32 j) { return double(exact(j)); }, sum, lost);
             residual = is_b ? residual : computed;
             squares = due && !is_b ? sum : squares;
         }
@@ -340,17 +358,24 @@ struct FusedGroup : FusedSystem<Shape> {
         const bool holds =
             MIXED && (residual <= progress || (residual < last && progress <= threshold));
         if (task.floor >= 0 && Threads::any(due && !fresh && !accepted && !holds)) {
-            double sizes[ROWS];
-#pragma unroll
-            for (u32 j = 0; j < ROWS; ++j) {
-                sizes[j] = part == 0 ? magnitude(double(b[j])) : 0;
+            const auto size_of = [&](u32 j, double own) {
                 entries(j, [&](V value, const V* at) {
-                    sizes[j] += magnitude(double(value)) * magnitude(double(*at));
+                    own += magnitude(double(value)) * magnitude(double(*at));
                 });
-                sizes[j] = of_row(sizes[j]);
+                return of_row(own);
+            };
+            double sum, size;
+            if constexpr (MIXED) {
+                const auto row_size = [&](u32 j) { return size_of(j, magnitude(this->waiting_b(j))); };
+                size = norm<1>(due, row_size, sum, lost);
+            } else {
+                double sizes[ROWS];
+#pragma unroll
+                for (u32 j = 0; j < ROWS; ++j) {
+                    sizes[j] = size_of(j, part == 0 ? magnitude(double(b[j])) : 0);
+                }
+                size = norm(due, [&](u32 j) { return sizes[j]; }, sum, lost);
             }
-            double sum;
-            const double size = norm(due, [&](u32 j) { return sizes[j]; }, sum);
             by_floor = !fresh && !accepted && !holds &&
                        residual <= task.floor * Precision<V>::EPSILON * size;
             accepted = accepted || by_floor;
@@ -359,7 +384,9 @@ struct FusedGroup : FusedSystem<Shape> {
         const bool may_restart =
             (MIXED ? holds : restarts < task.max_restarts) && iteration < limit();
         u32 status = RUNNING;
-        if (!due || (fresh && is_finite(rhs_norm) && residual > threshold && limit() > 0)) {
+        if (MIXED && due && lost) {
+            status = NON_FINITE;
+        } else if (!due || (fresh && is_finite(rhs_norm) && residual > threshold && limit() > 0)) {
             // Goes on.
         } else if (accepted && (!fresh || is_finite(rhs_norm))) {
             status = CONVERGED;
@@ -413,7 +440,8 @@ struct FusedGroup : FusedSystem<Shape> {
             if (starting) {
                 scale = exponent_of(residual);
                 last = residual;
-                const double aim = maximum(threshold, residual * INNER_REDUCTION);
+                const bool is_last = residual * INNER_LAST <= threshold;
+                const double aim = is_last ? threshold : residual * INNER_REDUCTION;
                 square = W(aim * power_of_two(-scale));
                 square *= square;
                 until = minimum(limit(), iteration + INNER_PATIENCE);

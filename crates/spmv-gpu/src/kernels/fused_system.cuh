@@ -31,6 +31,13 @@ struct FusedSystem : Shape {
     using Threads = Team<TEAM, PARTS>;
     static constexpr u32 KEPT = KEEPS_COLUMNS ? ROWS * WIDTH : 1;
     static constexpr u32 PLACES = FAR > 0 ? ROWS * FAR : 1;
+    static constexpr u32 GROUPS_OF_BLOCK = TEAM < WARP_THREADS ? WARP_THREADS / TEAM : 1;
+    // Whether products of A as it is, where MIXED, find columns in memory: one warp with long rows has no registers to
+    // unpack them in. 10,000 systems of 144 rows with 9 entries took 0.93 of the time so, of 54 rows 1.03.
+    static constexpr bool BY_LISTS = WIDTH > 5 && GROUP == WARP_THREADS && ROWS > 2;
+    // Whether the words of the item at hand, and of the next, are in shared memory, behind what sums need.
+    static constexpr bool NOTES = SCATTERED && KEEPS_VALUES;
+    static constexpr u32 SCRATCH = Threads::SCRATCH + (NOTES ? GROUPS_OF_BLOCK * 2 * ITEM_WORDS : 0);
 
     const FusedTask<V>& task;
     const u8* const shared_memory;
@@ -53,23 +60,36 @@ struct FusedSystem : Shape {
     // Of the system at hand where they are SCATTERED; of the first pattern before there is one.
     u32 own_rows = 0, pattern = 0;
     u64 first_value = 0, first_row = 0, first_place = 0;
+    // The same where there are NOTES, and which of them.
+    u64* const notes;
+    u32 side = 0;
 
     __device__ __forceinline__ FusedSystem(const FusedTask<V>& all, const u8* memory, u8* own,
                                           double* partials)
         : task(all), shared_memory(memory), operand(reinterpret_cast<W*>(own)),
           solution(reinterpret_cast<V*>(operand + (MIXED ? VECTORS * VECTOR : 0))),
           staged(MIXED ? solution + NONE + 1 : solution + VECTORS * VECTOR), scratch(partials), member(threadIdx.x % TEAM), lane(member / PARTS),
-          part(member % PARTS), next(in_queue(first_place_in_queue())), behind(all.nsystems) {
+          part(member % PARTS), next(in_queue(first_place_in_queue())), behind(all.nsystems),
+          notes(reinterpret_cast<u64*>(partials + Threads::SCRATCH) +
+                threadIdx.x / TEAM % GROUPS_OF_BLOCK * 2 * ITEM_WORDS) {
         if constexpr (KEEPS_COLUMNS) {
             constexpr u32 GROUPS = GROUP < WARP_THREADS ? WARP_THREADS / GROUP : 1;
             constexpr u32 BYTES = Shape::bytes(PLACE == IN_SHARED ? KEPT * GROUP : 0);
             static_assert((GROUPS - 1) * BYTES + VECTOR * sizeof(W) <= 0x10000,
                           "places have 16 bits");
         }
-        if constexpr (SCATTERED) {
-            size_up();
+        if constexpr (NOTES) {
+            if (member == 0) {
+                notes[4] = 0;
+            }
+            ask_for_notes();
+            take_pattern(task.columns);
+        } else {
+            if constexpr (SCATTERED) {
+                size_up();
+            }
+            take_pattern(own_columns());
         }
-        take_pattern();
 #pragma unroll
         for (u32 v = 0; v < VECTORS; ++v) {
             if (member == 0) {
@@ -78,6 +98,9 @@ struct FusedSystem : Shape {
         }
         if (MIXED && member == 0) {
             solution[NONE] = 0;
+        }
+        if (KEEPS_VALUES && member == 0) {
+            *waiting_values() = 0;
         }
     }
 
@@ -92,7 +115,9 @@ struct FusedSystem : Shape {
     }
 
     __device__ __forceinline__ u32 nrows() const {
-        if constexpr (SCATTERED) {
+        if constexpr (NOTES) {
+            return u32(own_note(3));
+        } else if constexpr (SCATTERED) {
             return own_rows;
         } else {
             return task.nrows;
@@ -110,14 +135,13 @@ struct FusedSystem : Shape {
 
     // Brings the columns, or where the slices are, to registers; those that threads share to shared
     // memory.
-    __device__ __forceinline__ void take_pattern() {
+    __device__ __forceinline__ void take_pattern(const u16* columns) {
         if constexpr (KEEPS_COLUMNS) {
             const u32 first = u32(reinterpret_cast<const u8*>(operand) - shared_memory);
-            const u16* const columns = own_columns();
             const auto place_of = [&](u32 f) {
                 const u32 j = f / (FAR > 0 ? FAR : 1);
                 const u32 k = j * WIDTH + OWN + f % (FAR > 0 ? FAR : 1);
-                const u32 column = load(columns + k * GROUP + lane);
+                const u32 column = load(columns + lane + k * GROUP);
                 return first + (column == NONE ? slot(j, lane) : column) * u32(sizeof(W));
             };
             if constexpr (FAR > 0) {
@@ -129,7 +153,7 @@ struct FusedSystem : Shape {
         } else if constexpr (PARTS > 1) {
             const u32 count = nentries();
             for (u32 k = member; k < count; k += TEAM) {
-                shared_columns()[k] = load(own_columns() + k);
+                shared_columns()[k] = load(columns + k);
             }
 #pragma unroll
             for (u32 j = 0; j < ROWS; ++j) {
@@ -144,12 +168,14 @@ struct FusedSystem : Shape {
         }
     }
 
+    __device__ __forceinline__ u64 place_of_pattern() const { return NOTES ? own_note(4) : first_place; }
+
     __device__ __forceinline__ const u16* own_columns() const {
-        return SCATTERED ? task.columns + first_place : task.columns;
+        return SCATTERED ? task.columns + place_of_pattern() : task.columns;
     }
 
     __device__ __forceinline__ const u16* own_order() const {
-        return SCATTERED ? task.order + first_place : task.order;
+        return SCATTERED ? task.order + place_of_pattern() : task.order;
     }
 
     __device__ __forceinline__ u16* shared_columns() const {
@@ -173,19 +199,27 @@ struct FusedSystem : Shape {
         u64 first_value, first_row;
     };
 
+    __device__ __forceinline__ u32 item_of(u32 number) const {
+        return task.nrhs == 1 ? number : number / task.nrhs;
+    }
+
+    // By the words of its item.
+    template <typename Word>
+    __device__ __forceinline__ Item item(u32 number, Word word) const {
+        const u32 rhs = number - item_of(number) * task.nrhs;
+        const u64 name = word(0), sizes = word(3);
+        return Item{u32(name) * task.nrhs + rhs,
+                    u32(name >> 32),
+                    u32(sizes),
+                    u32(sizes >> 32),
+                    word(1) * task.value_stride,
+                    word(2) + u64(rhs) * u32(sizes) * task.row_step};
+    }
+
     __device__ __forceinline__ Item item(u32 number) const {
         if constexpr (SCATTERED) {
-            const u32 index = task.nrhs == 1 ? number : number / task.nrhs;
-            const u32 rhs = number - index * task.nrhs;
-            const u64* const words = task.items + u64(index) * ITEM_WORDS;
-            const u64 word = load(words);
-            const u64 sizes = load(task.patterns + (word >> 32) * PATTERN_WORDS);
-            return Item{u32(word) * task.nrhs + rhs,
-                        u32(word >> 32),
-                        u32(sizes),
-                        u32(sizes >> 32),
-                        load(words + 1) * task.value_stride,
-                        load(words + 2) + u64(rhs) * u32(sizes) * task.row_step};
+            const u64* const words = task.items + u64(item_of(number)) * ITEM_WORDS;
+            return item(number, [&](u32 i) { return load(words + i); });
         } else {
             const u64 index = task.nrhs == 1 ? number : number / task.nrhs;
             return Item{number,       0, task.nrows, task.entries, index * task.value_stride,
@@ -196,12 +230,19 @@ struct FusedSystem : Shape {
     // The group turns to this system of the queue.
     __device__ __forceinline__ void turn_to(u32 number) {
         this->number = number;
-        if constexpr (SCATTERED) {
+        if constexpr (NOTES) {
+            const u64 before = own_note(4);
+            side = ITEM_WORDS - side;
+            system = u32(own_note(0)) * task.nrhs + number - item_of(number) * task.nrhs;
+            if (own_note(4) != before) {
+                take_pattern(own_columns());
+            }
+        } else if constexpr (SCATTERED) {
             const Item at = item(number);
             if (at.pattern != pattern) {
                 pattern = at.pattern;
                 size_up();
-                take_pattern();
+                take_pattern(own_columns());
             }
             system = at.system;
             first_value = at.first_value;
@@ -211,42 +252,77 @@ struct FusedSystem : Shape {
         }
     }
 
+    // Word i of the item at hand.
+    __device__ __forceinline__ u64 own_note(u32 i) const { return notes[side + i]; }
+
+    // Sends for the words of the next system's item, which are there when copies are.
+    __device__ __forceinline__ void ask_for_notes() {
+        if (NOTES && member == 0 && next < task.nsystems) {
+            u64* const to = notes + ITEM_WORDS - side;
+            const u64* const from = task.items + u64(item_of(next)) * ITEM_WORDS;
+#pragma unroll
+            for (u32 i = 0; i < ITEM_WORDS; ++i) {
+                cp_async_8(to + i, from + i);
+            }
+        }
+    }
+
+    // The next system, where MIXED by the notes, whose copies are there and known to the group.
+    __device__ __forceinline__ Item next_item() const {
+        if constexpr (NOTES && MIXED) {
+            return item(next, [&](u32 i) { return notes[ITEM_WORDS - side + i]; });
+        } else {
+            return item(next);
+        }
+    }
+
     // Where values wait for their turn in registers.
     __device__ __forceinline__ V* waiting_values() const { return staged + skewed(NONE); }
 
-    // That of place k of own slots.
-    __device__ __forceinline__ V waiting_value(u32 k) const {
-        const u32 number = load(own_order() + k * GROUP + lane);
-        return number != NO_ENTRY ? waiting_values()[number] : V(0);
+    // Those of own slots, by their places.
+    struct OwnWaiting {
+        const V* values;
+        const u16* order;
+
+        __device__ __forceinline__ V operator()(u32 k) const { return values[load(order + k * GROUP)]; }
+    };
+
+    __device__ __forceinline__ OwnWaiting own_waiting_values() const {
+        return {waiting_values(), apart(own_order() + lane)};
+    }
+
+    __device__ __forceinline__ V waiting_b(u32 j) const {
+        return row(j, lane) < nrows() ? staged[skewed(row(j, lane))] : V(0);
     }
 
     __device__ __forceinline__ void take_waiting_b(V (&b)[ROWS]) const {
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
-            b[j] = row(j, lane) < nrows() ? staged[skewed(row(j, lane))] : V(0);
+            b[j] = waiting_b(j);
         }
     }
 
     // Sends for the values and b of the next system, which is the one at hand where MIXED.
     __device__ __forceinline__ void send_for_next() {
         if (next < task.nsystems) {
-            const Item at = item(next);
+            const Item at = next_item();
             const u64 value_step = SCATTERED ? task.value_step : 1;
             const u64 row_step = SCATTERED ? task.row_step : 1;
+            const V* value = task.values + at.first_value + lane * value_step;
             for (u32 k = lane; k < at.entries; k += GROUP) {
-                cp_async_value(waiting_values() + skewed(k),
-                               task.values + at.first_value + k * value_step);
+                cp_async_value(waiting_values() + waiting(k), value);
+                value += GROUP * value_step;
             }
+            const V* b = task.b + at.first_row + lane * row_step;
             for (u32 k = lane; k < at.nrows; k += GROUP) {
-                cp_async_value(staged + skewed(k), task.b + at.first_row + k * row_step);
+                cp_async_value(staged + skewed(k), b);
+                b += GROUP * row_step;
             }
         }
     }
 
     // Every group of the launch has a first place in the queue; who comes first has those behind, if there are
     // any.
-    static constexpr u32 GROUPS_OF_BLOCK = TEAM < WARP_THREADS ? WARP_THREADS / TEAM : 1;
-
     __device__ __forceinline__ static u32 first_place_in_queue() {
         return blockIdx.x * GROUPS_OF_BLOCK + threadIdx.x / TEAM;
     }
@@ -287,7 +363,10 @@ struct FusedSystem : Shape {
 
     // Where a row is in b and x.
     __device__ __forceinline__ u64 place_in_vectors_of(u32 row) const {
-        if constexpr (SCATTERED) {
+        if constexpr (NOTES) {
+            const u32 rhs = task.nrhs == 1 ? 0 : system % task.nrhs;
+            return own_note(2) + (u64(rhs) * nrows() + row) * task.row_step;
+        } else if constexpr (SCATTERED) {
             return first_row + row * task.row_step;
         } else {
             return u64(system) * task.nrows + row;
@@ -346,14 +425,18 @@ struct FusedSystem : Shape {
     template <typename Visit>
     __device__ __forceinline__ void entries(u32 j, Visit visit) const {
         if constexpr (KEEPS_COLUMNS) {
-            const u16* const columns = own_columns();
+            const u16* const columns = apart(own_columns() + lane);
+            if constexpr (MIXED) {
+                const OwnWaiting values = own_waiting_values();
 #pragma unroll
-            for (u32 k = j * WIDTH; k < (j + 1) * WIDTH; ++k) {
-                const V* const at = solution + load(columns + k * GROUP + lane);
-                if constexpr (MIXED) {
-                    visit(waiting_value(k), at);
-                } else {
-                    visit(kept(k), at);
+                for (u32 k = 0; k < WIDTH; ++k) {
+                    const u32 place = j * WIDTH + k;
+                    visit(values(place), solution + load(columns + place * GROUP));
+                }
+            } else {
+#pragma unroll
+                for (u32 k = j * WIDTH; k < (j + 1) * WIDTH; ++k) {
+                    visit(kept(k), solution + load(columns + k * GROUP));
                 }
             }
         } else if constexpr (PARTS > 1) {
@@ -413,15 +496,29 @@ struct FusedSystem : Shape {
         }
     }
 
-    // Own rows of A, as it is, times the solution, whose own parts are `own`: where MIXED.
-    __device__ __forceinline__ void multiply_unrounded(const V (&own)[ROWS],
-                                                       V (&product)[ROWS]) const {
-        multiply_kept(
-            solution, own, product, [&](u32 k) { return waiting_value(k); },
-            [&](u32 f) { return solution_at(f); });
+    // Own rows of A, as it is, times the solution: where MIXED.
+    __device__ __forceinline__ void multiply_unrounded(V (&product)[ROWS]) const {
+        if constexpr (BY_LISTS) {
+#pragma unroll
+            for (u32 j = 0; j < ROWS; ++j) {
+                V sum = 0;
+                entries(j, [&](V value, const V* at) { sum += value * *at; });
+                product[j] = sum;
+            }
+        } else {
+            V own[ROWS];
+#pragma unroll
+            for (u32 j = 0; j < ROWS; ++j) {
+                own[j] = solution[slot(j, lane)];
+            }
+            const OwnWaiting values = own_waiting_values();
+            multiply_kept(
+                solution, own, product, [&](u32 k) { return values(k); },
+                [&](u32 f) { return solution_at(f); });
+        }
     }
 
-    // The same of rows of one width, whose values and far operands these say.
+    // Own rows of one width, whose values and far operands these say.
     template <typename T, typename ValueOf, typename FarOf>
     __device__ __forceinline__ void multiply_kept(const T* vector, const T (&own)[ROWS],
                                                   T (&product)[ROWS], ValueOf value,
@@ -454,9 +551,10 @@ struct FusedSystem : Shape {
     // Brings the values of the system to where they are kept, and b.
     __device__ __forceinline__ void fetch(V (&b)[ROWS]) {
         if constexpr (KEEPS_VALUES) {
+            const OwnWaiting values = own_waiting_values();
 #pragma unroll
             for (u32 k = 0; k < KEPT; ++k) {
-                a[k] = W(waiting_value(k));
+                a[k] = W(values(k));
             }
             take_waiting_b(b);
         } else if constexpr (PARTS > 1) {
@@ -494,9 +592,6 @@ struct FusedSystem : Shape {
     }
 
     __device__ __forceinline__ void take_b(V (&b)[ROWS]) const {
-        if constexpr (MIXED) {
-            return take_waiting_b(b);
-        }
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
             b[j] = row(j, lane) < nrows() ? load(task.b + place_in_vectors(j)) : V(0);

@@ -4,13 +4,13 @@
 // slices of GROUP slots: starts[j] + k*GROUP + lane of `columns` is the slot of the column in place k of
 // slot j*GROUP + lane, or GROUP*ROWS where it has none, and starts[ROWS] is the length; firsts is the
 // first entry in CSR of each slot's row, and `order` the number of the entry within its row in CSR (k
-// itself in global memory); for values in registers the number within the system, as `skewed` counts,
-// or NO_ENTRY. With columns in registers each slice is WIDTH wide. A system has `entries` of them.
+// itself in global memory); for values in registers where it waits, as `waiting` counts, or 0, where a 0
+// is. With columns in registers each slice is WIDTH wide. A system has `entries` of them.
 // System s has the values from s/nrhs*value_stride on, in the order of CSR, and `nrows` values of b
 // and of x from s*nrows on.
-// SCATTERED: nrows counts for nothing. Item i of the queue has three words in `items`: its number in
+// SCATTERED: nrows counts for nothing. Item i of the queue has five words in `items`: its number in
 // the batch | its pattern << 32, the place of its first value in units of value_stride, and of its
-// first row in b and x. Values are value_step apart, rows row_step, right-hand sides nrows*row_step.
+// first row in b and x, and the two of its pattern. Values are value_step apart, rows row_step, right-hand sides nrows*row_step.
 // Pattern p has two words in `patterns`: nrows | entries << 32, and where its `columns` and `order`
 // begin; its `starts` begin at p*(ROWS + 1), its `firsts` at p*GROUP*ROWS.
 // With PARTS each slot has so many threads, side by side, which share the entries of its row, each every
@@ -21,7 +21,7 @@
 // Arrays of limits and tolerances are null or hold one a system, as do those of outcomes, by number in
 // the batch times nrhs. `queue` holds two zeros, and does so again at the end. `stored` is the length
 // of the longest pattern where values are in shared memory, and where they are in registers
-// skewed(GROUP*ROWS) and skewed(entries) of the longest. Blocks of GROUP threads, at least 32; any
+// skewed(GROUP*ROWS) and waiting(entries) of the longest. Blocks of GROUP threads, at least 32; any
 // grid. Shared memory: FusedShape::bytes(stored) for each group.
 // W is the type of the iterations. Where it is another than V (MIXED, values in registers) they have the
 // system rounded to W, and V has what it is told by: the solution, and the residual to go on from. What
@@ -40,17 +40,19 @@ constexpr u32 IN_GLOBAL = 2;
 constexpr u32 FUSED_GUESS = 1;
 constexpr u32 FUSED_LENIENT = 2;
 
-// Stands for a value that a row does not have.
-constexpr u32 NO_ENTRY = 0xffffu;
-
 // Where a value is while it waits: lanes that read values some 8, 12, 24 apart find them in different
 // banks.
 __device__ __forceinline__ constexpr u32 skewed(u32 number) {
     return number + number / 16;
 }
 
+// The same of a value, in front of all of which is a 0 for those that a row does not have.
+__device__ __forceinline__ constexpr u32 waiting(u32 number) {
+    return 1 + skewed(number);
+}
+
 // The number of words of an item, and of a pattern.
-constexpr u32 ITEM_WORDS = 3;
+constexpr u32 ITEM_WORDS = 5;
 constexpr u32 PATTERN_WORDS = 2;
 
 template <typename V>
@@ -169,7 +171,7 @@ struct FusedBounds {
     // Of the H100 and its kin; others have less, and registers to spare then.
     static constexpr u32 PLACES = Shape::NONE * Shape::WIDTH;
     static constexpr u32 STAGED = Shape::PLACE == IN_SHARED ? PLACES
-                                  : Shape::KEEPS_VALUES     ? skewed(Shape::NONE) + skewed(PLACES)
+                                  : Shape::KEEPS_VALUES     ? skewed(Shape::NONE) + waiting(PLACES)
                                                             : 0;
     static constexpr u32 BYTES = THREADS / Shape::TEAM * Shape::bytes(STAGED) + 2048;
     static constexpr u32 BY_SHARED = 233472 / BYTES;

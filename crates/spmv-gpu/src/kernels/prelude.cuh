@@ -27,6 +27,16 @@ __device__ __forceinline__ T load(const T* address) {
     return __ldg(address);
 }
 
+// The pointer itself, which the compiler takes for another one: what is read some constant places behind it is
+// addressed by that alone, and not by sums that places behind other pointers have too.
+template <typename T>
+__device__ __forceinline__ T* apart(T* pointer) {
+#if !defined(SPARSEBATCH_EMU)
+    asm volatile("" : "+l"(pointer));
+#endif
+    return pointer;
+}
+
 template <typename T>
 __device__ __forceinline__ T minimum(T a, T b) {
     return b < a ? b : a;

@@ -12,9 +12,9 @@ constexpr u32 NON_FINITE = 5;
 constexpr u32 INDEFINITE = 6;
 constexpr u32 ZERO_DIAGONAL = 7;
 constexpr u32 STAGNATED = 10;
-constexpr u32 IDLE = 252;    // the queue is empty
-constexpr u32 PASSED = 253;  // the recurrence passed the test
-constexpr u32 VACANT = 254;  // ready for the next system
+constexpr u32 PASSED = 252;  // the recurrence passed the test
+constexpr u32 VACANT = 253;  // ready for the next system
+constexpr u32 IDLE = 254;    // the queue is empty; it, and what is above, goes on as it is
 constexpr u32 RUNNING = 255;
 
 template <typename V>
