@@ -316,6 +316,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         let config = LaunchConfig {
             shared_bytes: grid.shared_bytes,
             overlaps: of_rest,
+            cluster: bin.explain.blocks_per_system,
             ..LaunchConfig::linear(grid.blocks, grid.threads)
         };
         // SAFETY: the arguments are those of `cg` and `bicgstab`; lengths were checked by `solve`,

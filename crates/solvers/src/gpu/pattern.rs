@@ -190,7 +190,7 @@ mod tests {
 
     fn shape(width: u32, place: ValuePlace) -> Shape {
         let (near, mixed) = (false, false);
-        Shape { threads: 2, parts: 1, rows: 2, width, place, near, vectors: 1, mixed }
+        Shape { threads: 2, parts: 1, rows: 2, width, place, near, vectors: 1, mixed, cluster: 1 }
     }
 
     #[test]

@@ -113,12 +113,15 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
 };
 
 template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
-          bool SCATTERED, u32 PARTS, typename W, bool LEFT>
-using CgShape = FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, 1, SCATTERED, PARTS, W, LEFT>;
+          bool SCATTERED, u32 PARTS, typename W, bool LEFT, u32 CLUSTER>
+using CgShape =
+    FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, 1, SCATTERED, PARTS, W, LEFT, CLUSTER>;
 
 template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
           bool SCATTERED = false, u32 RESIDENT = 0, u32 PARTS = 1, typename W = V, bool LEFT = false,
-          typename Shape = CgShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, SCATTERED, PARTS, W, LEFT>,
+          u32 CLUSTER = 1,
+          typename Shape = CgShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, SCATTERED, PARTS, W, LEFT,
+                                   CLUSTER>,
           typename Bounds =
               FusedBounds<Shape, 2,
                           (sizeof(W) != sizeof(V) ? (GROUP == 32 && ROWS == 8 ? 80 : 64)
@@ -127,7 +130,7 @@ template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bo
                           RESIDENT>>
 __global__ void __launch_bounds__(Bounds::THREADS, Bounds::BLOCKS) cg(FUSED_PARAMETERS(V)) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
-    __shared__ double scratch[Team<GROUP * PARTS>::SCRATCH];
+    __shared__ double scratch[Shape::Threads::SCRATCH];
     const FusedTask<V> task FUSED_TASK;
     solve_all<Cg<Shape>>(task, dynamic_shared, scratch);
 }
