@@ -118,16 +118,38 @@ impl Shape {
         self.place == ValuePlace::Shared
     }
 
-    /// The row in a slot.
-    pub(super) fn row_in(&self, slot: usize) -> usize {
+    /// The row in a slot, of `nrows`; no less where there is none.
+    pub(super) fn row_in(&self, slot: usize, nrows: usize) -> usize {
         let (threads, rows) = (self.threads as usize, self.rows as usize);
-        if self.near { slot % threads * rows + slot / threads } else { slot }
+        let (slices, of_block) = self.slices_and_threads_of_block(nrows);
+        let (slice, thread) = (slot / threads, slot % threads);
+        if self.near {
+            thread * rows + slice
+        } else if self.cluster > 1 && slice < slices {
+            (thread / of_block * slices + slice) * of_block + thread % of_block
+        } else {
+            slot
+        }
     }
 
-    /// The slot of a row.
-    pub(super) fn slot_of(&self, row: usize) -> usize {
+    /// The slot of one of `nrows` rows.
+    pub(super) fn slot_of(&self, row: usize, nrows: usize) -> usize {
         let (threads, rows) = (self.threads as usize, self.rows as usize);
-        if self.near { row % rows * threads + row / rows } else { row }
+        if self.near {
+            row % rows * threads + row / rows
+        } else if self.cluster > 1 {
+            let (slices, of_block) = self.slices_and_threads_of_block(nrows);
+            let (slice, block) = (row / of_block % slices, row / of_block / slices);
+            slice * threads + block * of_block + row % of_block
+        } else {
+            row
+        }
+    }
+
+    /// Slices that have rows, where the blocks of a cluster have them side by side, and threads of each.
+    fn slices_and_threads_of_block(&self, nrows: usize) -> (usize, usize) {
+        let threads = self.threads as usize;
+        (nrows.div_ceil(threads).max(1), threads / self.cluster as usize)
     }
 
     /// The places of a row that are kept for the diagonal and neighbours.
@@ -434,8 +456,18 @@ fn choose_cluster(
 
 /// The places that slices of a pattern take.
 fn places(pattern: CsrPatternRef<'_>, shape: &Shape) -> usize {
+    let threads = shape.threads as usize;
+    let nrows = pattern.nrows();
     match shape.width {
-        0 => widths(pattern, shape.threads as usize).1,
+        0 if shape.cluster > 1 => {
+            let len = |slot: usize| match shape.row_in(slot, nrows) {
+                row if row < nrows => pattern.row(row).len(),
+                _ => 0,
+            };
+            let width = |slice: usize| (slice * threads..(slice + 1) * threads).map(len).max();
+            (0..shape.rows as usize).filter_map(width).sum::<usize>() * threads
+        }
+        0 => widths(pattern, threads).1,
         width => (shape.threads * shape.rows * width) as usize,
     }
 }

@@ -12,7 +12,7 @@ mod trial;
 
 use sparsebatch_solvers::gpu::{GpuTuning, ValuePlace};
 
-/// Clusters that small systems are forced into: threads and rows of each, blocks, and the most rows.
+/// Clusters that small systems are forced into: threads, rows of each, and blocks.
 pub(crate) const SMALL: [(u32, u32, u32); 2] = [(64, 2, 2), (128, 4, 4)];
 
 /// Such a cluster, with values there.

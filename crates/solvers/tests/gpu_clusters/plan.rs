@@ -1,8 +1,8 @@
 //! Which systems clusters have, and what plans say of it.
 
 use kernel_emu::Order;
-use sparsebatch_formats::{CsrPattern, Pattern};
 use sparsebatch_formats::generate::{Family, Problem};
+use sparsebatch_formats::{CsrPattern, Pattern};
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, ValuePlace};
 use sparsebatch_solvers::{Method, Preconditioner, SolveError, SolveOptions};
 use sparsebatch_spmv_gpu::{DeviceInfo, Executor};
@@ -41,7 +41,7 @@ fn clusters_are_as_small_as_their_shared_memory_allows() {
     assert_eq!((large.rows_per_thread, large.systems_per_block), (8, 1));
     assert_eq!((large.values, large.blocks % 2), (ValuePlace::Shared, 0));
     // A half of the vector and a 0, and of the places of five slices.
-    assert_eq!(large.shared_bytes, (4097 + (4 * 3 + 2) * 512) * 8);
+    assert_eq!(large.shared_bytes, (4097 + 5 * 3 * 512) * 8);
     assert!(large.to_string().contains("distributed shared memory of a cluster of 2 blocks"));
     let four = bin(Family::Lap2d, 10_000);
     assert_eq!((four.blocks_per_system, four.values), (4, ValuePlace::Shared));

@@ -14,9 +14,8 @@ pub(crate) const LIKE_THE_CPU: bool = false;
 
 /// By four blocks a system, values in shared and in device memory, which are the same.
 pub(crate) fn solve<T: Value>(systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
-    let by = |values, order| {
-        on_gpu(&Emulator::new(order), systems, options, &forced(SMALL[1], values))
-    };
+    let by =
+        |values, order| on_gpu(&Emulator::new(order), systems, options, &forced(SMALL[1], values));
     let shared = by(ValuePlace::Shared, Order::Random(5));
     let global = by(ValuePlace::Global, Order::Reverse);
     assert!(shared.kernel.ends_with(", 4>"), "{}", shared.kernel);

@@ -10,7 +10,8 @@
 //   neighbouring rows are to be NEAR: mostly in registers of the thread itself. The operand of a
 //   product is in shared memory, slot by slot, with a 0 behind it that the columns of padding point to.
 // - With CLUSTER blocks a group each of them has the operand and the values of its own threads' slots, and
-//   products reach over to the others; a thread's own rows, order and rules are the same.
+//   products reach over to the others. Its rows are side by side, as many blocks of them as all together have
+//   slices with rows.
 // - PLACE says where the values are: in registers, WIDTH a row; copied to shared memory, where each
 //   thread reads those of its own rows alone; or read from global memory in each iteration. Where
 //   WIDTH is not 0 the columns are in registers, two in a word, but for the first places of each row:

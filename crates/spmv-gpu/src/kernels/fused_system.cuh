@@ -47,7 +47,7 @@ struct FusedSystem : Shape {
 
     W a[KEEPS_VALUES ? KEPT : 1];
     u32 places[(PLACES + 1) / 2]; // where the columns are in shared memory, in bytes, two in a word
-    u32 starts[KEEPS_COLUMNS ? 1 : ROWS + 1];
+    u32 starts[KEEPS_COLUMNS || IS_CLUSTER ? 1 : ROWS + 1];
     u32 system = 0;
     u32 number = 0; // of the system in the queue, where MIXED
     // The number of the next system in the queue, whose values are on their way, and the place of the one behind
@@ -110,15 +110,22 @@ struct FusedSystem : Shape {
     // Where the operand of a column is, in whichever block: that of padding is this one's 0.
     __device__ __forceinline__ const W* operand_of(u32 column) const {
         if constexpr (IS_CLUSTER) {
-            const u32 rank = column == NONE ? lane / OWN_THREADS : column % GROUP / OWN_THREADS;
+            const u32 rank = (column == NONE ? lane : column % GROUP) / OWN_THREADS;
             return in_block_of_cluster(operand + in_block(column), rank);
         } else {
             return operand + column;
         }
     }
 
-    __device__ __forceinline__ static u32 row(u32 j, u32 lane) {
-        return NEAR ? lane * ROWS + j : slot(j, lane);
+    // Blocks of a cluster have rows side by side, so that few operands of bands are another block's.
+    __device__ __forceinline__ u32 row(u32 j, u32 lane) const {
+        if constexpr (IS_CLUSTER) {
+            const u32 slices = (nrows() + GROUP - 1) / GROUP;
+            const u32 first = lane / OWN_THREADS * slices + j;
+            return j < slices ? first * OWN_THREADS + lane % OWN_THREADS : slot(j, lane);
+        } else {
+            return NEAR ? lane * ROWS + j : slot(j, lane);
+        }
     }
 
     __device__ __forceinline__ static u32 slot_of(u32 row) {
@@ -169,13 +176,21 @@ struct FusedSystem : Shape {
             for (u32 j = 0; j < ROWS; ++j) {
                 starts[j] = first_entry(j);
             }
-        } else {
-            const u32* const own = SCATTERED ? task.starts + pattern * (ROWS + 1) : task.starts;
+        } else if constexpr (!IS_CLUSTER) {
 #pragma unroll
             for (u32 j = 0; j <= ROWS; ++j) {
-                starts[j] = load(own + j);
+                starts[j] = load(own_starts() + j);
             }
         }
+    }
+
+    __device__ __forceinline__ const u32* own_starts() const {
+        return SCATTERED ? task.starts + pattern * (ROWS + 1) : task.starts;
+    }
+
+    // Where a slice begins; in a cluster the rows need the registers.
+    __device__ __forceinline__ u32 start(u32 j) const {
+        return IS_CLUSTER ? load(own_starts() + j) : starts[IS_CLUSTER ? 0 : j];
     }
 
     __device__ __forceinline__ const u16* own_columns() const {
@@ -402,15 +417,17 @@ struct FusedSystem : Shape {
             }
         } else if constexpr (PLACE == IN_SHARED) {
             const u16* const columns = own_columns();
+            const u32 end = start(j + 1);
 #pragma unroll 4
-            for (u32 place = starts[j] + lane; place < starts[j + 1]; place += GROUP) {
+            for (u32 place = start(j) + lane; place < end; place += GROUP) {
                 visit(staged[in_block(place)], operand_of(load(columns + place)));
             }
         } else {
             const u16* const columns = own_columns();
             const V* value = own_values() + first_entry(j) * value_step();
+            const u32 end = start(j + 1);
 #pragma unroll 4
-            for (u32 place = starts[j] + lane; place < starts[j + 1]; place += GROUP) {
+            for (u32 place = start(j) + lane; place < end; place += GROUP) {
                 const u32 column = load(columns + place);
                 visit(column == NONE ? V(0) : load(value), operand_of(column));
                 value += value_step();
@@ -512,9 +529,9 @@ struct FusedSystem : Shape {
 #pragma unroll
             for (u32 j = 0; j < ROWS; ++j) {
                 const V* const first = values + first_entry(j) * value_step();
-                const u32 begin = KEEPS_COLUMNS ? j * WIDTH * GROUP : starts[KEEPS_COLUMNS ? 0 : j];
+                const u32 begin = KEEPS_COLUMNS ? j * WIDTH * GROUP : start(KEEPS_COLUMNS ? 0 : j);
                 const u32 end =
-                    KEEPS_COLUMNS ? (j + 1) * WIDTH * GROUP : starts[KEEPS_COLUMNS ? 0 : j + 1];
+                    KEEPS_COLUMNS ? (j + 1) * WIDTH * GROUP : start(KEEPS_COLUMNS ? 0 : j + 1);
                 for (u32 place = begin + lane; place < end; place += GROUP) {
                     V* const own = staged + in_block(place);
                     if (load(columns + place) == NONE) {
