@@ -230,8 +230,9 @@ const MAX_ROWS_OF_CLUSTER: usize = 32_768;
 /// The most blocks of a cluster on any device that has them.
 const MAX_CLUSTER: u32 = 8;
 
-/// The most rows of a system on a device.
-fn max_rows(info: &DeviceInfo) -> usize {
+/// The most rows of a system that [`FusedSolver`](super::FusedSolver) takes on a device: a block has 4,096, the
+/// blocks of a cluster together 32,768, from compute capability 9.0 on.
+pub fn most_rows(info: &DeviceInfo) -> usize {
     if has_clusters(info) { MAX_ROWS_OF_CLUSTER } else { MAX_ROWS }
 }
 
@@ -332,7 +333,7 @@ pub(super) fn choose(
     tuning: &GpuTuning,
 ) -> Result<Shape, SolveError> {
     let nrows = pattern.nrows();
-    if nrows > max_rows(info) {
+    if nrows > most_rows(info) {
         let what = match has_clusters(info) {
             false => "systems of more than 4096 rows",
             true => "systems of more than 32768 rows",
