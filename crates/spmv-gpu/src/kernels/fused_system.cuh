@@ -451,8 +451,8 @@ struct FusedSystem : Shape {
     }
 
     // Own rows of A times the vector number OPERAND in shared memory, whose own parts are `own`.
-    template <u32 OPERAND = 0>
-    __device__ __forceinline__ void multiply(const W (&own)[ROWS], W (&product)[ROWS]) const {
+    template <u32 OPERAND = 0, typename Own>
+    __device__ __forceinline__ void multiply(const Own& own, W (&product)[ROWS]) const {
         if constexpr (KEEPS_COLUMNS) {
             multiply_kept(
                 operand + OPERAND * VECTOR, own, product, [&](u32 k) { return kept(k); },
