@@ -46,7 +46,7 @@ struct Barrier {
 
     static void check_address(const void* at, Site site) {
         if (reinterpret_cast<size_t>(at) % 8 != 0) fail(site, "an mbarrier is aligned to 8 bytes");
-        if (!SharedMemory::of_this_thread().holds(at, 8)) {
+        if (!engine->in_own_shared(at, 8)) {
             fail(site, "the mbarrier is not in shared memory");
         }
     }

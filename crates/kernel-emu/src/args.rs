@@ -1,15 +1,22 @@
 //! Argument lists whose sizes are checked.
 
-use crate::{Order, launch, parameter_bytes};
+use crate::{Order, Shape, launch_shape, parameter_bytes};
 use std::ffi::c_void;
 use std::marker::PhantomData;
 
 /// The arguments of one launch: references to values of the kernel's parameter types.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Args<'a> {
     pointers: Vec<*mut c_void>,
     bytes: Vec<usize>,
+    cluster: u32,
     values: PhantomData<&'a ()>,
+}
+
+impl Default for Args<'_> {
+    fn default() -> Self {
+        Self { pointers: Vec::new(), bytes: Vec::new(), cluster: 1, values: PhantomData }
+    }
 }
 
 impl<'a> Args<'a> {
@@ -27,16 +34,23 @@ impl<'a> Args<'a> {
         self
     }
 
-    /// Runs a kernel with these arguments, as [`launch`] does.
+    /// Has the kernel run in clusters of so many blocks in x.
+    #[must_use]
+    pub fn cluster(mut self, blocks: u32) -> Self {
+        self.cluster = blocks;
+        self
+    }
+
+    /// Runs a kernel with these arguments, as [`launch`](crate::launch) does.
     ///
     /// # Errors
     ///
-    /// Those of [`launch`], and a count or size that differs from the kernel's parameters.
+    /// Those of [`launch`](crate::launch), and a count or size that differs from the kernel's parameters.
     ///
     /// # Safety
     ///
     /// 1. Each argument has the type of its parameter; only the sizes are checked.
-    /// 2. As point 2 of [`launch`].
+    /// 2. As point 2 of [`launch`](crate::launch).
     pub unsafe fn launch(
         mut self,
         expression: &str,
@@ -52,8 +66,9 @@ impl<'a> Args<'a> {
                 self.bytes
             ));
         }
+        let shape = Shape { grid, block, shared_bytes, cluster: self.cluster };
         // SAFETY: there is one pointer per parameter, each to a value that is borrowed for 'a, and
         // the emulator only reads it; types and accesses are the caller's promise.
-        unsafe { launch(expression, grid, block, shared_bytes, self.pointers.as_mut_ptr(), order) }
+        unsafe { launch_shape(expression, shape, self.pointers.as_mut_ptr(), order, None) }
     }
 }

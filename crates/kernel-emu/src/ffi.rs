@@ -22,9 +22,10 @@ pub(crate) struct LaunchShape {
     pub(crate) grid: [c_uint; 3],
     pub(crate) block: [c_uint; 3],
     pub(crate) shared_bytes: c_uint,
+    pub(crate) cluster: c_uint,
     pub(crate) order: c_uint,
     pub(crate) seed: u64,
-    /// Null, or as many numbers of blocks as `only_count` says.
+    /// Null, or as many numbers of clusters as `only_count` says.
     pub(crate) only: *const u64,
     pub(crate) only_count: u64,
 }

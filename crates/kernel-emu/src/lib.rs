@@ -2,8 +2,8 @@
 //! them with an oracle.
 //!
 //! The kernel source is compiled by the C++ compiler of the machine. Every CUDA thread is a fiber;
-//! the blocks of a grid run one after the other, the threads of a block in a chosen [`Order`]. A
-//! kernel that is right gives the same answer in every order. README.md says which faults show, and
+//! the blocks of a grid run one after the other, the threads of a block in a chosen [`Order`], those of
+//! a cluster of blocks together. A kernel that is right gives the same answer in every order. README.md says which faults show, and
 //! which do not.
 //!
 //! ```
@@ -27,13 +27,16 @@ mod names;
 
 pub use args::Args;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// Shared memory that one block may have: 227 KiB, as on sm_90.
 pub const MAX_SHARED_BYTES: u32 = 232_448;
+
+/// Blocks that a cluster may have: what every device with clusters takes.
+pub const MAX_CLUSTER: u32 = 8;
 
 /// The order in which blocks, and the threads of a block, run as far as nothing makes them wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,7 +45,8 @@ pub enum Order {
     Forward,
     /// From the last to the first.
     Reverse,
-    /// At random, from this seed. Threads also stop at atomics and fences to let others run.
+    /// At random, from this seed. Threads also stop at atomics, at fences and where they ask for the
+    /// shared memory of another block to let others run.
     Random(u64),
 }
 
@@ -50,6 +54,20 @@ impl Order {
     /// The orders that a test of a kernel goes through.
     pub const ALL: [Self; 4] =
         [Self::Forward, Self::Reverse, Self::Random(1), Self::Random(0x5eed)];
+}
+
+/// The shape of a launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Blocks in x, y and z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y and z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a block, in bytes.
+    pub shared_bytes: u32,
+    /// Blocks next to each other in x that run together and reach each other's shared memory; 1: none
+    /// do. It divides the blocks in x.
+    pub cluster: u32,
 }
 
 /// Runs a kernel and returns when all its blocks have ended.
@@ -83,8 +101,9 @@ pub unsafe fn launch(
     args: *mut *mut c_void,
     order: Order,
 ) -> Result<(), String> {
+    let shape = Shape { grid, block, shared_bytes, cluster: 1 };
     // SAFETY: the caller's promise.
-    unsafe { run(expression, grid, block, shared_bytes, args, order, None) }
+    unsafe { launch_shape(expression, shape, args, order, None) }
 }
 
 /// As [`launch`], but of the grid only the given blocks run, numbered with x fastest.
@@ -108,26 +127,32 @@ pub unsafe fn launch_blocks(
     order: Order,
     blocks: &[u64],
 ) -> Result<(), String> {
+    let shape = Shape { grid, block, shared_bytes, cluster: 1 };
     // SAFETY: the caller's promise.
-    unsafe { run(expression, grid, block, shared_bytes, args, order, Some(blocks)) }
+    unsafe { launch_shape(expression, shape, args, order, Some(blocks)) }
 }
 
+/// As [`launch`] and, where `only` is given, [`launch_blocks`], of a shape that may have clusters. A
+/// cluster of which a block runs runs whole, and once.
+///
+/// # Errors
+///
+/// Those of [`launch_blocks`].
+///
 /// # Safety
 ///
 /// As for [`launch`], of the blocks that run.
-unsafe fn run(
+pub unsafe fn launch_shape(
     expression: &str,
-    grid: [u32; 3],
-    block: [u32; 3],
-    shared_bytes: u32,
+    shape: Shape,
     args: *mut *mut c_void,
     order: Order,
     only: Option<&[u64]>,
 ) -> Result<(), String> {
     let registry = registry()?;
     let k = registry.find(expression)?;
-    check_shape(grid, block, shared_bytes).map_err(|e| format!("kernel {expression}: {e}"))?;
-    let count: u128 = grid.iter().map(|&n| u128::from(n)).product();
+    check_shape(&shape).map_err(|e| format!("kernel {expression}: {e}"))?;
+    let count: u128 = shape.grid.iter().map(|&n| u128::from(n)).product();
     if let Some(beyond) = only.into_iter().flatten().find(|&&b| u128::from(b) >= count) {
         return Err(format!("kernel {expression}: no block {beyond} in a grid of {count}"));
     }
@@ -139,13 +164,26 @@ unsafe fn run(
         Order::Reverse => (1, 0),
         Order::Random(seed) => (2, seed),
     };
+    let clusters = only.map(|only| clusters_of(only, shape.cluster));
     let (only, only_count) =
-        only.map_or((std::ptr::null(), 0), |only| (only.as_ptr(), only.len() as u64));
-    let shape = ffi::LaunchShape { grid, block, shared_bytes, order, seed, only, only_count };
+        clusters.as_ref().map_or((std::ptr::null(), 0), |only| (only.as_ptr(), only.len() as u64));
+    let Shape { grid, block, shared_bytes, cluster } = shape;
+    let shape =
+        ffi::LaunchShape { grid, block, shared_bytes, cluster, order, seed, only, only_count };
     let number = u32::try_from(k).map_err(|e| e.to_string())?;
-    // SAFETY: `number` is that of a registered kernel; `only` is borrowed through the call; the rest
+    // SAFETY: `number` is that of a registered kernel; `only` lives through the call; the rest
     // is the caller's promise.
     unsafe { ffi::launch(number, &shape, args) }
+}
+
+/// The clusters of which a block is given. Without clusters, the blocks as they are.
+fn clusters_of(blocks: &[u64], cluster: u32) -> Vec<u64> {
+    let mut clusters: Vec<u64> = blocks.iter().map(|block| block / u64::from(cluster)).collect();
+    if cluster > 1 {
+        let mut seen = HashSet::new();
+        clusters.retain(|&cluster| seen.insert(cluster));
+    }
+    clusters
 }
 
 /// The sizes in bytes of a kernel's parameters, to check an argument list against.
@@ -239,7 +277,8 @@ impl Registry {
 }
 
 /// The limits of the device.
-fn check_shape(grid: [u32; 3], block: [u32; 3], shared_bytes: u32) -> Result<(), String> {
+fn check_shape(shape: &Shape) -> Result<(), String> {
+    let &Shape { grid, block, shared_bytes, cluster } = shape;
     let grid_limits = [i32::MAX.unsigned_abs(), 65_535, 65_535];
     if (0..3).any(|axis| grid[axis] == 0 || grid[axis] > grid_limits[axis]) {
         return Err(format!("a grid of {grid:?} blocks; each is 1 to {grid_limits:?}"));
@@ -253,6 +292,12 @@ fn check_shape(grid: [u32; 3], block: [u32; 3], shared_bytes: u32) -> Result<(),
             "{shared_bytes} bytes of dynamic shared memory; at most {MAX_SHARED_BYTES}"
         ));
     }
+    if cluster == 0 || cluster > MAX_CLUSTER {
+        return Err(format!("a cluster of {cluster} blocks; it has 1 to {MAX_CLUSTER}"));
+    }
+    if !grid[0].is_multiple_of(cluster) {
+        return Err(format!("{} blocks in x, not a multiple of a cluster of {cluster}", grid[0]));
+    }
     Ok(())
 }
 
@@ -263,14 +308,27 @@ mod tests {
     #[test]
     fn shapes_beyond_the_device_are_refused() {
         let one = [1, 1, 1];
+        let check = |grid, block, shared_bytes, cluster| {
+            check_shape(&Shape { grid, block, shared_bytes, cluster })
+        };
 
-        assert!(check_shape([0, 1, 1], one, 0).is_err());
-        assert!(check_shape([1, 65_536, 1], one, 0).is_err());
-        assert!(check_shape(one, [33, 32, 1], 0).is_err());
-        assert!(check_shape(one, [u32::MAX, u32::MAX, u32::MAX], 0).is_err());
-        assert!(check_shape(one, [1, 1, 65], 0).is_err());
-        assert!(check_shape(one, one, MAX_SHARED_BYTES + 1).is_err());
-        assert!(check_shape([i32::MAX.unsigned_abs(), 65_535, 65_535], [1024, 1, 1], 0).is_ok());
+        assert!(check([0, 1, 1], one, 0, 1).is_err());
+        assert!(check([1, 65_536, 1], one, 0, 1).is_err());
+        assert!(check(one, [33, 32, 1], 0, 1).is_err());
+        assert!(check(one, [u32::MAX, u32::MAX, u32::MAX], 0, 1).is_err());
+        assert!(check(one, [1, 1, 65], 0, 1).is_err());
+        assert!(check(one, one, MAX_SHARED_BYTES + 1, 1).is_err());
+        assert!(check([i32::MAX.unsigned_abs(), 65_535, 65_535], [1024, 1, 1], 0, 1).is_ok());
+        assert!(check(one, one, 0, 0).is_err());
+        assert!(check([6, 1, 1], one, 0, 4).is_err());
+        assert!(check([16, 1, 1], one, 0, 16).is_err());
+        assert!(check([16, 3, 1], one, 0, 8).is_ok());
+    }
+
+    #[test]
+    fn clusters_run_whole_and_once() {
+        assert_eq!(clusters_of(&[5, 0, 5], 1), [5, 0, 5]);
+        assert_eq!(clusters_of(&[5, 0, 4, 3], 2), [2, 0, 1]);
     }
 
     #[test]

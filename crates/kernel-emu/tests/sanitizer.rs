@@ -5,7 +5,7 @@
 mod common;
 
 use common::run;
-use kernel_emu::Order;
+use kernel_emu::{Args, Order};
 use std::process::Command;
 
 /// The sanitizer that must be there, as the script says.
@@ -49,6 +49,14 @@ fn commit_the_fault() {
             "read after write" => {
                 run!("faulty_reused_tile", 1, 64, 0, order; 3u32, x.as_ptr(), y.as_mut_ptr())
             }
+            "cluster" => {
+                let (fault, cluster, x, y) = (1u32, 2u32, x.as_ptr(), y.as_mut_ptr());
+                let args = Args::new().arg(&fault).arg(&cluster).arg(&x).arg(&y);
+                args.cluster(2).launch("faulty_cluster_sync", [2, 1, 1], [32, 1, 1], 0, order)
+            }
+            "end of a block" => {
+                Args::new().cluster(2).launch("faulty_late_write", [2, 1, 1], [1, 1, 1], 0, order)
+            }
             other => panic!("no such fault: {other}"),
         }
     };
@@ -72,10 +80,11 @@ fn address_sanitizer_sees_accesses_out_of_bounds() {
         ("dynamic", "use-after-poison"),
         ("static", "use-after-poison"),
         ("global", "heap-buffer-overflow"),
+        ("end of a block", "use-after-poison"),
     ] {
         let report = report_of(fault);
         assert!(report.contains("AddressSanitizer") && report.contains(kind), "{fault}: {report}");
-        assert!(report.contains("tests-kernels/faulty.cu"), "{fault}: {report}");
+        assert!(report.contains("tests-kernels/"), "{fault}: {report}");
     }
 }
 
@@ -85,9 +94,9 @@ fn thread_sanitizer_sees_races_between_cuda_threads() {
         eprintln!("skipped: the kernels are not compiled with ThreadSanitizer");
         return;
     }
-    for fault in ["barrier", "syncwarp", "atomic", "read after write"] {
+    for fault in ["barrier", "syncwarp", "atomic", "read after write", "cluster"] {
         let report = report_of(fault);
         assert!(report.contains("ThreadSanitizer: data race"), "{fault}: {report}");
-        assert!(report.contains("tests-kernels/faulty.cu"), "{fault}: {report}");
+        assert!(report.contains("tests-kernels/"), "{fault}: {report}");
     }
 }

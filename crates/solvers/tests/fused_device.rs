@@ -166,3 +166,106 @@ fn ragged_batches_agree_with_the_cpu_also_from_a_graph() {
         }
     }
 }
+
+/// Systems that clusters of 2, 4 and 8 blocks have, again and again with the same bits.
+#[test]
+fn systems_of_clusters_agree_with_the_cpu() {
+    let Some(device) = device_or_skip() else { return };
+    if device.info().compute_capability < (9, 0) {
+        println!("skipped: the GPU has no clusters");
+        return;
+    }
+    use Family::{Lap2d, Rand9, Tri};
+    let items = 40;
+    // Grids are squares: 65, 100, 142 and 181 a side.
+    let sizes = [
+        (Tri, 4200),
+        (Tri, 32_768),
+        (Lap2d, 4225),
+        (Lap2d, 10_000),
+        (Lap2d, 20_164),
+        (Lap2d, 32_761),
+        (Rand9, 4200),
+        (Rand9, 10_000),
+        (Rand9, 20_000),
+        (Rand9, 32_768),
+    ];
+    for (family, nrows) in sizes {
+        let problem = Problem::new(family, nrows).unwrap().batch(items).unwrap();
+        let Batch::Uniform(batch) = &problem.batch else { unreachable!("one pattern") };
+        let values: Vec<f64> = (0..items).flat_map(|k| batch.to_matrix(k).into_parts().1).collect();
+        let values = device.upload(&values).unwrap();
+        let b = device.upload(&problem.rhs).unwrap();
+        for (method, preconditioner) in [Method::Cg, Method::BiCgStab]
+            .into_iter()
+            .flat_map(|method| [Preconditioner::None, Preconditioner::Jacobi].map(|p| (method, p)))
+        {
+            if method == Method::Cg && family == Rand9 {
+                continue;
+            }
+            for place in [None, Some(ValuePlace::Global)] {
+                let tuning = GpuTuning { values: place, ..GpuTuning::default() };
+                let options = options(method, preconditioner);
+                let mut plan = FusedSolver::<Device, f64>::with_tuning(
+                    &device,
+                    batch.pattern().view(),
+                    items,
+                    &options,
+                    &tuning,
+                )
+                .unwrap();
+                assert!(plan.explain().bins[0].blocks_per_system > 1, "{}", plan.explain());
+                let mut x = device.alloc_zeroed(problem.rhs.len()).unwrap();
+                let mut run = || {
+                    plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
+                    bits(&device.download(&x).unwrap(), &plan.outcomes().unwrap())
+                };
+                let first = run();
+                for _ in 0..3 {
+                    assert_eq!(run(), first, "{}", plan.explain());
+                }
+                let what = format!("{} {nrows} by {}", family.name(), plan.explain().kernels());
+                println!("{what}");
+                let outcomes = plan.outcomes().unwrap();
+                compare(&what, &problem.batch, &problem.rhs, &options, &outcomes);
+            }
+        }
+    }
+}
+
+/// Large and small systems in one ragged batch: bins of clusters beside others.
+#[test]
+fn ragged_batches_have_bins_of_clusters() {
+    let Some(device) = device_or_skip() else { return };
+    if device.info().compute_capability < (9, 0) {
+        println!("skipped: the GPU has no clusters");
+        return;
+    }
+    let sizes =
+        [(Family::Tri, 100), (Family::Lap2d, 4900), (Family::Tri, 20_000), (Family::Lap2d, 256)];
+    let (mut matrices, mut b) = (Vec::new(), Vec::new());
+    for item in 0..200 {
+        let (family, nrows) = sizes[item as usize % sizes.len()];
+        let problem = Problem::new(family, nrows).unwrap();
+        let (pattern, mut values) = (problem.pattern(), Vec::new());
+        problem.push_values(item, &mut values);
+        problem.push_rhs(item, &mut b);
+        let (row_ptr, col_idx) = (pattern.row_ptr().to_vec(), pattern.col_idx().to_vec());
+        matrices.push(Csr::try_new(nrows, nrows, row_ptr, col_idx, values).unwrap());
+    }
+    let batch: Batch<f64> = matrices.into_iter().collect();
+    let Batch::Ragged(ragged) = &batch else { unreachable!("collected") };
+    let options = options(Method::Cg, Preconditioner::Jacobi);
+    let mut plan = FusedSolver::for_batch(&device, &batch, &options).unwrap();
+    let values = device.upload(ragged.values()).unwrap();
+    let b_buffer = device.upload(&b).unwrap();
+    let mut x: DeviceBuffer<f64> = device.alloc_zeroed(b.len()).unwrap();
+
+    plan.solve(&values, &b_buffer, Guess::Zero, &mut x).unwrap();
+    let first = bits(&device.download(&x).unwrap(), &plan.outcomes().unwrap());
+    compare(&plan.explain().kernels(), &batch, &b, &options, &plan.outcomes().unwrap());
+    for _ in 0..5 {
+        plan.solve(&values, &b_buffer, Guess::Zero, &mut x).unwrap();
+        assert_eq!(bits(&device.download(&x).unwrap(), &plan.outcomes().unwrap()), first);
+    }
+}

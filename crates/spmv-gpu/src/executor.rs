@@ -151,19 +151,32 @@ pub struct LaunchConfig {
     /// device can do that: programmatic dependent launch, compute capability 9.0. Only for kernels
     /// that wait for it by themselves.
     pub overlaps: bool,
+    /// Blocks next to each other in x that run at the same time and reach each other's shared memory;
+    /// 1: none do. More from compute capability 9.0.
+    pub cluster: u32,
 }
 
+/// Blocks of a cluster that every device with clusters takes.
+const MAX_CLUSTER: u32 = 8;
+
 impl LaunchConfig {
-    /// A one-dimensional launch without dynamic shared memory.
+    /// A one-dimensional launch without dynamic shared memory and clusters.
     pub fn linear(blocks: u32, threads: u32) -> Self {
-        Self { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes: 0, overlaps: false }
+        Self {
+            grid: [blocks, 1, 1],
+            block: [threads, 1, 1],
+            shared_bytes: 0,
+            overlaps: false,
+            cluster: 1,
+        }
     }
 
     /// Checks the shape against the limits of CUDA and of a device.
     ///
     /// # Errors
     /// [`GpuError::InvalidArgument`] when a dimension is 0 or too large, a block has more threads
-    /// than the device takes, or more dynamic shared memory is asked for than a block can have.
+    /// than the device takes, more dynamic shared memory is asked for than a block can have, the device
+    /// has no clusters or none of that size, or they do not divide the blocks in x.
     pub fn check(&self, info: &DeviceInfo) -> Result<(), GpuError> {
         let refuse = |name, expected: String, found: String| {
             Err(GpuError::InvalidArgument { name, expected, found })
@@ -181,6 +194,15 @@ impl LaunchConfig {
         if self.shared_bytes > info.shared_bytes_per_block {
             let expected = format!("at most {} bytes", info.shared_bytes_per_block);
             return refuse("shared_bytes", expected, self.shared_bytes.to_string());
+        }
+        let most = if info.compute_capability >= (9, 0) { MAX_CLUSTER } else { 1 };
+        if self.cluster == 0 || self.cluster > most {
+            let expected = format!("1 to {most} blocks on this device");
+            return refuse("cluster", expected, self.cluster.to_string());
+        }
+        if !x.is_multiple_of(self.cluster) {
+            let expected = format!("a divisor of the {x} blocks in x");
+            return refuse("cluster", expected, self.cluster.to_string());
         }
         Ok(())
     }
@@ -395,6 +417,17 @@ pub trait Executor {
         Ok(by_threads.min(by_shared).clamp(1, 32))
     }
 
+    /// Clusters of this shape that the whole device holds at once, of a kernel as in
+    /// [`resident_blocks`](Executor::resident_blocks); at least 1. The blocks of a cluster share a part of the
+    /// device, so that some multiprocessors may be left over. Where nobody knows how many, as if none were.
+    ///
+    /// # Errors
+    /// As [`Executor::launch`], but for the arguments.
+    fn resident_clusters(&self, key: &KernelKey, config: LaunchConfig) -> Result<u32, GpuError> {
+        let blocks = self.resident_blocks(key, config)? * self.info().multiprocessors;
+        Ok((blocks / config.cluster).max(1))
+    }
+
     /// Executors of the same memory, on which work can run beside that of this one, between
     /// [`fork`](Executor::fork) and [`join`](Executor::join). To be made once: they take a while.
     ///
@@ -443,6 +476,7 @@ mod tests {
 
     fn info() -> DeviceInfo {
         DeviceInfo {
+            compute_capability: (9, 0),
             max_threads_per_block: 1024,
             shared_bytes_per_block: 232_448,
             ..DeviceInfo::default()
@@ -456,10 +490,13 @@ mod tests {
             block: [32, 32, 1],
             shared_bytes: 232_448,
             overlaps: true,
+            cluster: 1,
         };
+        let clustered = LaunchConfig { cluster: 8, ..LaunchConfig::linear(16, 1024) };
 
         assert_eq!(LaunchConfig::linear(i32::MAX as u32, 1024).check(&info()), Ok(()));
         assert_eq!(wide.check(&info()), Ok(()));
+        assert_eq!(clustered.check(&info()), Ok(()));
     }
 
     #[test]
@@ -474,6 +511,10 @@ mod tests {
             ("block", LaunchConfig { block: [u32::MAX, u32::MAX, 1], ..fine }),
             ("block", LaunchConfig { block: [1, 1, 65], ..fine }),
             ("shared_bytes", LaunchConfig { shared_bytes: 232_449, ..fine }),
+            ("cluster", LaunchConfig { cluster: 0, ..fine }),
+            ("cluster", LaunchConfig { cluster: 2, ..fine }),
+            ("cluster", LaunchConfig { cluster: 4, ..LaunchConfig::linear(6, 32) }),
+            ("cluster", LaunchConfig { cluster: 16, ..LaunchConfig::linear(16, 32) }),
         ];
 
         for (expected, config) in cases {
@@ -482,6 +523,16 @@ mod tests {
                 other => panic!("{config:?} gave {other:?}"),
             }
         }
+    }
+
+    #[test]
+    fn clusters_are_refused_where_there_are_none() {
+        let older = DeviceInfo { compute_capability: (8, 9), ..info() };
+        let pair = LaunchConfig { cluster: 2, ..LaunchConfig::linear(2, 32) };
+
+        assert_eq!(LaunchConfig::linear(2, 32).check(&older), Ok(()));
+        let refused = pair.check(&older);
+        assert!(matches!(refused, Err(GpuError::InvalidArgument { name: "cluster", .. })));
     }
 
     #[test]

@@ -304,6 +304,92 @@ fn kernels_of_the_caller_run() {
     assert!(matches!(refused, Err(GpuError::InvalidArgument { .. })), "{refused:?}");
 }
 
+/// Each block of a cluster of `RANKS` adds what thread t of all its blocks has, in static and in dynamic
+/// shared memory, and writes its own number to the shared memory of the next.
+static CLUSTERS: Source = Source::new(
+    "template <u32 RANKS> __global__ void cluster_sums(const double* x, double* sums,
+                                                       u32* neighbours) {
+         extern __shared__ double values[];
+         __shared__ u32 neighbour;
+         const u64 at = grid_thread();
+         wait_for_launches_ahead();
+         values[threadIdx.x] = x[at];
+         cluster_sync();
+         double sum = 0;
+         for (u32 rank = 0; rank < RANKS; ++rank) {
+             sum += in_block_of_cluster(values, rank)[threadIdx.x];
+         }
+         const u32 rank = cluster_rank();
+         if (threadIdx.x == 0) *in_block_of_cluster(&neighbour, (rank + 1) % RANKS) = rank;
+         cluster_sync();
+         sums[at] = sum;
+         if (threadIdx.x == 0) neighbours[blockIdx.x] = neighbour;
+     }",
+);
+
+#[test]
+fn blocks_of_a_cluster_reach_each_others_shared_memory() {
+    let Some(device) = device_or_skip() else { return };
+    const THREADS: usize = 128;
+    if device.info().compute_capability < (9, 0) {
+        println!("skipped: {} has no clusters", device.info().name);
+        return;
+    }
+    for (ranks, shared_bytes, overlaps) in
+        [(1usize, 1 << 10, false), (2, 1 << 10, true), (4, 200 << 10, false), (8, 100 << 10, true)]
+    {
+        let blocks = 96;
+        let x = integers(blocks * THREADS);
+        let x_device = device.upload(&x).unwrap();
+        let mut sums = device.alloc_zeroed::<f64>(x.len()).unwrap();
+        let mut neighbours = device.alloc_zeroed::<u32>(blocks).unwrap();
+        let expression = format!("cluster_sums<{ranks}>");
+        let key = KernelKey::of_source("cluster_sums", &CLUSTERS, expression);
+        let config = LaunchConfig {
+            shared_bytes,
+            overlaps,
+            cluster: ranks as u32,
+            ..LaunchConfig::linear(blocks as u32, THREADS as u32)
+        };
+        let mut args = Args::new();
+        args.input(&x_device).output(&mut sums).output(&mut neighbours);
+
+        // SAFETY: (1) the arguments are those of `cluster_sums`; (2) the arrays have a value for each
+        // thread and each block, the shared memory one for each thread; (5) the kernel waits.
+        unsafe { device.launch(&key, config, &mut args) }.unwrap();
+
+        let expected: Vec<f64> = (0..x.len())
+            .map(|at| {
+                let first = at / (ranks * THREADS) * ranks * THREADS + at % THREADS;
+                (0..ranks).map(|rank| x[first + rank * THREADS]).sum()
+            })
+            .collect();
+        let before = |block: usize| ((block % ranks + ranks - 1) % ranks) as u32;
+        assert_eq!(device.download(&sums).unwrap(), expected, "{ranks}");
+        let expected: Vec<u32> = (0..blocks).map(before).collect();
+        assert_eq!(device.download(&neighbours).unwrap(), expected, "{ranks}");
+        let resident = device.resident_clusters(&key, config).unwrap();
+        let most = device.resident_blocks(&key, config).unwrap() * device.info().multiprocessors;
+        println!("{ranks} blocks of {shared_bytes} bytes: {resident} clusters, {most} blocks");
+        assert!(resident >= 1 && resident * ranks as u32 <= most);
+    }
+}
+
+#[test]
+fn clusters_that_do_not_divide_the_grid_are_refused() {
+    let Some(device) = device_or_skip() else { return };
+    let y = device.alloc_zeroed::<f64>(1).unwrap();
+    let config = LaunchConfig { cluster: 2, ..LaunchConfig::linear(3, 32) };
+    let mut args = Args::new();
+    args.scalar(0_u64).scalar(1.0_f64).input(&y).scalar(1.0_f64).input(&y);
+
+    // SAFETY: refused before anything runs.
+    let refused = unsafe { device.launch(&axpby_key(), config, &mut args) };
+
+    let expected = matches!(refused, Err(GpuError::InvalidArgument { name: "cluster", .. }));
+    assert!(expected, "{refused:?}");
+}
+
 #[test]
 fn large_dynamic_shared_memory_is_granted() {
     let Some(device) = device_or_skip() else { return };

@@ -3,10 +3,10 @@
 use sparsebatch_formats::{Batch, Pattern};
 use sparsebatch_solvers::gpu::{
     ComposedSolver, FactoredExplain, FactoredPlace, FactoredSolver, FusedSolver, GpuExplain, GpuLu,
-    GpuLuExplain, GpuTuning, Guess, ProductKernel, choose_method,
+    GpuLuExplain, GpuTuning, Guess, ProductKernel, choose_method, most_rows,
 };
-use sparsebatch_solvers::{Method, Outcome, Preconditioner, Rhs, SolveError, SolveOptions};
-use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError};
+use sparsebatch_solvers::{Engine, Method, Outcome, Preconditioner, Rhs, SolveError, SolveOptions};
+use sparsebatch_spmv_gpu::{Device, DeviceBuffer, DeviceInfo, Executor, GpuError};
 
 use super::systems::Systems;
 use super::tuning::place_name;
@@ -72,9 +72,6 @@ plans!(
     GpuLu => lu, |_| false;
 );
 
-/// Rows of a system beyond which no kernel has it whole.
-const MOST_ROWS: usize = 4096;
-
 /// Solves over the products of a plan, which has the values that it was made with: those of all
 /// copies.
 struct Composed<T: Real>(ComposedSolver<Device, T>);
@@ -107,13 +104,17 @@ fn fused(explain: &GpuExplain) -> String {
         return explain.method.to_owned();
     };
     let (threads, rows) = (bin.threads_per_system, bin.rows_per_thread);
+    let blocks = match bin.blocks_per_system {
+        1 => String::new(),
+        blocks => format!(",{blocks} blocks"),
+    };
     let more = match explain.bins.len() - 1 {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
     let place = place_name(bin.values);
     let inner = if bin.is_mixed { ",f32 inner" } else { "" };
-    format!("{}({threads}x{rows},{place}{inner}){more}", explain.method)
+    format!("{}({threads}x{rows},{place}{inner}{blocks}){more}", explain.method)
 }
 
 fn factored(explain: &FactoredExplain) -> String {
@@ -170,7 +171,9 @@ pub(crate) fn plan<T: Real>(
             options,
             tuning,
         )?)),
-        (_, None, _) if largest(batch) > MOST_ROWS => {
+        (_, None, _)
+            if options.engine != Engine::Fused || largest(batch) > most_rows(device.info()) =>
+        {
             let kernel = ProductKernel::default();
             Ok(Box::new(Composed(ComposedSolver::new(device, batch, &kernel, options)?)))
         }
@@ -183,13 +186,17 @@ pub(crate) fn plan<T: Real>(
 const COMPILED_VALUES: usize = 1 << 20;
 
 /// Whether a plan compiles its kernels soon: those of systems as a whole, and small ones of others.
-pub(crate) fn is_soon_made<T: Real>(systems: &Systems<T>, options: &SolveOptions) -> bool {
+pub(crate) fn is_soon_made<T: Real>(
+    systems: &Systems<T>,
+    options: &SolveOptions,
+    info: &DeviceInfo,
+) -> bool {
     let is_iterative = matches!(options.method, Method::Cg | Method::BiCgStab);
     let has_factors = !matches!(
         options.preconditioner,
         Preconditioner::Auto | Preconditioner::None | Preconditioner::Jacobi
     );
-    let is_whole = largest(&systems.batch) <= MOST_ROWS;
+    let is_whole = largest(&systems.batch) <= most_rows(info);
     is_iterative && !has_factors && (is_whole || systems.values().len() <= COMPILED_VALUES)
 }
 

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use sparsebatch_formats::{Batch, Pattern, Scalar};
 use sparsebatch_solvers::gpu::GpuTuning;
 use sparsebatch_solvers::{
-    Gpu, InnerPrecision, Method, Outcome, Preconditioner, SolveError, SolveOptions, Status,
+    Engine, Gpu, InnerPrecision, Method, Outcome, Preconditioner, SolveError, SolveOptions, Status,
 };
 use sparsebatch_spmv_gpu::device::measure_bandwidth;
 use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
@@ -187,7 +187,8 @@ impl<'a> SolveSession<'a> {
         let Some(device) = self.device.clone() else { return Ok(()) };
         let begin = Instant::now();
         let is_made = |(systems, options): &&(&Systems<T>, SolveOptions)| {
-            is_soon_made(systems, options) && plan(&device, systems, options, None).is_ok()
+            is_soon_made(systems, options, device.info())
+                && plan(&device, systems, options, None).is_ok()
         };
         let count = timed(Compiling, || jobs.par_iter().filter(is_made).count());
         let seconds = begin.elapsed().as_secs_f64();
@@ -235,7 +236,7 @@ impl<'a> SolveSession<'a> {
         if !is_other {
             return Ok(());
         }
-        let automatic = tuning.is_none();
+        let automatic = tuning.is_none() && options.engine == Engine::Fused;
         let label = Label { library: OURS, backend: Some("gpu"), automatic, options };
         let finish = |_: &GpuSolve<T>, row: &mut Row| {
             (row.configuration, row.plan_ms) = (configuration.clone(), plan_ms);
@@ -529,5 +530,7 @@ fn shape(tuning: &GpuTuning) -> String {
 /// What was asked for beside threads, rows and places.
 fn limits(tuning: &GpuTuning) -> impl Iterator<Item = String> {
     let vectors = tuning.vectors.map(|vectors| format!("v{vectors}"));
-    vectors.into_iter().chain(tuning.resident.map(|resident| format!("r{resident}")))
+    let cluster = tuning.cluster.map(|cluster| format!("c{cluster}"));
+    let resident = tuning.resident.map(|resident| format!("r{resident}"));
+    vectors.into_iter().chain(resident).chain(cluster)
 }

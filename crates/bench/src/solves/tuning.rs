@@ -20,7 +20,7 @@ pub(crate) fn place_name(place: ValuePlace) -> &'static str {
 
 /// A shape of the solver's kernel, its parts with colons between: `THREADSxROWS`, threads per system by rows
 /// per thread; a place for values (`registers`, `shared`, `global`); `vN`, vectors in shared memory; `rN`,
-/// blocks that a multiprocessor is to hold.
+/// blocks that a multiprocessor is to hold; `cN`, blocks of a cluster that has a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning(pub GpuTuning);
 
@@ -49,6 +49,8 @@ fn take(tuning: &mut GpuTuning, part: &str) -> Option<()> {
         tuning.values = Some(*place);
     } else if let Some(vectors) = number('v') {
         tuning.vectors = Some(vectors);
+    } else if let Some(cluster) = number('c') {
+        tuning.cluster = Some(cluster);
     } else if let Some(resident) = number('r') {
         tuning.resident = Some(resident);
     } else {
@@ -73,6 +75,8 @@ mod tests {
         assert_eq!(tuning("global").unwrap(), shape(None, Some(ValuePlace::Global)));
         let more = GpuTuning { vectors: Some(3), resident: Some(8), ..shape(Some((64, 2)), None) };
         assert_eq!(tuning("64x2:v3:r8").unwrap(), more);
+        let cluster = GpuTuning { cluster: Some(4), ..shape(Some((2048, 8)), None) };
+        assert_eq!(tuning("2048x8:c4").unwrap(), cluster);
         for wrong in
             ["", "32", "32x", "32x4:", "x4", "32x4:l2", "-1x4", "32x4x2", "v", "r-1", "r1x"]
         {

@@ -99,6 +99,25 @@ pub(crate) fn cases(
     Ok(cases)
 }
 
+/// Cases of families at sizes that are not the suite's own, as `names` have them: `lap2d 10000`, with these
+/// batches or few systems.
+pub(crate) fn others(names: &[String], batches: &[usize], known: &[Case]) -> Vec<Case> {
+    let mut batches = if batches.is_empty() { vec![100, 1000] } else { batches.to_vec() };
+    batches.sort_unstable();
+    batches.dedup();
+    let is_new = |name: &&String| known.iter().all(|case| case.name != **name);
+    let case = |name: &String| {
+        let (family, nrows) = name.split_once(' ')?;
+        let families = [Family::Tri, Family::Lap2d, Family::Rand9];
+        let family = families.into_iter().find(|known| known.name() == family)?;
+        let nrows = nrows.parse().ok()?;
+        Problem::new(family, nrows).ok()?;
+        let (name, source) = (family_name((family, nrows)), Source::Family(family, nrows));
+        Some(Case { name, source, batches: batches.clone() })
+    };
+    names.iter().filter(is_new).filter_map(case).collect()
+}
+
 /// The batches of a folder by name: `NAME.batch` and `batch_NAME.bin`.
 fn set_files(folder: &Path) -> Result<Vec<(String, PathBuf)>, BenchError> {
     let mut found = Vec::new();

@@ -7,12 +7,14 @@ use std::sync::Arc;
 
 use sparsebatch_formats::Scalar;
 use sparsebatch_formats::generate::Problem;
-use sparsebatch_solvers::{InnerPrecision, Method, PrecondPrecision, Preconditioner, SolveOptions};
+use sparsebatch_solvers::{
+    Engine, InnerPrecision, Method, PrecondPrecision, Preconditioner, SolveOptions, SpmvOptions,
+};
 
 pub use super::Size;
 pub use super::chunks::Chunks;
 use super::chunks::{self, USUAL_CASE};
-use super::solver_cases::{Case, Source, cases};
+use super::solver_cases::{Case, Source, cases, others};
 use crate::cublas;
 use crate::phases::Phase::Making;
 use crate::phases::timed;
@@ -28,6 +30,9 @@ use crate::{BenchError, Outcome};
 /// The rounding floor by which systems of the sets may be solved; see [`SolveOptions::floor`].
 pub(super) const FLOOR: f64 = 4.0;
 
+/// Rows of a system beyond which no block of the GPU has it whole.
+const ROWS_OF_BLOCK: usize = 4096;
+
 /// A precision of values and vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
@@ -41,7 +46,7 @@ pub enum Precision {
 /// What the suite shall measure.
 #[derive(Clone, Debug, Default)]
 pub struct Solvers {
-    /// Cases by name, or families; all when empty.
+    /// Cases by name, or families; all when empty. Families may have sizes of their own: `lap2d 10000`.
     pub cases: Vec<String>,
     /// Batch sizes in place of the suite's own.
     pub batches: Vec<usize>,
@@ -94,6 +99,9 @@ pub fn solvers(options: &Solvers, report: &mut dyn Write) -> Result<Outcome, Ben
             expected: "a folder of batches where generated ones are left out".to_owned(),
             found: "absent".to_owned(),
         });
+    }
+    if !options.no_generated {
+        all.extend(others(&options.cases, &options.batches, &all));
     }
     check_cases(&options.cases, &all)?;
     let is_on_gpu = options.backend.is_none_or(|backend| backend == Backend::Gpu);
@@ -222,6 +230,11 @@ fn measure_case<T: Real + cublas::Element>(
         let solves = solves(options, is_set, &case.source, is_symmetric);
         for solve in &solves {
             session.gpu(&problem, solve, None)?;
+            // What a cluster has, over products too.
+            if systems.batch.pattern(0).nrows() > ROWS_OF_BLOCK && is_first(solve) {
+                let engine = Engine::Composed(SpmvOptions::default());
+                session.gpu(&problem, &SolveOptions { engine, ..solve.clone() }, None)?;
+            }
             // Shapes are of the iterative methods.
             let has_shapes = matches!(solve.method, Method::Cg | Method::BiCgStab);
             for tuning in options.tunings.iter().filter(|_| has_shapes) {

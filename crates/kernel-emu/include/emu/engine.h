@@ -60,6 +60,14 @@ u64 warp_meet(u32 mask, WarpOp op, u64 value, u32 source_lane, Site site);
 // Waits until all threads of the block have arrived; returns the reduction of `predicate`.
 int block_meet(BarrierOp op, int predicate, Site site);
 
+// Waits until all threads of all blocks of the cluster have arrived.
+void cluster_meet(Site site);
+
+// The number of the block in its cluster, and the place of `own_shared` in the shared memory of another
+// block of it; in random order, sometimes lets other threads run.
+u32 cluster_rank();
+const void* in_block_of_cluster(const void* own_shared, u32 rank, Site site);
+
 // Lets other threads run. Without progress anywhere for very long, ends the launch with an error.
 void pause(Site site);
 

@@ -190,7 +190,8 @@ fn upload<E: Executor, T: Value>(
         vectors: shape.vectors,
         is_mixed: shape.mixed,
         padding: all.len() - entries,
-        systems_per_block: grid.threads / shape.team(),
+        blocks_per_system: shape.cluster,
+        systems_per_block: (grid.threads / shape.team()).max(1),
         threads_per_block: grid.threads,
         blocks: grid.blocks,
         shared_bytes: grid.shared_bytes,
@@ -216,7 +217,7 @@ fn upload<E: Executor, T: Value>(
 
 /// The kernel of a shape, for all systems or for what iterations in f32 leave.
 fn key<T: Value>(shape: &Shape, of_rest: bool, common: &Common<'_>) -> KernelKey {
-    let &Shape { threads, parts, rows, width, place, near, vectors, mixed } = shape;
+    let &Shape { threads, parts, rows, width, place, near, vectors, mixed, cluster } = shape;
     let (place, jacobi, near) = (place.code(), u32::from(common.jacobi), u32::from(near));
     let mut parameters =
         format!("{}, {threads}, {rows}, {width}, {place}, {jacobi}, {near}", T::CPP);
@@ -233,6 +234,7 @@ fn key<T: Value>(shape: &Shape, of_rest: bool, common: &Common<'_>) -> KernelKey
         number(parts, 1),
         (work.to_owned(), !mixed),
         number(u32::from(of_rest), 0),
+        number(cluster, 1),
     ];
     let count = more.iter().rposition(|(_, is_usual)| !is_usual).map_or(0, |last| last + 1);
     for (value, _) in &more[..count] {

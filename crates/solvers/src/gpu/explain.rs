@@ -45,6 +45,9 @@ pub struct GpuBin {
     pub is_mixed: bool,
     /// Places for values beyond the entries, all patterns together.
     pub padding: usize,
+    /// Blocks that have a system together, a cluster that reaches over into each other's shared memory; 1:
+    /// a block has whole systems.
+    pub blocks_per_system: u32,
     /// Systems that a block solves side by side.
     pub systems_per_block: u32,
     /// Threads of a block.
@@ -76,12 +79,23 @@ impl fmt::Display for GpuExplain {
     }
 }
 
+impl GpuBin {
+    fn cluster(&self) -> String {
+        match self.blocks_per_system {
+            1 => String::new(),
+            blocks => {
+                format!(", vectors in distributed shared memory of a cluster of {blocks} blocks")
+            }
+        }
+    }
+}
+
 impl fmt::Display for GpuBin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
             "{} systems of up to {} rows and {} entries ({} patterns), {} threads ({} a row) with {} rows \
-             each for one, its values in {} ({} places of padding), iterations in {}; {} blocks of {} threads, {} systems \
+             each for one, its values in {} ({} places of padding), iterations in {}{}; {} blocks of {} threads, {} systems \
              and {} bytes of shared memory each",
             self.systems,
             self.nrows,
@@ -93,6 +107,7 @@ impl fmt::Display for GpuBin {
             self.values.name(),
             self.padding,
             if self.is_mixed { "f32, what they leave in f64" } else { "the working precision" },
+            self.cluster(),
             self.blocks,
             self.threads_per_block,
             self.systems_per_block,

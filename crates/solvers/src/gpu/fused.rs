@@ -28,6 +28,10 @@ const LENIENT: u32 = 2;
 /// and of the plan's kernel, bit for bit: not of its neighbours, its place in the batch, or the order
 /// of threads. [`InnerPrecision`](crate::InnerPrecision) says what differs with iterations in f32.
 ///
+/// A system of up to 4,096 rows is a block's or a part of it, one of up to 32,768 that of a cluster of 2, 4 or 8
+/// blocks, which read operands in each other's shared memory: from compute capability 9.0 on. Larger ones are
+/// refused; [`ComposedSolver`](super::ComposedSolver) takes them.
+///
 /// # Source
 /// Hestenes and Stiefel 1952 (doi 10.6028/jres.049.044), van der Vorst 1992 (doi 10.1137/0913035);
 /// batched solvers in one kernel: Aggarwal, Kashi, Nayak, Anzt 2021
@@ -316,6 +320,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         let config = LaunchConfig {
             shared_bytes: grid.shared_bytes,
             overlaps: of_rest,
+            cluster: bin.explain.blocks_per_system,
             ..LaunchConfig::linear(grid.blocks, grid.threads)
         };
         // SAFETY: the arguments are those of `cg` and `bicgstab`; lengths were checked by `solve`,

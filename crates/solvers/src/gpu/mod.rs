@@ -20,8 +20,8 @@
 //! Plans are written over [`Executor`](sparsebatch_spmv_gpu::Executor), like the products: tests run
 //! the same kernels on the CPU.
 //!
-//! Limitations: CG and BiCGStab with no preconditioner or Jacobi, fused of at most 4,096 rows; with others
-//! for uniform batches, item-major; LU of what fits in shared memory, likewise; residual histories of
+//! Limitations: CG and BiCGStab with no preconditioner or Jacobi, fused of at most 4,096 rows, 32,768 from
+//! compute capability 9.0 on; with others for uniform batches, item-major; LU of what fits in shared memory, likewise; residual histories of
 //! composed solves alone; no ladder. Everything else is refused with
 //! [`SolveError::Unsupported`](crate::SolveError::Unsupported).
 
@@ -48,6 +48,6 @@ pub use factored::{FactoredExplain, FactoredPlace, FactoredSolver, FactoredTunin
 pub use fused::FusedSolver;
 pub use lu::{GpuLu, GpuLuExplain, LuOrder, LuSolve, LuTuning};
 pub use outcomes::DeviceOutcomes;
-pub use shape::{GpuTuning, ValuePlace};
+pub use shape::{GpuTuning, ValuePlace, most_rows};
 pub use shift::ShiftedValues;
 pub use task::{FusedMethod, Guess, Layouts};

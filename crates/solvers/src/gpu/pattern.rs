@@ -74,10 +74,11 @@ impl Slices {
 
     /// As it stands, for threads that share rows.
     fn shared(pattern: CsrPatternRef<'_>, shape: &Shape, nslots: usize) -> Self {
-        let slot_of = |&column: &i32| shape.slot_of(column as usize) as u16;
+        let nrows = pattern.nrows();
+        let slot_of = |&column: &i32| shape.slot_of(column as usize, nrows) as u16;
         let first = |slot: usize| {
-            let row = shape.row_in(slot);
-            let entries = if row < pattern.nrows() { pattern.row(row) } else { 0..0 };
+            let row = shape.row_in(slot, nrows);
+            let entries = if row < nrows { pattern.row(row) } else { 0..0 };
             (entries.start | entries.len() << 16) as u32
         };
         Self {
@@ -105,13 +106,14 @@ struct Row {
 
 impl Row {
     fn new(pattern: CsrPatternRef<'_>, shape: &Shape, slot: usize) -> Self {
-        let row = shape.row_in(slot);
-        let entries = if row < pattern.nrows() { pattern.row(row) } else { 0..0 };
+        let nrows = pattern.nrows();
+        let row = shape.row_in(slot, nrows);
+        let entries = if row < nrows { pattern.row(row) } else { 0..0 };
         let mut this =
             Self { first: entries.start, own: vec![None; shape.own_places()], far: vec![] };
         for (k, number) in entries.zip(0..) {
             let column = pattern.col_idx()[k] as usize;
-            let entry = Entry { column: shape.slot_of(column) as u16, number };
+            let entry = Entry { column: shape.slot_of(column, nrows) as u16, number };
             match own_place(row, column).and_then(|place| this.own.get_mut(place)) {
                 Some(own) => *own = Some(entry),
                 None => this.far.push(entry),
@@ -195,7 +197,7 @@ mod tests {
 
     fn shape(width: u32, place: ValuePlace) -> Shape {
         let (near, mixed) = (false, false);
-        Shape { threads: 2, parts: 1, rows: 2, width, place, near, vectors: 1, mixed }
+        Shape { threads: 2, parts: 1, rows: 2, width, place, near, vectors: 1, mixed, cluster: 1 }
     }
 
     #[test]
@@ -238,5 +240,22 @@ mod tests {
         assert_eq!(slices.columns, [0, 1, 4, 2, 2, 3, 2, 3, 0, 1, 1, 4]);
         assert_eq!(slices.order, [1, 7, NO_ENTRY, 6, 2, 8, 4, 10, 3, 9, 5, NO_ENTRY]);
         assert_eq!(share_of_neighbours(pattern.view()), 0.5);
+    }
+
+    #[test]
+    fn blocks_of_a_cluster_have_rows_side_by_side() {
+        // Two blocks of two threads, three rows a thread, of which seven rows take two.
+        let cluster = Shape { threads: 4, rows: 3, cluster: 2, ..shape(0, ValuePlace::Shared) };
+
+        let rows: Vec<usize> = (0..12).map(|slot| cluster.row_in(slot, 7)).collect();
+
+        assert_eq!(rows, [0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11]);
+        assert!((0..7).all(|row| rows[cluster.slot_of(row, 7)] == row));
+        let columns = (0..7).collect();
+        let pattern = CsrPattern::try_new(7, 7, (0..8).collect(), columns).unwrap();
+        let slices = Slices::new(pattern.view(), &cluster, 8);
+        assert_eq!(slices.starts, [0, 4, 8, 8]);
+        assert_eq!(slices.columns, [0, 1, 2, 3, 4, 5, 6, 12]);
+        assert_eq!(slices.firsts[..8], [0, 1, 4, 5, 2, 3, 6, 0]);
     }
 }

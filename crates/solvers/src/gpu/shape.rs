@@ -41,9 +41,12 @@ impl ValuePlace {
 /// Choices that a plan makes by itself where they are left open. For experiments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuTuning {
-    /// Threads per system, a power of two from 2 to 1,024, and rows per thread; their product is at
-    /// least the number of rows.
+    /// Threads per system, a power of two from 2 to 1,024 (of each block of a cluster, from 32), and rows per
+    /// thread; their product is at least the number of rows.
     pub group: Option<(u32, u32)>,
+    /// Blocks that have a system together: 1, or 2, 4 or 8 from compute capability 9.0 on. Default: more than
+    /// 1 for systems that are too large for a block.
+    pub cluster: Option<u32>,
     /// Threads that share the entries of each row, which multiplies those of a system: 1, 2, 4 or 8,
     /// more than 1 where values are in shared memory and their columns not in registers.
     pub parts: Option<u32>,
@@ -85,6 +88,8 @@ pub(super) struct Shape {
     pub(super) vectors: u32,
     /// Whether iterations are in f32, values in f64.
     pub(super) mixed: bool,
+    /// Blocks per system that reach each other's shared memory; each has as many of the threads.
+    pub(super) cluster: u32,
 }
 
 impl Shape {
@@ -103,21 +108,48 @@ impl Shape {
         self.threads * self.parts
     }
 
+    /// Those of them in one block.
+    pub(super) fn team_of_block(&self) -> u32 {
+        self.team() / self.cluster
+    }
+
     /// Whether values are copied to shared memory.
     pub(super) fn keeps_in_shared(&self) -> bool {
         self.place == ValuePlace::Shared
     }
 
-    /// The row in a slot.
-    pub(super) fn row_in(&self, slot: usize) -> usize {
+    /// The row in a slot, of `nrows`; no less where there is none.
+    pub(super) fn row_in(&self, slot: usize, nrows: usize) -> usize {
         let (threads, rows) = (self.threads as usize, self.rows as usize);
-        if self.near { slot % threads * rows + slot / threads } else { slot }
+        let (slices, of_block) = self.slices_and_threads_of_block(nrows);
+        let (slice, thread) = (slot / threads, slot % threads);
+        if self.near {
+            thread * rows + slice
+        } else if self.cluster > 1 && slice < slices {
+            (thread / of_block * slices + slice) * of_block + thread % of_block
+        } else {
+            slot
+        }
     }
 
-    /// The slot of a row.
-    pub(super) fn slot_of(&self, row: usize) -> usize {
+    /// The slot of one of `nrows` rows.
+    pub(super) fn slot_of(&self, row: usize, nrows: usize) -> usize {
         let (threads, rows) = (self.threads as usize, self.rows as usize);
-        if self.near { row % rows * threads + row / rows } else { row }
+        if self.near {
+            row % rows * threads + row / rows
+        } else if self.cluster > 1 {
+            let (slices, of_block) = self.slices_and_threads_of_block(nrows);
+            let (slice, block) = (row / of_block % slices, row / of_block / slices);
+            slice * threads + block * of_block + row % of_block
+        } else {
+            row
+        }
+    }
+
+    /// Slices that have rows, where the blocks of a cluster have them side by side, and threads of each.
+    fn slices_and_threads_of_block(&self, nrows: usize) -> (usize, usize) {
+        let threads = self.threads as usize;
+        (nrows.div_ceil(threads).max(1), threads / self.cluster as usize)
     }
 
     /// The places of a row that are kept for the diagonal and neighbours.
@@ -166,6 +198,9 @@ const NINE_A_ROW_IN_F32: Table = &[(32, 2), (32, 4), (32, 5), (64, 4), (64, 8), 
 const MIXED_OF_FEW: usize = 2500;
 const MIXED_OF_MANY: usize = 128;
 const IN_GLOBAL: Table = &[(128, 8), (512, 8)];
+/// Of all blocks of a cluster, which have [`THREADS_IN_CLUSTER`] each.
+const CLUSTERS: Table = &[(1024, 8), (2048, 8), (4096, 8)];
+const THREADS_IN_CLUSTER: u32 = 512;
 /// For little systems whose rows have many entries, each shared by two threads: four systems of 22 to 54
 /// rows took 0.55 to 0.75 of the time that four threads a row take, on an NVIDIA H200.
 const LONG_ROWS: Table = &[(16, 1), (32, 1), (32, 2)];
@@ -189,28 +224,43 @@ const PLACES: [(ValuePlace, u32, bool, Table, u32); 8] = [
 /// Threads own rows side by side where so many of them have both neighbours.
 const MANY_NEIGHBOURS: f64 = 0.75;
 
-/// The most rows of a system.
-pub(super) const MAX_ROWS: usize = 4096;
+/// The most rows of a system that a block has, and a cluster.
+const MAX_ROWS: usize = 4096;
+const MAX_ROWS_OF_CLUSTER: usize = 32_768;
+/// The most blocks of a cluster on any device that has them.
+const MAX_CLUSTER: u32 = 8;
 
-/// Shared memory beside the groups' own: sums of the warps.
-const RESERVED_BYTES: u64 = 1536;
+/// The most rows of a system that [`FusedSolver`](super::FusedSolver) takes on a device: a block has 4,096, the
+/// blocks of a cluster together 32,768, from compute capability 9.0 on.
+pub fn most_rows(info: &DeviceInfo) -> usize {
+    if has_clusters(info) { MAX_ROWS_OF_CLUSTER } else { MAX_ROWS }
+}
 
-/// Values of a group in shared memory beside its vectors: the system's, or those of the next one and
-/// its right-hand side.
+fn has_clusters(info: &DeviceInfo) -> bool {
+    info.compute_capability >= (9, 0)
+}
+
+/// Shared memory beside the groups' own: sums of the warps, in a cluster of those of all blocks.
+fn reserved_bytes(shape: &Shape) -> u64 {
+    if shape.cluster > 1 { 256 + 5 * 8 * u64::from(shape.team() / 32) } else { 1536 }
+}
+
+/// Values of a group, or of a block of it, in shared memory beside its vectors: the system's, or those of the
+/// next one and its right-hand side.
 pub(super) fn stored(shape: &Shape, places: usize, nnz: usize, value_bytes: usize) -> usize {
     match shape.place {
         // Values, and columns behind them.
         ValuePlace::Shared if shape.parts > 1 => nnz + (2 * nnz).div_ceil(value_bytes),
         ValuePlace::Registers => skewed(shape.threads as usize * shape.rows as usize) + waiting(nnz),
-        ValuePlace::Shared => places,
+        ValuePlace::Shared => places / shape.cluster as usize,
         ValuePlace::Global => 0,
     }
 }
 
-/// Shared memory of one group, in bytes: vectors, a 0 behind each, the solution where iterations are in
+/// Shared memory of one group, or of a block of it, in bytes: vectors, a 0 behind each, the solution where iterations are in
 /// another precision, and what is stored beside them.
 pub(super) fn group_bytes(shape: &Shape, stored: usize, value_bytes: usize) -> u64 {
-    let vector = shape.threads as usize * shape.rows as usize + 1;
+    let vector = (shape.threads / shape.cluster * shape.rows) as usize + 1;
     let (vectors, work_bytes) = (shape.vectors as usize, shape.work_bytes(value_bytes));
     let beside = if shape.mixed { vectors * work_bytes + vector * value_bytes } else { 0 };
     (vectors * vector * work_bytes + beside + stored * value_bytes) as u64
@@ -283,11 +333,16 @@ pub(super) fn choose(
     tuning: &GpuTuning,
 ) -> Result<Shape, SolveError> {
     let nrows = pattern.nrows();
-    if nrows > MAX_ROWS {
-        return Err(SolveError::Unsupported {
-            what: "systems of more than 4096 rows",
-            instead: "solve them on the CPU",
-        });
+    if nrows > most_rows(info) {
+        let what = match has_clusters(info) {
+            false => "systems of more than 4096 rows",
+            true => "systems of more than 32768 rows",
+        };
+        return Err(SolveError::Unsupported { what, instead: "solve them on the CPU" });
+    }
+    let usual = if nrows > MAX_ROWS { 2 } else { 1 };
+    if tuning.cluster.unwrap_or(usual) > 1 {
+        return choose_cluster(pattern, method, value_bytes, info, tuning);
     }
     let (longest, _) = widths(pattern, 1);
     let (plain, beside) = (places_a_row(pattern, 1), places_a_row(pattern, 3));
@@ -331,7 +386,7 @@ pub(super) fn choose(
         } else {
             vectors(method, (threads, rows), width, mixed, load, tuning)
         };
-        let shape = Shape { threads, parts, rows, width, place, near, vectors, mixed };
+        let shape = Shape { threads, parts, rows, width, place, near, vectors, mixed, cluster: 1 };
         if shape.team() > info.max_threads_per_block
             || (parts == 1 && tuning.parts.is_some_and(|n| n > 1))
         {
@@ -343,7 +398,7 @@ pub(super) fn choose(
         // What iterations in f32 leave is solved in the same shape, with vectors in f64.
         let bytes = group_bytes(&shape, stored, value_bytes);
         let bytes = bytes.max(group_bytes(&shape.unmixed(), stored, value_bytes));
-        let bytes = groups * bytes + RESERVED_BYTES;
+        let bytes = groups * bytes + reserved_bytes(&shape);
         // Places of columns in registers have 16 bits.
         let reached = width == 0 || groups == 1 || bytes <= 1 << 16;
         (reached && bytes <= u64::from(info.shared_bytes_per_block)).then_some(shape)
@@ -353,27 +408,97 @@ pub(super) fn choose(
         let mixed = wants_mixed && entry.0 == ValuePlace::Registers;
         mixed.then(|| shape(entry, true)).flatten().or_else(|| shape(entry, false))
     };
-    PLACES.iter().find_map(either).ok_or_else(|| SolveError::Option {
+    PLACES.iter().find_map(either).ok_or_else(|| no_place(pattern, tuning))
+}
+
+fn no_place(pattern: CsrPatternRef<'_>, tuning: &GpuTuning) -> SolveError {
+    let (nrows, (longest, _)) = (pattern.nrows(), widths(pattern, 1));
+    SolveError::Option {
         name: "tuning",
         expected: "a place that holds the values of a system",
         found: format!("{tuning:?} for {nrows} rows of up to {longest} entries"),
-    })
+    }
+}
+
+/// Chooses the shape for systems that the blocks of a cluster have together: the fewest blocks whose shared
+/// memory holds the values, or, where none does, the vectors.
+fn choose_cluster(
+    pattern: CsrPatternRef<'_>,
+    method: FusedMethod,
+    value_bytes: usize,
+    info: &DeviceInfo,
+    tuning: &GpuTuning,
+) -> Result<Shape, SolveError> {
+    check_tuning(pattern.nrows(), info, tuning)?;
+    let only = tuning.group.map(|group| [group]);
+    let groups = only.as_ref().map_or(CLUSTERS, |only| &only[..]);
+    let fits = |&(place, (threads, rows)): &(ValuePlace, (u32, u32))| {
+        let cluster = threads / THREADS_IN_CLUSTER.min(threads / 2);
+        let cluster = tuning.cluster.unwrap_or(cluster);
+        let (parts, width, near, mixed) = (1, 0, false, false);
+        let vectors = vectors(method, (threads, rows), width, mixed, Load::Many, tuning);
+        let shape = Shape { threads, parts, rows, width, place, near, vectors, mixed, cluster };
+        let stored = stored(&shape, places(pattern, &shape), pattern.nnz(), value_bytes);
+        let bytes = group_bytes(&shape, stored, value_bytes) + reserved_bytes(&shape);
+        let is_right = tuning.values.is_none_or(|only| only == place)
+            && tuning.parts.is_none_or(|parts| parts == 1)
+            && (threads * rows) as usize >= pattern.nrows()
+            && (tuning.group.is_some() || threads == cluster * THREADS_IN_CLUSTER)
+            && shape.team_of_block() <= info.max_threads_per_block
+            && bytes <= u64::from(info.shared_bytes_per_block);
+        is_right.then_some(shape)
+    };
+    [ValuePlace::Shared, ValuePlace::Global]
+        .into_iter()
+        .flat_map(|place| groups.iter().map(move |&group| (place, group)))
+        .find_map(|choice| fits(&choice))
+        .ok_or_else(|| no_place(pattern, tuning))
 }
 
 /// The places that slices of a pattern take.
 fn places(pattern: CsrPatternRef<'_>, shape: &Shape) -> usize {
+    let threads = shape.threads as usize;
+    let nrows = pattern.nrows();
     match shape.width {
-        0 => widths(pattern, shape.threads as usize).1,
+        0 if shape.cluster > 1 => {
+            let len = |slot: usize| match shape.row_in(slot, nrows) {
+                row if row < nrows => pattern.row(row).len(),
+                _ => 0,
+            };
+            let width = |slice: usize| (slice * threads..(slice + 1) * threads).map(len).max();
+            (0..shape.rows as usize).filter_map(width).sum::<usize>() * threads
+        }
+        0 => widths(pattern, threads).1,
         width => (shape.threads * shape.rows * width) as usize,
     }
 }
 
 fn check_tuning(nrows: usize, info: &DeviceInfo, tuning: &GpuTuning) -> Result<(), SolveError> {
+    let cluster = tuning.cluster.unwrap_or(1);
+    let most = if has_clusters(info) { MAX_CLUSTER } else { 1 };
+    let is_too_large = nrows > MAX_ROWS && tuning.cluster == Some(1);
+    if !cluster.is_power_of_two() || cluster > most || is_too_large {
+        return Err(SolveError::Option {
+            name: "cluster",
+            expected: "blocks that have a system together: 1 for up to 4096 rows, or 2, 4 or 8 from compute \
+                       capability 9.0",
+            found: format!("{cluster} for {nrows} rows"),
+        });
+    }
     if let Some((threads, rows)) = tuning.group {
-        let most = info.max_threads_per_block.min(1024);
-        let is_group = threads.is_power_of_two() && (2..=most).contains(&threads);
+        // Where the blocks are left open they are as large as usual.
+        let blocks = match tuning.cluster {
+            None if nrows > MAX_ROWS => (threads / THREADS_IN_CLUSTER).clamp(2, MAX_CLUSTER),
+            _ => cluster,
+        };
+        let (least, rows_of_group) = match blocks {
+            1 => (2, MAX_ROWS),
+            _ => (32 * blocks, MAX_ROWS_OF_CLUSTER),
+        };
+        let most = info.max_threads_per_block.min(1024) * blocks;
+        let is_group = threads.is_power_of_two() && (least..=most).contains(&threads);
         let holds = u64::from(threads) * u64::from(rows);
-        if !is_group || holds < nrows as u64 || holds > MAX_ROWS as u64 {
+        if !is_group || holds < nrows as u64 || holds > rows_of_group as u64 {
             return Err(SolveError::Option {
                 name: "group",
                 expected: "a power of two of threads, with rows enough for the system",
@@ -420,8 +545,8 @@ pub(super) struct Grid {
     pub(super) shared_bytes: u32,
 }
 
-/// As many blocks as the device holds at once, or as there is work for: they begin with a system for each
-/// group, and take the others from a queue.
+/// As many blocks, in whole clusters, as the device holds at once, or as there is work for: they begin with a
+/// system for each group, and take the others from a queue.
 pub(super) fn grid<E: Executor>(
     executor: &E,
     key: &KernelKey,
@@ -430,13 +555,17 @@ pub(super) fn grid<E: Executor>(
     systems: u64,
     tuning: &GpuTuning,
 ) -> Result<Grid, GpuError> {
-    let threads = shape.team().max(32);
-    let groups = u64::from(threads / shape.team());
+    let (threads, cluster) = (shape.team_of_block().max(32), shape.cluster);
+    let groups = u64::from(threads / shape.team_of_block());
     let shared_bytes = (bytes_of_group * groups) as u32;
-    let config = LaunchConfig { shared_bytes, ..LaunchConfig::linear(1, threads) };
-    let resident = u64::from(executor.resident_blocks(key, config)?)
-        * u64::from(executor.info().multiprocessors.max(1));
-    let most = u64::from(tuning.max_blocks.unwrap_or(u32::MAX));
-    let blocks = resident.min(systems.div_ceil(groups)).min(most).max(1) as u32;
-    Ok(Grid { blocks, threads, shared_bytes })
+    let config = LaunchConfig { shared_bytes, cluster, ..LaunchConfig::linear(cluster, threads) };
+    let resident = if cluster > 1 {
+        u64::from(executor.resident_clusters(key, config)?)
+    } else {
+        u64::from(executor.resident_blocks(key, config)?)
+            * u64::from(executor.info().multiprocessors.max(1))
+    };
+    let most = u64::from(tuning.max_blocks.unwrap_or(u32::MAX) / cluster);
+    let clusters = resident.min(systems.div_ceil(groups)).min(most).max(1) as u32;
+    Ok(Grid { blocks: clusters * cluster, threads, shared_bytes })
 }

@@ -5,6 +5,7 @@ use sparsebatch_formats::{Batch, BatchValues, UniformBatch};
 use sparsebatch_solvers::{
     Backend, BatchSolver, Gpu, Method, Pieces, Preconditioner, SolveOptions, Status, solve_on,
 };
+use sparsebatch_spmv_gpu::{DeviceInfo, Executor};
 
 use crate::common::emulator::Emulator;
 use crate::common::{agree, bits, cg, chain, dense, patterns, ragged, rhs};
@@ -233,15 +234,20 @@ fn ragged_batches_are_solved_together() {
             }
         }
     }
-    // One that is too large for a kernel is solved over products, the others pattern by pattern.
+    // One that is too large for a kernel is solved over products, the others pattern by pattern; a cluster of
+    // blocks has it where there are any.
     let large = ragged([chain::<f64>(5, 2.5), chain(5000, 2.5), chain(12, 2.5)]);
-    let pieces = Pieces::default();
-    let or_cpu = Gpu { or_cpu: true, pieces, ..Gpu::new(executor.clone()) };
+    let older = DeviceInfo { compute_capability: (8, 0), ..executor.info().clone() };
+    let older = Emulator::with_info(older, Order::Forward);
     let b = rhs(&large, 1);
-    let solution = agree("large", &Backend::Gpu(or_cpu), &large, &b, None, &cg());
-    assert_eq!(solution.report.backend, "gpu");
-    let reason = solution.report.runs[0].composed_reason.as_deref().unwrap_or_default();
-    assert!(reason.contains("1 of 3 systems") && reason.contains("4096 rows"), "{reason}");
+    for (executor, has_clusters) in [(older, false), (executor, true)] {
+        let or_cpu = Gpu { or_cpu: true, ..Gpu::new(executor) };
+        let solution = agree("large", &Backend::Gpu(or_cpu), &large, &b, None, &cg());
+        assert_eq!(solution.report.backend, "gpu");
+        let reason = solution.report.runs[0].composed_reason.as_deref().unwrap_or_default();
+        let composed = reason.contains("1 of 3 systems") && reason.contains("4096 rows");
+        assert!(composed != has_clusters && reason.is_empty() == has_clusters, "{reason}");
+    }
 }
 
 /// Bytes of values, right-hand sides and solutions.

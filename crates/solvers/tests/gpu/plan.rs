@@ -10,7 +10,7 @@ use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, ValuePlace};
 use sparsebatch_solvers::{
     Engine, Method, Preconditioner, SolveError, SolveOptions, SpmvOptions, Status, solve,
 };
-use sparsebatch_spmv_gpu::{Executor, GpuError, KernelKey, LaunchConfig};
+use sparsebatch_spmv_gpu::{DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig};
 
 use crate::common::emulator::Emulator;
 use crate::common::{Systems, on_gpu, options};
@@ -103,8 +103,11 @@ fn what_is_not_there_yet_is_refused_in_one_line() {
         let text = unsupported(make(&options));
         assert!(text.contains("not supported on the GPU yet") && !text.contains('\n'), "{text}");
     }
+    // Clusters of blocks would have it.
+    let older = DeviceInfo { compute_capability: (8, 0), ..emulator().info().clone() };
+    let older = Emulator::with_info(older, Order::Forward);
     let (large, ..) = tri(4097, 1);
-    unsupported(FusedSolver::<_, f64>::new(&emulator(), large.view(), 1, &cg));
+    unsupported(FusedSolver::<_, f64>::new(&older, large.view(), 1, &cg));
 }
 
 #[test]

@@ -241,6 +241,78 @@ impl Kernel {
         check("cuOccupancyMaxActiveBlocksPerMultiprocessor", result)?;
         Ok(blocks.max(1) as u32)
     }
+
+    /// Clusters that the device holds at once, or 1; the shared memory of their blocks is allowed.
+    pub(super) fn resident_clusters(
+        &self,
+        config: LaunchConfig,
+        info: &DeviceInfo,
+    ) -> Result<u32, GpuError> {
+        let mut attributes = Attributes::of(config, info);
+        let launch = attributes.launch(config, ptr::null_mut());
+        let mut clusters = 0;
+        bind(&self.context)?;
+        // SAFETY: (1) the context is current; (2) the function belongs to a loaded module; (3) the pointers
+        // are to one integer, and to a launch whose attributes live through the call.
+        let result = unsafe {
+            sys::cuOccupancyMaxActiveClusters(&mut clusters, self.function, &raw const launch)
+        };
+        check("cuOccupancyMaxActiveClusters", result)?;
+        Ok(clusters.max(1) as u32)
+    }
+}
+
+/// What a launch has beside its shape.
+pub(super) struct Attributes {
+    values: [sys::CUlaunchAttribute; 2],
+    count: u32,
+}
+
+impl Attributes {
+    pub(super) fn of(config: LaunchConfig, info: &DeviceInfo) -> Self {
+        type Value = sys::CUlaunchAttributeValue;
+        let overlap = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: Value { programmaticStreamSerializationAllowed: 1 },
+        };
+        let mut cluster = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+            pad: [0; 4],
+            value: Value { pad: [0; 64] },
+        };
+        cluster.value.clusterDim.x = config.cluster;
+        cluster.value.clusterDim.y = 1;
+        cluster.value.clusterDim.z = 1;
+        let can_overlap = info.compute_capability >= (9, 0);
+        match (config.overlaps && can_overlap, config.cluster > 1) {
+            (false, false) => Self { values: [overlap, cluster], count: 0 },
+            (true, false) => Self { values: [overlap, cluster], count: 1 },
+            (false, true) => Self { values: [cluster, overlap], count: 1 },
+            (true, true) => Self { values: [cluster, overlap], count: 2 },
+        }
+    }
+
+    /// The launch as the driver takes it. Points to these attributes, which must not move or go before
+    /// it was made.
+    pub(super) fn launch(
+        &mut self,
+        config: LaunchConfig,
+        stream: sys::CUstream,
+    ) -> sys::CUlaunchConfig {
+        sys::CUlaunchConfig {
+            gridDimX: config.grid[0],
+            gridDimY: config.grid[1],
+            gridDimZ: config.grid[2],
+            blockDimX: config.block[0],
+            blockDimY: config.block[1],
+            blockDimZ: config.block[2],
+            sharedMemBytes: config.shared_bytes,
+            hStream: stream,
+            attrs: self.values.as_mut_ptr(),
+            numAttrs: self.count,
+        }
+    }
 }
 
 impl Drop for Kernel {

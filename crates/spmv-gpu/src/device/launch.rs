@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use super::Device;
 use super::buffer::DeviceBuffer;
 use super::driver::{bind, check};
+use super::kernel::Attributes;
 use super::pinned::PinnedBuffer;
 use super::staging::{STAGED_BYTES, STAGINGS, Staging};
 use super::stream::Stream;
@@ -137,26 +138,10 @@ impl Executor for Device {
         kernel.check_args(args.kinds())?;
         kernel.allow_shared(config, &self.shared.info)?;
         bind(&self.shared.context)?;
-        let mut overlap = sys::CUlaunchAttribute {
-            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-            pad: [0; 4],
-            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
-        };
-        let can_overlap = self.shared.info.compute_capability >= (9, 0);
-        let launch = sys::CUlaunchConfig {
-            gridDimX: config.grid[0],
-            gridDimY: config.grid[1],
-            gridDimZ: config.grid[2],
-            blockDimX: config.block[0],
-            blockDimY: config.block[1],
-            blockDimZ: config.block[2],
-            sharedMemBytes: config.shared_bytes,
-            hStream: self.stream.raw(),
-            attrs: &raw mut overlap,
-            numAttrs: u32::from(config.overlaps && can_overlap),
-        };
+        let mut attributes = Attributes::of(config, &self.shared.info);
+        let launch = attributes.launch(config, self.stream.raw());
         // SAFETY: (1) the context is current, function and stream are alive; (2) the pointers are
-        // to one value per parameter, of its size, and to one attribute, read before the call
+        // to one value per parameter, of its size, and to the attributes, read before the call
         // returns; (3) the rest is the contract of this function.
         let result = unsafe {
             sys::cuLaunchKernelEx(
@@ -174,6 +159,17 @@ impl Executor for Device {
         let kernel = self.kernel(key)?;
         kernel.allow_shared(config, &self.shared.info)?;
         kernel.resident_blocks(config)
+    }
+
+    fn resident_clusters(&self, key: &KernelKey, config: LaunchConfig) -> Result<u32, GpuError> {
+        if config.cluster <= 1 {
+            let blocks = self.resident_blocks(key, config)?;
+            return Ok(blocks * self.shared.info.multiprocessors);
+        }
+        config.check(&self.shared.info)?;
+        let kernel = self.kernel(key)?;
+        kernel.allow_shared(config, &self.shared.info)?;
+        kernel.resident_clusters(config, &self.shared.info)
     }
 
     fn is_recording(&self) -> Result<bool, GpuError> {

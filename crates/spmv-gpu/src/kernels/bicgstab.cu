@@ -47,7 +47,7 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
     W p[APART ? 1 : ROWS], shadow[APART ? 1 : ROWS];
     W omega = 0, shadow_square = 0;
 
-    __device__ __forceinline__ W* own(u32 j) const { return operand + this->slot(j, lane); }
+    __device__ __forceinline__ W* own(u32 j) const { return operand + this->own_place(j); }
 
     __device__ __forceinline__ W shadow_at(u32 j) const {
         if constexpr (APART) {
@@ -171,15 +171,15 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
 };
 
 template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
-          u32 VECTORS, bool SCATTERED, u32 PARTS, typename W, bool LEFT>
-using BiCgStabShape =
-    FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED, PARTS, W, LEFT>;
+          u32 VECTORS, bool SCATTERED, u32 PARTS, typename W, bool LEFT, u32 CLUSTER>
+using BiCgStabShape = FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED, PARTS,
+                                 W, LEFT, CLUSTER>;
 
 template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
           u32 VECTORS, bool SCATTERED = false, u32 RESIDENT = 0, u32 PARTS = 1, typename W = V,
-          bool LEFT = false,
+          bool LEFT = false, u32 CLUSTER = 1,
           typename Shape = BiCgStabShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, VECTORS, SCATTERED,
-                                         PARTS, W, LEFT>,
+                                         PARTS, W, LEFT, CLUSTER>,
           typename Bounds = FusedBounds<
               Shape, (VECTORS == 3 ? 2 : 4) + (JACOBI && NEAR ? 2 : 0),
               sizeof(W) != sizeof(V)                                                ? 64

@@ -32,12 +32,23 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
     static constexpr bool WEIGHTS_ARE_SQUARES = !JACOBI;
     static constexpr bool GOES_ON = true;
 
-    W p[ROWS];
+    // In a cluster, where registers are short, p is in shared memory alone.
+    static constexpr bool APART = Shape::IS_CLUSTER;
+
+    W own_p[APART ? 1 : ROWS];
+
+    __device__ __forceinline__ W& p(u32 j) {
+        if constexpr (APART) {
+            return operand[this->own_place(j)];
+        } else {
+            return own_p[j];
+        }
+    }
 
     __device__ __forceinline__ void begin_at_rest() {
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
-            p[j] = 0;
+            p(j) = 0;
         }
     }
 
@@ -56,7 +67,7 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
         rho = rz;
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
-            p[j] *= times;
+            p(j) *= times;
         }
     }
 
@@ -65,21 +76,24 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
         this->keep_packed();
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
-            p[j] = beta * p[j] + this->preconditioned(j, r[j]);
-            this->put(j, p[j]);
+            const W direction = beta * p(j) + this->preconditioned(j, r[j]);
+            p(j) = direction;
+            if constexpr (!APART) {
+                this->put(j, direction);
+            }
         }
         this->sync_parts();
         bool is_sure;
         const W inverse = reciprocal(rho, is_sure);
         W ap[ROWS];
-        this->multiply(p, ap);
-        W curvature[1] = {this->sum_of([&](u32 j) { return ap[j] * p[j]; })};
+        this->multiply(own_p, ap);
+        W curvature[1] = {this->sum_of([&](u32 j) { return ap[j] * p(j); })};
         Threads::template sum<0>(curvature, scratch);
         const bool bad = !(W(0) < curvature[0]);
         const W alpha = bad ? W(0) : quotient(rho, curvature[0]);
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
-            x[j] += alpha * p[j];
+            x[j] += alpha * p(j);
             r[j] -= alpha * ap[j];
         }
         W sums[JACOBI ? 2 : 1];
@@ -113,12 +127,15 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
 };
 
 template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
-          bool SCATTERED, u32 PARTS, typename W, bool LEFT>
-using CgShape = FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, 1, SCATTERED, PARTS, W, LEFT>;
+          bool SCATTERED, u32 PARTS, typename W, bool LEFT, u32 CLUSTER>
+using CgShape =
+    FusedShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, 1, SCATTERED, PARTS, W, LEFT, CLUSTER>;
 
 template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bool NEAR,
           bool SCATTERED = false, u32 RESIDENT = 0, u32 PARTS = 1, typename W = V, bool LEFT = false,
-          typename Shape = CgShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, SCATTERED, PARTS, W, LEFT>,
+          u32 CLUSTER = 1,
+          typename Shape = CgShape<V, GROUP, ROWS, WIDTH, PLACE, JACOBI, NEAR, SCATTERED, PARTS, W, LEFT,
+                                   CLUSTER>,
           typename Bounds =
               FusedBounds<Shape, 2,
                           (sizeof(W) != sizeof(V) ? (GROUP == 32 && ROWS == 8 ? 80 : 64)

@@ -9,6 +9,9 @@
 //   the vectors it has in registers: row j*GROUP + lane, or lane*ROWS + j where the operands of
 //   neighbouring rows are to be NEAR: mostly in registers of the thread itself. The operand of a
 //   product is in shared memory, slot by slot, with a 0 behind it that the columns of padding point to.
+// - With CLUSTER blocks a group each of them has the operand and the values of its own threads' slots, and
+//   products reach over to the others. Its rows are side by side, as many blocks of them as all together have
+//   slices with rows.
 // - PLACE says where the values are: in registers, WIDTH a row; copied to shared memory, where each
 //   thread reads those of its own rows alone; or read from global memory in each iteration. Where
 //   WIDTH is not 0 the columns are in registers, two in a word, but for the first places of each row:
@@ -55,6 +58,7 @@ struct FusedGroup : FusedSystem<Shape> {
     using System::entries;
     using System::fetch;
     using System::in_queue;
+    using System::IS_CLUSTER;
     using System::JACOBI;
     using System::KEEPS_COLUMNS;
     using System::KEEPS_VALUES;
@@ -70,6 +74,8 @@ struct FusedGroup : FusedSystem<Shape> {
     using System::number;
     using System::of_row;
     using System::operand;
+    using System::operand_of;
+    using System::own_place;
     using System::part;
     using System::PARTS;
     using System::place_in_vectors;
@@ -138,7 +144,7 @@ struct FusedGroup : FusedSystem<Shape> {
             for (u32 j = 0; j < ROWS; ++j) {
                 some = some || value(j) != 0;
             }
-            lost = (Threads::any_thread(some) && lossy) || lost;
+            lost = (Threads::any_thread(some, scratch) && lossy) || lost;
             return __dsqrt_rn(sum);
         }
         double most = 0;
@@ -285,13 +291,13 @@ struct FusedGroup : FusedSystem<Shape> {
             if (due) {
                 V value = fresh ? V(0) : V(x[j]) * up;
                 if constexpr (MIXED) {
-                    value += fresh ? V(0) : solution[slot(j, lane)];
+                    value += fresh ? V(0) : solution[own_place(j)];
                 }
                 if (guesses && fresh && rhs_norm != 0 && row(j, lane) < nrows()) {
                     value = task.x[place_in_vectors(j)];
                 }
                 if (part == 0) {
-                    solution[slot(j, lane)] = value;
+                    solution[own_place(j)] = value;
                 }
                 moved = moved || value != V(0);
             }
@@ -300,7 +306,7 @@ struct FusedGroup : FusedSystem<Shape> {
             Threads::sync();
         }
         if (guesses) {
-            moved = Threads::any_thread(moved);
+            moved = Threads::any_thread(moved, scratch);
         }
         if (fresh) {
             const double rel_tol =
@@ -413,8 +419,18 @@ struct FusedGroup : FusedSystem<Shape> {
             }
             stop = VACANT;
         } else if (ends) {
-            for (u32 at = member; at < nrows(); at += TEAM) {
-                task.x[place_in_vectors_of(at)] = solution[slot_of(at)];
+            if constexpr (IS_CLUSTER) {
+                // Every thread has those of its own rows at hand.
+#pragma unroll
+                for (u32 j = 0; j < ROWS; ++j) {
+                    if (row(j, lane) < nrows()) {
+                        task.x[place_in_vectors(j)] = solution[own_place(j)];
+                    }
+                }
+            } else {
+                for (u32 at = member; at < nrows(); at += TEAM) {
+                    task.x[place_in_vectors_of(at)] = solution[slot_of(at)];
+                }
             }
             if (member == 0) {
                 task.statuses[system] = u8(status);
@@ -463,7 +479,7 @@ struct FusedGroup : FusedSystem<Shape> {
             if (fresh) {
                 if constexpr (!MIXED) {
                     // Adding 0 leaves no -0.
-                    x[j] = (task.flags & FUSED_GUESS) != 0 ? operand[slot(j, lane)] * down + V(0)
+                    x[j] = (task.flags & FUSED_GUESS) != 0 ? operand[own_place(j)] * down + V(0)
                                                            : V(0);
                 }
                 if constexpr (JACOBI) {
@@ -472,7 +488,7 @@ struct FusedGroup : FusedSystem<Shape> {
                         diagonal = kept(j * WIDTH);
                     } else {
                         entries(j, [&](V value, const V* at) {
-                            diagonal = at == operand + slot(j, lane) ? value : diagonal;
+                            diagonal = at == operand_of(slot(j, lane)) ? value : diagonal;
                         });
                         diagonal = of_row(diagonal);
                     }
@@ -490,7 +506,7 @@ struct FusedGroup : FusedSystem<Shape> {
             weighted += self().weight(j);
         }
         if constexpr (JACOBI) {
-            missing = Threads::any_thread(missing);
+            missing = Threads::any_thread(missing, scratch);
         }
         // What the norm was made of, unless it is weighted or scaled.
         const bool is_known = Method::WEIGHTS_ARE_SQUARES && !MIXED && scale == 0;
@@ -561,6 +577,12 @@ __device__ __forceinline__ void solve_all(const FusedTask<V>& task, u8* shared, 
         }
     }
     Group own(task, shared, shared + threadIdx.x / Group::TEAM * Group::bytes(task.stored), scratch);
+    if constexpr (Group::IS_CLUSTER) {
+        cluster_sync(); // all blocks have begun
+    }
     own.run();
     own.leave();
+    if constexpr (Group::IS_CLUSTER) {
+        cluster_sync(); // no block reads another's shared memory any more
+    }
 }

@@ -8,11 +8,13 @@ template <typename Shape>
 struct FusedSystem : Shape {
     using V = typename Shape::V;
     using W = typename Shape::W;
+    using Shape::CLUSTER;
     using Shape::EXCHANGES;
     using Shape::FAR;
     using Shape::GATHERS;
     using Shape::GROUP;
     using Shape::IS_BLOCK;
+    using Shape::IS_CLUSTER;
     using Shape::KEEPS_COLUMNS;
     using Shape::KEEPS_VALUES;
     using Shape::LEFT;
@@ -20,6 +22,8 @@ struct FusedSystem : Shape {
     using Shape::NEAR;
     using Shape::NONE;
     using Shape::OWN;
+    using Shape::OWN_SLOTS;
+    using Shape::OWN_THREADS;
     using Shape::PARTS;
     using Shape::PLACE;
     using Shape::ROWS;
@@ -28,7 +32,7 @@ struct FusedSystem : Shape {
     using Shape::VECTOR;
     using Shape::VECTORS;
     using Shape::WIDTH;
-    using Threads = Team<TEAM, PARTS>;
+    using typename Shape::Threads;
     static constexpr u32 KEPT = KEEPS_COLUMNS ? ROWS * WIDTH : 1;
     static constexpr u32 PLACES = FAR > 0 ? ROWS * FAR : 1;
     static constexpr u32 GROUPS_OF_BLOCK = TEAM < WARP_THREADS ? WARP_THREADS / TEAM : 1;
@@ -50,7 +54,7 @@ struct FusedSystem : Shape {
 
     W a[KEEPS_VALUES ? KEPT : 1];
     u32 places[(PLACES + 1) / 2]; // where the columns are in shared memory, in bytes, two in a word
-    u32 starts[KEEPS_COLUMNS ? 1 : ROWS + 1];
+    u32 starts[KEEPS_COLUMNS || IS_CLUSTER ? 1 : ROWS + 1];
     u32 system = 0;
     u32 number = 0; // of the system in the queue, where MIXED
     // The number of the next system in the queue, whose values are on their way, and the place of the one behind
@@ -68,7 +72,7 @@ struct FusedSystem : Shape {
                                           double* partials)
         : task(all), shared_memory(memory), operand(reinterpret_cast<W*>(own)),
           solution(reinterpret_cast<V*>(operand + (MIXED ? VECTORS * VECTOR : 0))),
-          staged(MIXED ? solution + NONE + 1 : solution + VECTORS * VECTOR), scratch(partials), member(threadIdx.x % TEAM), lane(member / PARTS),
+          staged(MIXED ? solution + NONE + 1 : solution + VECTORS * VECTOR), scratch(partials), member(own_number()), lane(member / PARTS),
           part(member % PARTS), next(in_queue(first_place_in_queue())), behind(all.nsystems),
           notes(reinterpret_cast<u64*>(partials + Threads::SCRATCH) +
                 threadIdx.x / TEAM % GROUPS_OF_BLOCK * 2 * ITEM_WORDS) {
@@ -92,8 +96,8 @@ struct FusedSystem : Shape {
         }
 #pragma unroll
         for (u32 v = 0; v < VECTORS; ++v) {
-            if (member == 0) {
-                operand[v * VECTOR + NONE] = 0;
+            if (is_first_of_block()) {
+                operand[v * VECTOR + OWN_SLOTS] = 0;
             }
         }
         if (MIXED && member == 0) {
@@ -106,8 +110,45 @@ struct FusedSystem : Shape {
 
     __device__ __forceinline__ static u32 slot(u32 j, u32 lane) { return j * GROUP + lane; }
 
-    __device__ __forceinline__ static u32 row(u32 j, u32 lane) {
-        return NEAR ? lane * ROWS + j : slot(j, lane);
+    // The number of this thread in its group, and whether it is the first of those in a block.
+    __device__ __forceinline__ static u32 own_number() {
+        return IS_CLUSTER ? cluster_rank() * OWN_THREADS + threadIdx.x : threadIdx.x % TEAM;
+    }
+
+    __device__ __forceinline__ bool is_first_of_block() const {
+        return (IS_CLUSTER ? threadIdx.x : member) == 0;
+    }
+
+    // Where a slot of this block, or what is stored for one, is in shared memory: blocks of a cluster have each
+    // its share of every GROUP places.
+    __device__ __forceinline__ static u32 in_block(u32 place) {
+        return IS_CLUSTER ? place / GROUP * OWN_THREADS + place % OWN_THREADS : place;
+    }
+
+    // Where own slot j is in shared memory.
+    __device__ __forceinline__ u32 own_place(u32 j) const {
+        return IS_CLUSTER ? j * OWN_THREADS + threadIdx.x : slot(j, lane);
+    }
+
+    // Where the operand of a column is, in whichever block: that of padding is this one's 0.
+    __device__ __forceinline__ const W* operand_of(u32 column) const {
+        if constexpr (IS_CLUSTER) {
+            const u32 rank = (column == NONE ? lane : column % GROUP) / OWN_THREADS;
+            return in_block_of_cluster(operand + in_block(column), rank);
+        } else {
+            return operand + column;
+        }
+    }
+
+    // Blocks of a cluster have rows side by side, so that few operands of bands are another block's.
+    __device__ __forceinline__ u32 row(u32 j, u32 lane) const {
+        if constexpr (IS_CLUSTER) {
+            const u32 slices = (nrows() + GROUP - 1) / GROUP;
+            const u32 first = lane / OWN_THREADS * slices + j;
+            return j < slices ? first * OWN_THREADS + lane % OWN_THREADS : slot(j, lane);
+        } else {
+            return NEAR ? lane * ROWS + j : slot(j, lane);
+        }
     }
 
     __device__ __forceinline__ static u32 slot_of(u32 row) {
@@ -159,16 +200,24 @@ struct FusedSystem : Shape {
             for (u32 j = 0; j < ROWS; ++j) {
                 starts[j] = first_entry(j);
             }
-        } else {
-            const u32* const own = SCATTERED ? task.starts + pattern * (ROWS + 1) : task.starts;
+        } else if constexpr (!IS_CLUSTER) {
 #pragma unroll
             for (u32 j = 0; j <= ROWS; ++j) {
-                starts[j] = load(own + j);
+                starts[j] = load(own_starts() + j);
             }
         }
     }
 
     __device__ __forceinline__ u64 place_of_pattern() const { return NOTES ? own_note(4) : first_place; }
+
+    __device__ __forceinline__ const u32* own_starts() const {
+        return SCATTERED ? task.starts + pattern * (ROWS + 1) : task.starts;
+    }
+
+    // Where a slice begins; in a cluster the rows need the registers.
+    __device__ __forceinline__ u32 start(u32 j) const {
+        return IS_CLUSTER ? load(own_starts() + j) : starts[IS_CLUSTER ? 0 : j];
+    }
 
     __device__ __forceinline__ const u16* own_columns() const {
         return SCATTERED ? task.columns + place_of_pattern() : task.columns;
@@ -324,11 +373,14 @@ struct FusedSystem : Shape {
     // Every group of the launch has a first place in the queue; who comes first has those behind, if there are
     // any.
     __device__ __forceinline__ static u32 first_place_in_queue() {
-        return blockIdx.x * GROUPS_OF_BLOCK + threadIdx.x / TEAM;
+        return blockIdx.x / CLUSTER * GROUPS_OF_BLOCK + threadIdx.x / TEAM;
     }
 
+    // Groups of the launch.
+    __device__ __forceinline__ static u32 groups() { return gridDim.x / CLUSTER * GROUPS_OF_BLOCK; }
+
     __device__ __forceinline__ static bool are_more_than_groups(u32 nsystems) {
-        return nsystems > gridDim.x * GROUPS_OF_BLOCK;
+        return nsystems > groups();
     }
 
     // The system in this place of the queue, or one that there is not.
@@ -344,7 +396,7 @@ struct FusedSystem : Shape {
         if (wanted && !asked && next < task.nsystems && are_more_than_groups(task.nsystems)) {
             asked = true;
             if (member == 0) {
-                behind = gridDim.x * GROUPS_OF_BLOCK + atomicAdd(task.queue, 1u);
+                behind = groups() + atomicAdd(task.queue, 1u);
             }
         }
     }
@@ -448,17 +500,19 @@ struct FusedSystem : Shape {
             }
         } else if constexpr (PLACE == IN_SHARED) {
             const u16* const columns = own_columns();
+            const u32 end = start(j + 1);
 #pragma unroll 4
-            for (u32 place = starts[j] + lane; place < starts[j + 1]; place += GROUP) {
-                visit(staged[place], operand + load(columns + place));
+            for (u32 place = start(j) + lane; place < end; place += GROUP) {
+                visit(staged[in_block(place)], operand_of(load(columns + place)));
             }
         } else {
             const u16* const columns = own_columns();
             const V* value = own_values() + first_entry(j) * value_step();
+            const u32 end = start(j + 1);
 #pragma unroll 4
-            for (u32 place = starts[j] + lane; place < starts[j + 1]; place += GROUP) {
+            for (u32 place = start(j) + lane; place < end; place += GROUP) {
                 const u32 column = load(columns + place);
-                visit(column == NONE ? V(0) : load(value), operand + column);
+                visit(column == NONE ? V(0) : load(value), operand_of(column));
                 value += value_step();
             }
         }
@@ -468,7 +522,7 @@ struct FusedSystem : Shape {
     template <u32 OPERAND = 0>
     __device__ __forceinline__ void put(u32 j, W value) {
         if (part == 0 && (GATHERS || (EXCHANGES && (j == 0 || j + 1 == ROWS)))) {
-            operand[OPERAND * VECTOR + slot(j, lane)] = value;
+            operand[OPERAND * VECTOR + own_place(j)] = value;
         }
     }
 
@@ -480,8 +534,8 @@ struct FusedSystem : Shape {
     }
 
     // Own rows of A times the vector number OPERAND in shared memory, whose own parts are `own`.
-    template <u32 OPERAND = 0>
-    __device__ __forceinline__ void multiply(const W (&own)[ROWS], W (&product)[ROWS]) const {
+    template <u32 OPERAND = 0, typename Own>
+    __device__ __forceinline__ void multiply(const Own& own, W (&product)[ROWS]) const {
         if constexpr (KEEPS_COLUMNS) {
             multiply_kept(
                 operand + OPERAND * VECTOR, own, product, [&](u32 k) { return kept(k); },
@@ -573,14 +627,15 @@ struct FusedSystem : Shape {
 #pragma unroll
             for (u32 j = 0; j < ROWS; ++j) {
                 const V* const first = values + first_entry(j) * value_step();
-                const u32 begin = KEEPS_COLUMNS ? j * WIDTH * GROUP : starts[KEEPS_COLUMNS ? 0 : j];
+                const u32 begin = KEEPS_COLUMNS ? j * WIDTH * GROUP : start(KEEPS_COLUMNS ? 0 : j);
                 const u32 end =
-                    KEEPS_COLUMNS ? (j + 1) * WIDTH * GROUP : starts[KEEPS_COLUMNS ? 0 : j + 1];
+                    KEEPS_COLUMNS ? (j + 1) * WIDTH * GROUP : start(KEEPS_COLUMNS ? 0 : j + 1);
                 for (u32 place = begin + lane; place < end; place += GROUP) {
+                    V* const own = staged + in_block(place);
                     if (load(columns + place) == NONE) {
-                        staged[place] = 0;
+                        *own = 0;
                     } else {
-                        cp_async_value(staged + place, first + load(order + place) * value_step());
+                        cp_async_value(own, first + load(order + place) * value_step());
                     }
                 }
             }

@@ -21,8 +21,11 @@
 // Arrays of limits and tolerances are null or hold one a system, as do those of outcomes, by number in
 // the batch times nrhs. `queue` holds two zeros, and does so again at the end. `stored` is the length
 // of the longest pattern where values are in shared memory, and where they are in registers
-// skewed(GROUP*ROWS) and waiting(entries) of the longest. Blocks of GROUP threads, at least 32; any
-// grid. Shared memory: FusedShape::bytes(stored) for each group.
+// skewed(GROUP*ROWS) and waiting(entries) of the longest. Blocks of GROUP/CLUSTER threads, at least 32; any
+// grid of whole clusters. Shared memory: FusedShape::bytes(stored) for each group or block.
+// CLUSTER: so many blocks, which run at the same time, have a system. Slots are those of the GROUP threads of all
+// blocks; each block has the vectors and values of its own threads' slots in its shared memory, OWN_SLOTS of
+// them, and reads the others' there (compute capability 9.0). `stored` is of a block then.
 // W is the type of the iterations. Where it is another than V (MIXED, values in registers) they have the
 // system rounded to W, and V has what it is told by: the solution, and the residual to go on from. What
 // does not converge so is left for a launch without: `left` gets the number of such systems, 0 before, and
@@ -109,7 +112,8 @@ struct FusedTask {
 
 // What the template parameters of a kernel say.
 template <typename Value, u32 GROUP_, u32 ROWS_, u32 WIDTH_, u32 PLACE_, bool JACOBI_, bool NEAR_,
-          u32 VECTORS_, bool SCATTERED_, u32 PARTS_, typename Work = Value, bool LEFT_ = false>
+          u32 VECTORS_, bool SCATTERED_, u32 PARTS_, typename Work = Value, bool LEFT_ = false,
+          u32 CLUSTER_ = 1>
 struct FusedShape {
     using V = Value; // in the arrays
     using W = Work;  // in the iterations
@@ -125,7 +129,13 @@ struct FusedShape {
     static constexpr bool SCATTERED = SCATTERED_;
     static constexpr u32 PARTS = PARTS_; // threads that share the entries of their rows
     static constexpr u32 TEAM = GROUP * PARTS;
+    static constexpr u32 CLUSTER = CLUSTER_; // blocks of a group
+    static constexpr bool IS_CLUSTER = CLUSTER > 1;
+    static constexpr u32 OWN_THREADS = GROUP / CLUSTER; // with rows, of each block
     static constexpr u32 NONE = GROUP * ROWS;
+    static constexpr u32 OWN_SLOTS = NONE / CLUSTER; // in shared memory of each block
+    using Threads =
+        typename Select<IS_CLUSTER, ClusterTeam<TEAM, CLUSTER>, Team<TEAM, PARTS>>::Type;
     static constexpr bool KEEPS_VALUES = PLACE == IN_REGISTERS;
     static constexpr bool KEEPS_COLUMNS = WIDTH > 0;
     // Entries of a row whose operands the thread mostly has, and others.
@@ -136,9 +146,9 @@ struct FusedShape {
     static constexpr bool GATHERS = !KEEPS_COLUMNS || FAR > 0;
     static constexpr bool EXCHANGES = NEAR && IS_BLOCK;
     // From vector to vector in shared memory; what is behind them is at a multiple of 8 bytes.
-    static constexpr u32 VECTOR = NONE + (MIXED ? 2 : 1);
+    static constexpr u32 VECTOR = OWN_SLOTS + (MIXED ? 2 : 1);
 
-    // Shared memory of a group: vectors, where MIXED the solution, and what is stored.
+    // Shared memory of a group, or of a block of it: vectors, where MIXED the solution, and what is stored.
     __device__ __forceinline__ static constexpr u32 bytes(u32 stored) {
         return VECTORS * VECTOR * u32(sizeof(W)) + ((MIXED ? NONE + 1 : 0) + stored) * u32(sizeof(V));
     }
@@ -150,6 +160,8 @@ struct FusedShape {
     static_assert(!KEEPS_COLUMNS || WIDTH >= OWN, "the first places are there");
     static_assert(PARTS == 1 || (PLACE == IN_SHARED && !KEEPS_COLUMNS && VECTORS == 1),
                   "threads have what they share");
+    static_assert(!IS_CLUSTER || (!KEEPS_COLUMNS && PARTS == 1 && !MIXED && !LEFT),
+                  "a cluster has columns in memory");
 };
 
 // Threads of a block, and blocks that a multiprocessor shall hold: RESIDENT, or, where that is 0, what
@@ -159,7 +171,8 @@ struct FusedShape {
 template <typename Shape, u32 OWN, u32 SPARE, u32 RESIDENT>
 struct FusedBounds {
     using W = typename Shape::W;
-    static constexpr u32 THREADS = Shape::TEAM > WARP_THREADS ? Shape::TEAM : WARP_THREADS;
+    static constexpr u32 OF_BLOCK = Shape::TEAM / Shape::CLUSTER;
+    static constexpr u32 THREADS = OF_BLOCK > WARP_THREADS ? OF_BLOCK : WARP_THREADS;
     static constexpr u32 VALUES = Shape::KEEPS_VALUES ? Shape::WIDTH : 0;
     static constexpr u32 WORDS =
         sizeof(W) / 4 * Shape::ROWS * (VALUES + 2 + OWN + Shape::JACOBI);
@@ -173,7 +186,7 @@ struct FusedBounds {
     static constexpr u32 STAGED = Shape::PLACE == IN_SHARED ? PLACES
                                   : Shape::KEEPS_VALUES     ? skewed(Shape::NONE) + waiting(PLACES)
                                                             : 0;
-    static constexpr u32 BYTES = THREADS / Shape::TEAM * Shape::bytes(STAGED) + 2048;
+    static constexpr u32 BYTES = THREADS / OF_BLOCK * Shape::bytes(STAGED) + 2048;
     static constexpr u32 BY_SHARED = 233472 / BYTES;
     static constexpr u32 FIT = BY_REGISTERS < BY_SHARED ? BY_REGISTERS : BY_SHARED;
     static constexpr u32 BLOCKS = RESIDENT > 0 ? RESIDENT : FIT < 1 ? 1 : FIT > 32 ? 32 : FIT;

@@ -392,3 +392,51 @@ __device__ __forceinline__ void bulk_copy(void* shared, const void* global, u32 
 }
 
 #endif
+
+// Clusters: blocks that run at the same time and reach each other's shared memory (sm_90 and newer).
+// An emulation brings its own. Elsewhere a block is a cluster of its own.
+#if !defined(SPARSEBATCH_EMU)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+
+// The number of this block in its cluster.
+__device__ __forceinline__ u32 cluster_rank() {
+    u32 rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+// A barrier of all threads of all blocks of the cluster. What they wrote before it, to shared and to
+// global memory, all of them read after it. A block must not end, and none begins to use another's
+// shared memory, without one between: the other may have ended or not have begun.
+__device__ __forceinline__ void cluster_sync() {
+    asm volatile(
+        "barrier.cluster.arrive.release.aligned;\n"
+        "barrier.cluster.wait.acquire.aligned;\n" ::
+            : "memory");
+}
+
+// The same place in the shared memory of block `rank` of the cluster.
+template <typename T>
+__device__ __forceinline__ T* in_block_of_cluster(T* own_shared, u32 rank) {
+    u64 address;
+    asm("mapa.u64 %0, %1, %2;" : "=l"(address) : "l"(own_shared), "r"(rank));
+    return reinterpret_cast<T*>(address);
+}
+
+#else
+
+__device__ __forceinline__ u32 cluster_rank() {
+    return 0;
+}
+
+__device__ __forceinline__ void cluster_sync() {
+    __syncthreads();
+}
+
+template <typename T>
+__device__ __forceinline__ T* in_block_of_cluster(T* own_shared, u32) {
+    return own_shared;
+}
+
+#endif
+#endif

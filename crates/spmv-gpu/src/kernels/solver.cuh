@@ -116,7 +116,7 @@ struct Team {
     }
 
     // Whether it holds in any thread of this group.
-    __device__ __forceinline__ static bool any_thread(bool of_thread) {
+    __device__ __forceinline__ static bool any_thread(bool of_thread, double* = nullptr) {
         if constexpr (IS_BLOCK) {
             return __syncthreads_or(of_thread) != 0;
         } else if constexpr (GROUP == WARP_THREADS) {
@@ -265,5 +265,110 @@ struct Team {
             __syncwarp();
             return __shfl_sync(ALL_LANES, number, 0, GROUP);
         }
+    }
+};
+
+// The threads of a cluster of CLUSTER blocks, GROUP in all, as a team that has one system. A warp tells every
+// block its part of a sum; after one barrier each warp adds the parts of all, in an order that is always the
+// same.
+template <u32 GROUP, u32 CLUSTER>
+struct ClusterTeam {
+    using Lanes = Team<WARP_THREADS>;
+    static constexpr u32 BLOCK = GROUP / CLUSTER;
+    static constexpr u32 WARPS = GROUP / WARP_THREADS;
+    // In shared memory of each block: up to two values of each warp of all blocks, and up to three.
+    static constexpr u32 SCRATCH = 5 * WARPS;
+    static_assert(BLOCK >= WARP_THREADS && CLUSTER <= WARP_THREADS, "whole warps, a lane a block");
+
+    __device__ __forceinline__ static void sync() { cluster_sync(); }
+
+    __device__ __forceinline__ static bool any(bool of_group) { return of_group; }
+
+    __device__ __forceinline__ static bool any_thread(bool of_thread, double* scratch) {
+        return sum_apart(of_thread ? 1.0f : 0.0f, scratch) != 0.0f;
+    }
+
+    // Writes what each warp has to all blocks, and waits until all have.
+    template <u32 COUNT, typename T>
+    __device__ __forceinline__ static void tell(const T (&value)[COUNT], T* parts) {
+        const u32 warp = (cluster_rank() * BLOCK + threadIdx.x) / WARP_THREADS;
+        const u32 rank = threadIdx.x % WARP_THREADS;
+        if (rank < CLUSTER) {
+            T* const there = in_block_of_cluster(parts, rank);
+#pragma unroll
+            for (u32 i = 0; i < COUNT; ++i) {
+                there[i * WARPS + warp] = value[i];
+            }
+        }
+        cluster_sync();
+    }
+
+    // Replaces the sums of each warp by what a lane is to add of those of all.
+    template <u32 TURN, u32 COUNT, typename T>
+    __device__ __forceinline__ static void exchange(T (&value)[COUNT], double* scratch) {
+        static_assert(COUNT <= 2 + TURN && TURN <= 1, "what the scratch memory holds");
+        T* const parts = reinterpret_cast<T*>(scratch + TURN * 2 * WARPS);
+        tell(value, parts);
+#pragma unroll
+        for (u32 i = 0; i < COUNT; ++i) {
+            value[i] = 0;
+#pragma unroll
+            for (u32 first = 0; first < WARPS; first += WARP_THREADS) {
+                const u32 warp = first + threadIdx.x % WARP_THREADS;
+                value[i] += warp < WARPS ? parts[i * WARPS + warp] : T(0);
+            }
+        }
+    }
+
+    // COUNT sums, the same in all threads of the cluster. TURN is another one than in the sum before.
+    template <u32 TURN, u32 COUNT, typename T>
+    __device__ __forceinline__ static void sum(T (&value)[COUNT], double* scratch) {
+        Lanes::template sum<TURN>(value, scratch);
+        exchange<TURN>(value, scratch);
+        Lanes::template sum<TURN>(value, scratch);
+    }
+
+    template <u32 TURN, u32 COUNT, typename T>
+    __device__ __forceinline__ static void sum_side_by_side(T (&value)[COUNT], double* scratch) {
+        Lanes::template sum_side_by_side<TURN>(value, scratch);
+        exchange<TURN>(value, scratch);
+        Lanes::template sum_side_by_side<TURN>(value, scratch);
+    }
+
+    // A sum apart from those of the iterations.
+    template <typename T>
+    __device__ __forceinline__ static T sum_apart(T value, double* scratch) {
+        sync();
+        T values[1] = {value};
+        sum<0>(values, scratch);
+        sync();
+        return values[0];
+    }
+
+    __device__ __forceinline__ static double largest(double value, double* scratch) {
+        double values[1] = {Lanes::largest(value, scratch)};
+        sync();
+        tell(values, scratch);
+        for (u32 warp = 0; warp < WARPS; ++warp) {
+            value = maximum(value, scratch[warp]);
+        }
+        sync();
+        return value;
+    }
+
+    // The number that the first thread of the cluster has. All threads have come this far when it returns.
+    __device__ __forceinline__ static u32 of_first(u32 number, double* scratch) {
+        u32* const own = reinterpret_cast<u32*>(scratch);
+        sync();
+        if (cluster_rank() == 0 && threadIdx.x < WARP_THREADS) {
+            number = __shfl_sync(ALL_LANES, number, 0);
+            if (threadIdx.x < CLUSTER) {
+                *in_block_of_cluster(own, threadIdx.x) = number;
+            }
+        }
+        sync();
+        number = *own;
+        sync();
+        return number;
     }
 };

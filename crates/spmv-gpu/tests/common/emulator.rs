@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use kernel_emu::Order;
+use kernel_emu::{Order, Shape};
 use sparsebatch_spmv_gpu::{
     Args, DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig, PinnedValues, Pod,
 };
@@ -219,28 +219,16 @@ impl Executor for Emulator {
             });
         }
         self.launched.lock().unwrap().insert(key.to_string());
-        let LaunchConfig { grid, block, shared_bytes, .. } = config;
+        let LaunchConfig { grid, block, shared_bytes, cluster, .. } = config;
+        let shape = Shape { grid, block, shared_bytes, cluster };
+        let blocks = grid.iter().map(|&blocks| u64::from(blocks)).product();
+        let only = self.only.map(|only| only(blocks));
         let pointers = args.pointers().as_mut_ptr();
         let name = name(key);
         // SAFETY: number and sizes of the parameters were compared; the rest is the caller's
         // promise.
         let outcome = unsafe {
-            match &self.only {
-                None => kernel_emu::launch(&name, grid, block, shared_bytes, pointers, self.order),
-                Some(only) => {
-                    let only = only(grid.iter().map(|&blocks| u64::from(blocks)).product());
-                    let order = self.order;
-                    kernel_emu::launch_blocks(
-                        &name,
-                        grid,
-                        block,
-                        shared_bytes,
-                        pointers,
-                        order,
-                        &only,
-                    )
-                }
-            }
+            kernel_emu::launch_shape(&name, shape, pointers, self.order, only.as_deref())
         };
         outcome.unwrap_or_else(|fault| panic!("{key}: {fault}"));
         Ok(())

@@ -17,7 +17,7 @@ pub(crate) const MAY_SPILL: [(&str, u32); 7] = [
 
 /// The instances that hosts use (of `cg` and `bicgstab` some of each kind: they take half a second
 /// each), by module, the oldest architecture that has them, and the registers that each may have.
-pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 30] = [
+pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 32] = [
     (
         "pack",
         "sm_80",
@@ -342,6 +342,32 @@ pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 30] = [
             "bicgstab<float, 256, 8, 9, 1, 1, 0, 3>",
         ],
         255,
+    ),
+    (
+        "cg",
+        "sm_90",
+        &[
+            "cg<double, 1024, 8, 0, 1, 1, 0, 0, 0, 1, double, 0, 2>",
+            "cg<double, 2048, 8, 0, 1, 1, 0, 0, 0, 1, double, 0, 4>",
+            "cg<double, 4096, 8, 0, 1, 1, 0, 0, 0, 1, double, 0, 8>",
+            "cg<double, 4096, 8, 0, 2, 1, 0, 0, 0, 1, double, 0, 8>",
+            "cg<double, 4096, 8, 0, 2, 0, 0, 1, 0, 1, double, 0, 8>",
+            "cg<float, 4096, 8, 0, 1, 1, 0, 0, 0, 1, float, 0, 8>",
+        ],
+        128,
+    ),
+    (
+        "bicgstab",
+        "sm_90",
+        &[
+            "bicgstab<double, 1024, 8, 0, 1, 1, 0, 3, 0, 0, 1, double, 0, 2>",
+            "bicgstab<double, 2048, 8, 0, 1, 1, 0, 3, 0, 0, 1, double, 0, 4>",
+            "bicgstab<double, 4096, 8, 0, 1, 1, 0, 3, 0, 0, 1, double, 0, 8>",
+            "bicgstab<double, 4096, 8, 0, 2, 1, 0, 3, 0, 0, 1, double, 0, 8>",
+            "bicgstab<double, 4096, 8, 0, 2, 0, 0, 3, 1, 0, 1, double, 0, 8>",
+            "bicgstab<float, 4096, 8, 0, 1, 1, 0, 3, 0, 0, 1, float, 0, 8>",
+        ],
+        128,
     ),
     (
         "lu",
