@@ -59,7 +59,13 @@ where
 {
     let options = of_step(step, options)?;
     Ok(match (options.method, options.preconditioner) {
-        (Method::Lu, _) => Box::new(GpuLu::<E, T>::new(executor, pattern, nitems, &options)?),
+        (Method::Lu, _) => match GpuLu::<E, T>::new(executor, pattern, nitems, &options) {
+            // Factors in device memory, where they do not fit on chip.
+            Err(SolveError::Unsupported { .. }) => {
+                Box::new(FactoredSolver::<E, T>::new(executor, pattern, nitems, &options)?)
+            }
+            plan => Box::new(plan?),
+        },
         (_, Preconditioner::BlockJacobi | Preconditioner::Ilu0 | Preconditioner::Ic0) => {
             Box::new(FactoredSolver::<E, T>::new(executor, pattern, nitems, &options)?)
         }
@@ -180,6 +186,14 @@ fn bins(explain: GpuExplain) -> String {
     named(&bins)
 }
 
+/// The kernel, and what is where by LU, whose factors are elsewhere than in the usual plan.
+fn factored(explain: FactoredExplain) -> String {
+    match explain.method {
+        "lu" => format!("{} ({})", explain.kernel, explain.place.name()),
+        _ => explain.kernel,
+    }
+}
+
 /// A solver of the GPU as a plan, with the kernel out of its account of itself.
 macro_rules! class_plan {
     ($solver:ident, $kernel:expr) => {
@@ -227,5 +241,5 @@ macro_rules! class_plan {
     };
 }
 class_plan!(FusedSolver, bins);
-class_plan!(FactoredSolver, |explain: FactoredExplain| explain.kernel);
+class_plan!(FactoredSolver, factored);
 class_plan!(GpuLu, |explain: GpuLuExplain| explain.kernel);

@@ -1,10 +1,11 @@
-//! Factorisation and application of a preconditioner as sums of products in levels.
+//! Factorisation and application of a preconditioner, or of complete factors, as sums of products in levels.
 
 use std::ops::Range;
 
 use sparsebatch_cpu_ref::CpuError;
 use sparsebatch_cpu_ref::symbolic::{
-    DiagonalBlocks, FactorPattern, LowerPattern, find_blocks, fixed_blocks, min_degree,
+    DiagonalBlocks, FactorPattern, LowerPattern, SymbolicError, find_blocks, fixed_blocks,
+    min_degree,
 };
 use sparsebatch_formats::CsrPatternRef;
 
@@ -112,11 +113,11 @@ impl Builder {
 pub(super) enum Factors {
     /// Inverses of diagonal blocks.
     Blocks(DiagonalBlocks),
-    /// Incomplete factors.
+    /// Incomplete factors, or complete ones.
     Sums(Box<Sums>),
 }
 
-/// Factorisation and application of incomplete factors, whose entries have places as in their pattern.
+/// Factorisation and application of factors, whose entries have places as in their pattern.
 #[derive(Clone, Debug)]
 pub(super) struct Sums {
     /// Position in A's values of each entry, or `NO_SOURCE`.
@@ -175,6 +176,21 @@ impl Factors {
         Ok(factors)
     }
 
+    /// Those of the sparse LU without pivoting, all fill included, in minimum-degree order.
+    pub(super) fn complete(a: CsrPatternRef<'_>) -> Result<Self, SolveError> {
+        let order = min_degree(a).map_err(CpuError::from)?;
+        // Each entry of fill has a product at least.
+        let most = (a.nnz() + a.nrows()).saturating_add(MOST_PRODUCTS as usize);
+        let pattern = match FactorPattern::lu(a, Some(&order), most) {
+            Err(SymbolicError::TooManyEntries { .. }) => return Err(TOO_MUCH_FILL),
+            pattern => pattern.map_err(CpuError::from)?,
+        };
+        if complete_products(&pattern) > MOST_PRODUCTS {
+            return Err(TOO_MUCH_FILL);
+        }
+        Ok(Self::Sums(Box::new(lu(&pattern))))
+    }
+
     /// Values of the factors of a system.
     pub(super) fn len(&self) -> usize {
         match self {
@@ -214,6 +230,18 @@ impl Factors {
     }
 }
 
+const TOO_MUCH_FILL: SolveError = SolveError::Unsupported {
+    what: "a sparse LU of more than 33554432 products",
+    instead: "solve it on the CPU, or by an iterative method",
+};
+
+/// [`FactorPattern::flops`] where all fill is there: each entry of a column of L times each of the row of U.
+fn complete_products(pattern: &FactorPattern) -> u64 {
+    let row = |row: usize| pattern.cols()[pattern.lower(row)].iter();
+    let of = |&pivot: &u32| pattern.upper(pivot as usize).len() as u64;
+    (0..pattern.nrows()).flat_map(row).map(of).sum()
+}
+
 fn check_products(products: u64) -> Result<(), SolveError> {
     if products <= MOST_PRODUCTS {
         return Ok(());
@@ -224,7 +252,7 @@ fn check_products(products: u64) -> Result<(), SolveError> {
     })
 }
 
-/// ILU(0), by inner products (Crout): `a_ij - sum of l_ik u_kj over k < min(i, j)`, for L times the
+/// ILU on a pattern, by inner products (Crout): `a_ij - sum of l_ik u_kj over k < min(i, j)`, for L times the
 /// inverse of the pivot, which is kept in the pivot's place. Pairs that the pattern lacks are left out.
 fn lu(pattern: &FactorPattern) -> Sums {
     let (nrows, perm, cols) = (pattern.nrows(), pattern.perm(), pattern.cols());
