@@ -215,12 +215,12 @@ fn flawed_neighbours_change_no_bit() {
     }
 }
 
-/// Sums of long rows are shared by lanes, those of short ones are not; what is left of 512 threads.
+/// Sums of all lengths: of one lane, and of several.
 #[test]
 fn factors_beyond_shared_memory_are_made_in_device_memory() {
-    let pattern = pattern(260, 5, 9);
+    let pattern = pattern(280, 7, 9);
     let matrices: Vec<Csr<f64>> = (0..2).map(|item| matrix(&pattern, 1.1, item)).collect();
-    let systems = Systems::new(&matrices, random_vector(520, 3));
+    let systems = Systems::new(&matrices, random_vector(560, 3));
     let executor = Emulator::new(Order::Forward);
     let refused = GpuLu::<_, f64>::new(&executor, pattern.view(), 2, &options()).map(drop);
     assert!(matches!(refused, Err(SolveError::Unsupported { .. })), "{refused:?}");
@@ -244,7 +244,8 @@ fn factors_beyond_shared_memory_are_made_in_device_memory() {
 fn kept_factors_refine_solutions_of_values_that_changed() {
     let pattern = pattern(70, 4, 2);
     let make = |seed, weight| {
-        let matrices: Vec<Csr<f64>> = (0..3).map(|k| matrix(&pattern, weight, seed + k)).collect();
+        let matrices: Vec<Csr<f64>> =
+            (0..3u64).map(|k| matrix(&pattern, weight, seed + k)).collect();
         Systems::new(&matrices, random_vector(210, 3))
     };
     let (then, now) = (make(1, 1.5), make(1, 1.501));

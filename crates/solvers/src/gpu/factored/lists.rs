@@ -33,11 +33,11 @@ pub(super) fn segments(tasks: &[Task], mut level: Vec<usize>, threads: u32) -> V
     level.sort_by_key(|task| std::cmp::Reverse(products(task)));
     let longest = level.first().map_or(0, products);
     let enough = LENGTHS.partition_point(|&length| length < longest) + 1;
-    let shift = |products: usize, length: usize| {
-        products.div_ceil(length).clamp(1, MOST_LANES).next_power_of_two().trailing_zeros()
-    };
     let cut = |length: usize| {
-        let shift = |task: &usize| shift(products(task), length);
+        let shift = move |task: &usize| {
+            let lanes = products(task).div_ceil(length).clamp(1, MOST_LANES);
+            lanes.next_power_of_two().trailing_zeros()
+        };
         level.chunk_by(move |a, b| shift(a) == shift(b)).map(move |part| (shift(&part[0]), part))
     };
     let time = |length: usize| {
