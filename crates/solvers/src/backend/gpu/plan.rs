@@ -7,8 +7,8 @@ use sparsebatch_spmv_gpu::{Executor, Value};
 
 use crate::choose::Step;
 use crate::gpu::{
-    FactoredExplain, FactoredSolver, FusedSolver, GpuExplain, GpuLu, GpuLuExplain, GpuTuning,
-    Guess, Outcomes,
+    FactoredExplain, FactoredPlace, FactoredSolver, FusedSolver, GpuExplain, GpuLu, GpuLuExplain,
+    GpuTuning, Guess, Outcomes,
 };
 use crate::options::{Engine, Method, Order, Preconditioner};
 use crate::{SolveError, SolveOptions};
@@ -186,12 +186,14 @@ fn bins(explain: GpuExplain) -> String {
     named(&bins)
 }
 
-/// The kernel, and what is where by LU, whose factors are elsewhere than in the usual plan.
+/// The kernel; by LU with what is not on chip, as it is in the usual plan.
 fn factored(explain: FactoredExplain) -> String {
-    match explain.method {
-        "lu" => format!("{} ({})", explain.kernel, explain.place.name()),
-        _ => explain.kernel,
-    }
+    let what = match (explain.method, explain.place) {
+        ("lu", FactoredPlace::AllGlobal) => " with factors and vectors in device memory",
+        ("lu", FactoredPlace::FactorsGlobal) => " with factors in device memory",
+        _ => "",
+    };
+    explain.kernel + what
 }
 
 /// A solver of the GPU as a plan, with the kernel out of its account of itself.

@@ -444,6 +444,42 @@ mod tests {
         }
     }
 
+    /// A ring, whose last rows fill up.
+    #[test]
+    fn complete_factors_solve_with_fill() {
+        let cols: Vec<i32> = (0..6)
+            .flat_map(|row: i32| {
+                let mut cols = vec![row, (row + 1) % 6, (row + 5) % 6];
+                cols.sort_unstable();
+                cols
+            })
+            .collect();
+        let row_ptr = (0..7).map(|row| 3 * row).collect();
+        let a = CsrPattern::try_new(6, 6, row_ptr, cols).unwrap();
+        let Factors::Sums(sums) = Factors::complete(a.view()).unwrap() else {
+            unreachable!("sums")
+        };
+        let order = min_degree(a.view()).unwrap();
+        let pattern = FactorPattern::lu(a.view(), Some(&order), usize::MAX).unwrap();
+        assert!(pattern.fill() > 1);
+        assert_eq!(complete_products(&pattern), pattern.flops());
+
+        let values: Vec<f64> = (0..18).map(|k| 1.0 + 0.3 * f64::from(k * k % 7)).collect();
+        let x: Vec<f64> = (1..7).map(f64::from).collect();
+        let product = |row: usize| {
+            let entries = a.view().row(row);
+            entries.map(|k| values[k] * x[a.view().col_idx()[k] as usize]).sum::<f64>()
+        };
+        let mut found: Vec<f64> = (0..6).map(product).collect();
+        let value = |&source: &u32| values.get(source as usize).copied().unwrap_or(0.0);
+        let mut factors: Vec<f64> = sums.sources.iter().map(value).collect();
+        work(&sums.factorisation, sums.root, &mut factors, None);
+        work(&sums.application, sums.root, &mut found, Some(&factors));
+
+        let close = found.iter().zip(&x).all(|(found, x)| (found - x).abs() < 1e-12);
+        assert!(close, "{found:?}");
+    }
+
     /// What another row still reads of the right-hand side is not overwritten by the solution.
     #[test]
     fn unsymmetric_patterns_keep_what_is_read() {
