@@ -1,8 +1,9 @@
 //! The LU of systems whose factors are in device memory, against the CPU's.
 
 use kernel_emu::Order;
+use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::testing::random_vector;
-use sparsebatch_formats::{Csr, CsrPattern, Pattern};
+use sparsebatch_formats::{Batch, Csr, CsrPattern, Pattern};
 use sparsebatch_solvers::gpu::{FactoredPlace, FactoredSolver, FactoredTuning, GpuLu, Guess};
 use sparsebatch_solvers::{
     CpuScalar, PrecondPrecision, Preconditioner, SolveError, SolveOptions, Status,
@@ -238,6 +239,22 @@ fn factors_beyond_shared_memory_are_made_in_device_memory() {
         compare(&format!("{place:?}"), &systems, &gpu, &cpu, 1e-10);
         residuals_are_small(&format!("{place:?}"), &systems, &gpu);
     }
+}
+
+/// A grid of 70 x 70: 178 thousand values of factors, of 4 million products.
+#[test]
+fn a_large_grid_is_solved_in_device_memory() {
+    let problem = Problem::new(Family::Lap2d, 4900).unwrap().batch(1).unwrap();
+    let Batch::Uniform(batch) = &problem.batch else { unreachable!("one pattern") };
+    let systems = Systems::new(&[batch.to_matrix(0)], problem.rhs.clone());
+    let cpu = on_cpu(&systems, &options());
+    let executor = Emulator::new(Order::Forward);
+
+    let gpu = by_large(&executor, &systems, &options(), &FactoredTuning::default());
+
+    assert_eq!(gpu.kernel, "factored<double, 512, 2, 0, 3>");
+    compare("a grid", &systems, &gpu, &cpu, 1e-10);
+    residuals_are_small("a grid", &systems, &gpu);
 }
 
 #[test]

@@ -20,7 +20,8 @@
 // the application. Lists: the two begin at starts[0] and starts[1], each with the number of segments, the
 // place of its tasks, that of its pairs, and 0; then for each segment the end of its tasks, which begin where
 // those before it end, and the binary logarithm of the lanes that share a sum, at most 5, with bit 31 set where
-// a level ends; a task is place, factor, its first pair and the number of pairs, a pair two places. BLOCKS: for each row the first row of its block, the rows of the block, the place of its
+// a level ends; a task is place, factor, its first pair and the number of pairs, a pair two places.
+// BLOCKS: for each row the first row of its block, the rows of the block, the place of its
 // inverse, column by column, and 0; then from starts[0] on the first rows of the starts[1] blocks.
 // Factors are `nfactors` values and a 0; factor k is made of entry sources[k] of A, or of 0. Where they
 // have less precision than V (MIXED) they are those of A scaled by powers of two, whose exponents stand

@@ -40,12 +40,13 @@ const ONE_KEPT: u32 = 16;
 /// [`FactoredSolver::factorise`] solves use the factors that it kept: a lagged preconditioner for values
 /// that have changed since, whose residual is still the true one.
 ///
-/// With [`Method::Lu`] factors are complete, in minimum-degree order whatever the options say, without pivoting, and
-/// in the precision of the values; there is no scaling, as on the CPU. They are in device memory: for systems whose
-/// factors do not fit where [`GpuLu`](crate::gpu::GpuLu) has them, of up to 33,554,432 products a factorisation.
-/// An iteration is a solve with the factors; the solution is refined from the true residual while that does not pass, up
-/// to [`SolveOptions::max_restarts`] times, by the same factors. A system without a pivot is `Singular`. Statuses and counts
-/// are those of `GpuLu` and the CPU, and so is the order of elimination of the CPU; sums have another order.
+/// With [`Method::Lu`] factors are complete, in minimum-degree order whatever the options say, without pivoting,
+/// and in the precision of the values; there is no scaling, as on the CPU. They are in device memory: for systems
+/// whose factors do not fit where [`GpuLu`](crate::gpu::GpuLu) has them, of up to 33,554,432 products a
+/// factorisation. An iteration is a solve with the factors; the solution is refined from the true residual while
+/// that does not pass, up to [`SolveOptions::max_restarts`] times, by the same factors. A system without a pivot
+/// is `Singular`. Statuses and counts are those of `GpuLu` and the CPU, and so is the order of elimination of the
+/// CPU; sums have another order.
 ///
 /// What fits is in the shared memory of a block, the rest in a workspace on the device
 /// ([`FactoredPlace`](super::FactoredPlace)), so that systems may have any size. With several right-hand
@@ -123,8 +124,8 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// # Errors
     /// [`SolveError::NotSquare`]; [`SolveError::Option`] and [`SolveError::Length`] for options out of
     /// range; [`SolveError::Cpu`] for a block size out of range; [`SolveError::Unsupported`] for what
-    /// the GPU does not do yet, too many products among it, and for preconditioners without factors; [`SolveError::Gpu`] when
-    /// memory or compiler fail.
+    /// the GPU does not do yet, too many products among it, and for preconditioners without factors;
+    /// [`SolveError::Gpu`] when memory or compiler fail.
     pub fn new(
         executor: &E,
         pattern: CsrPatternRef<'_>,
