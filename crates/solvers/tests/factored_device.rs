@@ -1,11 +1,14 @@
 //! Solves with factorised preconditioners on a real GPU, held against the CPU's: in every place, with
-//! kept factors, and from a graph.
+//! kept factors, complete ones, and from a graph.
+
+use std::time::Instant;
 
 use sparsebatch_formats::generate::{Family, Problem};
-use sparsebatch_formats::{Batch, Pattern};
+use sparsebatch_formats::{Batch, BatchValues, Pattern, UniformBatch};
 use sparsebatch_solvers::gpu::{FactoredPlace, FactoredSolver, FactoredTuning, Guess};
 use sparsebatch_solvers::{
-    Method, Order, Outcome, PrecondPrecision, Preconditioner, SolveOptions, Status, solve,
+    Backend, Gpu, Method, Order, Outcome, PrecondPrecision, Preconditioner, SolveOptions, Status,
+    solve, solve_on,
 };
 use sparsebatch_spmv_gpu::testing::device_or_skip;
 use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
@@ -165,6 +168,88 @@ fn large_systems_agree_with_the_cpu() {
             println!("{what}");
             compare(&what, &loaded.batch, &loaded.rhs, &options, &plan.outcomes().unwrap());
             assert_eq!(loaded.solve(&device, &mut plan), first, "{what}");
+        }
+    }
+}
+
+/// The sparse LU, by plans that are asked for and by the backend, which takes them where factors do not fit
+/// on chip.
+#[test]
+fn complete_factors_agree_with_the_cpu() {
+    let Some(device) = device_or_skip() else { return };
+    let options = SolveOptions { method: Method::Lu, ..SolveOptions::default() };
+    for (family, nrows, place) in [
+        (Family::Tri, 200, Some(FactoredPlace::FactorsGlobal)),
+        (Family::Tri, 200, Some(FactoredPlace::AllGlobal)),
+        (Family::Rand9, 200, Some(FactoredPlace::FactorsGlobal)),
+        (Family::Lap2d, 900, Some(FactoredPlace::AllGlobal)),
+        (Family::Lap2d, 1600, None),
+        (Family::Lap2d, 4900, None),
+        (Family::Lap2d, 10_000, None),
+    ] {
+        let mut loaded = Loaded::new(&device, family, nrows, 50);
+        let tuning = FactoredTuning { place, ..FactoredTuning::default() };
+        let mut plan = loaded.plan(&device, &options, &tuning);
+        let first = loaded.solve(&device, &mut plan);
+        let what = plan.explain().to_string();
+        let begin = Instant::now();
+        assert_eq!(loaded.solve(&device, &mut plan), first, "{what}");
+        println!("{what}: {:.1} ms", begin.elapsed().as_secs_f64() * 1e3);
+        let outcomes = plan.outcomes().unwrap();
+        compare(&what, &loaded.batch, &loaded.rhs, &options, &outcomes);
+        assert!(outcomes.iter().all(|o| o.iterations <= 2), "{what}");
+        // The same factors, kept.
+        plan.factorise(&loaded.values).unwrap();
+        assert_eq!(loaded.solve(&device, &mut plan), first, "{what}");
+    }
+    for (nrows, kernel) in [(256, "lu<double"), (4900, "factored<double, 512, 2, 0, 3>")] {
+        let problem = Problem::new(Family::Lap2d, nrows).unwrap().batch(50).unwrap();
+        let backend = Backend::Gpu(Gpu::new(device.clone()));
+        let solution = solve_on(&backend, &problem.batch, &problem.rhs, None, &options).unwrap();
+        assert!(solution.report.all_converged(), "{nrows}");
+        let report = &solution.report;
+        assert!(report.kernel.starts_with(kernel), "{}", report.kernel);
+        assert_eq!((report.backend, report.cpu_reason()), ("gpu", None));
+    }
+}
+
+/// Matrices without a pivot, with NaN, of another scale, beside sound ones.
+#[test]
+fn flawed_systems_end_as_on_the_cpu_with_complete_factors() {
+    let Some(device) = device_or_skip() else { return };
+    let options = SolveOptions { method: Method::Lu, ..SolveOptions::default() };
+    let mut loaded = Loaded::new(&device, Family::Lap2d, 400, 40);
+    let Batch::Uniform(sound) = &loaded.batch else { unreachable!("one pattern") };
+    let nnz = sound.pattern().nnz();
+    let mut values: Vec<f64> =
+        (0..40).flat_map(|item| sound.to_matrix(item).into_parts().1).collect();
+    for item in (0..40).step_by(4) {
+        let own = &mut values[item * nnz..(item + 1) * nnz];
+        match item % 12 {
+            0 => own.fill(0.0),
+            4 => own[nnz / 2] = f64::NAN,
+            _ => own.iter_mut().for_each(|value| *value *= 1e250),
+        }
+    }
+    let flawed = BatchValues::ItemMajor(values.clone());
+    let flawed = UniformBatch::try_new(sound.pattern().clone(), 40, flawed).unwrap();
+    let cpu = solve(&Batch::Uniform(flawed), &loaded.rhs, None, &options).unwrap();
+    for place in [FactoredPlace::FactorsGlobal, FactoredPlace::AllGlobal] {
+        let tuning = FactoredTuning { place: Some(place), ..FactoredTuning::default() };
+        let mut plan = loaded.plan(&device, &options, &tuning);
+        let (sound_x, _) = loaded.solve(&device, &mut plan);
+        let all_sound = std::mem::replace(&mut loaded.values, device.upload(&values).unwrap());
+        let (flawed_x, _) = loaded.solve(&device, &mut plan);
+        loaded.values = all_sound;
+        for (item, (gpu, cpu)) in
+            plan.outcomes().unwrap().iter().zip(&cpu.report.systems).enumerate()
+        {
+            let what = format!("{place:?} item {item}: {gpu:?}, {:?}", cpu.outcome);
+            assert_eq!(gpu.status, cpu.outcome.status, "{what}");
+            assert_eq!(gpu.iterations, cpu.outcome.iterations, "{what}");
+            let rows = item * 400..(item + 1) * 400;
+            let same = sound_x[rows.clone()] == flawed_x[rows];
+            assert!(item % 4 == 0 || same, "{what}");
         }
     }
 }

@@ -14,14 +14,15 @@
 //! | `choose/` | what `auto` stands for |
 //! | `shift.rs` | [`ShiftedValues`]: matrices `I/dt - J` formed on the device |
 //! | `composed/` | CG and BiCGStab over the products of a plan |
-//! | `factored/` | CG and BiCGStab with block-Jacobi, ILU(0) and IC(0) |
-//! | `lu/` | sparse LU: its plan, its schedule |
+//! | `factored/` | CG and BiCGStab with block-Jacobi, ILU(0) and IC(0); sparse LU in device memory |
+//! | `lu/` | sparse LU on chip: its plan, its schedule |
 //!
 //! Plans are written over [`Executor`](sparsebatch_spmv_gpu::Executor), like the products: tests run
 //! the same kernels on the CPU.
 //!
 //! Limitations: CG and BiCGStab with no preconditioner or Jacobi, fused of at most 4,096 rows, 32,768 from
-//! compute capability 9.0 on; with others for uniform batches, item-major; LU of what fits in shared memory, likewise; residual histories of
+//! compute capability 9.0 on; with others for uniform batches, item-major; LU, likewise, of up to 33,554,432
+//! products; residual histories of
 //! composed solves alone; no ladder. Everything else is refused with
 //! [`SolveError::Unsupported`](crate::SolveError::Unsupported).
 

@@ -5,6 +5,7 @@ mod auto;
 mod common;
 mod factors;
 mod fallback;
+mod large_lu;
 mod memory;
 mod pieces;
 mod repeats;

@@ -37,7 +37,6 @@ fn what_is_not_there_is_refused_in_one_line() {
         FactoredSolver::<_, f64>::new(&emulator(), pattern.view(), 1, options)
     };
     let refused = [
-        SolveOptions { method: Method::Lu, ..ilu0() },
         SolveOptions { preconditioner: Preconditioner::None, ..ilu0() },
         SolveOptions { preconditioner: Preconditioner::Jacobi, ..ilu0() },
         SolveOptions { preconditioner: Preconditioner::Auto, ..ilu0() },

@@ -8,6 +8,7 @@ mod agreement;
 mod deferred;
 mod independence;
 mod kept;
+mod large;
 mod plan;
 mod real;
 mod statuses;

@@ -15,15 +15,15 @@ const NAN: f64 = f64::NAN;
 const INF: f64 = f64::INFINITY;
 
 /// A system that ends in its own way: what its matrix holds at some of its entries.
-struct Case {
-    name: &'static str,
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
     entries: fn(usize, usize) -> Option<f64>,
     b: Vec<f64>,
     x0: Vec<f64>,
-    expected: Status,
+    pub(crate) expected: Status,
 }
 
-fn cases(n: usize) -> Vec<Case> {
+pub(crate) fn cases(n: usize) -> Vec<Case> {
     use Status::{Converged, NonFinite, Singular};
     let b = random_vector::<f64>(n, 3);
     let case = |name, entries: fn(usize, usize) -> Option<f64>, expected| Case {
@@ -72,7 +72,7 @@ fn cases(n: usize) -> Vec<Case> {
     cases
 }
 
-fn systems<T: Scalar>(pattern: &CsrPattern, cases: &[Case]) -> Systems<T> {
+pub(crate) fn systems<T: Scalar>(pattern: &CsrPattern, cases: &[Case]) -> Systems<T> {
     let view = pattern.view();
     let n = view.nrows();
     let of = |case: &Case| {
@@ -95,7 +95,7 @@ fn systems<T: Scalar>(pattern: &CsrPattern, cases: &[Case]) -> Systems<T> {
 }
 
 /// The pattern of cases: rows 0 and 1 are equal, so that they can be in value.
-fn pattern_of_cases(n: usize) -> CsrPattern {
+pub(crate) fn pattern_of_cases(n: usize) -> CsrPattern {
     let (mut row_ptr, mut col_idx) = (vec![0], Vec::new());
     for row in 0..n {
         let cols = if row < 2 { 0..n.min(4) } else { row - 2..(row + 3).min(n) };
@@ -262,7 +262,7 @@ fn overflow_inside_a_solve_is_non_finite() {
 }
 
 /// A matrix times a power of two.
-fn scaled(a: &Csr<f64>, exponent: i32) -> Csr<f64> {
+pub(crate) fn scaled(a: &Csr<f64>, exponent: i32) -> Csr<f64> {
     let pattern = a.view().pattern();
     let values = a.values().iter().map(|v| v * 2f64.powi(exponent)).collect();
     let (row_ptr, col_idx) = (pattern.row_ptr().to_vec(), pattern.col_idx().to_vec());

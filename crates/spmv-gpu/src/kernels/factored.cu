@@ -1,5 +1,5 @@
-// Whole solves by CG or BiCGStab with a factorised preconditioner M, a group of threads a system, all in
-// one launch. The methods are those of cg.cu and bicgstab.cu:
+// Whole solves by CG or BiCGStab with a factorised preconditioner M, or by complete factors, a group of
+// threads a system, all in one launch. The methods are those of cg.cu, bicgstab.cu and lu.cu:
 //
 //   CG        r = b - A x, z = M r, p = z, rho = r'z
 //             alpha = rho / p'Ap, x += alpha p, r -= alpha Ap, beta = r'z / rho, rho = r'z, p = z + beta p
@@ -7,11 +7,14 @@
 //             p^ = M p, v = A p^, alpha = rho / r^'v, s = r - alpha v; half step: x += alpha p^
 //             s^ = M s, t = A s^, omega = t's / t't, x += omega s^, r = s - omega t
 //             beta = (r^'r / rho) (alpha / omega), rho = r^'r, p = r + beta (p - omega v)
+//   LU        r = b - A x, x += M r; again while r does not pass: refinement (Wilkinson 1963; Higham, Accuracy
+//             and Stability of Numerical Algorithms, 2nd ed. 2002, chapter 12)
 //
 // M is ILU(0) (Saad, Iterative Methods for Sparse Linear Systems, 2nd ed. 2003, algorithm 10.4), IC(0)
 // (Meijerink and van der Vorst 1977, doi 10.1090/S0025-5718-1977-0438681-4) or block-Jacobi with inverses
 // (Anzt et al. 2019, doi 10.1016/j.parco.2017.12.006), batched in one kernel as in Kashi et al. 2022;
-// triangular solves by levels (Anderson and Saad 1989, doi 10.1142/S0129053389000056). Factor is the
+// triangular solves by levels (Anderson and Saad 1989, doi 10.1142/S0129053389000056). On a pattern with all
+// fill, the factors of ILU are those of LU without pivoting. Factor is the
 // precision of M: made in V, rounded once, applied to vectors of V (Anzt et al. 2019, doi
 // 10.1002/cpe.4460, for block-Jacobi). Arguments, places
 // and order are those of factored_task.cuh. Traffic of a system beside what is not in shared memory: its
@@ -201,17 +204,52 @@ struct FactoredBiCgStab : FactoredGroup<FactoredBiCgStab<Shape>, Shape, true> {
     }
 };
 
-// The method of a kernel and its vectors: x, r, p, A p, z, and for BiCGStab r^ and t beside them.
-template <typename V, typename Factor, u32 GROUP, bool BICGSTAB, bool BLOCKS, u32 PLACE>
+// Refinement of a solution by complete factors.
+template <typename Shape>
+struct FactoredLu : FactoredGroup<FactoredLu<Shape>, Shape, false> {
+    using Base = FactoredGroup<FactoredLu<Shape>, Shape, false>;
+    using Base::Base;
+    using Base::iteration;
+    using Base::z;
+    using typename Base::V;
+    static constexpr u32 NO_FACTORS = SINGULAR;
+
+    __device__ __forceinline__ u32 begin() { return RUNNING; }
+
+    // One solve with r, which is found anew after it.
+    __device__ __forceinline__ u32 iterate() {
+        V* const x = this->vector(0);
+        V* const r = this->vector(1);
+        this->apply(r, r);
+        this->own_rows([&](u32 row) { x[row] += z[row]; });
+        ++iteration;
+        return iteration >= this->limit ? MAX_ITERATIONS : PASSED;
+    }
+};
+
+// The methods, as a kernel's METHOD says.
+constexpr u32 METHOD_CG = 0;
+constexpr u32 METHOD_BICGSTAB = 1;
+constexpr u32 METHOD_LU = 2;
+
+// The method of a kernel and its vectors: x, r, z; for CG p and A p beside them, for BiCGStab also r^ and t.
+template <typename V, typename Factor, u32 GROUP, u32 METHOD, bool BLOCKS, u32 PLACE>
 struct FactoredMethod {
+    static_assert(METHOD == METHOD_CG, "a method");
     using Shape = FactoredShape<V, Factor, GROUP, BLOCKS, PLACE, 5>;
     using Group = FactoredCg<Shape>;
 };
 
 template <typename V, typename Factor, u32 GROUP, bool BLOCKS, u32 PLACE>
-struct FactoredMethod<V, Factor, GROUP, true, BLOCKS, PLACE> {
+struct FactoredMethod<V, Factor, GROUP, METHOD_BICGSTAB, BLOCKS, PLACE> {
     using Shape = FactoredShape<V, Factor, GROUP, BLOCKS, PLACE, 7>;
     using Group = FactoredBiCgStab<Shape>;
+};
+
+template <typename V, typename Factor, u32 GROUP, bool BLOCKS, u32 PLACE>
+struct FactoredMethod<V, Factor, GROUP, METHOD_LU, BLOCKS, PLACE> {
+    using Shape = FactoredShape<V, Factor, GROUP, BLOCKS, PLACE, 3>;
+    using Group = FactoredLu<Shape>;
 };
 
 // Threads of a block, at most, and blocks that a multiprocessor holds at the registers that they may use.
@@ -221,7 +259,7 @@ struct FactoredBounds {
     static constexpr u32 BLOCKS = GROUP > 128 ? 1 : INVERTS ? 4 : 5;
 };
 
-template <typename V, u32 GROUP, bool BICGSTAB, bool BLOCKS, u32 PLACE, typename Factor = V>
+template <typename V, u32 GROUP, u32 METHOD, bool BLOCKS, u32 PLACE, typename Factor = V>
 __global__ void __launch_bounds__(FactoredBounds<GROUP, BLOCKS>::THREADS,
                                   FactoredBounds<GROUP, BLOCKS>::BLOCKS)
     factored(u32 nsystems, u32 nrows, u32 nrhs, u32 nnz, u32 nfactors,
@@ -238,7 +276,7 @@ __global__ void __launch_bounds__(FactoredBounds<GROUP, BLOCKS>::THREADS,
     extern __shared__ __align__(16) u8 dynamic_shared[];
     __shared__ double scratch[Team<GROUP>::SCRATCH];
 
-    using Method = FactoredMethod<V, Factor, GROUP, BICGSTAB, BLOCKS, PLACE>;
+    using Method = FactoredMethod<V, Factor, GROUP, METHOD, BLOCKS, PLACE>;
     const FactoredTask<V, Factor, typename Method::Shape::Index> task{
         nsystems,    nrows,   nrhs,      nnz,            nfactors,      words,    starts,
         index,       columns, sources,   workspace,      kept,          refused,  values,

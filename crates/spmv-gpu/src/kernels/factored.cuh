@@ -1,5 +1,4 @@
-// What CG and BiCGStab with a factorised preconditioner share: true residuals, and how a system begins
-// and ends.
+// What CG, BiCGStab and refinement with factors share: true residuals, and how a system begins and ends.
 #pragma once
 
 #include "factored_system.cuh"
@@ -21,6 +20,9 @@ struct FactoredGroup : Factored<Shape> {
     using System::z;
     using typename System::Threads;
     using typename System::V;
+
+    // The status of a system without factors.
+    static constexpr u32 NO_FACTORS = SINGULAR_PRECONDITIONER;
 
     u32 system = 0;
     u32 iteration = 0, limit = 0, restarts = 0;
@@ -179,7 +181,7 @@ struct FactoredGroup : Factored<Shape> {
             if (fresh) {
                 const bool kept = (task.flags & FACTORED_KEPT) != 0;
                 if (kept ? this->take_kept() : this->factorise()) {
-                    stop = SINGULAR_PRECONDITIONER;
+                    stop = Method::NO_FACTORS;
                 }
             }
             if (stop == RUNNING) {

@@ -107,43 +107,57 @@ struct Factored : Shape {
     }
 
     // Works through a list: add(sum, left, right) for the pairs of a task, then finish(place, factor,
-    // sum).
+    // sum). As many lanes as the segment says share a sum.
     template <typename Add, typename Finish>
     __device__ __forceinline__ void run_list(u32 number, Add add, Finish finish) const {
         const u32* const list = task.words + load(task.starts + number);
-        const u32 nlevels = load(list);
-        const u64* const tasks =
-            reinterpret_cast<const u64*>(task.words + load(list + 1)) + 2 * u64(lane);
+        const u32 nsegments = load(list);
+        const u64* const tasks = reinterpret_cast<const u64*>(task.words + load(list + 1));
         const u64* const pairs = reinterpret_cast<const u64*>(task.words + load(list + 2));
-        // The first own task of a level is asked for ahead of the barrier before it.
-        u32 first = load(list + 3), end = nlevels > 0 ? load(list + 4) : first;
+        const u64* const segments = reinterpret_cast<const u64*>(list + 4);
+        const auto shift_of = [](u64 segment) { return u32(segment >> 32) & 7; };
+        // The first own task of a segment is asked for ahead of the barrier before it.
+        u32 first = 0;
+        u64 segment = nsegments > 0 ? load(segments) : 0;
         u64 names = 0, range = 0;
-        const auto ask = [&](u32 t) {
-            if (t + lane < end) {
-                names = load(tasks + 2 * u64(t));
-                range = load(tasks + 2 * u64(t) + 1);
+        const auto ask = [&](u32 own) {
+            range = 0;
+            if (own < u32(segment)) {
+                names = load(tasks + 2 * u64(own));
+                range = load(tasks + 2 * u64(own) + 1);
             }
         };
-        ask(first);
-        for (u32 level = 0; level < nlevels; ++level) {
-            const u32 next = level + 1 < nlevels ? load(list + 5 + level) : end;
+        ask(lane >> shift_of(segment));
+        for (u32 k = 0; k < nsegments; ++k) {
+            const u32 end = u32(segment), shift = shift_of(segment);
+            const bool ends_level = segment >> 63 != 0;
+            const u64 next = k + 1 < nsegments ? load(segments + (k + 1)) : segment;
+            const u32 lanes = 1u << shift, part = lane & (lanes - 1);
+            // Whole warps take part in each turn.
 #pragma unroll 1
-            while (first + lane < end) {
+            for (; first < end; first += GROUP >> shift) {
+                const u32 own = first + (lane >> shift);
                 const u64* const pair = pairs + u32(range);
                 V sum = 0;
 #pragma unroll 4
-                for (u32 k = 0; k < u32(range >> 32); ++k) {
-                    const u64 both = load(pair + k);
+                for (u32 i = part; i < u32(range >> 32); i += lanes) {
+                    const u64 both = load(pair + i);
                     add(sum, u32(both), u32(both >> 32));
                 }
-                finish(u32(names), u32(names >> 32), sum);
-                first += GROUP;
-                ask(first);
+                for (u32 offset = lanes / 2; offset > 0; offset /= 2) {
+                    sum += __shfl_xor_sync(ALL_LANES, sum, offset);
+                }
+                if (own < end && part == 0) {
+                    finish(u32(names), u32(names >> 32), sum);
+                }
+                ask(own + (GROUP >> shift));
             }
             first = end;
-            end = next;
-            ask(first);
-            Threads::sync();
+            segment = next;
+            ask(first + (lane >> shift_of(next)));
+            if (ends_level) {
+                Threads::sync();
+            }
         }
     }
 

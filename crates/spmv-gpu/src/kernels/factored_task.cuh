@@ -17,10 +17,11 @@
 //
 // Arguments: nsystems + groups of the launch < 2^32, nrhs >= 1. `words` holds the programs. Streams: that
 // of warp w of a group begins at the u32 number starts[w] for the factorisation, at starts[WARPS + w] for
-// the application. Lists: the two begin at starts[0] and starts[1], each with the number of levels, the
-// place of its tasks and that of its pairs, then for each level the number of its first task and, behind
-// the last, how many there are; a task is place, factor, its first pair and the number of pairs, a pair
-// two places. BLOCKS: for each row the first row of its block, the rows of the block, the place of its
+// the application. Lists: the two begin at starts[0] and starts[1], each with the number of segments, the
+// place of its tasks, that of its pairs, and 0; then for each segment the end of its tasks, which begin where
+// those before it end, and the binary logarithm of the lanes that share a sum, at most 5, with bit 31 set where
+// a level ends; a task is place, factor, its first pair and the number of pairs, a pair two places.
+// BLOCKS: for each row the first row of its block, the rows of the block, the place of its
 // inverse, column by column, and 0; then from starts[0] on the first rows of the starts[1] blocks.
 // Factors are `nfactors` values and a 0; factor k is made of entry sources[k] of A, or of 0. Where they
 // have less precision than V (MIXED) they are those of A scaled by powers of two, whose exponents stand

@@ -6,8 +6,6 @@
 #include "solver.cuh"
 #include "programs.cuh"
 
-constexpr u32 SINGULAR = 9;
-
 // A bit of `flags`: x holds guesses.
 constexpr u32 LU_GUESS = 1;
 

@@ -7,8 +7,8 @@ use sparsebatch_spmv_gpu::{Executor, Value};
 
 use crate::choose::Step;
 use crate::gpu::{
-    FactoredExplain, FactoredSolver, FusedSolver, GpuExplain, GpuLu, GpuLuExplain, GpuTuning,
-    Guess, Outcomes,
+    FactoredExplain, FactoredPlace, FactoredSolver, FusedSolver, GpuExplain, GpuLu, GpuLuExplain,
+    GpuTuning, Guess, Outcomes,
 };
 use crate::options::{Engine, Method, Order, Preconditioner};
 use crate::{SolveError, SolveOptions};
@@ -59,7 +59,13 @@ where
 {
     let options = of_step(step, options)?;
     Ok(match (options.method, options.preconditioner) {
-        (Method::Lu, _) => Box::new(GpuLu::<E, T>::new(executor, pattern, nitems, &options)?),
+        (Method::Lu, _) => match GpuLu::<E, T>::new(executor, pattern, nitems, &options) {
+            // Factors in device memory, where they do not fit on chip.
+            Err(SolveError::Unsupported { .. }) => {
+                Box::new(FactoredSolver::<E, T>::new(executor, pattern, nitems, &options)?)
+            }
+            plan => Box::new(plan?),
+        },
         (_, Preconditioner::BlockJacobi | Preconditioner::Ilu0 | Preconditioner::Ic0) => {
             Box::new(FactoredSolver::<E, T>::new(executor, pattern, nitems, &options)?)
         }
@@ -180,6 +186,16 @@ fn bins(explain: GpuExplain) -> String {
     named(&bins)
 }
 
+/// The kernel; by LU with what is not on chip, as it is in the usual plan.
+fn factored(explain: FactoredExplain) -> String {
+    let what = match (explain.method, explain.place) {
+        ("lu", FactoredPlace::AllGlobal) => " with factors and vectors in device memory",
+        ("lu", FactoredPlace::FactorsGlobal) => " with factors in device memory",
+        _ => "",
+    };
+    explain.kernel + what
+}
+
 /// A solver of the GPU as a plan, with the kernel out of its account of itself.
 macro_rules! class_plan {
     ($solver:ident, $kernel:expr) => {
@@ -227,5 +243,5 @@ macro_rules! class_plan {
     };
 }
 class_plan!(FusedSolver, bins);
-class_plan!(FactoredSolver, |explain: FactoredExplain| explain.kernel);
+class_plan!(FactoredSolver, factored);
 class_plan!(GpuLu, |explain: GpuLuExplain| explain.kernel);

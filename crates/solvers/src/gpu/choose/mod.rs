@@ -61,8 +61,8 @@ struct Values {
 /// Decides what [`Method::Auto`] stands for on a GPU; other methods stand for themselves.
 ///
 /// The rule estimates how long each method takes, and takes the quickest. LU: by the operations of the
-/// factorisation in minimum-degree order, where factors fit in the shared memory of a block and no
-/// diagonal entry is missing. CG for symmetric matrices of positive diagonal, BiCGStab for others: by
+/// factorisation in minimum-degree order, where factors fit in the shared memory of a block (LU in device
+/// memory is not chosen by itself) and no diagonal entry is missing. CG for symmetric matrices of positive diagonal, BiCGStab for others: by
 /// the number of iterations with Jacobi, `k = 1/2 sqrt((1 + r) / (1 - r)) ln(2 / rel_tol)` for CG, half as
 /// many for BiCGStab, which has two products in each; r bounds the spectral radius of Jacobi's iteration
 /// (of all matrices, by their rows or columns). For symmetric matrices k is at most the number of rows n
@@ -126,7 +126,7 @@ pub fn choose_method<T: Scalar>(
     let name = krylov.name();
     if lu.is_infinite() {
         let reason = format!(
-            "{kind}; lu has no diagonal entry somewhere, or its factors do not fit on the GPU"
+            "{kind}; lu has no diagonal entry somewhere, or its factors do not fit on chip"
         );
         return GpuChoice { method: krylov, preconditioner, reason };
     }

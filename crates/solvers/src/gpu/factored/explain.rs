@@ -7,9 +7,9 @@ use super::shape::FactoredPlace;
 /// What a plan chose and what it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FactoredExplain {
-    /// `cg` or `bicgstab`.
+    /// `cg`, `bicgstab` or `lu`.
     pub method: &'static str,
-    /// `block-jacobi`, `ilu0` or `ic0`.
+    /// `block-jacobi`, `ilu0` or `ic0`; `complete factors` of the LU.
     pub preconditioner: &'static str,
     /// The order of elimination; natural for block-Jacobi.
     pub order: &'static str,

@@ -1,14 +1,19 @@
 //! What kernels read of a pattern: programs, row pointers, columns.
 
+use rayon::prelude::*;
 use sparsebatch_cpu_ref::symbolic::DiagonalBlocks;
 use sparsebatch_formats::CsrPatternRef;
 
+use super::lists::{Segment, segments};
 use super::programs::{Factors, Program};
 use super::streams::Streams;
 use crate::SolveError;
 
 /// Rows whose columns stand side by side.
 const CHUNK: usize = 32;
+
+/// A bit of a segment: a level ends with it.
+const ENDS_LEVEL: u32 = 1 << 31;
 
 /// No column: the row has fewer.
 const NO_COLUMN: u32 = u32::MAX;
@@ -33,7 +38,7 @@ impl Words {
             Factors::Blocks(blocks) => made.push_blocks(blocks),
             Factors::Sums(sums) if wide => {
                 for program in [&sums.factorisation, &sums.application] {
-                    made.push_list(program);
+                    made.push_list(program, threads);
                 }
             }
             Factors::Sums(sums) => {
@@ -73,31 +78,39 @@ impl Words {
         self.words.extend((0..blocks.nblocks()).map(|block| blocks.rows(block).start as u32));
     }
 
-    fn push_list(&mut self, program: &Program) {
-        let nlevels = program.nlevels();
-        let mut by_level: Vec<Vec<usize>> = vec![Vec::new(); nlevels];
+    fn push_list(&mut self, program: &Program, threads: u32) {
+        let mut by_level: Vec<Vec<usize>> = vec![Vec::new(); program.nlevels()];
         for (number, task) in program.tasks.iter().enumerate() {
             by_level[task.level as usize].push(number);
         }
+        let by_level = by_level.into_par_iter();
+        let levels: Vec<Vec<Segment>> =
+            by_level.map(|level| segments(&program.tasks, level, threads)).collect();
+        // Segments, tasks and pairs are read by 64 bits.
         self.words.resize(self.words.len().next_multiple_of(2), 0);
         let head = self.words.len();
         self.starts.push(head as u32);
-        // Tasks and pairs are read by 64 bits.
-        let tasks = (head + 4 + nlevels).next_multiple_of(2);
+        let nsegments: usize = levels.iter().map(Vec::len).sum();
+        let tasks = head + 4 + 2 * nsegments;
         let pairs = tasks + 4 * program.tasks.len();
-        self.words.extend([nlevels as u32, tasks as u32, pairs as u32, 0]);
-        let mut number = 0;
-        for level in &by_level {
-            number += level.len() as u32;
-            self.words.push(number);
+        self.words.reserve(pairs - head + 2 * program.pairs.len());
+        self.words.extend([nsegments as u32, tasks as u32, pairs as u32, 0]);
+        let mut end = 0;
+        for level in &levels {
+            for (number, segment) in level.iter().enumerate() {
+                end += segment.tasks.len() as u32;
+                let ends_level = if number + 1 == level.len() { ENDS_LEVEL } else { 0 };
+                self.words.extend([end, segment.shift | ends_level]);
+            }
         }
-        self.words.resize(tasks, 0);
-        for &task in by_level.iter().flatten() {
+        for &task in levels.iter().flatten().flat_map(|segment| &segment.tasks) {
             let task = &program.tasks[task];
             let range = [task.pairs.start as u32, task.pairs.len() as u32];
             self.words.extend([task.place, task.factor, range[0], range[1]]);
         }
-        self.words.extend(program.pairs.iter().flat_map(|&(left, right)| [left, right]));
+        for &(left, right) in &program.pairs {
+            self.words.extend([left, right]);
+        }
     }
 }
 
@@ -182,13 +195,13 @@ mod tests {
             [&sums.factorisation, &sums.application].into_iter().zip(&made.starts)
         {
             let head = start as usize;
-            let [nlevels, tasks, pairs] = [0, 1, 2].map(|k| made.words[head + k] as usize);
-            assert_eq!((nlevels, head % 2, tasks % 2, pairs % 2), (program.nlevels(), 0, 0, 0));
-            let ends = &made.words[head + 3..head + 4 + nlevels];
-            assert_eq!((ends[0], ends[nlevels] as usize), (0, program.tasks.len()));
-            let mut seen = 0;
-            for (level, range) in ends.windows(2).enumerate() {
-                for number in range[0]..range[1] {
+            let [nsegments, tasks, pairs] = [0, 1, 2].map(|k| made.words[head + k] as usize);
+            assert_eq!((head % 2, tasks % 2, pairs % 2), (0, 0, 0));
+            let (mut seen, mut level, mut first) = (0, 0, 0);
+            for segment in made.words[head + 4..tasks].chunks(2) {
+                let numbers = first..segment[0];
+                first = segment[0];
+                for number in numbers {
                     let task = &made.words[tasks + 4 * number as usize..][..4];
                     let own = program
                         .tasks
@@ -205,8 +218,10 @@ mod tests {
                     );
                     seen += 1;
                 }
+                level += usize::from(segment[1] & ENDS_LEVEL != 0);
             }
-            assert_eq!(seen, program.tasks.len());
+            assert_eq!((seen, level), (program.tasks.len(), program.nlevels()));
+            assert_eq!(tasks, head + 4 + 2 * nsegments);
         }
     }
 }

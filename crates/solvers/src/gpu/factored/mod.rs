@@ -1,10 +1,12 @@
-//! [`FactoredSolver`]: whole solves by CG or BiCGStab with a factorised preconditioner, in one launch.
+//! [`FactoredSolver`]: whole solves by CG or BiCGStab with a factorised preconditioner, or by complete
+//! factors, in one launch.
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `tasks.rs` | elimination as sums of products, and their levels |
 //! | `streams.rs` | the sums that each warp and lane makes, level by level |
 //! | `programs.rs` | factorisation and application as sums of products in levels |
+//! | `lists.rs` | the lanes that share a sum, where programs are lists |
 //! | `layout.rs` | programs and pattern as the kernels read them |
 //! | `shape.rs` | threads per system, and what is in shared memory |
 //! | `plan.rs` | the plan and its launches |
@@ -12,6 +14,7 @@
 
 mod explain;
 mod layout;
+mod lists;
 mod plan;
 mod programs;
 mod shape;

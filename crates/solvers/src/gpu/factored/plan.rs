@@ -6,13 +6,13 @@ use sparsebatch_spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig
 
 use super::super::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use super::super::task::{
-    FusedMethod, Guess, check_active, check_apart, check_common, check_square, count_systems,
-    item_major, shares_values,
+    Guess, check_active, check_apart, check_common, check_square, count_systems, item_major,
+    shares_values,
 };
 use super::explain::FactoredExplain;
 use super::layout::{Rows, Words};
 use super::programs::Factors;
-use super::shape::{FactoredTuning, Precision, Shape};
+use super::shape::{FactoredMethod, FactoredTuning, Precision, Shape};
 use crate::options::{Method, Order, Preconditioner, check_len};
 use crate::{SolveError, SolveOptions};
 
@@ -23,7 +23,7 @@ const KEPT: u32 = 4;
 const KEEP: u32 = 8;
 const ONE_KEPT: u32 = 16;
 
-/// CG or BiCGStab with block-Jacobi, ILU(0) or IC(0) for every system of a uniform batch, each
+/// CG or BiCGStab with block-Jacobi, ILU(0) or IC(0), or the sparse LU, for every system of a uniform batch, each
 /// factorised and solved whole by a group of threads, all in one launch.
 ///
 /// Levels of the factorisation and of triangular solves are found once per pattern, on the CPU. Statuses,
@@ -40,6 +40,14 @@ const ONE_KEPT: u32 = 16;
 /// [`FactoredSolver::factorise`] solves use the factors that it kept: a lagged preconditioner for values
 /// that have changed since, whose residual is still the true one.
 ///
+/// With [`Method::Lu`] factors are complete, in minimum-degree order whatever the options say, without pivoting,
+/// and in the precision of the values; there is no scaling, as on the CPU. They are in device memory: for systems
+/// whose factors do not fit where [`GpuLu`](crate::gpu::GpuLu) has them, of up to 33,554,432 products a
+/// factorisation. An iteration is a solve with the factors; the solution is refined from the true residual while
+/// that does not pass, up to [`SolveOptions::max_restarts`] times, by the same factors. A system without a pivot
+/// is `Singular`. Statuses and counts are those of `GpuLu` and the CPU, and so is the order of elimination of the
+/// CPU; sums have another order.
+///
 /// What fits is in the shared memory of a block, the rest in a workspace on the device
 /// ([`FactoredPlace`](super::FactoredPlace)), so that systems may have any size. With several right-hand
 /// sides each has its factors made anew, unless they are kept.
@@ -53,7 +61,7 @@ const ONE_KEPT: u32 = 16;
 /// (doi 10.1142/S0129053389000056).
 pub struct FactoredSolver<E: Executor, T: Value> {
     executor: E,
-    method: FusedMethod,
+    method: FactoredMethod,
     preconditioner: Preconditioner,
     order: Order,
     nrows: usize,
@@ -116,8 +124,8 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// # Errors
     /// [`SolveError::NotSquare`]; [`SolveError::Option`] and [`SolveError::Length`] for options out of
     /// range; [`SolveError::Cpu`] for a block size out of range; [`SolveError::Unsupported`] for what
-    /// the GPU does not do yet, and for preconditioners without factors; [`SolveError::Gpu`] when
-    /// memory or compiler fail.
+    /// the GPU does not do yet, too many products among it, and for preconditioners without factors;
+    /// [`SolveError::Gpu`] when memory or compiler fail.
     pub fn new(
         executor: &E,
         pattern: CsrPatternRef<'_>,
@@ -157,19 +165,19 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         let method = check_supported(options)?;
         let systems = count_systems(nitems, options.nrhs)?;
         let criteria = options.criteria::<T>(systems)?;
-        let factors = Factors::new(pattern, options)?;
+        let is_lu = method == FactoredMethod::Lu;
+        let factors =
+            if is_lu { Factors::complete(pattern) } else { Factors::new(pattern, options) }?;
         let info = executor.info();
-        let is_mixed = options.precond_precision.is_mixed::<T>();
+        let is_mixed = !is_lu && options.precond_precision.is_mixed::<T>();
         let precision = Precision { value_bytes: size_of::<T>(), is_mixed };
         let shape = Shape::choose(pattern, &factors, method, precision, systems, info, tuning)?;
-        let (bicgstab, blocks) =
-            (method == FusedMethod::BiCgStab, matches!(factors, Factors::Blocks(_)));
         let expression = format!(
             "factored<{}, {}, {}, {}, {}{}>",
             T::CPP,
             shape.threads,
-            u8::from(bicgstab),
-            u8::from(blocks),
+            method.code(),
+            u8::from(matches!(factors, Factors::Blocks(_))),
             shape.place.code(),
             if is_mixed { ", float" } else { "" }
         );
@@ -220,7 +228,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// them on the device: solves use them from now on, with whatever values. The first call allocates
     /// the memory. Launches one kernel and returns before it is done.
     ///
-    /// An item without factors is no error: its systems end with `SingularPreconditioner`.
+    /// An item without factors is no error: its systems end with `SingularPreconditioner`, by LU with `Singular`.
     ///
     /// # Errors
     /// [`SolveError::Length`] when the array does not fit, [`SolveError::Gpu`] when memory is short or
@@ -395,13 +403,14 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
             Columns::Wide(columns) => bytes(columns.len(), 4),
         };
         let numbers = self.words.len() + self.starts.len() + self.index.len() + self.sources.len();
-        let order = match self.preconditioner {
-            Preconditioner::BlockJacobi => Order::Natural,
-            _ => self.order,
+        let (preconditioner, order) = match (self.method, self.preconditioner) {
+            (FactoredMethod::Lu, _) => ("complete factors", Order::MinDegree),
+            (_, Preconditioner::BlockJacobi) => (self.preconditioner.name(), Order::Natural),
+            _ => (self.preconditioner.name(), self.order),
         };
         FactoredExplain {
             method: self.method.name(),
-            preconditioner: self.preconditioner.name(),
+            preconditioner,
             order: order.name(),
             kernel: self.key.expression.clone(),
             nrows: self.nrows,
@@ -451,14 +460,11 @@ struct Task<'a, E: Executor, T: Value> {
 type Vectors<'a, E, T> =
     (&'a <E as Executor>::Buffer<T>, Guess, &'a mut <E as Executor>::Buffer<T>);
 
-fn check_supported(options: &SolveOptions) -> Result<FusedMethod, SolveError> {
+fn check_supported(options: &SolveOptions) -> Result<FactoredMethod, SolveError> {
     check_common(options)?;
-    match options.method {
-        Method::Auto | Method::Cg => Ok(FusedMethod::Cg),
-        Method::BiCgStab => Ok(FusedMethod::BiCgStab),
-        Method::Lu => Err(SolveError::Unsupported {
-            what: "a solver other than cg and bicgstab",
-            instead: "take one of these",
-        }),
-    }
+    Ok(match options.method {
+        Method::Auto | Method::Cg => FactoredMethod::Cg,
+        Method::BiCgStab => FactoredMethod::BiCgStab,
+        Method::Lu => FactoredMethod::Lu,
+    })
 }

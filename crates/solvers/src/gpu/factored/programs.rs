@@ -1,10 +1,11 @@
-//! Factorisation and application of a preconditioner as sums of products in levels.
+//! Factorisation and application of a preconditioner, or of complete factors, as sums of products in levels.
 
 use std::ops::Range;
 
 use sparsebatch_cpu_ref::CpuError;
 use sparsebatch_cpu_ref::symbolic::{
-    DiagonalBlocks, FactorPattern, LowerPattern, find_blocks, fixed_blocks, min_degree,
+    DiagonalBlocks, FactorPattern, LowerPattern, SymbolicError, find_blocks, fixed_blocks,
+    min_degree,
 };
 use sparsebatch_formats::CsrPatternRef;
 
@@ -112,11 +113,11 @@ impl Builder {
 pub(super) enum Factors {
     /// Inverses of diagonal blocks.
     Blocks(DiagonalBlocks),
-    /// Incomplete factors.
+    /// Incomplete factors, or complete ones.
     Sums(Box<Sums>),
 }
 
-/// Factorisation and application of incomplete factors, whose entries have places as in their pattern.
+/// Factorisation and application of factors, whose entries have places as in their pattern.
 #[derive(Clone, Debug)]
 pub(super) struct Sums {
     /// Position in A's values of each entry, or `NO_SOURCE`.
@@ -175,6 +176,21 @@ impl Factors {
         Ok(factors)
     }
 
+    /// Those of the sparse LU without pivoting, all fill included, in minimum-degree order.
+    pub(super) fn complete(a: CsrPatternRef<'_>) -> Result<Self, SolveError> {
+        let order = min_degree(a).map_err(CpuError::from)?;
+        // Each entry of fill has a product at least.
+        let most = (a.nnz() + a.nrows()).saturating_add(MOST_PRODUCTS as usize);
+        let pattern = match FactorPattern::lu(a, Some(&order), most) {
+            Err(SymbolicError::TooManyEntries { .. }) => return Err(TOO_MUCH_FILL),
+            pattern => pattern.map_err(CpuError::from)?,
+        };
+        if complete_products(&pattern) > MOST_PRODUCTS {
+            return Err(TOO_MUCH_FILL);
+        }
+        Ok(Self::Sums(Box::new(lu(&pattern))))
+    }
+
     /// Values of the factors of a system.
     pub(super) fn len(&self) -> usize {
         match self {
@@ -214,6 +230,18 @@ impl Factors {
     }
 }
 
+const TOO_MUCH_FILL: SolveError = SolveError::Unsupported {
+    what: "a sparse LU of more than 33554432 products",
+    instead: "solve it on the CPU, or by an iterative method",
+};
+
+/// [`FactorPattern::flops`] where all fill is there: each entry of a column of L times each of the row of U.
+fn complete_products(pattern: &FactorPattern) -> u64 {
+    let row = |row: usize| pattern.cols()[pattern.lower(row)].iter();
+    let of = |&pivot: &u32| pattern.upper(pivot as usize).len() as u64;
+    (0..pattern.nrows()).flat_map(row).map(of).sum()
+}
+
 fn check_products(products: u64) -> Result<(), SolveError> {
     if products <= MOST_PRODUCTS {
         return Ok(());
@@ -224,7 +252,7 @@ fn check_products(products: u64) -> Result<(), SolveError> {
     })
 }
 
-/// ILU(0), by inner products (Crout): `a_ij - sum of l_ik u_kj over k < min(i, j)`, for L times the
+/// ILU on a pattern, by inner products (Crout): `a_ij - sum of l_ik u_kj over k < min(i, j)`, for L times the
 /// inverse of the pivot, which is kept in the pivot's place. Pairs that the pattern lacks are left out.
 fn lu(pattern: &FactorPattern) -> Sums {
     let (nrows, perm, cols) = (pattern.nrows(), pattern.perm(), pattern.cols());
@@ -414,6 +442,42 @@ mod tests {
                 assert!(close, "{preconditioner} {order}: {x:?}");
             }
         }
+    }
+
+    /// A ring, whose last rows fill up.
+    #[test]
+    fn complete_factors_solve_with_fill() {
+        let cols: Vec<i32> = (0..6)
+            .flat_map(|row: i32| {
+                let mut cols = vec![row, (row + 1) % 6, (row + 5) % 6];
+                cols.sort_unstable();
+                cols
+            })
+            .collect();
+        let row_ptr = (0..7).map(|row| 3 * row).collect();
+        let a = CsrPattern::try_new(6, 6, row_ptr, cols).unwrap();
+        let Factors::Sums(sums) = Factors::complete(a.view()).unwrap() else {
+            unreachable!("sums")
+        };
+        let order = min_degree(a.view()).unwrap();
+        let pattern = FactorPattern::lu(a.view(), Some(&order), usize::MAX).unwrap();
+        assert!(pattern.fill() > 1);
+        assert_eq!(complete_products(&pattern), pattern.flops());
+
+        let values: Vec<f64> = (0..18).map(|k| 1.0 + 0.3 * f64::from(k * k % 7)).collect();
+        let x: Vec<f64> = (1..7).map(f64::from).collect();
+        let product = |row: usize| {
+            let entries = a.view().row(row);
+            entries.map(|k| values[k] * x[a.view().col_idx()[k] as usize]).sum::<f64>()
+        };
+        let mut found: Vec<f64> = (0..6).map(product).collect();
+        let value = |&source: &u32| values.get(source as usize).copied().unwrap_or(0.0);
+        let mut factors: Vec<f64> = sums.sources.iter().map(value).collect();
+        work(&sums.factorisation, sums.root, &mut factors, None);
+        work(&sums.application, sums.root, &mut found, Some(&factors));
+
+        let close = found.iter().zip(&x).all(|(found, x)| (found - x).abs() < 1e-12);
+        assert!(close, "{found:?}");
     }
 
     /// What another row still reads of the right-hand side is not overwritten by the solution.

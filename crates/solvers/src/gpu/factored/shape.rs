@@ -3,7 +3,6 @@
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_spmv_gpu::DeviceInfo;
 
-use super::super::task::FusedMethod;
 use super::programs::Factors;
 use super::streams::Streams;
 use crate::SolveError;
@@ -46,12 +45,48 @@ impl FactoredPlace {
         self == Self::AllGlobal
     }
 
-    /// The threads per system that there are kernels for.
-    fn threads(self) -> &'static [u32] {
+    /// The threads per system that there are kernels of a method for.
+    fn threads(self, method: FactoredMethod) -> &'static [u32] {
+        match (self, method) {
+            (Self::FactorsGlobal | Self::AllGlobal, _) => &[512],
+            // Such systems are for another plan.
+            (_, FactoredMethod::Lu) => &[],
+            (Self::AllShared, _) => &[32, 128, 512],
+            (Self::ValuesGlobal, _) => &[128, 512],
+        }
+    }
+}
+
+/// What is done with factors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FactoredMethod {
+    Cg,
+    BiCgStab,
+    /// Refinement by complete factors.
+    Lu,
+}
+
+impl FactoredMethod {
+    /// The name in reports.
+    pub(super) fn name(self) -> &'static str {
         match self {
-            Self::AllShared => &[32, 128, 512],
-            Self::ValuesGlobal => &[128, 512],
-            Self::FactorsGlobal | Self::AllGlobal => &[512],
+            Self::Cg => "cg",
+            Self::BiCgStab => "bicgstab",
+            Self::Lu => "lu",
+        }
+    }
+
+    /// As the kernels number it.
+    pub(super) fn code(self) -> u32 {
+        self as u32
+    }
+
+    /// Vectors of a system.
+    fn vectors(self) -> usize {
+        match self {
+            Self::Cg => 5,
+            Self::BiCgStab => 7,
+            Self::Lu => 3,
         }
     }
 }
@@ -60,9 +95,9 @@ impl FactoredPlace {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FactoredTuning {
     /// Threads per system: 32, 128 or 512 with everything in shared memory, 128 or 512 with values
-    /// elsewhere, else 512.
+    /// elsewhere, else 512. By LU 512.
     pub threads: Option<u32>,
-    /// What is in shared memory.
+    /// What is in shared memory. By LU [`FactoredPlace::FactorsGlobal`] or [`FactoredPlace::AllGlobal`].
     pub place: Option<FactoredPlace>,
     /// The most blocks of the launch. Default: what the device can hold at once.
     pub max_blocks: Option<u32>,
@@ -90,14 +125,6 @@ mod cycles {
     pub(super) const BLOCK: u64 = 1000;
     /// Iterations that share a factorisation.
     pub(super) const ITERATIONS: u64 = 8;
-}
-
-/// Vectors of a method.
-pub(super) fn vectors(method: FusedMethod) -> usize {
-    match method {
-        FusedMethod::Cg => 5,
-        FusedMethod::BiCgStab => 7,
-    }
 }
 
 /// What numbers are stored in.
@@ -139,7 +166,7 @@ impl Shape {
     pub(super) fn choose(
         a: CsrPatternRef<'_>,
         factors: &Factors,
-        method: FusedMethod,
+        method: FactoredMethod,
         precision: Precision,
         nsystems: usize,
         info: &DeviceInfo,
@@ -150,7 +177,7 @@ impl Shape {
             nrows: a.nrows(),
             nnz: a.nnz(),
             nfactors: factors.len(),
-            vectors: vectors(method),
+            vectors: method.vectors(),
             precision,
             inverts: matches!(factors, Factors::Blocks(_)),
         };
@@ -161,7 +188,7 @@ impl Shape {
             if !place.is_wide() && !is_numbered {
                 continue;
             }
-            let threads = place.threads().iter().copied();
+            let threads = place.threads(method).iter().copied();
             let shapes = threads
                 .filter(|&threads| tuning.threads.is_none_or(|wanted| wanted == threads))
                 .filter_map(|threads| size.shape(place, threads, nsystems, info, tuning));

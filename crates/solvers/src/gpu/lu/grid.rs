@@ -67,7 +67,7 @@ pub(super) fn check_size(
 pub(super) const TOO_LARGE: SolveError = SolveError::Unsupported {
     what: "a system whose factors and vectors have more than 65534 values or exceed the shared \
            memory of a block",
-    instead: "solve it on the CPU, or by an iterative method",
+    instead: "take FactoredSolver, or an iterative method",
 };
 
 /// The launch of a plan.

@@ -34,7 +34,8 @@ const FROM_GUESS: u32 = 1;
 ///
 /// Factors and vectors are in the shared memory of a block, which limits the size: L + U, two vectors, and a
 /// part of a sum for each 24 entries of rows of A that have more, are at most 65,532 values, and fit in what
-/// a block can have (227 KiB on the H200: about 29,000 values in f64). A refinement factors again; [`GpuLu::factor`] and [`GpuLu::solve_again`] keep the factors
+/// a block can have (227 KiB on the H200: about 29,000 values in f64). [`FactoredSolver`](super::super::FactoredSolver)
+/// has the LU of larger systems. A refinement factors again; [`GpuLu::factor`] and [`GpuLu::solve_again`] keep the factors
 /// in the device's memory instead, for several solves with each.
 ///
 /// # Source
