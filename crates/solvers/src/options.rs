@@ -130,18 +130,18 @@ impl PrecondPrecision {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum InnerPrecision {
     /// f32 within f64, where that is quicker: where a GPU has a system whole and its values in registers (up to
-    /// nine entries a row), but for the smallest systems, and for small ones where they are few. Elsewhere, and in
-    /// f32, it is [`InnerPrecision::Working`]. A system's matrix is rounded once. Iterations bring the residual down
-    /// by 1e5, or, if 64 do not, by 1e3; then the solution takes what they have in f64, its residual is made anew,
-    /// and the method goes on with it: CG by the direction that it had, BiCGStab from the residual. Where f32
-    /// resolves the system well that leaves the number of iterations about as it is (within 15 % of the CPU's for
-    /// tridiagonal, five-point and random systems), and a solve takes 0.5 to 0.95 of the time. A system on which
-    /// iterations in f32 have no hold, or whose residual they do not bring down by 10 in 32 and by 1e3 in 64, or
-    /// that does not converge for any other reason, is solved in f64 from the start, by a second launch, in the same
-    /// threads and rows: that says how it ends, as [`InnerPrecision::Working`] does but for the order of sums.
-    /// Ill-conditioned systems are mostly solved so, and take longer by what was in vain. Iterations in f32 go on
-    /// while they get the residual down, breakdowns of BiCGStab included: `max_restarts` does not bound that, and no
-    /// restarts are counted.
+    /// nine entries a row), but for the smallest systems, and for small ones where they are few. Elsewhere, and in f32,
+    /// it is [`InnerPrecision::Working`]. A system's matrix is rounded once. Iterations bring the residual down by 5e4
+    /// (2e5 where that is the last time), or, if 64 do not, by 500; then the solution takes what they have in f64, its
+    /// residual is made anew, and the method goes on with it: CG by the direction that it had, BiCGStab from the
+    /// residual. Where f32 resolves the system well that leaves the number of iterations about as it is (on average
+    /// within 12 % of the CPU's for tridiagonal, five-point and random systems), and a solve takes 0.5 to 0.95 of the
+    /// time. A system on which iterations in f32 have no hold, or whose residual they do not bring down by 10 in 32 and
+    /// by 500 in 64, or that does not converge for any other reason, is solved in f64 from the start, by a second
+    /// launch, in the same threads and rows: that says how it ends, as [`InnerPrecision::Working`] does but for the
+    /// order of sums. Ill-conditioned systems are mostly solved so, and take longer by what was in vain. Iterations in
+    /// f32 go on while they get the residual down, breakdowns of BiCGStab included: `max_restarts` does not bound that,
+    /// and no restarts are counted.
     ///
     /// # Source
     /// M. A. Clark, R. Babich, K. Barros, R. C. Brower, C. Rebbi, Solving lattice QCD systems of equations using

@@ -67,7 +67,7 @@ macro_rules! plans {
 }
 
 plans!(
-    FusedSolver => fused, |explain: GpuExplain| explain.bins.iter().any(|bin| bin.is_mixed);
+    FusedSolver => fused, |explain: GpuExplain| is_mixed(&explain);
     FactoredSolver => factored, |_| false;
     GpuLu => lu, |_| false;
 );
@@ -99,6 +99,11 @@ impl<T: Real> Plan<T> for Composed<T> {
     }
 }
 
+/// Whether some systems iterate in f32: of a mix the largest need not be among them.
+fn is_mixed(explain: &GpuExplain) -> bool {
+    explain.bins.iter().any(|bin| bin.is_mixed)
+}
+
 fn fused(explain: &GpuExplain) -> String {
     let Some(bin) = explain.bins.first() else {
         return explain.method.to_owned();
@@ -113,7 +118,7 @@ fn fused(explain: &GpuExplain) -> String {
         more => format!(" and {more} more"),
     };
     let place = place_name(bin.values);
-    let inner = if bin.is_mixed { ",f32 inner" } else { "" };
+    let inner = if is_mixed(explain) { ",f32 inner" } else { "" };
     format!("{}({threads}x{rows},{place}{inner}{blocks}){more}", explain.method)
 }
 
@@ -162,7 +167,13 @@ pub(crate) fn plan<T: Real>(
             let options = SolveOptions { method, preconditioner, fallback, ..options.clone() };
             plan(device, systems, &options, tuning)
         }
-        (Method::Lu, ..) => Ok(Box::new(GpuLu::for_batch(device, batch, options)?)),
+        (Method::Lu, ..) => match GpuLu::for_batch(device, batch, options) {
+            // With factors in device memory.
+            Err(SolveError::Unsupported { .. }) => {
+                Ok(Box::new(FactoredSolver::for_batch(device, batch, options)?))
+            }
+            plan => Ok(Box::new(plan?)),
+        },
         _ if has_factors => Ok(Box::new(FactoredSolver::for_batch(device, batch, options)?)),
         (_, Some(tuning), Batch::Uniform(batch)) => Ok(Box::new(FusedSolver::with_tuning(
             device,
