@@ -233,6 +233,20 @@ mod tests {
     }
 
     #[test]
+    fn families_have_other_sizes_where_they_are_asked_for() {
+        let known = cases(Size::Paper, &[], &[]).unwrap();
+        let names = ["lap2d 10000", "rand9 20000", "lap2d 900", "lap2d 10001", "mix 3", "tri"];
+        let names = names.map(str::to_owned);
+
+        let found = others(&names, &[], &known);
+
+        let names_of = |cases: &[Case]| cases.iter().map(|c| c.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names_of(&found), ["lap2d 10000", "rand9 20000"]);
+        assert_eq!(found[0].batches, [100, 1000]);
+        assert_eq!(others(&names, &[7, 3, 7], &known)[1].batches, [3, 7]);
+    }
+
+    #[test]
     fn systems_made_on_all_cores_are_those_of_the_generator() {
         for (family, nrows) in [(Family::Tri, 32), (Family::Rand9, 54)] {
             let expected = Problem::new(family, nrows).unwrap().batch(150).unwrap();
