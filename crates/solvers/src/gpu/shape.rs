@@ -3,7 +3,9 @@
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_spmv_gpu::{DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig};
 
-use super::pattern::{has_empty_column, places_a_row, share_of_neighbours, skewed, waiting, widths};
+use super::pattern::{
+    has_empty_column, places_a_row, share_of_neighbours, skewed, waiting, widths,
+};
 use super::task::FusedMethod;
 use crate::SolveError;
 
@@ -251,7 +253,9 @@ pub(super) fn stored(shape: &Shape, places: usize, nnz: usize, value_bytes: usiz
     match shape.place {
         // Values, and columns behind them.
         ValuePlace::Shared if shape.parts > 1 => nnz + (2 * nnz).div_ceil(value_bytes),
-        ValuePlace::Registers => skewed(shape.threads as usize * shape.rows as usize) + waiting(nnz),
+        ValuePlace::Registers => {
+            skewed(shape.threads as usize * shape.rows as usize) + waiting(nnz)
+        }
         ValuePlace::Shared => places / shape.cluster as usize,
         ValuePlace::Global => 0,
     }
