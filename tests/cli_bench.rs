@@ -23,8 +23,8 @@ fn unknown_names_are_refused_with_the_known_ones() {
     let solvers = |option: &str, value: &str| run(&["bench", "solvers", option, value]);
     solvers("--method", "cg,gmres").assert_bad_input(&["gmres", "auto cg bicgstab lu"]);
     solvers("--precond", "ilu").assert_bad_input(&["ilu", "none jacobi"]);
-    solvers("--case", "tri 33")
-        .assert_bad_input(&["--case is tri 33, expected one of tri, tri 32"]);
+    solvers("--case", "lap2d 33")
+        .assert_bad_input(&["--case is lap2d 33, expected one of tri, tri 32"]);
     solvers("--tuning", "32x4,32").assert_bad_input(&["--tuning is 32, expected shapes like 32x4"]);
     run(&["bench", "solvers", "--no-generated"]).assert_bad_input(&["--sets is absent"]);
     solvers("--batch", "0").assert_bad_input(&["--batch"]);
@@ -60,7 +60,7 @@ fn the_experiment_of_chunks_checks_its_options() {
     chunks("--piece", "0.1").assert_bad_input(&["--piece"]);
     chunks("--at-once", "0").assert_bad_input(&["--at-once", "1..=16"]);
     chunks("--backend", "cpu").assert_bad_input(&["--backend is cpu, expected gpu"]);
-    chunks("--case", "tri 33").assert_bad_input(&["--case is tri 33"]);
+    chunks("--case", "lap2d 33").assert_bad_input(&["--case is lap2d 33"]);
     run(&["bench", "solvers", "--experiment", "pieces"]).assert_bad_input(&["pieces", "chunks"]);
     run(&["bench", "solvers", "--data", "1GiB"]).assert_bad_input(&["--experiment"]);
 }

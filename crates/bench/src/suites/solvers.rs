@@ -230,14 +230,15 @@ fn measure_case<T: Real + cublas::Element>(
         let solves = solves(options, is_set, &case.source, is_symmetric);
         for solve in &solves {
             session.gpu(&problem, solve, None)?;
+            let is_iterative = matches!(solve.method, Method::Cg | Method::BiCgStab);
             // What a cluster has, over products too.
-            if systems.batch.pattern(0).nrows() > ROWS_OF_BLOCK && is_first(solve) {
+            let is_large = systems.batch.pattern(0).nrows() > ROWS_OF_BLOCK;
+            if is_large && is_iterative && is_first(solve) {
                 let engine = Engine::Composed(SpmvOptions::default());
                 session.gpu(&problem, &SolveOptions { engine, ..solve.clone() }, None)?;
             }
             // Shapes are of the iterative methods.
-            let has_shapes = matches!(solve.method, Method::Cg | Method::BiCgStab);
-            for tuning in options.tunings.iter().filter(|_| has_shapes) {
+            for tuning in options.tunings.iter().filter(|_| is_iterative) {
                 session.gpu(&problem, solve, Some(&tuning.0))?;
             }
             if is_first(solve) {
