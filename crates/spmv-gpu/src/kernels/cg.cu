@@ -139,7 +139,7 @@ template <typename V, u32 GROUP, u32 ROWS, u32 WIDTH, u32 PLACE, bool JACOBI, bo
           typename Bounds =
               FusedBounds<Shape, 2,
                           (sizeof(W) != sizeof(V) ? (GROUP == 32 && ROWS == 8 ? 80 : 64)
-                           : GROUP * PARTS > WARP_THREADS && !(JACOBI && WIDTH == 3) ? 64
+                           : GROUP * PARTS > WARP_THREADS && !(JACOBI && WIDTH == 3 && GROUP < 128) ? 64
                                                                                      : 40),
                           RESIDENT>>
 __global__ void __launch_bounds__(Bounds::THREADS, Bounds::BLOCKS) cg(FUSED_PARAMETERS(V)) {

@@ -333,6 +333,7 @@ pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 32] = [
             "bicgstab<double, 32, 2, 0, 1, 1, 0, 1, 1, 0, 2>",
             "bicgstab<double, 32, 4, 3, 0, 0, 1, 1, 0, 0, 1, float>",
             "bicgstab<double, 64, 16, 3, 0, 0, 1, 1, 0, 0, 1, float>",
+            "bicgstab<double, 128, 8, 3, 0, 1, 1, 1, 0, 0, 1, float>",
             "bicgstab<double, 128, 8, 5, 0, 0, 1, 3, 0, 0, 1, float>",
             "bicgstab<double, 32, 2, 9, 0, 1, 0, 3, 0, 0, 1, float>",
             "bicgstab<double, 128, 8, 9, 0, 1, 0, 3, 0, 0, 1, float>",
