@@ -135,7 +135,7 @@ pub enum InnerPrecision {
     /// (2e5 where that is the last time), or, if 64 do not, by 500; then the solution takes what they have in f64, its
     /// residual is made anew, and the method goes on with it: CG by the direction that it had, BiCGStab from the
     /// residual. Where f32 resolves the system well that leaves the number of iterations about as it is (on average
-    /// within 12 % of the CPU's for tridiagonal, five-point and random systems), and a solve takes 0.5 to 0.95 of the
+    /// within 13 % of the CPU's for tridiagonal, five-point and random systems), and a solve takes 0.5 to 0.95 of the
     /// time. A system on which iterations in f32 have no hold, or whose residual they do not bring down by 10 in 32 and
     /// by 500 in 64, or that does not converge for any other reason, is solved in f64 from the start, by a second
     /// launch, in the same threads and rows: that says how it ends, as [`InnerPrecision::Working`] does but for the
