@@ -253,8 +253,8 @@ fn plans_explain_themselves() {
     assert_eq!((small.threads_per_system, small.rows_per_thread), (8, 4));
     assert_eq!((small.values, small.systems_per_block), (ValuePlace::Registers, 4));
     assert_eq!(small.kernel, "cg<double, 8, 4, 3, 0, 1, 1>");
-    // For each of four systems p and a 0, and b and the values of the next one, one place in 16 apart.
-    assert_eq!(small.shared_bytes, 4 * (33 + (32 + 2) + (88 + 5)) * 8);
+    // For each of four systems p and a 0, and b, a 0 and the values of the next one, one place in 16 apart.
+    assert_eq!(small.shared_bytes, 4 * (33 + (32 + 2) + (1 + 88 + 5)) * 8);
     assert_eq!((small.nrows, small.nnz, small.padding), (30, 88, 8));
     assert_eq!(whole.workspace_bytes, 25 * 1000 + 8);
     let text = whole.to_string();
