@@ -293,6 +293,19 @@ pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 32] = [
         255,
     ),
     (
+        "cg",
+        "sm_90",
+        &[
+            "cg<double, 1024, 8, 0, 1, 1, 0, 0, 0, 1, double, 0, 2>",
+            "cg<double, 2048, 8, 0, 1, 1, 0, 0, 0, 1, double, 0, 4>",
+            "cg<double, 4096, 8, 0, 1, 1, 0, 0, 0, 1, double, 0, 8>",
+            "cg<double, 4096, 8, 0, 2, 1, 0, 0, 0, 1, double, 0, 8>",
+            "cg<double, 4096, 8, 0, 2, 0, 0, 1, 0, 1, double, 0, 8>",
+            "cg<float, 4096, 8, 0, 1, 1, 0, 0, 0, 1, float, 0, 8>",
+        ],
+        128,
+    ),
+    (
         "bicgstab",
         "sm_80",
         &[
@@ -343,19 +356,6 @@ pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 32] = [
             "bicgstab<float, 256, 8, 9, 1, 1, 0, 3>",
         ],
         255,
-    ),
-    (
-        "cg",
-        "sm_90",
-        &[
-            "cg<double, 1024, 8, 0, 1, 1, 0, 0, 0, 1, double, 0, 2>",
-            "cg<double, 2048, 8, 0, 1, 1, 0, 0, 0, 1, double, 0, 4>",
-            "cg<double, 4096, 8, 0, 1, 1, 0, 0, 0, 1, double, 0, 8>",
-            "cg<double, 4096, 8, 0, 2, 1, 0, 0, 0, 1, double, 0, 8>",
-            "cg<double, 4096, 8, 0, 2, 0, 0, 1, 0, 1, double, 0, 8>",
-            "cg<float, 4096, 8, 0, 1, 1, 0, 0, 0, 1, float, 0, 8>",
-        ],
-        128,
     ),
     (
         "bicgstab",
