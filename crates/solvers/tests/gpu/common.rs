@@ -98,6 +98,25 @@ impl<T: Scalar> Solved<T> {
     }
 }
 
+/// Memory of the emulated GPU.
+pub(crate) type Memory<T> = <Emulator as Executor>::Buffer<T>;
+
+/// Solves on the emulated GPU, from the guesses, as `solve` does with values, b and x; it tells how the systems
+/// ended, and by which kernels.
+pub(crate) fn from_guesses<T: Value>(
+    executor: &Emulator,
+    systems: &Systems<T>,
+    solve: impl FnOnce(&Memory<T>, &Memory<T>, &mut Memory<T>) -> (Vec<Outcome>, String),
+) -> Solved<T> {
+    let values = executor.upload(systems.values()).unwrap();
+    let b = executor.upload(&systems.b).unwrap();
+    let mut x = executor.upload(&systems.x0).unwrap();
+    let before = executor.bytes_in_use();
+    let (outcomes, kernel) = solve(&values, &b, &mut x);
+    assert_eq!(executor.bytes_in_use(), before, "a solve allocates nothing");
+    Solved { x: executor.download(&x).unwrap(), outcomes, kernel }
+}
+
 /// Solves on the emulated GPU, from the guesses; with iterations in f32 also where those are not quicker.
 pub(crate) fn on_gpu<T: Value>(
     executor: &Emulator,
@@ -105,22 +124,14 @@ pub(crate) fn on_gpu<T: Value>(
     options: &SolveOptions,
     tuning: &GpuTuning,
 ) -> Solved<T> {
-    let items = systems.batch.nitems();
+    let (pattern, items) = (systems.pattern(), systems.batch.nitems());
     let tuning = GpuTuning { mixed: tuning.mixed.or(Some(true)), ..*tuning };
-    let mut plan =
-        FusedSolver::<_, T>::with_tuning(executor, systems.pattern(), items, options, &tuning)
-            .unwrap();
-    let values = executor.upload(systems.values()).unwrap();
-    let b = executor.upload(&systems.b).unwrap();
-    let mut x = executor.upload(&systems.x0).unwrap();
-    let before = executor.bytes_in_use();
-    plan.solve(&values, &b, Guess::InX, &mut x).unwrap();
-    assert_eq!(executor.bytes_in_use(), before, "a solve allocates nothing");
-    Solved {
-        x: executor.download(&x).unwrap(),
-        outcomes: plan.outcomes().unwrap(),
-        kernel: plan.explain().kernels(),
-    }
+    let plan = FusedSolver::<_, T>::with_tuning(executor, pattern, items, options, &tuning);
+    let mut plan = plan.unwrap();
+    from_guesses(executor, systems, |values, b, x| {
+        plan.solve(values, b, Guess::InX, x).unwrap();
+        (plan.outcomes().unwrap(), plan.explain().kernels())
+    })
 }
 
 /// Solves on the CPU, from the guesses.

@@ -6,10 +6,10 @@ use sparsebatch_formats::testing::random_vector;
 use sparsebatch_formats::{Batch, Csr, CsrPattern, Pattern, Scalar};
 use sparsebatch_solvers::gpu::{FactoredPlace, FactoredSolver, FactoredTuning, Guess};
 use sparsebatch_solvers::{Order, PrecondPrecision, Preconditioner, SolveError, SolveOptions};
-use sparsebatch_spmv_gpu::{Executor, Value};
+use sparsebatch_spmv_gpu::Value;
 
 use crate::common::emulator::Emulator;
-use crate::common::{Solved, Systems};
+use crate::common::{Solved, Systems, from_guesses};
 
 /// The preconditioners that have factors.
 pub(crate) const PRECONDITIONERS: [Preconditioner; 3] =
@@ -40,21 +40,13 @@ pub(crate) fn by_factors<T: Value>(
     options: &SolveOptions,
     tuning: &FactoredTuning,
 ) -> Solved<T> {
-    let items = systems.batch.nitems();
-    let mut plan =
-        FactoredSolver::<_, T>::with_tuning(executor, systems.pattern(), items, options, tuning)
-            .unwrap();
-    let values = executor.upload(systems.values()).unwrap();
-    let b = executor.upload(&systems.b).unwrap();
-    let mut x = executor.upload(&systems.x0).unwrap();
-    let before = executor.bytes_in_use();
-    plan.solve(&values, &b, Guess::InX, &mut x).unwrap();
-    assert_eq!(executor.bytes_in_use(), before, "a solve allocates nothing");
-    Solved {
-        x: executor.download(&x).unwrap(),
-        outcomes: plan.outcomes().unwrap(),
-        kernel: plan.explain().kernel,
-    }
+    let (pattern, items) = (systems.pattern(), systems.batch.nitems());
+    let plan = FactoredSolver::<_, T>::with_tuning(executor, pattern, items, options, tuning);
+    let mut plan = plan.unwrap();
+    from_guesses(executor, systems, |values, b, x| {
+        plan.solve(values, b, Guess::InX, x).unwrap();
+        (plan.outcomes().unwrap(), plan.explain().kernel)
+    })
 }
 
 /// A tuning that says where everything is.

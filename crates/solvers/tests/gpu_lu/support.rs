@@ -4,10 +4,10 @@ use sparsebatch_formats::testing::random_vector;
 use sparsebatch_formats::{Csr, CsrPattern, Pattern, Scalar};
 use sparsebatch_solvers::gpu::{GpuLu, Guess, LuTuning};
 use sparsebatch_solvers::{Method, SolveOptions};
-use sparsebatch_spmv_gpu::{Executor, Value};
+use sparsebatch_spmv_gpu::Value;
 
 use crate::common::emulator::Emulator;
-use crate::common::{Solved, Systems};
+use crate::common::{Solved, Systems, from_guesses};
 
 /// LU with the defaults.
 pub(crate) fn options() -> SolveOptions {
@@ -27,20 +27,13 @@ pub(crate) fn by_lu<T: Value>(
     options: &SolveOptions,
     tuning: &LuTuning,
 ) -> Solved<T> {
-    let items = systems.batch.nitems();
-    let mut plan =
-        GpuLu::<_, T>::with_tuning(executor, systems.pattern(), items, options, tuning).unwrap();
-    let values = executor.upload(systems.values()).unwrap();
-    let b = executor.upload(&systems.b).unwrap();
-    let mut x = executor.upload(&systems.x0).unwrap();
-    let before = executor.bytes_in_use();
-    plan.solve(&values, &b, Guess::InX, &mut x).unwrap();
-    assert_eq!(executor.bytes_in_use(), before, "a solve allocates nothing");
-    Solved {
-        x: executor.download(&x).unwrap(),
-        outcomes: plan.outcomes().unwrap(),
-        kernel: plan.explain().kernel,
-    }
+    let (pattern, items) = (systems.pattern(), systems.batch.nitems());
+    let plan = GpuLu::<_, T>::with_tuning(executor, pattern, items, options, tuning);
+    let mut plan = plan.unwrap();
+    from_guesses(executor, systems, |values, b, x| {
+        plan.solve(values, b, Guess::InX, x).unwrap();
+        (plan.outcomes().unwrap(), plan.explain().kernel)
+    })
 }
 
 /// A pattern with a full diagonal and `most` other entries drawn for each row, at places of their own
