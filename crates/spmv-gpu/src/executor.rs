@@ -5,11 +5,14 @@
 //! [`KernelKey`], their arguments are collected in [`Args`].
 
 mod args;
+mod key;
+mod launch;
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
 
 pub use args::{Args, KernelScalar, Kind, MAX_ARGS};
+pub use key::{KernelKey, Source};
+pub use launch::LaunchConfig;
 
 use crate::{DeviceInfo, GpuError};
 
@@ -39,174 +42,6 @@ macro_rules! pod {
 }
 pod!(f32 => "float", f64 => "double");
 pod!(u8 => "u8", u16 => "u16", u32 => "u32", i32 => "i32", u64 => "u64");
-
-/// CUDA source of a caller, from which kernels are compiled beside those of this crate: what follows
-/// [`kernels::PRELUDE`](crate::kernels::PRELUDE), whose types and helpers it may use. Two are equal
-/// where they are the same texts in memory.
-///
-/// # Examples
-/// ```
-/// use sparsebatch_spmv_gpu::{KernelKey, Source};
-/// static SQUARES: Source = Source::new(
-///     "template <typename V> __global__ void squares(u32 len, V* values) {
-///          const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
-///          if (i < len) values[i] *= values[i];
-///      }",
-/// );
-/// let key = KernelKey::of_source("squares", &SQUARES, "squares<double>");
-/// assert_eq!(key.to_string(), "squares.cu: squares<double>");
-/// ```
-#[derive(Debug)]
-pub struct Source {
-    text: &'static str,
-    headers: &'static [(&'static str, &'static str)],
-}
-
-impl Source {
-    /// The source of a module. It is compiled when a kernel of it is prepared or launched.
-    pub const fn new(text: &'static str) -> Self {
-        Self::with_headers(text, &[])
-    }
-
-    /// The source of a module of several files: names and texts of those that the first one, or one of
-    /// them, has in lines `#include "name"`. Each stands once in what is compiled. A name that is not
-    /// here is one of this crate's headers, or left to the compiler, which knows none.
-    pub const fn with_headers(
-        text: &'static str,
-        headers: &'static [(&'static str, &'static str)],
-    ) -> Self {
-        Self { text, headers }
-    }
-
-    /// The text of the first file.
-    pub fn text(&self) -> &'static str {
-        self.text
-    }
-
-    /// Names and texts of the others.
-    pub fn headers(&self) -> &'static [(&'static str, &'static str)] {
-        self.headers
-    }
-}
-
-impl PartialEq for Source {
-    fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self.text, other.text) && std::ptr::eq(self.headers, other.headers)
-    }
-}
-
-impl Eq for Source {}
-
-impl Hash for Source {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.text.as_ptr().hash(state);
-    }
-}
-
-/// Names a kernel instance: a module, which is one CUDA source, and a C++ name expression.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct KernelKey {
-    /// The source, as [`kernels::source`](crate::kernels::source) knows it, such as `csr`; or what the
-    /// compiler is to call `source`.
-    pub module: &'static str,
-    /// Source of the caller; `None` where the module is one of this crate.
-    pub source: Option<&'static Source>,
-    /// The instance, such as `csr_vector<double, 8>`: [`Pod::NAME`] gives the types, and one space
-    /// follows each comma, since an emulation knows its instances by this text.
-    pub expression: String,
-}
-
-impl KernelKey {
-    /// A key of a module of this crate.
-    pub fn new(module: &'static str, expression: impl Into<String>) -> Self {
-        Self { module, source: None, expression: expression.into() }
-    }
-
-    /// A key of a source of the caller, in which the compiler finds its errors under `name`.
-    pub fn of_source(
-        name: &'static str,
-        source: &'static Source,
-        expression: impl Into<String>,
-    ) -> Self {
-        Self { module: name, source: Some(source), expression: expression.into() }
-    }
-}
-
-impl fmt::Display for KernelKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.cu: {}", self.module, self.expression)
-    }
-}
-
-/// The shape of a launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LaunchConfig {
-    /// Blocks in x, y and z.
-    pub grid: [u32; 3],
-    /// Threads per block in x, y and z.
-    pub block: [u32; 3],
-    /// Dynamic shared memory per block, in bytes.
-    pub shared_bytes: u32,
-    /// Whether the launch may begin before the one ahead of it on the stream has ended, where the
-    /// device can do that: programmatic dependent launch, compute capability 9.0. Only for kernels
-    /// that wait for it by themselves.
-    pub overlaps: bool,
-    /// Blocks next to each other in x that run at the same time and reach each other's shared memory;
-    /// 1: none do. More from compute capability 9.0.
-    pub cluster: u32,
-}
-
-/// Blocks of a cluster that every device with clusters takes.
-const MAX_CLUSTER: u32 = 8;
-
-impl LaunchConfig {
-    /// A one-dimensional launch without dynamic shared memory and clusters.
-    pub fn linear(blocks: u32, threads: u32) -> Self {
-        Self {
-            grid: [blocks, 1, 1],
-            block: [threads, 1, 1],
-            shared_bytes: 0,
-            overlaps: false,
-            cluster: 1,
-        }
-    }
-
-    /// Checks the shape against the limits of CUDA and of a device.
-    ///
-    /// # Errors
-    /// [`GpuError::InvalidArgument`] when a dimension is 0 or too large, a block has more threads
-    /// than the device takes, more dynamic shared memory is asked for than a block can have, the device
-    /// has no clusters or none of that size, or they do not divide the blocks in x.
-    pub fn check(&self, info: &DeviceInfo) -> Result<(), GpuError> {
-        let refuse = |name, expected: String, found: String| {
-            Err(GpuError::InvalidArgument { name, expected, found })
-        };
-        let [x, y, z] = self.grid;
-        if x == 0 || x > i32::MAX as u32 || y == 0 || z == 0 || y > 65_535 || z > 65_535 {
-            let expected = "1 to 2147483647 by 65535 by 65535 blocks".to_owned();
-            return refuse("grid", expected, format!("{:?}", self.grid));
-        }
-        let threads: u64 = self.block.iter().map(|&n| u64::from(n)).product();
-        if threads == 0 || threads > u64::from(info.max_threads_per_block) || self.block[2] > 64 {
-            let expected = format!("1 to {} threads", info.max_threads_per_block);
-            return refuse("block", expected, format!("{:?}", self.block));
-        }
-        if self.shared_bytes > info.shared_bytes_per_block {
-            let expected = format!("at most {} bytes", info.shared_bytes_per_block);
-            return refuse("shared_bytes", expected, self.shared_bytes.to_string());
-        }
-        let most = if info.compute_capability >= (9, 0) { MAX_CLUSTER } else { 1 };
-        if self.cluster == 0 || self.cluster > most {
-            let expected = format!("1 to {most} blocks on this device");
-            return refuse("cluster", expected, self.cluster.to_string());
-        }
-        if !x.is_multiple_of(self.cluster) {
-            let expected = format!("a divisor of the {x} blocks in x");
-            return refuse("cluster", expected, self.cluster.to_string());
-        }
-        Ok(())
-    }
-}
 
 /// Shared memory that a block takes beside that of its launch, about: what kernels declare, and the system.
 const SHARED_BYTES_OF_A_BLOCK: u32 = 1536;
@@ -468,77 +303,4 @@ pub trait Executor {
     /// # Errors
     /// What a kernel since the last wait met, as [`GpuError::ContextLost`].
     fn synchronize(&self) -> Result<(), GpuError>;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn info() -> DeviceInfo {
-        DeviceInfo {
-            compute_capability: (9, 0),
-            max_threads_per_block: 1024,
-            shared_bytes_per_block: 232_448,
-            ..DeviceInfo::default()
-        }
-    }
-
-    #[test]
-    fn launch_shapes_within_the_limits_pass() {
-        let wide = LaunchConfig {
-            grid: [1, 65_535, 1],
-            block: [32, 32, 1],
-            shared_bytes: 232_448,
-            overlaps: true,
-            cluster: 1,
-        };
-        let clustered = LaunchConfig { cluster: 8, ..LaunchConfig::linear(16, 1024) };
-
-        assert_eq!(LaunchConfig::linear(i32::MAX as u32, 1024).check(&info()), Ok(()));
-        assert_eq!(wide.check(&info()), Ok(()));
-        assert_eq!(clustered.check(&info()), Ok(()));
-    }
-
-    #[test]
-    fn launch_shapes_outside_the_limits_are_refused_by_name() {
-        let fine = LaunchConfig::linear(1, 32);
-        let cases = [
-            ("grid", LaunchConfig { grid: [0, 1, 1], ..fine }),
-            ("grid", LaunchConfig { grid: [1, 65_536, 1], ..fine }),
-            ("grid", LaunchConfig { grid: [1 << 31, 1, 1], ..fine }),
-            ("block", LaunchConfig { block: [0, 1, 1], ..fine }),
-            ("block", LaunchConfig { block: [1025, 1, 1], ..fine }),
-            ("block", LaunchConfig { block: [u32::MAX, u32::MAX, 1], ..fine }),
-            ("block", LaunchConfig { block: [1, 1, 65], ..fine }),
-            ("shared_bytes", LaunchConfig { shared_bytes: 232_449, ..fine }),
-            ("cluster", LaunchConfig { cluster: 0, ..fine }),
-            ("cluster", LaunchConfig { cluster: 2, ..fine }),
-            ("cluster", LaunchConfig { cluster: 4, ..LaunchConfig::linear(6, 32) }),
-            ("cluster", LaunchConfig { cluster: 16, ..LaunchConfig::linear(16, 32) }),
-        ];
-
-        for (expected, config) in cases {
-            match config.check(&info()) {
-                Err(GpuError::InvalidArgument { name, .. }) => assert_eq!(name, expected),
-                other => panic!("{config:?} gave {other:?}"),
-            }
-        }
-    }
-
-    #[test]
-    fn clusters_are_refused_where_there_are_none() {
-        let older = DeviceInfo { compute_capability: (8, 9), ..info() };
-        let pair = LaunchConfig { cluster: 2, ..LaunchConfig::linear(2, 32) };
-
-        assert_eq!(LaunchConfig::linear(2, 32).check(&older), Ok(()));
-        let refused = pair.check(&older);
-        assert!(matches!(refused, Err(GpuError::InvalidArgument { name: "cluster", .. })));
-    }
-
-    #[test]
-    fn keys_are_shown_with_their_file() {
-        let key = KernelKey::new("csr", "csr_vector<double, 8>");
-
-        assert_eq!(key.to_string(), "csr.cu: csr_vector<double, 8>");
-    }
 }

@@ -9,12 +9,14 @@
 //! | `tuning.rs` | kernel shapes by name |
 //! | `reference.rs` | figures of other libraries that were recorded elsewhere |
 //! | `session.rs` | a run: contenders are checked, timed and become rows |
+//! | `rows.rs` | what is said of a contender: whether its answers are right, and its row |
 //! | `summary.rs`, `table.rs` | the rows of a case beside each other, and the targets |
 
 pub(crate) mod clock;
 pub(crate) mod gpu;
 pub(crate) mod host;
 pub mod reference;
+mod rows;
 pub(crate) mod session;
 pub mod summary;
 pub(crate) mod systems;

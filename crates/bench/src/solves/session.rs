@@ -6,26 +6,27 @@ use std::path::Path;
 use std::time::Instant;
 
 use rayon::prelude::*;
-use sparsebatch_formats::{Batch, Pattern, Scalar};
+use sparsebatch_formats::Scalar;
 use sparsebatch_solvers::gpu::GpuTuning;
 use sparsebatch_solvers::{
-    Engine, Gpu, InnerPrecision, Method, Outcome, Preconditioner, SolveError, SolveOptions, Status,
+    Engine, Gpu, InnerPrecision, Method, Preconditioner, SolveError, SolveOptions,
 };
 use sparsebatch_spmv_gpu::device::measure_bandwidth;
 use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
 
-use super::clock::{SolveTiming, time};
+use super::clock::time;
 use super::gpu::{DeviceSystems, GpuSolve, is_soon_made, plan};
 use super::host::HostSolve;
 use super::reference::Reference;
-use super::systems::{Systems, Verdict, check};
+use super::rows::{Label, judge, preconditioner, unsolved};
+use super::systems::Systems;
 use super::{Real, Solve};
 use crate::cublas::{self, DenseLu};
 use crate::energy::EnergyMeter;
 use crate::phases::Phase::{Ceilings, Checking, Compiling, Measuring, Planning, Uploading};
 use crate::phases::timed;
 use crate::recorder::{Gap, Recorder};
-use crate::row::{Machine, Row, Run, SCHEMA};
+use crate::row::{Machine, Row, Run};
 use crate::session::{self, Bench, Effort, Host, Parts, Target, machine};
 use crate::summary::OURS;
 use crate::timing::copies;
@@ -62,26 +63,6 @@ impl<'a, T: Real> Problem<'a, T> {
     pub(crate) fn new(case: &'a str, systems: &'a Systems<T>) -> Self {
         Self { case, systems, uploaded: RefCell::new(None) }
     }
-}
-
-/// What solves.
-struct Label<'a> {
-    library: &'static str,
-    backend: Option<&'static str>,
-    automatic: bool,
-    options: &'a SolveOptions,
-}
-
-/// The preconditioner of a solve in rows.
-fn preconditioner(options: &SolveOptions) -> Option<String> {
-    (options.method != Method::Lu).then(|| options.preconditioner.name().to_owned())
-}
-
-/// Whether a solve is the first of those that differ by the precision of iterations: in the working one, or with
-/// a preconditioner of its own choice, which is measured in one alone.
-pub(crate) fn is_first(options: &SolveOptions) -> bool {
-    options.inner_precision == InnerPrecision::Working
-        || options.preconditioner == Preconditioner::Auto
 }
 
 impl<'a> SolveSession<'a> {
@@ -340,8 +321,8 @@ impl<'a> SolveSession<'a> {
         };
         let measured = contender.and_then(|mut contender| {
             let judged = timed(Checking, || judge(problem.systems, &mut contender, label.options))?;
-            let (verdict, outcomes) = match judged {
-                Ok(found) => found,
+            let judged = match judged {
+                Ok(judged) => judged,
                 Err(wrong) => return Ok(Err(wrong)),
             };
             let timing = timed(Measuring, || time(&mut contender, device))?;
@@ -357,10 +338,15 @@ impl<'a> SolveSession<'a> {
                     |_| Ok::<_, SolveError>(device.map_or(Ok(()), Executor::synchronize)?),
                 )
             })?;
-            let mut row = self.row(problem, label, &timing, &verdict, outcomes.as_deref());
+            let run = self.recorder.run();
+            let host = self.host.as_ref().filter(|_| label.backend == Some("cpu"));
+            let machine = host.map_or(&run.machine, Host::machine);
+            let case = (problem.case, problem.systems);
+            let mut row = label.row(run, machine, case, &timing, &judged);
+            row.experiment = self.experiment.map(str::to_owned);
             row.copies = contender.copies() as u64;
             finish(&contender, &mut row);
-            Ok(Ok((row, joules, outcomes)))
+            Ok(Ok((row, joules, judged.outcomes)))
         });
         let (reason, is_fault) = match measured {
             Ok(Ok((row, joules, outcomes))) => {
@@ -386,75 +372,6 @@ impl<'a> SolveSession<'a> {
         })
     }
 
-    fn row<T: Real>(
-        &self,
-        problem: &Problem<'_, T>,
-        label: &Label<'_>,
-        SolveTiming { timing, wall_ms }: &SolveTiming,
-        verdict: &Verdict,
-        outcomes: Option<&[Outcome]>,
-    ) -> Row {
-        let run = self.recorder.run();
-        let batch = &problem.systems.batch;
-        let nitems = batch.nitems();
-        let rows = batch.row_offset(nitems) as u64;
-        let (n, nnz) = match batch {
-            Batch::Uniform(uniform) => {
-                (uniform.pattern().nrows() as u64, uniform.pattern().nnz() as u64)
-            }
-            Batch::Ragged(ragged) => (rows, ragged.total_nnz() as u64),
-        };
-        let on_cpu = label.backend == Some("cpu");
-        let host = self.host.as_ref().filter(|_| on_cpu);
-        let machine = host.map_or(&run.machine, Host::machine);
-        let bytes = problem.systems.bytes();
-        let copy = (machine.copy_gb_per_s > 0.0).then_some(machine.copy_gb_per_s * 1e6);
-        Row {
-            schema: SCHEMA,
-            suite: run.suite.to_owned(),
-            experiment: self.experiment.map(str::to_owned),
-            case: problem.case.to_owned(),
-            library: label.library.to_owned(),
-            configuration: String::new(),
-            automatic: label.automatic,
-            backend: label.backend.map(str::to_owned),
-            operation: label.options.method.name().to_owned(),
-            preconditioner: preconditioner(label.options),
-            precision: <T as Scalar>::NAME.to_owned(),
-            batch: nitems as u64,
-            n,
-            nnz,
-            rows,
-            columns: rows,
-            median_ms: timing.median_ms,
-            min_ms: timing.min_ms,
-            max_ms: timing.max_ms,
-            wall_ms: *wall_ms,
-            rounds: timing.rounds as u64,
-            products: timing.products as u64,
-            timing: if wall_ms.is_none() { "wall" } else { "events" }.to_owned(),
-            copies: 1,
-            share_of_copy: None,
-            share_moved: copy.map(|copy| bytes as f64 / timing.median_ms / copy),
-            bytes_moved: Some(bytes),
-            plan_ms: None,
-            gflops: None,
-            mean_iterations: outcomes.map(|outcomes| {
-                let sum: u64 = outcomes.iter().map(|outcome| u64::from(outcome.iterations)).sum();
-                sum as f64 / outcomes.len().max(1) as f64
-            }),
-            max_relative_residual: Some(verdict.max_relative_residual),
-            converged: Some(verdict.solved as u64),
-            device_bytes: None,
-            share_of_fitting: None,
-            energy_j: None,
-            machine: machine.clone(),
-            run: run.id.clone(),
-            date: run.date.clone(),
-            commit: run.commit.clone(),
-        }
-    }
-
     /// Ends the run. What was measured is kept when it ended early.
     ///
     /// # Errors
@@ -475,28 +392,11 @@ impl<'a> SolveSession<'a> {
     }
 }
 
-/// Solves the first and the last copy and tests all solutions: what the worse of them found, or what
-/// is wrong.
-#[expect(clippy::type_complexity, reason = "one caller")]
-fn judge<T: Real>(
-    systems: &Systems<T>,
-    contender: &mut impl Solve<T>,
-    options: &SolveOptions,
-) -> Result<Result<(Verdict, Option<Vec<Outcome>>), String>, SolveError> {
-    let mut found: Option<(Verdict, Option<Vec<Outcome>>)> = None;
-    for copy in (0..contender.copies()).step_by((contender.copies() - 1).max(1)) {
-        contender.restore(copy)?;
-        contender.solve(copy)?;
-        let answer = contender.answer(copy)?;
-        let verdict = check(systems, &answer.x, answer.outcomes.as_deref(), options);
-        if let Some(wrong) = verdict.wrong {
-            return Ok(Err(wrong));
-        }
-        if found.as_ref().is_none_or(|(first, _)| verdict.solved < first.solved) {
-            found = Some((verdict, answer.outcomes));
-        }
-    }
-    Ok(Ok(found.expect("there is a copy at least")))
+/// Whether a solve is the first of those that differ by the precision of iterations: in the working one, or with
+/// a preconditioner of its own choice, which is measured in one alone.
+pub(crate) fn is_first(options: &SolveOptions) -> bool {
+    options.inner_precision == InnerPrecision::Working
+        || options.preconditioner == Preconditioner::Auto
 }
 
 /// Whether a solver says that it is not for this, or that memory is short.
@@ -506,18 +406,6 @@ fn is_refusal(error: &SolveError) -> bool {
         SolveError::Unsupported { .. } | SolveError::Option { .. } => true,
         _ => false,
     }
-}
-
-/// How many systems ended otherwise than solved, by status.
-fn unsolved(outcomes: &[Outcome]) -> Option<String> {
-    let counts: Vec<String> = Status::ALL
-        .into_iter()
-        .filter(|&status| status != Status::Converged)
-        .map(|status| (status, outcomes.iter().filter(|found| found.status == status).count()))
-        .filter(|&(_, count)| count > 0)
-        .map(|(status, count)| format!("{status} {count}"))
-        .collect();
-    (!counts.is_empty()).then(|| format!("not solved: {}", counts.join(", ")))
 }
 
 /// A shape that was asked for.

@@ -8,7 +8,7 @@
 //! | `task.rs` | what a plan is asked for, and what it refuses |
 //! | `outcomes.rs` | tolerances and limits of the systems, and how each ended |
 //! | `bins.rs` | which systems a launch solves, and where their numbers are |
-//! | `shape.rs` | threads per system, and where its values are kept |
+//! | `shape/` | threads per system, and where its values are kept: what was quickest, what tuning may ask for |
 //! | `pattern.rs`, `banks.rs` | a pattern in the order of the kernel |
 //! | `explain.rs` | what was chosen, in words |
 //! | `choose/` | what `auto` stands for |

@@ -124,7 +124,7 @@ struct FactoredBiCgStab : FactoredGroup<FactoredBiCgStab<Shape>, Shape, true> {
             shadow[row] = r[row];
             sums[0] += r[row] * r[row];
         });
-        rho = shadow_square = Threads::sum_apart(sums[0], scratch);
+        rho = shadow_square = sum_apart<Threads>(sums[0], scratch);
         beta = omega = 0;
         return RUNNING;
     }

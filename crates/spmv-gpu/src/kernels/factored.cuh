@@ -47,7 +47,7 @@ struct FactoredGroup : Factored<Shape> {
             const double part = value(row);
             sum += part * part;
         });
-        sum = Threads::sum_apart(sum, scratch);
+        sum = sum_apart<Threads>(sum, scratch);
         if (sum >= 1e-280 && sum < 1e280) {
             return __dsqrt_rn(sum);
         }
@@ -63,7 +63,7 @@ struct FactoredGroup : Factored<Shape> {
             const double part = value(row) * power_of_two(-exponent);
             scaled += part * part;
         });
-        return __dsqrt_rn(Threads::sum_apart(scaled, scratch)) * power_of_two(exponent);
+        return __dsqrt_rn(sum_apart<Threads>(scaled, scratch)) * power_of_two(exponent);
     }
 
     // What the system starts from: z and the true residual of it in r.

@@ -1,5 +1,6 @@
 // What CG and BiCGStab of whole systems share: norms that neither overflow nor underflow, and how a
-// system begins and ends; where its numbers are, and the product, is in fused_system.cuh.
+// system begins and ends; which one comes next is in fused_queue.cuh, where its numbers are, and the product,
+// in fused_system.cuh.
 //
 // Common to all instances:
 // - GROUP threads (times PARTS), a power of two, have a system at a time and take the next one from a
@@ -122,10 +123,9 @@ struct FusedGroup : FusedSystem<Shape> {
         self().begin_at_rest();
     }
 
-    // sqrt(sum value(j)^2) over the group without spurious overflow or underflow: NaN when a value
-    // is NaN, infinite when one is. `sum` becomes the sum as it is. Where MIXED the norm may have overflowed or
-    // underflowed, and the system is `lost` to these iterations then.
-    // UNROLL values at a time.
+    // sqrt(sum value(j)^2) over the group, UNROLL values at a time: NaN when a value is NaN, infinite when one is.
+    // `sum` becomes the sum as it is. Nothing overflows or underflows but what has to; where MIXED it may, and
+    // the system is `lost` to these iterations then.
     template <u32 UNROLL = ROWS, typename Value>
     __device__ __forceinline__ double norm(bool wanted, Value value, double& sum, bool& lost) const {
         sum = 0;
@@ -133,7 +133,7 @@ struct FusedGroup : FusedSystem<Shape> {
         for (u32 j = 0; j < ROWS; ++j) {
             sum += value(j) * value(j);
         }
-        sum = Threads::sum_apart(sum, scratch);
+        sum = sum_apart<Threads>(sum, scratch);
         const bool lossy = wanted && !(sum >= 1e-280 && sum < 1e280);
         if (!Threads::any(lossy)) {
             return __dsqrt_rn(sum);
@@ -160,7 +160,7 @@ struct FusedGroup : FusedSystem<Shape> {
             const double part = value(j) * power_of_two(-exponent);
             scaled += part * part;
         }
-        scaled = __dsqrt_rn(Threads::sum_apart(scaled, scratch)) * power_of_two(exponent);
+        scaled = __dsqrt_rn(sum_apart<Threads>(scaled, scratch)) * power_of_two(exponent);
         if (!lossy || sum != sum) {
             return __dsqrt_rn(sum);
         }
@@ -511,7 +511,7 @@ struct FusedGroup : FusedSystem<Shape> {
         // What the norm was made of, unless it is weighted or scaled.
         const bool is_known = Method::WEIGHTS_ARE_SQUARES && !MIXED && scale == 0;
         if (Threads::any(starting && !is_known)) {
-            weighted = Threads::sum_apart(weighted, scratch);
+            weighted = sum_apart<Threads>(weighted, scratch);
         }
         if (!starting) {
             return;

@@ -44,9 +44,10 @@ const SOURCES: [(&str, &str); 26] = [
 ];
 
 /// Every header and its source.
-const HEADERS: [(&str, &str); 14] = [
+const HEADERS: [(&str, &str); 15] = [
     ("solver.cuh", include_str!("solver.cuh")),
     ("fused_task.cuh", include_str!("fused_task.cuh")),
+    ("fused_queue.cuh", include_str!("fused_queue.cuh")),
     ("fused_system.cuh", include_str!("fused_system.cuh")),
     ("fused.cuh", include_str!("fused.cuh")),
     ("factor.cuh", include_str!("factor.cuh")),

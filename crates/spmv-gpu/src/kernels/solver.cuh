@@ -90,6 +90,16 @@ __device__ __forceinline__ V quotient(V a, V b) {
     return quotient(a, b, inverse, is_sure);
 }
 
+// A sum over the group of a thread, apart from those of the iterations.
+template <typename Threads, typename T>
+__device__ __forceinline__ T sum_apart(T value, double* scratch) {
+    Threads::sync();
+    T values[1] = {value};
+    Threads::template sum<0>(values, scratch);
+    Threads::sync();
+    return values[0];
+}
+
 // Threads that run in step, and sums over a group of them. PARTS neighbouring threads have the same
 // terms, which count once; at most 8.
 template <u32 GROUP, u32 PARTS = 1>
@@ -211,16 +221,6 @@ struct Team {
         }
     }
 
-    // A sum apart from those of the iterations.
-    template <typename T>
-    __device__ __forceinline__ static T sum_apart(T value, double* scratch) {
-        sync();
-        T values[1] = {value};
-        sum<0>(values, scratch);
-        sync();
-        return values[0];
-    }
-
     __device__ __forceinline__ static double largest(double value, double* scratch) {
 #pragma unroll
         for (u32 offset = minimum(GROUP, WARP_THREADS) / 2; offset > 0; offset /= 2) {
@@ -286,7 +286,7 @@ struct ClusterTeam {
     __device__ __forceinline__ static bool any(bool of_group) { return of_group; }
 
     __device__ __forceinline__ static bool any_thread(bool of_thread, double* scratch) {
-        return sum_apart(of_thread ? 1.0f : 0.0f, scratch) != 0.0f;
+        return sum_apart<ClusterTeam>(of_thread ? 1.0f : 0.0f, scratch) != 0.0f;
     }
 
     // Writes what each warp has to all blocks, and waits until all have.
@@ -334,16 +334,6 @@ struct ClusterTeam {
         Lanes::template sum_side_by_side<TURN>(value, scratch);
         exchange<TURN>(value, scratch);
         Lanes::template sum_side_by_side<TURN>(value, scratch);
-    }
-
-    // A sum apart from those of the iterations.
-    template <typename T>
-    __device__ __forceinline__ static T sum_apart(T value, double* scratch) {
-        sync();
-        T values[1] = {value};
-        sum<0>(values, scratch);
-        sync();
-        return values[0];
     }
 
     __device__ __forceinline__ static double largest(double value, double* scratch) {
