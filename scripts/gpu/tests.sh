@@ -9,7 +9,8 @@
 #              are not there are left out; and libkernel_emu.so of a build of kernel-emu, for the tests
 #              among them that run kernels on the processor
 #   RESULTS    folder for logs
-# CUDA's libraries must be on LD_LIBRARY_PATH.
+# CUDA's libraries must be on LD_LIBRARY_PATH. A test under a sanitizer has SANITIZER_SECONDS (default 60),
+# and batches of at most SANITIZER_SYSTEMS (default 12); SANITIZERS are the tools [default: all four].
 set -u
 binaries=$1 results=$2
 mkdir -p "$results"
@@ -23,21 +24,26 @@ for test in device context_lost packed single flexible interop trust out_of_memo
     echo "$test: exit $?"
     grep -E 'test result|FAILED|panicked' "$results/test-$test.txt"
 done
+# The tests of a program one by one, so that one which does not end takes none with it; of solves with few
+# systems.
 if command -v compute-sanitizer >/dev/null; then
-    for tool in memcheck racecheck initcheck synccheck; do
-        for test in packed single flexible $solves; do
-            [[ -x $binaries/$test ]] || continue
+    export SPARSEBATCH_TEST_SYSTEMS=${SANITIZER_SYSTEMS:-12}
+    for tool in ${SANITIZERS:-memcheck racecheck initcheck synccheck}; do
+        for program in packed single flexible $solves; do
+            [[ -x $binaries/$program ]] || continue
             # Its warps meet at barriers of several places in the code: see programs.cuh.
-            [[ $tool/$test == synccheck/lu_device ]] && continue
+            [[ $tool/$program == synccheck/lu_device ]] && continue
             filter=gpu
-            [[ $solves == *$test* ]] && filter=--test-threads=1
-            # What the driver refuses on purpose, such as a query past the last parameter, is no
-            # error of a kernel.
-            timeout "${SANITIZER_SECONDS:-60}" compute-sanitizer --tool $tool \
-                --report-api-errors no "$binaries/$test" "$filter" \
-                >"$results/$tool-$test.txt" 2>&1
-            echo "$tool $test: exit $? $(tail -1 "$results/$tool-$test.txt")"
+            [[ $solves == *$program* ]] && filter=
+            "$binaries/$program" --list $filter 2>/dev/null | sed -n 's/: test$//p' | while read -r test; do
+                # What the driver refuses on purpose, such as a query past the last parameter, is no
+                # error of a kernel.
+                timeout "${SANITIZER_SECONDS:-60}" compute-sanitizer --tool "$tool" \
+                    --report-api-errors no "$binaries/$program" --exact "$test" \
+                    >"$results/$tool.txt" 2>&1 </dev/null
+                echo "$tool $program $test: exit $? $(tail -1 "$results/$tool.txt")"
+            done
         done
     done | tee "$results/sanitizers.txt"
-    rm -f "$results"/*check-*.txt
+    rm -f "$results"/*check.txt
 fi

@@ -9,7 +9,7 @@ use sparsebatch_solvers::{
     Backend, Engine, Gpu, Method, Outcome, Preconditioner, SolveOptions, SpmvOptions, Status,
     solve, solve_on,
 };
-use sparsebatch_spmv_gpu::testing::device_or_skip;
+use sparsebatch_spmv_gpu::testing::{device_or_skip, systems};
 use sparsebatch_spmv_gpu::{Device, Executor, FlexibleKernel};
 
 fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
@@ -86,7 +86,7 @@ fn uniform_batches_agree_with_the_cpu() {
     let Some(device) = device_or_skip() else { return };
     for method in [Method::Cg, Method::BiCgStab] {
         for (family, nrows) in families(method) {
-            let items = (200_000 / nrows).clamp(2, 300);
+            let items = systems((200_000 / nrows).clamp(2, 300));
             let problem = Problem::new(family, nrows).unwrap().batch(items).unwrap();
             for preconditioner in [Preconditioner::None, Preconditioner::Jacobi] {
                 for kernel in kernels() {
@@ -102,12 +102,12 @@ fn uniform_batches_agree_with_the_cpu() {
 fn mix(method: Method) -> (Batch<f64>, Vec<f64>) {
     let families = families(method);
     let (mut matrices, mut b) = (Vec::new(), Vec::new());
-    for item in 0..200 {
-        let (family, nrows) = families[item as usize * 5 % families.len()];
+    for item in 0..systems(200) {
+        let (family, nrows) = families[item * 5 % families.len()];
         let problem = Problem::new(family, nrows).unwrap();
         let (pattern, mut values) = (problem.pattern(), Vec::new());
-        problem.push_values(item, &mut values);
-        problem.push_rhs(item, &mut b);
+        problem.push_values(item as u64, &mut values);
+        problem.push_rhs(item as u64, &mut b);
         let (row_ptr, col_idx) = (pattern.row_ptr().to_vec(), pattern.col_idx().to_vec());
         matrices.push(Csr::try_new(nrows, nrows, row_ptr, col_idx, values).unwrap());
     }

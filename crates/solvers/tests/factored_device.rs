@@ -10,7 +10,7 @@ use sparsebatch_solvers::{
     Backend, Gpu, Method, Order, Outcome, PrecondPrecision, Preconditioner, SolveOptions, Status,
     solve, solve_on,
 };
-use sparsebatch_spmv_gpu::testing::device_or_skip;
+use sparsebatch_spmv_gpu::testing::{device_or_skip, systems};
 use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
 
 const PRECONDITIONERS: [Preconditioner; 3] =
@@ -107,7 +107,7 @@ fn uniform_batches_agree_with_the_cpu_in_every_place() {
         (Family::Rand9, 54),
         (Family::Rand9, 200),
     ] {
-        let mut loaded = Loaded::new(&device, family, nrows, 500);
+        let mut loaded = Loaded::new(&device, family, nrows, systems(500));
         for method in [Method::Cg, Method::BiCgStab] {
             for preconditioner in PRECONDITIONERS {
                 let symmetric = method == Method::Cg || preconditioner == Preconditioner::Ic0;
@@ -153,7 +153,7 @@ fn uniform_batches_agree_with_the_cpu_in_every_place() {
 fn large_systems_agree_with_the_cpu() {
     let Some(device) = device_or_skip() else { return };
     for nrows in [2500, 10_000, 22_500, 90_000] {
-        let mut loaded = Loaded::new(&device, Family::Lap2d, nrows, 5);
+        let mut loaded = Loaded::new(&device, Family::Lap2d, nrows, systems(5));
         for preconditioner in PRECONDITIONERS {
             let options = SolveOptions {
                 method: Method::Cg,
@@ -187,7 +187,7 @@ fn complete_factors_agree_with_the_cpu() {
         (Family::Lap2d, 4900, None),
         (Family::Lap2d, 10_000, None),
     ] {
-        let mut loaded = Loaded::new(&device, family, nrows, 50);
+        let mut loaded = Loaded::new(&device, family, nrows, systems(50));
         let tuning = FactoredTuning { place, ..FactoredTuning::default() };
         let mut plan = loaded.plan(&device, &options, &tuning);
         let first = loaded.solve(&device, &mut plan);
@@ -203,7 +203,7 @@ fn complete_factors_agree_with_the_cpu() {
         assert_eq!(loaded.solve(&device, &mut plan), first, "{what}");
     }
     for (nrows, kernel) in [(256, "lu<double"), (4900, "factored<double, 512, 2, 0, 3>")] {
-        let problem = Problem::new(Family::Lap2d, nrows).unwrap().batch(50).unwrap();
+        let problem = Problem::new(Family::Lap2d, nrows).unwrap().batch(systems(50)).unwrap();
         let backend = Backend::Gpu(Gpu::new(device.clone()));
         let solution = solve_on(&backend, &problem.batch, &problem.rhs, None, &options).unwrap();
         assert!(solution.report.all_converged(), "{nrows}");
@@ -218,12 +218,13 @@ fn complete_factors_agree_with_the_cpu() {
 fn flawed_systems_end_as_on_the_cpu_with_complete_factors() {
     let Some(device) = device_or_skip() else { return };
     let options = SolveOptions { method: Method::Lu, ..SolveOptions::default() };
-    let mut loaded = Loaded::new(&device, Family::Lap2d, 400, 40);
+    let items = systems(40);
+    let mut loaded = Loaded::new(&device, Family::Lap2d, 400, items);
     let Batch::Uniform(sound) = &loaded.batch else { unreachable!("one pattern") };
     let nnz = sound.pattern().nnz();
     let mut values: Vec<f64> =
-        (0..40).flat_map(|item| sound.to_matrix(item).into_parts().1).collect();
-    for item in (0..40).step_by(4) {
+        (0..items).flat_map(|item| sound.to_matrix(item).into_parts().1).collect();
+    for item in (0..items).step_by(4) {
         let own = &mut values[item * nnz..(item + 1) * nnz];
         match item % 12 {
             0 => own.fill(0.0),
@@ -232,7 +233,7 @@ fn flawed_systems_end_as_on_the_cpu_with_complete_factors() {
         }
     }
     let flawed = BatchValues::ItemMajor(values.clone());
-    let flawed = UniformBatch::try_new(sound.pattern().clone(), 40, flawed).unwrap();
+    let flawed = UniformBatch::try_new(sound.pattern().clone(), items, flawed).unwrap();
     let cpu = solve(&Batch::Uniform(flawed), &loaded.rhs, None, &options).unwrap();
     for place in [FactoredPlace::FactorsGlobal, FactoredPlace::AllGlobal] {
         let tuning = FactoredTuning { place: Some(place), ..FactoredTuning::default() };
@@ -257,7 +258,7 @@ fn flawed_systems_end_as_on_the_cpu_with_complete_factors() {
 #[test]
 fn solves_run_from_a_graph() {
     let Some(device) = device_or_skip() else { return };
-    let mut loaded = Loaded::new(&device, Family::Lap2d, 100, 300);
+    let mut loaded = Loaded::new(&device, Family::Lap2d, 100, systems(300));
     let options = SolveOptions {
         method: Method::Cg,
         preconditioner: Preconditioner::Ic0,

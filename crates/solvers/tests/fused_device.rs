@@ -7,7 +7,7 @@ use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, ValuePlace};
 use sparsebatch_solvers::{
     InnerPrecision, Method, Outcome, Preconditioner, SolveOptions, Status, solve,
 };
-use sparsebatch_spmv_gpu::testing::device_or_skip;
+use sparsebatch_spmv_gpu::testing::{device_or_skip, systems};
 use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
 
 fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
@@ -64,12 +64,13 @@ fn families(method: Method) -> Vec<(Family, usize)> {
 #[test]
 fn uniform_batches_agree_with_the_cpu() {
     let Some(device) = device_or_skip() else { return };
+    let items = systems(300);
     for method in [Method::Cg, Method::BiCgStab] {
         for (family, nrows) in families(method) {
-            let problem = Problem::new(family, nrows).unwrap().batch(300).unwrap();
+            let problem = Problem::new(family, nrows).unwrap().batch(items).unwrap();
             let Batch::Uniform(batch) = &problem.batch else { unreachable!("one pattern") };
             let values: Vec<f64> =
-                (0..300).flat_map(|k| batch.to_matrix(k).into_parts().1).collect();
+                (0..items).flat_map(|k| batch.to_matrix(k).into_parts().1).collect();
             let values = device.upload(&values).unwrap();
             let b = device.upload(&problem.rhs).unwrap();
             for preconditioner in [Preconditioner::None, Preconditioner::Jacobi] {
@@ -88,7 +89,7 @@ fn uniform_batches_agree_with_the_cpu() {
                     let mut plan = FusedSolver::<Device, f64>::with_tuning(
                         &device,
                         batch.pattern().view(),
-                        300,
+                        items,
                         &options,
                         &tuning,
                     )
@@ -113,12 +114,12 @@ fn uniform_batches_agree_with_the_cpu() {
 fn mix(method: Method) -> (Batch<f64>, Vec<f64>) {
     let families = families(method);
     let (mut matrices, mut b) = (Vec::new(), Vec::new());
-    for item in 0..600 {
-        let (family, nrows) = families[item as usize * 7 % families.len()];
+    for item in 0..systems(600) {
+        let (family, nrows) = families[item * 7 % families.len()];
         let problem = Problem::new(family, nrows).unwrap();
         let (pattern, mut values) = (problem.pattern(), Vec::new());
-        problem.push_values(item, &mut values);
-        problem.push_rhs(item, &mut b);
+        problem.push_values(item as u64, &mut values);
+        problem.push_rhs(item as u64, &mut b);
         let (row_ptr, col_idx) = (pattern.row_ptr().to_vec(), pattern.col_idx().to_vec());
         matrices.push(Csr::try_new(nrows, nrows, row_ptr, col_idx, values).unwrap());
     }
@@ -176,7 +177,7 @@ fn systems_of_clusters_agree_with_the_cpu() {
         return;
     }
     use Family::{Lap2d, Rand9, Tri};
-    let items = 40;
+    let items = systems(40);
     // Grids are squares: 65, 100, 142 and 181 a side.
     let sizes = [
         (Tri, 4200),
@@ -244,12 +245,12 @@ fn ragged_batches_have_bins_of_clusters() {
     let sizes =
         [(Family::Tri, 100), (Family::Lap2d, 4900), (Family::Tri, 20_000), (Family::Lap2d, 256)];
     let (mut matrices, mut b) = (Vec::new(), Vec::new());
-    for item in 0..200 {
-        let (family, nrows) = sizes[item as usize % sizes.len()];
+    for item in 0..systems(200) {
+        let (family, nrows) = sizes[item % sizes.len()];
         let problem = Problem::new(family, nrows).unwrap();
         let (pattern, mut values) = (problem.pattern(), Vec::new());
-        problem.push_values(item, &mut values);
-        problem.push_rhs(item, &mut b);
+        problem.push_values(item as u64, &mut values);
+        problem.push_rhs(item as u64, &mut b);
         let (row_ptr, col_idx) = (pattern.row_ptr().to_vec(), pattern.col_idx().to_vec());
         matrices.push(Csr::try_new(nrows, nrows, row_ptr, col_idx, values).unwrap());
     }

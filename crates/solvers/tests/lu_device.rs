@@ -5,7 +5,7 @@ use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Pattern, UniformBatch};
 use sparsebatch_solvers::gpu::{GpuLu, Guess, LuTuning};
 use sparsebatch_solvers::{Method, Outcome, SolveOptions, Status, solve};
-use sparsebatch_spmv_gpu::testing::device_or_skip;
+use sparsebatch_spmv_gpu::testing::{device_or_skip, systems};
 use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
 
 fn options() -> SolveOptions {
@@ -109,7 +109,7 @@ fn blocks_of_every_size_agree_with_the_cpu() {
         (Family::Rand9, 54),
         (Family::Rand9, 72),
     ] {
-        let mut loaded = Loaded::new(&device, family, nrows, 300);
+        let mut loaded = Loaded::new(&device, family, nrows, systems(300));
         for (threads, systems) in [
             (None, None),
             (Some(32), Some(1)),
@@ -134,11 +134,12 @@ fn blocks_of_every_size_agree_with_the_cpu() {
 #[test]
 fn flawed_systems_end_as_on_the_cpu_and_change_no_bit_of_others() {
     let Some(device) = device_or_skip() else { return };
-    let problem = Problem::new(Family::Lap2d, 64).unwrap().batch(100).unwrap();
+    let items = systems(100);
+    let problem = Problem::new(Family::Lap2d, 64).unwrap().batch(items).unwrap();
     let Batch::Uniform(sound) = problem.batch else { unreachable!("one pattern") };
     let BatchValues::ItemMajor(values) = sound.values() else { unreachable!("item-major") };
     let (mut values, nnz) = (values.clone(), sound.pattern().nnz());
-    for item in (0..100).step_by(4) {
+    for item in (0..items).step_by(4) {
         let own = &mut values[item * nnz..(item + 1) * nnz];
         match item % 12 {
             0 => own.fill(0.0),
@@ -147,7 +148,7 @@ fn flawed_systems_end_as_on_the_cpu_and_change_no_bit_of_others() {
         }
     }
     let (pattern, values) = (sound.pattern().clone(), BatchValues::ItemMajor(values));
-    let flawed = UniformBatch::try_new(pattern, 100, values).unwrap();
+    let flawed = UniformBatch::try_new(pattern, items, values).unwrap();
     let mut sound = Loaded::of(&device, sound, problem.rhs.clone());
     let mut flawed = Loaded::of(&device, flawed, problem.rhs);
     let mut plan = sound.plan(&device, &LuTuning::default());
@@ -163,7 +164,7 @@ fn flawed_systems_end_as_on_the_cpu_and_change_no_bit_of_others() {
     let kept_with = flawed.solve_again(&device, &mut plan);
     compare("flawed, by kept factors", &flawed, &plan.outcomes().unwrap());
     let kept_without = sound.solve_again(&device, &mut plan);
-    for item in (0..100).filter(|item| item % 4 != 0) {
+    for item in (0..items).filter(|item| item % 4 != 0) {
         let rows = item * 64..(item + 1) * 64;
         for (with, without) in [(&with, &without), (&kept_with, &kept_without)] {
             assert_eq!(
@@ -177,7 +178,7 @@ fn flawed_systems_end_as_on_the_cpu_and_change_no_bit_of_others() {
 #[test]
 fn solves_run_from_a_graph() {
     let Some(device) = device_or_skip() else { return };
-    let mut loaded = Loaded::new(&device, Family::Lap2d, 100, 300);
+    let mut loaded = Loaded::new(&device, Family::Lap2d, 100, systems(300));
     let mut plan = loaded.plan(&device, &LuTuning::default());
     let first = loaded.solve(&device, &mut plan);
     // Allocates what the graph must not.
@@ -215,6 +216,7 @@ fn solves_judged_together_are_those_one_by_one() {
         (Family::Lap2d, 100, 300),
         (Family::Rand9, 72, 9000),
     ] {
+        let items = systems(items);
         let mut loaded = Loaded::new(&device, family, nrows, items);
         let mut plan = loaded.plan(&device, &LuTuning::default());
         let mut others: Row = std::array::from_fn(|_| device.alloc_zeroed(nrows * items).unwrap());

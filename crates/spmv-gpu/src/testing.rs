@@ -25,6 +25,21 @@ pub fn nvrtc_or_skip() -> Option<NvrtcInfo> {
     or_skip(library::nvrtc(), "SPARSEBATCH_REQUIRE_NVRTC")
 }
 
+/// The number of systems in a batch that a test solves on the device: as many as usual, or
+/// `SPARSEBATCH_TEST_SYSTEMS` where that is less, for sanitizers, under which kernels take a hundred times
+/// as long.
+///
+/// # Panics
+/// When that is no number.
+pub fn systems(usual: usize) -> usize {
+    fewer(usual, std::env::var("SPARSEBATCH_TEST_SYSTEMS").ok().as_deref())
+}
+
+fn fewer(usual: usize, most: Option<&str>) -> usize {
+    let number = |text: &str| text.parse().expect("SPARSEBATCH_TEST_SYSTEMS is a number");
+    usual.min(most.map_or(usual, number))
+}
+
 fn or_skip<T, E: Display>(found: Result<T, E>, variable: &str) -> Option<T> {
     let required = std::env::var_os(variable).is_some_and(|value| value == "1");
     or_fail(found, required.then_some(variable))
@@ -49,6 +64,11 @@ mod tests {
     fn what_is_there_is_returned_and_what_is_absent_skipped() {
         assert_eq!(or_fail(Ok::<_, &str>(1), Some("V")), Some(1));
         assert_eq!(or_fail(Err::<i32, _>("no"), None), None);
+    }
+
+    #[test]
+    fn systems_are_as_many_as_usual_or_fewer() {
+        assert_eq!([None, Some("12"), Some("1000")].map(|most| fewer(300, most)), [300, 12, 300]);
     }
 
     #[test]
