@@ -44,7 +44,7 @@
 //! # Limits
 //!
 //! Values are real, `f64` or `f32`; local indices are 32-bit. Solvers and products run on the CPU or on
-//! an NVIDIA GPU, which does not have all solvers yet; machines without one need nothing of CUDA.
+//! an NVIDIA GPU, which has no pivoting LU, and residual histories over products alone; machines without one need nothing of CUDA.
 //! Threads are those of the current rayon pool.
 #![forbid(unsafe_code)]
 

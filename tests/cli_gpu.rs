@@ -6,10 +6,12 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{ALPHA13, Folder, SPD, diagonal_batch, run, run_with};
+use common::{ALPHA13, Folder, SPD, diagonal_batch, root, run, run_with};
 use serde_json::Value;
 use sparsebatch::io::{read_npz_array, read_vector};
+use sparsebatch::spmv_gpu::SingleKernel;
 use sparsebatch::spmv_gpu::testing::device_or_skip;
+use sparsebatch::testing::shared_dir;
 
 /// A driver that gives these answers, in a folder of its own.
 struct FakeDriver {
@@ -189,7 +191,7 @@ fn every_kernel_of_one_matrix_is_checked_and_timed() {
     for precision in ["f64", "f32"] {
         let rows = rows(&folder, &["l.mtx", "--kernel", "all", "--precision", precision]);
 
-        assert_eq!(rows.len(), 11);
+        assert_eq!(rows.len(), SingleKernel::ALL.len());
         assert!(rows.iter().all(|row| row["refused"].is_null() && row["repeatable"] == true));
         assert!(row(&rows, "dia")["padding"].as_u64() > Some(0));
         assert_eq!(row(&rows, "csr-scalar")["padding"], 0);
@@ -304,6 +306,36 @@ fn solves_of_the_gpu_agree_with_those_of_the_cpu() {
         assert!(x("gpu.npz").iter().zip(&x("cpu.npz")).all(agrees), "{input:?}");
     }
     assert_eq!(solved(&folder, "auto", &["t.batch"])["backend_reason"], "there is a GPU");
+}
+
+/// The sample that is part of the repository, and every set that is not.
+#[test]
+fn the_sample_and_every_set_are_solved_on_the_gpu_by_auto() {
+    let Some(_) = device_or_skip() else { return };
+    let mut inputs = vec![root().join(ALPHA13)];
+    if let Some(shared) = shared_dir() {
+        for (folder, ending) in [("matrices/batch", "batch"), ("astro", "bin")] {
+            let files = std::fs::read_dir(shared.join(folder)).unwrap();
+            let files = files.map(|file| file.unwrap().path());
+            // Beside the systems of astrophysics are solutions.
+            let is_set = |file: &PathBuf| {
+                file.extension().is_some_and(|found| found == ending)
+                    && !file.file_name().unwrap().to_string_lossy().starts_with("xref")
+            };
+            inputs.extend(files.filter(is_set));
+        }
+    }
+    for input in inputs {
+        let input = input.to_str().unwrap();
+        let choices = ["--backend", "auto", "--solver", "auto", "--fallback", "--floor", "4"];
+
+        let run = run(&[&["solve", input, "--json"][..], &choices].concat());
+
+        assert_eq!(run.code, 0, "{run:?}");
+        let json = run.json();
+        assert_eq!(json["converged"], json["systems"], "{input}: {json}");
+        assert_eq!(json["backend"], "gpu", "{input}: {json}");
+    }
 }
 
 #[test]

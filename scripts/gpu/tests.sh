@@ -5,20 +5,23 @@
 # usage: scripts/gpu/tests.sh BINARIES RESULTS
 #   BINARIES   folder with the test programs of sparsebatch-spmv-gpu (device, context_lost, packed,
 #              single, flexible, interop, trust, out_of_memory) and of sparsebatch-solvers (fused_device,
-#              factored_device, composed_device, lu_device), built with --release elsewhere; those that
-#              are not there are left out; and libkernel_emu.so of a build of kernel-emu, for the tests
-#              among them that run kernels on the processor
+#              factored_device, composed_device, lu_device), and cli_gpu with the program sparsebatch
+#              itself, built with --release elsewhere; those that are not there are left out; and
+#              libkernel_emu.so of a build of kernel-emu, for the tests among them that run kernels on the
+#              processor
 #   RESULTS    folder for logs
 # CUDA's libraries must be on LD_LIBRARY_PATH. A test under a sanitizer has SANITIZER_SECONDS (default 60),
 # and batches of at most SANITIZER_SYSTEMS (default 12); SANITIZERS are the tools [default: all four].
+# SPARSEBATCH_DATA is a folder with the sets that are not part of the repository.
 set -u
 binaries=$1 results=$2
 mkdir -p "$results"
 export SPARSEBATCH_REQUIRE_GPU=1
 [[ ! -e $binaries/libkernel_emu.so ]] || export KERNEL_EMU_LIBRARY=$binaries/libkernel_emu.so
 nvidia-smi >"$results/nvidia-smi.txt" 2>&1
+[[ ! -e $binaries/sparsebatch ]] || export SPARSEBATCH_PROGRAM=$(realpath "$binaries/sparsebatch")
 solves="fused_device factored_device composed_device lu_device"
-for test in device context_lost packed single flexible interop trust out_of_memory $solves; do
+for test in device context_lost packed single flexible interop trust out_of_memory cli_gpu $solves; do
     [[ -x $binaries/$test ]] || continue
     "$binaries/$test" >"$results/test-$test.txt" 2>&1
     echo "$test: exit $?"

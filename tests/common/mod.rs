@@ -2,6 +2,7 @@
 // Each test file uses a part of this module.
 #![allow(dead_code)]
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -38,9 +39,17 @@ impl Run {
     }
 }
 
+/// Names the program where the tests have left the machine that built them. They are in the repository's root
+/// then.
+const PROGRAM: &str = "SPARSEBATCH_PROGRAM";
+
+fn program() -> OsString {
+    std::env::var_os(PROGRAM).unwrap_or_else(|| env!("CARGO_BIN_EXE_sparsebatch").into())
+}
+
 /// Runs the program in a folder.
 pub(crate) fn run_in<S: AsRef<std::ffi::OsStr>>(folder: &Path, args: &[S]) -> Run {
-    let output = Command::new(env!("CARGO_BIN_EXE_sparsebatch"))
+    let output = Command::new(program())
         .args(args)
         .current_dir(folder)
         .output()
@@ -50,7 +59,7 @@ pub(crate) fn run_in<S: AsRef<std::ffi::OsStr>>(folder: &Path, args: &[S]) -> Ru
 
 /// Runs the program in the repository root with these variables.
 pub(crate) fn run_with(variables: &[(&str, &Path)], args: &[&str]) -> Run {
-    let output = Command::new(env!("CARGO_BIN_EXE_sparsebatch"))
+    let output = Command::new(program())
         .args(args)
         .envs(variables.iter().copied())
         .current_dir(root())
@@ -75,7 +84,8 @@ pub(crate) fn finished(output: Output) -> Run {
 
 /// The repository root.
 pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    let left = std::env::var_os(PROGRAM).is_some();
+    Path::new(if left { "." } else { env!("CARGO_MANIFEST_DIR") })
 }
 
 /// The example batch.

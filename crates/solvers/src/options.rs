@@ -49,7 +49,8 @@ pub enum Method {
     Cg,
     /// BiCGStab, for any matrix.
     BiCgStab,
-    /// Sparse LU without pivoting on a minimum-degree order, with one refinement.
+    /// Sparse LU without pivoting in an order of little fill, refined from the true residual: once always, again
+    /// while that does not pass, up to [`SolveOptions::max_restarts`] times.
     Lu,
 }
 named!(Method, "solver", Auto => "auto", Cg => "cg", BiCgStab => "bicgstab", Lu => "lu");

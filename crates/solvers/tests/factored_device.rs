@@ -127,7 +127,7 @@ fn uniform_batches_agree_with_the_cpu_in_every_place() {
                         ..SolveOptions::default()
                     };
                     for (threads, place) in shapes {
-                        let tuning = FactoredTuning { threads, place, max_blocks: None };
+                        let tuning = FactoredTuning { threads, place, ..FactoredTuning::default() };
                         let mut plan = loaded.plan(&device, &options, &tuning);
                         let first = loaded.solve(&device, &mut plan);
                         let what = plan.explain().to_string();

@@ -17,11 +17,17 @@ fn after_a_fault_every_call_says_that_the_context_is_lost() {
         device.launch(&key, LaunchConfig::linear(1, 32), &mut args)
     };
     let waited = device.synchronize();
+    // SAFETY: as above; nothing is launched any more.
+    let again = unsafe {
+        let key = KernelKey::new("vector", "axpby<double>");
+        device.launch(&key, LaunchConfig::linear(1, 32), &mut args)
+    };
+    let uploaded = device.upload(&[1.0_f64]).map(|_| ());
     let allocated = device.alloc::<f64>(1).map(|_| ());
     let downloaded = device.download(&x).map(|_| ());
 
     assert_eq!(launched, Ok(()));
-    for outcome in [waited, allocated, downloaded] {
+    for outcome in [waited, again, uploaded, allocated, downloaded] {
         assert!(matches!(outcome, Err(GpuError::ContextLost { .. })), "{outcome:?}");
     }
 }

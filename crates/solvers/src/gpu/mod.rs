@@ -21,8 +21,8 @@
 //! the same kernels on the CPU.
 //!
 //! Limitations: CG and BiCGStab with no preconditioner or Jacobi, fused of at most 4,096 rows, 32,768 from
-//! compute capability 9.0 on; with others for uniform batches, item-major; LU, likewise, of up to 33,554,432
-//! products; residual histories of
+//! compute capability 9.0 on; with others for uniform batches, item-major, ILU(0), IC(0) and LU of up to 33,554,432
+//! products a factorisation, without pivoting; residual histories of
 //! composed solves alone; no ladder. Everything else is refused with
 //! [`SolveError::Unsupported`](crate::SolveError::Unsupported).
 

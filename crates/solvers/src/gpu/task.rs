@@ -124,7 +124,7 @@ pub(super) fn check_common(options: &SolveOptions) -> Result<(), SolveError> {
         return refuse("a composed engine", "take the fused one");
     }
     if options.history {
-        return refuse("the residual history", "solve on the CPU");
+        return refuse("the residual history", "take the composed solver, or solve on the CPU");
     }
     if options.fallback {
         return refuse("the ladder of --fallback", "solve what did not converge on the CPU");

@@ -78,16 +78,19 @@ fn batches_of_several_patterns() {
         let executor = emulator();
         let solution = agree("patterns", &gpu(&executor), &batch, &b, None, &options);
         assert!(solution.report.all_converged());
-        // A few items at a time: not a bit differs.
+        // A few items at a time, within the limit: not a bit differs.
+        let (executor, limit) = (emulator(), 20_000);
         let little = Backend::Gpu(Gpu {
             in_chunks: true,
-            memory_limit: Some(5000),
+            memory_limit: Some(limit),
             ..Gpu::new(executor.clone())
         });
         let chunked = solve_on(&little, &batch, &b, None, &options).unwrap();
         for system in 0..26 {
             assert_eq!(bits(&batch, &solution, 2, system), bits(&batch, &chunked, 2, system));
         }
+        let most = executor.most_bytes_in_use();
+        assert!(most <= limit, "{most} bytes of {limit}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use kernel_emu::Order;
 use sparsebatch_cpu_ref::{FormatChoice, KernelChoice};
+use sparsebatch_formats::Csr;
 use sparsebatch_solvers::{
     Backend, BatchSolver, Engine, Method, Preconditioner, Rung, SolveError, SolveOptions,
     SpmvOptions, Status, solve, solve_on,
@@ -77,6 +78,48 @@ fn systems_that_are_too_large_for_one_kernel_are_solved_over_products() {
     let reason = report.runs[0].composed_reason.as_ref().unwrap();
     assert!(reason.starts_with("1 of 7 systems: ") && reason.contains("rows"), "{reason}");
     assert!(report.product_cost.is_none());
+}
+
+/// A cluster would go through as many places in other rows.
+#[test]
+fn systems_with_one_long_row_are_solved_over_products() {
+    let n = 5000;
+    let mut row_ptr = vec![0];
+    let (mut col_idx, mut values) = (Vec::new(), Vec::new());
+    for row in 0..n {
+        let entries = match row {
+            0 => (0..n).collect(),
+            _ => vec![0, row],
+        };
+        col_idx.extend(entries.iter().map(|&col| col as i32));
+        values.extend(entries.iter().map(|&col| if col == row { 4.0 } else { 1e-3 }));
+        row_ptr.push(col_idx.len() as i32);
+    }
+    let arrow = Csr::<f64>::try_new(n, n, row_ptr, col_idx, values).unwrap();
+    let batch = ragged([chain(12, 3.0), arrow]);
+    let b = rhs(&batch, 1);
+
+    let solution = agree("arrow", &gpu(&emulator()), &batch, &b, None, &cg());
+
+    let report = &solution.report;
+    assert!(report.all_converged());
+    assert_eq!((report.backend, report.cpu_reason()), ("gpu", None));
+    let reason = report.runs[0].composed_reason.as_ref().unwrap();
+    assert!(reason.starts_with("1 of 2 systems: ") && reason.contains("one row"), "{reason}");
+}
+
+/// The reason is that of the last one that could have them.
+#[test]
+fn systems_that_the_composed_solver_has_no_memory_for_say_so() {
+    let batch = ragged([chain::<f64>(40_000, 4.0)]);
+    let b = rhs(&batch, 1);
+    let small = Emulator::with_memory(4 << 20);
+
+    let solution = agree("no memory", &gpu_or_cpu(&small), &batch, &b, None, &cg());
+
+    assert_eq!(solution.report.backend, "cpu");
+    let reason = solution.report.cpu_reason().unwrap();
+    assert!(reason.contains("out of GPU memory"), "{reason}");
 }
 
 #[test]

@@ -88,6 +88,33 @@ fn pieces_change_no_bit() {
 }
 
 #[test]
+fn factors_in_device_memory_stay_within_the_limit() {
+    let batch = uniform::<f64>(180);
+    let b = rhs(&batch, 1);
+    let solved = |memory_limit| {
+        let executor = Emulator::new(Order::Forward);
+        let gpu = Gpu { memory_limit, in_chunks: true, or_cpu: true, ..Gpu::new(executor.clone()) };
+        let solution = solve_on(&Backend::Gpu(gpu), &batch, &b, None, &lu(1)).unwrap();
+        assert!(solution.report.all_converged());
+        (solution, executor.most_bytes_in_use())
+    };
+    let (whole, bytes) = solved(None);
+    // A block less.
+    let limit = bytes - 10_000;
+    let (within, most) = solved(Some(limit));
+    assert!(most <= limit, "{most} bytes of {limit}");
+    assert_eq!((within.report.backend, within.report.cpu_reason()), ("gpu", None));
+    for system in 0..2 {
+        assert_eq!(bits(&batch, &within, 1, system), bits(&batch, &whole, 1, system));
+    }
+    // Not even one.
+    let (on_cpu, _) = solved(Some(1 << 20));
+    assert_eq!(on_cpu.report.backend, "cpu");
+    let reason = on_cpu.report.cpu_reason().unwrap();
+    assert!(reason.contains("out of GPU memory"), "{reason}");
+}
+
+#[test]
 fn too_much_fill_is_refused_or_the_cpu_has_it() {
     let batch = ragged([dense::<f64>(480, 400.0), chain(5, 3.0)]);
     let b = rhs(&batch, 1);

@@ -2,6 +2,7 @@
 
 mod agreement;
 mod common;
+mod honesty;
 mod independence;
 mod mixed;
 mod plan;

@@ -2,6 +2,8 @@
 
 #[path = "../gpu/common.rs"]
 mod common;
+#[path = "../gpu/honesty.rs"]
+mod honesty;
 #[path = "../gpu/statuses.rs"]
 mod statuses;
 

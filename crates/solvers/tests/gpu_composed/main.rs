@@ -3,6 +3,8 @@
 #[path = "../gpu/common.rs"]
 #[allow(dead_code, reason = "some of it is for the fused solver")]
 mod common;
+#[path = "../gpu/honesty.rs"]
+mod honesty;
 #[path = "../gpu/statuses.rs"]
 mod statuses;
 

@@ -4,11 +4,13 @@ use kernel_emu::Order;
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::testing::random_vector;
 use sparsebatch_formats::{Batch, Csr, CsrPattern, Pattern};
-use sparsebatch_solvers::gpu::{FactoredPlace, FactoredSolver, FactoredTuning, GpuLu, Guess};
+use sparsebatch_solvers::gpu::{
+    FactoredExplain, FactoredPlace, FactoredSolver, FactoredTuning, GpuLu, Guess,
+};
 use sparsebatch_solvers::{
     CpuScalar, PrecondPrecision, Preconditioner, SolveError, SolveOptions, Status,
 };
-use sparsebatch_spmv_gpu::{Executor, Value};
+use sparsebatch_spmv_gpu::{Executor, GpuError, Value};
 
 use crate::agreement::residuals_are_small;
 use crate::common::emulator::Emulator;
@@ -225,6 +227,45 @@ fn factors_beyond_shared_memory_are_made_in_device_memory() {
         let gpu = solve(&systems, &options(), place);
         compare(&format!("{place:?}"), &systems, &gpu, &cpu, 1e-10);
         residuals_are_small(&format!("{place:?}"), &systems, &gpu);
+    }
+}
+
+/// Less memory has fewer blocks, whose systems are solved alike, as long as it has one.
+#[test]
+fn blocks_are_as_many_as_there_is_memory_for() {
+    let pattern = pattern(150, 3, 4);
+    let matrices: Vec<Csr<f64>> = (0..5).map(|item| matrix(&pattern, 1.1, item)).collect();
+    let systems = Systems::new(&matrices, random_vector(750, 3));
+    for place in PLACES {
+        let all = solve(&systems, &options(), place);
+        let plan = |max_bytes| {
+            let tuning = FactoredTuning { max_bytes, ..tuning(place) };
+            let executor = Emulator::new(Order::Forward);
+            let plan = FactoredSolver::<_, f64>::with_tuning(
+                &executor,
+                pattern.view(),
+                5,
+                &options(),
+                &tuning,
+            );
+            let plan = plan.map(|plan| plan.explain());
+            let bytes = |e: FactoredExplain| (e.blocks, e.pattern_bytes + e.workspace_bytes);
+            plan.map(|explain| (bytes(explain), tuning))
+        };
+        let ((blocks, bytes), _) = plan(None).unwrap();
+        assert!(blocks > 1);
+        let ((fewer, less), tuning) = plan(Some(bytes - 16)).unwrap();
+        assert!(fewer < blocks && less <= bytes - 16, "{fewer} blocks, {less} of {bytes} bytes");
+        let some = by_large(&Emulator::new(Order::Reverse), &systems, &options(), &tuning);
+        for item in 0..5 {
+            assert_eq!(some.bits(item), all.bits(item), "{place:?}");
+        }
+        match plan(Some(1000)) {
+            Err(SolveError::Gpu(GpuError::OutOfMemory { needed, free: 1000 })) => {
+                assert!(needed > 1000 && needed <= less, "{needed} {less}");
+            }
+            other => panic!("{other:?}"),
+        }
     }
 }
 

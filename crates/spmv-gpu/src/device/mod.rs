@@ -184,9 +184,9 @@ impl fmt::Debug for Device {
 }
 
 /// Code for a GPU of a compute capability such as 90 where the compiler knows it, else PTX for the
-/// newest one that it knows, which drivers compile for later GPUs.
+/// newest one before it that it knows, which drivers compile for later GPUs.
 fn architecture_for(capability: u32, known: &[u32]) -> String {
-    match known.iter().max() {
+    match known.iter().filter(|&&known| known <= capability).max() {
         Some(&newest) if capability > newest => format!("compute_{newest}"),
         _ => format!("sm_{capability}"),
     }
@@ -202,6 +202,7 @@ mod tests {
 
         assert_eq!(architecture_for(90, &known), "sm_90");
         assert_eq!(architecture_for(130, &known), "compute_120");
+        assert_eq!(architecture_for(103, &known), "compute_90");
         assert_eq!(architecture_for(90, &[]), "sm_90");
     }
 

@@ -114,8 +114,8 @@ where
             let needed = all.map(|part| bytes(&part)).sum();
             return Err(GpuError::OutOfMemory { needed, free: budget }.into());
         }
-        part.load(site, batch)?;
-        needed += bytes_of_part;
+        part.load(site, batch, budget - needed)?;
+        needed += part.bytes().max(bytes_of_part);
         Ok(())
     };
     let sends = |error: &SolveError| has_other(site, may.use_cpu) && is_unsupported(error);

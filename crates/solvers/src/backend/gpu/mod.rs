@@ -177,6 +177,8 @@ where
                 {
                     return Err(error);
                 }
+                // They would have been there, were there room.
+                Some(Err(error)) if is_full(&error) => on_cpu.push(&refused.items, &error),
                 _ => on_cpu.append(refused),
             }
         }

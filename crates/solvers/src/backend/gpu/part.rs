@@ -185,13 +185,18 @@ where
         Size::of(self.pattern(), batch, site.options.nrhs)
     }
 
-    /// Makes the plan, and memory for pieces of the usual size.
+    /// Makes the plan, and memory for pieces of the usual size, where so many bytes are left.
     ///
     /// # Errors
     /// Those of [`plan_for`].
-    pub(super) fn load(&mut self, site: &Site<E>, batch: &Batch<T>) -> Result<(), SolveError> {
+    pub(super) fn load(
+        &mut self,
+        site: &Site<E>,
+        batch: &Batch<T>,
+        budget: u64,
+    ) -> Result<(), SolveError> {
         let size = self.size(site, batch);
-        self.load_in(site, batch, Split::usual(self.items.len(), &size, &site.pieces))
+        self.load_in(site, batch, Split::usual(self.items.len(), &size, &site.pieces), budget)
     }
 
     /// Makes the plan, and memory for pieces of which so many bytes hold some.
@@ -211,7 +216,7 @@ where
             return Err(GpuError::OutOfMemory { needed, free: budget }.into());
         };
         loop {
-            match self.load_in(site, batch, split) {
+            match self.load_in(site, batch, split, budget) {
                 // More than estimated, or someone else has taken some.
                 Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) if split.piece > 1 => {
                     split = split.halved();
@@ -229,12 +234,16 @@ where
         site: &Site<E>,
         batch: &Batch<T>,
         split: Split,
+        budget: u64,
     ) -> Result<(), SolveError> {
         self.held = None;
         let (executor, nrhs) = (&site.executor, site.options.nrhs);
         let pattern = self.pattern();
         let options = options_of(&site.options, &self.items[..split.piece]);
-        let plan = plan_for::<E, T>(executor, site.step, pattern, split.piece, options)?;
+        // What values and vectors leave.
+        let size = self.size(site, batch);
+        let room = budget.saturating_sub((split.piece * split.at_once) as u64 * size.data);
+        let plan = plan_for::<E, T>(executor, site.step, pattern, (split.piece, room), options)?;
         let sets = if shares_values(batch) { 1 } else { split.piece };
         let lens = Lens {
             values: pattern.nnz() * sets,

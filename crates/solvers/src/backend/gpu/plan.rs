@@ -7,8 +7,8 @@ use sparsebatch_spmv_gpu::{Executor, Value};
 
 use crate::choose::Step;
 use crate::gpu::{
-    FactoredExplain, FactoredPlace, FactoredSolver, FusedSolver, GpuExplain, GpuLu, GpuLuExplain,
-    GpuTuning, Guess, Outcomes,
+    FactoredExplain, FactoredPlace, FactoredSolver, FactoredTuning, FusedSolver, GpuExplain, GpuLu,
+    GpuLuExplain, GpuTuning, Guess, Outcomes,
 };
 use crate::options::{Engine, Method, Order, Preconditioner};
 use crate::{SolveError, SolveOptions};
@@ -41,7 +41,8 @@ pub(super) trait ClassPlan<E: Executor, T: Value>: Send + Sync {
     fn bytes(&self) -> u64;
 }
 
-/// The plan of a step for `nitems` systems of one pattern. `options` are those of these systems.
+/// The plan of a step for `nitems` systems of one pattern, in so many bytes of the device. `options` are those of
+/// these systems.
 ///
 /// # Errors
 /// [`SolveError::Unsupported`] for what the GPU does not do, [`SolveError::Gpu`] when memory or
@@ -50,7 +51,7 @@ pub(super) fn plan_for<E, T>(
     executor: &E,
     step: Step,
     pattern: CsrPatternRef<'_>,
-    nitems: usize,
+    (nitems, room): (usize, u64),
     options: SolveOptions,
 ) -> Result<Box<dyn ClassPlan<E, T>>, SolveError>
 where
@@ -58,16 +59,18 @@ where
     T: Value,
 {
     let options = of_step(step, options)?;
+    let factored = || {
+        let tuning = FactoredTuning { max_bytes: Some(room), ..FactoredTuning::default() };
+        FactoredSolver::<E, T>::with_tuning(executor, pattern, nitems, &options, &tuning)
+    };
     Ok(match (options.method, options.preconditioner) {
         (Method::Lu, _) => match GpuLu::<E, T>::new(executor, pattern, nitems, &options) {
             // Factors in device memory, where they do not fit on chip.
-            Err(SolveError::Unsupported { .. }) => {
-                Box::new(FactoredSolver::<E, T>::new(executor, pattern, nitems, &options)?)
-            }
+            Err(SolveError::Unsupported { .. }) => Box::new(factored()?),
             plan => Box::new(plan?),
         },
         (_, Preconditioner::BlockJacobi | Preconditioner::Ilu0 | Preconditioner::Ic0) => {
-            Box::new(FactoredSolver::<E, T>::new(executor, pattern, nitems, &options)?)
+            Box::new(factored()?)
         }
         _ => Box::new(FusedSolver::<E, T>::with_tuning(
             executor,

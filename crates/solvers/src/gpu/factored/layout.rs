@@ -133,6 +133,12 @@ impl Rows {
             let width = rows.clone().map(|row| a.row(row).len()).max().unwrap_or(0);
             let begin = columns.len();
             index.push(begin as u32);
+            if begin + width * CHUNK > u32::MAX as usize {
+                return Err(SolveError::Unsupported {
+                    what: "rows of so different lengths",
+                    instead: "solve on the CPU",
+                });
+            }
             columns.resize(begin + width * CHUNK, NO_COLUMN);
             for row in rows {
                 for (k, entry) in a.row(row).enumerate() {
@@ -141,12 +147,6 @@ impl Rows {
             }
         }
         index.push(columns.len() as u32);
-        if columns.len() > u32::MAX as usize {
-            return Err(SolveError::Unsupported {
-                what: "rows of so different lengths",
-                instead: "solve on the CPU",
-            });
-        }
         Ok(Self { index, columns })
     }
 

@@ -49,8 +49,8 @@ const ONE_KEPT: u32 = 16;
 /// CPU; sums have another order.
 ///
 /// What fits is in the shared memory of a block, the rest in a workspace on the device
-/// ([`FactoredPlace`](super::FactoredPlace)), so that systems may have any size. With several right-hand
-/// sides each has its factors made anew, unless they are kept.
+/// ([`FactoredPlace`](super::FactoredPlace)), so that systems may have any size; ILU(0)
+/// and IC(0), too, of up to 33,554,432 products a factorisation. With several right-hand sides each has its factors made anew, unless they are kept.
 ///
 /// # Source
 /// Y. Saad, Iterative Methods for Sparse Linear Systems, 2nd ed., 2003, algorithms 10.4 (ILU(0)) and 9.1
@@ -171,7 +171,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         let info = executor.info();
         let is_mixed = !is_lu && options.precond_precision.is_mixed::<T>();
         let precision = Precision { value_bytes: size_of::<T>(), is_mixed };
-        let shape = Shape::choose(pattern, &factors, method, precision, systems, info, tuning)?;
+        let mut shape = Shape::choose(pattern, &factors, method, precision, systems, info, tuning)?;
         let expression = format!(
             "factored<{}, {}, {}, {}, {}{}>",
             T::CPP,
@@ -186,13 +186,20 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         let wide = shape.place.is_wide();
         let words = Words::new(&factors, nrows, shape.threads, wide)?;
         let rows = Rows::new(pattern)?;
-        let groups = u64::from(shape.blocks * shape.groups);
         let mut sources = factors.sources();
         if is_mixed {
             for numbers in factors.positions() {
                 sources.extend(numbers);
             }
         }
+        let columns = rows.columns.len() * if wide { 4 } else { 2 };
+        let numbers = words.words.len() + words.starts.len() + rows.index.len() + sources.len();
+        let limits = Limits::new(executor, criteria)?;
+        let each = Outcomes::<E>::BYTES_A_SYSTEM + limits.bytes_a_system();
+        let free = executor.free_memory()?;
+        let free = tuning.max_bytes.map_or(free, |most| most.min(free));
+        shape.fit((4 * numbers + columns + systems * each) as u64, size_of::<T>(), free)?;
+        let groups = u64::from(shape.blocks * shape.groups);
         Ok(Self {
             method,
             preconditioner: options.preconditioner,
@@ -217,7 +224,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
             workspace: executor.alloc((groups * shape.workspace) as usize)?,
             kept: None,
             shape,
-            limits: Limits::new(executor, criteria)?,
+            limits,
             queue: executor.alloc_zeroed(2)?,
             outcomes: Outcomes::new(executor, systems)?,
             executor: executor.clone(),

@@ -1,7 +1,7 @@
 //! How many threads solve a system, and what is in shared memory meanwhile.
 
 use sparsebatch_formats::CsrPatternRef;
-use sparsebatch_spmv_gpu::DeviceInfo;
+use sparsebatch_spmv_gpu::{DeviceInfo, GpuError};
 
 use super::programs::Factors;
 use super::streams::Streams;
@@ -101,6 +101,9 @@ pub struct FactoredTuning {
     pub place: Option<FactoredPlace>,
     /// The most blocks of the launch. Default: what the device can hold at once.
     pub max_blocks: Option<u32>,
+    /// The most bytes of device memory that the plan takes, for which there are fewer blocks where each has factors
+    /// there. Default: what is free.
+    pub max_bytes: Option<u64>,
 }
 
 /// Shared memory beside that of systems: sums of the warps, and what the device keeps for itself.
@@ -307,6 +310,23 @@ impl Size {
             workspace,
             levels: [1, 1],
         })
+    }
+}
+
+impl Shape {
+    /// As many blocks as there is memory for, where the rest of the plan takes so many bytes.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`] when there is none for one block.
+    pub(super) fn fit(&mut self, rest: u64, value_bytes: usize, free: u64) -> Result<(), GpuError> {
+        let each = u64::from(self.groups) * self.workspace * value_bytes as u64;
+        let left = free.checked_sub(rest).filter(|&left| left >= each);
+        let Some(left) = left else {
+            return Err(GpuError::OutOfMemory { needed: rest + each, free });
+        };
+        let most = left.checked_div(each).map_or(u32::MAX, |most| most.min(1 << 20) as u32);
+        self.blocks = self.blocks.min(most);
+        Ok(())
     }
 }
 

@@ -5,12 +5,12 @@ use sparsebatch_spmv_gpu::DeviceInfo;
 
 use super::tables::{
     CLUSTERS, KERNELS, Kernel, LONG, Load, MANY_NEIGHBOURS, MIXED_OF_FEW, MIXED_OF_MANY,
-    THREADS_IN_CLUSTER,
+    MOST_PADDING, THREADS_IN_CLUSTER,
 };
 use super::tuning::check_tuning;
 use super::{
-    GpuTuning, MAX_ROWS, Shape, ValuePlace, group_bytes, has_clusters, most_rows, reserved_bytes,
-    stored,
+    GpuTuning, MAX_CLUSTER, MAX_ROWS, Shape, ValuePlace, group_bytes, has_clusters, most_rows,
+    reserved_bytes, stored,
 };
 use crate::SolveError;
 use crate::gpu::FusedMethod;
@@ -57,7 +57,7 @@ pub(in crate::gpu) fn choose(
             false => "systems of more than 4096 rows",
             true => "systems of more than 32768 rows",
         };
-        return Err(SolveError::Unsupported { what, instead: "solve them on the CPU" });
+        return Err(SolveError::Unsupported { what, instead: "take the composed solver" });
     }
     let usual = if nrows > MAX_ROWS { 2 } else { 1 };
     if tuning.cluster.unwrap_or(usual) > 1 {
@@ -119,7 +119,16 @@ pub(in crate::gpu) fn choose(
     KERNELS.iter().find_map(either).ok_or_else(|| no_place(pattern, tuning))
 }
 
+/// Why no shape is right: the tuning, where there is one that systems hang on.
 fn no_place(pattern: CsrPatternRef<'_>, tuning: &GpuTuning) -> SolveError {
+    let asked = GpuTuning { few: None, mixed: None, max_blocks: None, resident: None, ..*tuning };
+    if asked == GpuTuning::default() {
+        return SolveError::Unsupported {
+            what: "systems that have no room in shared memory, or one row among short ones of very many \
+                   entries",
+            instead: "take the composed solver",
+        };
+    }
     let (nrows, (longest, _)) = (pattern.nrows(), widths(pattern, 1));
     SolveError::Option {
         name: "tuning",
@@ -141,14 +150,17 @@ fn choose_cluster(
     let only = tuning.group.map(|group| [group]);
     let groups = only.as_ref().map_or(CLUSTERS, |only| &only[..]);
     let fits = |&(place, (threads, rows)): &(ValuePlace, (u32, u32))| {
-        let cluster = threads / THREADS_IN_CLUSTER.min(threads / 2);
+        let cluster = (threads / THREADS_IN_CLUSTER.min(threads / 2)).min(MAX_CLUSTER);
         let cluster = tuning.cluster.unwrap_or(cluster);
         let (parts, width, near, mixed) = (1, 0, false, false);
         let vectors = vectors(method, (threads, rows), width, mixed, Load::Many, tuning);
         let shape = Shape { threads, parts, rows, width, place, near, vectors, mixed, cluster };
-        let stored = stored(&shape, places(pattern, &shape), pattern.nnz(), value_bytes);
+        let places = places(pattern, &shape);
+        let stored = stored(&shape, places, pattern.nnz(), value_bytes);
         let bytes = group_bytes(&shape, stored, value_bytes) + reserved_bytes(&shape);
-        let is_right = tuning.values.is_none_or(|only| only == place)
+        let is_chosen = tuning.group.is_some() || tuning.cluster.is_some();
+        let is_right = (is_chosen || places <= MOST_PADDING * pattern.nnz().max(pattern.nrows()))
+            && tuning.values.is_none_or(|only| only == place)
             && tuning.parts.is_none_or(|parts| parts == 1)
             && (threads * rows) as usize >= pattern.nrows()
             && (tuning.group.is_some() || threads == cluster * THREADS_IN_CLUSTER)
@@ -178,5 +190,72 @@ fn places(pattern: CsrPatternRef<'_>, shape: &Shape) -> usize {
         }
         0 => widths(pattern, threads).1,
         width => (shape.threads * shape.rows * width) as usize,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sparsebatch_formats::{CsrPattern, Pattern};
+
+    use super::*;
+
+    fn info(shared_bytes_per_block: u32) -> DeviceInfo {
+        DeviceInfo {
+            compute_capability: (12, 0),
+            multiprocessors: 132,
+            max_threads_per_block: 1024,
+            shared_bytes_per_block,
+            ..DeviceInfo::default()
+        }
+    }
+
+    /// A diagonal, and a first row with so many entries.
+    fn arrow(n: usize, first: usize) -> CsrPattern {
+        let row_ptr = (0..=n).map(|row| if row == 0 { 0 } else { (first + row - 1) as i32 });
+        let col_idx = (0..first as i32).chain(1..n as i32);
+        CsrPattern::try_new(n, n, row_ptr.collect(), col_idx.collect()).unwrap()
+    }
+
+    fn chosen(
+        pattern: &CsrPattern,
+        method: FusedMethod,
+        info: &DeviceInfo,
+        tuning: &GpuTuning,
+    ) -> Result<Shape, SolveError> {
+        choose(pattern.view(), (method, false, false), 8, Load::Many, info, tuning)
+    }
+
+    #[test]
+    fn what_has_no_room_on_a_device_is_for_another_solver() {
+        let (pattern, usual) = (arrow(20_000, 1), GpuTuning::default());
+        for (shared_bytes, method, is_taken) in [
+            (101_376, FusedMethod::Cg, true),
+            (101_376, FusedMethod::BiCgStab, false),
+            (232_448, FusedMethod::BiCgStab, true),
+        ] {
+            let found = chosen(&pattern, method, &info(shared_bytes), &usual);
+            let is_refused = matches!(found, Err(SolveError::Unsupported { .. }));
+            assert_eq!((found.is_ok(), is_refused), (is_taken, !is_taken), "{found:?}");
+        }
+        let asked = GpuTuning { values: Some(ValuePlace::Shared), ..usual };
+        let found = chosen(&pattern, FusedMethod::BiCgStab, &info(101_376), &asked);
+        assert!(matches!(found, Err(SolveError::Option { name: "tuning", .. })), "{found:?}");
+    }
+
+    #[test]
+    fn one_long_row_is_not_for_a_cluster() {
+        for (first, is_taken) in [(1, true), (5, true), (6000, false)] {
+            let pattern = arrow(6000, first);
+            let found = chosen(&pattern, FusedMethod::Cg, &info(232_448), &GpuTuning::default());
+            let is_refused = matches!(found, Err(SolveError::Unsupported { .. }));
+            assert_eq!((found.is_ok(), is_refused), (is_taken, !is_taken), "{first}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn no_cluster_has_more_blocks_than_there_may_be() {
+        let tuning = GpuTuning { group: Some((8192, 4)), ..GpuTuning::default() };
+        let found = chosen(&arrow(20_000, 1), FusedMethod::Cg, &info(232_448), &tuning).unwrap();
+        assert_eq!((found.cluster, found.team_of_block()), (8, 1024));
     }
 }
