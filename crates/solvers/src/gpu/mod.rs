@@ -22,8 +22,8 @@
 //!
 //! Limitations: CG and BiCGStab with no preconditioner or Jacobi, fused of at most 4,096 rows, 32,768 from
 //! compute capability 9.0 on; with others for uniform batches, item-major, ILU(0), IC(0) and LU of up to 33,554,432
-//! products a factorisation, without pivoting; residual histories of
-//! composed solves alone; no ladder. Everything else is refused with
+//! products a factorisation, without pivoting; residual histories of composed solves alone, which wait on the host and are
+//! not for graphs; no ladder. Everything else is refused with
 //! [`SolveError::Unsupported`](crate::SolveError::Unsupported).
 
 mod banks;

@@ -49,8 +49,9 @@ const ONE_KEPT: u32 = 16;
 /// CPU; sums have another order.
 ///
 /// What fits is in the shared memory of a block, the rest in a workspace on the device
-/// ([`FactoredPlace`](super::FactoredPlace)), so that systems may have any size; ILU(0)
-/// and IC(0), too, of up to 33,554,432 products a factorisation. With several right-hand sides each has its factors made anew, unless they are kept.
+/// ([`FactoredPlace`](super::FactoredPlace)), so that systems may have any size; ILU(0) and IC(0), too, are of up
+/// to 33,554,432 products a factorisation. With several right-hand sides each has its factors made anew, unless
+/// they are kept.
 ///
 /// # Source
 /// Y. Saad, Iterative Methods for Sparse Linear Systems, 2nd ed., 2003, algorithms 10.4 (ILU(0)) and 9.1
