@@ -6,25 +6,13 @@ use sparsebatch_formats::testing::random_vector;
 use sparsebatch_solvers::{Method, Preconditioner, SolveOptions, Status};
 
 use crate::common::{METHODS, Solved, Systems, on_cpu, options};
+use crate::statuses::{chain, chain_of};
 use crate::trial::solve;
 
 const PRECONDITIONERS: [Preconditioner; 2] = [Preconditioner::None, Preconditioner::Jacobi];
 
-/// A chain of `n` rows with these entries.
-fn chain(n: usize, entry: impl Fn(usize, usize) -> f64) -> Csr<f64> {
-    let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
-    for row in 0..n {
-        for col in row.saturating_sub(1)..(row + 2).min(n) {
-            col_idx.push(col as i32);
-            values.push(entry(row, col));
-        }
-        row_ptr.push(col_idx.len() as i32);
-    }
-    Csr::try_new(n, n, row_ptr, col_idx, values).unwrap()
-}
-
 fn healthy(n: usize) -> Csr<f64> {
-    chain(n, |row, col| if row == col { 2.5 } else { -1.0 })
+    chain(n, &[])
 }
 
 /// `||b - A x||` and `||b||` of a system; nothing overflows on the way.
@@ -95,7 +83,7 @@ fn cg_claims_no_solution_of_nonsymmetric_systems_that_it_lacks() {
                     std::cmp::Ordering::Equal => 2.5,
                     std::cmp::Ordering::Greater => below,
                 };
-                (chain(n, entry), random_vector::<f64>(n, 20 + seed as u64))
+                (chain_of(n, entry), random_vector::<f64>(n, 20 + seed as u64))
             })
             .collect();
         for preconditioner in PRECONDITIONERS {
@@ -134,7 +122,7 @@ fn values_of_all_sizes_in_one_matrix_are_solved_or_said_not_to_be() {
     for n in [7, 24, 100] {
         let scale = |row: usize| 10f64.powi((row * 37 % 301) as i32 - 150);
         let graded =
-            chain(n, |row, col| scale(row) * if row == col { 2.5 } else { -1.0 } * scale(col));
+            chain_of(n, |row, col| scale(row) * if row == col { 2.5 } else { -1.0 } * scale(col));
         let b: Vec<f64> =
             random_vector::<f64>(n, 40).iter().enumerate().map(|(row, b)| b * scale(row)).collect();
         for (method, preconditioner) in

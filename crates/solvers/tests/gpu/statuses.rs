@@ -13,19 +13,26 @@ use crate::trial::{LIKE_THE_CPU, solve};
 const NAN: f64 = f64::NAN;
 const INF: f64 = f64::INFINITY;
 
-/// Tridiagonal matrices of `n` rows, whose entries an edit may replace: row, column, value.
-fn chain<T: Scalar>(n: usize, edits: &[(usize, usize, f64)]) -> Csr<T> {
+/// A tridiagonal matrix of `n` rows, with these entries by row and column.
+pub(crate) fn chain_of<T: Scalar>(n: usize, entry: impl Fn(usize, usize) -> f64) -> Csr<T> {
     let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
     for row in 0..n {
         for col in row.saturating_sub(1)..(row + 2).min(n) {
-            let edit = edits.iter().find(|&&(r, c, _)| (r, c) == (row, col));
-            let value = if row == col { 2.5 } else { -1.0 };
             col_idx.push(col as i32);
-            values.push(T::from_f64(edit.map_or(value, |&(_, _, value)| value)));
+            values.push(T::from_f64(entry(row, col)));
         }
         row_ptr.push(col_idx.len() as i32);
     }
     Csr::try_new(n, n, row_ptr, col_idx, values).unwrap()
+}
+
+/// A healthy one, whose entries an edit may replace: row, column, value.
+pub(crate) fn chain<T: Scalar>(n: usize, edits: &[(usize, usize, f64)]) -> Csr<T> {
+    chain_of(n, |row, col| {
+        let edit = edits.iter().find(|&&(r, c, _)| (r, c) == (row, col));
+        let value = if row == col { 2.5 } else { -1.0 };
+        edit.map_or(value, |&(_, _, value)| value)
+    })
 }
 
 /// A system that ends in its own way.
