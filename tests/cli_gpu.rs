@@ -237,12 +237,11 @@ fn what_does_not_suit_the_gpu_is_a_row_among_all_and_an_error_by_name() {
 
     assert!(row(&scattered, "dia")["refused"].as_str().unwrap().contains("limit"));
     assert!(row(&scattered, "csr-balanced")["refused"].is_null());
-    assert!(row(&large, "packed")["refused"].as_str().unwrap().contains("shared memory"));
+    // 70,000 rows have no room in shared memory: they are cut into pieces.
+    assert!(row(&large, "packed")["refused"].is_null());
     assert!(row(&large, "batch-csr-i")["refused"].is_null());
-    assert_eq!(chosen[0]["kernel"], "batch-csr-i");
-    assert!(chosen[0]["why"].as_str().unwrap().contains("refused"), "{chosen:?}");
+    assert_eq!(chosen[0]["kernel"], "packed");
     gpu(&["p.npz", "--kernel", "dia"]).assert_bad_input(&["--kernel dia", "limit"]);
-    gpu(&["t.batch", "--kernel", "packed"]).assert_bad_input(&["--kernel packed"]);
 }
 
 #[test]

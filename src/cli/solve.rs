@@ -73,7 +73,7 @@ pub(crate) struct SolveArgs {
     /// Kernel; other than auto and fused: products of a plan with that kernel
     #[arg(long, value_parser = named(SOLVE_KERNELS), default_value = "auto")]
     kernel: SolveKernel,
-    /// Retry systems that did not converge: restart, stronger preconditioner, sparse LU
+    /// Retry systems that did not converge: restart, stronger preconditioner, sparse LU, pivoting LU
     #[arg(long)]
     fallback: bool,
     /// Most memory of the GPU to take, such as 8GiB; a larger batch goes through it in chunks

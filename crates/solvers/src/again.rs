@@ -116,7 +116,7 @@ impl<T: CpuScalar> BatchSolver<T> {
         let factors = self.engine.kept_factors().ok_or(SolveError::NotFactored)?;
         let mut systems = reports(factors.solve_again(nrhs, b, x, &criteria)?);
         let mut later = Vec::new();
-        if self.options.fallback {
+        if self.climbs() {
             later = self.climb_again(b, x, &mut systems, &criteria)?;
         }
         self.finish(systems, later, start)
@@ -131,8 +131,12 @@ impl<T: CpuScalar> BatchSolver<T> {
         criteria: &Criteria,
     ) -> Result<Vec<RungRun>, SolveError> {
         let nrhs = self.options.nrhs;
+        // Without the ladder there is static pivoting alone.
         let failed = |systems: &[SystemReport]| {
-            systems.iter().any(|system| system.outcome.status != Status::Converged)
+            systems.iter().any(|system| match system.outcome.status {
+                Status::Converged => false,
+                status => self.options.fallback || status == Status::Singular,
+            })
         };
         let items: Vec<usize> = systems
             .chunks(nrhs)

@@ -1,5 +1,7 @@
 //! The fallback ladder: systems that did not converge are tried again by stronger means.
 
+use std::borrow::Cow;
+
 use sparsebatch_cpu_ref::lanes::LaneMethod;
 use sparsebatch_cpu_ref::symbolic::SymbolicError;
 use sparsebatch_cpu_ref::{CpuError, Criteria, Status};
@@ -8,14 +10,21 @@ use sparsebatch_formats::{Batch, Scalar};
 use crate::backend::{AnalysedSolve, SolveBackend};
 use crate::choose::{STRONGER, Step};
 use crate::report::{Rung, RungRun, SystemReport};
+use crate::static_pivoting::RowOrders;
 use crate::{SolveError, SolveOptions};
+
+const LU: Step = Step::Lanes(LaneMethod::Lu);
+
+type Analysed<T> = Result<Option<(Box<dyn AnalysedSolve<T>>, Option<RowOrders>)>, SolveError>;
 
 /// The analysis of a rung, kept for the next solve.
 pub(crate) struct Kept<T> {
     rung: Rung,
-    /// The items that it is of.
+    /// The items that came to it.
     items: Vec<usize>,
     analysed: Box<dyn AnalysedSolve<T>>,
+    /// Of static pivoting, whose items these are.
+    orders: Option<RowOrders>,
 }
 
 /// One batched solve with everything the rungs need.
@@ -34,6 +43,8 @@ impl<T: Scalar> Ladder<'_, T> {
     /// `x` so far. A system keeps the `x` with the smallest true residual, and when no rung
     /// solves it, the status of the last one that was tried. Analyses of the last climb are used again
     /// where a rung has the same items. Returns what ran.
+    ///
+    /// Where the options allow no ladder, static pivoting alone is left: it is part of the sparse LU.
     pub(crate) fn climb(
         &self,
         x: &mut [T],
@@ -44,22 +55,28 @@ impl<T: Scalar> Ladder<'_, T> {
         let mut rungs = vec![
             (Rung::Restart, self.first),
             (Rung::StrongerPreconditioner, Step::Lanes(STRONGER)),
-            (Rung::Lu, Step::Lanes(LaneMethod::Lu)),
+            (Rung::Lu, LU),
+            (Rung::StaticPivotingLu, LU),
             (Rung::PivotingLu, Step::PivotingLu),
         ];
-        if self.first == Step::Lanes(LaneMethod::Lu) {
+        if self.first == LU {
             // Nothing iterative is stronger than the factors themselves.
-            rungs.retain(|rung| rung.0 == Rung::PivotingLu);
+            rungs.retain(|rung| matches!(rung.0, Rung::StaticPivotingLu | Rung::PivotingLu));
         }
-        // The step of the first rung is another one with factors in the working precision.
+        if !self.options.fallback {
+            rungs.retain(|rung| rung.0 == Rung::StaticPivotingLu && self.first == LU);
+        }
+        // The step of the first rung is another one with factors in the working precision, or with rows in
+        // another order.
         let is_new = |rung| match rung {
             Rung::StrongerPreconditioner => self.options.precond_precision.is_mixed::<T>(),
-            rung => rung == Rung::Restart,
+            rung => matches!(rung, Rung::Restart | Rung::StaticPivotingLu),
         };
         rungs.retain(|rung| rung.1 != self.first || is_new(rung.0));
         for (rung, step) in rungs {
             let worth = |s: &SystemReport| match s.outcome.status {
                 Status::Converged => false,
+                status if rung == Rung::StaticPivotingLu => status == Status::Singular,
                 Status::MaxIterations
                 | Status::BreakdownRho
                 | Status::BreakdownAlpha
@@ -94,28 +111,30 @@ impl<T: Scalar> Ladder<'_, T> {
             None => {
                 // First, so that its memory is free.
                 kept.retain(|kept| kept.rung != rung);
-                let analysed = match self.backend.analyse(self.batch, (rung, step), Some(&items)) {
-                    // Factors too large to hold: the next rung may still do.
-                    Err(SolveError::Cpu(CpuError::Symbolic(SymbolicError::TooManyEntries {
-                        ..
-                    }))) => return Ok(None),
-                    analysed => analysed?,
+                let Some((analysed, orders)) = self.analyse((rung, step), &items)? else {
+                    return Ok(None);
                 };
-                kept.push(Kept { rung, items, analysed });
+                kept.push(Kept { rung, items, analysed, orders });
                 kept.len() - 1
             }
         };
-        let analysed = &mut kept[place].analysed;
+        let Kept { analysed, orders, .. } = &mut kept[place];
+        let mut only = Cow::Borrowed(only);
+        let (mut batch, mut b) = (Cow::Borrowed(self.batch), Cow::Borrowed(self.b));
+        if let Some(orders) = orders {
+            only.to_mut().retain(|system| orders.items().binary_search(&(system / nrhs)).is_ok());
+            batch = Cow::Owned(orders.batch(self.batch));
+            b = Cow::Owned(orders.rhs(self.batch, nrhs, self.b));
+        }
         let mut trial = x.to_vec();
-        for &system in only {
+        for &system in only.iter() {
             let before = &systems[system].outcome;
             let useful = before.residual_norm < before.rhs_norm;
             if !useful {
                 trial[self.range(system)].fill(T::ZERO);
             }
         }
-        let outcomes =
-            analysed.solve(self.batch, nrhs, self.b, &mut trial, self.criteria, Some(only))?;
+        let outcomes = analysed.solve(&batch, nrhs, &b, &mut trial, self.criteria, Some(&only))?;
         for (&system, mut outcome) in only.iter().zip(outcomes) {
             let report = &mut systems[system];
             let before = &mut report.outcome;
@@ -138,6 +157,30 @@ impl<T: Scalar> Ladder<'_, T> {
             *before = outcome;
         }
         Ok(Some(RungRun::new(rung, only.len(), analysed.placement())))
+    }
+
+    /// The analysis of a rung for some items, and the orders of rows that it is of; `None` where the rung is for none
+    /// of them.
+    fn analyse(&self, (rung, step): (Rung, Step), items: &[usize]) -> Analysed<T> {
+        let orders = match rung {
+            Rung::StaticPivotingLu => Some(RowOrders::find(self.batch, items)?),
+            _ => None,
+        };
+        let analysed = match &orders {
+            Some(orders) if orders.items().is_empty() => return Ok(None),
+            Some(orders) => {
+                let batch = orders.batch(self.batch);
+                self.backend.analyse(&batch, (rung, step), Some(&orders.items()))
+            }
+            None => self.backend.analyse(self.batch, (rung, step), Some(items)),
+        };
+        match analysed {
+            // Factors too large to hold: the next rung may still do.
+            Err(SolveError::Cpu(CpuError::Symbolic(SymbolicError::TooManyEntries { .. }))) => {
+                Ok(None)
+            }
+            analysed => Ok(Some((analysed?, orders))),
+        }
     }
 
     fn range(&self, system: usize) -> std::ops::Range<usize> {

@@ -31,6 +31,7 @@ mod options;
 mod products;
 mod report;
 mod solver;
+mod static_pivoting;
 
 pub use backend::{Backend, Gpu, Pieces};
 pub use error::SolveError;

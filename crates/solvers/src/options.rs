@@ -50,7 +50,10 @@ pub enum Method {
     /// BiCGStab, for any matrix.
     BiCgStab,
     /// Sparse LU without pivoting in an order of little fill, refined from the true residual: once always, again
-    /// while that does not pass, up to [`SolveOptions::max_restarts`] times.
+    /// while that does not pass, up to [`SolveOptions::max_restarts`] times. Systems in which that order meets a zero
+    /// pivot are factorised again with large entries of their rows on the diagonal (static pivoting, chosen by
+    /// [`match_rows`](sparsebatch_cpu_ref::symbolic::match_rows) from the values that a first solve finds;
+    /// [`Rung::StaticPivotingLu`](crate::Rung::StaticPivotingLu)); they are `Singular` where that finds none either.
     Lu,
 }
 named!(Method, "solver", Auto => "auto", Cg => "cg", BiCgStab => "bicgstab", Lu => "lu");

@@ -18,14 +18,24 @@ pub enum Rung {
     StrongerPreconditioner,
     /// Sparse LU without pivoting on a minimum-degree order.
     Lu,
+    /// The same with rows in an order that puts large entries on the diagonal, for systems that end
+    /// [`Singular`](Status::Singular) without it: static pivoting. With [`Method::Lu`](crate::Method::Lu) it is
+    /// taken also where there is no [fallback](crate::SolveOptions::fallback).
+    StaticPivotingLu,
     /// Sparse LU with partial pivoting, system by system.
     PivotingLu,
 }
 
 impl Rung {
     /// Every rung, from the first to the last.
-    pub const ALL: [Self; 5] =
-        [Self::First, Self::Restart, Self::StrongerPreconditioner, Self::Lu, Self::PivotingLu];
+    pub const ALL: [Self; 6] = [
+        Self::First,
+        Self::Restart,
+        Self::StrongerPreconditioner,
+        Self::Lu,
+        Self::StaticPivotingLu,
+        Self::PivotingLu,
+    ];
 
     /// The name in reports.
     pub fn name(self) -> &'static str {
@@ -34,6 +44,7 @@ impl Rung {
             Self::Restart => "restart",
             Self::StrongerPreconditioner => "stronger-preconditioner",
             Self::Lu => "lu",
+            Self::StaticPivotingLu => "static-pivoting-lu",
             Self::PivotingLu => "pivoting-lu",
         }
     }

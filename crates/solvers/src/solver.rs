@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
+use sparsebatch_cpu_ref::lanes::LaneMethod;
 use sparsebatch_cpu_ref::{CpuScalar, Isa, Outcome};
 use sparsebatch_formats::Batch;
 use sparsebatch_spmv_gpu::{Executor, Value};
@@ -238,7 +239,7 @@ impl<T: CpuScalar> BatchSolver<T> {
         let outcomes = self.engine.solve(batch, nrhs, b, x, &criteria, None)?;
         let mut systems = reports(outcomes);
         let mut later = Vec::new();
-        if self.options.fallback {
+        if self.climbs() {
             let ladder = Ladder {
                 backend: &*self.backend,
                 batch,
@@ -250,6 +251,12 @@ impl<T: CpuScalar> BatchSolver<T> {
             later = ladder.climb(x, &mut systems, &mut self.kept)?;
         }
         self.finish(systems, later, start)
+    }
+
+    /// Whether systems that did not converge may be tried again: by the ladder, or by static pivoting in the
+    /// sparse LU.
+    pub(crate) fn climbs(&self) -> bool {
+        self.options.fallback || self.first == Step::Lanes(LaneMethod::Lu)
     }
 
     /// The report of a solve that began at `start`.

@@ -3,11 +3,12 @@
 //! | module | gives |
 //! | --- | --- |
 //! | [`min_degree`](min_degree()) | a fill-reducing order for the factors of a matrix |
+//! | [`match_rows`] | an order of rows that puts large entries on the diagonal |
 //! | [`FactorPattern`] | the entries of L + U, for ILU(0) and for LU without pivoting |
 //! | [`LowerPattern`] | the entries of L for IC(0), by rows and by columns |
 //! | [`fixed_blocks`], [`find_blocks`], [`DiagonalBlocks`] | blocks for block-Jacobi |
 //!
-//! Everything here is sequential and holds indices only: one analysis serves all systems of a
+//! Everything here is sequential and all but [`match_rows`] looks at indices only: one analysis serves all systems of a
 //! uniform batch, and every structure maps its entries to positions in the value array of A
 //! ([`NO_SOURCE`] where A has none), so that a numeric phase starts with one gather.
 //!
@@ -17,6 +18,7 @@
 mod blocks;
 mod cholesky;
 mod factor;
+mod matching;
 mod min_degree;
 mod quotient_graph;
 mod reach;
@@ -24,6 +26,7 @@ mod reach;
 pub use blocks::{DiagonalBlocks, MAX_BLOCK_SIZE, find_blocks, fixed_blocks};
 pub use cholesky::LowerPattern;
 pub use factor::FactorPattern;
+pub use matching::match_rows;
 pub use min_degree::min_degree;
 
 use sparsebatch_formats::CsrPatternRef;
@@ -61,6 +64,14 @@ pub enum SymbolicError {
         found: u32,
         /// Rows of the matrix.
         nrows: usize,
+    },
+    /// Magnitudes of entries are not as many as these.
+    #[error("{found} magnitudes, expected one for each of {expected} entries")]
+    Magnitudes {
+        /// Entries of the matrix.
+        expected: usize,
+        /// Magnitudes that were given.
+        found: usize,
     },
     /// The factors would hold more entries than allowed.
     #[error("the factors hold {entries} entries up to row {row} of {nrows}, the limit is {limit}")]

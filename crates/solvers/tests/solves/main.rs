@@ -16,5 +16,6 @@ mod ladder;
 mod lanes;
 mod preconditioners;
 mod real_data;
+mod static_pivoting;
 mod statuses;
 mod support;

@@ -45,7 +45,7 @@ const ONE_KEPT: u32 = 16;
 /// whose factors do not fit where [`GpuLu`](crate::gpu::GpuLu) has them, of up to 33,554,432 products a
 /// factorisation. An iteration is a solve with the factors; the solution is refined from the true residual while
 /// that does not pass, up to [`SolveOptions::max_restarts`] times, by the same factors. A system without a pivot
-/// is `Singular`. Statuses and counts are those of `GpuLu` and the CPU, and so is the order of elimination of the
+/// is `Singular` ([`BatchSolver`](crate::BatchSolver) permutes its rows and tries again). Statuses and counts are those of `GpuLu` and the CPU, and so is the order of elimination of the
 /// CPU; sums have another order.
 ///
 /// What fits is in the shared memory of a block, the rest in a workspace on the device

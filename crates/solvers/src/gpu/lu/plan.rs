@@ -25,7 +25,7 @@ const FROM_GUESS: u32 = 1;
 /// block of threads, all in one launch.
 ///
 /// The order of elimination and the filled pattern are found once per pattern, on the CPU; there is no
-/// pivoting. The solution is refined from the true residual while that does not pass, up to
+/// pivoting ([`BatchSolver`](crate::BatchSolver) permutes the rows of what ends `Singular`). The solution is refined from the true residual while that does not pass, up to
 /// [`SolveOptions::max_restarts`] times. An iteration is one solve with the factors. Statuses are those
 /// of the CPU's LU: `Singular` where a pivot is zero and `NonFinite` where numbers were lost;
 /// `Converged` is only said after `b - A x` was recomputed in the same launch. A system's result is a
