@@ -391,3 +391,22 @@ fn the_doctor_tests_the_gpu() {
     assert!(json["gpu_device"]["memory_bytes"].as_u64() > Some(0), "{json}");
     assert!(json["nvrtc"]["version"].is_string() && json["nvrtc"]["path"].is_string(), "{json}");
 }
+
+/// Also where the solve that is chosen iterates in the working precision, as it does where systems are few.
+#[test]
+fn solves_of_the_gpu_are_measured_from_one_system_on() {
+    let Some(_) = device_or_skip() else { return };
+    let folder = Folder::new();
+    let suite = ["bench", "scaling", "--size", "small", "--backend", "gpu", "--case", "tri"];
+
+    let run = folder.run(&[&suite, &["--experiment", "batch", "--output", "s.jsonl"][..]].concat());
+
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let text = std::fs::read_to_string(folder.path().join("s.jsonl")).unwrap();
+    let rows = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let batches: Vec<u64> = rows
+        .filter(|row| row["operation"] == "cg" && row["backend"] == "gpu")
+        .map(|row| row["batch"].as_u64().unwrap())
+        .collect();
+    assert!(batches.len() > 2 && batches[0] == 1, "{batches:?}");
+}

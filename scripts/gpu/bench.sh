@@ -6,7 +6,7 @@
 #   MATRICES   folder with the folders small and large of matrices; large may be missing
 #   RESULTS    folder for reports and JSON lines
 #   PART       smoke, batch, kernels, single, single-small, full, fig3, fig4, fig5, fig6, fig7, solvers,
-#              solvers-small, large, sets, throughput, sell-p, row-kernels, cpu, gpu-vs-cpu, scaling, energy, profile
+#              solvers-f32, solvers-small, large, sets, sets-auto, throughput, sell-p, row-kernels, cpu, gpu-vs-cpu, scaling, energy, profile
 #              [default: smoke batch single]
 # Solves are shown beside REFERENCE, a file of recorded figures, where that is set; the part sets takes
 # the folders in SETS [default: MATRICES/batch].
@@ -58,12 +58,16 @@ for name in "$@"; do
         fig[3567]) part "$name" flexible-batch "${small[@]}" --experiment "$name" ;;
         fig4) part fig4 flexible-batch --experiment fig4 ;;
         solvers) part solvers solvers "${recorded[@]}" ;;
+        solvers-f32) part solvers-f32 solvers --precision f32 "${recorded[@]}" ;;
         solvers-small) part solvers-small solvers --size small --backend both "${recorded[@]}" ;;
         large)
             part large solvers --no-peer --batch 100,1000 --case "tri 8192" --case "lap2d 10000" \
                 --case "lap2d 19600" --case "rand9 20000" --method cg,bicgstab,lu
             ;;
         sets) part sets solvers --no-generated --sets "${sets[@]}" "${recorded[@]}" ;;
+        sets-auto)
+            part sets-auto solvers --no-generated --method auto --sets "${sets[@]}" "${recorded[@]}"
+            ;;
         throughput) part throughput throughput "${large[@]}" ;;
         sell-p | row-kernels) part "$name" "$name" "${large[@]}" "${small[@]}" ;;
         cpu) part cpu cpu ;;

@@ -47,6 +47,8 @@ pub(crate) struct SolveSession<'a> {
     meter: Option<EnergyMeter>,
     /// The experiment of the rows that follow.
     experiment: Option<&'static str>,
+    /// Whether a solve is measured that iterates in the working precision though it need not: where no other does.
+    repeats: bool,
     recorder: Recorder<'a>,
 }
 
@@ -102,7 +104,7 @@ impl<'a> SolveSession<'a> {
             recorder.note(&format!("and on {}", host.described()))?;
         }
         let cublas = Self::peer(found, &mut recorder)?;
-        Ok(Self { device, cublas, host, meter: None, experiment: None, recorder })
+        Ok(Self { device, cublas, host, meter: None, experiment: None, repeats: false, recorder })
     }
 
     /// Goes on with solves where a run has measured products.
@@ -113,7 +115,7 @@ impl<'a> SolveSession<'a> {
         let Parts { mut recorder, device, meter, host } = bench.into_parts();
         let found = device.as_ref().filter(|_| peers).map(cublas::Library::load);
         let cublas = Self::peer(found, &mut recorder)?;
-        Ok(Self { device, cublas, host, meter, experiment: None, recorder })
+        Ok(Self { device, cublas, host, meter, experiment: None, repeats: true, recorder })
     }
 
     /// Names the experiment of the rows that follow.
@@ -201,7 +203,7 @@ impl<'a> SolveSession<'a> {
             let plan = plan(&device, systems, options, tuning)?;
             plan_ms = Some(begin.elapsed().as_secs_f64() * 1e3);
             configuration = plan.configuration();
-            is_other = is_first(options) || plan.is_mixed();
+            is_other = self.repeats || is_first(options) || plan.is_mixed();
             if let Some(tuning) = tuning {
                 configuration.extend(limits(tuning).map(|limit| format!(" {limit}")));
             }
