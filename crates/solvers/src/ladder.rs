@@ -15,16 +15,14 @@ use crate::{SolveError, SolveOptions};
 
 const LU: Step = Step::Lanes(LaneMethod::Lu);
 
-type Analysed<T> = Result<Option<(Box<dyn AnalysedSolve<T>>, Option<RowOrders>)>, SolveError>;
-
 /// The analysis of a rung, kept for the next solve.
 pub(crate) struct Kept<T> {
     rung: Rung,
-    /// The items that came to it.
+    /// The items that it is of.
     items: Vec<usize>,
-    analysed: Box<dyn AnalysedSolve<T>>,
-    /// Of static pivoting, whose items these are.
+    /// The orders of their rows, in static pivoting.
     orders: Option<RowOrders>,
+    analysed: Box<dyn AnalysedSolve<T>>,
 }
 
 /// One batched solve with everything the rungs need.
@@ -42,7 +40,7 @@ impl<T: Scalar> Ladder<'_, T> {
     /// Climbs: each rung takes the systems that are still not converged, starting from the best
     /// `x` so far. A system keeps the `x` with the smallest true residual, and when no rung
     /// solves it, the status of the last one that was tried. Analyses of the last climb are used again
-    /// where a rung has the same items. Returns what ran.
+    /// where a rung has the same items, and their rows the same order. Returns what ran.
     ///
     /// Where the options allow no ladder, static pivoting alone is left: it is part of the sparse LU.
     pub(crate) fn climb(
@@ -106,26 +104,38 @@ impl<T: Scalar> Ladder<'_, T> {
         let nrhs = self.options.nrhs;
         let mut items: Vec<usize> = only.iter().map(|system| system / nrhs).collect();
         items.dedup();
-        let place = match kept.iter().position(|kept| kept.rung == rung && kept.items == items) {
+        let mut only = Cow::Borrowed(only);
+        let (mut batch, mut b) = (Cow::Borrowed(self.batch), Cow::Borrowed(self.b));
+        let mut orders = None;
+        if rung == Rung::StaticPivotingLu {
+            let found = RowOrders::find(self.batch, &items)?;
+            only.to_mut().retain(|system| found.has(system / nrhs));
+            items = found.items();
+            if items.is_empty() {
+                return Ok(None);
+            }
+            batch = Cow::Owned(found.batch(self.batch));
+            b = Cow::Owned(found.rhs(self.batch, nrhs, self.b));
+            orders = Some(found);
+        }
+        let is_of = |k: &Kept<T>| (k.rung, &k.items, &k.orders) == (rung, &items, &orders);
+        let place = match kept.iter().position(is_of) {
             Some(place) => place,
             None => {
                 // First, so that its memory is free.
                 kept.retain(|kept| kept.rung != rung);
-                let Some((analysed, orders)) = self.analyse((rung, step), &items)? else {
-                    return Ok(None);
+                let analysed = match self.backend.analyse(&batch, (rung, step), Some(&items)) {
+                    // Factors too large to hold: the next rung may still do.
+                    Err(SolveError::Cpu(CpuError::Symbolic(SymbolicError::TooManyEntries {
+                        ..
+                    }))) => return Ok(None),
+                    analysed => analysed?,
                 };
-                kept.push(Kept { rung, items, analysed, orders });
+                kept.push(Kept { rung, items, orders, analysed });
                 kept.len() - 1
             }
         };
-        let Kept { analysed, orders, .. } = &mut kept[place];
-        let mut only = Cow::Borrowed(only);
-        let (mut batch, mut b) = (Cow::Borrowed(self.batch), Cow::Borrowed(self.b));
-        if let Some(orders) = orders {
-            only.to_mut().retain(|system| orders.items().binary_search(&(system / nrhs)).is_ok());
-            batch = Cow::Owned(orders.batch(self.batch));
-            b = Cow::Owned(orders.rhs(self.batch, nrhs, self.b));
-        }
+        let analysed = &mut kept[place].analysed;
         let mut trial = x.to_vec();
         for &system in only.iter() {
             let before = &systems[system].outcome;
@@ -157,30 +167,6 @@ impl<T: Scalar> Ladder<'_, T> {
             *before = outcome;
         }
         Ok(Some(RungRun::new(rung, only.len(), analysed.placement())))
-    }
-
-    /// The analysis of a rung for some items, and the orders of rows that it is of; `None` where the rung is for none
-    /// of them.
-    fn analyse(&self, (rung, step): (Rung, Step), items: &[usize]) -> Analysed<T> {
-        let orders = match rung {
-            Rung::StaticPivotingLu => Some(RowOrders::find(self.batch, items)?),
-            _ => None,
-        };
-        let analysed = match &orders {
-            Some(orders) if orders.items().is_empty() => return Ok(None),
-            Some(orders) => {
-                let batch = orders.batch(self.batch);
-                self.backend.analyse(&batch, (rung, step), Some(&orders.items()))
-            }
-            None => self.backend.analyse(self.batch, (rung, step), Some(items)),
-        };
-        match analysed {
-            // Factors too large to hold: the next rung may still do.
-            Err(SolveError::Cpu(CpuError::Symbolic(SymbolicError::TooManyEntries { .. }))) => {
-                Ok(None)
-            }
-            analysed => Ok(Some((analysed?, orders))),
-        }
     }
 
     fn range(&self, system: usize) -> std::ops::Range<usize> {

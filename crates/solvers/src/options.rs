@@ -52,7 +52,7 @@ pub enum Method {
     /// Sparse LU without pivoting in an order of little fill, refined from the true residual: once always, again
     /// while that does not pass, up to [`SolveOptions::max_restarts`] times. Systems in which that order meets a zero
     /// pivot are factorised again with large entries of their rows on the diagonal (static pivoting, chosen by
-    /// [`match_rows`](sparsebatch_cpu_ref::symbolic::match_rows) from the values that a first solve finds;
+    /// [`match_rows`](sparsebatch_cpu_ref::symbolic::match_rows) from the values of each;
     /// [`Rung::StaticPivotingLu`](crate::Rung::StaticPivotingLu)); they are `Singular` where that finds none either.
     Lu,
 }

@@ -1,7 +1,6 @@
 //! Static pivoting: rows in another order for systems in which the sparse LU has found no pivot.
 //!
-//! The order of rows is part of the analysis, as that of elimination is: it is found from the values that are at hand
-//! then, for each system by itself, and later solves take it as it is. Systems whose rows come to stand alike have a
+//! Each system has its order by its own values, whoever is beside it. Those whose rows come to stand alike have a
 //! pattern in common, and are factorised together.
 
 use rayon::prelude::*;
@@ -12,7 +11,7 @@ use sparsebatch_formats::{Batch, Csr, CsrPatternRef, RaggedCsr, Scalar};
 use crate::SolveError;
 
 /// Items with their rows in another order: row `order[k]` takes place k.
-#[derive(Default)]
+#[derive(PartialEq)]
 pub(crate) struct RowOrders {
     /// Items, ascending.
     orders: Vec<(usize, Vec<u32>)>,
@@ -39,6 +38,11 @@ impl RowOrders {
     /// The items that have one, ascending.
     pub(crate) fn items(&self) -> Vec<usize> {
         self.orders.iter().map(|order| order.0).collect()
+    }
+
+    /// Whether an item has one.
+    pub(crate) fn has(&self, item: usize) -> bool {
+        self.of(item).is_some()
     }
 
     fn of(&self, item: usize) -> Option<&[u32]> {
