@@ -13,7 +13,8 @@ use crate::report::{Rung, RungRun, SystemReport};
 use crate::static_pivoting::RowOrders;
 use crate::{SolveError, SolveOptions};
 
-const LU: Step = Step::Lanes(LaneMethod::Lu);
+/// The sparse LU, with which static pivoting goes.
+pub(crate) const LU: Step = Step::Lanes(LaneMethod::Lu);
 
 /// The analysis of a rung, kept for the next solve.
 pub(crate) struct Kept<T> {

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::lanes::LaneMethod;
 use sparsebatch_cpu_ref::{CpuScalar, Isa, Outcome};
 use sparsebatch_formats::Batch;
 use sparsebatch_spmv_gpu::{Executor, Value};
@@ -11,7 +10,7 @@ use sparsebatch_spmv_gpu::{Executor, Value};
 use crate::again::Matrices;
 use crate::backend::{AnalysedSolve, Backend, CpuBackend, GpuBackend, SolveBackend};
 use crate::choose::{Choice, Step, step};
-use crate::ladder::{Kept, Ladder};
+use crate::ladder::{Kept, LU, Ladder};
 use crate::options::{Engine, Method, Preconditioner, Rhs, check_len};
 use crate::report::{BatchReport, ProductCost, Rung, RungRun, SystemReport};
 use crate::{SolveError, SolveOptions};
@@ -256,7 +255,7 @@ impl<T: CpuScalar> BatchSolver<T> {
     /// Whether systems that did not converge may be tried again: by the ladder, or by static pivoting in the
     /// sparse LU.
     pub(crate) fn climbs(&self) -> bool {
-        self.options.fallback || self.first == Step::Lanes(LaneMethod::Lu)
+        self.options.fallback || self.first == LU
     }
 
     /// The report of a solve that began at `start`.

@@ -70,7 +70,7 @@ fn systems_without_a_diagonal_are_solved_without_a_ladder() {
     solves_all::<f32>(2e-5);
 }
 
-/// A saddle point: [H B'; B 0] with its zeros stored, so that healthy systems have the pattern too.
+/// Skew-symmetric matrices, which have zeros on the diagonal, and one of zeros, with the pattern of healthy ones.
 #[test]
 fn neighbours_of_a_pattern_keep_every_bit() {
     let shape = pattern(9, 3);
