@@ -110,6 +110,65 @@ fn uniform_batches_agree_with_the_cpu() {
     }
 }
 
+/// Kernels with code for guesses are others, and find the same: a batch some of whose guesses are zeros is solved
+/// as it is without guesses, whichever piece of it a system is in.
+#[test]
+fn zeros_as_guesses_change_no_bit_also_in_a_graph() {
+    let Some(device) = device_or_skip() else { return };
+    let items = systems(60);
+    for (method, preconditioner, inner_precision) in [Method::Cg, Method::BiCgStab]
+        .into_iter()
+        .flat_map(|method| [Preconditioner::None, Preconditioner::Jacobi].map(|p| (method, p)))
+        .flat_map(|(method, preconditioner)| {
+            [InnerPrecision::Working, InnerPrecision::Auto].map(|p| (method, preconditioner, p))
+        })
+    {
+        for (family, nrows) in families(method) {
+            let problem = Problem::new(family, nrows).unwrap().batch(items).unwrap();
+            let Batch::Uniform(batch) = &problem.batch else { unreachable!("one pattern") };
+            let values: Vec<f64> =
+                (0..items).flat_map(|k| batch.to_matrix(k).into_parts().1).collect();
+            let (values, b) =
+                (device.upload(&values).unwrap(), device.upload(&problem.rhs).unwrap());
+            let options = SolveOptions { inner_precision, ..options(method, preconditioner) };
+            let tuning = GpuTuning { mixed: Some(nrows >= 64), ..GpuTuning::default() };
+            let mut plan = FusedSolver::<Device, f64>::with_tuning(
+                &device,
+                batch.pattern().view(),
+                items,
+                &options,
+                &tuning,
+            )
+            .unwrap();
+            let mut x = device.alloc_zeroed(problem.rhs.len()).unwrap();
+            plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
+            let without = bits(&device.download(&x).unwrap(), &plan.outcomes().unwrap());
+
+            plan.prepare(Guess::InX).unwrap();
+            let graph = device
+                .capture(|_| {
+                    let solved = plan.solve(&values, &b, Guess::InX, &mut x);
+                    solved.unwrap_or_else(|error| panic!("{error}"));
+                    Ok(())
+                })
+                .unwrap();
+            device.fill_zero(&mut x).unwrap();
+            // SAFETY: the buffers and the plan are alive until the downloads are done.
+            #[expect(unsafe_code, reason = "the launch of a graph")]
+            unsafe { graph.launch() }.unwrap();
+            let with = bits(&device.download(&x).unwrap(), &plan.outcomes().unwrap());
+            assert!(with == without, "{} {nrows}: {}", family.name(), plan.explain());
+
+            // From the solutions there is nothing to do.
+            // SAFETY: as before.
+            #[expect(unsafe_code, reason = "the launch of a graph")]
+            unsafe { graph.launch() }.unwrap();
+            let again = plan.outcomes().unwrap();
+            assert!(again.iter().all(|o| (o.status, o.iterations) == (Status::Converged, 0)));
+        }
+    }
+}
+
 /// Systems of all families in turn.
 fn mix(method: Method) -> (Batch<f64>, Vec<f64>) {
     let families = families(method);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sparsebatch_formats::CsrPatternRef;
-use sparsebatch_spmv_gpu::{Executor, KernelBuffer, KernelKey, Value};
+use sparsebatch_spmv_gpu::{Executor, GpuError, KernelBuffer, KernelKey, Value};
 
 use super::explain::GpuBin;
 use super::pattern::Slices;
@@ -32,6 +32,8 @@ pub(super) struct Common<'a> {
     pub(super) jacobi: bool,
     /// Whether iterations shall be in f32, values being in f64.
     pub(super) mixed: bool,
+    /// What solves ask for that are expected.
+    pub(super) asked: Asked,
     pub(super) nrhs: usize,
     pub(super) addresses: Addresses<'a>,
     pub(super) load: Load,
@@ -44,9 +46,34 @@ impl Common<'_> {
     }
 }
 
+/// What solves may ask of a kernel beyond what all do.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    /// Guesses in x.
+    pub(super) guesses: bool,
+    /// A rounding floor.
+    pub(super) floor: bool,
+}
+
+/// The kernels of a launch: compiled for what is asked of them and no more, which is less code.
+pub(super) struct Keys([KernelKey; 4]);
+
+impl Keys {
+    fn new(key: &KernelKey) -> Self {
+        // As FUSED_MAY in fused_task.cuh counts.
+        let options: [&[&str]; 4] =
+            [&["-DFUSED_MAY=0"], &["-DFUSED_MAY=1"], &["-DFUSED_MAY=2"], &["-DFUSED_MAY=3"]];
+        Self(options.map(|options| key.clone().with_options(options)))
+    }
+
+    pub(super) fn of(&self, asked: Asked) -> &KernelKey {
+        &self.0[usize::from(asked.guesses) + 2 * usize::from(asked.floor)]
+    }
+}
+
 /// The systems that one launch solves.
 pub(super) struct Bin<E: Executor> {
-    pub(super) key: KernelKey,
+    pub(super) keys: Keys,
     pub(super) grid: Grid,
     pub(super) systems: u32,
     /// Rows of each system, where all are of one pattern.
@@ -69,7 +96,7 @@ pub(super) struct Bin<E: Executor> {
 
 /// The launch for the systems that iterations in f32 leave.
 pub(super) struct Rest<E: Executor> {
-    pub(super) key: KernelKey,
+    pub(super) keys: Keys,
     pub(super) grid: Grid,
     /// Their number, 0 between solves, and their numbers in the queue.
     pub(super) left: E::Buffer<u32>,
@@ -117,17 +144,28 @@ pub(super) fn bins<E: Executor, T: Value>(
     if let Some(most) = together.pop() {
         together.insert(0, most);
     }
-    let mut keys: Vec<KernelKey> = Vec::new();
-    for (shape, _) in &together {
-        let rest = shape.mixed.then(|| key::<T>(&shape.unmixed(), true, common));
-        for key in [key::<T>(shape, false, common)].into_iter().chain(rest) {
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
+    let keys = |(shape, _): &(Shape, Vec<_>)| {
+        let rest = shape.mixed.then(|| keys::<T>(&shape.unmixed(), true, common));
+        [keys::<T>(shape, false, common)].into_iter().chain(rest)
+    };
+    let keys: Vec<Keys> = together.iter().flat_map(keys).collect();
+    prepare(executor, keys.iter(), common.asked)?;
+    together.into_iter().map(|(shape, bin)| upload::<E, T>(executor, shape, bin, common)).collect()
+}
+
+/// Makes kernels ready for what is asked of them.
+pub(super) fn prepare<'a, E: Executor>(
+    executor: &E,
+    keys: impl Iterator<Item = &'a Keys>,
+    asked: Asked,
+) -> Result<(), GpuError> {
+    let mut all: Vec<KernelKey> = Vec::new();
+    for key in keys.map(|keys| keys.of(asked)) {
+        if !all.contains(key) {
+            all.push(key.clone());
         }
     }
-    executor.prepare(&keys)?;
-    together.into_iter().map(|(shape, bin)| upload::<E, T>(executor, shape, bin, common)).collect()
+    executor.prepare(&all)
 }
 
 /// A bin on the device.
@@ -163,22 +201,22 @@ fn upload<E: Executor, T: Value>(
     let stored = stored(&shape, largest(&|(_, slices)| slices.len()), nnz, bytes);
     let nitems: usize = classes.iter().map(|(class, _)| class.items.len()).sum();
     let systems = nitems * common.nrhs;
-    let grid = |key: &KernelKey, shape: &Shape| {
+    let grid = |keys: &Keys, shape: &Shape| {
         let bytes = group_bytes(shape, stored, bytes);
-        grid(executor, key, shape, bytes, systems as u64, common.tuning)
+        grid(executor, keys.of(common.asked), shape, bytes, systems as u64, common.tuning)
     };
     let rest = || {
         let shape = shape.unmixed();
-        let key = key::<T>(&shape, true, common);
-        let grid = grid(&key, &shape)?;
-        Ok::<_, SolveError>(Rest { key, grid, left: executor.alloc_zeroed(1 + systems)? })
+        let keys = keys::<T>(&shape, true, common);
+        let grid = grid(&keys, &shape)?;
+        Ok::<_, SolveError>(Rest { keys, grid, left: executor.alloc_zeroed(1 + systems)? })
     };
     let rest = shape.mixed.then(rest).transpose()?;
-    let key = key::<T>(&shape, false, common);
-    let grid = grid(&key, &shape)?;
+    let keys = keys::<T>(&shape, false, common);
+    let grid = grid(&keys, &shape)?;
     let entries: usize = classes.iter().map(|(class, _)| class.pattern.nnz()).sum();
     let explain = GpuBin {
-        kernel: key.expression.clone(),
+        kernel: keys.of(common.asked).expression.clone(),
         systems,
         patterns: classes.len(),
         nrows: largest(&|(class, _)| class.pattern.nrows()),
@@ -197,7 +235,7 @@ fn upload<E: Executor, T: Value>(
         shared_bytes: grid.shared_bytes,
     };
     Ok(Bin {
-        key,
+        keys,
         grid,
         systems: systems as u32,
         nrows: explain.nrows as u32,
@@ -215,8 +253,8 @@ fn upload<E: Executor, T: Value>(
     })
 }
 
-/// The kernel of a shape, for all systems or for what iterations in f32 leave.
-fn key<T: Value>(shape: &Shape, of_rest: bool, common: &Common<'_>) -> KernelKey {
+/// The kernels of a shape, for all systems or for what iterations in f32 leave.
+fn keys<T: Value>(shape: &Shape, of_rest: bool, common: &Common<'_>) -> Keys {
     let &Shape { threads, parts, rows, width, place, near, vectors, mixed, cluster } = shape;
     let (place, jacobi, near) = (place.code(), u32::from(common.jacobi), u32::from(near));
     let mut parameters =
@@ -241,5 +279,5 @@ fn key<T: Value>(shape: &Shape, of_rest: bool, common: &Common<'_>) -> KernelKey
         parameters += &format!(", {value}");
     }
     let module = common.method.name();
-    KernelKey::new(module, format!("{module}<{parameters}>"))
+    Keys::new(&KernelKey::new(module, format!("{module}<{parameters}>")))
 }

@@ -5,7 +5,7 @@ use sparsebatch_cpu_ref::lanes::by_pattern;
 use sparsebatch_formats::{Batch, BatchValues, CsrPatternRef, Layout, Pattern, RaggedCsr};
 use sparsebatch_spmv_gpu::{Args, Executor, GpuError, KernelBuffer, LaunchConfig, Value};
 
-use super::bins::{Addresses, Bin, Class, Common, bins};
+use super::bins::{Addresses, Asked, Bin, Class, Common, bins, prepare};
 use super::explain::GpuExplain;
 use super::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use super::shape::{GpuTuning, Load};
@@ -190,7 +190,9 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         let systems = count_systems(sizes.nitems, sizes.nrhs)?;
         let criteria = options.criteria::<T>(systems)?;
         let load = Load::of(systems, executor.info(), tuning);
-        let common = Common { method, jacobi, mixed, nrhs: sizes.nrhs, addresses, load, tuning };
+        let asked = Asked { guesses: false, floor: criteria.floor.is_some() };
+        let nrhs = sizes.nrhs;
+        let common = Common { method, jacobi, mixed, asked, nrhs, addresses, load, tuning };
         let bins = bins::<E, T>(executor, make_classes(), &common)?;
         Ok(Self {
             method,
@@ -207,8 +209,25 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         })
     }
 
+    fn asked(&self, guess: Guess) -> Asked {
+        Asked { guesses: guess == Guess::InX, floor: self.limits.has_floor() }
+    }
+
+    /// Makes the kernels ready that solves from such a guess take. Those for [`Guess::Zero`] are; what else is
+    /// asked for is compiled by the first solve that does, which a stream that records does not allow.
+    ///
+    /// # Errors
+    /// [`SolveError::Gpu`] when the compiler fails.
+    pub fn prepare(&self, guess: Guess) -> Result<(), SolveError> {
+        let keys = self.bins.iter().flat_map(|bin| {
+            [&bin.keys].into_iter().chain(bin.rest.as_ref().map(|rest| &rest.keys))
+        });
+        Ok(prepare(&self.executor, keys, self.asked(guess))?)
+    }
+
     /// Solves every system. Allocates nothing, launches a kernel for each bin (two with iterations in f32) and
-    /// returns before they are done.
+    /// returns before they are done. The first solve from guesses compiles kernels, unless they are
+    /// [prepared](FusedSolver::prepare).
     ///
     /// `values` holds those of the batch in its layout, entries in the order of CSR; or, for a uniform
     /// batch, those of one item, for all. `b` and `x` are laid out as the plan was told, right-hand
@@ -279,6 +298,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         guess: Guess,
         x: &mut E::Buffer<T>,
     ) -> Result<(), GpuError> {
+        let asked = self.asked(guess);
         let flags = if guess == Guess::InX { FROM_GUESS } else { 0 }
             | if self.lenient { LENIENT } else { 0 };
         let executor = if number == 0 { &self.executor } else { &self.branches[number - 1] };
@@ -307,14 +327,14 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         self.limits.pass(&mut args);
         args.output(&mut bin.queue);
         self.outcomes.pass(&mut args);
-        let (key, grid) = match &mut bin.rest {
+        let (keys, grid) = match &mut bin.rest {
             None => {
                 args.raw(0);
-                (&bin.key, bin.grid)
+                (&bin.keys, bin.grid)
             }
             Some(rest) => {
                 args.output(&mut rest.left);
-                if of_rest { (&rest.key, rest.grid) } else { (&bin.key, bin.grid) }
+                if of_rest { (&rest.keys, rest.grid) } else { (&bin.keys, bin.grid) }
             }
         };
         let config = LaunchConfig {
@@ -330,7 +350,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         // and all launches of one solve are behind those of the one before. `left` has room for all systems, and a 0
         // in front before and after the launches of a bin; the one for the rest waits for the one ahead before it
         // touches anything.
-        unsafe { executor.launch(key, config, &mut args) }
+        unsafe { executor.launch(keys.of(asked), config, &mut args) }
     }
 
     /// From now on only the first `items` take part in solves; the arrays stay as long as they are, and what they

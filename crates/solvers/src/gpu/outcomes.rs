@@ -50,6 +50,11 @@ impl<E: Executor> Limits<E> {
             .scalar(criteria.floor.unwrap_or(-1.0));
     }
 
+    /// Whether systems may be solved by the rounding floor.
+    pub(super) fn has_floor(&self) -> bool {
+        self.criteria.floor.is_some()
+    }
+
     /// Bytes on the device, for each system.
     pub(super) fn bytes_a_system(&self) -> usize {
         let each = |there: bool, size: usize| if there { size } else { 0 };

@@ -159,6 +159,35 @@ fn options_and_lengths_are_checked() {
     assert!(matches!(plan, Err(SolveError::Gpu(GpuError::OutOfMemory { .. }))));
 }
 
+/// A kernel is compiled for what solves ask of it: guesses, a floor, both or neither.
+#[test]
+fn kernels_are_for_what_is_asked_of_them() {
+    let (pattern, values, b) = tri(64, 5);
+    for (floor, [plain, guessing]) in [(None, ["0", "1"]), (Some(4.0), ["2", "3"])] {
+        let executor = emulator();
+        let options = SolveOptions { floor, ..SolveOptions::default() };
+        let tuning = GpuTuning { mixed: Some(true), ..GpuTuning::default() };
+        let mut plan =
+            FusedSolver::<_, f64>::with_tuning(&executor, pattern.view(), 5, &options, &tuning)
+                .unwrap();
+        plan.prepare(Guess::InX).unwrap();
+        let values = executor.upload(&values).unwrap();
+        let b = executor.upload(&b).unwrap();
+        let mut x = executor.alloc_zeroed::<f64>(5 * 64).unwrap();
+
+        plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
+        let all = |may: &str| {
+            let launched = executor.launched();
+            assert_eq!(launched.len(), 2, "with what is left: {launched:?}");
+            launched.iter().all(|key| key.ends_with(&format!("> -DFUSED_MAY={may}")))
+        };
+        assert!(all(plain));
+        executor.forget_launched();
+        plan.solve(&values, &b, Guess::InX, &mut x).unwrap();
+        assert!(all(guessing));
+    }
+}
+
 #[test]
 fn solves_repeat_with_other_values_and_guesses() {
     let (pattern, values, b) = tri(40, 7);

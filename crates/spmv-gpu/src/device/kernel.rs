@@ -80,13 +80,13 @@ impl KernelStore {
             source: &source,
             expressions: &[&key.expression],
             architecture: &self.architecture,
-            options: &[],
+            options: key.options,
         };
         let compiled = self.disk.compile(&program)?;
         let kernel = compiled.kernel(&key.expression).ok_or_else(|| GpuError::Compile {
             kernel: key.to_string(),
             architecture: self.architecture.clone(),
-            options: String::new(),
+            options: key.options.join(" "),
             log: "the compiler gave no symbol for the expression".to_owned(),
         })?;
         Kernel::load(context, &compiled, kernel)

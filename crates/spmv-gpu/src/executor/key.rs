@@ -77,12 +77,21 @@ pub struct KernelKey {
     /// The instance, such as `csr_vector<double, 8>`: [`Pod::NAME`](super::Pod::NAME) gives the types, and one space
     /// follows each comma, since an emulation knows its instances by this text.
     pub expression: String,
+    /// Options for the compiler of a device, such as `-DFUSED_MAY=0`, by which it leaves out what no launch
+    /// asks for. An emulation has all of it, and knows the instance without them.
+    pub options: &'static [&'static str],
 }
 
 impl KernelKey {
     /// A key of a module of this crate.
     pub fn new(module: &'static str, expression: impl Into<String>) -> Self {
-        Self { module, source: None, expression: expression.into() }
+        Self { module, source: None, expression: expression.into(), options: &[] }
+    }
+
+    /// The same kernel, compiled with these options.
+    #[must_use]
+    pub fn with_options(self, options: &'static [&'static str]) -> Self {
+        Self { options, ..self }
     }
 
     /// A key of a source of the caller, in which the compiler finds its errors under `name`.
@@ -91,13 +100,14 @@ impl KernelKey {
         source: &'static Source,
         expression: impl Into<String>,
     ) -> Self {
-        Self { module: name, source: Some(source), expression: expression.into() }
+        Self { module: name, source: Some(source), expression: expression.into(), options: &[] }
     }
 }
 
 impl fmt::Display for KernelKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.cu: {}", self.module, self.expression)
+        write!(f, "{}.cu: {}", self.module, self.expression)?;
+        self.options.iter().try_for_each(|option| write!(f, " {option}"))
     }
 }
 
@@ -110,5 +120,7 @@ mod tests {
         let key = KernelKey::new("csr", "csr_vector<double, 8>");
 
         assert_eq!(key.to_string(), "csr.cu: csr_vector<double, 8>");
+        let key = key.with_options(&["-DSIZE=1"]);
+        assert_eq!(key.to_string(), "csr.cu: csr_vector<double, 8> -DSIZE=1");
     }
 }

@@ -169,6 +169,12 @@ struct FusedGroup : FusedSystem<Shape> {
 
     __device__ __forceinline__ bool is_due() const { return stop < IDLE; }
 
+    __device__ __forceinline__ bool are_guesses() const {
+        return MAY_GUESS && (task.flags & FUSED_GUESS) != 0;
+    }
+
+    __device__ __forceinline__ bool has_floor() const { return MAY_HAVE_FLOOR && task.floor >= 0; }
+
     __device__ __forceinline__ W preconditioned(u32 j, W value) const {
         if constexpr (JACOBI) {
             return m[j] * value;
@@ -283,7 +289,7 @@ struct FusedGroup : FusedSystem<Shape> {
         }
 
         // The iterate as it is returned, for all to read.
-        const bool guesses = (task.flags & FUSED_GUESS) != 0;
+        const bool guesses = are_guesses();
         const V up = V(power_of_two(scale));
         bool moved = false;
 #pragma unroll
@@ -363,7 +369,7 @@ struct FusedGroup : FusedSystem<Shape> {
         const double progress = last * INNER_PROGRESS;
         const bool holds =
             MIXED && (residual <= progress || (residual < last && progress <= threshold));
-        if (task.floor >= 0 && Threads::any(due && !fresh && !accepted && !holds)) {
+        if (has_floor() && Threads::any(due && !fresh && !accepted && !holds)) {
             const auto size_of = [&](u32 j, double own) {
                 entries(j, [&](V value, const V* at) {
                     own += magnitude(double(value)) * magnitude(double(*at));
@@ -479,8 +485,7 @@ struct FusedGroup : FusedSystem<Shape> {
             if (fresh) {
                 if constexpr (!MIXED) {
                     // Adding 0 leaves no -0.
-                    x[j] = (task.flags & FUSED_GUESS) != 0 ? operand[own_place(j)] * down + V(0)
-                                                           : V(0);
+                    x[j] = are_guesses() ? operand[own_place(j)] * down + V(0) : V(0);
                 }
                 if constexpr (JACOBI) {
                     W diagonal = 0;

@@ -100,9 +100,14 @@ impl Emulator {
         self.allocations.load(Ordering::Relaxed)
     }
 
-    /// The kernels launched so far, as `module.cu: expression`, sorted.
+    /// The kernels launched so far, as `module.cu: expression options`, sorted.
     pub(crate) fn launched(&self) -> Vec<String> {
         self.launched.lock().unwrap().iter().cloned().collect()
+    }
+
+    /// Forgets those launched so far.
+    pub(crate) fn forget_launched(&self) {
+        self.launched.lock().unwrap().clear();
     }
 }
 

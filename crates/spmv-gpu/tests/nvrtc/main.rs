@@ -197,6 +197,35 @@ fn threads_can_compile_at_once() {
     assert!(images.iter().all(|image| *image == images[0]));
 }
 
+/// Kernels of whole solves without code for guesses and a rounding floor, which most solves do not ask for.
+#[test]
+fn what_launches_do_not_ask_for_is_left_out() {
+    if nvrtc_or_skip().is_none() {
+        return;
+    }
+    let compiled = |options: &[&str]| {
+        let program = Program {
+            name: "bicgstab.cu",
+            source: &kernels::program("bicgstab").unwrap(),
+            expressions: &["bicgstab<double, 32, 4, 3, 0, 0, 1, 1, 0, 0, 1, float>"],
+            architecture: "sm_90",
+            options,
+        };
+        let compiled = compile(&program).unwrap();
+        let used = compiled.kernels[0].resources.unwrap();
+        (compiled.image.len(), used.spill_store_bytes)
+    };
+
+    let whole = compiled(&["-DFUSED_MAY=3"]);
+    let [plain, guesses, floor] =
+        ["-DFUSED_MAY=0", "-DFUSED_MAY=1", "-DFUSED_MAY=2"].map(|option| compiled(&[option]));
+
+    assert_eq!(whole, compiled(&[]));
+    assert!(guesses.0 < whole.0 && floor.0 < whole.0, "{guesses:?}, {floor:?}, {whole:?}");
+    assert!(plain.0 < guesses.0.min(floor.0), "{plain:?}, {guesses:?}, {floor:?}");
+    assert_eq!(plain.1, 0, "bytes that are spilled");
+}
+
 #[test]
 fn a_second_compilation_comes_from_disk() {
     if nvrtc_or_skip().is_none() {
