@@ -1,12 +1,13 @@
 //! Whole solves on a real GPU, held against the CPU's: batches of all families, in one launch or
 //! several at once, again and again, and from a graph.
 
-use sparsebatch_formats::generate::{Family, Problem};
-use sparsebatch_formats::{Batch, Csr, Pattern};
+use sparsebatch_formats::generate::{Family, GeneratedBatch, Problem};
+use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, ValuePlace};
 use sparsebatch_solvers::{
     InnerPrecision, Method, Outcome, Preconditioner, SolveOptions, Status, solve,
 };
+use sparsebatch_spmv_gpu::device::Graph;
 use sparsebatch_spmv_gpu::testing::{device_or_skip, systems};
 use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
 
@@ -61,18 +62,50 @@ fn families(method: Method) -> Vec<(Family, usize)> {
     families
 }
 
+/// Systems of one pattern, there and on the device.
+struct Uniform {
+    problem: GeneratedBatch<f64>,
+    values: DeviceBuffer<f64>,
+    b: DeviceBuffer<f64>,
+}
+
+impl Uniform {
+    fn new(device: &Device, family: Family, nrows: usize, items: usize) -> Self {
+        let problem = Problem::new(family, nrows).unwrap().batch(items).unwrap();
+        let Batch::Uniform(batch) = &problem.batch else { unreachable!("one pattern") };
+        let values: Vec<f64> = (0..items).flat_map(|k| batch.to_matrix(k).into_parts().1).collect();
+        let values = device.upload(&values).unwrap();
+        let b = device.upload(&problem.rhs).unwrap();
+        Self { problem, values, b }
+    }
+
+    fn plan(
+        &self,
+        device: &Device,
+        options: &SolveOptions,
+        tuning: &GpuTuning,
+    ) -> FusedSolver<Device, f64> {
+        let (pattern, items) = (self.problem.batch.pattern(0), self.problem.batch.nitems());
+        FusedSolver::with_tuning(device, pattern, items, options, tuning).unwrap()
+    }
+}
+
+/// Starts a recorded solve.
+fn start(graph: &Graph) {
+    // SAFETY: each test here has buffers and plan longer than the graph, and downloads results, which waits for the
+    // work.
+    #[expect(unsafe_code, reason = "the launch of a graph")]
+    unsafe { graph.launch() }.unwrap();
+}
+
 #[test]
 fn uniform_batches_agree_with_the_cpu() {
     let Some(device) = device_or_skip() else { return };
     let items = systems(300);
     for method in [Method::Cg, Method::BiCgStab] {
         for (family, nrows) in families(method) {
-            let problem = Problem::new(family, nrows).unwrap().batch(items).unwrap();
-            let Batch::Uniform(batch) = &problem.batch else { unreachable!("one pattern") };
-            let values: Vec<f64> =
-                (0..items).flat_map(|k| batch.to_matrix(k).into_parts().1).collect();
-            let values = device.upload(&values).unwrap();
-            let b = device.upload(&problem.rhs).unwrap();
+            let uniform = Uniform::new(&device, family, nrows, items);
+            let Uniform { problem, values, b } = &uniform;
             for preconditioner in [Preconditioner::None, Preconditioner::Jacobi] {
                 let auto = InnerPrecision::Auto;
                 for (place, inner_precision) in [
@@ -86,17 +119,10 @@ fn uniform_batches_agree_with_the_cpu() {
                     let tuning = GpuTuning { values: place, mixed, ..GpuTuning::default() };
                     let options =
                         SolveOptions { inner_precision, ..options(method, preconditioner) };
-                    let mut plan = FusedSolver::<Device, f64>::with_tuning(
-                        &device,
-                        batch.pattern().view(),
-                        items,
-                        &options,
-                        &tuning,
-                    )
-                    .unwrap();
+                    let mut plan = uniform.plan(&device, &options, &tuning);
                     let mut x = device.alloc_zeroed(problem.rhs.len()).unwrap();
                     let mut run = || {
-                        plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
+                        plan.solve(values, b, Guess::Zero, &mut x).unwrap();
                         bits(&device.download(&x).unwrap(), &plan.outcomes().unwrap())
                     };
                     let first = run();
@@ -124,45 +150,30 @@ fn zeros_as_guesses_change_no_bit_also_in_a_graph() {
         })
     {
         for (family, nrows) in families(method) {
-            let problem = Problem::new(family, nrows).unwrap().batch(items).unwrap();
-            let Batch::Uniform(batch) = &problem.batch else { unreachable!("one pattern") };
-            let values: Vec<f64> =
-                (0..items).flat_map(|k| batch.to_matrix(k).into_parts().1).collect();
-            let (values, b) =
-                (device.upload(&values).unwrap(), device.upload(&problem.rhs).unwrap());
+            let uniform = Uniform::new(&device, family, nrows, items);
+            let Uniform { problem, values, b } = &uniform;
             let options = SolveOptions { inner_precision, ..options(method, preconditioner) };
             let tuning = GpuTuning { mixed: Some(nrows >= 64), ..GpuTuning::default() };
-            let mut plan = FusedSolver::<Device, f64>::with_tuning(
-                &device,
-                batch.pattern().view(),
-                items,
-                &options,
-                &tuning,
-            )
-            .unwrap();
+            let mut plan = uniform.plan(&device, &options, &tuning);
             let mut x = device.alloc_zeroed(problem.rhs.len()).unwrap();
-            plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
+            plan.solve(values, b, Guess::Zero, &mut x).unwrap();
             let without = bits(&device.download(&x).unwrap(), &plan.outcomes().unwrap());
 
             plan.prepare(Guess::InX).unwrap();
             let graph = device
                 .capture(|_| {
-                    let solved = plan.solve(&values, &b, Guess::InX, &mut x);
+                    let solved = plan.solve(values, b, Guess::InX, &mut x);
                     solved.unwrap_or_else(|error| panic!("{error}"));
                     Ok(())
                 })
                 .unwrap();
             device.fill_zero(&mut x).unwrap();
-            // SAFETY: the buffers and the plan are alive until the downloads are done.
-            #[expect(unsafe_code, reason = "the launch of a graph")]
-            unsafe { graph.launch() }.unwrap();
+            start(&graph);
             let with = bits(&device.download(&x).unwrap(), &plan.outcomes().unwrap());
             assert!(with == without, "{} {nrows}: {}", family.name(), plan.explain());
 
             // From the solutions there is nothing to do.
-            // SAFETY: as before.
-            #[expect(unsafe_code, reason = "the launch of a graph")]
-            unsafe { graph.launch() }.unwrap();
+            start(&graph);
             let again = plan.outcomes().unwrap();
             assert!(again.iter().all(|o| (o.status, o.iterations) == (Status::Converged, 0)));
         }
@@ -218,9 +229,7 @@ fn ragged_batches_agree_with_the_cpu_also_from_a_graph() {
             .unwrap();
         for _ in 0..3 {
             device.fill_zero(&mut x).unwrap();
-            // SAFETY: the buffers and the plan are alive until the downloads are done.
-            #[expect(unsafe_code, reason = "the launch of a graph")]
-            unsafe { graph.launch() }.unwrap();
+            start(&graph);
             let again = bits(&device.download(&x).unwrap(), &plan.outcomes().unwrap());
             assert_eq!(again, first);
         }
@@ -251,11 +260,8 @@ fn systems_of_clusters_agree_with_the_cpu() {
         (Rand9, 32_768),
     ];
     for (family, nrows) in sizes {
-        let problem = Problem::new(family, nrows).unwrap().batch(items).unwrap();
-        let Batch::Uniform(batch) = &problem.batch else { unreachable!("one pattern") };
-        let values: Vec<f64> = (0..items).flat_map(|k| batch.to_matrix(k).into_parts().1).collect();
-        let values = device.upload(&values).unwrap();
-        let b = device.upload(&problem.rhs).unwrap();
+        let uniform = Uniform::new(&device, family, nrows, items);
+        let Uniform { problem, values, b } = &uniform;
         for (method, preconditioner) in [Method::Cg, Method::BiCgStab]
             .into_iter()
             .flat_map(|method| [Preconditioner::None, Preconditioner::Jacobi].map(|p| (method, p)))
@@ -266,18 +272,11 @@ fn systems_of_clusters_agree_with_the_cpu() {
             for place in [None, Some(ValuePlace::Global)] {
                 let tuning = GpuTuning { values: place, ..GpuTuning::default() };
                 let options = options(method, preconditioner);
-                let mut plan = FusedSolver::<Device, f64>::with_tuning(
-                    &device,
-                    batch.pattern().view(),
-                    items,
-                    &options,
-                    &tuning,
-                )
-                .unwrap();
+                let mut plan = uniform.plan(&device, &options, &tuning);
                 assert!(plan.explain().bins[0].blocks_per_system > 1, "{}", plan.explain());
                 let mut x = device.alloc_zeroed(problem.rhs.len()).unwrap();
                 let mut run = || {
-                    plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
+                    plan.solve(values, b, Guess::Zero, &mut x).unwrap();
                     bits(&device.download(&x).unwrap(), &plan.outcomes().unwrap())
                 };
                 let first = run();

@@ -103,6 +103,11 @@ pub(super) struct Rest<E: Executor> {
 }
 
 impl<E: Executor> Bin<E> {
+    /// The kernels of its launches.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Keys> {
+        std::iter::once(&self.keys).chain(self.rest.as_ref().map(|rest| &rest.keys))
+    }
+
     /// Bytes of what a solve leaves for itself.
     pub(super) fn workspace_bytes(&self) -> u64 {
         let left = self.rest.as_ref().map_or(0, |rest| rest.left.len());
@@ -144,13 +149,18 @@ pub(super) fn bins<E: Executor, T: Value>(
     if let Some(most) = together.pop() {
         together.insert(0, most);
     }
-    let keys = |(shape, _): &(Shape, Vec<_>)| {
+    let kernels = |(shape, _): &(Shape, Vec<_>)| {
         let rest = shape.mixed.then(|| keys::<T>(&shape.unmixed(), true, common));
-        [keys::<T>(shape, false, common)].into_iter().chain(rest)
+        (keys::<T>(shape, false, common), rest)
     };
-    let keys: Vec<Keys> = together.iter().flat_map(keys).collect();
-    prepare(executor, keys.iter(), common.asked)?;
-    together.into_iter().map(|(shape, bin)| upload::<E, T>(executor, shape, bin, common)).collect()
+    let kernels: Vec<(Keys, Option<Keys>)> = together.iter().map(kernels).collect();
+    let all = kernels.iter().flat_map(|(keys, rest)| std::iter::once(keys).chain(rest));
+    prepare(executor, all, common.asked)?;
+    together
+        .into_iter()
+        .zip(kernels)
+        .map(|((shape, bin), kernels)| upload::<E, T>(executor, shape, kernels, bin, common))
+        .collect()
 }
 
 /// Makes kernels ready for what is asked of them.
@@ -168,10 +178,11 @@ pub(super) fn prepare<'a, E: Executor>(
     executor.prepare(&all)
 }
 
-/// A bin on the device.
+/// A bin on the device, with its kernels, and those for what iterations in f32 leave.
 fn upload<E: Executor, T: Value>(
     executor: &E,
     shape: Shape,
+    (keys, rest_keys): (Keys, Option<Keys>),
     mut classes: Vec<(Class<'_>, Slices)>,
     common: &Common<'_>,
 ) -> Result<Bin<E>, SolveError> {
@@ -205,14 +216,11 @@ fn upload<E: Executor, T: Value>(
         let bytes = group_bytes(shape, stored, bytes);
         grid(executor, keys.of(common.asked), shape, bytes, systems as u64, common.tuning)
     };
-    let rest = || {
-        let shape = shape.unmixed();
-        let keys = keys::<T>(&shape, true, common);
-        let grid = grid(&keys, &shape)?;
+    let rest = |keys| {
+        let grid = grid(&keys, &shape.unmixed())?;
         Ok::<_, SolveError>(Rest { keys, grid, left: executor.alloc_zeroed(1 + systems)? })
     };
-    let rest = shape.mixed.then(rest).transpose()?;
-    let keys = keys::<T>(&shape, false, common);
+    let rest = rest_keys.map(rest).transpose()?;
     let grid = grid(&keys, &shape)?;
     let entries: usize = classes.iter().map(|(class, _)| class.pattern.nnz()).sum();
     let explain = GpuBin {

@@ -219,9 +219,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
     /// # Errors
     /// [`SolveError::Gpu`] when the compiler fails.
     pub fn prepare(&self, guess: Guess) -> Result<(), SolveError> {
-        let keys = self.bins.iter().flat_map(|bin| {
-            [&bin.keys].into_iter().chain(bin.rest.as_ref().map(|rest| &rest.keys))
-        });
+        let keys = self.bins.iter().flat_map(Bin::keys);
         Ok(prepare(&self.executor, keys, self.asked(guess))?)
     }
 
