@@ -371,7 +371,7 @@ fn bad_names_places_and_lock_files_are_refused() {
 
 #[test]
 fn the_matrices_of_the_sources_that_are_here_pass_the_checks() {
-    let Some(shared) = sparsebatch_formats::testing::shared_dir() else { return };
+    let Some(shared) = sparsebatch_testing::shared_dir() else { return };
     let folder = Folder::new();
     let matrices = shared.join("matrices").canonicalize().unwrap();
     let from = ["fetch", "--into", "c", "--json", "--from", matrices.to_str().unwrap()];

@@ -6,7 +6,7 @@ mod common;
 use std::path::PathBuf;
 
 use common::{ALPHA13, Folder, root, run};
-use sparsebatch::testing::shared_dir;
+use sparsebatch_testing::shared_dir;
 
 #[test]
 fn the_ragged_example_folder_is_what_its_readme_generates() {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use sparsebatch::io::{read_npz_array, read_vector};
 use sparsebatch::spmv_gpu::SingleKernel;
 use sparsebatch::spmv_gpu::testing::device_or_skip;
-use sparsebatch::testing::shared_dir;
+use sparsebatch_testing::shared_dir;
 
 /// A driver that gives these answers, in a folder of its own.
 struct FakeDriver {

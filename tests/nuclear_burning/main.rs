@@ -41,8 +41,8 @@ mod zones;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sparsebatch::testing::shared_dir;
 use sparsebatch::{Method, Pattern, Preconditioner, SolveOptions};
+use sparsebatch_testing::shared_dir;
 
 use crate::equations::{Equations, Group, Scratch};
 use crate::integrator::{Burning, Outcome, Settings, integrate};

@@ -31,7 +31,7 @@ fn singular(reason: Singularity) -> Result<(), PivotingLuError> {
 fn small_real_matrices_are_solved_or_called_singular() {
     const SINGULAR: [&str; 7] =
         ["GD02_a", "USAir97", "dwt_607", "dwt_918", "dwt_992", "jgl011", "mbeacxc"];
-    let Some(shared) = sparsebatch_formats::testing::shared_dir() else {
+    let Some(shared) = sparsebatch_testing::shared_dir() else {
         return;
     };
     let mut paths: Vec<_> = std::fs::read_dir(shared.join("matrices/small"))
@@ -67,7 +67,7 @@ fn small_real_matrices_are_solved_or_called_singular() {
 /// One analysis for all systems of a network; the floor of the residual is a few roundings.
 #[test]
 fn network_systems_reach_the_rounding_floor() {
-    let Some(shared) = sparsebatch_formats::testing::shared_dir() else {
+    let Some(shared) = sparsebatch_testing::shared_dir() else {
         return;
     };
     for network in ["alpha13", "mid57", "sn156"] {

@@ -14,7 +14,7 @@ fn factor_entries(pattern: &CsrPattern) -> usize {
 /// Published entries of L + U by greedy minimum degree: 71, 943, 4106; ties may cost a few percent.
 #[test]
 fn reaction_networks_fill_as_published() {
-    let Some(shared) = sparsebatch_formats::testing::shared_dir() else {
+    let Some(shared) = sparsebatch_testing::shared_dir() else {
         return;
     };
     for (network, natural, published) in

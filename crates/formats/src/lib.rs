@@ -17,6 +17,7 @@
 //! of GPUs.
 #![forbid(unsafe_code)]
 
+pub mod accuracy;
 pub mod batch;
 pub mod convert;
 mod coo;
@@ -32,8 +33,6 @@ mod matrix;
 mod scalar;
 mod sellp;
 pub mod stats;
-#[cfg(feature = "testing")]
-pub mod testing;
 
 pub use batch::{
     Batch, BatchCsr, BatchOf, BatchValues, Layout, RaggedBatch, RaggedCsr, UniformBatch,

@@ -22,10 +22,14 @@
 //! ```
 
 mod args;
+mod emulator;
 mod ffi;
+mod host_buffer;
 mod names;
 
 pub use args::Args;
+pub use emulator::{Emulator, Pinned, emulators};
+pub use host_buffer::HostBuffer;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;

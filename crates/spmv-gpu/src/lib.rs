@@ -23,7 +23,7 @@ pub mod flexible;
 pub mod kernels;
 pub mod packed;
 pub mod single;
-#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
 pub mod testing;
 mod value;
 

@@ -264,7 +264,7 @@ fn generated(experiment: Option<Experiment>, size: Size, items: usize) -> Vec<Ca
 mod tests {
     use super::*;
     use crate::suites::read_all;
-    use sparsebatch_formats::testing::shared_dir;
+    use sparsebatch_testing::shared_dir;
 
     /// Entries and rows of a batch, by the draw of its definition.
     fn counted(case: &Case, matrices: &[(String, Csr<f64>)]) -> (usize, usize) {

@@ -8,8 +8,8 @@ use std::str::FromStr;
 
 use rayon::prelude::*;
 use sparsebatch_corpus::List;
+use sparsebatch_formats::accuracy::SpmvReference;
 use sparsebatch_formats::generate::spmv_operands;
-use sparsebatch_formats::testing::SpmvReference;
 use sparsebatch_formats::{Batch, RaggedCsr};
 use sparsebatch_spmv_gpu::flexible::{BatchSizes, DeviceBatch, Storage};
 use sparsebatch_spmv_gpu::{

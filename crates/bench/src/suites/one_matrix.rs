@@ -1,8 +1,8 @@
 //! One matrix as what is multiplied: its vector, and the product that answers are checked against.
 
 use rayon::prelude::*;
+use sparsebatch_formats::accuracy::SpmvReference;
 use sparsebatch_formats::generate::rng;
-use sparsebatch_formats::testing::SpmvReference;
 use sparsebatch_formats::{Csr, CsrPattern, Scalar, View};
 
 use crate::phases::Phase::Checking;
@@ -90,8 +90,8 @@ pub(super) fn operand<T: Scalar>(len: usize) -> Vec<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sparsebatch_formats::accuracy::spmv_exact;
     use sparsebatch_formats::generate::random;
-    use sparsebatch_formats::testing::spmv_exact;
 
     #[test]
     fn answers_are_checked_in_their_precision() {

@@ -244,8 +244,8 @@ fn on_host<T: Scalar>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sparsebatch_formats::accuracy::spmv_exact;
     use sparsebatch_formats::generate::random;
-    use sparsebatch_formats::testing::spmv_exact;
 
     #[test]
     fn both_references_agree_and_errors_are_found() {

@@ -250,7 +250,7 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use sparsebatch_formats::Csr;
-    use sparsebatch_formats::testing::random_vector;
+    use sparsebatch_testing::random_vector;
 
     use super::*;
 

@@ -3,11 +3,11 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use sparsebatch_formats::convert::{FromCsr, HybOptions, HybWidth, SellPOptions, ToCsr};
-use sparsebatch_formats::testing::csr_integers;
 use sparsebatch_formats::{
     BatchCsr, BatchOf, BatchValues, CooPattern, Csr, CsrPattern, DiaPattern, EllPattern,
     HybPattern, Matrix, RaggedBatch, RaggedCsr, SellPPattern, UniformBatch,
 };
+use sparsebatch_testing::csr_integers;
 
 /// A batch of multiples of the matrix: -1, 0, 1, 2, ... times it.
 fn batch_of(csr: &Csr<f64>, nitems: usize) -> BatchCsr<f64> {

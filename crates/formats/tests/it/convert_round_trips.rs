@@ -4,11 +4,11 @@ use proptest::prelude::*;
 use sparsebatch_formats::convert::{
     DiaOptions, EllOptions, FromCsr, HybOptions, HybWidth, SellPOptions, ToCsr,
 };
-use sparsebatch_formats::testing::{csr_integers, csr_reals};
 use sparsebatch_formats::{
     Coo, CooPattern, Csr, CsrPattern, DiaPattern, Ell, EllPattern, FormatError, HybPattern, Matrix,
     Pattern, Scalar, SellPPattern,
 };
+use sparsebatch_testing::{csr_integers, csr_reals};
 
 /// The rows with the bits of the values, zeros left out if asked.
 fn entries<T: Scalar>(csr: &Csr<T>, keep_zeros: bool) -> Vec<(usize, i32, u64)> {

@@ -4,8 +4,9 @@
 use faer::Col;
 use faer::sparse::{SparseColMat, SparseRowMat, SymbolicSparseColMat, SymbolicSparseRowMat};
 use proptest::prelude::*;
-use sparsebatch_formats::testing::{csr_integers, csr_reals, random_vector, spmv_error};
+use sparsebatch_formats::accuracy::spmv_error;
 use sparsebatch_formats::{Csr, FormatError};
+use sparsebatch_testing::{csr_integers, csr_reals, random_vector};
 
 fn bits(values: &[f64]) -> Vec<u64> {
     values.iter().map(|v| v.to_bits()).collect()

@@ -3,8 +3,9 @@
 
 use nalgebra_sparse::{CooMatrix, CsrMatrix, na::DVector};
 use proptest::prelude::*;
-use sparsebatch_formats::testing::{csr_integers, csr_reals, random_vector, spmv_error};
+use sparsebatch_formats::accuracy::spmv_error;
 use sparsebatch_formats::{Coo, Csr, FormatError};
+use sparsebatch_testing::{csr_integers, csr_reals, random_vector};
 
 fn bits(values: &[f64]) -> Vec<u64> {
     values.iter().map(|v| v.to_bits()).collect()

@@ -2,8 +2,9 @@
 #![cfg(feature = "sprs")]
 
 use proptest::prelude::*;
-use sparsebatch_formats::testing::{csr_integers, csr_reals, random_vector, spmv_error};
+use sparsebatch_formats::accuracy::spmv_error;
 use sparsebatch_formats::{Csr, FormatError};
+use sparsebatch_testing::{csr_integers, csr_reals, random_vector};
 use sprs::{CsMat, CsMatI};
 
 fn bits(values: &[f64]) -> Vec<u64> {

@@ -6,8 +6,8 @@ use sparsebatch_formats::io::{
     Packing, read_batch, read_batch_from, read_matrix_market, read_npz, read_npz_array,
     read_vector, write_arrays, write_batch,
 };
-use sparsebatch_formats::testing::read_xref;
 use sparsebatch_formats::{Batch, BatchCsr, Csr, FormatError};
+use sparsebatch_testing::read_xref;
 
 /// A uniform file with the given header sizes and body.
 fn uniform(sizes: [u64; 3], body: &[u8]) -> Vec<u8> {

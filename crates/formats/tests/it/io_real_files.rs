@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use sparsebatch_formats::io::{LoadOptions, load, read_batch, read_matrix_market};
-use sparsebatch_formats::testing::{read_xref, shared_dir};
 use sparsebatch_formats::{Batch, FormatError, Pattern};
+use sparsebatch_testing::{read_xref, shared_dir};
 
 /// A row of one of the tables: its cells by column name.
 type Row = BTreeMap<String, String>;

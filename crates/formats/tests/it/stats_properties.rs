@@ -5,8 +5,8 @@ use sparsebatch_formats::convert::{
     DiaOptions, EllOptions, HybOptions, SellPOptions, occupied_diagonals,
 };
 use sparsebatch_formats::stats::{MatrixStats, row_length_histogram};
-use sparsebatch_formats::testing::{csr_integers, square_csr_integers};
 use sparsebatch_formats::{Coo, Csr, Dia, Ell, Hyb, SellP};
+use sparsebatch_testing::{csr_integers, square_csr_integers};
 
 /// One row of cells for each row; `None` where nothing is stored.
 fn dense(csr: &Csr<f64>) -> Vec<Vec<Option<f64>>> {

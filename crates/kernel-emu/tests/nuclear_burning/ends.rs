@@ -5,7 +5,6 @@ use std::sync::Arc;
 use kernel_emu::Order;
 use sparsebatch::{Method, Preconditioner, SolveOptions};
 
-use crate::common::emulator::Emulator;
 use crate::equations::Equations;
 use crate::error::BurningError;
 use crate::gpu::linear::StageSolver;
@@ -14,6 +13,7 @@ use crate::gpu::{Groups, Iterative, SparseLu};
 use crate::integrator::{Burning, Outcome, Settings};
 use crate::zones::{Zones, log_times};
 use crate::{equations, grid, heated_zones, options, settings};
+use kernel_emu::Emulator;
 
 const ZONES: usize = 23;
 const STEP: f64 = 2e-10;

@@ -2,7 +2,6 @@
 //! CPU path of the example and against reference runs.
 #![allow(dead_code, reason = "the example uses the rest of its modules")]
 
-mod common;
 #[path = "../../../../examples/nuclear_burning/conservation.rs"]
 mod conservation;
 #[path = "../../../../examples/nuclear_burning/dense.rs"]
@@ -46,7 +45,6 @@ use kernel_emu::Order;
 use sparsebatch::{Method, Preconditioner, SolveOptions, Status};
 use sparsebatch_spmv_gpu::{DeviceInfo, Executor};
 
-use crate::common::emulator::Emulator;
 use crate::equations::Equations;
 use crate::gpu::timer::Clock;
 use crate::gpu::{Groups, Iterative, SparseLu};
@@ -56,6 +54,7 @@ use crate::network::Network;
 use crate::reference::Reference;
 use crate::tableau::RODAS4P2;
 use crate::zones::{Grid, Zones, log_times};
+use kernel_emu::Emulator;
 
 fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/data")

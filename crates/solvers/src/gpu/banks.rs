@@ -222,7 +222,7 @@ fn step(load: u8) -> u64 {
 mod tests {
     use super::*;
     use sparsebatch_formats::generate::{Family, Problem};
-    use sparsebatch_formats::testing::random_vector;
+    use sparsebatch_testing::random_vector;
 
     fn rows(columns: &[Vec<u16>]) -> Vec<Vec<Entry>> {
         let row = |columns: &Vec<u16>| -> Vec<Entry> {

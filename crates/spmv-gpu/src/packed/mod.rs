@@ -330,7 +330,6 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
     }
 
     /// The packed values, columns and index, for tests of the packing.
-    #[cfg(feature = "testing")]
     #[doc(hidden)]
     #[expect(clippy::type_complexity, reason = "three arrays")]
     pub fn arrays(&self) -> Result<(Vec<u64>, Vec<u64>, Vec<u16>), GpuError> {

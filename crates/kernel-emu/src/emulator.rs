@@ -1,0 +1,267 @@
+//! An [`Executor`] on host memory: kernels run in the emulation of `kernel-emu`.
+//!
+//! Memory that no kernel or copy has set holds a pattern that is NaN as a float and -1 as an index.
+//! Guards around every buffer show what is written beside it.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use sparsebatch_spmv_gpu::{
+    Args, DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig, PinnedValues, Pod,
+};
+
+use crate::{HostBuffer, Order, Shape};
+
+/// Runs kernels on the CPU. Clones share limits, order and memory.
+#[derive(Clone)]
+pub struct Emulator {
+    info: Arc<DeviceInfo>,
+    order: Order,
+    launched: Arc<Mutex<BTreeSet<String>>>,
+    in_use: Arc<AtomicU64>,
+    most_in_use: Arc<AtomicU64>,
+    allocations: Arc<AtomicU64>,
+    only: Option<fn(u64) -> Vec<u64>>,
+}
+
+impl Emulator {
+    /// Looks like a small GPU, so that plans cut small matrices into several parts. Threads run in
+    /// the given order.
+    pub fn new(order: Order) -> Self {
+        Self::with_info(
+            DeviceInfo {
+                name: "emulation".to_owned(),
+                compute_capability: (9, 0),
+                multiprocessors: 2,
+                max_threads_per_block: 1024,
+                max_threads_per_multiprocessor: 2048,
+                shared_bytes_per_block: crate::MAX_SHARED_BYTES,
+                shared_bytes_per_multiprocessor: 233_472,
+                l2_bytes: 1 << 20,
+                memory_bytes: 1 << 30,
+                clock_khz: 1_000_000,
+                ..DeviceInfo::default()
+            },
+            order,
+        )
+    }
+
+    /// Looks like the GPU described.
+    pub fn with_info(info: DeviceInfo, order: Order) -> Self {
+        Self {
+            info: Arc::new(info),
+            order,
+            launched: Arc::default(),
+            in_use: Arc::default(),
+            most_in_use: Arc::default(),
+            allocations: Arc::default(),
+            only: None,
+        }
+    }
+
+    /// A device with so many bytes of memory.
+    pub fn with_memory(bytes: u64) -> Self {
+        let info = DeviceInfo { memory_bytes: bytes, ..Self::new(Order::Forward).info().clone() };
+        Self::with_info(info, Order::Forward)
+    }
+
+    /// Of every launch only those blocks run that `only` chooses, given how many there are.
+    pub fn with_blocks(mut self, only: fn(u64) -> Vec<u64>) -> Self {
+        self.only = Some(only);
+        self
+    }
+
+    /// `len` zeros, more than there is memory for: only pages that are written take some. `None`
+    /// after printing why the test is skipped.
+    pub fn sparse<T: Pod>(&self, len: usize) -> Option<HostBuffer<T>> {
+        let buffer = HostBuffer::sparse(len);
+        if buffer.is_none() {
+            println!("skipped: the system reserves memory for {len} values that are not used");
+        }
+        buffer
+    }
+
+    /// Bytes allocated and not freed.
+    pub fn bytes_in_use(&self) -> u64 {
+        self.in_use.load(Ordering::Relaxed)
+    }
+
+    /// The most bytes that were allocated at a time.
+    pub fn most_bytes_in_use(&self) -> u64 {
+        self.most_in_use.load(Ordering::Relaxed)
+    }
+
+    /// Allocations so far, also of pinned memory.
+    pub fn allocations(&self) -> u64 {
+        self.allocations.load(Ordering::Relaxed)
+    }
+
+    /// The kernels launched so far, as `module.cu: expression options`, sorted.
+    pub fn launched(&self) -> Vec<String> {
+        self.launched.lock().unwrap().iter().cloned().collect()
+    }
+
+    /// Forgets those launched so far.
+    pub fn forget_launched(&self) {
+        self.launched.lock().unwrap().clear();
+    }
+}
+
+/// Host memory that copies need not be waited for, were there any to wait for.
+pub struct Pinned<T>(Vec<T>);
+
+impl<T: Pod> PinnedValues<T> for Pinned<T> {
+    fn as_slice(&self) -> Result<&[T], GpuError> {
+        Ok(&self.0)
+    }
+
+    fn as_mut_slice(&mut self) -> Result<&mut [T], GpuError> {
+        Ok(&mut self.0)
+    }
+}
+
+/// Twenty orders of threads.
+pub fn emulators() -> Vec<Emulator> {
+    let random = (2..20).map(Order::Random);
+    [Order::Forward, Order::Reverse].into_iter().chain(random).map(Emulator::new).collect()
+}
+
+fn check_len(name: &'static str, expected: usize, found: usize) -> Result<(), GpuError> {
+    if expected == found { Ok(()) } else { Err(GpuError::Length { name, expected, found }) }
+}
+
+impl Executor for Emulator {
+    type Buffer<T: Pod> = HostBuffer<T>;
+    type Pinned<T: Pod> = Pinned<T>;
+
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn free_memory(&self) -> Result<u64, GpuError> {
+        Ok(self.info.memory_bytes - self.bytes_in_use())
+    }
+
+    fn alloc<T: Pod>(&self, len: usize) -> Result<HostBuffer<T>, GpuError> {
+        let (needed, free) = ((len * size_of::<T>()) as u64, self.free_memory()?);
+        if needed > free {
+            return Err(GpuError::OutOfMemory { needed, free });
+        }
+        let buffer = HostBuffer::new(len, &self.in_use);
+        self.allocations.fetch_add(1, Ordering::Relaxed);
+        self.most_in_use.fetch_max(self.bytes_in_use(), Ordering::Relaxed);
+        Ok(buffer)
+    }
+
+    fn fill_zero<T: Pod>(&self, buffer: &mut HostBuffer<T>) -> Result<(), GpuError> {
+        buffer.values_mut().fill(T::default());
+        Ok(())
+    }
+
+    fn copy_from_host<T: Pod>(
+        &self,
+        host: &[T],
+        buffer: &mut HostBuffer<T>,
+    ) -> Result<(), GpuError> {
+        check_len("host", buffer.values().len(), host.len())?;
+        buffer.values_mut().copy_from_slice(host);
+        Ok(())
+    }
+
+    fn copy_to_host<T: Pod>(&self, buffer: &HostBuffer<T>, host: &mut [T]) -> Result<(), GpuError> {
+        check_len("host", buffer.values().len(), host.len())?;
+        buffer.assert_guards();
+        host.copy_from_slice(buffer.values());
+        Ok(())
+    }
+
+    fn alloc_pinned<T: Pod>(&self, len: usize) -> Result<Pinned<T>, GpuError> {
+        self.allocations.fetch_add(1, Ordering::Relaxed);
+        Ok(Pinned(vec![T::default(); len]))
+    }
+
+    // Copies are done at once.
+    fn copy_from_pinned<T: Pod>(
+        &self,
+        host: &Pinned<T>,
+        buffer: &mut HostBuffer<T>,
+    ) -> Result<(), GpuError> {
+        let len = buffer.values().len().min(host.0.len());
+        self.copy_from_host(&host.0[..len], buffer)
+    }
+
+    fn copy_to_pinned<T: Pod>(
+        &self,
+        buffer: &HostBuffer<T>,
+        host: &mut Pinned<T>,
+    ) -> Result<(), GpuError> {
+        let len = buffer.values().len().min(host.0.len());
+        self.copy_to_host(buffer, &mut host.0[..len])
+    }
+
+    fn prepare(&self, keys: &[KernelKey]) -> Result<(), GpuError> {
+        keys.iter().try_for_each(|key| parameters(key).map(drop))
+    }
+
+    unsafe fn launch(
+        &self,
+        key: &KernelKey,
+        config: LaunchConfig,
+        args: &mut Args<'_>,
+    ) -> Result<(), GpuError> {
+        config.check(&self.info)?;
+        let expected = parameters(key)?;
+        let found: Vec<usize> = args.kinds().iter().map(|kind| kind.bytes()).collect();
+        if found != expected {
+            return Err(GpuError::InvalidArgument {
+                name: "args",
+                expected: format!("parameters of {expected:?} bytes for {key}"),
+                found: format!("{found:?}"),
+            });
+        }
+        self.launched.lock().unwrap().insert(key.to_string());
+        let LaunchConfig { grid, block, shared_bytes, cluster, .. } = config;
+        let shape = Shape { grid, block, shared_bytes, cluster };
+        let blocks = grid.iter().map(|&blocks| u64::from(blocks)).product();
+        let only = self.only.map(|only| only(blocks));
+        let pointers = args.pointers().as_mut_ptr();
+        let name = name(key);
+        // SAFETY: number and sizes of the parameters were compared; the rest is the caller's
+        // promise.
+        let outcome =
+            unsafe { crate::launch_shape(&name, shape, pointers, self.order, only.as_deref()) };
+        outcome.unwrap_or_else(|fault| panic!("{key}: {fault}"));
+        Ok(())
+    }
+
+    // One launch runs after the other.
+    fn branches(&self, count: usize) -> Result<Vec<Self>, GpuError> {
+        Ok(vec![self.clone(); count])
+    }
+
+    fn fork(&self, _: &[Self]) -> Result<(), GpuError> {
+        Ok(())
+    }
+
+    fn join(&self, _: &[Self]) -> Result<(), GpuError> {
+        Ok(())
+    }
+
+    fn synchronize(&self) -> Result<(), GpuError> {
+        Ok(())
+    }
+}
+
+fn name(key: &KernelKey) -> String {
+    format!("{}:{}", key.module, key.expression)
+}
+
+/// The sizes of a kernel's parameters.
+fn parameters(key: &KernelKey) -> Result<&'static [usize], GpuError> {
+    crate::parameter_bytes(&name(key)).map_err(|reason| GpuError::InvalidArgument {
+        name: "key",
+        expected: "a kernel that kernel-emu registers".to_owned(),
+        found: reason,
+    })
+}

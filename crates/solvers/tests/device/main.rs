@@ -1,0 +1,9 @@
+//! Every solver on a real GPU.
+
+mod composed;
+mod factored;
+mod fused;
+#[path = "../it/backends/listed.rs"]
+mod listed;
+mod lu;
+mod statuses;

@@ -1,0 +1,10 @@
+//! The listed systems on a real GPU: every status there, as on the CPU.
+
+use sparsebatch_solvers::{Backend, Gpu};
+use sparsebatch_spmv_gpu::testing::device_or_skip;
+
+#[test]
+fn listed_systems_end_alike_on_both_backends() {
+    let Some(device) = device_or_skip() else { return };
+    crate::listed::end_alike_on(&Backend::Gpu(Gpu::new(device)));
+}

@@ -1,0 +1,141 @@
+//! Preconditioners with factors: block-Jacobi, ILU(0), IC(0).
+
+use kernel_emu::Order as Threads;
+use sparsebatch_formats::generate::{Family, Problem};
+use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
+use sparsebatch_solvers::{Backend, Status, solve_on};
+use sparsebatch_solvers::{
+    CpuScalar, Gpu, Method, Order, PrecondPrecision, Preconditioner, SolveOptions,
+};
+use sparsebatch_spmv_gpu::Value;
+
+use crate::backends::common::{agree, bits, cg, chain, gpu, patterns, ragged, rhs};
+use kernel_emu::Emulator;
+
+const PRECONDITIONERS: [Preconditioner; 3] =
+    [Preconditioner::BlockJacobi, Preconditioner::Ilu0, Preconditioner::Ic0];
+
+fn emulator() -> Emulator {
+    Emulator::new(Threads::Forward)
+}
+
+/// Both methods with every preconditioner, in both orders and precisions of factors.
+fn choices() -> Vec<SolveOptions> {
+    let mut choices = Vec::new();
+    for method in [Method::Cg, Method::BiCgStab] {
+        for preconditioner in PRECONDITIONERS {
+            for (order, precond_precision) in [
+                (Order::Natural, PrecondPrecision::Working),
+                (Order::MinDegree, PrecondPrecision::Working),
+                (Order::MinDegree, PrecondPrecision::Single),
+            ] {
+                choices.push(SolveOptions {
+                    method,
+                    preconditioner,
+                    order,
+                    precond_precision,
+                    ..cg()
+                });
+            }
+        }
+    }
+    choices
+}
+
+fn families<T: Value + CpuScalar>() {
+    for (family, n, items) in [(Family::Tri, 40, 9), (Family::Lap2d, 100, 3)] {
+        let generated = Problem::new(family, n).unwrap().batch(items).unwrap().cast::<T>();
+        for options in choices() {
+            let what =
+                format!("{} {n} {} {}", family.name(), options.method, options.preconditioner);
+            let (batch, b) = (&generated.batch, &generated.rhs);
+
+            let report = agree(&what, &gpu(&emulator()), batch, b, None, &options).report;
+
+            assert!(report.all_converged(), "{what}");
+            assert_eq!((report.backend, report.cpu_reason()), ("gpu", None), "{what}");
+            assert!(report.kernel.starts_with("factored<"), "{}", report.kernel);
+        }
+    }
+}
+
+#[test]
+fn families_in_f64() {
+    families::<f64>();
+}
+
+#[test]
+fn families_in_f32() {
+    families::<f32>();
+}
+
+#[test]
+fn batches_of_several_patterns() {
+    let batch = ragged(patterns::<f64>(13));
+    let b = rhs(&batch, 2);
+    for options in choices() {
+        let options = SolveOptions { nrhs: 2, ..options };
+        let executor = emulator();
+        let solution = agree("patterns", &gpu(&executor), &batch, &b, None, &options);
+        assert!(solution.report.all_converged());
+        // A few items at a time, within the limit: not a bit differs.
+        let (executor, limit) = (emulator(), 20_000);
+        let little = Backend::Gpu(Gpu {
+            in_chunks: true,
+            memory_limit: Some(limit),
+            ..Gpu::new(executor.clone())
+        });
+        let chunked = solve_on(&little, &batch, &b, None, &options).unwrap();
+        for system in 0..26 {
+            assert_eq!(bits(&batch, &solution, 2, system), bits(&batch, &chunked, 2, system));
+        }
+        let most = executor.most_bytes_in_use();
+        assert!(most <= limit, "{most} bytes of {limit}");
+    }
+}
+
+#[test]
+fn layouts_give_the_same_bits() {
+    let matrices: Vec<Csr<f64>> = (0..7).map(|i| chain(12, 2.5 + 0.1 * i as f64)).collect();
+    let values = matrices.iter().flat_map(|m| m.values().to_vec()).collect();
+    let pattern = matrices[0].pattern().clone();
+    let own = UniformBatch::try_new(pattern, 7, BatchValues::ItemMajor(values)).unwrap();
+    let shared = UniformBatch::shared(matrices[3].clone(), 7);
+    for preconditioner in PRECONDITIONERS {
+        let options = SolveOptions { preconditioner, ..cg() };
+        let solve = |batch: &Batch<f64>| {
+            let b = rhs(batch, 1);
+            agree("layout", &gpu(&emulator()), batch, &b, None, &options).x
+        };
+        let item_major = solve(&Batch::Uniform(own.clone()));
+        assert_eq!(item_major, solve(&Batch::Uniform(own.to_interleaved())));
+        assert_eq!(item_major, solve(&ragged(matrices.clone())));
+        assert_eq!(
+            solve(&Batch::Uniform(shared.clone())),
+            solve(&Batch::Uniform(shared.to_item_major()))
+        );
+    }
+}
+
+/// Systems without factors, among healthy ones; the ladder solves them.
+#[test]
+fn singular_preconditioners_among_healthy_neighbours() {
+    // Zeros in the diagonal, and a solution: rows in pairs.
+    let singular = chain::<f64>(12, 0.0);
+    let batch = ragged([chain(12, 2.5), singular, chain(12, 3.0)]);
+    let b = rhs(&batch, 1);
+    let options = SolveOptions {
+        preconditioner: Preconditioner::Ilu0,
+        method: Method::BiCgStab,
+        ..SolveOptions::default()
+    };
+
+    let report = agree("singular", &gpu(&emulator()), &batch, &b, None, &options).report;
+    let statuses: Vec<Status> = report.systems.iter().map(|s| s.outcome.status).collect();
+    let expected = [Status::Converged, Status::SingularPreconditioner, Status::Converged];
+    assert_eq!(statuses, expected);
+
+    let options = SolveOptions { fallback: true, ..options };
+    let report = agree("ladder", &gpu(&emulator()), &batch, &b, None, &options).report;
+    assert!(report.all_converged(), "{report:?}");
+}

@@ -1,0 +1,177 @@
+//! Batches beside the memory of the device.
+
+use kernel_emu::Order;
+use sparsebatch_cpu_ref::KernelChoice;
+use sparsebatch_formats::{Batch, UniformBatch};
+use sparsebatch_solvers::{
+    Backend, BatchSolver, Engine, Gpu, SolveError, SolveOptions, SpmvOptions, solve_on,
+};
+use sparsebatch_spmv_gpu::{Executor, GpuError};
+
+use crate::backends::common::{agree, bits, cg, chain, gpu, patterns, ragged, rhs};
+use kernel_emu::Emulator;
+
+/// Systems of one pattern and right-hand sides, about 24 KiB on the device.
+fn batch() -> (Batch<f64>, Vec<f64>) {
+    let batch = ragged((0..50).map(|i| chain(12, 2.5 + 0.01 * i as f64)));
+    let b = rhs(&batch, 1);
+    (batch, b)
+}
+
+fn in_chunks(executor: &Emulator, memory_limit: Option<u64>) -> Backend<Emulator> {
+    let gpu = Gpu::new(executor.clone());
+    Backend::Gpu(Gpu { in_chunks: true, memory_limit, ..gpu })
+}
+
+fn out_of_memory<T>(result: Result<T, SolveError>) -> (u64, u64) {
+    match result.map(drop) {
+        Err(SolveError::Gpu(GpuError::OutOfMemory { needed, free })) => (needed, free),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_batch_that_does_not_fit_is_refused_before_anything_is_launched() {
+    let (batch, _) = batch();
+    let small = Emulator::with_memory(8 << 10);
+
+    let (needed, free) = out_of_memory(BatchSolver::on(&gpu(&small), &batch, &cg()));
+
+    assert_eq!(free, 8 << 10);
+    // Values, b and x at least.
+    assert!(needed > 50 * (34 + 24) * 8 && needed < 50 * 1024, "{needed}");
+    assert!(small.launched().is_empty());
+    assert_eq!(small.bytes_in_use(), 0);
+    let limited = Gpu { memory_limit: Some(4096), ..Gpu::new(Emulator::new(Order::Forward)) };
+    let refused = BatchSolver::on(&Backend::Gpu(limited), &batch, &cg());
+    assert_eq!(out_of_memory(refused).1, 4096);
+}
+
+#[test]
+fn chunks_give_the_same_bits() {
+    let (batch, b) = batch();
+    let all = solve_on(&gpu(&Emulator::new(Order::Forward)), &batch, &b, None, &cg()).unwrap();
+    assert_eq!(all.report.runs[0].chunks, 1);
+    let roomy = Emulator::new(Order::Forward);
+    for (executor, limit, least) in [
+        (Emulator::with_memory(8 << 10), None, 4),
+        (Emulator::with_memory(1800), None, 15),
+        (roomy.clone(), Some(8 << 10), 4),
+        (roomy, Some(1 << 20), 1),
+    ] {
+        let backend = in_chunks(&executor, limit);
+        let solution = agree("chunks", &backend, &batch, &b, None, &cg());
+
+        let run = &solution.report.runs[0];
+        assert!(run.chunks >= least && (least > 1 || run.chunks == 1), "{run:?}");
+        assert_eq!((run.backend, &run.cpu_reason), ("gpu", &None));
+        for system in 0..batch.nitems() {
+            assert_eq!(bits(&batch, &solution, 1, system), bits(&batch, &all, 1, system));
+        }
+        assert_eq!(executor.bytes_in_use(), 0);
+    }
+}
+
+#[test]
+fn chunks_of_several_patterns_limits_and_layouts() {
+    let several = ragged(patterns::<f64>(40));
+    let b = rhs(&several, 2);
+    let options = SolveOptions {
+        nrhs: 2,
+        rel_tols: Some((0..80).map(|s| 10f64.powi(-(s % 11) - 1)).collect()),
+        max_iters_each: Some((0..80).map(|s| if s % 5 == 2 { 3 } else { 50 }).collect()),
+        fallback: true,
+        ..cg()
+    };
+    let small = Emulator::with_memory(2500);
+    let solution = agree("several", &in_chunks(&small, None), &several, &b, None, &options);
+    assert!(solution.report.runs[0].chunks > 1);
+
+    let shared = UniformBatch::shared(chain::<f64>(12, 3.0), 40);
+    let own = shared.to_item_major();
+    for uniform in [own.to_interleaved(), own, shared] {
+        let batch = Batch::Uniform(uniform);
+        let b = rhs(&batch, 1);
+        let solution = agree("layout", &in_chunks(&small, None), &batch, &b, None, &cg());
+        assert!(solution.report.runs[0].chunks > 1);
+    }
+}
+
+/// What the first rung keeps counts for the later ones.
+#[test]
+fn rungs_stay_within_the_limit() {
+    let batch = ragged((0..15).map(|i| chain::<f64>(12, 20.0 + i as f64)));
+    let b = rhs(&batch, 1);
+    let few = |system: usize| system % 4 == 1;
+    let options = SolveOptions {
+        max_iters_each: Some((0..15).map(|s| if few(s) { 5 } else { 40 }).collect()),
+        fallback: true,
+        ..cg()
+    };
+    let executor = Emulator::new(Order::Forward);
+    let limited =
+        |limit| Backend::Gpu(Gpu { memory_limit: Some(limit), ..Gpu::new(executor.clone()) });
+    let (needed, _) = out_of_memory(BatchSolver::on(&limited(1), &batch, &options));
+    for (limit, backend) in [(needed, "cpu"), (3 * needed, "gpu")] {
+        let solution = agree("limit", &limited(limit), &batch, &b, None, &options);
+
+        let report = &solution.report;
+        assert!(report.all_converged() && report.backend == "gpu", "{report:?}");
+        let restart = &report.runs[1];
+        assert_eq!((restart.backend, restart.systems), (backend, 4));
+        let reason = restart.cpu_reason.as_deref().unwrap_or("out of GPU memory");
+        assert!(reason.contains("out of GPU memory"), "{reason}");
+    }
+}
+
+#[test]
+fn one_system_that_does_not_fit_is_refused_or_goes_to_the_cpu() {
+    let batch = ragged([chain(5, 2.5), chain::<f64>(1000, 2.5), chain(5, 2.6)]);
+    let b = rhs(&batch, 1);
+    let small = Emulator::with_memory(4 << 10);
+
+    let (needed, free) = out_of_memory(BatchSolver::on(&in_chunks(&small, None), &batch, &cg()));
+    let gpu = Gpu { in_chunks: true, or_cpu: true, ..Gpu::new(small.clone()) };
+    let solution = agree("large", &Backend::Gpu(gpu), &batch, &b, None, &cg());
+
+    assert!(needed > 4 << 10 && free <= 4 << 10, "{needed} {free}");
+    let report = &solution.report;
+    assert_eq!(report.backend, "gpu+cpu");
+    assert!(
+        report.cpu_reason().unwrap().contains("1 of 3 systems: out of GPU memory"),
+        "{report:?}"
+    );
+    assert_eq!(small.free_memory().unwrap(), 4 << 10);
+}
+
+/// Composed solves keep to the memory there is: in chunks, one after the other, and nothing stays.
+#[test]
+fn composed_solves_are_cut_into_chunks_too() {
+    let batch = ragged((0..12).map(|i| chain::<f64>(40 + i, 4.0)));
+    let nrhs = 2;
+    let b = rhs(&batch, nrhs);
+    let history = SolveOptions { history: true, nrhs, ..cg() };
+    let spmv = SpmvOptions { kernel: KernelChoice::CsrI, ..SpmvOptions::default() };
+    let by_name = SolveOptions { engine: Engine::Composed(spmv), nrhs, ..cg() };
+    for options in [history, by_name] {
+        let executor = Emulator::new(Order::Forward);
+        let all = agree("all", &in_chunks(&executor, None), &batch, &b, None, &options);
+        assert_eq!(all.report.runs[0].chunks, 1);
+        assert_eq!(executor.bytes_in_use(), 0);
+        let limit = 40_000;
+        let limited = Gpu { memory_limit: Some(limit), ..Gpu::new(executor.clone()) };
+        let backend = Backend::Gpu(Gpu { in_chunks: true, ..limited.clone() });
+
+        let solution = agree("chunks", &backend, &batch, &b, None, &options);
+        let refused = BatchSolver::on(&Backend::Gpu(limited), &batch, &options);
+
+        let report = &solution.report;
+        assert!(report.runs[0].chunks > 1, "{:?}", report.runs);
+        assert_eq!((report.backend, report.cpu_reason()), ("gpu", None));
+        assert_eq!(report.kernel, all.report.kernel);
+        assert_eq!(report.product_cost.is_some(), all.report.product_cost.is_some());
+        assert_eq!(executor.bytes_in_use(), 0);
+        let (needed, free) = out_of_memory(refused);
+        assert!(needed > limit && free == limit, "{needed} {free}");
+    }
+}

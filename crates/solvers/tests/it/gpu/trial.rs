@@ -1,0 +1,20 @@
+//! The solver that statuses are tested of.
+
+use kernel_emu::Order;
+use sparsebatch_solvers::SolveOptions;
+use sparsebatch_solvers::gpu::GpuTuning;
+use sparsebatch_spmv_gpu::Value;
+
+use crate::common::{Solved, Systems, Trial, on_gpu};
+use kernel_emu::Emulator;
+
+/// The fused solver.
+pub(crate) struct Fused;
+
+impl Trial for Fused {
+    const LIKE_THE_CPU: bool = true;
+
+    fn solve<T: Value>(systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
+        on_gpu(&Emulator::new(Order::Random(5)), systems, options, &GpuTuning::default())
+    }
+}

@@ -1,0 +1,29 @@
+//! The solver that statuses are tested of.
+
+use kernel_emu::Order;
+use sparsebatch_solvers::SolveOptions;
+use sparsebatch_solvers::gpu::ValuePlace;
+use sparsebatch_spmv_gpu::Value;
+
+use crate::common::{Solved, Systems, Trial, on_gpu};
+use crate::gpu_clusters::{SMALL, forced};
+use kernel_emu::Emulator;
+
+/// The fused solver, with systems in clusters of blocks.
+pub(crate) struct Clusters;
+
+impl Trial for Clusters {
+    const LIKE_THE_CPU: bool = false;
+
+    /// By four blocks a system, values in shared and in device memory, which are the same.
+    fn solve<T: Value>(systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
+        let by = |values, order| {
+            on_gpu(&Emulator::new(order), systems, options, &forced(SMALL[1], values))
+        };
+        let shared = by(ValuePlace::Shared, Order::Random(5));
+        let global = by(ValuePlace::Global, Order::Reverse);
+        assert!(shared.kernel.ends_with(", 4>"), "{}", shared.kernel);
+        assert_eq!(global.statuses(), shared.statuses());
+        shared
+    }
+}

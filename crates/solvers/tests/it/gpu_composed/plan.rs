@@ -1,0 +1,309 @@
+//! What plans take and refuse, repeated solves, and what they tell of themselves.
+
+use kernel_emu::Order;
+use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
+use sparsebatch_solvers::gpu::{ComposedSolver, Guess, ProductKernel};
+use sparsebatch_solvers::{Method, Preconditioner, SolveError, SolveOptions, Status};
+use sparsebatch_spmv_gpu::{Executor, FlexibleKernel, GpuError};
+
+use crate::gpu_composed::support::{
+    METHODS, compare, kernels, matrix, on_cpu, on_gpu, options, ragged, rhs,
+};
+use kernel_emu::Emulator;
+
+fn emulator() -> Emulator {
+    Emulator::new(Order::Forward)
+}
+
+#[test]
+fn uniform_batches_of_every_layout_and_several_right_hand_sides() {
+    for method in METHODS {
+        let shared = UniformBatch::shared(matrix::<f64>(45, method, 1), 7);
+        let own = {
+            let matrices: Vec<_> = (0..7).map(|seed| matrix::<f64>(45, method, seed)).collect();
+            let values = matrices.iter().flat_map(|m| m.values().to_vec()).collect();
+            let pattern = matrices[0].pattern().clone();
+            UniformBatch::try_new(pattern, 7, BatchValues::ItemMajor(values)).unwrap()
+        };
+        for uniform in [shared, own.to_interleaved(), own] {
+            let batch = Batch::Uniform(uniform);
+            let b = rhs(&batch, 3);
+            let limit = |s: u32| if s % 4 == 1 { 5 } else { 200 };
+            let options = SolveOptions {
+                nrhs: 3,
+                rel_tols: Some((0..21).map(|s| 10f64.powi(-2 - s % 9)).collect()),
+                abs_tols: Some((0..21).map(|s| if s % 5 == 0 { 1e-3 } else { 0.0 }).collect()),
+                max_iters_each: Some((0..21).map(limit).collect()),
+                ..options(method, Preconditioner::Jacobi)
+            };
+            let cpu = on_cpu(&batch, (&b, None), &options);
+            for kernel in kernels() {
+                let gpu = on_gpu(&emulator(), &batch, (&b, None), &kernel, &options);
+                compare(&format!("{method} {kernel:?}"), &batch, &b, &gpu, &cpu, &options);
+            }
+            let floor = SolveOptions {
+                rel_tol: Some(0.0),
+                rel_tols: None,
+                abs_tols: None,
+                floor: Some(4.0),
+                ..options
+            };
+            let gpu = on_gpu(&emulator(), &batch, (&b, None), &ProductKernel::default(), &floor);
+            let cpu = on_cpu(&batch, (&b, None), &floor);
+            assert_eq!(gpu.statuses(), cpu.statuses(), "{method}");
+            assert!(gpu.outcomes.iter().any(|o| o.accepted_by_floor));
+        }
+    }
+}
+
+/// The rounding floor of systems of every size, the parts of large ones included.
+#[test]
+fn floors_accept_what_they_accept_on_the_cpu() {
+    for method in METHODS {
+        let batch = ragged::<f64>(&[3, 60, 0, 9000, 600], method);
+        let b = rhs(&batch, 1);
+        let options = SolveOptions {
+            rel_tol: Some(0.0),
+            floor: Some(3.0),
+            max_iters: 300,
+            ..options(method, Preconditioner::Jacobi)
+        };
+
+        let gpu = on_gpu(&emulator(), &batch, (&b, None), &ProductKernel::default(), &options);
+        let cpu = on_cpu(&batch, (&b, None), &options);
+
+        assert_eq!(gpu.statuses(), cpu.statuses(), "{method}");
+        let accepted = |outcome: &sparsebatch_solvers::Outcome| outcome.accepted_by_floor;
+        assert!(gpu.outcomes.iter().filter(|&o| accepted(o)).count() >= 3, "{:?}", gpu.outcomes);
+    }
+}
+
+#[test]
+fn empty_batches_and_systems() {
+    for method in METHODS {
+        let options = options(method, Preconditioner::Jacobi);
+        let none = ragged::<f64>(&[], method);
+        let shared = Batch::Uniform(UniformBatch::shared(matrix::<f64>(4, method, 1), 0));
+        for batch in [none, shared] {
+            for kernel in kernels() {
+                let gpu = on_gpu(&emulator(), &batch, (&[], None), &kernel, &options);
+                assert!(gpu.outcomes.is_empty() && gpu.x.is_empty());
+            }
+        }
+        let empty = ragged::<f64>(&[0, 0], method);
+        let gpu = on_gpu(&emulator(), &empty, (&[], None), &ProductKernel::default(), &options);
+        assert_eq!(gpu.statuses(), [Status::Converged; 2]);
+        assert!(gpu.outcomes.iter().all(|o| o.iterations == 0 && o.residual_norm == 0.0));
+    }
+}
+
+#[test]
+fn repeated_solves_with_other_values_and_guesses() {
+    for method in METHODS {
+        let options = options(method, Preconditioner::Jacobi);
+        let executor = emulator();
+        let flexible = [FlexibleKernel::CsrI, FlexibleKernel::SellP, FlexibleKernel::Ell];
+        let flexible = flexible.map(ProductKernel::flexible).map(|kernel| (kernel, 300));
+        let packed = (ProductKernel::default(), 9000);
+        for (kernel, largest) in std::iter::once(packed).chain(flexible) {
+            let sizes = [50, 9, largest];
+            let batch = ragged::<f64>(&sizes, method);
+            let other: Batch<f64> =
+                (7..).zip(sizes).map(|(seed, n)| matrix(n, method, seed)).collect();
+            let b = rhs(&batch, 1);
+            let mut plan = ComposedSolver::new(&executor, &batch, &kernel, &options).unwrap();
+            let b_there = executor.upload(&b).unwrap();
+            let mut x = executor.alloc_zeroed(b.len()).unwrap();
+            for batch in [&batch, &other, &batch] {
+                plan.update_values(batch).unwrap();
+                plan.solve(&b_there, Guess::Zero, &mut x).unwrap();
+
+                let fresh = on_gpu(&executor, batch, (&b, None), &kernel, &options);
+                let what = format!("{method} {kernel:?}");
+                assert_eq!(executor.download(&x).unwrap(), fresh.x, "{what}");
+                assert_eq!(plan.outcomes().unwrap(), fresh.outcomes, "{what}");
+            }
+            // From the solution nothing is left to do.
+            plan.solve(&b_there, Guess::InX, &mut x).unwrap();
+            assert!(plan.outcomes().unwrap().iter().all(|o| o.iterations == 0));
+        }
+    }
+}
+
+/// Values item after item in the order of CSR, one set where they are shared.
+fn flat(batch: &Batch<f64>) -> Vec<f64> {
+    let mut copy = Vec::new();
+    let shared = matches!(batch, Batch::Uniform(uniform) if uniform.is_shared());
+    let items = if shared { 1 } else { batch.nitems() };
+    (0..items).flat_map(|item| batch.values_in(item, &mut copy).to_vec()).collect()
+}
+
+/// A copy of a batch in which a diagonal entry of item 1 is 0.
+fn with_a_zero(batch: &Batch<f64>) -> Batch<f64> {
+    let of_item = |item: usize| {
+        let pattern = batch.pattern(item);
+        let (row_ptr, col_idx) = (pattern.row_ptr().to_vec(), pattern.col_idx().to_vec());
+        let mut values = batch.values_in(item, &mut Vec::new()).to_vec();
+        if item == 1 {
+            values[pattern.position(2, 2).unwrap()] = 0.0;
+        }
+        Csr::try_new(pattern.nrows(), pattern.ncols(), row_ptr, col_idx, values).unwrap()
+    };
+    (0..batch.nitems()).map(of_item).collect()
+}
+
+/// Bit for bit as with values from the host, with what Jacobi and rounding floors make of them.
+#[test]
+fn values_on_the_device_are_as_good_as_values_on_the_host() {
+    for method in METHODS {
+        let uniform = |seed: u64| -> UniformBatch<_, f64> {
+            let matrices: Vec<_> = (seed..seed + 6).map(|s| matrix(45, method, s)).collect();
+            let values = matrices.iter().flat_map(|m| m.values().to_vec()).collect();
+            let pattern = matrices[0].pattern().clone();
+            UniformBatch::try_new(pattern, 6, BatchValues::ItemMajor(values)).unwrap()
+        };
+        let shared =
+            |seed| Batch::Uniform(UniformBatch::shared(matrix::<f64>(33, method, seed), 5));
+        let mixed = |seed: u64| -> Batch<f64> {
+            (seed..).zip([50, 9, 0, 9000, 9]).map(|(s, n)| matrix(n, method, s)).collect()
+        };
+        for (before, after) in [
+            (Batch::Uniform(uniform(1)), Batch::Uniform(uniform(20))),
+            (shared(1), shared(2)),
+            (mixed(1), mixed(30)),
+            (mixed(1), with_a_zero(&mixed(30))),
+        ] {
+            for (preconditioner, floor) in [
+                (Preconditioner::None, None),
+                (Preconditioner::Jacobi, None),
+                (Preconditioner::Auto, Some(2.0)),
+            ] {
+                let executor = emulator();
+                let options = SolveOptions { nrhs: 2, floor, ..options(method, preconditioner) };
+                let b = rhs(&before, 2);
+                let there = executor.upload(&b).unwrap();
+                let kernel = ProductKernel::default();
+                let mut plan = ComposedSolver::new(&executor, &before, &kernel, &options).unwrap();
+                let mut x = executor.alloc_zeroed(b.len()).unwrap();
+                let values = executor.upload(&flat(&after)).unwrap();
+                let bytes = executor.bytes_in_use();
+                plan.update_from(&values).unwrap();
+                plan.solve(&there, Guess::Zero, &mut x).unwrap();
+                assert_eq!(executor.bytes_in_use(), bytes);
+
+                let fresh = on_gpu(&executor, &after, (&b, None), &kernel, &options);
+                let what = format!("{method} {preconditioner} {floor:?}");
+                assert_eq!(executor.download(&x).unwrap(), fresh.x, "{what}");
+                assert_eq!(plan.outcomes().unwrap(), fresh.outcomes, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn values_on_the_device_that_do_not_fit_are_refused() {
+    let executor = emulator();
+    let batch = ragged::<f64>(&[5, 6], Method::Cg);
+    let cg = options(Method::Cg, Preconditioner::Jacobi);
+    let few = executor.upload(&[1.0; 3]).unwrap();
+    let mut plan = ComposedSolver::new(&executor, &batch, &ProductKernel::default(), &cg).unwrap();
+    let refused = plan.update_from(&few).unwrap_err();
+    assert!(matches!(refused, SolveError::Gpu(GpuError::Length { found: 3, .. })), "{refused}");
+    let kernel = ProductKernel::flexible(FlexibleKernel::CsrI);
+    let mut plan = ComposedSolver::new(&executor, &batch, &kernel, &cg).unwrap();
+    let refused = plan.update_from(&few).unwrap_err();
+    assert!(matches!(refused, SolveError::Unsupported { .. }), "{refused}");
+}
+
+#[test]
+fn bad_arguments_are_refused_in_one_line() {
+    let executor = emulator();
+    let batch = ragged::<f64>(&[5, 6], Method::Cg);
+    let cg = options(Method::Cg, Preconditioner::Jacobi);
+    let kernel = ProductKernel::default();
+    let refused = |options: SolveOptions| {
+        let error =
+            ComposedSolver::new(&executor, &batch, &kernel, &options).map(drop).unwrap_err();
+        assert!(!error.to_string().contains('\n'));
+        error
+    };
+    for preconditioner in [Preconditioner::BlockJacobi, Preconditioner::Ilu0, Preconditioner::Ic0] {
+        let error = refused(SolveOptions { preconditioner, ..cg.clone() });
+        assert!(matches!(error, SolveError::Unsupported { .. }), "{error}");
+    }
+    for options in [
+        SolveOptions { method: Method::Lu, ..cg.clone() },
+        SolveOptions { fallback: true, ..cg.clone() },
+    ] {
+        assert!(matches!(refused(options), SolveError::Unsupported { .. }));
+    }
+    assert!(matches!(refused(SolveOptions { nrhs: 0, ..cg.clone() }), SolveError::Option { .. }));
+    let few = SolveOptions { rel_tols: Some(vec![0.1]), ..cg.clone() };
+    assert!(matches!(refused(few), SolveError::Length { .. }));
+
+    let mut plan = ComposedSolver::new(&executor, &batch, &kernel, &cg).unwrap();
+    let short = executor.upload(&[1.0; 10]).unwrap();
+    let b = executor.upload(&[1.0; 11]).unwrap();
+    let mut x = executor.upload(&[7.0; 11]).unwrap();
+    let error = plan.solve(&short, Guess::Zero, &mut x).unwrap_err();
+    assert_eq!(error.to_string(), "b has 10 entries, expected 11");
+    let other = ragged::<f64>(&[6, 5], Method::Cg);
+    assert!(matches!(plan.update_values(&other), Err(SolveError::Gpu(_))));
+    let shorter = ragged::<f64>(&[5], Method::Cg);
+    assert!(matches!(plan.update_values(&shorter), Err(SolveError::Length { .. })));
+    assert_eq!(executor.download(&x).unwrap(), [7.0; 11]);
+    plan.solve(&b, Guess::Zero, &mut x).unwrap();
+    assert!(plan.outcomes().unwrap().iter().all(|o| o.status == Status::Converged));
+}
+
+#[test]
+fn a_batch_that_does_not_fit_is_refused_and_leaves_nothing_behind() {
+    let batch = ragged::<f64>(&[500, 500], Method::Cg);
+    let options = options(Method::Cg, Preconditioner::None);
+    let small = Emulator::with_memory(40 << 10);
+
+    for kernel in kernels() {
+        let refused = ComposedSolver::<_, f64>::new(&small, &batch, &kernel, &options).map(drop);
+        assert!(
+            matches!(refused, Err(SolveError::Gpu(GpuError::OutOfMemory { .. }))),
+            "{kernel:?}: {refused:?}"
+        );
+        assert_eq!(small.bytes_in_use(), 0);
+    }
+}
+
+#[test]
+fn plans_tell_what_they_are_and_when_they_have_paid() {
+    let executor = emulator();
+    let batch = ragged::<f64>(&[4, 90, 600, 9000], Method::BiCgStab);
+    let b = rhs(&batch, 1);
+    for (options, launches) in [
+        (options(Method::Cg, Preconditioner::Jacobi), (1, 4)),
+        (options(Method::BiCgStab, Preconditioner::None), (2, 7)),
+    ] {
+        let options = SolveOptions { max_iters: 6, ..options };
+        let kernel = ProductKernel::flexible(FlexibleKernel::CsrI);
+        let before = executor.bytes_in_use();
+        let mut plan = ComposedSolver::new(&executor, &batch, &kernel, &options).unwrap();
+        let held = executor.bytes_in_use() - before;
+        let mut x = executor.alloc(b.len()).unwrap();
+        plan.solve(&executor.upload(&b).unwrap(), Guess::Zero, &mut x).unwrap();
+        let explain = plan.explain();
+
+        assert_eq!((explain.format, explain.product), ("csr", "batch-csr-i"));
+        assert_eq!((explain.systems, explain.launches), ([1, 1, 1, 1], launches));
+        let told = explain.product_bytes + explain.workspace_bytes;
+        assert!(told <= held && held - told < 1000, "{explain}: {held}");
+        let most = plan.outcomes().unwrap().iter().map(|o| o.iterations).max().unwrap();
+        let amortisation = plan.amortisation(&batch).unwrap();
+        let products = launches.0 as u64 * u64::from(most);
+        // Systems are judged on entry, after 4 iterations, and after the last 2.
+        assert_eq!((most, amortisation.products), (6, products + 3));
+        assert_eq!(plan.product_cost().unwrap().products, amortisation.products);
+        assert!(amortisation.plan.as_nanos() > 0 && amortisation.solve.as_nanos() > 0);
+        assert!(
+            amortisation.product.as_nanos() > 0 && amortisation.baseline_product.as_nanos() > 0
+        );
+        assert!((0.0..=1.0).contains(&amortisation.share_of_plan()));
+    }
+}

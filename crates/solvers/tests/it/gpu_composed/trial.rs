@@ -1,0 +1,32 @@
+//! The solver that statuses are tested of.
+
+use kernel_emu::Order;
+use sparsebatch_formats::Batch;
+use sparsebatch_solvers::SolveOptions;
+use sparsebatch_solvers::gpu::ProductKernel;
+use sparsebatch_spmv_gpu::{FlexibleKernel, Value};
+
+use crate::common::{Solved, Systems, Trial};
+use crate::gpu_composed::support::on_gpu;
+use kernel_emu::Emulator;
+
+/// The composed solver.
+pub(crate) struct Composed;
+
+impl Trial for Composed {
+    const LIKE_THE_CPU: bool = false;
+
+    /// Over products in the order of the CPU's sums, and over packed ones, which end alike.
+    fn solve<T: Value>(systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
+        let batch = Batch::Uniform(systems.batch.clone());
+        let vectors = (systems.b.as_slice(), Some(systems.x0.as_slice()));
+        let by = |kernel: ProductKernel, order| {
+            let solved = on_gpu(&Emulator::new(order), &batch, vectors, &kernel, options);
+            Solved { x: solved.x, outcomes: solved.outcomes, kernel: format!("{kernel:?}") }
+        };
+        let scalar = by(ProductKernel::flexible(FlexibleKernel::CsrScalar), Order::Random(5));
+        let packed = by(ProductKernel::default(), Order::Reverse);
+        assert_eq!(packed.statuses(), scalar.statuses());
+        scalar
+    }
+}

@@ -1,0 +1,10 @@
+//! Solves with factorised preconditioners on the GPU, run by the emulation and held against the CPU's.
+
+mod agreement;
+mod extremes;
+mod independence;
+mod lagged;
+mod plan;
+mod real;
+mod statuses;
+mod support;

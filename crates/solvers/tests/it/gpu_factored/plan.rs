@@ -1,0 +1,258 @@
+//! What a plan takes, refuses, and says of itself.
+
+use kernel_emu::Order as Threads;
+use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Pattern, UniformBatch};
+use sparsebatch_solvers::gpu::{
+    FactoredExplain, FactoredPlace, FactoredSolver, FactoredTuning, Guess,
+};
+use sparsebatch_solvers::{
+    Engine, Method, Order, PrecondPrecision, Preconditioner, SolveError, SolveOptions, SpmvOptions,
+    Status,
+};
+use sparsebatch_spmv_gpu::{Executor, GpuError};
+
+use crate::common::{METHODS, options};
+use crate::gpu_factored::support::{PRECONDITIONERS, SHAPES, matrix, pattern, tuning};
+use kernel_emu::Emulator;
+
+fn emulator() -> Emulator {
+    Emulator::new(Threads::Forward)
+}
+
+fn ilu0() -> SolveOptions {
+    options(Method::BiCgStab, Preconditioner::Ilu0)
+}
+
+fn unsupported<T>(result: Result<T, SolveError>) -> String {
+    match result.map(drop) {
+        Err(error @ SolveError::Unsupported { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_not_there_is_refused_in_one_line() {
+    let pattern = pattern(8, 2, false, 1);
+    let make = |options: &SolveOptions| {
+        FactoredSolver::<_, f64>::new(&emulator(), pattern.view(), 1, options)
+    };
+    let refused = [
+        SolveOptions { preconditioner: Preconditioner::None, ..ilu0() },
+        SolveOptions { preconditioner: Preconditioner::Jacobi, ..ilu0() },
+        SolveOptions { preconditioner: Preconditioner::Auto, ..ilu0() },
+        SolveOptions { history: true, ..ilu0() },
+        SolveOptions { fallback: true, ..ilu0() },
+        SolveOptions { engine: Engine::Composed(SpmvOptions::default()), ..ilu0() },
+    ];
+    for options in refused {
+        let text = unsupported(make(&options));
+        assert!(text.contains("not supported on the GPU yet") && !text.contains('\n'), "{text}");
+    }
+    // A third of 480 to the third power.
+    let dense = (0..=480).map(|row| row * 480).collect();
+    let dense = CsrPattern::try_new(480, 480, dense, (0..480 * 480).map(|k| k % 480).collect());
+    let text =
+        unsupported(FactoredSolver::<_, f64>::new(&emulator(), dense.unwrap().view(), 1, &ilu0()));
+    assert!(text.contains("33554432 products"), "{text}");
+    let matrix = matrix::<f64>(&pattern, 1.2, false, 1);
+    let ragged: Batch<f64> = [matrix.clone()].into_iter().collect();
+    unsupported(FactoredSolver::for_batch(&emulator(), &ragged, &ilu0()));
+    let values = BatchValues::ItemMajor([matrix.values(), matrix.values()].concat());
+    let batch = UniformBatch::try_new(pattern.into(), 2, values).unwrap();
+    FactoredSolver::for_batch(&emulator(), &Batch::Uniform(batch.clone()), &ilu0()).unwrap();
+    let interleaved = Batch::Uniform(batch.to_interleaved());
+    unsupported(FactoredSolver::for_batch(&emulator(), &interleaved, &ilu0()));
+}
+
+#[test]
+fn options_and_lengths_are_checked() {
+    let pattern = pattern(8, 2, false, 1);
+    let make = |options: &SolveOptions| {
+        FactoredSolver::<_, f64>::new(&emulator(), pattern.view(), 2, options)
+    };
+    let blocks = options(Method::Cg, Preconditioner::BlockJacobi);
+    let bad = [
+        SolveOptions { rel_tol: Some(-1.0), ..ilu0() },
+        SolveOptions { rel_tols: Some(vec![0.1]), ..ilu0() },
+        SolveOptions { nrhs: 0, ..ilu0() },
+        SolveOptions { block_size: Some(0), ..blocks.clone() },
+        SolveOptions { block_size: Some(129), ..blocks },
+    ];
+    for options in bad {
+        assert!(make(&options).is_err(), "{options:?}");
+    }
+    let wide = CsrPattern::try_new(1, 2, vec![0, 1], vec![0]).unwrap();
+    let wide = FactoredSolver::<_, f64>::new(&emulator(), wide.view(), 1, &ilu0());
+    assert!(matches!(wide, Err(SolveError::NotSquare { .. })));
+    let tunings = [
+        ("threads", FactoredTuning { threads: Some(64), ..FactoredTuning::default() }),
+        ("max_blocks", FactoredTuning { max_blocks: Some(0), ..FactoredTuning::default() }),
+        ("tuning", tuning((32, FactoredPlace::AllGlobal))),
+    ];
+    for (expected, tuning) in tunings {
+        let plan =
+            FactoredSolver::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &ilu0(), &tuning);
+        assert!(
+            matches!(plan, Err(SolveError::Option { name, .. }) if name == expected),
+            "{tuning:?}"
+        );
+    }
+
+    let executor = emulator();
+    let mut plan = FactoredSolver::<_, f64>::new(&executor, pattern.view(), 2, &ilu0()).unwrap();
+    let up = |v: &[f64]| executor.upload(v).unwrap();
+    let (values, b) = (vec![1.0; 2 * pattern.view().nnz()], vec![1.0; 16]);
+    let mut x = up(&[5.0; 16]);
+    let short = plan.solve(&up(&values[1..]), &up(&b), Guess::Zero, &mut x);
+    assert!(matches!(short, Err(SolveError::Length { what: "values", .. })));
+    let short = plan.solve(&up(&values), &up(&b[1..]), Guess::Zero, &mut x);
+    assert!(matches!(short, Err(SolveError::Length { what: "b", .. })));
+    let short = plan.solve(&up(&values), &up(&b), Guess::Zero, &mut up(&b[1..]));
+    assert!(matches!(short, Err(SolveError::Length { what: "x", .. })));
+    assert_eq!(executor.download(&x).unwrap(), [5.0; 16]);
+
+    let small = Emulator::with_memory(64);
+    let plan = FactoredSolver::<_, f64>::new(&small, pattern.view(), 2, &ilu0());
+    assert!(matches!(plan, Err(SolveError::Gpu(GpuError::OutOfMemory { .. }))));
+}
+
+#[test]
+fn nothing_and_next_to_nothing_are_solved() {
+    let none = CsrPattern::try_new(0, 0, vec![0], vec![]).unwrap();
+    let one = CsrPattern::try_new(1, 1, vec![0, 1], vec![0]).unwrap();
+    // Its entry is not stored.
+    let missing = CsrPattern::try_new(1, 1, vec![0, 0], vec![]).unwrap();
+    let executor = emulator();
+    let up = |v: &[f64]| executor.upload(v).unwrap();
+    for (method, preconditioner) in
+        METHODS.into_iter().flat_map(|method| PRECONDITIONERS.map(|p| (method, p)))
+    {
+        let options = options(method, preconditioner);
+        for shape in SHAPES {
+            let make = |pattern: &CsrPattern, items| {
+                let tuning = tuning(shape);
+                FactoredSolver::<_, f64>::with_tuning(
+                    &executor,
+                    pattern.view(),
+                    items,
+                    &options,
+                    &tuning,
+                )
+                .unwrap()
+            };
+            let what = format!("{method} {preconditioner} {shape:?}");
+            let empty = up(&[]);
+            for (pattern, items, expected) in
+                [(&none, 3, vec![Status::Converged; 3]), (&none, 0, vec![]), (&one, 0, vec![])]
+            {
+                let mut plan = make(pattern, items);
+                for _ in 0..2 {
+                    plan.solve(&empty, &empty, Guess::Zero, &mut up(&[])).unwrap();
+                    let outcomes = plan.outcomes().unwrap();
+                    let statuses: Vec<Status> = outcomes.iter().map(|o| o.status).collect();
+                    assert_eq!(statuses, expected, "{what}");
+                    plan.factorise(&empty).unwrap();
+                }
+            }
+            for (pattern, values, expected) in [
+                (&one, vec![4.0, 0.0], [Status::Converged, Status::SingularPreconditioner]),
+                (&missing, vec![], [Status::SingularPreconditioner; 2]),
+            ] {
+                let mut plan = make(pattern, 2);
+                let mut x = up(&[9.0; 2]);
+                plan.solve(&up(&values), &up(&[2.0, 3.0]), Guess::Zero, &mut x).unwrap();
+                let outcomes = plan.outcomes().unwrap();
+                let statuses: Vec<Status> = outcomes.iter().map(|o| o.status).collect();
+                assert_eq!(statuses, expected, "{what}");
+                let solution = if values.is_empty() { 0.0 } else { 0.5 };
+                assert_eq!(executor.download(&x).unwrap(), [solution, 0.0], "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_plan_says_what_it_chose() {
+    let chain = |n: usize| {
+        let (mut row_ptr, mut col_idx) = (vec![0], Vec::new());
+        for row in 0..n as i32 {
+            col_idx.extend((row - 1).max(0)..(row + 2).min(n as i32));
+            row_ptr.push(col_idx.len() as i32);
+        }
+        CsrPattern::try_new(n, n, row_ptr, col_idx).unwrap()
+    };
+    let make = |n, options: &SolveOptions| {
+        FactoredSolver::<_, f64>::new(&emulator(), chain(n).view(), 1000, options).unwrap()
+    };
+    let plan = make(40, &ilu0());
+    let chosen = plan.explain();
+    assert_eq!((chosen.method, chosen.preconditioner), ("bicgstab", "ilu0"));
+    assert_eq!((chosen.nrows, chosen.nnz, chosen.factor_entries), (40, 118, 118));
+    assert_eq!(chosen.place, FactoredPlace::AllShared, "{chosen}");
+    assert!(chosen.systems_per_block > 1 && chosen.systems_per_multiprocessor >= 8, "{chosen}");
+    // One row after the other, forward and backward.
+    assert_eq!((chosen.factorisation_levels, chosen.application_levels), (79, 79), "{chosen}");
+    assert_eq!(chosen.kernel, format!("factored<double, {}, 1, 0, 0>", chosen.threads_per_system));
+    let text = chosen.to_string();
+    assert!(text.contains("bicgstab with ilu0 (natural order)"), "{text}");
+    assert!(text.contains("values, factors and vectors in shared memory"), "{text}");
+
+    // Everything in device memory; no more of it than the groups at work need.
+    let large = make(30_000, &options(Method::Cg, Preconditioner::Ic0)).explain();
+    assert_eq!(large.place, FactoredPlace::AllGlobal, "{large}");
+    assert_eq!((large.shared_bytes, large.factor_entries), (0, 59_999));
+    let group = 8 * (5 * 30_000 + 1 + 60_000);
+    assert!(large.workspace_bytes >= u64::from(large.blocks) * group, "{large}");
+    assert!(large.workspace_bytes < u64::from(large.blocks) * group + 40_000, "{large}");
+
+    let options = SolveOptions {
+        order: Order::MinDegree,
+        block_size: Some(10),
+        ..options(Method::Auto, Preconditioner::BlockJacobi)
+    };
+    let blocks = make(45, &options).explain();
+    assert_eq!((blocks.method, blocks.order, blocks.factor_entries), ("cg", "natural", 425));
+    assert_eq!((blocks.factorisation_levels, blocks.application_levels), (1, 1));
+}
+
+#[test]
+fn factors_in_f32_take_half_of_the_memory() {
+    let pattern = pattern(60, 12, false, 3);
+    let make = |precond_precision, options: SolveOptions| {
+        let options = SolveOptions { precond_precision, ..options };
+        let plan = FactoredSolver::<_, f64>::new(&emulator(), pattern.view(), 5000, &options);
+        plan.unwrap().explain()
+    };
+    let blocks = SolveOptions {
+        block_size: Some(30),
+        ..options(Method::BiCgStab, Preconditioner::BlockJacobi)
+    };
+    for options in [ilu0(), blocks] {
+        let [working, single] =
+            [PrecondPrecision::Working, PrecondPrecision::Single].map(|p| make(p, options.clone()));
+
+        assert_eq!((working.factor_precision, single.factor_precision), ("f64", "f32"));
+        assert_eq!(working.factor_bytes, 8 * (working.factor_entries as u64 + 1));
+        // And two exponents a row.
+        let expected = 4 * (single.factor_entries as u64 + 1 + 60);
+        assert_eq!(single.factor_bytes, expected.next_multiple_of(8));
+        let saved = working.factor_bytes - single.factor_bytes;
+        assert_eq!(single.system_bytes, working.system_bytes - saved);
+        assert!(single.kernel.ends_with(", float>"), "{single}");
+        let text = single.to_string();
+        let said = format!("values of factors in f32, {} bytes", single.factor_bytes);
+        assert!(text.contains(&said), "{text}");
+        let by_system = |e: &FactoredExplain| e.shared_bytes / e.systems_per_block;
+        assert!(by_system(&single) < by_system(&working), "{working}\n{single}");
+        assert!(
+            single.systems_per_multiprocessor >= working.systems_per_multiprocessor,
+            "{working}\n{single}"
+        );
+    }
+    let f32 = |precond_precision| {
+        let options = SolveOptions { precond_precision, ..ilu0() };
+        let plan = FactoredSolver::<_, f32>::new(&emulator(), pattern.view(), 5000, &options);
+        plan.unwrap().explain()
+    };
+    assert_eq!(f32(PrecondPrecision::Single), f32(PrecondPrecision::Working));
+}

@@ -1,0 +1,203 @@
+//! Solves with factors that stay on the device.
+
+use kernel_emu::Order;
+use proptest::prelude::*;
+use sparsebatch_cpu_ref::Outcome;
+use sparsebatch_formats::{Csr, CsrPattern, Pattern};
+use sparsebatch_solvers::gpu::{GpuLu, Guess, LuTuning};
+use sparsebatch_solvers::{CpuScalar, SolveError, SolveOptions, Status};
+use sparsebatch_spmv_gpu::{Executor, Value};
+use sparsebatch_testing::random_vector;
+
+use crate::common::{Solved, Systems, compare};
+use crate::gpu_lu::independence::{batch, flaw, sizes};
+use crate::gpu_lu::support::{by_lu, matrix, mixed_tolerances, options, pattern};
+use kernel_emu::Emulator;
+
+/// As [`by_lu`], with the factors of an earlier call; `others` are solved with them before.
+fn again<T: Value>(executor: &Emulator, systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
+    let items = systems.batch.nitems();
+    let mut plan = GpuLu::<_, T>::new(executor, systems.pattern(), items, options).unwrap();
+    let mut values = executor.upload(systems.values()).unwrap();
+    plan.factor(&values).unwrap();
+    executor.fill_zero(&mut values).unwrap();
+    let others = executor.upload(&random_vector::<T>(systems.b.len(), 11)).unwrap();
+    let b = executor.upload(&systems.b).unwrap();
+    let mut x = executor.upload(&systems.x0).unwrap();
+    let before = executor.bytes_in_use();
+    plan.solve_again(&others, Guess::Zero, &mut x).unwrap();
+    executor.copy_from_host(&systems.x0, &mut x).unwrap();
+    plan.solve_again(&b, Guess::InX, &mut x).unwrap();
+    assert_eq!(executor.bytes_in_use(), before, "a solve allocates nothing");
+    Solved {
+        x: executor.download(&x).unwrap(),
+        outcomes: plan.outcomes().unwrap(),
+        kernel: plan.explain().kernel,
+    }
+}
+
+/// Held against a whole solve; alone and in another order of threads a system has the same bits.
+fn check<T: Value + CpuScalar>(systems: &Systems<T>, options: &SolveOptions, seed: u64) {
+    let whole = by_lu(&Emulator::new(Order::Forward), systems, options, &LuTuning::default());
+    let kept = again(&Emulator::new(Order::Random(seed)), systems, options);
+    let what = format!("{} seed {seed}", T::CPP);
+    // Rounding decides how a system ends where tolerances are about as small.
+    if options.rel_tols.is_none() && options.floor.is_none() {
+        compare(&what, systems, &kept, &whole, SolveOptions::default_rel_tol::<T>());
+    }
+    let forward = again(&Emulator::new(Order::Forward), systems, options);
+    for system in 0..whole.outcomes.len() {
+        assert_eq!(forward.bits(system), kept.bits(system), "{what} system {system}");
+    }
+    if options.nrhs > 1 {
+        return;
+    }
+    let item = seed as usize % systems.batch.nitems();
+    let rel_tols = options.rel_tols.as_ref().map(|all| vec![all[item]]);
+    let alone = SolveOptions { rel_tols, ..options.clone() };
+    let alone = again(&Emulator::new(Order::Forward), &systems.select(&[item]), &alone);
+    assert_eq!(alone.bits(0), kept.bits(item), "{what} item {item}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn kept_factors_solve_as_a_whole_solve_does(
+        size in sizes(),
+        flaws in prop::collection::vec(flaw(), 1..9),
+        seed in 0u64..1_000_000,
+        floor in prop::option::of(0.0f64..8.0),
+    ) {
+        let (n, most) = size;
+        let rel_tols = mixed_tolerances(flaws.len(), seed);
+        let options = SolveOptions { floor, rel_tols, ..options() };
+        check(&batch::<f64>(n, most, &flaws, seed), &options, seed);
+        check(&batch::<f32>(n, most, &flaws, seed), &options, seed);
+    }
+}
+
+/// Items of a pattern, with right-hand sides.
+fn healthy(n: usize, items: usize, nrhs: usize) -> Systems<f64> {
+    let pattern = pattern(n, 4, n as u64);
+    let matrices: Vec<Csr<f64>> =
+        (0..items as u64).map(|item| matrix(&pattern, 1.2, item)).collect();
+    Systems::new(&matrices, random_vector(n * items * nrhs, 5))
+}
+
+#[test]
+fn many_items_stand_side_by_side() {
+    for (n, items) in [(3, 700), (40, 300), (170, 40)] {
+        check(&healthy(n, items, 1), &options(), 3);
+    }
+}
+
+#[test]
+fn right_hand_sides_share_the_factors_of_their_item() {
+    for items in [1, 5, 150] {
+        let systems = healthy(20, items, 3);
+        check(&systems, &SolveOptions { nrhs: 3, ..options() }, 4);
+    }
+}
+
+#[test]
+fn one_matrix_of_all_items_is_kept_once() {
+    let executor = Emulator::new(Order::Forward);
+    let (n, items) = (33, 300);
+    let pattern = pattern(n, 4, 8);
+    let a: Csr<f64> = matrix(&pattern, 1.2, 9);
+    let b: Vec<f64> = random_vector(n * items, 10);
+    let each = Systems::new(&vec![a.clone(); items], b.clone());
+    let kept = again(&executor, &each, &options());
+
+    let mut plan = GpuLu::<_, f64>::new(&executor, pattern.view(), items, &options()).unwrap();
+    plan.factor(&executor.upload(a.values()).unwrap()).unwrap();
+    let b = executor.upload(&b).unwrap();
+    let mut x = executor.alloc_zeroed(n * items).unwrap();
+    plan.solve_again(&b, Guess::Zero, &mut x).unwrap();
+
+    assert_eq!(executor.download(&x).unwrap(), kept.x);
+    assert!(plan.outcomes().unwrap().iter().all(|outcome| outcome.status == Status::Converged));
+}
+
+#[test]
+fn only_the_active_items_take_part() {
+    let executor = Emulator::new(Order::Forward);
+    let (n, items, active) = (12, 90, 37);
+    let systems = healthy(n, items, 1);
+    let whole = by_lu(&executor, &systems, &options(), &LuTuning::default());
+    let again = again(&executor, &systems, &options());
+    let mut plan = GpuLu::<_, f64>::new(&executor, systems.pattern(), items, &options()).unwrap();
+    let values = executor.upload(systems.values()).unwrap();
+    let b = executor.upload(&systems.b).unwrap();
+    plan.set_active(active).unwrap();
+    plan.factor(&values).unwrap();
+    for kept in [true, false] {
+        let mut x = executor.upload(&vec![7.0; n * items]).unwrap();
+        if kept {
+            plan.solve_again(&b, Guess::Zero, &mut x).unwrap();
+        } else {
+            plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
+        }
+        let x = executor.download(&x).unwrap();
+        let all = if kept { &again.x } else { &whole.x };
+        assert_eq!(x[..n * active], all[..n * active]);
+        assert!(x[n * active..].iter().all(|&x| x == 7.0));
+    }
+    let untouched = |outcome: &Outcome| outcome.iterations == 0 && outcome.rhs_norm == 0.0;
+    assert!(plan.outcomes().unwrap()[active..].iter().all(untouched));
+
+    // Fewer may follow, more need factors of their own, none is nothing to do.
+    let mut x = executor.upload(&vec![7.0; n * items]).unwrap();
+    plan.set_active(3).unwrap();
+    plan.solve_again(&b, Guess::Zero, &mut x).unwrap();
+    assert_eq!(executor.download(&x).unwrap()[..n * 3], again.x[..n * 3]);
+    plan.set_active(active + 1).unwrap();
+    let refused = plan.solve_again(&b, Guess::Zero, &mut x);
+    assert!(matches!(refused, Err(SolveError::Option { name: "factors", .. })), "{refused:?}");
+    plan.set_active(0).unwrap();
+    plan.factor(&values).unwrap();
+    plan.solve_again(&b, Guess::Zero, &mut x).unwrap();
+    assert_eq!(executor.download(&x).unwrap()[n * 3..], vec![7.0; n * (items - 3)]);
+    assert!(matches!(plan.set_active(items + 1), Err(SolveError::Length { .. })));
+
+    // Factors of one item for all are made whoever takes part.
+    let one = executor.upload(&systems.values()[..systems.values().len() / items]).unwrap();
+    plan.factor(&one).unwrap();
+    plan.set_active(1).unwrap();
+    plan.solve_again(&b, Guess::Zero, &mut x).unwrap();
+    assert_eq!(executor.download(&x).unwrap()[..n], again.x[..n]);
+}
+
+#[test]
+fn without_factors_nothing_is_solved() {
+    let executor = Emulator::new(Order::Forward);
+    let systems = healthy(5, 4, 1);
+    let mut plan = GpuLu::<_, f64>::new(&executor, systems.pattern(), 4, &options()).unwrap();
+    let b = executor.upload(&systems.b).unwrap();
+    let mut x = executor.upload(&[7.0; 20]).unwrap();
+
+    let refused = plan.solve_again(&b, Guess::Zero, &mut x);
+
+    assert!(matches!(refused, Err(SolveError::Option { name: "factors", .. })), "{refused:?}");
+    assert_eq!(executor.download(&x).unwrap(), [7.0; 20]);
+    let few = executor.upload(&vec![1.0; systems.values().len() - 1]).unwrap();
+    assert!(matches!(plan.factor(&few), Err(SolveError::Length { .. })));
+    plan.factor(&executor.upload(systems.values()).unwrap()).unwrap();
+    let short = executor.upload(&[1.0; 19]).unwrap();
+    let refused = plan.solve_again(&short, Guess::Zero, &mut x);
+    assert!(matches!(refused, Err(SolveError::Length { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_long_chain_whose_vectors_exceed_a_block_is_refused() {
+    let executor = Emulator::new(Order::Forward);
+    let n = 9_000;
+    let (row_ptr, col_idx) = ((0..=n as i32).collect(), (0..n as i32).collect());
+    let chain = CsrPattern::try_new(n, n, row_ptr, col_idx).unwrap();
+    let mut plan = GpuLu::<_, f64>::new(&executor, chain.view(), 2, &options()).unwrap();
+
+    let refused = plan.factor(&executor.upload(&vec![2.0; 2 * n]).unwrap());
+
+    assert!(matches!(refused, Err(SolveError::Unsupported { .. })), "{refused:?}");
+}

@@ -1,0 +1,246 @@
+//! What a plan takes, refuses, and says of itself.
+
+use kernel_emu::Order;
+use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, Pattern, UniformBatch};
+use sparsebatch_solvers::gpu::{GpuLu, Guess, LuOrder, LuTuning};
+use sparsebatch_solvers::{
+    Engine, Method, Preconditioner, SolveError, SolveOptions, SpmvOptions, Status, solve,
+};
+use sparsebatch_spmv_gpu::{Executor, GpuError};
+use sparsebatch_testing::random_vector;
+
+use crate::common::{Systems, on_cpu};
+use crate::gpu_lu::support::{by_lu, matrix, options, pattern};
+use kernel_emu::Emulator;
+
+fn emulator() -> Emulator {
+    Emulator::new(Order::Forward)
+}
+
+fn unsupported<T>(result: Result<T, SolveError>) -> String {
+    match result.map(drop) {
+        Err(error @ SolveError::Unsupported { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_not_there_yet_is_refused_in_one_line() {
+    let pattern = pattern(8, 2, 1);
+    let make =
+        |options: &SolveOptions| GpuLu::<_, f64>::new(&emulator(), pattern.view(), 1, options);
+    let lu = options();
+    let refused = [
+        SolveOptions { method: Method::BiCgStab, ..lu.clone() },
+        SolveOptions { method: Method::Cg, ..lu.clone() },
+        SolveOptions { history: true, ..lu.clone() },
+        SolveOptions { fallback: true, ..lu.clone() },
+        SolveOptions { engine: Engine::Composed(SpmvOptions::default()), ..lu.clone() },
+    ];
+
+    for options in refused {
+        let text = unsupported(make(&options));
+        assert!(text.contains("not supported on the GPU yet") && !text.contains('\n'), "{text}");
+    }
+    let taken = SolveOptions { preconditioner: Preconditioner::Ilu0, ..lu.clone() };
+    make(&taken).unwrap();
+    let matrix = matrix::<f64>(&pattern, 1.2, 1);
+    let ragged: Batch<f64> = [matrix.clone()].into_iter().collect();
+    unsupported(GpuLu::for_batch(&emulator(), &ragged, &lu));
+    let values = BatchValues::ItemMajor(matrix.values().to_vec());
+    let batch = UniformBatch::try_new(pattern.clone().into(), 1, values).unwrap();
+    GpuLu::for_batch(&emulator(), &Batch::Uniform(batch), &lu).unwrap();
+    let values = BatchValues::ItemMajor([matrix.values(), matrix.values()].concat());
+    let batch = UniformBatch::try_new(pattern.into(), 2, values).unwrap();
+    unsupported(GpuLu::for_batch(&emulator(), &Batch::Uniform(batch.to_interleaved()), &lu));
+}
+
+/// Dense matrices: their factors are themselves.
+fn dense(n: usize) -> CsrPattern {
+    let row_ptr = (0..=n).map(|row| (row * n) as i32).collect();
+    CsrPattern::try_new(n, n, row_ptr, (0..n * n).map(|k| (k % n) as i32).collect()).unwrap()
+}
+
+#[test]
+fn systems_beyond_shared_memory_or_16_bits_are_refused() {
+    // 232,448 bytes less 1,168 hold 28,910 values in f64: n * n + 2 * n + n * ceil(n / 24) + 2 of them.
+    let make = |n| GpuLu::<_, f64>::new(&emulator(), dense(n).view(), 1, &options());
+    assert_eq!(make(165).unwrap().explain().factor_entries, 165 * 165);
+    let text = unsupported(make(166));
+    assert!(text.contains("shared memory of a block") && text.contains("65534"), "{text}");
+    // Fill counts: an arrow that is eliminated from its head is dense.
+    let (mut row_ptr, mut col_idx) = (vec![0], (0..400).collect::<Vec<i32>>());
+    row_ptr.push(400);
+    for row in 1..400 {
+        col_idx.extend([0, row]);
+        row_ptr.push(col_idx.len() as i32);
+    }
+    let arrow = CsrPattern::try_new(400, 400, row_ptr, col_idx).unwrap();
+    let make = |order| {
+        let tuning = LuTuning { order: Some(order), ..LuTuning::default() };
+        GpuLu::<_, f64>::with_tuning(&emulator(), arrow.view(), 1, &options(), &tuning)
+    };
+    unsupported(make(LuOrder::Natural));
+    assert_eq!(make(LuOrder::MinDegree).unwrap().explain().factor_entries, 1198);
+    // More rows than places have numbers.
+    let diagonal =
+        CsrPattern::try_new(40_000, 40_000, (0..=40_000).collect(), (0..40_000).collect());
+    let plan = GpuLu::<_, f32>::new(&emulator(), diagonal.unwrap().view(), 1, &options());
+    unsupported(plan);
+}
+
+#[test]
+fn options_and_lengths_are_checked() {
+    let pattern = pattern(8, 2, 1);
+    let lu = options();
+    let make =
+        |options: &SolveOptions| GpuLu::<_, f64>::new(&emulator(), pattern.view(), 2, options);
+    let bad = [
+        SolveOptions { rel_tol: Some(-1.0), ..lu.clone() },
+        SolveOptions { rel_tols: Some(vec![0.1]), ..lu.clone() },
+        SolveOptions { nrhs: 0, ..lu.clone() },
+    ];
+    for options in bad {
+        assert!(make(&options).is_err(), "{options:?}");
+    }
+    let wide = CsrPattern::try_new(1, 2, vec![0, 1], vec![0]).unwrap();
+    let wide = GpuLu::<_, f64>::new(&emulator(), wide.view(), 1, &lu);
+    assert!(matches!(wide, Err(SolveError::NotSquare { .. })));
+    let tunings = [
+        ("threads", LuTuning { threads: Some(48), ..LuTuning::default() }),
+        ("threads", LuTuning { threads: Some(1024), ..LuTuning::default() }),
+        ("systems", LuTuning { systems: Some(33), ..LuTuning::default() }),
+        ("resident", LuTuning { resident: Some(7), ..LuTuning::default() }),
+        ("max_blocks", LuTuning { max_blocks: Some(0), ..LuTuning::default() }),
+    ];
+    for (expected, tuning) in tunings {
+        let plan = GpuLu::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &lu, &tuning);
+        assert!(
+            matches!(plan, Err(SolveError::Option { name, .. }) if name == expected),
+            "{tuning:?}"
+        );
+    }
+    let tuning = LuTuning { systems: Some(2), ..LuTuning::default() };
+    let plan = GpuLu::<_, f64>::with_tuning(&emulator(), dense(150).view(), 2, &lu, &tuning);
+    assert!(matches!(plan, Err(SolveError::Option { name: "tuning", .. })));
+
+    let executor = emulator();
+    let mut plan = GpuLu::<_, f64>::new(&executor, pattern.view(), 2, &lu).unwrap();
+    let up = |v: &[f64]| executor.upload(v).unwrap();
+    let (values, b) = (vec![1.0; 2 * pattern.view().nnz()], vec![1.0; 16]);
+    let mut x = up(&[5.0; 16]);
+    let short = plan.solve(&up(&values[1..]), &up(&b), Guess::Zero, &mut x);
+    assert!(matches!(short, Err(SolveError::Length { what: "values", .. })));
+    let short = plan.solve(&up(&values), &up(&b[1..]), Guess::Zero, &mut x);
+    assert!(matches!(short, Err(SolveError::Length { what: "b", .. })));
+    let short = plan.solve(&up(&values), &up(&b), Guess::Zero, &mut up(&b[1..]));
+    assert!(matches!(short, Err(SolveError::Length { what: "x", .. })));
+    assert_eq!(executor.download(&x).unwrap(), [5.0; 16]);
+
+    let small = Emulator::with_memory(64);
+    let plan = GpuLu::<_, f64>::new(&small, pattern.view(), 2, &lu);
+    assert!(matches!(plan, Err(SolveError::Gpu(GpuError::OutOfMemory { .. }))));
+}
+
+#[test]
+fn nothing_and_next_to_nothing_are_solved() {
+    let none = CsrPattern::try_new(0, 0, vec![0], vec![]).unwrap();
+    let executor = emulator();
+    let empty = executor.upload(&[] as &[f64]).unwrap();
+    let mut x = executor.upload(&[] as &[f64]).unwrap();
+    for (pattern, items, expected) in
+        [(&none, 3, vec![Status::Converged; 3]), (&none, 0, vec![]), (&dense(2), 0, vec![])]
+    {
+        let mut plan = GpuLu::<_, f64>::new(&executor, pattern.view(), items, &options()).unwrap();
+        plan.solve(&empty, &empty, Guess::Zero, &mut x).unwrap();
+        let statuses: Vec<Status> = plan.outcomes().unwrap().iter().map(|o| o.status).collect();
+        assert_eq!(statuses, expected);
+    }
+    // One row, with and without its entry.
+    let missing = CsrPattern::try_new(1, 1, vec![0, 0], vec![]).unwrap();
+    for (pattern, values, expected) in
+        [(dense(1), vec![-4.0, 0.0], Status::Singular), (missing, vec![], Status::Singular)]
+    {
+        let mut plan = GpuLu::<_, f64>::new(&executor, pattern.view(), 2, &options()).unwrap();
+        let values = executor.upload(&values).unwrap();
+        let b = executor.upload(&[2.0, 3.0]).unwrap();
+        let mut x = executor.upload(&[9.0; 2]).unwrap();
+        plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
+        let outcomes = plan.outcomes().unwrap();
+        assert_eq!(outcomes[1].status, expected);
+        let x = executor.download(&x).unwrap();
+        if pattern.view().nnz() == 1 {
+            assert_eq!((outcomes[0].status, x), (Status::Converged, vec![-0.5, 0.0]));
+        } else {
+            assert_eq!((outcomes[0].status, x), (Status::Singular, vec![0.0, 0.0]));
+        }
+    }
+}
+
+#[test]
+fn shared_values_and_several_right_hand_sides_are_solved() {
+    let (n, items, nrhs) = (25, 3, 2);
+    let pattern = pattern(n, 3, 4);
+    let matrices: Vec<Csr<f64>> = (0..items).map(|item| matrix(&pattern, 1.2, item)).collect();
+    let items = items as usize;
+    let b = random_vector(n * items * nrhs, 8);
+    let options = SolveOptions { nrhs, ..options() };
+    let shared = BatchValues::Shared(matrices[0].values().to_vec());
+    let own = BatchValues::ItemMajor(matrices.iter().flat_map(|m| m.values().to_vec()).collect());
+    for values in [shared, own] {
+        let (BatchValues::Shared(host) | BatchValues::ItemMajor(host)) = &values else {
+            unreachable!()
+        };
+        let executor = emulator();
+        let mut plan = GpuLu::<_, f64>::new(&executor, pattern.view(), items, &options).unwrap();
+        let mut x = executor.upload(&vec![f64::NAN; b.len()]).unwrap();
+        let (host, right) = (executor.upload(host).unwrap(), executor.upload(&b).unwrap());
+        plan.solve(&host, &right, Guess::Zero, &mut x).unwrap();
+        let batch = UniformBatch::try_new(pattern.clone().into(), items, values).unwrap();
+
+        let expected = solve(&Batch::Uniform(batch), &b, None, &options).unwrap();
+
+        let x = executor.download(&x).unwrap();
+        for (found, expected) in x.iter().zip(&expected.x) {
+            assert!((found - expected).abs() <= 1e-11 * expected.abs().max(1.0));
+        }
+        assert!(plan.outcomes().unwrap().iter().all(|o| o.status == Status::Converged));
+        // The same plan again: the queue is as it was.
+        let mut again = executor.upload(&x).unwrap();
+        plan.solve(&host, &right, Guess::Zero, &mut again).unwrap();
+        assert_eq!(executor.download(&again).unwrap(), x);
+        plan.solve(&host, &right, Guess::InX, &mut again).unwrap();
+        assert!(plan.outcomes().unwrap().iter().all(|o| o.iterations == 0));
+    }
+}
+
+#[test]
+fn a_tridiagonal_matrix_is_reduced_cyclically() {
+    let n = 256;
+    let (mut row_ptr, mut col_idx) = (vec![0], Vec::new());
+    for row in 0..n as i32 {
+        col_idx.extend((row - 1).max(0)..(row + 2).min(n as i32));
+        row_ptr.push(col_idx.len() as i32);
+    }
+    let pattern = CsrPattern::try_new(n, n, row_ptr, col_idx).unwrap();
+    let plan = GpuLu::<_, f64>::new(&emulator(), pattern.view(), 10, &options()).unwrap();
+    let chosen = plan.explain();
+    assert!(matches!(chosen.order, LuOrder::IndependentSets { .. }), "{chosen}");
+    assert!(chosen.steps < 60, "{chosen}");
+    assert!(chosen.to_string().contains("order of independent sets"), "{chosen}");
+
+    let systems = Systems::new(
+        &[matrix::<f64>(&pattern, 1.1, 3), matrix(&pattern, 1.1, 4)],
+        random_vector(2 * n, 5),
+    );
+    let cpu = on_cpu(&systems, &options());
+    let orders = [LuOrder::Natural, LuOrder::MinDegree, LuOrder::IndependentSets { tolerance: 1 }];
+    for order in orders {
+        let tuning = LuTuning { order: Some(order), ..LuTuning::default() };
+        let gpu = by_lu(&emulator(), &systems, &options(), &tuning);
+        assert_eq!(gpu.statuses(), cpu.statuses(), "{order}");
+        for (found, expected) in gpu.x.iter().zip(&cpu.x) {
+            assert!((found - expected).abs() <= 1e-10 * expected.abs().max(1.0), "{order}");
+        }
+    }
+}

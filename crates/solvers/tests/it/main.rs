@@ -1,0 +1,13 @@
+//! Solves of whole batches: on the CPU through the public interface, and by every solver of the GPU,
+//! run by the emulation and held against the CPU's.
+//!
+//! One program, so that plans are compiled for the emulation once.
+
+mod backends;
+mod common;
+mod gpu;
+mod gpu_clusters;
+mod gpu_composed;
+mod gpu_factored;
+mod gpu_lu;
+mod solves;

@@ -1,0 +1,221 @@
+//! The fused and the composed engine: bit for bit where the order and the rounding of all sums are
+//! the same, else the same statuses and nearly the same iterations on listed problems.
+//!
+//! The composed products use fused multiply-add where the machine has it, the baseline lanes never
+//! do. Where all entries of a matrix are powers of two its products are exact, so that both round
+//! alike; dot products and updates are without it in both.
+
+use proptest::prelude::*;
+use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan, LanePreconditioner};
+use sparsebatch_cpu_ref::{FormatChoice, Isa, KernelChoice};
+use sparsebatch_formats::generate::{Family, Problem};
+use sparsebatch_formats::{Batch, Csr, Pattern};
+use sparsebatch_solvers::{
+    CpuScalar, Engine, Method, Order, Preconditioner, SolveOptions, SpmvOptions, Status, solve,
+};
+use sparsebatch_testing::random_vector;
+
+use crate::solves::support::{Bits, iterative, options, pattern, ragged};
+
+fn lane_preconditioner(preconditioner: Preconditioner, order: Order) -> LanePreconditioner {
+    let min_degree = order == Order::MinDegree;
+    match preconditioner {
+        Preconditioner::Auto => LanePreconditioner::Jacobi { lenient: true },
+        Preconditioner::None => LanePreconditioner::None,
+        Preconditioner::Jacobi => LanePreconditioner::Jacobi { lenient: false },
+        Preconditioner::BlockJacobi => LanePreconditioner::BlockJacobi { size: None },
+        Preconditioner::Ilu0 => LanePreconditioner::Ilu0 { min_degree },
+        Preconditioner::Ic0 => LanePreconditioner::Ic0 { min_degree },
+    }
+}
+
+fn lane_method(options: &SolveOptions) -> LaneMethod {
+    let preconditioner = lane_preconditioner(options.preconditioner, options.order);
+    match options.method {
+        Method::Cg => LaneMethod::Cg(preconditioner),
+        _ => LaneMethod::BiCgStab(preconditioner),
+    }
+}
+
+/// Powers of two: 16 on the diagonal, +-1, 1/2, 1/4 or 1/8 off it.
+fn exact<T: CpuScalar>(nrows: usize, seed: u64, symmetric: bool) -> Csr<T> {
+    let pattern = pattern(nrows, seed);
+    let draws = random_vector::<f64>(nrows * nrows, seed ^ 9);
+    let mut values = Vec::new();
+    for row in 0..nrows {
+        for k in pattern.view().row(row) {
+            let col = pattern.col_idx()[k] as usize;
+            let (i, j) = if symmetric { (row.min(col), row.max(col)) } else { (row, col) };
+            let draw = draws[i * nrows + j];
+            let size = [1.0, 0.5, 0.25, 0.125][(draw.abs() * 4.0) as usize % 4];
+            let value = if row == col { 16.0 } else { size * draw.signum() };
+            values.push(T::from_f64(value));
+        }
+    }
+    let (row_ptr, col_idx) = pattern.into_parts();
+    Csr::try_new(nrows, nrows, row_ptr, col_idx, values).unwrap()
+}
+
+fn check_bits<T: CpuScalar>(matrices: &[Csr<T>], mut options: SolveOptions) {
+    options.history = true;
+    let batch = ragged(matrices);
+    let rows: Vec<usize> =
+        matrices.iter().flat_map(|a| std::iter::repeat_n(a.nrows(), options.nrhs)).collect();
+    let total = rows.iter().sum();
+    let b: Vec<T> = random_vector(total, 77);
+    let x0: Vec<T> = random_vector(total, 78);
+    let criteria = options.criteria::<T>(rows.len()).unwrap();
+    let baseline =
+        LaneOptions { isa: Some(Isa::Baseline), lanes: Some(4), ..LaneOptions::default() };
+    let plan = LanePlan::new(&batch, lane_method(&options), baseline, None).unwrap();
+    let mut x = x0.clone();
+    let outcomes = plan.solve(&batch, options.nrhs, &b, &mut x, &criteria, None).unwrap();
+    let mut start = 0;
+    let fused: Vec<Bits> = outcomes
+        .iter()
+        .zip(&rows)
+        .map(|(outcome, &rows)| {
+            start += rows;
+            Bits::new(outcome, &x[start - rows..start])
+        })
+        .collect();
+
+    options.engine = Engine::Composed(SpmvOptions {
+        format: FormatChoice::Csr,
+        kernel: KernelChoice::Rows,
+        ..SpmvOptions::default()
+    });
+    let composed = Bits::all(&solve(&batch, &b, Some(&x0), &options).unwrap(), &rows);
+
+    let what = format!("{} {} {}", T::NAME, options.method, options.preconditioner);
+    assert_eq!(composed, fused, "{what}");
+}
+
+fn check_exact<T: CpuScalar>(nrows: usize, seed: u64) {
+    for (method, preconditioner) in iterative() {
+        let symmetric = method == Method::Cg || preconditioner == Preconditioner::Ic0;
+        let matrices: Vec<Csr<T>> = (0..6)
+            .map(|i| exact(nrows.saturating_sub(i % 3).max(1), seed + i as u64, symmetric))
+            .collect();
+        for (nrhs, order) in [(1, Order::Natural), (2, Order::MinDegree)] {
+            let mut options = options(method, preconditioner);
+            (options.nrhs, options.order) = (nrhs, order);
+            // Restarts and limits take the same way in both, too.
+            options.rel_tol = Some([1e-10, 1e-17][seed as usize % 2]);
+            options.max_iters = [1000, 4][seed as usize / 2 % 2];
+            check_bits(&matrices, options);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+
+    #[test]
+    fn engines_agree_bit_for_bit_where_products_are_exact(
+        nrows in 1usize..13,
+        seed in 0u64..1 << 40,
+    ) {
+        check_exact::<f64>(nrows, seed);
+        check_exact::<f32>(nrows, seed);
+    }
+}
+
+#[test]
+fn engines_agree_bit_for_bit_on_a_laplacian() {
+    let m = 9;
+    let mut rows = vec![vec![0.0; m * m]; m * m];
+    for (row, entries) in rows.iter_mut().enumerate() {
+        entries[row] = 4.0;
+        let neighbours = [
+            (row % m > 0).then(|| row - 1),
+            (row % m < m - 1).then(|| row + 1),
+            row.checked_sub(m),
+            (row + m < m * m).then_some(row + m),
+        ];
+        for col in neighbours.into_iter().flatten() {
+            entries[col] = -1.0;
+        }
+    }
+    let rows: Vec<&[f64]> = rows.iter().map(Vec::as_slice).collect();
+    let a = crate::solves::support::dense::<f64>(&rows);
+    for (method, preconditioner) in iterative() {
+        check_bits(&[a.clone(), a.clone()], options(method, preconditioner));
+    }
+}
+
+/// The composed engine with every format, and every kernel that sums in another order.
+fn products() -> Vec<SpmvOptions> {
+    use FormatChoice::{Coo, Csr, Dia, Ell, Hyb, SellP};
+    let mut products: Vec<SpmvOptions> = [Csr, Coo, Ell, Dia, Hyb, SellP]
+        .map(|format| SpmvOptions { format, ..SpmvOptions::default() })
+        .into();
+    products.push(SpmvOptions {
+        kernel: KernelChoice::CsrI,
+        parts: Some(7),
+        ..SpmvOptions::default()
+    });
+    products
+}
+
+/// The engines on one batch: statuses equal, mean iterations within 10 %, true residuals passed.
+fn check_close(name: &str, batch: &Batch<f64>, b: &[f64], options: &SolveOptions) {
+    let fused = solve(batch, b, None, options).unwrap().report;
+    assert!(fused.all_converged(), "{name}: {:?}", fused.status_counts());
+    for spmv in products() {
+        let what = format!("{name} {} {:?} {:?}", options.method, spmv.format, spmv.kernel);
+        let composed = SolveOptions { engine: Engine::Composed(spmv.clone()), ..options.clone() };
+        let composed = match solve(batch, b, None, &composed) {
+            Ok(solution) => solution.report,
+            // Scattered matrices have no DIA.
+            Err(error) if spmv.format == FormatChoice::Dia => {
+                assert!(error.to_string().contains("DIA"), "{error}");
+                continue;
+            }
+            Err(error) => panic!("{what}: {error}"),
+        };
+
+        let statuses = |report: &sparsebatch_solvers::BatchReport| -> Vec<Status> {
+            report.systems.iter().map(|s| s.outcome.status).collect()
+        };
+        assert_eq!(statuses(&composed), statuses(&fused), "{what}");
+        let (ours, theirs) = (composed.iterations().1, fused.iterations().1);
+        assert!((ours - theirs).abs() <= 0.1 * theirs, "{what}: {ours} against {theirs}");
+        assert!(composed.max_relative_residual().unwrap() <= 1e-10, "{what}");
+        let cost = composed.product_cost.unwrap();
+        let per_iteration = if options.method == Method::Cg { 1 } else { 2 };
+        let most = u64::from(composed.systems.iter().map(|s| s.outcome.iterations).max().unwrap());
+        assert_eq!(cost.products, per_iteration * most, "{what}");
+    }
+}
+
+#[test]
+fn engines_agree_on_the_benchmark_families() {
+    let families = [
+        (Family::Tri, 32, Method::Cg),
+        (Family::Tri, 128, Method::Cg),
+        (Family::Lap2d, 256, Method::Cg),
+        (Family::Tri, 32, Method::BiCgStab),
+        (Family::Rand9, 54, Method::BiCgStab),
+        (Family::Rand9, 144, Method::BiCgStab),
+    ];
+    for (family, nrows, method) in families {
+        let generated = Problem::new(family, nrows).unwrap().batch(100).unwrap();
+        for preconditioner in [Preconditioner::None, Preconditioner::Jacobi] {
+            let name = format!("{} {nrows} {preconditioner}", family.name());
+            let options = options(method, preconditioner);
+            check_close(&name, &generated.batch, &generated.rhs, &options);
+        }
+    }
+}
+
+#[test]
+fn engines_agree_on_chemistry() {
+    for name in ["matrices/batch/gri30.batch", "astro/batch_alpha13.bin"] {
+        let Some((batch, rhs)) = crate::solves::real_data::read(name) else {
+            return;
+        };
+        let options = options(Method::BiCgStab, Preconditioner::Jacobi);
+        check_close(name, &batch, &rhs, &options);
+    }
+}

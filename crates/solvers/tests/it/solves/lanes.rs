@@ -1,0 +1,171 @@
+//! Solves in lanes: no number of lanes, and neither of the instruction sets with fused
+//! multiply-add, changes a bit.
+
+use std::sync::Arc;
+
+use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan, LanePreconditioner};
+use sparsebatch_cpu_ref::{CpuScalar, Criteria, Isa, PerSystem};
+use sparsebatch_formats::{Batch, Csr};
+use sparsebatch_testing::random_vector;
+
+use crate::solves::support::{Bits, Kind, matrix, pattern, ragged, tridiagonal};
+
+fn methods() -> Vec<LaneMethod> {
+    use LanePreconditioner::{BlockJacobi, Ic0, Ilu0, Jacobi, None};
+    let preconditioners = [
+        None,
+        Jacobi { lenient: false },
+        Jacobi { lenient: true },
+        BlockJacobi { size: Some(3) },
+        Ilu0 { min_degree: true },
+        Ic0 { min_degree: false },
+    ];
+    let with = |method: fn(LanePreconditioner) -> LaneMethod| preconditioners.map(method);
+    let mut methods = [with(LaneMethod::Cg), with(LaneMethod::BiCgStab)].concat();
+    methods.push(LaneMethod::Lu);
+    methods
+}
+
+fn criteria(max_iters: u32) -> Criteria {
+    Criteria {
+        rel_tol: PerSystem::All(1e-9),
+        abs_tol: PerSystem::All(0.0),
+        max_iters: PerSystem::All(max_iters),
+        max_restarts: 2,
+        floor: Some(2.0),
+        history: true,
+    }
+}
+
+/// 40 systems of three patterns and every kind, quick and slow ones mixed. One pattern is a band,
+/// whose symmetric systems are stored once for both triangles, others beside them not.
+fn batch<T: CpuScalar>() -> (Batch<T>, Vec<T>) {
+    let (first, second) = (pattern(11, 1), pattern(6, 2));
+    let band = Arc::clone(tridiagonal(9, -1.0, 2.0, -1.0).pattern());
+    let matrices: Vec<Csr<T>> = (0..40u64)
+        .map(|i| {
+            let kind = Kind::ALL[i as usize % Kind::ALL.len()];
+            let pattern = match i % 3 {
+                0 => &second,
+                1 => &first,
+                _ => &band,
+            };
+            matrix(pattern, kind, i).cast()
+        })
+        .collect();
+    let rows = matrices.iter().map(Csr::nrows).sum();
+    (ragged(&matrices), random_vector(rows, 3))
+}
+
+fn solved<T: CpuScalar>(
+    (batch, b): &(Batch<T>, Vec<T>),
+    method: LaneMethod,
+    options: LaneOptions,
+) -> Vec<Bits> {
+    let plan = LanePlan::new(batch, method, options, None).unwrap();
+    assert_eq!(plan.npatterns(), 3);
+    let mut x = vec![T::ZERO; b.len()];
+    let outcomes = plan.solve(batch, 1, b, &mut x, &criteria(60), None).unwrap();
+    let items = outcomes.iter().enumerate();
+    items
+        .map(|(i, outcome)| Bits::new(outcome, &x[batch.row_offset(i)..batch.row_offset(i + 1)]))
+        .collect()
+}
+
+fn check<T: CpuScalar>() {
+    let systems = batch::<T>();
+    for (method, single_factors) in
+        methods().into_iter().flat_map(|method| [false, true].map(|single| (method, single)))
+    {
+        // Fused multiply-add or not: the one thing that may make a difference.
+        let (fused, plain): (Vec<Isa>, Vec<Isa>) =
+            Isa::available().into_iter().partition(|&isa| isa != Isa::Baseline);
+        for group in [fused, plain] {
+            let mut first: Option<Vec<Bits>> = None;
+            for isa in group {
+                for lanes in [None, Some(1), Some(4), Some(8), Some(16)] {
+                    let found = solved(
+                        &systems,
+                        method,
+                        LaneOptions { isa: Some(isa), lanes, single_factors },
+                    );
+
+                    let what = format!("{} {method:?} {isa:?} {lanes:?} {single_factors}", T::NAME);
+                    let first = first.get_or_insert_with(|| found.clone());
+                    for (i, (found, first)) in found.iter().zip(first.iter()).enumerate() {
+                        assert_eq!(found, first, "system {i}, {what}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn neither_lanes_nor_their_number_change_a_bit() {
+    check::<f64>();
+    check::<f32>();
+}
+
+#[test]
+fn systems_that_are_left_out_keep_their_x() {
+    let (batch, b) = batch::<f64>();
+    let only = [0, 3, 4, 11, 27, 39];
+    for method in methods() {
+        let plan = LanePlan::new(&batch, method, LaneOptions::default(), None).unwrap();
+        let of_those = LanePlan::new(&batch, method, LaneOptions::default(), Some(&only)).unwrap();
+        let start: Vec<f64> = random_vector(b.len(), 4);
+        let (mut all, mut some, mut few) = (start.clone(), start.clone(), start.clone());
+
+        let outcomes = plan.solve(&batch, 1, &b, &mut all, &criteria(60), None).unwrap();
+        let of_some = plan.solve(&batch, 1, &b, &mut some, &criteria(60), Some(&only)).unwrap();
+        let of_few = of_those.solve(&batch, 1, &b, &mut few, &criteria(60), Some(&only)).unwrap();
+
+        assert_eq!((of_some.len(), of_few.len()), (only.len(), only.len()));
+        for (item, outcome) in outcomes.iter().enumerate() {
+            let rows = batch.row_offset(item)..batch.row_offset(item + 1);
+            match only.iter().position(|&o| o == item) {
+                None => {
+                    assert_eq!(some[rows.clone()], start[rows.clone()], "{method:?} {item}");
+                    assert_eq!(few[rows.clone()], start[rows], "{method:?} {item}");
+                }
+                Some(k) => {
+                    let expected = Bits::new(outcome, &all[rows.clone()]);
+                    assert_eq!(Bits::new(&of_some[k], &some[rows.clone()]), expected);
+                    assert_eq!(Bits::new(&of_few[k], &few[rows]), expected);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn lanes_are_refilled_until_the_queue_is_empty() {
+    // Iteration counts from 1 to many in one queue, so that lanes end at all times.
+    let a = tridiagonal(40, -1.0, 2.0, -1.0);
+    let nrhs = 500;
+    let batch = Batch::from(a.clone());
+    let mut b: Vec<f64> = random_vector(40 * nrhs, 6);
+    for (s, b) in b.chunks_mut(40).enumerate() {
+        // Few nonzero entries make for few iterations.
+        b[1 + s % 39..].fill(0.0);
+    }
+    let limits = (0..nrhs as u32).map(|s| s * 7 % 45).collect();
+    let criteria = Criteria { max_iters: PerSystem::Each(limits), ..criteria(0) };
+    for precond in [LanePreconditioner::None, LanePreconditioner::Jacobi { lenient: false }] {
+        for method in [LaneMethod::Cg(precond), LaneMethod::BiCgStab(precond)] {
+            let plan = LanePlan::new(&batch, method, LaneOptions::default(), None).unwrap();
+            let mut x = vec![0.0; b.len()];
+            let outcomes = plan.solve(&batch, nrhs, &b, &mut x, &criteria, None).unwrap();
+
+            assert_eq!(outcomes.len(), nrhs);
+            for (s, outcome) in outcomes.iter().enumerate() {
+                assert!(outcome.iterations <= criteria.max_iters.get(s), "{method:?} {s}");
+                let rows = s * 40..(s + 1) * 40;
+                let norm = crate::solves::support::residual_norm(&a, &b[rows.clone()], &x[rows]);
+                assert!((norm - outcome.residual_norm).abs() <= 1e-12, "{method:?} {s}");
+                assert_eq!(outcome.history.len(), outcome.iterations as usize + 1);
+            }
+        }
+    }
+}

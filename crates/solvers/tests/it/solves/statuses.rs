@@ -1,0 +1,249 @@
+//! Every status of the contract, produced by a real solve.
+
+use sparsebatch_formats::{Batch, Csr};
+use sparsebatch_solvers::{CpuScalar, Engine, Method, Preconditioner, SolveOptions, Status, solve};
+
+use crate::solves::support::{cast, dense, engines, options, residual_norm, tridiagonal};
+
+struct Row {
+    name: &'static str,
+    matrix: Csr<f64>,
+    b: Vec<f64>,
+    options: SolveOptions,
+    expected: Status,
+}
+
+fn row(
+    name: &'static str,
+    rows: &[&[f64]],
+    b: &[f64],
+    (method, preconditioner): (Method, Preconditioner),
+    expected: Status,
+) -> Row {
+    Row {
+        name,
+        matrix: dense(rows),
+        b: b.to_vec(),
+        options: options(method, preconditioner),
+        expected,
+    }
+}
+
+const INF: f64 = f64::INFINITY;
+const NAN: f64 = f64::NAN;
+
+/// r0 = (1, 0, 0) is orthogonal to the first residual, which is not 0.
+const RHO: &[&[f64]] = &[&[1.0, 0.0, 0.0], &[1.0, 1.0, 1.0], &[1.0, 0.0, 1.0]];
+/// s = (0, -1, 0) is orthogonal to A s.
+const OMEGA: &[&[f64]] = &[&[1.0, 0.0, 0.0], &[1.0, 0.0, 1.0], &[0.0, -1.0, 0.0]];
+const SKEW: &[&[f64]] = &[&[0.0, 1.0], &[-1.0, 0.0]];
+const SPD: &[&[f64]] = &[&[4.0, 1.0], &[1.0, 3.0]];
+const SWAP: &[&[f64]] = &[&[0.0, 1.0], &[1.0, 0.0]];
+const ONES: &[&[f64]] = &[&[1.0, 1.0], &[1.0, 1.0]];
+
+fn table() -> Vec<Row> {
+    use Method::{BiCgStab, Cg, Lu};
+    use Preconditioner::{Auto, BlockJacobi, Ic0, Ilu0, Jacobi, None};
+    let mut table = vec![
+        row("spd", SPD, &[1.0, 2.0], (Cg, None), Status::Converged),
+        row("spd", SPD, &[1.0, 2.0], (Cg, Ic0), Status::Converged),
+        row("spd", SPD, &[1.0, 2.0], (BiCgStab, Jacobi), Status::Converged),
+        row("spd", SPD, &[1.0, 2.0], (Lu, Auto), Status::Converged),
+        row("negative diagonal", &[&[-1.0]], &[1.0], (Cg, Jacobi), Status::BreakdownRho),
+        row("orthogonal residual", RHO, &[1.0, 0.0, 0.0], (BiCgStab, None), Status::BreakdownRho),
+        row("orthogonal A s", OMEGA, &[1.0, 0.0, 0.0], (BiCgStab, None), Status::BreakdownOmega),
+        row("skew", SKEW, &[1.0, 0.0], (BiCgStab, None), Status::BreakdownAlpha),
+        row("zero matrix", &[&[0.0]], &[1.0], (BiCgStab, None), Status::BreakdownAlpha),
+        row(
+            "indefinite",
+            &[&[1.0, 0.0], &[0.0, -1.0]],
+            &[1.0, 2.0],
+            (Cg, None),
+            Status::Indefinite,
+        ),
+        row("zero matrix", &[&[0.0]], &[1.0], (Cg, None), Status::Indefinite),
+        row("no diagonal", SWAP, &[1.0, 2.0], (Cg, Jacobi), Status::ZeroDiagonal),
+        row("no diagonal", SWAP, &[1.0, 2.0], (BiCgStab, Jacobi), Status::ZeroDiagonal),
+        row("no pivot", SWAP, &[1.0, 2.0], (BiCgStab, Ilu0), Status::SingularPreconditioner),
+        row("no pivot", SWAP, &[1.0, 2.0], (Cg, Ilu0), Status::SingularPreconditioner),
+        row(
+            "not positive",
+            &[&[1.0, 2.0], &[2.0, 1.0]],
+            &[1.0, 2.0],
+            (Cg, Ic0),
+            Status::SingularPreconditioner,
+        ),
+        row(
+            "singular block",
+            ONES,
+            &[1.0, 2.0],
+            (BiCgStab, BlockJacobi),
+            Status::SingularPreconditioner,
+        ),
+        row("singular", ONES, &[1.0, 2.0], (Lu, Auto), Status::Singular),
+    ];
+    for entry in &mut table {
+        if matches!(entry.expected, Status::BreakdownRho | Status::BreakdownOmega) {
+            // A restart gets over these.
+            entry.options.max_restarts = 0;
+        }
+        if entry.name == "singular block" {
+            entry.options.block_size = Some(2);
+        }
+    }
+    for method in [Cg, BiCgStab] {
+        let mut limited = options(method, None);
+        limited.max_iters = 3;
+        table.push(Row {
+            name: "long chain",
+            matrix: tridiagonal(40, -1.0, 2.0, -1.0),
+            b: vec![1.0; 40],
+            options: limited,
+            expected: Status::MaxIterations,
+        });
+    }
+    for method in [Cg, BiCgStab, Lu] {
+        for (name, value) in [("NaN in A", NAN), ("Inf in A", INF), ("-Inf in A", -INF)] {
+            for preconditioner in [None, Jacobi, BlockJacobi, Ilu0, Ic0] {
+                let rows: &[&[f64]] = &[&[value, 1.0], &[1.0, 3.0]];
+                let choice = (method, preconditioner);
+                table.push(row(name, rows, &[1.0, 2.0], choice, Status::NonFinite));
+            }
+        }
+        for (name, value) in [("NaN in b", NAN), ("Inf in b", INF)] {
+            table.push(row(name, SPD, &[1.0, value], (method, None), Status::NonFinite));
+        }
+    }
+    table
+}
+
+fn check<T: CpuScalar>() {
+    for row in table() {
+        let (a, b) = (row.matrix.cast::<T>(), cast::<T>(&row.b));
+        for engine in engines() {
+            if row.options.method == Method::Lu && engine != Engine::Fused {
+                continue;
+            }
+            let mut options = row.options.clone();
+            options.engine = engine;
+            options.history = true;
+            let what = format!(
+                "{} {} by {} {} {:?}",
+                T::NAME,
+                row.name,
+                options.method,
+                options.preconditioner,
+                options.engine
+            );
+
+            let solution = solve(&Batch::from(a.clone()), &b, None, &options).unwrap();
+
+            let outcome = &solution.report.systems[0].outcome;
+            assert_eq!(outcome.status, row.expected, "{what}");
+            let true_residual = residual_norm(&a, &b, &solution.x);
+            if row.expected == Status::NonFinite {
+                assert!(outcome.residual_norm.is_nan(), "{what}");
+            } else {
+                let off = (outcome.residual_norm - true_residual).abs();
+                assert!(off <= 1e-6 * outcome.rhs_norm, "{what}: {outcome:?}, {true_residual}");
+                if row.options.method != Method::Lu {
+                    let expected = outcome.iterations as usize + 1;
+                    assert_eq!(outcome.history.len(), expected, "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_status_is_reached_in_f64() {
+    check::<f64>();
+}
+
+#[test]
+fn every_status_is_reached_in_f32() {
+    check::<f32>();
+}
+
+#[test]
+fn the_table_and_the_tests_below_hold_every_status() {
+    let below = [Status::Stagnated];
+    for status in Status::ALL {
+        let listed = table().iter().any(|row| row.expected == status) || below.contains(&status);
+        assert!(listed, "{status} is not tested");
+    }
+}
+
+fn stagnates<T: CpuScalar>(rel_tol: f64) {
+    let a = tridiagonal(24, -1.0, 2.5, -0.8).cast::<T>();
+    let b = sparsebatch_testing::random_vector::<T>(24, 7);
+    for method in [Method::Cg, Method::BiCgStab, Method::Lu] {
+        for engine in engines() {
+            let mut options = options(method, Preconditioner::None);
+            (options.rel_tol, options.engine) = (Some(rel_tol), engine);
+            // CG wants symmetry.
+            let a = match method {
+                Method::Cg => tridiagonal(24, -1.0, 2.5, -1.0).cast::<T>(),
+                _ => a.clone(),
+            };
+            if method == Method::Lu && options.engine != Engine::Fused {
+                continue;
+            }
+
+            let solution = solve(&Batch::from(a.clone()), &b, None, &options).unwrap();
+
+            let outcome = &solution.report.systems[0].outcome;
+            assert_eq!(outcome.status, Status::Stagnated, "{method} {:?}", options.engine);
+            assert_eq!(outcome.restarts, 4, "{method}");
+            // The answer is as good as the precision allows, and the report does not flatter it.
+            let norm = residual_norm(&a, &b, &solution.x);
+            assert!(norm <= 50.0 * T::EPSILON.to_f64() * outcome.rhs_norm, "{method}: {norm}");
+            assert!(outcome.residual_norm > rel_tol * outcome.rhs_norm, "{method}");
+        }
+    }
+}
+
+#[test]
+fn a_tolerance_below_rounding_stagnates_after_all_restarts() {
+    stagnates::<f64>(1e-22);
+    stagnates::<f32>(1e-12);
+}
+
+fn overflows<T: CpuScalar>() {
+    // A p overflows in both rows.
+    let large = T::MAX.to_f64() * 0.6;
+    let a = dense::<T>(&[&[large, large], &[large, large * 1.5]]);
+    for method in [Method::Cg, Method::BiCgStab] {
+        for engine in engines() {
+            let mut options = options(method, Preconditioner::None);
+            options.engine = engine;
+
+            let solution =
+                solve(&Batch::from(a.clone()), &[T::ONE, T::ONE], None, &options).unwrap();
+
+            let status = solution.report.systems[0].outcome.status;
+            assert_eq!(status, Status::NonFinite, "{} {method}", T::NAME);
+        }
+    }
+}
+
+#[test]
+fn overflow_inside_a_solve_is_non_finite() {
+    overflows::<f64>();
+    overflows::<f32>();
+}
+
+#[test]
+fn breakdowns_of_rho_are_overcome_by_a_restart() {
+    for engine in engines() {
+        let mut options = options(Method::BiCgStab, Preconditioner::None);
+        options.engine = engine;
+
+        let solution =
+            solve(&Batch::from(dense::<f64>(RHO)), &[1.0, 0.0, 0.0], None, &options).unwrap();
+
+        let outcome = &solution.report.systems[0].outcome;
+        assert_eq!(outcome.status, Status::Converged);
+        assert!(outcome.restarts >= 1);
+    }
+}

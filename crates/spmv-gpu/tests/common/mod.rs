@@ -1,8 +1,0 @@
-//! What the tests of this crate share.
-
-pub(crate) mod arrays;
-pub(crate) mod emulator;
-mod host_buffer;
-pub(crate) mod matrices;
-pub(crate) mod replays;
-pub(crate) mod systems;

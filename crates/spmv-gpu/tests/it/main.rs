@@ -1,0 +1,12 @@
+//! Products on the GPU by every kernel, in the emulation and, where there is one, on a GPU.
+//!
+//! One program, so that plans are compiled for the emulation once.
+
+mod common;
+mod flexible;
+mod interop;
+mod nvrtc;
+mod packed;
+mod single;
+mod trust;
+mod vector;

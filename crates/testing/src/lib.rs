@@ -1,0 +1,13 @@
+//! What the tests of all crates share: proptest strategies, random vectors, the table of invalid
+//! inputs, and the folder of real matrices. The program does not depend on it.
+
+mod data;
+mod invalid;
+mod strategies;
+
+pub use data::{Reference, read_xref, shared_dir};
+pub use invalid::{InvalidInput, invalid_inputs};
+pub use strategies::{
+    CsrParts, csr, csr_integers, csr_parts, csr_reals, integer_vector, random_vector,
+    square_csr_integers,
+};
