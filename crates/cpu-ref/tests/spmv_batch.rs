@@ -5,25 +5,25 @@ mod spmv_common;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use sparsebatch_cpu_ref::{CpuError, FormatChoice, SpmvOptions, SpmvPlan, par, seq};
+use sparsebatch_cpu_ref::{CpuError, CpuScalar, FormatChoice, SpmvOptions, SpmvPlan, par, seq};
 use sparsebatch_formats::convert::HybWidth;
 use sparsebatch_formats::{
-    Batch, BatchCsr, BatchValues, Csr, EllPattern, Layout, Pattern, RaggedBatch, RaggedCsr, Scalar,
+    Batch, BatchCsr, BatchValues, Csr, EllPattern, Layout, Pattern, RaggedBatch, RaggedCsr,
     UniformBatch,
 };
 use spmv_common::{all_options, banded, batch_options, bits, integers, mixed, pool, reals};
 
 /// A batch of `nitems` matrices with the pattern of `a` and the given values, item-major.
-fn uniform<T: Scalar>(a: &Csr<T>, nitems: usize, values: Vec<T>) -> BatchCsr<T> {
+fn uniform<T: CpuScalar>(a: &Csr<T>, nitems: usize, values: Vec<T>) -> BatchCsr<T> {
     let values = BatchValues::ItemMajor(values);
     UniformBatch::try_new(Arc::clone(a.pattern()), nitems, values).unwrap()
 }
 
-fn integer_batch<T: Scalar>(a: &Csr<T>, nitems: usize) -> BatchCsr<T> {
+fn integer_batch<T: CpuScalar>(a: &Csr<T>, nitems: usize) -> BatchCsr<T> {
     uniform(a, nitems, integers(a.nnz() * nitems, 31))
 }
 
-fn real_batch<T: Scalar>(a: &Csr<T>, nitems: usize) -> BatchCsr<T> {
+fn real_batch<T: CpuScalar>(a: &Csr<T>, nitems: usize) -> BatchCsr<T> {
     uniform(a, nitems, reals(a.nnz() * nitems, 32))
 }
 
@@ -34,12 +34,12 @@ fn interleave<T: Copy>(v: &[T], nitems: usize) -> Vec<T> {
 }
 
 /// The three storages of one batch.
-fn storages<T: Scalar>(batch: &BatchCsr<T>) -> [BatchCsr<T>; 2] {
+fn storages<T: CpuScalar>(batch: &BatchCsr<T>) -> [BatchCsr<T>; 2] {
     [batch.clone(), batch.to_interleaved()]
 }
 
 /// Plans of every format for both vector layouts give the oracle's product, bit for bit.
-fn check_uniform<T: Scalar>(batch: &BatchCsr<T>, nrhs: usize) {
+fn check_uniform<T: CpuScalar>(batch: &BatchCsr<T>, nrhs: usize) {
     let (nitems, pattern) = (batch.nitems(), batch.pattern());
     let x = integers::<T>(nitems * nrhs * pattern.ncols(), 33);
     let y = integers::<T>(nitems * nrhs * pattern.nrows(), 34);

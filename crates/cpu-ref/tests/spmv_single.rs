@@ -3,17 +3,19 @@
 mod spmv_common;
 
 use proptest::prelude::*;
-use sparsebatch_cpu_ref::{CpuError, FormatChoice, KernelChoice, SpmvOptions, SpmvPlan, par, seq};
+use sparsebatch_cpu_ref::{
+    CpuError, CpuScalar, FormatChoice, KernelChoice, SpmvOptions, SpmvPlan, par, seq,
+};
 use sparsebatch_formats::convert::{HybOptions, HybWidth, SellPOptions};
 use sparsebatch_formats::{
     Coo, CooPattern, Csr, CsrPattern, Dia, DiaPattern, Ell, EllPattern, Hyb, HybPattern, Layout,
-    Matrix, Scalar, SellP, SellPPattern,
+    Matrix, SellP, SellPPattern,
 };
 use spmv_common::{
     Sequence, all_options, banded, bits, from_rows, integers, mixed, pool, reals, small_matrix,
 };
 
-fn oracle<T: Scalar>(alpha: T, a: &Csr<T>, x: &[T], beta: T, y: &[T]) -> Vec<T> {
+fn oracle<T: CpuScalar>(alpha: T, a: &Csr<T>, x: &[T], beta: T, y: &[T]) -> Vec<T> {
     let mut y = y.to_vec();
     seq::spmv(alpha, a.view(), x, beta, &mut y).unwrap();
     y
@@ -21,7 +23,7 @@ fn oracle<T: Scalar>(alpha: T, a: &Csr<T>, x: &[T], beta: T, y: &[T]) -> Vec<T> 
 
 /// `y = 2*A*x - 3*y` and `y = A*x` into NaN by a plan with `options`, equal to the oracle. Values
 /// are small integers, so that every order of sums is exact.
-fn check_exact<T: Scalar>(a: &Csr<T>, options: &SpmvOptions) {
+fn check_exact<T: CpuScalar>(a: &Csr<T>, options: &SpmvOptions) {
     let x = integers::<T>(a.ncols(), 1);
     let y = integers::<T>(a.nrows(), 2);
     let (two, three) = (T::from_f64(2.0), T::from_f64(-3.0));
@@ -63,7 +65,7 @@ fn matrices_without_rows_or_columns_are_products_too() {
 }
 
 /// Large enough for many chunks, with a row that straddles CSR-I's parts several times.
-fn large<T: Scalar>() -> Csr<T> {
+fn large<T: CpuScalar>() -> Csr<T> {
     mixed(60_000, 90_000, Some(31_000), 5)
 }
 
@@ -116,7 +118,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
 }
 
 /// |y - y'| <= (entries + 3) * 2 eps * (|alpha| |A||x| + |beta y|), row by row.
-fn check_bound<T: Scalar>(a: &Csr<T>, options: &SpmvOptions) {
+fn check_bound<T: CpuScalar>(a: &Csr<T>, options: &SpmvOptions) {
     let (alpha, beta) = (T::from_f64(1.25), T::from_f64(-0.6));
     let x = reals::<T>(a.ncols(), 9);
     let y = reals::<T>(a.nrows(), 10);

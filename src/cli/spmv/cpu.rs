@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sparsebatch::cpu::{CpuError, Explain, FormatChoice, KernelChoice, SpmvOptions, SpmvPlan};
-use sparsebatch::{Batch, Csr, Scalar};
+use sparsebatch::{Batch, CpuScalar, Csr, Scalar};
 
 use super::super::error::CliError;
 use super::super::input::only_matrix;
@@ -27,7 +27,7 @@ pub(super) struct Cpu<'a, T> {
     x: &'a [T],
 }
 
-impl<'a, T: Scalar> Cpu<'a, T> {
+impl<'a, T: CpuScalar> Cpu<'a, T> {
     /// Products of `batch` and `x`.
     pub(super) fn new(batch: &'a Batch<T>, x: &'a [T]) -> Self {
         Self { batch, single: (batch.nitems() == 1).then(|| only_matrix(batch)), x }
@@ -53,7 +53,7 @@ impl<'a, T: Scalar> Cpu<'a, T> {
     }
 }
 
-impl<T: Scalar> Backend<T> for Cpu<'_, T> {
+impl<T: CpuScalar> Backend<T> for Cpu<'_, T> {
     type Choice = Choice;
     type Plan = SpmvPlan<T>;
 

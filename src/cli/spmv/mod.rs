@@ -18,7 +18,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use sparsebatch::cpu::FormatChoice;
 use sparsebatch::spmv_gpu::{Device, Executor, Value};
-use sparsebatch::{Batch, Scalar};
+use sparsebatch::{Batch, CpuScalar};
 
 use self::choice::{Target, Wanted};
 use self::report::{Context, Report};
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &SpmvArgs, global: Global) -> Result<Exit, CliError> {
 }
 
 /// All rows, and the time of the product that the cost of plans is held against.
-fn measure<T: Scalar + Value>(
+fn measure<T: CpuScalar + Value>(
     batch: &Batch<T>,
     x: &[T],
     target: Target<Device>,

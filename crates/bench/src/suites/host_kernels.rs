@@ -5,7 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use sparsebatch_cpu_ref::{
-    CpuError, Explain, FormatChoice, KernelChoice, PlanSource, SpmvOptions, SpmvPlan, seq,
+    CpuError, CpuScalar, Explain, FormatChoice, KernelChoice, PlanSource, SpmvOptions, SpmvPlan,
+    seq,
 };
 use sparsebatch_formats::convert::FromCsr;
 use sparsebatch_formats::{Csr, Matrix, RaggedCsr, Scalar};
@@ -137,7 +138,7 @@ impl<P: seq::Spmv, T: Scalar> HostMultiply<T> for Sequential<P, T> {
 ///
 /// # Errors
 /// As [`HostSession::measure`].
-pub(super) fn ours<'s, T: Scalar>(
+pub(super) fn ours<'s, T: CpuScalar>(
     session: &mut HostSession<'_, '_>,
     problem: &Problem<'_>,
     source: impl Into<PlanSource<'s, T>>,
@@ -156,7 +157,7 @@ pub(super) fn ours<'s, T: Scalar>(
 ///
 /// # Errors
 /// As [`HostSession::measure`].
-pub(super) fn ours_on_one_too<T: Scalar>(
+pub(super) fn ours_on_one_too<T: CpuScalar>(
     session: &mut HostSession<'_, '_>,
     problem: &Problem<'_>,
     matrix: &Csr<T>,
@@ -174,7 +175,7 @@ pub(super) fn ours_on_one_too<T: Scalar>(
 ///
 /// # Errors
 /// As [`HostSession::measure`].
-pub(super) fn in_turns<T: Scalar>(
+pub(super) fn in_turns<T: CpuScalar>(
     session: &mut HostSession<'_, '_>,
     problem: &Problem<'_>,
     source: PlanSource<'_, T>,

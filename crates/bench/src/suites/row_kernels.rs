@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use sparsebatch_corpus::List;
+use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_formats::{Csr, CsrPattern, Scalar};
 use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions, Value};
 use sprs::CsMatI;
@@ -229,7 +230,7 @@ fn on_gpu<T: Value>(
 }
 
 /// Our products by rows on the processor: sequential, on one thread and on all.
-fn on_host<T: Scalar>(
+fn on_host<T: CpuScalar>(
     session: &mut HostSession<'_, '_>,
     problem: &Problem<'_>,
     matrix: &Csr<T>,

@@ -17,9 +17,9 @@ use self::engine::{Engine, Packed, RaggedItems, RaggedRows, Single, Uniform};
 pub use self::explain::Explain;
 use self::options::{Choice, Facts, choose, csr_by_rows_or_parts, kernel_of, longest_row};
 pub use self::options::{FormatChoice, KernelChoice, SpmvOptions};
-use crate::CpuError;
 use crate::error::check_len;
 use crate::par::{DiaBlocks, RowEntries, Schedule, SellRuns};
+use crate::{CpuError, CpuScalar};
 
 /// What a plan can be made of: a matrix, or a batch of either kind.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +92,7 @@ pub struct SpmvPlan<T> {
     explain: Explain,
 }
 
-impl<T: Scalar> SpmvPlan<T> {
+impl<T: CpuScalar> SpmvPlan<T> {
     /// Analyses a matrix or batch and copies its values into the format chosen.
     ///
     /// Cost: a few passes over the pattern and one over the values; [`Explain::cost`] tells how
@@ -106,8 +106,17 @@ impl<T: Scalar> SpmvPlan<T> {
         source: impl Into<PlanSource<'a, T>>,
         options: &SpmvOptions,
     ) -> Result<Self, CpuError> {
+        T::spmv_plan(source.into(), options)
+    }
+}
+
+impl<T: Scalar> SpmvPlan<T> {
+    /// [`SpmvPlan::new`], compiled where it is called: by `CpuScalar::spmv_plan`.
+    pub(crate) fn new_here(
+        source: PlanSource<'_, T>,
+        options: &SpmvOptions,
+    ) -> Result<Self, CpuError> {
         let start = Instant::now();
-        let source = source.into();
         check_options(&source, options)?;
         let choice = resolve(&source, options)?;
         let schedule = match choice.kernel {

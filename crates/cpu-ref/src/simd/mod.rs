@@ -20,7 +20,7 @@ mod x86;
 use sparsebatch_formats::{Batch, Scalar};
 
 use crate::lanes::LanePlan;
-use crate::{CpuError, Criteria, Outcome};
+use crate::{CpuError, Criteria, Outcome, PlanSource, SpmvOptions, SpmvPlan};
 
 /// The same quantity of `LANES` systems.
 ///
@@ -406,6 +406,13 @@ pub trait CpuScalar: Scalar {
         only: Option<&[usize]>,
     ) -> Result<Vec<Outcome>, CpuError>;
 
+    /// [`SpmvPlan::new`](crate::SpmvPlan::new), likewise: all products are compiled here.
+    #[doc(hidden)]
+    fn spmv_plan(
+        source: PlanSource<'_, Self>,
+        options: &SpmvOptions,
+    ) -> Result<SpmvPlan<Self>, CpuError>;
+
     /// [`LanePlan::factor`], likewise.
     #[doc(hidden)]
     fn factor_lanes(plan: &mut LanePlan, batch: &Batch<Self>) -> Result<(), CpuError>;
@@ -434,6 +441,13 @@ macro_rules! solve_lanes {
             only: Option<&[usize]>,
         ) -> Result<Vec<$crate::Outcome>, $crate::CpuError> {
             plan.solve_here(batch, nrhs, b, x, criteria, only)
+        }
+
+        fn spmv_plan(
+            source: $crate::PlanSource<'_, Self>,
+            options: &$crate::SpmvOptions,
+        ) -> Result<$crate::SpmvPlan<Self>, $crate::CpuError> {
+            $crate::SpmvPlan::new_here(source, options)
         }
 
         fn factor_lanes(

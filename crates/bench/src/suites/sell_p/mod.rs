@@ -9,8 +9,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use sparsebatch_corpus::List;
+use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_formats::generate::Stencil;
-use sparsebatch_formats::{Csr, Scalar, SellPPattern};
+use sparsebatch_formats::{Csr, SellPPattern};
 use sparsebatch_spmv_gpu::single::SingleExplain;
 use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions, Value};
 
@@ -213,7 +214,7 @@ fn on_gpu<T: Value>(
 
 /// Our shapes on one thread and on all, the source's sequential too, and other formats; then their
 /// padding.
-fn on_host<T: Scalar>(
+fn on_host<T: CpuScalar>(
     session: &mut HostSession<'_, '_>,
     made: &OneMatrix<'_, T>,
     shapes: &[Shape],

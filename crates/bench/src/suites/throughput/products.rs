@@ -1,5 +1,6 @@
 //! Figures 8 to 15: products with matrices.
 
+use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_formats::{Csr, CsrPattern, Scalar};
 use sparsebatch_spmv_gpu::{KernelKey, Value};
 
@@ -15,6 +16,7 @@ use crate::cusparse::HostCsr;
 use crate::phases::Phase::{Making, Planning};
 use crate::phases::timed;
 use crate::session::{Bench, HostSession, Label, Session};
+use crate::solves::Real;
 
 /// Plain rows of CSR, with x through the cache of a multiprocessor and past it.
 #[derive(Clone, Copy)]
@@ -95,7 +97,7 @@ fn made<'m, T: Scalar>(case: &'m Case, matrix: &'m Csr<T>) -> OneMatrix<'m, T> {
 }
 
 /// Our kernels on one matrix.
-fn one_precision<T: Value>(
+fn one_precision<T: Real>(
     bench: &mut Bench<'_>,
     case: &Case,
     matrix: &Csr<T>,
@@ -141,7 +143,7 @@ fn on_gpu<T: Value>(
 }
 
 /// The sequential product, and our kernels on all threads.
-fn on_host<T: Scalar>(
+fn on_host<T: CpuScalar>(
     session: &mut HostSession<'_, '_>,
     experiment: Experiment,
     made: &OneMatrix<'_, T>,

@@ -1,0 +1,97 @@
+//! Cuts the instances of a module into source files that are compiled apart: all processors have work,
+//! and a list that changes is compiled again in part.
+
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use crate::{Module, read, write};
+
+/// A source file with some instances of a module.
+pub(crate) struct Part {
+    /// That of the module with a number.
+    pub(crate) name: String,
+    pub(crate) file: PathBuf,
+    /// All that the object depends on but compiler and options.
+    pub(crate) content: String,
+}
+
+/// Source files with at most `at_once` instances each.
+pub(crate) fn cut(
+    build: &cc::Build,
+    modules: &[Module],
+    at_once: usize,
+    out: &Path,
+) -> Result<Vec<Part>, String> {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let mut parts = Vec::new();
+    for modules in modules.chunks(threads) {
+        let cut = thread::scope(|scope| {
+            let cut = |module| scope.spawn(move || parts_of(build, module, at_once, out));
+            let running: Vec<_> = modules.iter().map(cut).collect();
+            running.into_iter().map(|one| one.join().expect("no part panics")).collect::<Vec<_>>()
+        });
+        for of_module in cut {
+            parts.extend(of_module?);
+        }
+    }
+    Ok(parts)
+}
+
+/// Separates the module's text from its instances where both are preprocessed together.
+const INSTANCES_FROM_HERE: &str = "emu_instances_from_here";
+
+fn parts_of(
+    build: &cc::Build,
+    module: &Module,
+    at_once: usize,
+    out: &Path,
+) -> Result<Vec<Part>, String> {
+    let Module { name, includes, instances } = module;
+    let list = match instances {
+        Some(list) => read(list)?,
+        None => String::new(),
+    };
+    let head =
+        format!("#include \"cuda_emu.h\"\n#define EMU_MODULE \"{name}\"\nnamespace {{\n{includes}");
+    let whole = out.join(format!("whole_{name}.cpp"));
+    write(&whole, &format!("{head}\n#undef EMU_REGISTER\n{INSTANCES_FROM_HERE}\n{list}\n}}\n"))?;
+    let text = build.clone().file(&whole).try_expand().map_err(|e| e.to_string())?;
+    let text = String::from_utf8_lossy(&text);
+    let (before, list) =
+        text.split_once(INSTANCES_FROM_HERE).ok_or("the preprocessor has lost a word")?;
+    // Line markers name files of this build.
+    let before = before.replace(&out.display().to_string(), "");
+
+    registrations(list)?
+        .chunks(at_once)
+        .enumerate()
+        .map(|(number, registrations)| {
+            let name = format!("{name}_{number}");
+            let registrations = registrations.join("\n    ");
+            // The unnamed namespace keeps equal names of different modules apart.
+            let text = format!(
+                "{head}void emu_register_instances() {{\n    {registrations}\n}}\n}} // namespace\n\
+                 extern \"C\" void emu_register_{name}() {{ emu_register_instances(); }}\n"
+            );
+            let file = out.join(format!("part_{name}.cpp"));
+            write(&file, &text)?;
+            Ok(Part { name, file, content: format!("{before}\n{registrations}") })
+        })
+        .collect()
+}
+
+/// The `EMU_REGISTER(...)` of a preprocessed list.
+fn registrations(list: &str) -> Result<Vec<String>, String> {
+    let starts = list.match_indices("EMU_REGISTER(").map(|(at, _)| at);
+    let one = |at: usize| {
+        let mut depth = 0;
+        let end = list[at..].find(|c| {
+            depth += i32::from(c == '(') - i32::from(c == ')');
+            c == ')' && depth == 0
+        });
+        let end = end.ok_or_else(|| format!("no end: {}", &list[at..]))?;
+        let words: Vec<&str> = list[at..=at + end].split_whitespace().collect();
+        Ok(words.join(" "))
+    };
+    starts.map(one).collect()
+}
