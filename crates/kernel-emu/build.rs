@@ -6,8 +6,12 @@ use std::{env, fs, io};
 
 #[path = "build/objects.rs"]
 mod objects;
+#[path = "build/parts.rs"]
+mod parts;
 #[path = "build/rewrite.rs"]
 mod rewrite;
+
+use parts::Part;
 
 /// A folder of kernel modules: each `*.cu` is a module, with `prelude.cuh` before it if there is
 /// one.
@@ -44,8 +48,24 @@ const KERNELS: &str = "../spmv-gpu/src/kernels";
 /// Checks for faults that a GPU has and a CPU has not; `runtime/checks.cpp` receives them.
 const CHECKS: &str = "-fsanitize=alignment,bounds,integer-divide-by-zero,shift-exponent";
 
-/// The variable that compiles all C++ with a sanitizer: `address` or `thread`.
+/// The variable that compiles the kernels with ThreadSanitizer: `thread`.
 const SANITIZE: &str = "KERNEL_EMU_SANITIZE";
+
+/// Kernels are compiled once for both libraries: every access is a call, which is AddressSanitizer's in
+/// `libkernel_emu_address.so` and returns at once in `libkernel_emu.so` (`runtime/unwatched.cpp`). What
+/// would need the sanitizer's memory without such a call is left out; bounds of arrays on the stack are
+/// among [`CHECKS`].
+const WATCHED: &[&str] = &[
+    "-fsanitize=address",
+    "--param=asan-instrumentation-with-call-threshold=0",
+    "--param=asan-stack=0",
+    "--param=asan-globals=0",
+    "--param=asan-instrument-allocas=0",
+];
+
+/// Instances of a module that one call of the compiler has. It reads a module in as long as it
+/// compiles one instance.
+const INSTANCES_AT_ONCE: usize = 24;
 
 fn main() {
     if let Err(reason) = build() {
@@ -60,32 +80,64 @@ fn build() -> Result<(), String> {
     for watched in ["build.rs", "build", "include", "runtime", "instances"] {
         println!("cargo:rerun-if-changed={watched}");
     }
+    let threads = match env::var(SANITIZE).as_deref() {
+        Err(_) | Ok("") => false,
+        Ok("thread") => true,
+        Ok(other) => return Err(format!("{SANITIZE} is thread, not {other}")),
+    };
+
+    let mut kernels = compiler("g")?;
+    kernels.include("include").flag(CHECKS).flag("-fno-sanitize-recover=undefined");
+    // clang spells the parameters in another way, and has no library with AddressSanitizer.
+    let watched = !threads && kernels.is_flag_supported(WATCHED[1]).unwrap_or(false);
+    if threads {
+        kernels.flag("-fsanitize=thread");
+    } else if watched {
+        kernels.flags(WATCHED);
+    }
 
     let mut modules = Vec::new();
     for source in SOURCES {
-        modules.extend(generate_modules(source, &out)?);
+        modules.extend(modules_of(source, &out)?);
     }
+    let parts = parts::cut(&kernels, &modules, INSTANCES_AT_ONCE, &out)?;
     let registry = out.join("registry_modules.cpp");
-    write(&registry, &registry_text(&modules))?;
+    write(&registry, &registry_text(&parts))?;
+    let store = objects::Store::new(&out)?;
+    let mut objects = store.compile(&kernels, &parts)?;
 
-    let mut kernels = compiler(true)?;
-    kernels.include("include").flag(CHECKS).flag("-fno-sanitize-recover=undefined");
-    let sources = modules.iter().map(|m| m.generated.clone()).chain([registry]).collect();
-    let mut runtime = compiler(false)?;
+    // The scheduler shares its own memory between fibers as one thread does, so that ThreadSanitizer
+    // has the kernels alone.
+    let mut runtime = compiler("2")?;
     runtime.warnings(true).extra_warnings(true);
-    runtime.files(
-        ["engine", "fiber", "shared", "copies", "checks", "registry"]
-            .map(|f| format!("runtime/{f}.cpp")),
-    );
-    let mut objects = objects::compile(&kernels, sources, &out)?;
-    objects.extend(runtime.try_compile_intermediates().map_err(|e| e.to_string())?);
+    if threads {
+        runtime.define("EMU_TSAN", "1");
+    }
+    runtime.file(&registry).files(runtime_files(&RUNTIME));
+    let mut plain = runtime.clone();
+    if watched {
+        plain.files(runtime_files(&["unwatched"]));
+        let mut address = runtime.clone();
+        address.flag("-fsanitize=address").out_dir(out.join("address"));
+        let mut all = objects.clone();
+        all.extend(address.try_compile_intermediates().map_err(|e| e.to_string())?);
+        link(&all, &out.join("libkernel_emu_address.so"))?;
+    }
+    objects.extend(plain.try_compile_intermediates().map_err(|e| e.to_string())?);
     link(&objects, &out.join("libkernel_emu.so"))
+}
+
+/// The sources of the emulator itself.
+const RUNTIME: [&str; 6] = ["engine", "fiber", "shared", "copies", "checks", "registry"];
+
+fn runtime_files<'a>(names: &'a [&'a str]) -> impl Iterator<Item = String> + 'a {
+    names.iter().map(|name| format!("runtime/{name}.cpp"))
 }
 
 /// A library that is opened at run time, so that another, with a sanitizer, can take its place and no
 /// program is linked again.
 fn link(objects: &[PathBuf], library: &Path) -> Result<(), String> {
-    let compiler = compiler(true)?.try_get_compiler().map_err(|e| e.to_string())?;
+    let compiler = compiler("g")?.try_get_compiler().map_err(|e| e.to_string())?;
     // Nothing of another library, such as a sanitizer's, is taken for the functions of the runtime.
     let status = compiler
         .to_command()
@@ -97,11 +149,11 @@ fn link(objects: &[PathBuf], library: &Path) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{}: not linked", library.display())) }
 }
 
-/// The options that runtime and kernels share.
-fn compiler(for_kernels: bool) -> Result<cc::Build, String> {
+/// The options that runtime and kernels share. The kernels' many instances take minutes; -Og compiles
+/// them in half the time of -O1.
+fn compiler(optimisation: &str) -> Result<cc::Build, String> {
     let mut build = cc::Build::new();
-    // The kernels' many instances take minutes; -Og compiles them in half the time of -O1.
-    build.cpp(true).std("c++17").opt_level_str(if for_kernels { "g" } else { "2" });
+    build.cpp(true).std("c++17").opt_level_str(optimisation);
     build.debug(true).warnings(false);
     // Kernels look at the same bytes of shared memory through several types. A contraction to FMA
     // would depend on the machine.
@@ -109,33 +161,20 @@ fn compiler(for_kernels: bool) -> Result<cc::Build, String> {
     // Lines for backtraces; what else a debugger wants takes a third of the time of large modules.
     build.flag("-g1");
     build.flag_if_supported("-ftls-model=initial-exec");
-    match env::var(SANITIZE).as_deref() {
-        Err(_) | Ok("") => {}
-        Ok("address") => {
-            build.flag("-fsanitize=address");
-            // Checks that are calls, not code in place, compile in two thirds of the time.
-            build.flag_if_supported("--param=asan-instrumentation-with-call-threshold=0");
-        }
-        Ok("thread") => {
-            // The scheduler shares its own memory between fibers as one thread does.
-            build.define("EMU_TSAN", "1");
-            if for_kernels {
-                build.flag("-fsanitize=thread");
-            }
-        }
-        Ok(other) => return Err(format!("{SANITIZE} is address or thread, not {other}")),
-    }
     Ok(build)
 }
 
+/// A kernel source with all that is included before it, and the file that lists its instances.
 struct Module {
     name: String,
-    generated: PathBuf,
+    /// What a generated source file begins with, inside of the unnamed namespace.
+    includes: String,
+    /// The list of instances, if there is one.
+    instances: Option<PathBuf>,
 }
 
-/// Copies the folder's sources with shared memory rewritten, and writes one source file per
-/// module.
-fn generate_modules(source: &Source, out: &Path) -> Result<Vec<Module>, String> {
+/// Copies the folder's sources with shared memory rewritten.
+fn modules_of(source: &Source, out: &Path) -> Result<Vec<Module>, String> {
     let folder = Path::new(source.folder);
     if !folder.is_dir() {
         return Ok(Vec::new());
@@ -175,35 +214,24 @@ fn module(source: &Source, file: &Path, copies: &Path, out: &Path) -> Result<Mod
     let stem = file.file_stem().and_then(|s| s.to_str()).ok_or("a file name is not text")?;
     let name = format!("{}{stem}", source.prefix);
     let instances = Path::new(source.instances).join(format!("{stem}.inc"));
-    let registrations = if instances.is_file() {
-        format!("#line 1 \"{}\"\n{}", instances.display(), read(&instances)?)
-    } else {
+    if !instances.is_file() {
         println!("cargo:warning=kernel module {name} has no {}", instances.display());
-        String::new()
-    };
+    }
     let prelude = if Path::new(source.prelude).join("prelude.cuh").is_file() {
         format!("#include {:?}\n", self::copies(source.prelude, out).join("prelude.cuh"))
     } else {
         String::new()
     };
-    // The unnamed namespace keeps equal names of different modules apart.
-    let text = format!(
-        "#include \"cuda_emu.h\"\n#define EMU_MODULE \"{name}\"\nnamespace {{\n{prelude}\
-         #include {:?}\nvoid emu_register_instances() {{\n{registrations}\n}}\n}} // namespace\n\
-         extern \"C\" void emu_register_{name}() {{ emu_register_instances(); }}\n",
-        copies.join(file)
-    );
-    let generated = out.join(format!("module_{name}.cpp"));
-    write(&generated, &text)?;
-    Ok(Module { name, generated })
+    let includes = format!("{prelude}#include {:?}\n", copies.join(file));
+    Ok(Module { name, includes, instances: instances.is_file().then_some(instances) })
 }
 
-fn registry_text(modules: &[Module]) -> String {
+fn registry_text(parts: &[Part]) -> String {
     let mut text = String::from("extern \"C\" {\n");
     let mut calls = String::new();
-    for m in modules {
-        let _ = writeln!(text, "void emu_register_{}();", m.name);
-        let _ = writeln!(calls, "    emu_register_{}();", m.name);
+    for part in parts {
+        let _ = writeln!(text, "void emu_register_{}();", part.name);
+        let _ = writeln!(calls, "    emu_register_{}();", part.name);
     }
     let _ = write!(text, "void emu_register_modules() {{\n{calls}}}\n}}\n");
     text

@@ -3,12 +3,11 @@
 # with a GPU and no cargo.
 #
 # usage: scripts/gpu/tests.sh BINARIES RESULTS
-#   BINARIES   folder with the test programs of sparsebatch-spmv-gpu (device, context_lost, packed,
-#              single, flexible, interop, trust, out_of_memory) and of sparsebatch-solvers (fused_device,
-#              factored_device, composed_device, lu_device, statuses_device), and cli_gpu with the program sparsebatch
-#              itself, built with --release elsewhere; those that are not there are left out; and
-#              libkernel_emu.so of a build of kernel-emu, for the tests among them that run kernels on the
-#              processor
+#   BINARIES   folder with test programs built with --release elsewhere, named by package and program:
+#              spmv-gpu-it, spmv-gpu-device, spmv-gpu-context_lost and spmv-gpu-out_of_memory,
+#              solvers-device, and sparsebatch-it with the program sparsebatch itself for the command line;
+#              those that are not there are left out; and libkernel_emu.so of a build of kernel-emu, for
+#              the tests among them that run kernels on the processor
 #   RESULTS    folder for logs
 # CUDA's libraries must be on LD_LIBRARY_PATH. A test under a sanitizer has SANITIZER_SECONDS (default 60),
 # and batches of at most SANITIZER_SYSTEMS (default 12); SANITIZERS are the tools [default: all four; none
@@ -24,10 +23,13 @@ export SPARSEBATCH_REQUIRE_GPU=1
 [[ ! -e $binaries/libkernel_emu.so ]] || export KERNEL_EMU_LIBRARY=$binaries/libkernel_emu.so
 nvidia-smi >"$results/nvidia-smi.txt" 2>&1
 [[ ! -e $binaries/sparsebatch ]] || export SPARSEBATCH_PROGRAM=$(realpath "$binaries/sparsebatch")
-solves="fused_device factored_device composed_device lu_device statuses_device"
-for test in device context_lost packed single flexible interop trust out_of_memory cli_gpu $solves; do
+for test in spmv-gpu-device spmv-gpu-context_lost spmv-gpu-it spmv-gpu-out_of_memory sparsebatch-it \
+    solvers-device; do
     [[ -x $binaries/$test && ${PLAIN:-yes} == yes ]] || continue
-    "$binaries/$test" >"$results/test-$test.txt" 2>&1
+    filter=
+    # Of the command line what needs a GPU, and of the products what is not about NVRTC alone.
+    [[ $test != sparsebatch-it ]] || filter=cli_gpu::
+    "$binaries/$test" $filter --skip nvrtc:: >"$results/test-$test.txt" 2>&1
     echo "$test: exit $?"
     grep -E 'test result|FAILED|panicked' "$results/test-$test.txt"
 done
@@ -36,13 +38,13 @@ done
 if command -v compute-sanitizer >/dev/null && [[ ${SANITIZERS:-} != none ]]; then
     export SPARSEBATCH_TEST_SYSTEMS=${SANITIZER_SYSTEMS:-12}
     for tool in ${SANITIZERS:-memcheck racecheck initcheck synccheck}; do
-        for program in packed single flexible $solves; do
+        for program in spmv-gpu-it solvers-device; do
             [[ -x $binaries/$program ]] || continue
-            # Its warps meet at barriers of several places in the code: see programs.cuh.
-            [[ $tool/$program == synccheck/lu_device ]] && continue
-            filter=gpu
-            [[ $solves == *$program* ]] && filter=
-            "$binaries/$program" --list $filter 2>/dev/null | sed -n 's/: test$//p' | while read -r test; do
+            filter= skip=
+            [[ $program != spmv-gpu-it ]] || filter=gpu skip="--skip nvrtc:: --skip trust:: --skip interop::"
+            # Warps of the LU meet at barriers of several places in the code: see programs.cuh.
+            [[ $tool/$program != synccheck/solvers-device ]] || skip="--skip lu::"
+            "$binaries/$program" --list $filter $skip 2>/dev/null | sed -n 's/: test$//p' | while read -r test; do
                 # What the driver refuses on purpose, such as a query past the last parameter, is no
                 # error of a kernel.
                 timeout "${SANITIZER_SECONDS:-60}" compute-sanitizer --tool "$tool" \

@@ -33,8 +33,11 @@ pub use host_buffer::HostBuffer;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Shared memory that one block may have: 227 KiB, as on sm_90.
 pub const MAX_SHARED_BYTES: u32 = 232_448;
@@ -175,6 +178,7 @@ pub unsafe fn launch_shape(
     let shape =
         ffi::LaunchShape { grid, block, shared_bytes, cluster, order, seed, only, only_count };
     let number = u32::try_from(k).map_err(|e| e.to_string())?;
+    registry.note_launch(k)?;
     // SAFETY: `number` is that of a registered kernel; `only` lives through the call; the rest
     // is the caller's promise.
     unsafe { ffi::launch(number, &shape, args) }
@@ -211,9 +215,14 @@ pub fn registered() -> Result<Vec<String>, String> {
     Ok(all)
 }
 
+/// The variable that names a file to which the name of each kernel is added when it is first launched
+/// in a process, so that a run of all tests tells which instances none of them needs.
+const LAUNCHED: &str = "KERNEL_EMU_LAUNCHED";
+
 /// The library of the emulator and its kernels: the one that the build made, or the one that the
-/// variable `KERNEL_EMU_LIBRARY` names, which may be compiled with a sanitizer or lie beside a test
-/// program that was built on another machine.
+/// variable `KERNEL_EMU_LIBRARY` names: `libkernel_emu_address.so` beside it, whose accesses
+/// AddressSanitizer watches where it is loaded before the program, one with ThreadSanitizer, or one that
+/// lies beside a test program that was built on another machine.
 #[must_use]
 pub fn library_path() -> PathBuf {
     match std::env::var_os("KERNEL_EMU_LIBRARY").filter(|named| !named.is_empty()) {
@@ -240,6 +249,8 @@ struct Registry {
     kernels: Vec<ffi::Kernel>,
     /// From the normalised expression, with and without its module, to the kernels of that name.
     by_name: HashMap<String, Vec<usize>>,
+    /// Whether this process has launched a kernel, and told so.
+    launched: Vec<AtomicBool>,
 }
 
 fn registry() -> Result<&'static Registry, String> {
@@ -251,12 +262,26 @@ fn registry() -> Result<&'static Registry, String> {
             by_name.entry(names::normalise(&kernel.expression)).or_default().push(k);
             by_name.entry(qualified(kernel)).or_default().push(k);
         }
-        Ok(Registry { kernels, by_name })
+        let launched = kernels.iter().map(|_| AtomicBool::new(false)).collect();
+        Ok(Registry { kernels, by_name, launched })
     });
     registry.as_ref().map_err(Clone::clone)
 }
 
 impl Registry {
+    /// Adds a kernel's name to the file that [`LAUNCHED`] names, if it does, once.
+    fn note_launch(&self, k: usize) -> Result<(), String> {
+        if self.launched[k].swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let Some(path) = std::env::var_os(LAUNCHED) else { return Ok(()) };
+        // One write a line, at the end: programs that run at the same time share the file.
+        let line = format!("{}\n", qualified(&self.kernels[k]));
+        let file = File::options().append(true).create(true).open(&path);
+        file.and_then(|mut file| file.write_all(line.as_bytes()))
+            .map_err(|e| format!("{}: {e}", Path::new(&path).display()))
+    }
+
     fn find(&self, expression: &str) -> Result<usize, String> {
         let name = names::normalise(expression);
         match self.by_name.get(&name).map(Vec::as_slice) {

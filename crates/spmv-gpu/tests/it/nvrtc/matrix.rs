@@ -1,11 +1,15 @@
 //! Every instance for one architecture, every kernel for every architecture; on demand, every instance
 //! for every architecture.
+//!
+//! Compiled kernels are kept by content beside those of the program, so that what has not changed since
+//! the last run is not compiled again: in `nvrtc-matrix` of the folder of [`DiskCache::from_env`].
 
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::thread;
 
-use sparsebatch_spmv_gpu::device::nvrtc::{Program, compile};
+use sparsebatch_spmv_gpu::device::cache::DiskCache;
+use sparsebatch_spmv_gpu::device::nvrtc::Program;
 use sparsebatch_spmv_gpu::kernels;
 use sparsebatch_spmv_gpu::testing::nvrtc_or_skip;
 
@@ -41,6 +45,31 @@ fn every_instance_runs_in_the_emulation() {
     }
 }
 
+/// The file to which [`kernel_emu`] adds the kernels that tests launch.
+const LAUNCHED: &str = "KERNEL_EMU_LAUNCHED";
+
+/// The converse: an instance that is compiled for the emulation, but that no test launches and no row of
+/// [`INSTANCES`] names, only takes time. Run by `.ci/run` behind all tests, with the names of what they have
+/// launched in the file `KERNEL_EMU_LAUNCHED`.
+#[test]
+#[ignore = "needs the launches of all tests: see .ci/run"]
+fn every_instance_of_the_emulation_is_launched_or_compiled_for_a_gpu() {
+    let file = std::env::var_os(LAUNCHED).expect("KERNEL_EMU_LAUNCHED names a file");
+    let launched = std::fs::read_to_string(file).unwrap();
+    let launched: HashSet<&str> = launched.lines().collect();
+    let listed: HashSet<String> = INSTANCES
+        .iter()
+        .flat_map(|(module, _, expressions, _)| {
+            expressions.iter().map(move |e| format!("{module}:{}", e.replace(", ", ",")))
+        })
+        .collect();
+
+    let mut idle = kernel_emu::registered().unwrap();
+    idle.retain(|name| !launched.contains(name.as_str()) && !listed.contains(name));
+
+    assert!(idle.is_empty(), "{} instances that nothing needs: {idle:#?}", idle.len());
+}
+
 /// Some instances of a module for an architecture, and the registers that each may have.
 struct Job {
     architecture: &'static str,
@@ -56,12 +85,19 @@ fn every_instance_compiles_for_one_architecture_and_every_kernel_for_all() {
     });
 }
 
-/// Takes some 20 minutes of a processor: `cargo test -p sparsebatch-spmv-gpu --release --test nvrtc --
-/// --ignored`.
+/// Takes some 20 minutes of a processor: `cargo test -p sparsebatch-spmv-gpu --release --test it --
+/// --ignored every_instance_compiles_for_every_architecture`.
 #[test]
 #[ignore = "20 minutes of a processor"]
 fn every_instance_compiles_for_every_architecture() {
     check_all(|_, instances| instances.to_vec());
+}
+
+fn cache() -> DiskCache {
+    match DiskCache::from_env().folder() {
+        Ok(folder) => DiskCache::in_folder(folder.join("nvrtc-matrix")),
+        Err(reason) => DiskCache::off(reason),
+    }
 }
 
 /// The first instance of each kernel among those of a module.
@@ -92,18 +128,19 @@ fn check_all(chosen: impl Fn(&str, &[&'static str]) -> Vec<&'static str>) {
             }));
         }
     }
+    let cache = cache();
     let jobs = Mutex::new(jobs);
     let next = || jobs.lock().expect("no job fails while it is taken").pop();
     let threads = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| std::iter::from_fn(next).for_each(|job| job.check()));
+            scope.spawn(|| std::iter::from_fn(next).for_each(|job| job.check(&cache)));
         }
     });
 }
 
 impl Job {
-    fn check(&self) {
+    fn check(&self, cache: &DiskCache) {
         let Self { architecture, module, ref expressions, registers } = *self;
         let program = Program {
             name: module,
@@ -113,7 +150,7 @@ impl Job {
             options: &[],
         };
 
-        let compiled = compile(&program).unwrap();
+        let compiled = cache.compile(&program).unwrap();
 
         assert!(compiled.image.starts_with(b"\x7fELF"));
         assert_eq!(compiled.kernels.len(), expressions.len());
