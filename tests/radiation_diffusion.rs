@@ -1,26 +1,21 @@
 //! The example `radiation_diffusion`, at reduced size: references, orders, balances, every refusal.
 #![cfg(feature = "cli")]
 
-// The program's `main` is not called.
-#[allow(dead_code)]
-#[path = "../examples/radiation_diffusion/main.rs"]
-mod radiation_diffusion;
-
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use radiation_diffusion::args::{Args, Case, Where};
-use radiation_diffusion::error::Error;
-use radiation_diffusion::march::schedule;
-use radiation_diffusion::operator::Operator;
-use radiation_diffusion::problem::{Groups, Limiter};
-use radiation_diffusion::reference::{Agreement, SuOlson};
-use radiation_diffusion::run::{References, Run};
-use radiation_diffusion::units::Units;
-use radiation_diffusion::{cases, convergence, execute, run};
 use sparsebatch::io::read_npz_array;
 use sparsebatch::spmv_gpu::Device;
 use sparsebatch::{Backend, Pattern};
+use sparsebatch_drivers::radiation_diffusion::args::{Args, Case, Where};
+use sparsebatch_drivers::radiation_diffusion::error::Error;
+use sparsebatch_drivers::radiation_diffusion::march::schedule;
+use sparsebatch_drivers::radiation_diffusion::operator::Operator;
+use sparsebatch_drivers::radiation_diffusion::problem::{Groups, Limiter};
+use sparsebatch_drivers::radiation_diffusion::reference::{Agreement, SuOlson};
+use sparsebatch_drivers::radiation_diffusion::run::{References, Run};
+use sparsebatch_drivers::radiation_diffusion::units::Units;
+use sparsebatch_drivers::radiation_diffusion::{cases, convergence, execute, run};
 
 fn args(line: &str) -> Args {
     let words = ["radiation_diffusion", "--backend", "cpu"].into_iter().chain(line.split(' '));

@@ -35,7 +35,7 @@ const SOURCES: &[Source] = &[
     },
     Source { folder: KERNELS, prelude: KERNELS, instances: "instances", prefix: "" },
     Source {
-        folder: "../../examples/nuclear_burning/gpu/kernels",
+        folder: "../../examples/drivers/src/nuclear_burning/gpu/kernels",
         prelude: KERNELS,
         instances: "instances",
         prefix: "",

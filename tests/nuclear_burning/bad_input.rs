@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::equations::Equations;
-use crate::integrator::{Settings, integrate};
-use crate::network::Network;
-use crate::reference::Reference;
-use crate::zones::{FUELS, Grid, Zones, log_times};
-use crate::{alpha13, data, gentle, grid, lu, settings};
+use sparsebatch_drivers::nuclear_burning::equations::Equations;
+use sparsebatch_drivers::nuclear_burning::integrator::{Settings, integrate};
+use sparsebatch_drivers::nuclear_burning::network::Network;
+use sparsebatch_drivers::nuclear_burning::reference::Reference;
+use sparsebatch_drivers::nuclear_burning::zones::{FUELS, Grid, Zones, log_times};
+
+use super::{alpha13, data, gentle, grid, lu, settings};
 
 #[test]
 fn no_zones_are_refused() {

@@ -1,57 +1,22 @@
 //! The nuclear burning example, module by module: derivatives and runs against reference files,
 //! conservation, bad input, and how zones end.
-#![allow(dead_code, reason = "the example uses the rest of its modules")]
 
 mod bad_input;
-#[path = "../../examples/nuclear_burning/conservation.rs"]
-mod conservation;
-#[path = "../../examples/nuclear_burning/dense.rs"]
-mod dense;
-#[path = "../../examples/nuclear_burning/eos.rs"]
-mod eos;
-#[path = "../../examples/nuclear_burning/equations.rs"]
-mod equations;
-#[path = "../../examples/nuclear_burning/error.rs"]
-mod error;
-#[path = "../../examples/nuclear_burning/integrator.rs"]
-mod integrator;
-#[path = "../../examples/nuclear_burning/judge.rs"]
-mod judge;
-#[path = "../../examples/nuclear_burning/linear.rs"]
-mod linear;
-#[path = "../../examples/nuclear_burning/network.rs"]
-mod network;
-#[path = "../../examples/nuclear_burning/outcome.rs"]
-mod outcome;
-#[path = "../../examples/nuclear_burning/output.rs"]
-mod output;
-#[path = "../../examples/nuclear_burning/plots.rs"]
-mod plots;
-#[path = "../../examples/nuclear_burning/rates.rs"]
-mod rates;
-#[path = "../../examples/nuclear_burning/reference.rs"]
-mod reference;
-#[path = "../../examples/nuclear_burning/stepping.rs"]
-mod stepping;
-#[path = "../../examples/nuclear_burning/tableau.rs"]
-mod tableau;
-#[path = "../../examples/nuclear_burning/zones.rs"]
-mod zones;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sparsebatch::{Method, Pattern, Preconditioner, SolveOptions};
+use sparsebatch_drivers::nuclear_burning::equations::{Equations, Group, Scratch};
+use sparsebatch_drivers::nuclear_burning::integrator::{Burning, Outcome, Settings, integrate};
+use sparsebatch_drivers::nuclear_burning::linear::Means;
+use sparsebatch_drivers::nuclear_burning::network::Network;
+use sparsebatch_drivers::nuclear_burning::output::GridRun;
+use sparsebatch_drivers::nuclear_burning::reference::Reference;
+use sparsebatch_drivers::nuclear_burning::tableau::{RODAS4P2, RODAS5P};
+use sparsebatch_drivers::nuclear_burning::zones::{Grid, Zones, log_times};
+use sparsebatch_drivers::nuclear_burning::{conservation, network, plots, rates};
 use sparsebatch_testing::shared_dir;
-
-use crate::equations::{Equations, Group, Scratch};
-use crate::integrator::{Burning, Outcome, Settings, integrate};
-use crate::linear::Means;
-use crate::network::Network;
-use crate::output::GridRun;
-use crate::reference::Reference;
-use crate::tableau::{RODAS4P2, RODAS5P};
-use crate::zones::{Grid, Zones, log_times};
 
 fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data")

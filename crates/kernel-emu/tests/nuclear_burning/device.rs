@@ -2,16 +2,16 @@
 //! with.
 
 use sparsebatch::{Method, Preconditioner, SolveOptions};
+use sparsebatch_drivers::nuclear_burning::equations::Equations;
+use sparsebatch_drivers::nuclear_burning::gpu::dense::DenseLu;
+use sparsebatch_drivers::nuclear_burning::gpu::timer::Events;
+use sparsebatch_drivers::nuclear_burning::gpu::{Groups, Iterative, SparseLu};
+use sparsebatch_drivers::nuclear_burning::integrator::{Burning, Outcome, Settings};
+use sparsebatch_drivers::nuclear_burning::zones::{Zones, log_times};
 use sparsebatch_spmv_gpu::Device;
 use sparsebatch_spmv_gpu::testing::device_or_skip;
 
-use crate::equations::Equations;
-use crate::gpu::dense::DenseLu;
-use crate::gpu::timer::Events;
-use crate::gpu::{Groups, Iterative, SparseLu};
-use crate::integrator::{Burning, Outcome, Settings};
-use crate::zones::{Zones, log_times};
-use crate::{by_host, difference, equations, grid, heated_zones, options, settings};
+use super::{by_host, difference, equations, grid, heated_zones, options, settings};
 
 /// Burns in so many groups.
 fn by_sparse_lu(

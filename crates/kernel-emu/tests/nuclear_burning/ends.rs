@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch::{Method, Preconditioner, SolveOptions};
+use sparsebatch_drivers::nuclear_burning::equations::Equations;
+use sparsebatch_drivers::nuclear_burning::error::BurningError;
+use sparsebatch_drivers::nuclear_burning::gpu::linear::StageSolver;
+use sparsebatch_drivers::nuclear_burning::gpu::timer::Clock;
+use sparsebatch_drivers::nuclear_burning::gpu::{Groups, Iterative, SparseLu};
+use sparsebatch_drivers::nuclear_burning::integrator::{Burning, Outcome, Settings};
+use sparsebatch_drivers::nuclear_burning::zones::{Zones, log_times};
 
-use crate::equations::Equations;
-use crate::error::BurningError;
-use crate::gpu::linear::StageSolver;
-use crate::gpu::timer::Clock;
-use crate::gpu::{Groups, Iterative, SparseLu};
-use crate::integrator::{Burning, Outcome, Settings};
-use crate::zones::{Zones, log_times};
-use crate::{equations, grid, heated_zones, options, settings};
-use kernel_emu::Emulator;
+use super::{equations, grid, heated_zones, options, settings};
 
 const ZONES: usize = 23;
 const STEP: f64 = 2e-10;

@@ -1,60 +1,25 @@
 //! The kernels of the nuclear burning example, run by the emulation: zones integrated by them against the
 //! CPU path of the example and against reference runs.
-#![allow(dead_code, reason = "the example uses the rest of its modules")]
 
-#[path = "../../../../examples/nuclear_burning/conservation.rs"]
-mod conservation;
-#[path = "../../../../examples/nuclear_burning/dense.rs"]
-mod dense;
 mod device;
 mod ends;
-#[path = "../../../../examples/nuclear_burning/eos.rs"]
-mod eos;
-#[path = "../../../../examples/nuclear_burning/equations.rs"]
-mod equations;
-#[path = "../../../../examples/nuclear_burning/error.rs"]
-mod error;
-#[path = "../../../../examples/nuclear_burning/gpu/mod.rs"]
-mod gpu;
-#[path = "../../../../examples/nuclear_burning/integrator.rs"]
-mod integrator;
-#[path = "../../../../examples/nuclear_burning/judge.rs"]
-mod judge;
-#[path = "../../../../examples/nuclear_burning/linear.rs"]
-mod linear;
-#[path = "../../../../examples/nuclear_burning/network.rs"]
-mod network;
 mod nvrtc;
-#[path = "../../../../examples/nuclear_burning/outcome.rs"]
-mod outcome;
-#[path = "../../../../examples/nuclear_burning/rates.rs"]
-mod rates;
-#[path = "../../../../examples/nuclear_burning/reference.rs"]
-mod reference;
-#[path = "../../../../examples/nuclear_burning/stepping.rs"]
-mod stepping;
-#[path = "../../../../examples/nuclear_burning/tableau.rs"]
-mod tableau;
-#[path = "../../../../examples/nuclear_burning/zones.rs"]
-mod zones;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch::{Method, Preconditioner, SolveOptions, Status};
+use sparsebatch_drivers::nuclear_burning::equations::Equations;
+use sparsebatch_drivers::nuclear_burning::gpu::timer::Clock;
+use sparsebatch_drivers::nuclear_burning::gpu::{Groups, Iterative, SparseLu};
+use sparsebatch_drivers::nuclear_burning::integrator::{Burning, Outcome, Settings, integrate};
+use sparsebatch_drivers::nuclear_burning::linear::Means;
+use sparsebatch_drivers::nuclear_burning::network::Network;
+use sparsebatch_drivers::nuclear_burning::reference::Reference;
+use sparsebatch_drivers::nuclear_burning::tableau::RODAS4P2;
+use sparsebatch_drivers::nuclear_burning::zones::{Grid, Zones, log_times};
 use sparsebatch_spmv_gpu::{DeviceInfo, Executor};
-
-use crate::equations::Equations;
-use crate::gpu::timer::Clock;
-use crate::gpu::{Groups, Iterative, SparseLu};
-use crate::integrator::{Burning, Outcome, Settings, integrate};
-use crate::linear::Means;
-use crate::network::Network;
-use crate::reference::Reference;
-use crate::tableau::RODAS4P2;
-use crate::zones::{Grid, Zones, log_times};
-use kernel_emu::Emulator;
 
 fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/data")

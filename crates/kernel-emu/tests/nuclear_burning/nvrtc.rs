@@ -1,10 +1,9 @@
 //! The kernels compile for every architecture, without a GPU.
 
+use sparsebatch_drivers::nuclear_burning::gpu::launches::{KERNELS, SOURCE};
 use sparsebatch_spmv_gpu::device::nvrtc::{Program, compile};
 use sparsebatch_spmv_gpu::kernels;
 use sparsebatch_spmv_gpu::testing::nvrtc_or_skip;
-
-use crate::gpu::launches::{KERNELS, SOURCE};
 
 /// Registers that a thread may have, so that a multiprocessor holds four blocks of 128 threads.
 const REGISTERS: u32 = 104;

@@ -1,0 +1,151 @@
+//! The launches of `kernels/`. All the unsafe code of the driver is here.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `evaluate.rs` | rates, right-hand sides, matrices |
+//! | `heating.rs` | what a temperature that changes adds to them |
+//! | `control.rs` | first steps, judgement, places |
+//! | `dense.rs` | what the dense LU needs |
+#![allow(unsafe_code)]
+
+mod control;
+mod dense;
+mod evaluate;
+mod heating;
+
+use sparsebatch::spmv_gpu::{
+    Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Source,
+};
+
+pub(super) use control::{Moves, Rules, begin, compact, judge};
+pub(super) use dense::{densify, judge_dense};
+pub(super) use evaluate::{Stage, matrix, rates, stage};
+pub(super) use heating::{heat, heat_matrix, heat_rates};
+
+use super::linear::Ended;
+use super::tally::DeviceTally;
+
+/// The kernels.
+pub static SOURCE: Source = Source::with_headers(
+    include_str!("../kernels/burning.cu"),
+    &[
+        ("state.cuh", include_str!("../kernels/state.cuh")),
+        ("rates.cuh", include_str!("../kernels/rates.cuh")),
+        ("heating.cuh", include_str!("../kernels/heating.cuh")),
+        ("sums.cuh", include_str!("../kernels/sums.cuh")),
+        ("ended.cuh", include_str!("../kernels/ended.cuh")),
+        ("stage.cuh", include_str!("../kernels/stage.cuh")),
+        ("matrix.cuh", include_str!("../kernels/matrix.cuh")),
+        ("control.cuh", include_str!("../kernels/control.cuh")),
+        ("places.cuh", include_str!("../kernels/places.cuh")),
+        ("dense.cuh", include_str!("../kernels/dense.cuh")),
+    ],
+);
+
+/// The kernels by name, those that evaluate zones for one zone a thread and for two.
+pub const KERNELS: [&str; 15] = [
+    "rates",
+    STAGE[0],
+    STAGE[1],
+    MATRIX[0],
+    MATRIX[1],
+    HEAT_RATES[0],
+    HEAT_RATES[1],
+    "heat",
+    "heat_matrix",
+    "begin",
+    "judge",
+    "densify",
+    "judge_dense",
+    "vacancies",
+    "move",
+];
+const STAGE: [&str; 2] = ["stage<1>", "stage<2>"];
+const MATRIX: [&str; 2] = ["matrix<1>", "matrix<2>"];
+/// Without and with slopes.
+const HEAT_RATES: [&str; 2] = ["heat_rates<false>", "heat_rates<true>"];
+
+/// The most stages before the last.
+pub(super) const MOST_BEFORE: usize = 7;
+
+/// Numbers of a tally: see `kernels/ended.cuh`.
+pub(super) const STATUSES: usize = 16;
+pub(super) const TALLY: usize = STATUSES + 1 + 64;
+
+/// Threads of a block.
+const THREADS: u32 = 256;
+const WARP: u32 = 32;
+
+/// A kernel of this driver.
+pub(crate) fn key(name: &'static str) -> KernelKey {
+    KernelKey::of_source("burning", &SOURCE, name)
+}
+
+/// Blocks enough for a thread each of `work` items.
+fn for_all(work: u64) -> LaunchConfig {
+    let blocks = work.div_ceil(u64::from(THREADS)).clamp(1, 1 << 20);
+    LaunchConfig::linear(blocks as u32, THREADS)
+}
+
+/// Blocks enough for a warp each of so many places.
+fn a_warp_each(places: usize) -> LaunchConfig {
+    LaunchConfig::linear((places as u32).div_ceil(THREADS / WARP).max(1), THREADS)
+}
+
+/// A stage: abundances are y and so many of the stages before it.
+pub(super) struct At<'a, E: Executor> {
+    /// Of which it has 2 (`MOST_BEFORE` + 1) from `first_weight` on.
+    pub(super) weights: &'a E::Buffer<f64>,
+    pub(super) first_weight: usize,
+    /// The stages before it.
+    pub(super) u: &'a [E::Buffer<f64>],
+}
+
+impl<E: Executor> Clone for At<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E: Executor> Copy for At<'_, E> {}
+
+impl<'a, E: Executor> At<'a, E> {
+    /// The beginning of a step.
+    pub(super) fn start(weights: &'a E::Buffer<f64>) -> Self {
+        Self { weights, first_weight: 0, u: &[] }
+    }
+}
+
+/// Appends how many stages are before one, its weights, and their addresses.
+fn pass_at<'a, E: Executor>(args: &mut Args<'a>, at: At<'a, E>) -> Result<(), GpuError> {
+    args.scalar(at.u.len() as u32).input_from(at.weights, at.first_weight)?;
+    pass_stages::<E>(args, at.u);
+    Ok(())
+}
+
+/// Appends the addresses of stages, null for those that are not there.
+fn pass_stages<'a, E: Executor>(args: &mut Args<'a>, u: &'a [E::Buffer<f64>]) {
+    for stage in 0..MOST_BEFORE {
+        args.raw(u.get(stage).map_or(0, KernelBuffer::raw));
+    }
+}
+
+/// Appends how systems ended, of no stage where nothing is known, and the tally of all.
+fn pass_ended<'a, E: Executor>(
+    args: &mut Args<'a>,
+    ended: Option<Ended<'a, E>>,
+    tally: &'a mut DeviceTally<E>,
+) {
+    let (stages, places) = ended.as_ref().map_or((0, 0), |ended| (ended.stages, ended.places));
+    args.scalar(stages as u32).scalar(places as u32);
+    match ended {
+        Some(Ended { outcomes, .. }) => args
+            .input(outcomes.statuses)
+            .input(outcomes.iterations)
+            .input(outcomes.restarts)
+            .input(outcomes.residual_norms)
+            .input(outcomes.rhs_norms),
+        None => args.raw(0).raw(0).raw(0).raw(0).raw(0),
+    };
+    args.output(&mut tally.counts).output(&mut tally.worst);
+}

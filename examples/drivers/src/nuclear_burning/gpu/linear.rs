@@ -1,0 +1,377 @@
+//! The linear systems of the stages on the device: the seam to what solves them, and the library's plans behind it.
+
+use sparsebatch::gpu::{DeviceOutcomes, FactoredSolver, FusedSolver, GpuLu, Guess, LuTuning};
+use sparsebatch::spmv_gpu::{DeviceInfo, Executor};
+use sparsebatch::{Pattern, Preconditioner, SolveError, SolveOptions};
+
+use crate::nuclear_burning::equations::Equations;
+use crate::nuclear_burning::error::BurningError;
+
+/// Solves the systems of all places, stage by stage, and never waits.
+pub trait StageSolver<E: Executor> {
+    /// From now on only the zones at the first places have systems.
+    ///
+    /// # Errors
+    /// What the solver or the device report.
+    fn set_active(&mut self, active: usize) -> Result<(), BurningError>;
+
+    /// Where the matrices go, place after place, in the order of CSR.
+    fn values(&mut self) -> &mut E::Buffer<f64>;
+
+    /// Says that the values are new; the systems of the stages of a step follow.
+    ///
+    /// # Errors
+    /// What the solver or the device report.
+    fn factor(&mut self) -> Result<(), BurningError>;
+
+    /// What a stage is made of, and where its right-hand sides go.
+    fn stage(&mut self, stage: usize) -> (Before<'_, E>, &mut E::Buffer<f64>);
+
+    /// Solves for the right-hand sides of a stage.
+    ///
+    /// # Errors
+    /// What the solver or the device report.
+    fn solve(&mut self, stage: usize) -> Result<(), BurningError>;
+
+    /// Finds how the systems of the stages of a step ended, as far as that was not said stage by stage.
+    ///
+    /// # Errors
+    /// What the solver or the device report.
+    fn verify(&mut self) -> Result<(), BurningError> {
+        Ok(())
+    }
+
+    /// The solutions of all stages, and how the systems of the last one ended, or of all of them.
+    fn solutions(&self) -> Before<'_, E>;
+
+    /// What solves, in words.
+    fn describe(&self) -> String;
+
+    /// Analyses that were made.
+    fn analyses(&self) -> usize;
+}
+
+/// The solutions of some stages, and what is known of how systems ended that was not before.
+pub(super) type Before<'a, E> = (&'a [<E as Executor>::Buffer<f64>], Option<Ended<'a, E>>);
+
+/// How the systems of some stages ended.
+pub struct Ended<'a, E: Executor> {
+    /// Stage by stage, within a stage by places.
+    pub(super) outcomes: DeviceOutcomes<'a, E>,
+    pub(super) stages: usize,
+    /// From a stage to the next.
+    pub(super) places: usize,
+}
+
+/// A plan of the library for the systems of so many places.
+pub trait Plan<E: Executor>: Sized {
+    /// How many plans there are, each for fewer places than the one before. One where the shape of a plan shows in
+    /// the bits of its results, so that those of a zone do not depend on when others end.
+    const LEVELS: usize;
+
+    /// For the systems of so many places; `first` is the plan for all of them.
+    fn new(
+        executor: &E,
+        equations: &Equations,
+        places: usize,
+        options: &SolveOptions,
+        first: Option<&Self>,
+    ) -> Result<Self, SolveError>;
+
+    fn set_active(&mut self, active: usize) -> Result<(), SolveError>;
+
+    fn factor(&mut self, values: &E::Buffer<f64>) -> Result<(), SolveError>;
+
+    /// With the factors of `values`.
+    fn solve(
+        &mut self,
+        values: &E::Buffer<f64>,
+        b: &E::Buffer<f64>,
+        x: &mut E::Buffer<f64>,
+    ) -> Result<(), SolveError>;
+
+    /// Whether solves are looked at together, when those of all stages have been made.
+    fn defers(&self) -> bool;
+
+    /// Looks at solves, where that is so.
+    fn verify(&mut self, b: &[E::Buffer<f64>], x: &[E::Buffer<f64>]) -> Result<(), SolveError>;
+
+    /// Of the last solve, or of all that were looked at last.
+    fn outcomes(&self) -> DeviceOutcomes<'_, E>;
+
+    fn describe(&self) -> String;
+}
+
+/// The sparse LU of the library, whose factors stay on the device for the stages of a step.
+pub type SparseLu<E> = Plans<E, StageLu<E>>;
+
+/// The library's BiCGStab, whose preconditioner stays on the device for the stages of a step.
+pub type Iterative<E> = Plans<E, BiCgStab<E>>;
+
+/// Plans of a kind.
+pub struct Plans<E: Executor, P> {
+    /// From that of all zones to that of the fewest: a plan for few systems gives each more threads.
+    levels: Vec<Level<E, P>>,
+    current: usize,
+    device: String,
+}
+
+/// A plan with its matrices and vectors.
+struct Level<E: Executor, P> {
+    places: usize,
+    plan: P,
+    values: E::Buffer<f64>,
+    /// Of as many stages as are looked at together: of all, or one after the other.
+    b: Vec<E::Buffer<f64>>,
+    u: Vec<E::Buffer<f64>>,
+}
+
+/// By what factor each plan is smaller than the one before, and the least.
+const SMALLER: usize = 4;
+const LEAST: usize = 8;
+
+impl<E: Executor, P: Plan<E>> Plans<E, P> {
+    /// For `places` zones and a method of so many stages.
+    ///
+    /// # Errors
+    /// Those of the plans.
+    pub fn new(
+        executor: &E,
+        equations: &Equations,
+        options: &SolveOptions,
+        (places, stages): (usize, usize),
+    ) -> Result<Self, BurningError> {
+        let sizes = std::iter::successors(Some(places), |&size| Some(size / SMALLER));
+        let mut levels: Vec<Level<E, P>> = Vec::new();
+        for size in sizes.take(P::LEVELS).take_while(|&size| size == places || size >= LEAST) {
+            let first = levels.first().map(|level| &level.plan);
+            let mut plan = P::new(executor, equations, size, options, first)?;
+            let values = executor.alloc_zeroed(size * equations.pattern().nnz())?;
+            let vector = || executor.alloc(size * equations.nvars());
+            let vectors = |count| (0..count).map(|_| vector()).collect::<Result<Vec<_>, _>>();
+            let b = vectors(if plan.defers() { stages } else { 1 })?;
+            let mut u = vectors(stages)?;
+            // The first calls compile and allocate, which is no part of a run.
+            plan.factor(&values)?;
+            if plan.defers() {
+                plan.solve(&values, &b[0], &mut u[0])?;
+                plan.verify(&b, &u)?;
+            }
+            levels.push(Level { places: size, plan, values, b, u });
+        }
+        let DeviceInfo { name, .. } = executor.info();
+        Ok(Self { levels, current: 0, device: name.clone() })
+    }
+}
+
+impl<E: Executor, P: Plan<E>> StageSolver<E> for Plans<E, P> {
+    fn set_active(&mut self, active: usize) -> Result<(), BurningError> {
+        let enough = self.levels.iter().rposition(|level| level.places >= active);
+        self.current = enough.unwrap_or(0);
+        Ok(self.levels[self.current].plan.set_active(active)?)
+    }
+
+    fn values(&mut self) -> &mut E::Buffer<f64> {
+        &mut self.levels[self.current].values
+    }
+
+    fn factor(&mut self) -> Result<(), BurningError> {
+        let level = &mut self.levels[self.current];
+        Ok(level.plan.factor(&level.values)?)
+    }
+
+    fn stage(&mut self, stage: usize) -> (Before<'_, E>, &mut E::Buffer<f64>) {
+        let Level { places, plan, b, u, .. } = &mut self.levels[self.current];
+        let known = stage > 0 && !plan.defers();
+        let ended = known.then(|| Ended { outcomes: plan.outcomes(), stages: 1, places: *places });
+        let own = stage % b.len();
+        ((&u[..stage], ended), &mut b[own])
+    }
+
+    fn solve(&mut self, stage: usize) -> Result<(), BurningError> {
+        let level = &mut self.levels[self.current];
+        let b = &level.b[stage % level.b.len()];
+        Ok(level.plan.solve(&level.values, b, &mut level.u[stage])?)
+    }
+
+    fn verify(&mut self) -> Result<(), BurningError> {
+        let level = &mut self.levels[self.current];
+        Ok(level.plan.verify(&level.b, &level.u)?)
+    }
+
+    fn solutions(&self) -> Before<'_, E> {
+        let Level { places, plan, b, u, .. } = &self.levels[self.current];
+        (u, Some(Ended { outcomes: plan.outcomes(), stages: b.len(), places: *places }))
+    }
+
+    fn describe(&self) -> String {
+        format!("{} on {}", self.levels[0].plan.describe(), self.device)
+    }
+
+    fn analyses(&self) -> usize {
+        self.levels.len()
+    }
+}
+
+/// The LU, with residuals stage by stage, or of all stages of a step together.
+pub struct StageLu<E: Executor> {
+    plan: GpuLu<E, f64>,
+    together: bool,
+}
+
+/// Residuals that substitution alone reaches but for what the rounding floor accepts.
+const REACHED: f64 = 1e-10;
+
+impl<E: Executor + Clone> Plan<E> for StageLu<E> {
+    const LEVELS: usize = 3;
+
+    fn new(
+        executor: &E,
+        equations: &Equations,
+        places: usize,
+        options: &SolveOptions,
+        first: Option<&Self>,
+    ) -> Result<Self, SolveError> {
+        // One order for all, so that zones keep their bits.
+        let order = first.map(|own| own.plan.explain().order);
+        let tuning = LuTuning { order, ..LuTuning::default() };
+        let pattern = equations.pattern().view();
+        // Where T9 is an unknown some systems need a refinement, which is made stage by stage.
+        let asked = options.rel_tol.unwrap_or(SolveOptions::default_rel_tol::<f64>());
+        let together = equations.heated().is_none() && asked >= REACHED && options.floor.is_some();
+        let plan = GpuLu::with_tuning(executor, pattern, places, options, &tuning)?;
+        Ok(Self { plan, together })
+    }
+
+    fn set_active(&mut self, active: usize) -> Result<(), SolveError> {
+        self.plan.set_active(active)
+    }
+
+    fn factor(&mut self, values: &E::Buffer<f64>) -> Result<(), SolveError> {
+        self.plan.factor(values)
+    }
+
+    fn solve(
+        &mut self,
+        _values: &E::Buffer<f64>,
+        b: &E::Buffer<f64>,
+        x: &mut E::Buffer<f64>,
+    ) -> Result<(), SolveError> {
+        if self.together {
+            self.plan.substitute(b, x)
+        } else {
+            self.plan.solve_again(b, Guess::Zero, x)
+        }
+    }
+
+    fn defers(&self) -> bool {
+        self.together
+    }
+
+    fn verify(&mut self, b: &[E::Buffer<f64>], x: &[E::Buffer<f64>]) -> Result<(), SolveError> {
+        if self.together {
+            self.plan.verify(&b.iter().zip(x).collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+
+    fn outcomes(&self) -> DeviceOutcomes<'_, E> {
+        // Only residuals of stages together are found so.
+        self.plan.verified_on_device().unwrap_or(self.plan.device_outcomes())
+    }
+
+    fn describe(&self) -> String {
+        let explain = self.plan.explain();
+        format!(
+            "lu, order {}, {} entries of L + U, factors kept, residuals {}; {}",
+            explain.order,
+            explain.factor_entries,
+            if self.together { "of all stages together" } else { "stage by stage" },
+            explain.kernel
+        )
+    }
+}
+
+/// BiCGStab, with factors as its preconditioner or without.
+pub enum BiCgStab<E: Executor> {
+    Factored(FactoredSolver<E, f64>),
+    Plain(FusedSolver<E, f64>, &'static str),
+}
+
+impl<E: Executor + Clone> Plan<E> for BiCgStab<E> {
+    const LEVELS: usize = 1;
+
+    fn new(
+        executor: &E,
+        equations: &Equations,
+        places: usize,
+        options: &SolveOptions,
+        _first: Option<&Self>,
+    ) -> Result<Self, SolveError> {
+        let pattern = equations.pattern().view();
+        let precond = options.preconditioner;
+        Ok(match precond {
+            Preconditioner::None | Preconditioner::Jacobi | Preconditioner::Auto => {
+                Self::Plain(FusedSolver::new(executor, pattern, places, options)?, precond.name())
+            }
+            _ => Self::Factored(FactoredSolver::new(executor, pattern, places, options)?),
+        })
+    }
+
+    fn set_active(&mut self, active: usize) -> Result<(), SolveError> {
+        match self {
+            Self::Factored(plan) => plan.set_active(active),
+            Self::Plain(plan, _) => plan.set_active(active),
+        }
+    }
+
+    fn factor(&mut self, values: &E::Buffer<f64>) -> Result<(), SolveError> {
+        match self {
+            Self::Factored(plan) => plan.factorise(values),
+            Self::Plain(..) => Ok(()),
+        }
+    }
+
+    fn solve(
+        &mut self,
+        values: &E::Buffer<f64>,
+        b: &E::Buffer<f64>,
+        x: &mut E::Buffer<f64>,
+    ) -> Result<(), SolveError> {
+        match self {
+            Self::Factored(plan) => plan.solve(values, b, Guess::Zero, x),
+            Self::Plain(plan, _) => plan.solve(values, b, Guess::Zero, x),
+        }
+    }
+
+    fn defers(&self) -> bool {
+        false
+    }
+
+    fn verify(&mut self, _: &[E::Buffer<f64>], _: &[E::Buffer<f64>]) -> Result<(), SolveError> {
+        Ok(())
+    }
+
+    fn outcomes(&self) -> DeviceOutcomes<'_, E> {
+        match self {
+            Self::Factored(plan) => plan.device_outcomes(),
+            Self::Plain(plan, _) => plan.device_outcomes(),
+        }
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Self::Factored(plan) => {
+                let explain = plan.explain();
+                format!(
+                    "{} with {}, order {}, factors kept; {}",
+                    explain.method, explain.preconditioner, explain.order, explain.kernel
+                )
+            }
+            Self::Plain(plan, precond) => {
+                let explain = plan.explain();
+                format!("{} with {precond}; {}", explain.method, explain.kernels())
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The time loop: singly diagonally implicit Runge-Kutta of order 2, geometric steps.
+//!
+//! Alexander 1977 (SIAM J. Numer. Anal. 14, 1006), `gamma = 1 - 1/sqrt 2`, L-stable: the light that is
+//! switched on at `tau = 0` rings with no scheme that is not. Both stages have one matrix:
+//!
+//! ```text
+//! y_1     = y_n + gamma dtau f(y_1)
+//! y_(n+1) = y_n + (1/gamma - 1)(y_1 - y_n) + gamma dtau f(y_(n+1))
+//! ```
+//!
+//! The limiter is that of the radiation extrapolated to the middle of the step, so that it is of order
+//! 2, too, and every stage stays linear.
+
+use std::time::{Duration, Instant};
+
+use sparsebatch::{Backend, SolveOptions};
+
+use super::coupled::{Coupled, Tally};
+use super::error::{Error, positive};
+use super::operator::{Operator, State, energy};
+use super::problem::{Limiter, Problem};
+
+/// The part of the first output time that the first step takes.
+const FIRST_STEP: f64 = 1e-3;
+
+/// How to march.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// Times to stop at, ascending.
+    pub(crate) times: Vec<f64>,
+    /// Steps while time grows tenfold.
+    pub(crate) steps_per_decade: f64,
+    /// Relative residual of the coupled systems.
+    pub(crate) tolerance: f64,
+    /// Of the batched solves.
+    pub(crate) solve: SolveOptions,
+}
+
+/// The end of a march.
+#[derive(Clone, Debug)]
+pub struct March {
+    /// The state at each output time.
+    pub states: Vec<State>,
+    /// Per ray: what entered less what is there, over what is there; the worst over output times.
+    pub imbalance: Vec<f64>,
+    /// Steps, of two stages each.
+    pub steps: usize,
+    /// How solves went.
+    pub tally: Tally,
+    /// Where time went.
+    pub shares: Shares,
+}
+
+/// Where time went.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shares {
+    /// Conductances, matrices, right-hand sides.
+    pub assembly: Duration,
+    /// Batched solves.
+    pub solve: Duration,
+    /// The rest of the coupled solver: products, tests.
+    pub coupling: Duration,
+    /// All else.
+    pub control: Duration,
+}
+
+/// Steps, and the outputs at which some of them end.
+///
+/// # Errors
+/// [`Error::Input`] without times, when they do not ascend, or steps are too short or too many.
+pub fn schedule(times: &[f64], per_decade: f64) -> Result<Vec<(f64, Option<usize>)>, Error> {
+    positive("the number of steps per decade", per_decade)?;
+    let first =
+        *times.first().ok_or_else(|| Error::input("there are 0 times, expected at least 1"))?;
+    for (index, &time) in times.iter().enumerate() {
+        positive(&format!("time {index}"), time)?;
+        if index > 0 && time <= times[index - 1] {
+            return Err(Error::input(format!(
+                "time {index} is {time}, expected more than the one before, {}",
+                times[index - 1]
+            )));
+        }
+    }
+    let mut start = first * FIRST_STEP;
+    let mut steps = vec![(start, None)];
+    for (output, &end) in times.iter().enumerate() {
+        let decades = (end / start).log10();
+        let count = (decades * per_decade).ceil();
+        if count > 1e7 || start < f64::MIN_POSITIVE {
+            return Err(Error::input(format!(
+                "{count} steps from {start:e} to {end:e}, expected at most 10000000 and times \
+                 above 1e-300"
+            )));
+        }
+        let count = (count as usize).max(1);
+        let time = |k: usize| {
+            if k == count { end } else { start * (end / start).powf(k as f64 / count as f64) }
+        };
+        for k in 0..count {
+            steps.push((time(k + 1) - time(k), (k + 1 == count).then_some(output)));
+        }
+        start = end;
+    }
+    Ok(steps)
+}
+
+/// Marches a problem from the cold state. `progress` hears of steps done and of all.
+///
+/// # Errors
+/// [`Error::Input`] for settings out of range, [`Error::NotConverged`] for a stage that was not solved.
+pub(crate) fn march(
+    problem: &Problem,
+    settings: &Settings,
+    backend: &Backend,
+    progress: &mut (dyn FnMut(usize, usize) + Send),
+) -> Result<March, Error> {
+    // On a thread of the pool: its many short loops need not be handed over one by one.
+    rayon::scope(|_| march_in_pool(problem, settings, backend, progress))
+}
+
+fn march_in_pool(
+    problem: &Problem,
+    settings: &Settings,
+    backend: &Backend,
+    progress: &mut (dyn FnMut(usize, usize) + Send),
+) -> Result<March, Error> {
+    let begin = Instant::now();
+    let steps = schedule(&settings.times, settings.steps_per_decade)?;
+    if !(settings.tolerance > 0.0 && settings.tolerance < 1.0) {
+        return Err(Error::input(format!(
+            "the tolerance of coupled systems is {}, expected more than 0 and less than 1",
+            settings.tolerance
+        )));
+    }
+    let gamma = 1.0 - 0.5f64.sqrt();
+
+    let mut state = State::cold(problem);
+    let mut slope = vec![0.0; state.u.len()];
+    let mut operator = Operator::new(problem);
+    let mut assembly = Duration::ZERO;
+    let mut coupling = Duration::ZERO;
+    let mut entered = vec![0.0; problem.domains.len()];
+    let mut imbalance = vec![0.0f64; problem.domains.len()];
+    let mut states = Vec::with_capacity(settings.times.len());
+
+    operator.set_conductances(&state.u);
+    operator.set_delta(gamma * steps[0].0);
+    let mut solver = Coupled::new(&operator, backend, &settings.solve, settings.tolerance)?;
+
+    for (done, &(step, output)) in steps.iter().enumerate() {
+        progress(done, steps.len());
+        let start = Instant::now();
+        if problem.limiter != Limiter::None {
+            operator.set_conductances(&extrapolate(&state.u, &slope, step / 2.0));
+        }
+        operator.set_delta(gamma * step);
+        let solved = solver.solve_time;
+        solver.set_values(&operator)?;
+        assembly += start.elapsed().saturating_sub(solver.solve_time - solved);
+
+        let mut stage = |r: &State, guess: Vec<f64>, weight: f64| -> Result<State, Error> {
+            let start = Instant::now();
+            let rhs = operator.right_hand_side(r);
+            assembly += start.elapsed();
+            let (start, solved) = (Instant::now(), solver.solve_time);
+            let mut u = guess;
+            solver.solve(&operator, &rhs, &mut u)?;
+            coupling += start.elapsed().saturating_sub(solver.solve_time - solved);
+            let inflow = operator.inflow(&u);
+            entered.iter_mut().zip(inflow).for_each(|(sum, rate)| *sum += weight * step * rate);
+            Ok(State { v: operator.matter(&r.v, &u), u })
+        };
+        let guess = axpy(&state.u, gamma * step, &slope);
+        let first = stage(&state, guess, 1.0 - gamma)?;
+        let onward = |old: &[f64], new: &[f64], far: f64| -> Vec<f64> {
+            old.iter().zip(new).map(|(old, new)| old + far * (new - old)).collect()
+        };
+        let far = 1.0 / gamma - 1.0;
+        let start =
+            State { u: onward(&state.u, &first.u, far), v: onward(&state.v, &first.v, far) };
+        let last = stage(&start, onward(&state.u, &first.u, 1.0 / gamma), gamma)?;
+
+        if last.u.iter().chain(&last.v).any(|x| !x.is_finite()) {
+            return Err(Error::NotConverged(format!("step {done} ended with what is not finite")));
+        }
+        slope = last.u.iter().zip(&state.u).map(|(new, old)| (new - old) / step).collect();
+        state = last;
+        if output.is_some() {
+            let there = energy(problem, &state);
+            for ((worst, &entered), there) in imbalance.iter_mut().zip(&entered).zip(there) {
+                *worst = worst.max((entered - there).abs() / there.abs());
+            }
+            states.push(state.clone());
+        }
+    }
+    progress(steps.len(), steps.len());
+    let solve = solver.solve_time;
+    let control = begin.elapsed().saturating_sub(assembly + solve + coupling);
+    let shares = Shares { assembly, solve, coupling, control };
+    Ok(March { states, imbalance, steps: steps.len(), tally: solver.tally, shares })
+}
+
+fn axpy(x: &[f64], factor: f64, y: &[f64]) -> Vec<f64> {
+    x.iter().zip(y).map(|(x, y)| x + factor * y).collect()
+}
+
+/// Radiation some time on; where it changes fast by no more than a factor of 2, so that it stays
+/// positive.
+fn extrapolate(u: &[f64], slope: &[f64], time: f64) -> Vec<f64> {
+    let onward = |(&u, &slope): (&f64, &f64)| {
+        let [low, high] = if u >= 0.0 { [u / 2.0, 2.0 * u] } else { [2.0 * u, u / 2.0] };
+        (u + time * slope).clamp(low, high)
+    };
+    u.iter().zip(slope).map(onward).collect()
+}

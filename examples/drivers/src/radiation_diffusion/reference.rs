@@ -1,0 +1,246 @@
+//! The reference files, and the comparison with them.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::error::{Error, positive};
+
+/// An error of so much of the value is allowed,
+const RELATIVE: f64 = 1e-2;
+/// or of so much.
+const ABSOLUTE: f64 = 1e-4;
+
+/// The file of the grey wave.
+#[derive(Debug, Deserialize)]
+pub struct SuOlson {
+    /// One for each `eps` and time.
+    pub cases: Vec<GreyCase>,
+}
+
+/// The grey wave at a time.
+#[derive(Debug, Deserialize)]
+pub struct GreyCase {
+    pub epsilon: f64,
+    pub tau: f64,
+    pub x: Vec<f64>,
+    #[serde(rename = "U")]
+    pub u: Vec<f64>,
+    #[serde(rename = "V")]
+    pub v: Vec<f64>,
+}
+
+/// The file of the multigroup wave.
+#[derive(Debug, Deserialize)]
+pub struct Multigroup {
+    pub(crate) epsilon: f64,
+    pub(crate) kappa: Vec<f64>,
+    pub(crate) w: Vec<f64>,
+    /// One for each time.
+    pub(crate) cases: Vec<GroupCase>,
+}
+
+/// The multigroup wave at a time.
+#[derive(Debug, Deserialize)]
+pub(crate) struct GroupCase {
+    pub(crate) tau: f64,
+    pub(crate) x: Vec<f64>,
+    /// Place by place, group by group.
+    #[serde(rename = "U_g")]
+    pub(crate) u: Vec<Vec<f64>>,
+    #[serde(rename = "V")]
+    pub(crate) v: Vec<f64>,
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Error::input(format!("{}: {error}", path.display())))?;
+    serde_json::from_str(&text)
+        .map_err(|error| Error::input(format!("{}: {error}", path.display())))
+}
+
+/// Refuses cases without points, of arrays that differ in length, or with what is not a place, time or
+/// energy.
+fn check(
+    path: &Path,
+    case: usize,
+    tau: f64,
+    x: &[f64],
+    values: &[(&str, &[f64])],
+) -> Result<(), Error> {
+    let fail =
+        |text: String| Err(Error::input(format!("{}: cases[{case}]: {text}", path.display())));
+    positive(&format!("{}: cases[{case}]: tau", path.display()), tau)?;
+    if x.is_empty() {
+        return fail("x is empty, expected at least one place".to_owned());
+    }
+    for &(name, values) in values {
+        if values.len() != x.len() {
+            return fail(format!("{name} has {} values, expected {}", values.len(), x.len()));
+        }
+        if let Some(value) = values.iter().find(|v| !(v.is_finite() && **v >= 0.0)) {
+            return fail(format!("{name} holds {value}, expected finite numbers, not negative"));
+        }
+    }
+    match x.iter().find(|x| !(x.is_finite() && **x >= 0.0)) {
+        Some(x) => fail(format!("x holds {x}, expected finite numbers, not negative")),
+        None => Ok(()),
+    }
+}
+
+impl SuOlson {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// [`Error::Input`] with file and place.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let file: Self = read(path)?;
+        for (index, case) in file.cases.iter().enumerate() {
+            positive(&format!("{}: cases[{index}]: epsilon", path.display()), case.epsilon)?;
+            check(path, index, case.tau, &case.x, &[("U", &case.u), ("V", &case.v)])?;
+        }
+        if file.cases.is_empty() {
+            return Err(Error::input(format!("{}: no cases", path.display())));
+        }
+        Ok(file)
+    }
+
+    /// The values of `eps`, in the order of the file.
+    pub fn epsilons(&self) -> Vec<f64> {
+        let mut found = Vec::new();
+        for case in &self.cases {
+            if !found.contains(&case.epsilon) {
+                found.push(case.epsilon);
+            }
+        }
+        found
+    }
+
+    /// The times, ascending.
+    pub fn times(&self) -> Vec<f64> {
+        ascending(self.cases.iter().map(|case| case.tau))
+    }
+}
+
+impl Multigroup {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// [`Error::Input`] with file and place.
+    pub(crate) fn read(path: &Path) -> Result<Self, Error> {
+        let file: Self = read(path)?;
+        positive(&format!("{}: epsilon", path.display()), file.epsilon)?;
+        for (index, case) in file.cases.iter().enumerate() {
+            check(path, index, case.tau, &case.x, &[("V", &case.v)])?;
+            if case.u.len() != case.x.len() || case.u.iter().any(|u| u.len() != file.kappa.len()) {
+                return Err(Error::input(format!(
+                    "{}: cases[{index}]: U_g is not {} places x {} groups",
+                    path.display(),
+                    case.x.len(),
+                    file.kappa.len()
+                )));
+            }
+            for g in 0..file.kappa.len() {
+                check(path, index, case.tau, &case.x, &[("U_g", &case.group(g))])?;
+            }
+        }
+        if file.cases.is_empty() {
+            return Err(Error::input(format!("{}: no cases", path.display())));
+        }
+        Ok(file)
+    }
+
+    /// The times, ascending.
+    pub(crate) fn times(&self) -> Vec<f64> {
+        ascending(self.cases.iter().map(|case| case.tau))
+    }
+}
+
+impl GroupCase {
+    /// One group, place by place.
+    pub(crate) fn group(&self, g: usize) -> Vec<f64> {
+        self.u.iter().map(|u| u[g]).collect()
+    }
+}
+
+fn ascending(times: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut times: Vec<f64> = times.collect();
+    times.sort_by(f64::total_cmp);
+    times.dedup();
+    times
+}
+
+/// Whether two times are one: a ray of opacity `chi` at `tau` is the reference at `chi tau`, rounded.
+pub(crate) fn same(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * b.abs()
+}
+
+/// A wave against its reference.
+#[derive(Clone, Debug)]
+pub struct Agreement {
+    /// The time, of the reference.
+    pub tau: f64,
+    /// Which quantity and ray.
+    pub label: String,
+    /// Places compared.
+    pub points: usize,
+    /// Largest error.
+    pub error: f64,
+    /// Largest error over what is allowed, at most 1 to pass.
+    pub ratio: f64,
+}
+
+impl Agreement {
+    /// Compares what a ray has at its `centres` with the reference at the places `x`.
+    ///
+    /// # Errors
+    /// [`Error::Input`] when the mesh does not reach a place, or has less than 4 cells.
+    pub fn new(
+        tau: f64,
+        label: String,
+        centres: &[f64],
+        values: &[f64],
+        x: &[f64],
+        reference: &[f64],
+    ) -> Result<Self, Error> {
+        let (mut error, mut ratio) = (0.0f64, 0.0f64);
+        for (&x, &expected) in x.iter().zip(reference) {
+            let found = interpolate(centres, values, x)?;
+            let off = (found - expected).abs();
+            error = error.max(off);
+            ratio = ratio.max(off / (RELATIVE * expected.abs()).max(ABSOLUTE));
+        }
+        Ok(Self { tau, label, points: x.len(), error, ratio })
+    }
+
+    /// Whether every place is within what is allowed.
+    pub fn passes(&self) -> bool {
+        self.ratio <= 1.0
+    }
+}
+
+/// The cubic through the four centres next to `x`, so that interpolation adds nothing to an error of
+/// order 2.
+///
+/// # Errors
+/// [`Error::Input`] behind the last centre, and for less than four of them.
+pub(crate) fn interpolate(centres: &[f64], values: &[f64], x: f64) -> Result<f64, Error> {
+    let n = centres.len();
+    if n < 4 {
+        return Err(Error::input(format!("{n} cells cannot be compared, expected at least 4")));
+    }
+    if x > centres[n - 1] {
+        return Err(Error::input(format!(
+            "the domain ends at {}, expected more than the last place of the reference, {x}",
+            centres[n - 1]
+        )));
+    }
+    let first = centres.partition_point(|&c| c < x).saturating_sub(2).min(n - 4);
+    let nodes = first..first + 4;
+    let basis = |i: usize| -> f64 {
+        let others = nodes.clone().filter(|&j| j != i);
+        others.map(|j| (x - centres[j]) / (centres[i] - centres[j])).product()
+    };
+    Ok(nodes.clone().map(|i| basis(i) * values[i]).sum())
+}
