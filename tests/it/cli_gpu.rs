@@ -1,12 +1,9 @@
 //! Products and solves on a GPU, and what is said where there is none.
-#![cfg(feature = "cli")]
-
-mod common;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{ALPHA13, Folder, SPD, diagonal_batch, root, run, run_with};
+use crate::common::{ALPHA13, Folder, Run, SPD, diagonal_batch, root, run, run_with};
 use serde_json::Value;
 use sparsebatch::io::{read_npz_array, read_vector};
 use sparsebatch::spmv_gpu::SingleKernel;
@@ -45,7 +42,7 @@ impl FakeDriver {
         Some(Self { folder })
     }
 
-    fn run(&self, args: &[&str]) -> common::Run {
+    fn run(&self, args: &[&str]) -> Run {
         let variables = [
             ("LD_LIBRARY_PATH", self.folder.path()),
             ("SPARSEBATCH_NVRTC", Path::new("/no/libnvrtc.so")),

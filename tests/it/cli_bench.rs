@@ -1,10 +1,7 @@
 //! `sparsebatch bench` without a GPU: what it measures and refuses, and tables of rows measured
 //! elsewhere.
-#![cfg(feature = "cli")]
 
-mod common;
-
-use common::{Folder, run};
+use crate::common::{Folder, SPD, run};
 use serde_json::Value;
 
 const ROWS: &str = "crates/bench/tests/data/rows.jsonl";
@@ -301,7 +298,7 @@ fn shapes_of_sell_p_are_measured_on_the_cpu_with_their_padding() {
 fn products_by_rows_are_measured_on_the_cpu_beside_other_crates() {
     let folder = Folder::new();
     folder.file("bad.mtx", "nothing");
-    folder.file("spd.mtx", common::SPD);
+    folder.file("spd.mtx", SPD);
     let suite = ["bench", "row-kernels", "--size", "small", "--backend", "cpu", "--matrices", "."];
     let cases = ["--case", "random 8 of 16384", "--case", "spd", "--case", "bad"];
 
@@ -333,7 +330,7 @@ fn products_by_rows_are_measured_on_the_cpu_beside_other_crates() {
 #[test]
 fn the_suite_cpu_goes_through_threads_and_names_what_is_measured_apart() {
     let folder = Folder::new();
-    folder.file("spd.mtx", common::SPD);
+    folder.file("spd.mtx", SPD);
     let suite = ["bench", "cpu", "--size", "small", "--no-generated", "--matrices", "."];
 
     let done = folder.run(&[&suite[..], &["--threads", "1,2", "--output", "rows.jsonl"]].concat());

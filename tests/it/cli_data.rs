@@ -1,11 +1,8 @@
 //! The example data, and real sets of matrices where they are at hand.
-#![cfg(feature = "cli")]
-
-mod common;
 
 use std::path::PathBuf;
 
-use common::{ALPHA13, Folder, root, run};
+use crate::common::{ALPHA13, Folder, root, run};
 use sparsebatch_testing::shared_dir;
 
 #[test]

@@ -1,9 +1,6 @@
 //! What bad input gets: one clear line, exit code 2, no output file.
-#![cfg(feature = "cli")]
 
-mod common;
-
-use common::{ALPHA13, Folder, SPD, diagonal_batch, run};
+use crate::common::{ALPHA13, Folder, SPD, diagonal_batch, finished, root, run};
 
 const HEADER: &str = "%%MatrixMarket matrix coordinate real general\n";
 
@@ -255,12 +252,12 @@ fn a_stdout_that_cannot_be_written_is_an_internal_failure() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_sparsebatch"))
         .args(["info", ALPHA13])
-        .current_dir(common::root())
+        .current_dir(root())
         .stdout(Stdio::from(full))
         .output()
         .unwrap();
 
-    let run = common::finished(output);
+    let run = finished(output);
 
     assert_eq!(run.code, 1, "{run:?}");
     assert_eq!(run.stderr.lines().count(), 1, "{run:?}");

@@ -1,6 +1,4 @@
 //! Runs the built program.
-// Each test file uses a part of this module.
-#![allow(dead_code)]
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

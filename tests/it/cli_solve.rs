@@ -1,9 +1,6 @@
 //! `sparsebatch solve`: results, outputs, exit codes.
-#![cfg(feature = "cli")]
 
-mod common;
-
-use common::{ALPHA13, Folder, SPD, diagonal_batch, run};
+use crate::common::{ALPHA13, Folder, SPD, diagonal_batch, root, run};
 use serde_json::Value;
 use sparsebatch::io::{read_npz_array, read_vector};
 
@@ -232,7 +229,7 @@ fn f32_and_one_thread_and_plans_solve_too() {
 #[test]
 fn the_number_of_threads_does_not_change_a_bit() {
     let folder = Folder::new();
-    let data = common::root().join(ALPHA13);
+    let data = root().join(ALPHA13);
     let solved = |threads: &str| {
         let args = ["solve", data.to_str().unwrap(), "--threads", threads, "--output", "x.npz"];
         assert_eq!(folder.run(&args).code, 0);

@@ -1,9 +1,6 @@
 //! `sparsebatch report`, `compare` and `solve --report`.
-#![cfg(feature = "cli")]
 
-mod common;
-
-use common::{ALPHA13, Folder, SPD, diagonal_batch, root, run};
+use crate::common::{ALPHA13, Folder, SPD, diagonal_batch, root, run};
 use serde_json::Value;
 
 const ROWS: &str = "crates/bench/tests/data/rows.jsonl";

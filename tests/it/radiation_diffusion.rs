@@ -1,5 +1,4 @@
 //! The example `radiation_diffusion`, at reduced size: references, orders, balances, every refusal.
-#![cfg(feature = "cli")]
 
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,6 @@
 //! The README and the CI script promise what is there.
-#![cfg(feature = "cli")]
 
-mod common;
-
-use common::{ALPHA13, root, run};
+use crate::common::{ALPHA13, Folder, SPD, root, run};
 
 fn text(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap()
@@ -35,8 +32,8 @@ fn the_first_command_solves_the_example_batch_and_the_second_runs_the_tests() {
 
 #[test]
 fn every_command_of_the_readme_is_understood() {
-    let folder = common::Folder::new();
-    folder.file("m.mtx", common::SPD);
+    let folder = Folder::new();
+    folder.file("m.mtx", SPD);
     folder.file("b.mtx", "%%MatrixMarket matrix array real general\n3 1\n3\n2\n3\n");
     std::fs::create_dir_all(folder.path().join("examples/data/ragged")).unwrap();
     for entry in std::fs::read_dir(root().join("examples/data/ragged")).unwrap() {

@@ -1,9 +1,6 @@
 //! `spmv`, `info`, `convert`, `generate`, `doctor`.
-#![cfg(feature = "cli")]
 
-mod common;
-
-use common::{ALPHA13, Folder, SPD, diagonal_batch, run};
+use crate::common::{ALPHA13, Folder, SPD, diagonal_batch, root, run};
 use sparsebatch::io::{LoadOptions, load, read_batch, read_matrix_market, read_npz_array};
 
 #[test]
@@ -280,7 +277,7 @@ fn a_reader_that_has_gone_is_no_failure() {
     use std::process::{Command, Stdio};
     let mut child = Command::new(env!("CARGO_BIN_EXE_sparsebatch"))
         .args(["info", ALPHA13, "--json"])
-        .current_dir(common::root())
+        .current_dir(root())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

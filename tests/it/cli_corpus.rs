@@ -1,13 +1,9 @@
 //! `sparsebatch corpus` against a server of its own on loopback.
-#![cfg(feature = "cli")]
-
-mod common;
-mod server;
 
 use std::path::Path;
 
-use common::{Folder, Run, finished, run};
-use server::{Answer, Server, archive, closed_port, market};
+use crate::common::{Folder, Run, finished, run};
+use crate::server::{Answer, Server, archive, closed_port, market, with_zeros};
 
 /// Runs `corpus` in a folder, straight to loopback whatever proxies the environment names.
 fn corpus(folder: &Path, args: &[&str]) -> Run {
@@ -196,7 +192,7 @@ fn both_triangles_are_counted_and_explicit_zeros_are_not() {
     refused.assert_bad_input(&["HB/bcsstk02: expected 4356 nonzeros, found 4355"]);
     server.put("HB", "bcsstk02", archive("bcsstk02", text.as_bytes()));
     assert_eq!(fetch(&folder, &server, "bcsstk02", &[]).code, 0);
-    let explicit = server::with_zeros(989, 3_518, 19);
+    let explicit = with_zeros(989, 3_518, 19);
     server.put("HB", "west0989", archive("west0989", &explicit));
     let done = fetch(&folder, &server, "west0989", &["--json"]).json();
     assert_eq!(done["matrices"][0]["explicit_zeros"], 19);

@@ -2,14 +2,11 @@
 //! links. Skipped, with the reason, where the browser or what drives it is missing; with
 //! `SPARSEBATCH_REQUIRE_BROWSER` set that is a failure. `SPARSEBATCH_SCREENSHOTS` names a folder
 //! for pictures.
-#![cfg(feature = "cli")]
-
-mod common;
 
 use std::path::Path;
 use std::process::Command;
 
-use common::{ALPHA13, Folder, root};
+use crate::common::{ALPHA13, Folder, root};
 use serde_json::Value;
 
 /// What is missing to run the script.

@@ -1,0 +1,17 @@
+//! The command line by the built program, and the two drivers of the examples, module by module. One
+//! program, because each takes seconds to build.
+
+mod cli_bad_input;
+mod cli_bench;
+mod cli_commands;
+mod cli_corpus;
+mod cli_data;
+mod cli_gpu;
+mod cli_readme;
+mod cli_report;
+mod cli_report_browser;
+mod cli_solve;
+mod common;
+mod nuclear_burning;
+mod radiation_diffusion;
+mod server;
