@@ -1,9 +1,9 @@
 //! Shared memory declarations in kernel source, before and after the build's rewriting.
 
-#[path = "../build/rewrite.rs"]
-mod rewrite;
+#[path = "../../build/rewrite.rs"]
+mod build;
 
-use rewrite::rewrite;
+use build::rewrite;
 
 /// Rewrites the body of a kernel.
 fn body(text: &str) -> Result<String, String> {

@@ -1,8 +1,6 @@
 //! Right kernels give the oracle's answer in every order.
 
-mod common;
-
-use common::run;
+use crate::common::run;
 use kernel_emu::{Args, MAX_SHARED_BYTES, Order, launch_blocks};
 
 /// A small linear congruential generator: tests need no more.

@@ -1,7 +1,8 @@
 //! Products of single matrices: every format and kernel against the oracle.
 
-mod spmv_common;
-
+use crate::spmv_common::{
+    Sequence, all_options, banded, bits, from_rows, integers, mixed, pool, reals, small_matrix,
+};
 use proptest::prelude::*;
 use sparsebatch_cpu_ref::{
     CpuError, CpuScalar, FormatChoice, KernelChoice, SpmvOptions, SpmvPlan, par, seq,
@@ -10,9 +11,6 @@ use sparsebatch_formats::convert::{HybOptions, HybWidth, SellPOptions};
 use sparsebatch_formats::{
     Coo, CooPattern, Csr, CsrPattern, Dia, DiaPattern, Ell, EllPattern, Hyb, HybPattern, Layout,
     Matrix, SellP, SellPPattern,
-};
-use spmv_common::{
-    Sequence, all_options, banded, bits, from_rows, integers, mixed, pool, reals, small_matrix,
 };
 
 fn oracle<T: CpuScalar>(alpha: T, a: &Csr<T>, x: &[T], beta: T, y: &[T]) -> Vec<T> {

@@ -1,5 +1,4 @@
 //! Matrices and oracles shared by the product tests.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use proptest::prelude::*;
 use sparsebatch_cpu_ref::{FormatChoice, KernelChoice, SpmvOptions};

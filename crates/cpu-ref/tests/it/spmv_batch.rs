@@ -1,9 +1,10 @@
 //! Products of batches: every format and layout against the oracle, item by item.
 
-mod spmv_common;
-
 use std::sync::Arc;
 
+use crate::spmv_common::{
+    all_options, banded, batch_options, bits, integers, mixed, pool, reals, small_matrix,
+};
 use proptest::prelude::*;
 use sparsebatch_cpu_ref::{CpuError, CpuScalar, FormatChoice, SpmvOptions, SpmvPlan, par, seq};
 use sparsebatch_formats::convert::HybWidth;
@@ -11,7 +12,6 @@ use sparsebatch_formats::{
     Batch, BatchCsr, BatchValues, Csr, EllPattern, Layout, Pattern, RaggedBatch, RaggedCsr,
     UniformBatch,
 };
-use spmv_common::{all_options, banded, batch_options, bits, integers, mixed, pool, reals};
 
 /// A batch of `nitems` matrices with the pattern of `a` and the given values, item-major.
 fn uniform<T: CpuScalar>(a: &Csr<T>, nitems: usize, values: Vec<T>) -> BatchCsr<T> {
@@ -342,7 +342,7 @@ fn par_product(batch: &BatchCsr<f64>, x: &[f64], y: &mut [f64]) -> Result<(), Cp
 proptest! {
     #[test]
     fn ragged_batches_in_a_padded_format_multiply_as_the_oracle_does(
-        items in prop::collection::vec(spmv_common::small_matrix(), 0..6),
+        items in prop::collection::vec(small_matrix(), 0..6),
         nrhs in 1usize..4,
     ) {
         let batch = ragged(&items);

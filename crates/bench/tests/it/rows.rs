@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sparsebatch_bench::{BenchError, Row, RowFile, rows};
 
-const ROWS: &str = include_str!("data/rows.jsonl");
+const ROWS: &str = include_str!("../data/rows.jsonl");
 
 /// Reads a file of that name and content.
 fn read(name: &str, content: impl AsRef<[u8]>) -> Result<RowFile, BenchError> {

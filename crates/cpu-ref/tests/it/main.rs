@@ -1,0 +1,9 @@
+//! Products, the pivoting LU and symbolic analyses, from outside of the crate. One program, because each
+//! takes seconds to build.
+
+mod pivoting_lu;
+mod spmv_batch;
+mod spmv_common;
+mod spmv_single;
+mod symbolic_fill;
+mod symbolic_properties;

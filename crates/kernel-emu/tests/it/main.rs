@@ -1,0 +1,10 @@
+//! The emulator on kernels made for tests, the rewriting of their sources, and the kernels of the driver
+//! `nuclear_burning`. One program, because each takes seconds to build; `faults` and `sanitizer` start
+//! themselves again and are programs of their own.
+
+mod clusters;
+#[path = "../common/mod.rs"]
+mod common;
+mod kernels;
+mod nuclear_burning;
+mod rewrite;
