@@ -4,11 +4,10 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use sparsebatch::cpu::{CpuScalar, FormatChoice, KernelChoice, SpmvOptions};
-use sparsebatch::spmv_gpu::Value;
+use sparsebatch::cpu::{FormatChoice, KernelChoice, SpmvOptions};
 use sparsebatch::{
     Backend, Batch, BatchReport, BatchSolver, Engine, Gpu, InnerPrecision, Method, Order,
-    PrecondPrecision, Preconditioner, Rhs, SolveError, SolveOptions,
+    PrecondPrecision, Preconditioner, Rhs, SolveError, SolveOptions, SolveScalar,
 };
 
 use super::error::CliError;
@@ -205,7 +204,7 @@ fn backend(
     })
 }
 
-fn solve<T: CpuScalar + Value>(
+fn solve<T: SolveScalar>(
     backend: &Backend,
     batch: &Batch<T>,
     b: Vec<T>,

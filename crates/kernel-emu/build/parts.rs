@@ -55,7 +55,10 @@ fn parts_of(
         format!("#include \"cuda_emu.h\"\n#define EMU_MODULE \"{name}\"\nnamespace {{\n{includes}");
     let whole = out.join(format!("whole_{name}.cpp"));
     write(&whole, &format!("{head}\n#undef EMU_REGISTER\n{INSTANCES_FROM_HERE}\n{list}\n}}\n"))?;
-    let text = build.clone().file(&whole).try_expand().map_err(|e| e.to_string())?;
+    // Nothing in the text depends on where the checkout is.
+    let mut build = build.clone();
+    let text = build.flag_if_supported("-fno-working-directory").file(&whole).try_expand();
+    let text = text.map_err(|e| e.to_string())?;
     let text = String::from_utf8_lossy(&text);
     let (before, list) =
         text.split_once(INSTANCES_FROM_HERE).ok_or("the preprocessor has lost a word")?;

@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use sparsebatch_cpu_ref::{CpuScalar, Criteria, PerSystem, Status};
+use sparsebatch_cpu_ref::{Criteria, PerSystem, Status};
 use sparsebatch_formats::{Batch, Csr};
 
 use crate::ladder::Ladder;
 use crate::options::check_len;
 use crate::report::{BatchReport, RungRun, SystemReport};
 use crate::solver::reports;
-use crate::{BatchSolver, SolveError};
+use crate::{BatchSolver, SolveError, SolveScalar};
 
 /// What a solver has of the matrices to solve with again.
 #[derive(Default)]
@@ -23,7 +23,7 @@ pub(crate) enum Matrices<T> {
     Copied(Batch<T>),
 }
 
-impl<T: CpuScalar> BatchSolver<T> {
+impl<T: SolveScalar> BatchSolver<T> {
     /// Whether [`BatchSolver::factor`] keeps factors: with the fused sparse LU on the CPU.
     ///
     /// Other methods and the GPU keep a copy of the matrices, and each solve prepares them anew: where
@@ -63,6 +63,11 @@ impl<T: CpuScalar> BatchSolver<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn factor(&mut self, batch: &Batch<T>) -> Result<(), SolveError> {
+        T::factor(self, batch)
+    }
+
+    /// [`BatchSolver::factor`], compiled where it is called.
+    pub(crate) fn factor_here(&mut self, batch: &Batch<T>) -> Result<(), SolveError> {
         let before = std::mem::take(&mut self.matrices);
         check_len("items of the batch", self.nitems, batch.nitems())?;
         self.matrices = match (self.engine.kept_factors(), before) {
@@ -88,6 +93,15 @@ impl<T: CpuScalar> BatchSolver<T> {
     /// # Errors
     /// [`SolveError::NotFactored`] when no matrices are kept, else those of [`BatchSolver::solve`].
     pub fn solve_again(&mut self, b: &[T], x: &mut [T]) -> Result<BatchReport, SolveError> {
+        T::solve_again(self, b, x)
+    }
+
+    /// [`BatchSolver::solve_again`], compiled where it is called.
+    pub(crate) fn solve_again_here(
+        &mut self,
+        b: &[T],
+        x: &mut [T],
+    ) -> Result<BatchReport, SolveError> {
         match std::mem::take(&mut self.matrices) {
             Matrices::None => Err(SolveError::NotFactored),
             Matrices::Factored(rows) => {
@@ -95,7 +109,7 @@ impl<T: CpuScalar> BatchSolver<T> {
                 self.solve_factored(rows, b, x)
             }
             Matrices::Copied(batch) => {
-                let report = self.solve(&batch, b, x);
+                let report = self.solve_here(&batch, b, x);
                 self.matrices = Matrices::Copied(batch);
                 report
             }

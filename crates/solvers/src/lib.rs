@@ -30,6 +30,7 @@ mod ladder;
 mod options;
 mod products;
 mod report;
+mod scalar;
 mod solver;
 mod static_pivoting;
 
@@ -39,5 +40,8 @@ pub use options::{
     Engine, InnerPrecision, Method, Order, PrecondPrecision, Preconditioner, Rhs, SolveOptions,
 };
 pub use report::{BatchReport, ProductCost, Rung, RungRun, SystemReport};
+pub use scalar::{GpuExecutor, SolveScalar};
+#[doc(hidden)]
+pub use solver::solve_on_executor;
 pub use solver::{BatchSolver, Solution, cpu_instruction_sets, solve, solve_on};
 pub use sparsebatch_cpu_ref::{CpuScalar, Outcome, SpmvOptions, Status};

@@ -3,9 +3,8 @@
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::{CpuScalar, Isa, Outcome};
-use sparsebatch_formats::Batch;
-use sparsebatch_spmv_gpu::{Executor, Value};
+use sparsebatch_cpu_ref::{Isa, Outcome};
+use sparsebatch_formats::{Batch, Scalar};
 
 use crate::again::Matrices;
 use crate::backend::{AnalysedSolve, Backend, CpuBackend, GpuBackend, SolveBackend};
@@ -13,6 +12,7 @@ use crate::choose::{Choice, Step, step};
 use crate::ladder::{Kept, LU, Ladder};
 use crate::options::{Engine, Method, Preconditioner, Rhs, check_len};
 use crate::report::{BatchReport, ProductCost, Rung, RungRun, SystemReport};
+use crate::scalar::{GpuExecutor, SolveScalar};
 use crate::{SolveError, SolveOptions};
 
 /// The solutions of a batch and how each system ended.
@@ -45,7 +45,7 @@ pub struct Solution<T> {
 /// assert!((solution.x[0] - 1.0f64 / 11.0).abs() < 1e-9);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn solve<T: CpuScalar>(
+pub fn solve<T: SolveScalar>(
     batch: &Batch<T>,
     b: &[T],
     x0: Option<&[T]>,
@@ -58,18 +58,30 @@ pub fn solve<T: CpuScalar>(
 ///
 /// # Errors
 /// As [`BatchSolver::on_with_rhs`] and [`BatchSolver::solve`].
-pub fn solve_on<T, E>(
+pub fn solve_on<T: SolveScalar>(
+    backend: &Backend,
+    batch: &Batch<T>,
+    b: &[T],
+    x0: Option<&[T]>,
+    options: &SolveOptions,
+) -> Result<Solution<T>, SolveError> {
+    BatchSolver::on_with_rhs(backend, batch, Rhs { b, x0 }, options)?.into_solution(batch, b, x0)
+}
+
+/// [`solve_on`] any executor, such as an emulated GPU.
+///
+/// # Errors
+/// As [`solve_on`].
+#[doc(hidden)]
+pub fn solve_on_executor<T: SolveScalar, E: GpuExecutor>(
     backend: &Backend<E>,
     batch: &Batch<T>,
     b: &[T],
     x0: Option<&[T]>,
     options: &SolveOptions,
-) -> Result<Solution<T>, SolveError>
-where
-    T: CpuScalar + Value,
-    E: Executor + Clone + Send + Sync + 'static,
-{
-    BatchSolver::on_with_rhs(backend, batch, Rhs { b, x0 }, options)?.into_solution(batch, b, x0)
+) -> Result<Solution<T>, SolveError> {
+    let rhs = Some(Rhs { b, x0 });
+    BatchSolver::on_executor(backend, batch, rhs, options)?.into_solution(batch, b, x0)
 }
 
 /// The analysis of a batch, for repeated solves with other values, right-hand sides or guesses.
@@ -88,7 +100,7 @@ pub struct BatchSolver<T> {
     pub(crate) matrices: Matrices<T>,
 }
 
-impl<T: CpuScalar + Value> BatchSolver<T> {
+impl<T: SolveScalar> BatchSolver<T> {
     /// As [`BatchSolver::new`], to solve on a backend.
     ///
     /// A GPU gets the kernels compiled, and memory for matrices, right-hand sides and solutions, or for
@@ -98,15 +110,12 @@ impl<T: CpuScalar + Value> BatchSolver<T> {
     /// # Errors
     /// Those of [`BatchSolver::new`]; [`SolveError::Unsupported`] for what the GPU does not do, unless
     /// the [CPU may](crate::Gpu::or_cpu); [`SolveError::Gpu`] when memory or compiler fail.
-    pub fn on<E>(
-        backend: &Backend<E>,
+    pub fn on(
+        backend: &Backend,
         batch: &Batch<T>,
         options: &SolveOptions,
-    ) -> Result<Self, SolveError>
-    where
-        E: Executor + Clone + Send + Sync + 'static,
-    {
-        Self::on_backend(backend, batch, None, options)
+    ) -> Result<Self, SolveError> {
+        T::analyse(backend, batch, None, options)
     }
 
     /// As [`BatchSolver::on`], for solves with right-hand sides and guesses like these: with them a GPU's
@@ -114,36 +123,34 @@ impl<T: CpuScalar + Value> BatchSolver<T> {
     ///
     /// # Errors
     /// Those of [`BatchSolver::on`]; [`SolveError::Length`] when `rhs` does not fit.
-    pub fn on_with_rhs<E>(
-        backend: &Backend<E>,
+    pub fn on_with_rhs(
+        backend: &Backend,
         batch: &Batch<T>,
         rhs: Rhs<'_, T>,
         options: &SolveOptions,
-    ) -> Result<Self, SolveError>
-    where
-        E: Executor + Clone + Send + Sync + 'static,
-    {
-        Self::on_backend(backend, batch, Some(rhs), options)
+    ) -> Result<Self, SolveError> {
+        T::analyse(backend, batch, Some(rhs), options)
     }
 
-    fn on_backend<E>(
+    /// [`BatchSolver::on`] any executor, such as an emulated GPU, or [`BatchSolver::on_with_rhs`]. Unlike
+    /// those it is compiled where it is called.
+    ///
+    /// # Errors
+    /// Those of [`BatchSolver::on_with_rhs`].
+    #[doc(hidden)]
+    pub fn on_executor<E: GpuExecutor>(
         backend: &Backend<E>,
         batch: &Batch<T>,
         rhs: Option<Rhs<'_, T>>,
         options: &SolveOptions,
-    ) -> Result<Self, SolveError>
-    where
-        E: Executor + Clone + Send + Sync + 'static,
-    {
+    ) -> Result<Self, SolveError> {
         let backend: Box<dyn SolveBackend<T>> = match backend {
             Backend::Cpu => Box::new(CpuBackend::new(options)),
             Backend::Gpu(gpu) => Box::new(GpuBackend::new(gpu.clone(), options.clone())),
         };
         Self::analyse(backend, batch, rhs, options)
     }
-}
 
-impl<T: CpuScalar> BatchSolver<T> {
     /// Chooses a method where the options say `auto`, and analyses the patterns of the batch, to
     /// solve on the CPU.
     ///
@@ -151,7 +158,7 @@ impl<T: CpuScalar> BatchSolver<T> {
     /// [`SolveError::NotSquare`], [`SolveError::Option`] for options that are out of range or
     /// exclude each other, [`SolveError::Cpu`] when a pattern cannot be analysed as asked.
     pub fn new(batch: &Batch<T>, options: &SolveOptions) -> Result<Self, SolveError> {
-        Self::analyse(Box::new(CpuBackend::new(options)), batch, None, options)
+        T::analyse(&Backend::Cpu, batch, None, options)
     }
 
     fn analyse(
@@ -224,6 +231,16 @@ impl<T: CpuScalar> BatchSolver<T> {
     /// [`SolveError::Length`] when `b` or `x` does not fit, [`SolveError::Cpu`] when the batch has
     /// other patterns than the one analysed, [`SolveError::Gpu`] with what the GPU reports.
     pub fn solve(
+        &mut self,
+        batch: &Batch<T>,
+        b: &[T],
+        x: &mut [T],
+    ) -> Result<BatchReport, SolveError> {
+        T::solve(self, batch, b, x)
+    }
+
+    /// [`BatchSolver::solve`], compiled where it is called: by [`SolveScalar`].
+    pub(crate) fn solve_here(
         &mut self,
         batch: &Batch<T>,
         b: &[T],
@@ -325,7 +342,7 @@ pub(crate) fn reports(outcomes: Vec<Outcome>) -> Vec<SystemReport> {
         .collect()
 }
 
-fn check_square<T: CpuScalar>(batch: &Batch<T>) -> Result<(), SolveError> {
+fn check_square<T: Scalar>(batch: &Batch<T>) -> Result<(), SolveError> {
     for item in 0..batch.nitems() {
         let pattern = batch.pattern(item);
         let (nrows, ncols) = (pattern.nrows(), pattern.ncols());

@@ -25,7 +25,7 @@ pub trait Pod:
     sealed::Sealed + Copy + Default + fmt::Debug + PartialEq + Send + Sync + 'static
 {
     /// The name of the type in kernels, to put name expressions together.
-    const NAME: &'static str;
+    const CPP_NAME: &'static str;
 }
 
 mod sealed {
@@ -36,7 +36,7 @@ macro_rules! pod {
     ($($t:ty => $name:literal),*) => {$(
         impl sealed::Sealed for $t {}
         impl Pod for $t {
-            const NAME: &'static str = $name;
+            const CPP_NAME: &'static str = $name;
         }
     )*};
 }

@@ -25,13 +25,12 @@ pub mod tuning;
 
 pub use table::newest;
 
-use sparsebatch_solvers::{CpuScalar, Outcome, SolveError};
-use sparsebatch_spmv_gpu::Value;
+use sparsebatch_solvers::{Outcome, SolveError, SolveScalar};
 
 /// The precisions of solves.
-pub(crate) trait Real: Value + CpuScalar {}
+pub(crate) trait Real: SolveScalar {}
 
-impl<T: Value + CpuScalar> Real for T {}
+impl<T: SolveScalar> Real for T {}
 
 /// The solutions of a batch, item-major, and how each system ended where the solver says so.
 #[derive(Clone, Debug)]

@@ -74,7 +74,7 @@ pub struct KernelKey {
     pub module: &'static str,
     /// Source of the caller; `None` where the module is one of this crate.
     pub source: Option<&'static Source>,
-    /// The instance, such as `csr_vector<double, 8>`: [`Pod::NAME`](super::Pod::NAME) gives the types, and one space
+    /// The instance, such as `csr_vector<double, 8>`: [`Pod::CPP_NAME`](super::Pod::CPP_NAME) gives the types, and one space
     /// follows each comma, since an emulation knows its instances by this text.
     pub expression: String,
     /// Options for the compiler of a device, such as `-DFUSED_MAY=0`, by which it leaves out what no launch

@@ -4,9 +4,9 @@ use kernel_emu::Order;
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
 use sparsebatch_solvers::{
-    CpuScalar, InnerPrecision, Method, Preconditioner, SolveOptions, Status, solve, solve_on,
+    InnerPrecision, Method, Preconditioner, SolveOptions, SolveScalar, Status, solve,
+    solve_on_executor,
 };
-use sparsebatch_spmv_gpu::Value;
 use sparsebatch_testing::random_vector;
 
 use crate::backends::common::{CPU, agree, bits, cg, chain, dense, gpu, patterns, ragged, rhs};
@@ -16,7 +16,7 @@ fn emulator() -> Emulator {
     Emulator::new(Order::Forward)
 }
 
-fn families<T: Value + CpuScalar>() {
+fn families<T: SolveScalar>() {
     let cases = [
         (Family::Tri, 13, 9),
         (Family::Tri, 128, 3),
@@ -73,7 +73,8 @@ fn batches_of_several_patterns() {
             let rows = batch.row_offset(item)..batch.row_offset(item + 1);
             let alone = ragged([patterns::<f64>(23).swap_remove(item)]);
             let guess = guess.map(|x0| &x0[rows.clone()]);
-            let single = solve_on(&gpu(&executor), &alone, &b[rows], guess, &cg()).unwrap();
+            let single =
+                solve_on_executor(&gpu(&executor), &alone, &b[rows], guess, &cg()).unwrap();
             assert_eq!(bits(&batch, &solution, 1, item), bits(&alone, &single, 1, 0), "{item}");
         }
     }
@@ -135,7 +136,7 @@ fn statuses_among_healthy_neighbours() {
     let healthy_b: Vec<f64> = (0..alone.nitems())
         .flat_map(|i| b[batch.row_offset(2 * i + 1)..batch.row_offset(2 * i + 2)].to_vec())
         .collect();
-    let without = solve_on(&gpu(&emulator()), &alone, &healthy_b, None, &cg()).unwrap();
+    let without = solve_on_executor(&gpu(&emulator()), &alone, &healthy_b, None, &cg()).unwrap();
     for (i, (_, expected)) in flawed.iter().enumerate() {
         assert_eq!(solution.report.systems[2 * i].outcome.status, *expected, "{i}");
         assert_eq!(bits(&batch, &solution, 1, 2 * i + 1), bits(&alone, &without, 1, i), "{i}");
@@ -180,7 +181,7 @@ fn limits_of_the_systems_one_by_one() {
 #[test]
 fn empty_batches() {
     let none = ragged::<f64>([]);
-    let solution = solve_on(&gpu(&emulator()), &none, &[], None, &cg()).unwrap();
+    let solution = solve_on_executor(&gpu(&emulator()), &none, &[], None, &cg()).unwrap();
     assert!(solution.report.systems.is_empty() && solution.report.all_converged());
     assert_eq!((solution.report.backend, solution.report.kernel.as_str()), ("gpu", "none"));
 }
@@ -191,7 +192,7 @@ fn the_cpu_as_a_backend_is_the_cpu() {
     let b = rhs(&batch, 1);
     let options = SolveOptions { method: Method::BiCgStab, ..SolveOptions::default() };
 
-    let on = solve_on(&CPU, &batch, &b, None, &options).unwrap();
+    let on = solve_on_executor(&CPU, &batch, &b, None, &options).unwrap();
     let plain = solve(&batch, &b, None, &options).unwrap();
 
     assert_eq!((on.x, on.report.backend, on.report.cpu_reason()), (plain.x, "cpu", None));

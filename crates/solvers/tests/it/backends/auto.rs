@@ -3,7 +3,7 @@
 use kernel_emu::Order;
 use sparsebatch_formats::{Csr, io};
 use sparsebatch_solvers::gpu::{GpuChoice, choose_method};
-use sparsebatch_solvers::{BatchSolver, Method, Rhs, SolveError, SolveOptions, solve_on};
+use sparsebatch_solvers::{BatchSolver, Method, Rhs, SolveError, SolveOptions, solve_on_executor};
 use sparsebatch_spmv_gpu::DeviceInfo;
 use sparsebatch_testing::shared_dir;
 
@@ -25,7 +25,7 @@ fn the_report_tells_the_method_and_why() {
         let solution = agree(solver, &gpu(&executor), &batch, &b, None, &backend_options);
         assert!(solution.report.all_converged());
 
-        let found = solve_on(&gpu(&executor), &batch, &b, None, &auto);
+        let found = solve_on_executor(&gpu(&executor), &batch, &b, None, &auto);
 
         let report = found.unwrap().report;
         assert_eq!((report.solver, report.backend), (solver, "gpu"));
@@ -47,17 +47,19 @@ fn right_hand_sides_are_tried() {
     let alternating: Vec<f64> = (0..40).map(|row| 1.0 + (row % 2) as f64).collect();
     let auto = SolveOptions::default();
 
-    let solution = solve_on(&gpu(&executor), &batch, &alternating, None, &auto).unwrap();
+    let solution = solve_on_executor(&gpu(&executor), &batch, &alternating, None, &auto).unwrap();
     assert_eq!(solution.report.solver, "bicgstab", "{}", solution.report.reason);
     assert_eq!(solution.report.preconditioner, "none");
     assert!(solution.report.reason.contains("(by trial)"), "{}", solution.report.reason);
     assert!(solution.report.all_converged());
 
     let rhs = Rhs { b: &alternating[1..], x0: None };
-    let refused = BatchSolver::on_with_rhs(&gpu(&executor), &batch, rhs, &auto).err().unwrap();
+    let refused =
+        BatchSolver::on_executor(&gpu(&executor), &batch, Some(rhs), &auto).err().unwrap();
     assert!(matches!(refused, SolveError::Length { what: "b", expected: 40, found: 39 }));
     let rhs = Rhs { b: &alternating, x0: Some(&[]) };
-    let refused = BatchSolver::on_with_rhs(&gpu(&executor), &batch, rhs, &auto).err().unwrap();
+    let refused =
+        BatchSolver::on_executor(&gpu(&executor), &batch, Some(rhs), &auto).err().unwrap();
     assert!(matches!(refused, SolveError::Length { what: "x0", expected: 40, found: 0 }));
 }
 

@@ -3,10 +3,9 @@
 use kernel_emu::Emulator;
 use sparsebatch_formats::{Batch, Csr, Scalar};
 use sparsebatch_solvers::{
-    Backend, CpuScalar, Gpu, InnerPrecision, Method, Preconditioner, Solution, SolveOptions,
-    Status, solve_on,
+    Backend, Gpu, InnerPrecision, Method, Preconditioner, Solution, SolveOptions, SolveScalar,
+    Status, solve_on_executor,
 };
-use sparsebatch_spmv_gpu::Value;
 use sparsebatch_testing::random_vector;
 
 /// A chain of `n` rows: `diagonal`, and -1 beside it.
@@ -117,7 +116,7 @@ fn residual<T: Scalar>(batch: &Batch<T>, nrhs: usize, b: &[T], x: &[T], system: 
 /// Solves on both and holds one against the other: equal statuses and rungs, iterations within 10 %
 /// (or 2; within 20 % where those of the GPU are in f32 within f64), residuals as reported and within
 /// the tolerance. Returns the GPU's.
-pub(crate) fn agree<T: Value + CpuScalar>(
+pub(crate) fn agree<T: SolveScalar>(
     what: &str,
     backend: &Backend<Emulator>,
     batch: &Batch<T>,
@@ -125,7 +124,7 @@ pub(crate) fn agree<T: Value + CpuScalar>(
     x0: Option<&[T]>,
     options: &SolveOptions,
 ) -> Solution<T> {
-    let on = |backend| solve_on(backend, batch, b, x0, options).unwrap();
+    let on = |backend| solve_on_executor(backend, batch, b, x0, options).unwrap();
     let (gpu, cpu) = (on(backend), on(&CPU));
     let criteria = options.criteria::<T>(batch.nitems() * options.nrhs).unwrap();
     assert_eq!(gpu.report.systems.len(), cpu.report.systems.len(), "{what}");

@@ -3,11 +3,10 @@
 use kernel_emu::Order as Threads;
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
-use sparsebatch_solvers::{Backend, Status, solve_on};
+use sparsebatch_solvers::{Backend, Status, solve_on_executor};
 use sparsebatch_solvers::{
-    CpuScalar, Gpu, Method, Order, PrecondPrecision, Preconditioner, SolveOptions,
+    Gpu, Method, Order, PrecondPrecision, Preconditioner, SolveOptions, SolveScalar,
 };
-use sparsebatch_spmv_gpu::Value;
 
 use crate::backends::common::{agree, bits, cg, chain, gpu, patterns, ragged, rhs};
 use kernel_emu::Emulator;
@@ -42,7 +41,7 @@ fn choices() -> Vec<SolveOptions> {
     choices
 }
 
-fn families<T: Value + CpuScalar>() {
+fn families<T: SolveScalar>() {
     for (family, n, items) in [(Family::Tri, 40, 9), (Family::Lap2d, 100, 3)] {
         let generated = Problem::new(family, n).unwrap().batch(items).unwrap().cast::<T>();
         for options in choices() {
@@ -85,7 +84,7 @@ fn batches_of_several_patterns() {
             memory_limit: Some(limit),
             ..Gpu::new(executor.clone())
         });
-        let chunked = solve_on(&little, &batch, &b, None, &options).unwrap();
+        let chunked = solve_on_executor(&little, &batch, &b, None, &options).unwrap();
         for system in 0..26 {
             assert_eq!(bits(&batch, &solution, 2, system), bits(&batch, &chunked, 2, system));
         }

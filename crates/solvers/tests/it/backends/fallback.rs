@@ -5,7 +5,7 @@ use sparsebatch_cpu_ref::{FormatChoice, KernelChoice};
 use sparsebatch_formats::Csr;
 use sparsebatch_solvers::{
     Backend, BatchSolver, Engine, Method, Preconditioner, Rung, SolveError, SolveOptions,
-    SpmvOptions, Status, solve, solve_on,
+    SpmvOptions, Status, solve, solve_on_executor,
 };
 
 use crate::backends::common::{agree, bits, cg, chain, gpu, gpu_or_cpu, patterns, ragged, rhs};
@@ -29,7 +29,7 @@ fn what_the_gpu_cannot_do_is_refused_in_one_line() {
     let batch = ragged(patterns::<f64>(9));
     for options in unsupported() {
         let executor = emulator();
-        match BatchSolver::on(&gpu(&executor), &batch, &options).map(drop) {
+        match BatchSolver::on_executor(&gpu(&executor), &batch, None, &options).map(drop) {
             Err(error @ SolveError::Unsupported { .. }) => {
                 let text = error.to_string();
                 assert!(
@@ -48,7 +48,8 @@ fn the_cpu_takes_it_where_it_may_and_the_report_says_so() {
     let batch = ragged(patterns::<f64>(9));
     let b = rhs(&batch, 1);
     for options in unsupported() {
-        let solution = solve_on(&gpu_or_cpu(&emulator()), &batch, &b, None, &options).unwrap();
+        let solution =
+            solve_on_executor(&gpu_or_cpu(&emulator()), &batch, &b, None, &options).unwrap();
         let cpu = solve(&batch, &b, None, &options).unwrap();
 
         assert_eq!(solution.x, cpu.x);
@@ -155,7 +156,8 @@ fn a_composed_engine_runs_over_the_products_that_were_asked_for() {
     ] {
         let spmv = SpmvOptions { format, kernel, ..SpmvOptions::default() };
         let options = SolveOptions { engine: Engine::Composed(spmv), ..cg() };
-        let mut solver = BatchSolver::on(&gpu(&emulator()), &batch, &options).unwrap();
+        let mut solver =
+            BatchSolver::on_executor(&gpu(&emulator()), &batch, None, &options).unwrap();
         let mut x = vec![0.0; b.len()];
 
         let report = solver.solve(&batch, &b, &mut x).unwrap();
@@ -188,7 +190,7 @@ fn rungs_run_on_the_gpu_for_some_of_the_systems() {
     let executor = emulator();
     let backend = gpu(&executor);
 
-    let plain = solve_on(&backend, &batch, &b, None, &options).unwrap();
+    let plain = solve_on_executor(&backend, &batch, &b, None, &options).unwrap();
     let solution = agree("restart", &backend, &batch, &b, None, &with_ladder);
 
     let report = &solution.report;
@@ -240,9 +242,9 @@ fn bad_options_are_refused_alike() {
     ];
     let backends: [Backend<Emulator>; 2] = [Backend::Cpu, gpu(&emulator())];
     for options in bad {
-        let [cpu, gpu] = backends
-            .each_ref()
-            .map(|backend| BatchSolver::on(backend, &batch, &options).map(drop).unwrap_err());
+        let [cpu, gpu] = backends.each_ref().map(|backend| {
+            BatchSolver::on_executor(backend, &batch, None, &options).map(drop).unwrap_err()
+        });
         assert_eq!(cpu.to_string(), gpu.to_string());
     }
 }

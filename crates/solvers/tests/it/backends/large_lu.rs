@@ -3,9 +3,8 @@
 use kernel_emu::Order;
 use sparsebatch_formats::{Batch, BatchValues, UniformBatch};
 use sparsebatch_solvers::{
-    Backend, CpuScalar, Gpu, Method, Pieces, SolveError, SolveOptions, solve_on,
+    Backend, Gpu, Method, Pieces, SolveError, SolveOptions, SolveScalar, solve_on_executor,
 };
-use sparsebatch_spmv_gpu::Value;
 
 use crate::backends::common::{agree, bits, chain, dense, gpu, gpu_or_cpu, patterns, ragged, rhs};
 use kernel_emu::Emulator;
@@ -15,14 +14,14 @@ fn lu(nrhs: usize) -> SolveOptions {
 }
 
 /// Two dense matrices of one pattern.
-fn uniform<T: CpuScalar>(n: usize) -> Batch<T> {
+fn uniform<T: SolveScalar>(n: usize) -> Batch<T> {
     let matrices = [dense::<T>(n, n as f64), dense(n, 1.5 * n as f64)];
     let values = matrices.iter().flat_map(|m| m.values().to_vec()).collect();
     let pattern = matrices[0].pattern().clone();
     Batch::Uniform(UniformBatch::try_new(pattern, 2, BatchValues::ItemMajor(values)).unwrap())
 }
 
-fn large<T: Value + CpuScalar>(n: usize, nrhs: usize, expected: &str) {
+fn large<T: SolveScalar>(n: usize, nrhs: usize, expected: &str) {
     let batch = uniform::<T>(n);
     let b = rhs(&batch, nrhs);
 
@@ -65,7 +64,7 @@ fn large_and_small_systems_of_a_batch_have_the_lu_that_fits_each() {
     // No bit hangs on the neighbours.
     let alone = ragged([dense::<f64>(180, 200.0)]);
     let of_alone = b[batch.row_offset(2)..batch.row_offset(3)].to_vec();
-    let single = solve_on(&backend, &alone, &of_alone, None, &lu(1)).unwrap();
+    let single = solve_on_executor(&backend, &alone, &of_alone, None, &lu(1)).unwrap();
     assert!(single.report.kernel.starts_with("factored<double"), "{}", single.report.kernel);
     assert_eq!(bits(&batch, &solution, 1, 2), bits(&alone, &single, 1, 0));
 }
@@ -75,11 +74,11 @@ fn pieces_change_no_bit() {
     let batch = uniform::<f64>(180);
     let b = rhs(&batch, 1);
     let executor = Emulator::new(Order::Forward);
-    let whole = solve_on(&gpu(&executor), &batch, &b, None, &lu(1)).unwrap();
+    let whole = solve_on_executor(&gpu(&executor), &batch, &b, None, &lu(1)).unwrap();
     let pieces = Pieces { bytes: Some(1), at_once: 2 };
     let backend = Backend::Gpu(Gpu { pieces, ..Gpu::new(executor) });
 
-    let solution = solve_on(&backend, &batch, &b, None, &lu(1)).unwrap();
+    let solution = solve_on_executor(&backend, &batch, &b, None, &lu(1)).unwrap();
 
     assert_eq!((whole.report.runs[0].chunks, solution.report.runs[0].chunks), (1, 2));
     for system in 0..2 {
@@ -94,7 +93,7 @@ fn factors_in_device_memory_stay_within_the_limit() {
     let solved = |memory_limit| {
         let executor = Emulator::new(Order::Forward);
         let gpu = Gpu { memory_limit, in_chunks: true, or_cpu: true, ..Gpu::new(executor.clone()) };
-        let solution = solve_on(&Backend::Gpu(gpu), &batch, &b, None, &lu(1)).unwrap();
+        let solution = solve_on_executor(&Backend::Gpu(gpu), &batch, &b, None, &lu(1)).unwrap();
         assert!(solution.report.all_converged());
         (solution, executor.most_bytes_in_use())
     };
@@ -119,7 +118,7 @@ fn too_much_fill_is_refused_or_the_cpu_has_it() {
     let batch = ragged([dense::<f64>(480, 400.0), chain(5, 3.0)]);
     let b = rhs(&batch, 1);
     let executor = Emulator::new(Order::Forward);
-    let refused = solve_on(&gpu(&executor), &batch, &b, None, &lu(1)).map(drop);
+    let refused = solve_on_executor(&gpu(&executor), &batch, &b, None, &lu(1)).map(drop);
     match refused {
         Err(error @ SolveError::Unsupported { .. }) => {
             assert!(error.to_string().contains("33554432 products"), "{error}");

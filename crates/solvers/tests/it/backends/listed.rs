@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solvers::{
     Backend, InnerPrecision, Method, Preconditioner, Rung, Solution, SolveOptions, Status, solve,
-    solve_on,
+    solve_on_executor,
 };
 use sparsebatch_spmv_gpu::Executor;
 use sparsebatch_testing::random_vector;
@@ -146,7 +146,7 @@ where
                 let (batch, b) = batch(listed);
                 let options =
                     SolveOptions { inner_precision, ..options(method, preconditioner, listed) };
-                let there = solve_on(backend, &batch, &b, None, &options).unwrap();
+                let there = solve_on_executor(backend, &batch, &b, None, &options).unwrap();
                 (there, solve(&batch, &b, None, &options).unwrap())
             };
             let (there, here) = solve_there(&all);

@@ -4,7 +4,7 @@ use kernel_emu::Order;
 use sparsebatch_cpu_ref::KernelChoice;
 use sparsebatch_formats::{Batch, UniformBatch};
 use sparsebatch_solvers::{
-    Backend, BatchSolver, Engine, Gpu, SolveError, SolveOptions, SpmvOptions, solve_on,
+    Backend, BatchSolver, Engine, Gpu, SolveError, SolveOptions, SpmvOptions, solve_on_executor,
 };
 use sparsebatch_spmv_gpu::{Executor, GpuError};
 
@@ -35,7 +35,7 @@ fn a_batch_that_does_not_fit_is_refused_before_anything_is_launched() {
     let (batch, _) = batch();
     let small = Emulator::with_memory(8 << 10);
 
-    let (needed, free) = out_of_memory(BatchSolver::on(&gpu(&small), &batch, &cg()));
+    let (needed, free) = out_of_memory(BatchSolver::on_executor(&gpu(&small), &batch, None, &cg()));
 
     assert_eq!(free, 8 << 10);
     // Values, b and x at least.
@@ -43,14 +43,15 @@ fn a_batch_that_does_not_fit_is_refused_before_anything_is_launched() {
     assert!(small.launched().is_empty());
     assert_eq!(small.bytes_in_use(), 0);
     let limited = Gpu { memory_limit: Some(4096), ..Gpu::new(Emulator::new(Order::Forward)) };
-    let refused = BatchSolver::on(&Backend::Gpu(limited), &batch, &cg());
+    let refused = BatchSolver::on_executor(&Backend::Gpu(limited), &batch, None, &cg());
     assert_eq!(out_of_memory(refused).1, 4096);
 }
 
 #[test]
 fn chunks_give_the_same_bits() {
     let (batch, b) = batch();
-    let all = solve_on(&gpu(&Emulator::new(Order::Forward)), &batch, &b, None, &cg()).unwrap();
+    let all =
+        solve_on_executor(&gpu(&Emulator::new(Order::Forward)), &batch, &b, None, &cg()).unwrap();
     assert_eq!(all.report.runs[0].chunks, 1);
     let roomy = Emulator::new(Order::Forward);
     for (executor, limit, least) in [
@@ -111,7 +112,7 @@ fn rungs_stay_within_the_limit() {
     let executor = Emulator::new(Order::Forward);
     let limited =
         |limit| Backend::Gpu(Gpu { memory_limit: Some(limit), ..Gpu::new(executor.clone()) });
-    let (needed, _) = out_of_memory(BatchSolver::on(&limited(1), &batch, &options));
+    let (needed, _) = out_of_memory(BatchSolver::on_executor(&limited(1), &batch, None, &options));
     for (limit, backend) in [(needed, "cpu"), (3 * needed, "gpu")] {
         let solution = agree("limit", &limited(limit), &batch, &b, None, &options);
 
@@ -130,7 +131,8 @@ fn one_system_that_does_not_fit_is_refused_or_goes_to_the_cpu() {
     let b = rhs(&batch, 1);
     let small = Emulator::with_memory(4 << 10);
 
-    let (needed, free) = out_of_memory(BatchSolver::on(&in_chunks(&small, None), &batch, &cg()));
+    let (needed, free) =
+        out_of_memory(BatchSolver::on_executor(&in_chunks(&small, None), &batch, None, &cg()));
     let gpu = Gpu { in_chunks: true, or_cpu: true, ..Gpu::new(small.clone()) };
     let solution = agree("large", &Backend::Gpu(gpu), &batch, &b, None, &cg());
 
@@ -163,7 +165,7 @@ fn composed_solves_are_cut_into_chunks_too() {
         let backend = Backend::Gpu(Gpu { in_chunks: true, ..limited.clone() });
 
         let solution = agree("chunks", &backend, &batch, &b, None, &options);
-        let refused = BatchSolver::on(&Backend::Gpu(limited), &batch, &options);
+        let refused = BatchSolver::on_executor(&Backend::Gpu(limited), &batch, None, &options);
 
         let report = &solution.report;
         assert!(report.runs[0].chunks > 1, "{:?}", report.runs);

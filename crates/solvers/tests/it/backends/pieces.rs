@@ -3,7 +3,8 @@
 use kernel_emu::Order;
 use sparsebatch_formats::{Batch, BatchValues, UniformBatch};
 use sparsebatch_solvers::{
-    Backend, BatchSolver, Gpu, Method, Pieces, Preconditioner, SolveOptions, Status, solve_on,
+    Backend, BatchSolver, Gpu, Method, Pieces, Preconditioner, SolveOptions, Status,
+    solve_on_executor,
 };
 use sparsebatch_spmv_gpu::{DeviceInfo, Executor};
 
@@ -47,7 +48,8 @@ fn any_pieces_give_the_same_bits() {
     for options in [cg(), bicgstab(), lu()] {
         let options = SolveOptions { nrhs: 2, ..options };
         for guess in [None, Some(&*x0), Some(&*some)] {
-            let whole = solve_on(&in_pieces(&executor, 1 << 20, 3), &batch, &b, guess, &options);
+            let whole =
+                solve_on_executor(&in_pieces(&executor, 1 << 20, 3), &batch, &b, guess, &options);
             let whole = whole.unwrap();
             assert_eq!(whole.report.runs[0].chunks, 1);
             for (bytes, at_once, pieces) in [(1, 1, 31), (1, 3, 31), (5000, 2, 5), (8000, 9, 3)] {
@@ -77,7 +79,8 @@ fn limits_of_the_systems_go_with_their_pieces() {
         max_iters_each: Some((0..46).map(|s| if s % 5 == 2 { 3 } else { 50 }).collect()),
         ..cg()
     };
-    let whole = solve_on(&in_pieces(&executor, 1 << 20, 3), &batch, &b, None, &options).unwrap();
+    let whole =
+        solve_on_executor(&in_pieces(&executor, 1 << 20, 3), &batch, &b, None, &options).unwrap();
     let backend = in_pieces(&executor, 3000, 3);
     let found = agree("limits", &backend, &batch, &b, None, &options);
     let statuses = found.report.status_counts();
@@ -86,7 +89,7 @@ fn limits_of_the_systems_go_with_their_pieces() {
         assert_eq!(bits(&batch, &found, 2, system), bits(&batch, &whole, 2, system));
     }
     // Those of the last piece do not stay for the first.
-    let mut solver = BatchSolver::on(&backend, &batch, &options).unwrap();
+    let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
     let allocations = executor.allocations();
     for _ in 0..2 {
         let mut x = vec![0.0; b.len()];
@@ -112,8 +115,9 @@ fn layouts_patterns_and_rungs() {
     let (different, interleaved) =
         (Batch::Uniform(different.clone()), Batch::Uniform(different.to_interleaved()));
     let b = rhs(&different, 1);
-    let x = [&different, &interleaved]
-        .map(|batch| solve_on(&in_pieces(&executor, 2000, 2), batch, &b, None, &cg()).unwrap().x);
+    let x = [&different, &interleaved].map(|batch| {
+        solve_on_executor(&in_pieces(&executor, 2000, 2), batch, &b, None, &cg()).unwrap().x
+    });
     assert_eq!(x[0], x[1]);
     // Some patterns in pieces and some whole; some systems go on to other rungs.
     let several = ragged(patterns::<f64>(60));
@@ -143,7 +147,7 @@ fn a_solve_allocates_nothing() {
         ("within a limit", Backend::Gpu(limited), &large, cg()),
     ] {
         let b = rhs(batch, 1);
-        let mut solver = BatchSolver::on(&backend, batch, &options).unwrap();
+        let mut solver = BatchSolver::on_executor(&backend, batch, None, &options).unwrap();
         let allocations = executor.allocations();
         for factor in [1.0, -2.0, 0.0] {
             let b: Vec<f64> = b.iter().map(|v| factor * v).collect();
@@ -165,7 +169,9 @@ fn rungs_keep_their_memory() {
         fallback: true,
         ..cg()
     };
-    let mut solver = BatchSolver::on(&in_pieces(&executor, 1 << 20, 3), &batch, &options).unwrap();
+    let mut solver =
+        BatchSolver::on_executor(&in_pieces(&executor, 1 << 20, 3), &batch, None, &options)
+            .unwrap();
     let mut solve = |batch: &Batch<f64>, b: &[f64]| {
         let mut x = vec![0.0; b.len()];
         let report = solver.solve(batch, b, &mut x).unwrap();
@@ -181,7 +187,7 @@ fn rungs_keep_their_memory() {
     let values = solve(&other, &b);
     assert_eq!((executor.allocations(), executor.bytes_in_use()), (allocations, in_use));
     let backend = in_pieces(&executor, 1 << 20, 3);
-    let fresh = solve_on(&backend, &other, &b, None, &options).unwrap();
+    let fresh = solve_on_executor(&backend, &other, &b, None, &options).unwrap();
     assert_eq!(values, (fresh.x, fresh.report.systems));
     // Other systems fail: their rungs are made anew, in place of the old ones.
     let mut zero = b.clone();
@@ -210,7 +216,7 @@ fn ragged_batches_are_solved_together() {
         for (bytes, chunks) in [(1 << 20, 1), (6000, 4)] {
             let backend = in_pieces(&executor, bytes, 2);
             let before = executor.allocations();
-            let mut solver = BatchSolver::on(&backend, &batch, &options).unwrap();
+            let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
             // 24 patterns; a plan has some 10 arrays and more for each of few bins.
             let allocations = executor.allocations() - before;
             assert!(allocations < 60 * chunks as u64, "{allocations} in {chunks}");
@@ -226,7 +232,7 @@ fn ragged_batches_are_solved_together() {
                 let options = SolveOptions { max_iters_each, ..options.clone() };
                 let (b, x0) = (&b[rows.clone()], &x0[rows]);
                 let apart = in_pieces(&executor, 1 << 20, 2);
-                let apart = solve_on(&apart, &alone, b, Some(x0), &options).unwrap();
+                let apart = solve_on_executor(&apart, &alone, b, Some(x0), &options).unwrap();
                 for rhs in 0..2 {
                     let expected = bits(&alone, &apart, 2, rhs);
                     assert_eq!(bits(&batch, &found, 2, 2 * item + rhs), expected, "{item}");
@@ -277,7 +283,8 @@ fn memory_is_at_most_a_fifth_above_that_of_the_data() {
         let options = SolveOptions { nrhs, ..options };
         let pieces = Pieces { bytes: pieces, at_once: 3 };
         let backend = Backend::Gpu(Gpu { pieces, ..Gpu::new(executor.clone()) });
-        let solution = solve_on(&backend, batch, &rhs(batch, nrhs), None, &options).unwrap();
+        let solution =
+            solve_on_executor(&backend, batch, &rhs(batch, nrhs), None, &options).unwrap();
 
         assert!(solution.report.all_converged(), "{what}");
         let (taken, said) = (executor.most_bytes_in_use(), solution.report.runs[0].device_bytes);
@@ -301,7 +308,7 @@ fn a_limit_holds() {
             ..Gpu::new(executor.clone())
         };
         let b = rhs(&batch, 1);
-        let solution = solve_on(&Backend::Gpu(gpu), &batch, &b, None, &cg()).unwrap();
+        let solution = solve_on_executor(&Backend::Gpu(gpu), &batch, &b, None, &cg()).unwrap();
         assert!(solution.report.all_converged());
         let taken = executor.most_bytes_in_use();
         assert!(taken <= limit && taken >= limit / 2, "{taken} of {limit}");

@@ -2,7 +2,7 @@
 
 use kernel_emu::Order;
 use sparsebatch_formats::{Batch, UniformBatch};
-use sparsebatch_solvers::{BatchSolver, SolveError, solve_on};
+use sparsebatch_solvers::{BatchSolver, SolveError, solve_on_executor};
 
 use crate::backends::common::{cg, chain, dense, gpu, patterns, ragged, rhs};
 use kernel_emu::Emulator;
@@ -13,7 +13,7 @@ fn other_values_and_vectors_as_if_analysed_anew() {
     let first = ragged(patterns::<f64>(12));
     let second = ragged(patterns::<f64>(22).into_iter().skip(10));
     let b = rhs(&first, 1);
-    let mut solver = BatchSolver::on(&gpu(&executor), &first, &cg()).unwrap();
+    let mut solver = BatchSolver::on_executor(&gpu(&executor), &first, None, &cg()).unwrap();
     let in_use = executor.bytes_in_use();
     for (batch, factor) in [(&first, 1.0), (&second, -3.0), (&first, 1.0)] {
         let b: Vec<f64> = b.iter().map(|v| factor * v).collect();
@@ -22,7 +22,7 @@ fn other_values_and_vectors_as_if_analysed_anew() {
         let report = solver.solve(batch, &b, &mut x).unwrap();
         let again = solver.solve(batch, &b, &mut x.clone()).unwrap();
 
-        let fresh = solve_on(&gpu(&executor), batch, &b, None, &cg()).unwrap();
+        let fresh = solve_on_executor(&gpu(&executor), batch, &b, None, &cg()).unwrap();
         assert_eq!((x, report.systems), (fresh.x, fresh.report.systems));
         assert_eq!(again.iterations(), (0, 0.0, 0), "from the solution");
         assert_eq!(executor.bytes_in_use(), in_use, "a solve allocates nothing");
@@ -37,7 +37,8 @@ fn shared_values_where_there_were_own_ones() {
     let shared = Batch::Uniform(shared);
     let b = rhs(&own, 1);
     for batches in [[&own, &shared], [&shared, &own]] {
-        let mut solver = BatchSolver::on(&gpu(&executor), batches[0], &cg()).unwrap();
+        let mut solver =
+            BatchSolver::on_executor(&gpu(&executor), batches[0], None, &cg()).unwrap();
         let [first, second] = batches.map(|batch| {
             let mut x = vec![0.0; b.len()];
             assert!(solver.solve(batch, &b, &mut x).unwrap().all_converged());
@@ -52,7 +53,7 @@ fn other_patterns_and_lengths_are_refused() {
     let executor = Emulator::new(Order::Forward);
     let batch = ragged([chain::<f64>(3, 2.5), chain(3, 2.5)]);
     let other = ragged([chain::<f64>(3, 2.5), dense(3, 2.5)]);
-    let mut solver = BatchSolver::on(&gpu(&executor), &batch, &cg()).unwrap();
+    let mut solver = BatchSolver::on_executor(&gpu(&executor), &batch, None, &cg()).unwrap();
     let mut x = [7.0; 6];
 
     let refused = solver.solve(&other, &[1.0; 6], &mut x);
@@ -69,7 +70,11 @@ fn other_patterns_and_lengths_are_refused() {
 #[test]
 fn solvers_may_go_to_other_threads() {
     fn check<T: Send + Sync>(_: &T) {}
-    let solver =
-        BatchSolver::on(&gpu(&Emulator::new(Order::Forward)), &ragged(patterns::<f64>(2)), &cg());
+    let solver = BatchSolver::on_executor(
+        &gpu(&Emulator::new(Order::Forward)),
+        &ragged(patterns::<f64>(2)),
+        None,
+        &cg(),
+    );
     check(&solver.unwrap());
 }

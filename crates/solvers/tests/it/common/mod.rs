@@ -13,7 +13,7 @@ use sparsebatch_formats::{
 };
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess};
 use sparsebatch_solvers::{
-    CpuScalar, InnerPrecision, Method, Outcome, Preconditioner, SolveOptions, Status, solve,
+    InnerPrecision, Method, Outcome, Preconditioner, SolveOptions, SolveScalar, Status, solve,
 };
 use sparsebatch_spmv_gpu::{Executor, Value};
 
@@ -146,7 +146,7 @@ pub(crate) fn on_gpu<T: Value>(
 }
 
 /// Solves on the CPU, from the guesses.
-pub(crate) fn on_cpu<T: CpuScalar>(systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
+pub(crate) fn on_cpu<T: SolveScalar>(systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
     let batch = Batch::Uniform(systems.batch.clone());
     let solution = solve(&batch, &systems.b, Some(&systems.x0), options).unwrap();
     let outcomes = solution.report.systems.into_iter().map(|s| s.outcome).collect();

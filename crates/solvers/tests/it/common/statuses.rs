@@ -2,9 +2,8 @@
 
 use sparsebatch_formats::{Csr, CsrPattern, Scalar};
 use sparsebatch_solvers::{
-    CpuScalar, InnerPrecision, Method, Preconditioner, SolveOptions, Status,
+    InnerPrecision, Method, Preconditioner, SolveOptions, SolveScalar, Status,
 };
-use sparsebatch_spmv_gpu::Value;
 use sparsebatch_testing::random_vector;
 
 use crate::common::{ENDLESS, METHODS, Systems, Trial, compare, compare_within, on_cpu, options};
@@ -112,7 +111,7 @@ fn systems<T: Scalar>(n: usize, cases: &[Case]) -> Systems<T> {
     systems
 }
 
-fn table<S: Trial, T: Value + CpuScalar>(method: Method, inner_precision: InnerPrecision) {
+fn table<S: Trial, T: SolveScalar>(method: Method, inner_precision: InnerPrecision) {
     for n in [2, 7, 24, 100, 300] {
         let cases = cases(n, method);
         let systems = systems::<T>(n, &cases);
@@ -180,7 +179,7 @@ pub(crate) fn missing_entries_end_as_on_the_cpu<S: Trial>() {
     }
 }
 
-fn stagnates<S: Trial, T: Value + CpuScalar>(rel_tol: f64) {
+fn stagnates<S: Trial, T: SolveScalar>(rel_tol: f64) {
     let n = 24;
     let healthy = chain::<T>(n, &[]);
     let systems = Systems::new(&[healthy.clone(), healthy], random_vector::<T>(2 * n, 7));
@@ -317,7 +316,7 @@ fn dense<T: Scalar>(rows: [[f64; 3]; 3]) -> Csr<T> {
 }
 
 /// How BiCGStab breaks down, and how a restart gets over it.
-fn breakdowns<S: Trial, T: Value + CpuScalar>() {
+fn breakdowns<S: Trial, T: SolveScalar>() {
     // r^ is orthogonal to the first residual, which is not 0.
     let rho = dense::<T>([[1.0, 0.0, 0.0], [1.0, 1.0, 1.0], [1.0, 0.0, 1.0]]);
     // s = (0, -1, 0) is orthogonal to A s.

@@ -4,8 +4,7 @@ use kernel_emu::Order;
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Scalar};
 use sparsebatch_solvers::gpu::GpuTuning;
-use sparsebatch_solvers::{CpuScalar, Method, SolveOptions, Status};
-use sparsebatch_spmv_gpu::Value;
+use sparsebatch_solvers::{Method, SolveOptions, SolveScalar, Status};
 
 use crate::common::{METHODS, PRECONDITIONERS, Systems, compare, on_cpu, on_gpu, options};
 use kernel_emu::Emulator;
@@ -22,7 +21,7 @@ pub(crate) fn family<T: Scalar>(family: Family, nrows: usize, items: usize) -> S
     }
 }
 
-fn families_agree<T: Value + CpuScalar>() {
+fn families_agree<T: SolveScalar>() {
     let few = [(Family::Tri, 3, 9), (Family::Tri, 32, 9), (Family::Tri, 100, 3)];
     let many = [
         (Family::Tri, 1, 9),

@@ -6,9 +6,8 @@ use proptest::prelude::*;
 use sparsebatch_formats::{Csr, CsrPattern, Pattern, Scalar};
 use sparsebatch_solvers::gpu::{GpuTuning, ValuePlace};
 use sparsebatch_solvers::{
-    CpuScalar, InnerPrecision, Method, Preconditioner, SolveOptions, Status,
+    InnerPrecision, Method, Preconditioner, SolveOptions, SolveScalar, Status,
 };
-use sparsebatch_spmv_gpu::Value;
 use sparsebatch_testing::random_vector;
 
 use crate::common::{
@@ -135,7 +134,7 @@ fn sizes() -> impl Strategy<Value = (usize, usize)> {
     ]
 }
 
-fn check<T: Value + CpuScalar>(
+fn check<T: SolveScalar>(
     size: (usize, usize),
     flaws: &[Flaw],
     seed: u64,

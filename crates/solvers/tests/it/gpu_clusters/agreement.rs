@@ -4,8 +4,8 @@ use kernel_emu::Order;
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Scalar};
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, ValuePlace};
-use sparsebatch_solvers::{CpuScalar, Method, Preconditioner, SolveOptions, Status};
-use sparsebatch_spmv_gpu::{Executor, Value};
+use sparsebatch_solvers::{Method, Preconditioner, SolveOptions, SolveScalar, Status};
+use sparsebatch_spmv_gpu::Executor;
 use sparsebatch_testing::random_vector;
 
 use crate::common::{
@@ -22,7 +22,7 @@ pub(crate) fn family<T: Scalar>(family: Family, nrows: usize, items: usize) -> S
     Systems { batch, b: generated.rhs, x0 }
 }
 
-fn families_agree<T: Value + CpuScalar>(shapes: &[(u32, u32, u32)]) {
+fn families_agree<T: SolveScalar>(shapes: &[(u32, u32, u32)]) {
     use Family::{Lap2d, Rand9, Tri};
     for &shape in shapes {
         let sizes = match shape.2 {

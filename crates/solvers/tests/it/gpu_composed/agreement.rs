@@ -2,8 +2,7 @@
 
 use kernel_emu::Order;
 use sparsebatch_solvers::gpu::ProductKernel;
-use sparsebatch_solvers::{CpuScalar, Preconditioner};
-use sparsebatch_spmv_gpu::Value;
+use sparsebatch_solvers::{Preconditioner, SolveScalar};
 use sparsebatch_testing::random_vector;
 
 use crate::gpu_composed::support::{
@@ -14,7 +13,7 @@ use kernel_emu::Emulator;
 /// One for each number of lanes, none, and some at the bounds.
 const SIZES: [usize; 11] = [33, 0, 1, 2, 300, 8, 31, 32, 512, 513, 7];
 
-fn every_kernel<T: Value + CpuScalar>() {
+fn every_kernel<T: SolveScalar>() {
     for method in METHODS {
         let batch = ragged::<T>(&SIZES, method);
         let b = rhs(&batch, 1);
@@ -42,7 +41,7 @@ fn every_kernel_solves_as_the_cpu_does_in_f32() {
 }
 
 /// Large systems among many tiny ones, from guesses.
-fn any_mix<T: Value + CpuScalar>() {
+fn any_mix<T: SolveScalar>() {
     for method in METHODS {
         let tiny = (0..150).map(|k| k % 7);
         let sizes: Vec<usize> =

@@ -3,7 +3,7 @@
 use sparsebatch_formats::{Batch, Csr, Scalar};
 use sparsebatch_solvers::gpu::{ComposedSolver, Guess, ProductKernel};
 use sparsebatch_solvers::{
-    CpuScalar, Engine, Method, Outcome, Preconditioner, SolveOptions, SpmvOptions, Status, solve,
+    Engine, Method, Outcome, Preconditioner, SolveOptions, SolveScalar, SpmvOptions, Status, solve,
 };
 use sparsebatch_spmv_gpu::{Executor, FlexibleKernel, KernelBuffer, Value};
 use sparsebatch_testing::random_vector;
@@ -132,7 +132,7 @@ pub(crate) fn on_gpu<T: Value>(
 }
 
 /// Solves on the CPU.
-pub(crate) fn on_cpu<T: CpuScalar>(
+pub(crate) fn on_cpu<T: SolveScalar>(
     batch: &Batch<T>,
     (b, x0): (&[T], Option<&[T]>),
     options: &SolveOptions,

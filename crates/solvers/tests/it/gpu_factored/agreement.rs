@@ -5,9 +5,9 @@ use sparsebatch_formats::generate::Family;
 use sparsebatch_formats::{Batch, BatchValues, Csr, Pattern, UniformBatch};
 use sparsebatch_solvers::gpu::{FactoredPlace, FactoredSolver, FactoredTuning, Guess};
 use sparsebatch_solvers::{
-    CpuScalar, Method, Order, PrecondPrecision, Preconditioner, SolveOptions, Status, solve,
+    Method, Order, PrecondPrecision, Preconditioner, SolveOptions, SolveScalar, Status, solve,
 };
-use sparsebatch_spmv_gpu::{Executor, Value};
+use sparsebatch_spmv_gpu::Executor;
 use sparsebatch_testing::random_vector;
 
 use crate::common::{METHODS, Systems, compare, on_cpu, options};
@@ -17,16 +17,16 @@ use crate::gpu_factored::support::{
 use kernel_emu::Emulator;
 
 /// With the shape that a plan chooses by itself.
-fn agree<T: Value + CpuScalar>(what: &str, systems: &Systems<T>, options: &SolveOptions) {
+fn agree<T: SolveScalar>(what: &str, systems: &Systems<T>, options: &SolveOptions) {
     agree_with(&[FactoredTuning::default()], what, systems, options);
 }
 
 /// In every shape that has room.
-fn agree_in_all<T: Value + CpuScalar>(what: &str, systems: &Systems<T>, options: &SolveOptions) {
+fn agree_in_all<T: SolveScalar>(what: &str, systems: &Systems<T>, options: &SolveOptions) {
     agree_with(&SHAPES.map(tuning), what, systems, options);
 }
 
-fn agree_with<T: Value + CpuScalar>(
+fn agree_with<T: SolveScalar>(
     tunings: &[FactoredTuning],
     what: &str,
     systems: &Systems<T>,
@@ -53,7 +53,7 @@ fn wants_symmetry(method: Method, preconditioner: Preconditioner) -> bool {
     method == Method::Cg || preconditioner == Preconditioner::Ic0
 }
 
-fn families<T: Value + CpuScalar>(precond_precision: PrecondPrecision) {
+fn families<T: SolveScalar>(precond_precision: PrecondPrecision) {
     for (kind, nrows) in [(Family::Tri, 33), (Family::Lap2d, 64), (Family::Rand9, 50)] {
         let mut systems = family::<T>(kind, nrows, 3);
         for method in METHODS {

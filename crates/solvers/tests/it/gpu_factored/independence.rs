@@ -5,8 +5,7 @@ use kernel_emu::Order as Threads;
 use proptest::prelude::*;
 use sparsebatch_formats::{Csr, Scalar};
 use sparsebatch_solvers::gpu::FactoredTuning;
-use sparsebatch_solvers::{CpuScalar, Method, SolveOptions};
-use sparsebatch_spmv_gpu::Value;
+use sparsebatch_solvers::{Method, SolveOptions, SolveScalar};
 use sparsebatch_testing::random_vector;
 
 use crate::common::Systems;
@@ -88,7 +87,7 @@ fn choices() -> impl Strategy<Value = (SolveOptions, FactoredTuning)> {
     )
 }
 
-fn check<T: Value + CpuScalar>(
+fn check<T: SolveScalar>(
     (n, most): (usize, usize),
     flaws: &[Flaw],
     seed: u64,

@@ -4,7 +4,7 @@ use kernel_emu::Order as Threads;
 use sparsebatch_formats::{Csr, CsrPattern, Scalar};
 use sparsebatch_solvers::gpu::FactoredTuning;
 use sparsebatch_solvers::{
-    CpuScalar, Method, PrecondPrecision, Preconditioner, SolveOptions, Status,
+    Method, PrecondPrecision, Preconditioner, SolveOptions, SolveScalar, Status,
 };
 use sparsebatch_spmv_gpu::Value;
 use sparsebatch_testing::random_vector;
@@ -123,7 +123,7 @@ fn solve<T: Value>(systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
     solve_with(systems, options, &FactoredTuning::default())
 }
 
-fn table<T: Value + CpuScalar>(precond_precision: PrecondPrecision) {
+fn table<T: SolveScalar>(precond_precision: PrecondPrecision) {
     for (n, preconditioner) in [4, 9, 70]
         .into_iter()
         .flat_map(|n| PRECONDITIONERS.map(|preconditioner| (n, preconditioner)))
@@ -187,7 +187,7 @@ fn missing_entries_end_as_on_the_cpu() {
     }
 }
 
-fn stagnates<T: Value + CpuScalar>(rel_tol: f64) {
+fn stagnates<T: SolveScalar>(rel_tol: f64) {
     let n = 24;
     let healthy = band::<T>(n, &[]);
     let systems = Systems::new(&[healthy.clone(), healthy], random_vector::<T>(2 * n, 7));
@@ -312,7 +312,7 @@ fn dense<T: Scalar>(rows: [[f64; 3]; 3]) -> Csr<T> {
 
 /// How BiCGStab breaks down, and how a restart gets over it; how CG meets negative curvature. Diagonals
 /// of 1, so that blocks of one row change nothing.
-fn breakdowns<T: Value + CpuScalar>() {
+fn breakdowns<T: SolveScalar>() {
     // r^ is orthogonal to the first residual, which is not 0.
     let rho = dense::<T>([[1.0, 0.0, 0.0], [1.0, 1.0, 1.0], [1.0, 0.0, 1.0]]);
     // s = (0, -1, -1) is orthogonal to A s.

@@ -3,8 +3,7 @@
 use kernel_emu::Order;
 use sparsebatch_formats::{Csr, Scalar};
 use sparsebatch_solvers::gpu::LuTuning;
-use sparsebatch_solvers::{CpuScalar, SolveOptions, Status};
-use sparsebatch_spmv_gpu::Value;
+use sparsebatch_solvers::{SolveOptions, SolveScalar, Status};
 use sparsebatch_testing::random_vector;
 
 use crate::common::{Solved, Systems, compare, on_cpu};
@@ -32,7 +31,7 @@ pub(crate) fn residuals_are_small<T: Scalar>(what: &str, systems: &Systems<T>, s
     }
 }
 
-fn random_patterns<T: Value + CpuScalar>() {
+fn random_patterns<T: SolveScalar>() {
     for (n, most, items) in [
         (1, 0, 5),
         (2, 1, 5),

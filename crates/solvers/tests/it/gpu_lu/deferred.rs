@@ -4,7 +4,7 @@ use kernel_emu::Order;
 use proptest::prelude::*;
 use sparsebatch_formats::{Csr, CsrPattern, Pattern};
 use sparsebatch_solvers::gpu::{GpuLu, Guess};
-use sparsebatch_solvers::{CpuScalar, Outcome, SolveError, SolveOptions, Status};
+use sparsebatch_solvers::{Outcome, SolveError, SolveOptions, SolveScalar, Status};
 use sparsebatch_spmv_gpu::{Executor, Value};
 use sparsebatch_testing::random_vector;
 
@@ -80,12 +80,7 @@ fn bits<T: Value>(values: &[T]) -> Vec<u64> {
 }
 
 /// Held against solves one by one; alone and in another order of threads a system has the same bits.
-fn check<T: Value + CpuScalar>(
-    systems: &Systems<T>,
-    solves: usize,
-    options: &SolveOptions,
-    seed: u64,
-) {
+fn check<T: SolveScalar>(systems: &Systems<T>, solves: usize, options: &SolveOptions, seed: u64) {
     let length = systems.b.len();
     let mut b: Vec<Vec<T>> =
         (0..solves as u64).map(|solve| random_vector::<T>(length, seed + solve)).collect();
@@ -176,7 +171,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-fn table<T: Value + CpuScalar>() {
+fn table<T: SolveScalar>() {
     for n in [4, 40, 130] {
         let cases = cases();
         let pattern = pattern(n, 3, 5);

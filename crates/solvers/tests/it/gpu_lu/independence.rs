@@ -5,8 +5,7 @@ use kernel_emu::Order;
 use proptest::prelude::*;
 use sparsebatch_formats::{Csr, Scalar};
 use sparsebatch_solvers::gpu::{LuOrder, LuTuning};
-use sparsebatch_solvers::{CpuScalar, SolveOptions};
-use sparsebatch_spmv_gpu::Value;
+use sparsebatch_solvers::{SolveOptions, SolveScalar};
 use sparsebatch_testing::random_vector;
 
 use crate::common::{Systems, compare, on_cpu};
@@ -74,7 +73,7 @@ fn tunings() -> impl Strategy<Value = LuTuning> {
     })
 }
 
-fn check<T: Value + CpuScalar>(
+fn check<T: SolveScalar>(
     (n, most): (usize, usize),
     flaws: &[Flaw],
     seed: u64,

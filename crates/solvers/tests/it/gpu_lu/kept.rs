@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_formats::{Csr, CsrPattern, Pattern};
 use sparsebatch_solvers::gpu::{GpuLu, Guess, LuTuning};
-use sparsebatch_solvers::{CpuScalar, SolveError, SolveOptions, Status};
+use sparsebatch_solvers::{SolveError, SolveOptions, SolveScalar, Status};
 use sparsebatch_spmv_gpu::{Executor, Value};
 use sparsebatch_testing::random_vector;
 
@@ -37,7 +37,7 @@ fn again<T: Value>(executor: &Emulator, systems: &Systems<T>, options: &SolveOpt
 }
 
 /// Held against a whole solve; alone and in another order of threads a system has the same bits.
-fn check<T: Value + CpuScalar>(systems: &Systems<T>, options: &SolveOptions, seed: u64) {
+fn check<T: SolveScalar>(systems: &Systems<T>, options: &SolveOptions, seed: u64) {
     let whole = by_lu(&Emulator::new(Order::Forward), systems, options, &LuTuning::default());
     let kept = again(&Emulator::new(Order::Random(seed)), systems, options);
     let what = format!("{} seed {seed}", T::CPP);

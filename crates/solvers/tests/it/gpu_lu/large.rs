@@ -7,7 +7,7 @@ use sparsebatch_solvers::gpu::{
     FactoredExplain, FactoredPlace, FactoredSolver, FactoredTuning, GpuLu, Guess,
 };
 use sparsebatch_solvers::{
-    CpuScalar, PrecondPrecision, Preconditioner, SolveError, SolveOptions, Status,
+    PrecondPrecision, Preconditioner, SolveError, SolveOptions, SolveScalar, Status,
 };
 use sparsebatch_spmv_gpu::{Executor, GpuError, Value};
 use sparsebatch_testing::random_vector;
@@ -51,7 +51,7 @@ fn solve<T: Value>(
     by_large(&Emulator::new(Order::Random(5)), systems, options, &tuning(place))
 }
 
-fn random_patterns<T: Value + CpuScalar>() {
+fn random_patterns<T: SolveScalar>() {
     for (n, most, items, nrhs) in
         [(1, 0, 3, 1), (2, 1, 3, 2), (13, 4, 3, 1), (57, 5, 2, 3), (80, 9, 2, 1), (150, 3, 2, 1)]
     {
@@ -99,7 +99,7 @@ fn random_patterns_agree_in_f32() {
     random_patterns::<f32>();
 }
 
-fn table<T: Value + CpuScalar>() {
+fn table<T: SolveScalar>() {
     for (n, place) in [4, 40, 130].into_iter().flat_map(|n| PLACES.map(|place| (n, place))) {
         let cases = cases(n);
         let systems = systems::<T>(&pattern_of_cases(n), &cases);

@@ -3,7 +3,7 @@
 use kernel_emu::Order;
 use sparsebatch_formats::{Csr, CsrPattern, Pattern, Scalar};
 use sparsebatch_solvers::gpu::LuTuning;
-use sparsebatch_solvers::{CpuScalar, SolveOptions, Status};
+use sparsebatch_solvers::{SolveOptions, SolveScalar, Status};
 use sparsebatch_spmv_gpu::Value;
 use sparsebatch_testing::random_vector;
 
@@ -134,7 +134,7 @@ pub(crate) fn a_failure_keeps_the_guess<T: Scalar>(cases: &[Case], x: &[T]) {
     assert!(x[singular * n..(singular + 1) * n].iter().all(|&x| x == T::from_f64(2.0)));
 }
 
-fn table<T: Value + CpuScalar>() {
+fn table<T: SolveScalar>() {
     for n in [4, 9, 40, 130] {
         let cases = cases(n);
         let systems = systems::<T>(&pattern_of_cases(n), &cases);
@@ -187,7 +187,7 @@ fn missing_diagonals_end_as_on_the_cpu() {
     }
 }
 
-fn stagnates<T: Value + CpuScalar>(rel_tol: f64) {
+fn stagnates<T: SolveScalar>(rel_tol: f64) {
     let n = 24;
     let healthy = matrix::<T>(&pattern(n, 3, 1), 1.2, 2);
     let systems = Systems::new(&[healthy.clone(), healthy], random_vector::<T>(2 * n, 7));

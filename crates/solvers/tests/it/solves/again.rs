@@ -6,8 +6,8 @@ use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan, LanePrecondi
 use sparsebatch_cpu_ref::{CpuError, Criteria, Isa, PerSystem};
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
 use sparsebatch_solvers::{
-    BatchReport, BatchSolver, CpuScalar, Method, Preconditioner, Rung, RungRun, SolveError,
-    SolveOptions, Status,
+    BatchReport, BatchSolver, Method, Preconditioner, Rung, RungRun, SolveError, SolveOptions,
+    SolveScalar, Status,
 };
 use sparsebatch_testing::random_vector;
 
@@ -23,7 +23,7 @@ fn lu() -> SolveOptions {
 /// Everything of a solve that is not a time.
 type Found = (Vec<(Bits, Rung)>, Vec<RungRun>);
 
-fn found<T: CpuScalar>(batch: &Batch<T>, nrhs: usize, report: BatchReport, x: &[T]) -> Found {
+fn found<T: SolveScalar>(batch: &Batch<T>, nrhs: usize, report: BatchReport, x: &[T]) -> Found {
     let mut rest = x;
     let systems = report.systems.iter().enumerate().map(|(s, system)| {
         let (x, after) = rest.split_at(batch.pattern(s / nrhs).nrows());
@@ -34,7 +34,7 @@ fn found<T: CpuScalar>(batch: &Batch<T>, nrhs: usize, report: BatchReport, x: &[
 }
 
 /// Solves a batch whole and with its factors kept, and compares; the solver is kept, too.
-fn compare<T: CpuScalar>(
+fn compare<T: SolveScalar>(
     solver: &mut BatchSolver<T>,
     batch: &Batch<T>,
     b: &[T],
@@ -56,7 +56,7 @@ fn compare<T: CpuScalar>(
 }
 
 /// Matrices of every kind on two patterns, and right-hand sides and guesses of every kind for them.
-fn systems<T: CpuScalar>(nrows: usize, nrhs: usize, seed: u64) -> (Vec<Csr<T>>, Vec<T>, Vec<T>) {
+fn systems<T: SolveScalar>(nrows: usize, nrhs: usize, seed: u64) -> (Vec<Csr<T>>, Vec<T>, Vec<T>) {
     let patterns = [pattern(nrows, seed), pattern(nrows / 2 + 1, seed ^ 1)];
     let (mut matrices, mut b, mut x0) = (Vec::new(), Vec::new(), Vec::new());
     for i in 0..4 * Kind::ALL.len() as u64 {
@@ -87,7 +87,7 @@ fn systems<T: CpuScalar>(nrows: usize, nrhs: usize, seed: u64) -> (Vec<Csr<T>>, 
     (matrices, b, x0)
 }
 
-fn check<T: CpuScalar>(nrows: usize, nrhs: usize, seed: u64, fallback: bool) {
+fn check<T: SolveScalar>(nrows: usize, nrhs: usize, seed: u64, fallback: bool) {
     let (matrices, b, x0) = systems::<T>(nrows, nrhs, seed);
     let batch = ragged(&matrices);
     let limits = (0..matrices.len() * nrhs).map(|s| [40, 1, 0, 40][(s + seed as usize) % 4]);

@@ -11,7 +11,7 @@ use sparsebatch_cpu_ref::{FormatChoice, Isa, KernelChoice};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr, Pattern};
 use sparsebatch_solvers::{
-    CpuScalar, Engine, Method, Order, Preconditioner, SolveOptions, SpmvOptions, Status, solve,
+    Engine, Method, Order, Preconditioner, SolveOptions, SolveScalar, SpmvOptions, Status, solve,
 };
 use sparsebatch_testing::random_vector;
 
@@ -38,7 +38,7 @@ fn lane_method(options: &SolveOptions) -> LaneMethod {
 }
 
 /// Powers of two: 16 on the diagonal, +-1, 1/2, 1/4 or 1/8 off it.
-fn exact<T: CpuScalar>(nrows: usize, seed: u64, symmetric: bool) -> Csr<T> {
+fn exact<T: SolveScalar>(nrows: usize, seed: u64, symmetric: bool) -> Csr<T> {
     let pattern = pattern(nrows, seed);
     let draws = random_vector::<f64>(nrows * nrows, seed ^ 9);
     let mut values = Vec::new();
@@ -56,7 +56,7 @@ fn exact<T: CpuScalar>(nrows: usize, seed: u64, symmetric: bool) -> Csr<T> {
     Csr::try_new(nrows, nrows, row_ptr, col_idx, values).unwrap()
 }
 
-fn check_bits<T: CpuScalar>(matrices: &[Csr<T>], mut options: SolveOptions) {
+fn check_bits<T: SolveScalar>(matrices: &[Csr<T>], mut options: SolveOptions) {
     options.history = true;
     let batch = ragged(matrices);
     let rows: Vec<usize> =
@@ -91,7 +91,7 @@ fn check_bits<T: CpuScalar>(matrices: &[Csr<T>], mut options: SolveOptions) {
     assert_eq!(composed, fused, "{what}");
 }
 
-fn check_exact<T: CpuScalar>(nrows: usize, seed: u64) {
+fn check_exact<T: SolveScalar>(nrows: usize, seed: u64) {
     for (method, preconditioner) in iterative() {
         let symmetric = method == Method::Cg || preconditioner == Preconditioner::Ic0;
         let matrices: Vec<Csr<T>> = (0..6)

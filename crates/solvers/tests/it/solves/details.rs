@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solvers::{
-    CpuScalar, Method, Outcome, Preconditioner, SolveOptions, Status, solve,
+    Method, Outcome, Preconditioner, SolveOptions, SolveScalar, Status, solve,
 };
 use sparsebatch_testing::random_vector;
 
@@ -15,7 +15,7 @@ use crate::solves::support::{
 };
 
 /// What the report says of a system must agree with what can be computed from `x`.
-fn check_honest<T: CpuScalar>(
+fn check_honest<T: SolveScalar>(
     a: &Csr<T>,
     b: &[T],
     x: &[T],
@@ -40,7 +40,7 @@ fn check_honest<T: CpuScalar>(
     }
 }
 
-fn honest<T: CpuScalar>(nrows: usize, seed: u64) {
+fn honest<T: SolveScalar>(nrows: usize, seed: u64) {
     let pattern = pattern(nrows, seed);
     let kinds = [Kind::Spd, Kind::Dominant, Kind::Slow, Kind::Wild, Kind::Skew, Kind::Zero];
     let matrices: Vec<Csr<T>> =

@@ -1,7 +1,9 @@
 //! Cases whose answer is known without a calculation: nothing to solve, or nothing to do.
 
 use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, RaggedCsr, UniformBatch};
-use sparsebatch_solvers::{CpuScalar, Engine, Method, Preconditioner, SolveOptions, Status, solve};
+use sparsebatch_solvers::{
+    Engine, Method, Preconditioner, SolveOptions, SolveScalar, Status, solve,
+};
 use sparsebatch_testing::random_vector;
 
 use crate::solves::support::{dense, engines, iterative, options, ragged, tridiagonal};
@@ -36,7 +38,7 @@ fn an_empty_batch_gives_an_empty_report() {
     }
 }
 
-fn zero_right_hand_side<T: CpuScalar>() {
+fn zero_right_hand_side<T: SolveScalar>() {
     // Singular, without a diagonal, indefinite: b = 0 needs none of it.
     let matrices: Vec<Csr<T>> = vec![
         tridiagonal(5, -1.0, 3.0, -1.0).cast(),
@@ -130,7 +132,7 @@ fn a_zero_matrix_never_converges() {
     }
 }
 
-fn from_the_solution<T: CpuScalar>() {
+fn from_the_solution<T: SolveScalar>() {
     // Integers: the residual of the solution is exactly 0.
     let a = tridiagonal(6, -1.0, 4.0, -2.0).cast::<T>();
     let x: Vec<T> = (1..=6).map(|v| T::from_f64(f64::from(v))).collect();

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use sparsebatch_formats::{Batch, Csr, Pattern, UniformBatch};
 use sparsebatch_solvers::{
-    CpuScalar, Engine, Method, Order, Preconditioner, SolveOptions, SpmvOptions, Status, solve,
+    Engine, Method, Order, Preconditioner, SolveOptions, SolveScalar, SpmvOptions, Status, solve,
 };
 use sparsebatch_testing::random_vector;
 
@@ -40,14 +40,14 @@ fn settings() -> Vec<SolveOptions> {
     settings
 }
 
-fn solved<T: CpuScalar>(batch: &Batch<T>, b: &[T], options: &SolveOptions) -> Vec<Bits> {
+fn solved<T: SolveScalar>(batch: &Batch<T>, b: &[T], options: &SolveOptions) -> Vec<Bits> {
     let systems = batch.nitems() * options.nrhs;
     let rows: Vec<usize> = (0..systems).map(|s| batch.pattern(s / options.nrhs).nrows()).collect();
     Bits::all(&solve(batch, b, None, options).unwrap(), &rows)
 }
 
 /// Matrices of every kind on one pattern, twice over, and their right-hand sides.
-fn systems<T: CpuScalar>(nrows: usize, seed: u64) -> (Vec<Csr<T>>, Vec<Vec<T>>) {
+fn systems<T: SolveScalar>(nrows: usize, seed: u64) -> (Vec<Csr<T>>, Vec<Vec<T>>) {
     let pattern = pattern(nrows, seed);
     let kinds = Kind::ALL.into_iter().chain(Kind::ALL).enumerate();
     kinds
@@ -62,7 +62,7 @@ fn systems<T: CpuScalar>(nrows: usize, seed: u64) -> (Vec<Csr<T>>, Vec<Vec<T>>) 
         .unzip()
 }
 
-fn check_neighbours<T: CpuScalar>(nrows: usize, seed: u64) {
+fn check_neighbours<T: SolveScalar>(nrows: usize, seed: u64) {
     let (mut matrices, mut b) = systems::<T>(nrows, seed);
     let (more, more_b) = systems::<T>(nrows / 2 + 1, seed ^ 1);
     // Two patterns, their systems side by side in the batch.
@@ -91,7 +91,7 @@ fn check_neighbours<T: CpuScalar>(nrows: usize, seed: u64) {
     }
 }
 
-fn check_layouts<T: CpuScalar>(nrows: usize, seed: u64) {
+fn check_layouts<T: SolveScalar>(nrows: usize, seed: u64) {
     let (matrices, b) = systems::<T>(nrows, seed);
     let b = b.concat();
     let batch = uniform(&matrices);
@@ -105,7 +105,7 @@ fn check_layouts<T: CpuScalar>(nrows: usize, seed: u64) {
     }
 }
 
-fn check_right_hand_sides<T: CpuScalar>(nrows: usize, seed: u64) {
+fn check_right_hand_sides<T: SolveScalar>(nrows: usize, seed: u64) {
     let pattern = pattern(nrows, seed);
     let (nitems, nrhs) = (3, 5);
     let kinds = [Kind::Spd, Kind::Dominant, Kind::Slow];

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solvers::{
-    BatchReport, CpuScalar, Engine, Method, Order, Preconditioner, Rung, SolveOptions, Status,
+    BatchReport, Engine, Method, Order, Preconditioner, Rung, SolveOptions, SolveScalar, Status,
     solve,
 };
 use sparsebatch_testing::random_vector;
@@ -157,7 +157,7 @@ fn nan_is_non_finite_on_every_rung() {
     }
 }
 
-fn no_worse<T: CpuScalar>(nrows: usize, seed: u64) {
+fn no_worse<T: SolveScalar>(nrows: usize, seed: u64) {
     let pattern = pattern(nrows, seed);
     let matrices: Vec<Csr<T>> =
         Kind::ALL.iter().map(|&kind| matrix(&pattern, kind, seed).cast()).collect();

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solvers::{
-    BatchSolver, CpuScalar, Engine, Method, Order, PrecondPrecision, Preconditioner, SolveOptions,
-    Status, solve,
+    BatchSolver, Engine, Method, Order, PrecondPrecision, Preconditioner, SolveOptions,
+    SolveScalar, Status, solve,
 };
 use sparsebatch_testing::random_vector;
 
@@ -13,7 +13,7 @@ use crate::solves::support::{
 };
 
 /// Iterations of a solve that must converge.
-fn iterations<T: CpuScalar>(a: &Csr<T>, options: &SolveOptions) -> u32 {
+fn iterations<T: SolveScalar>(a: &Csr<T>, options: &SolveOptions) -> u32 {
     let b: Vec<T> = random_vector(a.nrows(), 11);
     let report = solve(&Batch::from(a.clone()), &b, None, options).unwrap().report;
     let outcome = &report.systems[0].outcome;

@@ -2,7 +2,7 @@
 
 use sparsebatch_formats::{Batch, Csr, Scalar};
 use sparsebatch_solvers::{
-    BatchSolver, CpuScalar, Method, Preconditioner, Rung, SolveOptions, Status, solve,
+    BatchSolver, Method, Preconditioner, Rung, SolveOptions, SolveScalar, Status, solve,
 };
 use sparsebatch_testing::random_vector;
 
@@ -28,13 +28,13 @@ fn rotated<T: Scalar>(a: &Csr<T>, by: usize) -> Csr<T> {
 }
 
 /// Bands of several sizes and values, every other one rotated.
-fn bands<T: CpuScalar>() -> Vec<Csr<T>> {
+fn bands<T: SolveScalar>() -> Vec<Csr<T>> {
     let band = |i: usize| tridiagonal(8 + 5 * (i / 2 % 3), -1.0, 3.0 + 0.1 * i as f64, -1.5);
     let of = |i: usize| if i % 2 == 1 { rotated(&band(i), 2 + i % 4) } else { band(i) };
     (0..24).map(|i| of(i).cast()).collect()
 }
 
-fn solves_all<T: CpuScalar>(bound: f64) {
+fn solves_all<T: SolveScalar>(bound: f64) {
     let matrices = bands::<T>();
     let batch = ragged(&matrices);
     let nrhs = 2;

@@ -1,7 +1,9 @@
 //! Every status of the contract, produced by a real solve.
 
 use sparsebatch_formats::{Batch, Csr};
-use sparsebatch_solvers::{CpuScalar, Engine, Method, Preconditioner, SolveOptions, Status, solve};
+use sparsebatch_solvers::{
+    Engine, Method, Preconditioner, SolveOptions, SolveScalar, Status, solve,
+};
 
 use crate::solves::support::{cast, dense, engines, options, residual_norm, tridiagonal};
 
@@ -117,7 +119,7 @@ fn table() -> Vec<Row> {
     table
 }
 
-fn check<T: CpuScalar>() {
+fn check<T: SolveScalar>() {
     for row in table() {
         let (a, b) = (row.matrix.cast::<T>(), cast::<T>(&row.b));
         for engine in engines() {
@@ -174,7 +176,7 @@ fn the_table_and_the_tests_below_hold_every_status() {
     }
 }
 
-fn stagnates<T: CpuScalar>(rel_tol: f64) {
+fn stagnates<T: SolveScalar>(rel_tol: f64) {
     let a = tridiagonal(24, -1.0, 2.5, -0.8).cast::<T>();
     let b = sparsebatch_testing::random_vector::<T>(24, 7);
     for method in [Method::Cg, Method::BiCgStab, Method::Lu] {
@@ -209,7 +211,7 @@ fn a_tolerance_below_rounding_stagnates_after_all_restarts() {
     stagnates::<f32>(1e-12);
 }
 
-fn overflows<T: CpuScalar>() {
+fn overflows<T: SolveScalar>() {
     // A p overflows in both rows.
     let large = T::MAX.to_f64() * 0.6;
     let a = dense::<T>(&[&[large, large], &[large, large * 1.5]]);

@@ -3,7 +3,8 @@
 use sparsebatch_cpu_ref::seq;
 use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, Scalar, UniformBatch};
 use sparsebatch_solvers::{
-    CpuScalar, Engine, Method, Outcome, Preconditioner, Solution, SolveOptions, SpmvOptions, Status,
+    Engine, Method, Outcome, Preconditioner, Solution, SolveOptions, SolveScalar, SpmvOptions,
+    Status,
 };
 use sparsebatch_testing::random_vector;
 
@@ -70,7 +71,7 @@ pub(crate) fn cast<T: Scalar>(v: &[f64]) -> Vec<T> {
 }
 
 /// `||b - A x||_2` in f64, by the sequential product.
-pub(crate) fn residual_norm<T: CpuScalar>(a: &Csr<T>, b: &[T], x: &[T]) -> f64 {
+pub(crate) fn residual_norm<T: SolveScalar>(a: &Csr<T>, b: &[T], x: &[T]) -> f64 {
     let wide = |v: &[T]| v.iter().map(|v| v.to_f64()).collect::<Vec<f64>>();
     let mut r = wide(b);
     seq::spmv(-1.0, a.cast::<f64>().view(), &wide(x), 1.0, &mut r).unwrap();
@@ -78,7 +79,7 @@ pub(crate) fn residual_norm<T: CpuScalar>(a: &Csr<T>, b: &[T], x: &[T]) -> f64 {
 }
 
 /// `|| |A||x| + |b| ||_2` in f64: the rounding errors of a residual are a few eps of it.
-pub(crate) fn magnitude<T: CpuScalar>(a: &Csr<T>, b: &[T], x: &[T]) -> f64 {
+pub(crate) fn magnitude<T: SolveScalar>(a: &Csr<T>, b: &[T], x: &[T]) -> f64 {
     let mut sum = 0.0;
     for (row, b) in b.iter().enumerate() {
         let products = a.view().pattern().row(row).map(|k| {

@@ -46,7 +46,15 @@ fn the_names_of_types_are_known_to_kernels() {
     if nvrtc_or_skip().is_none() {
         return;
     }
-    let names = [f32::NAME, f64::NAME, u8::NAME, u16::NAME, u32::NAME, i32::NAME, u64::NAME];
+    let names = [
+        f32::CPP_NAME,
+        f64::CPP_NAME,
+        u8::CPP_NAME,
+        u16::CPP_NAME,
+        u32::CPP_NAME,
+        i32::CPP_NAME,
+        u64::CPP_NAME,
+    ];
     let sizes = [4, 8, 1, 2, 4, 4, 8];
     let expressions: Vec<String> =
         names.iter().zip(sizes).map(|(name, size)| format!("f<{name}, {size}>")).collect();

@@ -1,0 +1,88 @@
+//! The value types of solves, for which solves are compiled in this crate.
+
+use sparsebatch_cpu_ref::CpuScalar;
+use sparsebatch_formats::Batch;
+use sparsebatch_spmv_gpu::{Executor, Value};
+
+use crate::{Backend, BatchReport, BatchSolver, Rhs, SolveError, SolveOptions};
+
+/// A value type that CPU and GPU solve in: `f32` and `f64`.
+///
+/// Its methods are those of [`BatchSolver`], which are so compiled once for each type, in this crate, and
+/// not again in every program that solves.
+pub trait SolveScalar: CpuScalar + Value {
+    /// [`BatchSolver::on_with_rhs`], with right-hand sides or without.
+    #[doc(hidden)]
+    fn analyse(
+        backend: &Backend,
+        batch: &Batch<Self>,
+        rhs: Option<Rhs<'_, Self>>,
+        options: &SolveOptions,
+    ) -> Result<BatchSolver<Self>, SolveError>;
+
+    /// [`BatchSolver::solve`].
+    #[doc(hidden)]
+    fn solve(
+        solver: &mut BatchSolver<Self>,
+        batch: &Batch<Self>,
+        b: &[Self],
+        x: &mut [Self],
+    ) -> Result<BatchReport, SolveError>;
+
+    /// [`BatchSolver::factor`].
+    #[doc(hidden)]
+    fn factor(solver: &mut BatchSolver<Self>, batch: &Batch<Self>) -> Result<(), SolveError>;
+
+    /// [`BatchSolver::solve_again`].
+    #[doc(hidden)]
+    fn solve_again(
+        solver: &mut BatchSolver<Self>,
+        b: &[Self],
+        x: &mut [Self],
+    ) -> Result<BatchReport, SolveError>;
+}
+
+macro_rules! compiled_here {
+    ($($scalar:ty)*) => {$(
+        impl SolveScalar for $scalar {
+            fn analyse(
+                backend: &Backend,
+                batch: &Batch<Self>,
+                rhs: Option<Rhs<'_, Self>>,
+                options: &SolveOptions,
+            ) -> Result<BatchSolver<Self>, SolveError> {
+                BatchSolver::on_executor(backend, batch, rhs, options)
+            }
+
+            fn solve(
+                solver: &mut BatchSolver<Self>,
+                batch: &Batch<Self>,
+                b: &[Self],
+                x: &mut [Self],
+            ) -> Result<BatchReport, SolveError> {
+                solver.solve_here(batch, b, x)
+            }
+
+            fn factor(
+                solver: &mut BatchSolver<Self>,
+                batch: &Batch<Self>,
+            ) -> Result<(), SolveError> {
+                solver.factor_here(batch)
+            }
+
+            fn solve_again(
+                solver: &mut BatchSolver<Self>,
+                b: &[Self],
+                x: &mut [Self],
+            ) -> Result<BatchReport, SolveError> {
+                solver.solve_again_here(b, x)
+            }
+        }
+    )*};
+}
+compiled_here!(f32 f64);
+
+/// What runs the kernels of a backend: a GPU, or an emulation of one.
+pub trait GpuExecutor: Executor + Clone + Send + Sync + 'static {}
+
+impl<E: Executor + Clone + Send + Sync + 'static> GpuExecutor for E {}
