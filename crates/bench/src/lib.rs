@@ -33,7 +33,6 @@ mod error;
 pub mod growth;
 mod host_clock;
 mod parallel;
-mod peers;
 mod phases;
 pub mod processor;
 mod recorder;

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use rayon::prelude::*;
+use sparsebatch_peers::{copy, sum};
 
 use crate::row::Machine;
 use crate::session::host_cores;
@@ -19,9 +19,6 @@ pub struct HostBandwidth {
     pub bytes: usize,
 }
 
-/// Numbers per piece of an array: 512 KiB.
-const CHUNK: usize = 1 << 16;
-
 /// Repetitions, after one that warms up.
 const REPETITIONS: usize = 5;
 
@@ -32,17 +29,16 @@ pub fn measure_bandwidth() -> Option<HostBandwidth> {
     let most = (512 << 20).min(available_memory().unwrap_or(1 << 30) / 8).max(1 << 20);
     let len = last_level_cache().unwrap_or(64 << 20).clamp((64 << 20).min(most), most) / 8;
     let (source, mut target) = (filled(len, 1.0)?, filled(len, 0.0)?);
-    let copy = median_of(|| {
-        let chunks = target.par_chunks_mut(CHUNK).zip(source.par_chunks(CHUNK));
-        chunks.for_each(|(to, from)| to.copy_from_slice(from));
+    let copied = median_of(|| {
+        copy(&source, &mut target);
         black_box(&target);
     });
     let read = median_of(|| {
-        black_box(source.par_chunks(CHUNK).map(sum).sum::<f64>());
+        black_box(sum(&source));
     });
     let gb_per_s = |bytes: usize, time: Duration| bytes as f64 / time.as_secs_f64() * 1e-9;
     Some(HostBandwidth {
-        copy_gb_per_s: gb_per_s(16 * len, copy),
+        copy_gb_per_s: gb_per_s(16 * len, copied),
         read_gb_per_s: gb_per_s(8 * len, read),
         bytes: 8 * len,
     })
@@ -58,19 +54,6 @@ fn median_of(mut call: impl FnMut()) -> Duration {
     }
     times.sort();
     times[REPETITIONS / 2]
-}
-
-/// In so many partial sums that additions do not wait for each other.
-fn sum(numbers: &[f64]) -> f64 {
-    let mut sums = [0.0; 32];
-    let pieces = numbers.chunks_exact(32);
-    let rest: f64 = pieces.remainder().iter().sum();
-    for piece in pieces {
-        for (sum, number) in sums.iter_mut().zip(piece) {
-            *sum += number;
-        }
-    }
-    sums.iter().sum::<f64>() + rest
 }
 
 fn filled(len: usize, value: f64) -> Option<Vec<f64>> {

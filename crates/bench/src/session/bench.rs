@@ -4,11 +4,11 @@ use std::io::Write;
 use std::path::Path;
 
 use sparsebatch_formats::Batch;
+use sparsebatch_peers::Peer;
 use sparsebatch_spmv_gpu::{Device, SingleOptions};
 
 use super::{CUSPARSE, Effort, Host, HostSession, Session, Target};
 use crate::energy::EnergyMeter;
-use crate::peers::Peer;
 use crate::recorder::{Gap, Recorder};
 use crate::row::Run;
 use crate::summary::OURS;

@@ -25,12 +25,20 @@ pub mod tuning;
 
 pub use table::newest;
 
+use sparsebatch_formats::{CsrPattern, SellPPattern};
+use sparsebatch_peers::{PlainLoops, SequentialProduct};
 use sparsebatch_solvers::{Outcome, SolveError, SolveScalar};
 
 /// The precisions of solves.
-pub(crate) trait Real: SolveScalar {}
+pub(crate) trait Real:
+    SolveScalar + PlainLoops + SequentialProduct<CsrPattern> + SequentialProduct<SellPPattern>
+{
+}
 
-impl<T: SolveScalar> Real for T {}
+impl<T> Real for T where
+    T: SolveScalar + PlainLoops + SequentialProduct<CsrPattern> + SequentialProduct<SellPPattern>
+{
+}
 
 /// The solutions of a batch, item-major, and how each system ended where the solver says so.
 #[derive(Clone, Debug)]

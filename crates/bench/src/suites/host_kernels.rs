@@ -6,15 +6,14 @@ use std::str::FromStr;
 
 use sparsebatch_cpu_ref::{
     CpuError, CpuScalar, Explain, FormatChoice, KernelChoice, PlanSource, SpmvOptions, SpmvPlan,
-    seq,
 };
 use sparsebatch_formats::convert::FromCsr;
-use sparsebatch_formats::{Csr, Matrix, RaggedCsr, Scalar};
+use sparsebatch_formats::{Csr, Matrix, Pattern, RaggedCsr, Scalar};
+use sparsebatch_peers::{Peer, PeerLoop, PeerMatrix, SequentialProduct};
 
 use crate::BenchError;
 use crate::cusparse::HostCsr;
 use crate::host_clock::{HostMultiply, HostOperands};
-use crate::peers::{Peer, PeerLoop, PeerMatrix};
 use crate::session::{Costs, HostSession, Label, Problem, Turn};
 
 /// A format with a kernel, of products on the processor.
@@ -128,9 +127,23 @@ impl<T: Scalar> HostMultiply<T> for SpmvPlan<T> {
 /// A matrix that is multiplied by the plain sequential loops of its format.
 struct Sequential<P, T>(Matrix<P, T>);
 
-impl<P: seq::Spmv, T: Scalar> HostMultiply<T> for Sequential<P, T> {
+impl<P: Pattern, T: SequentialProduct<P>> HostMultiply<T> for Sequential<P, T> {
     fn multiply(&mut self, x: &[T], y: &mut [T]) -> Result<(), CpuError> {
-        seq::spmv(T::ONE, self.0.view(), x, T::ONE, y)
+        T::add_product(self.0.view(), x, y)
+    }
+}
+
+impl HostMultiply for PeerMatrix {
+    fn multiply(&mut self, x: &[f64], y: &mut [f64]) -> Result<(), CpuError> {
+        self.add_product(x, y);
+        Ok(())
+    }
+}
+
+impl HostMultiply for PeerLoop {
+    fn multiply(&mut self, x: &[f64], y: &mut [f64]) -> Result<(), CpuError> {
+        self.add_products(x, y);
+        Ok(())
     }
 }
 
@@ -201,7 +214,7 @@ pub(super) fn in_turns<T: CpuScalar>(
 ///
 /// # Errors
 /// As [`HostSession::measure`].
-pub(super) fn sequential<P: FromCsr + seq::Spmv, T: Scalar>(
+pub(super) fn sequential<P: FromCsr, T: SequentialProduct<P>>(
     session: &mut HostSession<'_, '_>,
     problem: &Problem<'_>,
     (name, options): (&str, &P::Options),

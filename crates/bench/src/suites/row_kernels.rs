@@ -8,7 +8,6 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use sparsebatch_corpus::List;
-use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_formats::{Csr, CsrPattern, Scalar};
 use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions, Value};
 use sprs::CsMatI;
@@ -23,6 +22,7 @@ use crate::cusparse::HostCsr;
 use crate::phases::Phase::Checking;
 use crate::phases::timed;
 use crate::session::{Backend, Bench, HostSession, Label, Problem, Session, Target};
+use crate::solves::Real;
 use crate::{BenchError, Outcome};
 
 /// The four kernels, and what is chosen by itself.
@@ -230,7 +230,7 @@ fn on_gpu<T: Value>(
 }
 
 /// Our products by rows on the processor: sequential, on one thread and on all.
-fn on_host<T: CpuScalar>(
+fn on_host<T: Real>(
     session: &mut HostSession<'_, '_>,
     problem: &Problem<'_>,
     matrix: &Csr<T>,

@@ -9,7 +9,6 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use sparsebatch_corpus::List;
-use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_formats::generate::Stencil;
 use sparsebatch_formats::{Csr, SellPPattern};
 use sparsebatch_spmv_gpu::single::SingleExplain;
@@ -23,6 +22,7 @@ use super::one_matrix::OneMatrix;
 use super::{check_names, wanted};
 use crate::cusparse::HostCsr;
 use crate::session::{Backend, Bench, HostSession, Label, Session, Target};
+use crate::solves::Real;
 use crate::{BenchError, Outcome};
 
 /// What the suite shall measure.
@@ -214,7 +214,7 @@ fn on_gpu<T: Value>(
 
 /// Our shapes on one thread and on all, the source's sequential too, and other formats; then their
 /// padding.
-fn on_host<T: CpuScalar>(
+fn on_host<T: Real>(
     session: &mut HostSession<'_, '_>,
     made: &OneMatrix<'_, T>,
     shapes: &[Shape],

@@ -1,6 +1,5 @@
 //! Figures 8 to 15: products with matrices.
 
-use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_formats::{Csr, CsrPattern, Scalar};
 use sparsebatch_spmv_gpu::{KernelKey, Value};
 
@@ -143,7 +142,7 @@ fn on_gpu<T: Value>(
 }
 
 /// The sequential product, and our kernels on all threads.
-fn on_host<T: CpuScalar>(
+fn on_host<T: Real>(
     session: &mut HostSession<'_, '_>,
     experiment: Experiment,
     made: &OneMatrix<'_, T>,

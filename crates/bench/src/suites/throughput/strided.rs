@@ -4,7 +4,8 @@
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuError;
 use sparsebatch_formats::Scalar;
-use sparsebatch_spmv_gpu::{Executor, Value};
+use sparsebatch_peers::PlainLoops;
+use sparsebatch_spmv_gpu::Executor;
 
 use super::super::one_matrix::operand;
 use super::cases::Case;
@@ -13,6 +14,7 @@ use crate::BenchError;
 use crate::contender::{Contender, Operands};
 use crate::host_clock::HostMultiply;
 use crate::session::{Bench, Label, Problem};
+use crate::solves::Real;
 use crate::timing::copies;
 
 /// From the first place on, and from the second.
@@ -86,26 +88,17 @@ struct HostAxpy {
     threads: bool,
 }
 
-impl<T: Scalar> HostMultiply<T> for HostAxpy {
+impl<T: PlainLoops> HostMultiply<T> for HostAxpy {
     fn multiply(&mut self, x: &[T], y: &mut [T]) -> Result<(), CpuError> {
-        let (span, stride) = (self.places.span(), self.places.stride);
-        let part = stride * if self.threads { GRAIN } else { self.places.count };
-        let (x, y) = (&x[span.clone()], &mut y[span]);
-        let add = |(y, x): (&mut [T], &[T])| {
-            let elements = y.iter_mut().step_by(stride).zip(x.iter().step_by(stride));
-            elements.for_each(|(y, &x)| *y += x);
-        };
-        if self.threads {
-            y.par_chunks_mut(part).zip(x.par_chunks(part)).for_each(add);
-        } else {
-            add((y, x));
-        }
+        let span = self.places.span();
+        let grain = self.threads.then_some(GRAIN);
+        T::add_strided(&x[span.clone()], &mut y[span], self.places.stride, grain);
         Ok(())
     }
 }
 
 /// Measures both beginnings.
-pub(super) fn measure<T: Value>(
+pub(super) fn measure<T: Real>(
     bench: &mut Bench<'_>,
     case: &Case,
     count: usize,

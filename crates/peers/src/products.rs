@@ -8,26 +8,26 @@ use nalgebra_sparse::CsrMatrix;
 use nalgebra_sparse::na::{DMatrixView, DMatrixViewMut};
 use nalgebra_sparse::ops::Op;
 use nalgebra_sparse::ops::serial::spmm_csr_dense;
-use sparsebatch_cpu_ref::CpuError;
 use sparsebatch_formats::{Csr, RaggedCsr};
 use sprs::CsMatI;
 
-use crate::host_clock::HostMultiply;
-
 /// A crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peer {
+pub enum Peer {
+    /// `sprs`.
     Sprs,
+    /// `faer`.
     Faer,
+    /// `nalgebra-sparse`.
     NalgebraSparse,
 }
 
 impl Peer {
     /// All of them.
-    pub(crate) const ALL: [Self; 3] = [Self::Sprs, Self::Faer, Self::NalgebraSparse];
+    pub const ALL: [Self; 3] = [Self::Sprs, Self::Faer, Self::NalgebraSparse];
 
     /// The crate's name.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Sprs => "sprs",
             Self::Faer => "faer",
@@ -36,7 +36,7 @@ impl Peer {
     }
 
     /// A matrix as the crate has it, with the narrowest indices that it takes.
-    pub(crate) fn matrix(self, csr: &Csr<f64>) -> PeerMatrix {
+    pub fn matrix(self, csr: &Csr<f64>) -> PeerMatrix {
         match self {
             Self::Sprs => PeerMatrix::Sprs(csr.into()),
             Self::Faer => PeerMatrix::Faer(csr.into()),
@@ -46,15 +46,18 @@ impl Peer {
 }
 
 /// A matrix of a crate.
-pub(crate) enum PeerMatrix {
+pub enum PeerMatrix {
+    /// CSR of `sprs`.
     Sprs(CsMatI<f64, i32>),
+    /// Rows of `faer`.
     Faer(SparseRowMat<u32, f64>),
+    /// CSR of `nalgebra-sparse`.
     NalgebraSparse(CsrMatrix<f64>),
 }
 
 impl PeerMatrix {
     /// Bytes that a product moves at least: values, indices and vectors once, y twice.
-    pub(crate) fn bytes_moved(&self) -> u64 {
+    pub fn bytes_moved(&self) -> u64 {
         let (index, [nrows, ncols, nnz]) = match self {
             Self::Sprs(a) => (4, [a.rows(), a.cols(), a.nnz()]),
             Self::Faer(a) => (4, [a.nrows(), a.ncols(), a.compute_nnz()]),
@@ -64,7 +67,10 @@ impl PeerMatrix {
     }
 
     /// `y += A x`.
-    fn add_product(&self, x: &[f64], y: &mut [f64]) {
+    ///
+    /// # Panics
+    /// When `x` or `y` does not fit.
+    pub fn add_product(&self, x: &[f64], y: &mut [f64]) {
         match self {
             Self::Sprs(a) => sprs::prod::mul_acc_mat_vec_csr(a.view(), x, y),
             Self::Faer(a) => {
@@ -82,15 +88,8 @@ impl PeerMatrix {
     }
 }
 
-impl HostMultiply for PeerMatrix {
-    fn multiply(&mut self, x: &[f64], y: &mut [f64]) -> Result<(), CpuError> {
-        self.add_product(x, y);
-        Ok(())
-    }
-}
-
 /// A batch as one matrix of a crate for each system, multiplied in a loop.
-pub(crate) struct PeerLoop {
+pub struct PeerLoop {
     items: Vec<PeerMatrix>,
     row_offsets: Vec<usize>,
     col_offsets: Vec<usize>,
@@ -100,7 +99,7 @@ pub(crate) struct PeerLoop {
 
 impl PeerLoop {
     /// The systems of a batch; with `threads` they are shared among those of the pool in use.
-    pub(crate) fn new(peer: Peer, batch: &RaggedCsr<f64>, threads: bool) -> Self {
+    pub fn new(peer: Peer, batch: &RaggedCsr<f64>, threads: bool) -> Self {
         let nitems = batch.nitems();
         let parts = 8 * rayon::current_num_threads();
         Self {
@@ -112,8 +111,16 @@ impl PeerLoop {
     }
 
     /// As [`PeerMatrix::bytes_moved`], of all systems.
-    pub(crate) fn bytes_moved(&self) -> u64 {
+    pub fn bytes_moved(&self) -> u64 {
         self.items.iter().map(PeerMatrix::bytes_moved).sum()
+    }
+
+    /// `y += A x` of every system.
+    ///
+    /// # Panics
+    /// When `x` or `y` does not fit.
+    pub fn add_products(&self, x: &[f64], y: &mut [f64]) {
+        self.range(0..self.items.len(), x, y);
     }
 
     /// `y += A x` of some systems; `y` is theirs alone.
@@ -136,13 +143,6 @@ impl PeerLoop {
     }
 }
 
-impl HostMultiply for PeerLoop {
-    fn multiply(&mut self, x: &[f64], y: &mut [f64]) -> Result<(), CpuError> {
-        self.range(0..self.items.len(), x, y);
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,7 +157,7 @@ mod tests {
         for peer in Peer::ALL {
             let mut y = [0.5, 0.5];
 
-            peer.matrix(&matrix()).multiply(&[1.0, 10.0], &mut y).unwrap();
+            peer.matrix(&matrix()).add_product(&[1.0, 10.0], &mut y);
 
             assert_eq!(y, [21.5, 30.5], "{}", peer.name());
         }
@@ -170,10 +170,10 @@ mod tests {
             batch.push(matrix().view());
         }
         for (peer, threads) in Peer::ALL.into_iter().flat_map(|p| [(p, false), (p, true)]) {
-            let mut plan = PeerLoop::new(peer, &batch, threads);
+            let plan = PeerLoop::new(peer, &batch, threads);
             let mut y = vec![0.0; 100];
 
-            plan.multiply(&[1.0; 100], &mut y).unwrap();
+            plan.add_products(&[1.0; 100], &mut y);
 
             assert!(y.chunks(2).all(|y| y == [3.0, 3.0]), "{} {threads}", peer.name());
         }
