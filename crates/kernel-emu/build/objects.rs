@@ -7,6 +7,8 @@
 use std::env;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::thread;
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
@@ -68,16 +70,24 @@ impl Store {
             }
             found.push(object);
         }
-        if !missing.is_empty() {
-            let fresh = build
-                .clone()
-                .files(missing.iter().map(|(part, _)| &part.file))
-                .try_compile_intermediates()
-                .map_err(|e| e.to_string())?;
-            for ((_, object), fresh) in missing.iter().zip(fresh) {
-                publish(&fresh, object).map_err(|e| format!("{}: {e}", object.display()))?;
+        // The larger modules are the first in the list that threads take from.
+        missing.sort_by_key(|(part, _)| std::cmp::Reverse(part.registrations.len()));
+        let missing = Mutex::new(missing.into_iter());
+        let next = || missing.lock().expect("no thread panics").next();
+        let work = || {
+            while let Some((part, object)) = next() {
+                let fresh = build.clone().file(&part.file).try_compile_intermediates();
+                let fresh = fresh.map_err(|e| format!("{}: {e}", part.name))?;
+                publish(&fresh[0], &object).map_err(|e| format!("{}: {e}", object.display()))?;
             }
-        }
+            Ok(())
+        };
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        thread::scope(|scope| {
+            let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            running.into_iter().try_for_each(|one| one.join().expect("no thread panics"))
+        })
+        .map_err(|e: String| e)?;
         Ok(found)
     }
 
@@ -99,7 +109,7 @@ impl Store {
 /// Of the preprocessed text, in which every header is, without the paths of this build.
 fn key(part: &Part, options: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (&part.name, &part.content, options).hash(&mut hasher);
+    (&part.name, &part.before, &part.registrations, options).hash(&mut hasher);
     hasher.finish()
 }
 

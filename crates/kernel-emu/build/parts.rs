@@ -2,6 +2,7 @@
 //! and a list that changes is compiled again in part.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 
 use crate::{Module, read, write};
@@ -11,8 +12,11 @@ pub(crate) struct Part {
     /// That of the module with a number.
     pub(crate) name: String,
     pub(crate) file: PathBuf,
-    /// All that the object depends on but compiler and options.
-    pub(crate) content: String,
+    /// The preprocessed text of the module. With the instances it is all that the object depends on but
+    /// compiler and options.
+    pub(crate) before: Arc<str>,
+    /// The instances, as `EMU_REGISTER(...)`, a line each.
+    pub(crate) registrations: String,
 }
 
 /// Source files with at most `at_once` instances each.
@@ -63,7 +67,7 @@ fn parts_of(
     let (before, list) =
         text.split_once(INSTANCES_FROM_HERE).ok_or("the preprocessor has lost a word")?;
     // Line markers name files of this build.
-    let before = before.replace(&out.display().to_string(), "");
+    let before: Arc<str> = before.replace(&out.display().to_string(), "").into();
 
     registrations(list)?
         .chunks(at_once)
@@ -78,7 +82,7 @@ fn parts_of(
             );
             let file = out.join(format!("part_{name}.cpp"));
             write(&file, &text)?;
-            Ok(Part { name, file, content: format!("{before}\n{registrations}") })
+            Ok(Part { name, file, before: Arc::clone(&before), registrations })
         })
         .collect()
 }

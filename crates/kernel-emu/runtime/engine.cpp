@@ -109,7 +109,9 @@ bool Engine::prepare_threads() {
 void Engine::run_cluster(u64 first) {
     shared_->begin_blocks(shape_.cluster, shape_.shared_bytes);
     exited_ = at_cluster_ = 0;
+    // Engines are used again: where threads pause must not depend on earlier launches.
     idle_ = 0;
+    calls_ = 0;
     bulk_copies_.clear();
     ready_blocks_ = cursor_ = 0;
     for (u32 k = 0; k < shape_.cluster; k++) {

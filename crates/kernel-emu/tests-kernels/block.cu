@@ -163,3 +163,8 @@ __global__ void demo_vectors(const double2* x, float4* y) {
     __syncthreads();
     __stcs(y + threadIdx.x, last[3 - threadIdx.x]);
 }
+
+// The order in which threads come to an atomic.
+__global__ void demo_order(u32 rounds, u32* next, u32* threads) {
+    for (u32 round = 0; round < rounds; round++) threads[atomicAdd(next, 1)] = threadIdx.x;
+}

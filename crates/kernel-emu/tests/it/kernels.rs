@@ -240,6 +240,28 @@ fn atomics_lose_no_update() {
 }
 
 #[test]
+fn the_order_of_threads_does_not_depend_on_earlier_launches() {
+    const ROUNDS: u32 = 10;
+    const BLOCK: u32 = 32;
+    for order in Order::ALL {
+        let launch = || {
+            let (mut next, mut threads) = (0u32, vec![0u32; (ROUNDS * BLOCK) as usize]);
+            // SAFETY: types as in block.cu; there is a place for each thread in each round.
+            unsafe {
+                run!("demo_order", 1, BLOCK, 0, order; ROUNDS, &raw mut next, threads.as_mut_ptr())
+            }
+            .unwrap();
+            threads
+        };
+        let first = launch();
+        // Threads pause after 1,024 atomics, of which these launches have more together.
+        for later in 1..8 {
+            assert_eq!(launch(), first, "{order:?}, launch {later}");
+        }
+    }
+}
+
+#[test]
 fn threads_may_spin_on_a_lock() {
     for order in Order::ALL {
         let (mut lock, mut counter) = (0u32, 0u32);
