@@ -58,7 +58,16 @@ fn the_ci_script_takes_its_commands_from_the_readme() {
 
     assert!(script.contains("set -euo pipefail"));
     assert!(script.contains("readme_command 1") && script.contains("readme_command 2"));
-    for step in ["cargo fmt --all --check", "-D warnings", "broken_intra_doc_links", "--example"] {
+    let steps = [
+        "cargo fmt --all --check",
+        "-D warnings",
+        "eval \"$tests\"",
+        "eval \"$first\"",
+        "target/release/examples/$name",
+        "broken_intra_doc_links",
+        "scripts/emu-asan.sh",
+    ];
+    for step in steps {
         assert!(script.contains(step), "{step}");
     }
 }
