@@ -2,8 +2,7 @@
 //! one, on a GPU.
 
 use crate::common::matrices::{banded, from_columns, integers, mixed, oracle, with_reals};
-use kernel_emu::Emulator;
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
 use sparsebatch_formats::accuracy::assert_spmv_close;
 use sparsebatch_formats::convert::HybWidth;

@@ -2,8 +2,7 @@
 #![expect(unsafe_code, reason = "launches kernels")]
 
 use crate::common::matrices::integers;
-use kernel_emu::Emulator;
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_spmv_gpu::{Args, Executor, GpuError, KernelKey, LaunchConfig, Value};
 
 #[test]

@@ -1,6 +1,6 @@
 //! The same call gives the same on either backend.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
 use sparsebatch_solvers::{
@@ -10,7 +10,6 @@ use sparsebatch_solvers::{
 use sparsebatch_testing::random_vector;
 
 use crate::backends::common::{CPU, agree, bits, cg, chain, dense, gpu, patterns, ragged, rhs};
-use kernel_emu::Emulator;
 
 fn emulator() -> Emulator {
     Emulator::new(Order::Forward)

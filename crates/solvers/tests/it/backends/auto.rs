@@ -1,6 +1,6 @@
 //! What `auto` takes on a GPU, and what it says.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Csr, io};
 use sparsebatch_solvers::gpu::{GpuChoice, choose_method};
 use sparsebatch_solvers::{BatchSolver, Method, Rhs, SolveError, SolveOptions, solve_on_executor};
@@ -8,7 +8,6 @@ use sparsebatch_spmv_gpu::DeviceInfo;
 use sparsebatch_testing::shared_dir;
 
 use crate::backends::common::{agree, chain, dense, gpu, ragged, rhs};
-use kernel_emu::Emulator;
 
 #[test]
 fn the_report_tells_the_method_and_why() {

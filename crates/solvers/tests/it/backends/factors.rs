@@ -1,6 +1,6 @@
 //! Preconditioners with factors: block-Jacobi, ILU(0), IC(0).
 
-use kernel_emu::Order as Threads;
+use kernel_emu::{Emulator, Order as Threads};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
 use sparsebatch_solvers::{Backend, Status, solve_on_executor};
@@ -9,7 +9,6 @@ use sparsebatch_solvers::{
 };
 
 use crate::backends::common::{agree, bits, cg, chain, gpu, patterns, ragged, rhs};
-use kernel_emu::Emulator;
 
 const PRECONDITIONERS: [Preconditioner; 3] =
     [Preconditioner::BlockJacobi, Preconditioner::Ilu0, Preconditioner::Ic0];

@@ -1,6 +1,6 @@
 //! What the GPU cannot do, and the ladder.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_cpu_ref::{FormatChoice, KernelChoice};
 use sparsebatch_formats::Csr;
 use sparsebatch_solvers::{
@@ -9,7 +9,6 @@ use sparsebatch_solvers::{
 };
 
 use crate::backends::common::{agree, bits, cg, chain, gpu, gpu_or_cpu, patterns, ragged, rhs};
-use kernel_emu::Emulator;
 
 fn emulator() -> Emulator {
     Emulator::new(Order::Forward)

@@ -1,13 +1,12 @@
 //! Sparse LU of systems whose factors do not fit on chip.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, BatchValues, UniformBatch};
 use sparsebatch_solvers::{
     Backend, Gpu, Method, Pieces, SolveError, SolveOptions, SolveScalar, solve_on_executor,
 };
 
 use crate::backends::common::{agree, bits, chain, dense, gpu, gpu_or_cpu, patterns, ragged, rhs};
-use kernel_emu::Emulator;
 
 fn lu(nrhs: usize) -> SolveOptions {
     SolveOptions { method: Method::Lu, nrhs, ..SolveOptions::default() }

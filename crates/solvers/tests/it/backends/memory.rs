@@ -1,6 +1,6 @@
 //! Batches beside the memory of the device.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_cpu_ref::KernelChoice;
 use sparsebatch_formats::{Batch, UniformBatch};
 use sparsebatch_solvers::{
@@ -9,7 +9,6 @@ use sparsebatch_solvers::{
 use sparsebatch_spmv_gpu::{Executor, GpuError};
 
 use crate::backends::common::{agree, bits, cg, chain, gpu, patterns, ragged, rhs};
-use kernel_emu::Emulator;
 
 /// Systems of one pattern and right-hand sides, about 24 KiB on the device.
 fn batch() -> (Batch<f64>, Vec<f64>) {

@@ -1,6 +1,6 @@
 //! Batches that go through the GPU in pieces, some of them there at a time.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, BatchValues, UniformBatch};
 use sparsebatch_solvers::{
     Backend, BatchSolver, Gpu, Method, Pieces, Preconditioner, SolveOptions, Status,
@@ -9,7 +9,6 @@ use sparsebatch_solvers::{
 use sparsebatch_spmv_gpu::{DeviceInfo, Executor};
 
 use crate::backends::common::{agree, bits, cg, chain, dense, patterns, ragged, rhs};
-use kernel_emu::Emulator;
 
 /// `len` items of `nrows` rows in a chain, all different.
 fn uniform(len: usize, nrows: usize) -> Batch<f64> {

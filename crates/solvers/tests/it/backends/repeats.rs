@@ -1,11 +1,10 @@
 //! Solves with the analysis kept.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, UniformBatch};
 use sparsebatch_solvers::{BatchSolver, SolveError, solve_on_executor};
 
 use crate::backends::common::{cg, chain, dense, gpu, patterns, ragged, rhs};
-use kernel_emu::Emulator;
 
 #[test]
 fn other_values_and_vectors_as_if_analysed_anew() {

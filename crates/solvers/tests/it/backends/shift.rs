@@ -1,6 +1,6 @@
 //! `I/dt - J` formed on the device.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order, emulators};
 use sparsebatch_formats::{Csr, CsrPattern, Pattern, Scalar};
 use sparsebatch_solvers::SolveError;
 use sparsebatch_solvers::gpu::ShiftedValues;
@@ -8,7 +8,6 @@ use sparsebatch_spmv_gpu::{Executor, Value};
 use sparsebatch_testing::random_vector;
 
 use crate::backends::common::{chain, dense};
-use kernel_emu::{Emulator, emulators};
 
 /// The same on the host: divided and subtracted, each rounded once.
 fn expected<T: Value>(a: &Csr<T>, jacobian: &[T], dt: &[T]) -> Vec<T> {

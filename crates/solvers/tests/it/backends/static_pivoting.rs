@@ -1,11 +1,10 @@
 //! Systems without a pivot in the usual order of rows, on both backends.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::Csr;
 use sparsebatch_solvers::{Method, Rung, SolveOptions, Status};
 
 use crate::backends::common::{agree, chain, gpu, patterns, ragged, rhs};
-use kernel_emu::Emulator;
 
 /// A matrix whose row `k` is that of another three rows further on.
 fn rotated(a: &Csr<f64>) -> Csr<f64> {

@@ -1,10 +1,9 @@
 //! The [`listed`](crate::backends::listed) systems on the emulated GPU.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 
 use crate::backends::common::gpu;
 use crate::backends::listed;
-use kernel_emu::Emulator;
 
 #[test]
 fn listed_systems_end_alike_on_both_backends() {

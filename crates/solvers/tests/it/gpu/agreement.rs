@@ -1,13 +1,12 @@
 //! The GPU's solves against the CPU's, for every kernel that plans choose.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Scalar};
 use sparsebatch_solvers::gpu::GpuTuning;
 use sparsebatch_solvers::{Method, SolveOptions, SolveScalar, Status};
 
 use crate::common::{METHODS, PRECONDITIONERS, Systems, compare, on_cpu, on_gpu, options};
-use kernel_emu::Emulator;
 
 /// The first systems of a family.
 pub(crate) fn family<T: Scalar>(family: Family, nrows: usize, items: usize) -> Systems<T> {

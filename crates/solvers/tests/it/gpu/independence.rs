@@ -1,7 +1,7 @@
 //! A system's result does not depend on its neighbours, its place, the order of threads, or how
 //! many blocks there are.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
 use sparsebatch_formats::{Csr, CsrPattern, Pattern, Scalar};
 use sparsebatch_solvers::gpu::{GpuTuning, ValuePlace};
@@ -13,7 +13,6 @@ use sparsebatch_testing::random_vector;
 use crate::common::{
     METHODS, PRECONDITIONERS, ROUNDED, Systems, compare, compare_within, on_cpu, on_gpu, options,
 };
-use kernel_emu::Emulator;
 
 /// A symmetric pattern with a full diagonal and up to `most` entries beside it in a row.
 fn pattern(n: usize, most: usize, seed: u64) -> CsrPattern {

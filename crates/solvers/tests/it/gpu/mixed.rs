@@ -1,6 +1,6 @@
 //! Iterations in f32 within f64 solves.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::Csr;
 use sparsebatch_formats::generate::Family;
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess};
@@ -10,7 +10,6 @@ use sparsebatch_testing::random_vector;
 
 use crate::common::{ENDLESS, METHODS, Systems, compare_within, on_cpu, on_gpu, options};
 use crate::gpu::agreement::family;
-use kernel_emu::Emulator;
 
 fn in_f32(method: Method, preconditioner: Preconditioner) -> SolveOptions {
     SolveOptions { inner_precision: InnerPrecision::Auto, ..options(method, preconditioner) }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, Pattern, RaggedCsr, UniformBatch};
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, ValuePlace};
@@ -13,7 +13,6 @@ use sparsebatch_spmv_gpu::{DeviceInfo, Executor, GpuError, KernelKey, LaunchConf
 use sparsebatch_testing::random_vector;
 
 use crate::common::{Systems, on_gpu, options};
-use kernel_emu::Emulator;
 
 fn tri(n: usize, items: usize) -> (Arc<CsrPattern>, Vec<f64>, Vec<f64>) {
     let problem = Problem::new(Family::Tri, n).unwrap();

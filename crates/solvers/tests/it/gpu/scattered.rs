@@ -1,7 +1,7 @@
 //! Ragged batches and interleaved arrays: every system as it is in a uniform batch of its own, bit for
 //! bit.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, Csr, Layout, Pattern, RaggedCsr, UniformBatch};
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, Layouts};
@@ -12,7 +12,6 @@ use sparsebatch_spmv_gpu::{Executor, Value};
 use sparsebatch_testing::random_vector;
 
 use crate::common::{METHODS, Solved, Systems, on_gpu, options};
-use kernel_emu::Emulator;
 
 /// Item `item` of a family, with `flaw` in its first value.
 fn matrix<T: Value>(family: Family, nrows: usize, item: u64, flaw: Option<f64>) -> Csr<T> {

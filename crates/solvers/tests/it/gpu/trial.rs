@@ -1,12 +1,11 @@
 //! The solver that statuses are tested of.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_solvers::SolveOptions;
 use sparsebatch_solvers::gpu::GpuTuning;
 use sparsebatch_spmv_gpu::Value;
 
 use crate::common::{Solved, Systems, Trial, on_gpu};
-use kernel_emu::Emulator;
 
 /// The fused solver.
 pub(crate) struct Fused;

@@ -1,6 +1,6 @@
 //! Solves by clusters against the CPU's.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Scalar};
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, ValuePlace};
@@ -12,7 +12,6 @@ use crate::common::{
     METHODS, PRECONDITIONERS, ROUNDED, Systems, compare, compare_within, on_cpu, on_gpu, options,
 };
 use crate::gpu_clusters::{SMALL, forced};
-use kernel_emu::Emulator;
 
 /// The first systems of a family.
 pub(crate) fn family<T: Scalar>(family: Family, nrows: usize, items: usize) -> Systems<T> {

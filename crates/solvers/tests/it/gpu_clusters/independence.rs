@@ -1,7 +1,7 @@
 //! A system's result depends neither on its neighbours nor on the order of threads, also where a cluster
 //! has it.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, ValuePlace};
@@ -11,7 +11,6 @@ use sparsebatch_testing::random_vector;
 
 use crate::common::{METHODS, Solved, Systems, on_gpu, options};
 use crate::gpu_clusters::{SMALL, forced};
-use kernel_emu::Emulator;
 
 const PLACES: [ValuePlace; 2] = [ValuePlace::Shared, ValuePlace::Global];
 

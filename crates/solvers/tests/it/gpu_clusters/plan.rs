@@ -1,6 +1,6 @@
 //! Which systems clusters have, and what plans say of it.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{CsrPattern, Pattern};
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, ValuePlace};
@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use crate::common::options;
 use crate::gpu_clusters::{SMALL, forced};
-use kernel_emu::Emulator;
 
 fn pattern(family: Family, n: usize) -> Arc<CsrPattern> {
     Arc::clone(Problem::new(family, n).unwrap().pattern())

@@ -1,13 +1,12 @@
 //! The solver that statuses are tested of.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_solvers::SolveOptions;
 use sparsebatch_solvers::gpu::ValuePlace;
 use sparsebatch_spmv_gpu::Value;
 
 use crate::common::{Solved, Systems, Trial, on_gpu};
 use crate::gpu_clusters::{SMALL, forced};
-use kernel_emu::Emulator;
 
 /// The fused solver, with systems in clusters of blocks.
 pub(crate) struct Clusters;

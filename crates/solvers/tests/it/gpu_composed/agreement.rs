@@ -1,6 +1,6 @@
 //! Systems of all sizes, by every kernel of products, as on the CPU.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_solvers::gpu::ProductKernel;
 use sparsebatch_solvers::{Preconditioner, SolveScalar};
 use sparsebatch_testing::random_vector;
@@ -8,7 +8,6 @@ use sparsebatch_testing::random_vector;
 use crate::gpu_composed::support::{
     METHODS, PRECONDITIONERS, compare, kernels, on_cpu, on_gpu, options, ragged, rhs,
 };
-use kernel_emu::Emulator;
 
 /// One for each number of lanes, none, and some at the bounds.
 const SIZES: [usize; 11] = [33, 0, 1, 2, 300, 8, 31, 32, 512, 513, 7];

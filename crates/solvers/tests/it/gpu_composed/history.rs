@@ -1,11 +1,10 @@
 //! Residuals iteration by iteration, as on the CPU.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_solvers::gpu::ProductKernel;
 use sparsebatch_solvers::{Preconditioner, SolveOptions, Status};
 
 use crate::gpu_composed::support::{METHODS, on_cpu, on_gpu, options, ragged, rhs};
-use kernel_emu::Emulator;
 
 #[test]
 fn histories_are_those_of_the_cpu() {

@@ -1,6 +1,6 @@
 //! A system's result does not depend on its neighbours, its place or the order of threads.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::Batch;
 use sparsebatch_solvers::gpu::ProductKernel;
 use sparsebatch_solvers::{Preconditioner, SolveOptions, Status};
@@ -8,7 +8,6 @@ use sparsebatch_spmv_gpu::FlexibleKernel;
 use sparsebatch_testing::random_vector;
 
 use crate::gpu_composed::support::{Bits, METHODS, kernels, matrix, on_gpu, options, ragged, rhs};
-use kernel_emu::Emulator;
 
 const SIZES: [usize; 8] = [9000, 5, 40, 700, 33, 0, 2, 8];
 

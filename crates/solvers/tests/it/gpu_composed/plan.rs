@@ -1,6 +1,6 @@
 //! What plans take and refuse, repeated solves, and what they tell of themselves.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
 use sparsebatch_solvers::gpu::{ComposedSolver, Guess, ProductKernel};
 use sparsebatch_solvers::{Method, Preconditioner, SolveError, SolveOptions, Status};
@@ -9,7 +9,6 @@ use sparsebatch_spmv_gpu::{Executor, FlexibleKernel, GpuError};
 use crate::gpu_composed::support::{
     METHODS, compare, kernels, matrix, on_cpu, on_gpu, options, ragged, rhs,
 };
-use kernel_emu::Emulator;
 
 fn emulator() -> Emulator {
     Emulator::new(Order::Forward)

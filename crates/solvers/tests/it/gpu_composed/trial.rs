@@ -1,6 +1,6 @@
 //! The solver that statuses are tested of.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::Batch;
 use sparsebatch_solvers::SolveOptions;
 use sparsebatch_solvers::gpu::ProductKernel;
@@ -8,7 +8,6 @@ use sparsebatch_spmv_gpu::{FlexibleKernel, Value};
 
 use crate::common::{Solved, Systems, Trial};
 use crate::gpu_composed::support::on_gpu;
-use kernel_emu::Emulator;
 
 /// The composed solver.
 pub(crate) struct Composed;

@@ -1,6 +1,6 @@
 //! Solves of the GPU beside the CPU's.
 
-use kernel_emu::Order as Threads;
+use kernel_emu::{Emulator, Order as Threads};
 use sparsebatch_formats::generate::Family;
 use sparsebatch_formats::{Batch, BatchValues, Csr, Pattern, UniformBatch};
 use sparsebatch_solvers::gpu::{FactoredPlace, FactoredSolver, FactoredTuning, Guess};
@@ -14,7 +14,6 @@ use crate::common::{METHODS, Systems, compare, on_cpu, options};
 use crate::gpu_factored::support::{
     ORDERS, PRECISIONS, PRECONDITIONERS, SHAPES, by_factors, family, fits, matrix, pattern, tuning,
 };
-use kernel_emu::Emulator;
 
 /// With the shape that a plan chooses by itself.
 fn agree<T: SolveScalar>(what: &str, systems: &Systems<T>, options: &SolveOptions) {

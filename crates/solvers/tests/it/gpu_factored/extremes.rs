@@ -1,6 +1,6 @@
 //! Factors in f32 of matrices whose values are far beyond the range of f32.
 
-use kernel_emu::Order as Threads;
+use kernel_emu::{Emulator, Order as Threads};
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solvers::gpu::FactoredTuning;
 use sparsebatch_solvers::{
@@ -10,7 +10,6 @@ use sparsebatch_testing::random_vector;
 
 use crate::common::{METHODS, Solved, Systems, on_cpu, options};
 use crate::gpu_factored::support::{PRECONDITIONERS, SHAPES, by_factors, matrix, pattern, tuning};
-use kernel_emu::Emulator;
 
 fn single(options: SolveOptions) -> SolveOptions {
     SolveOptions { precond_precision: PrecondPrecision::Single, ..options }

@@ -1,7 +1,7 @@
 //! A system's result does not depend on its neighbours, its place, the order of threads, or how many
 //! blocks there are.
 
-use kernel_emu::Order as Threads;
+use kernel_emu::{Emulator, Order as Threads};
 use proptest::prelude::*;
 use sparsebatch_formats::{Csr, Scalar};
 use sparsebatch_solvers::gpu::FactoredTuning;
@@ -12,7 +12,6 @@ use crate::common::Systems;
 use crate::gpu_factored::support::{
     ORDERS, PRECISIONS, PRECONDITIONERS, SHAPES, by_factors, matrix, pattern, tuning,
 };
-use kernel_emu::Emulator;
 
 /// What is done to a matrix that has factors.
 #[derive(Clone, Copy, Debug)]

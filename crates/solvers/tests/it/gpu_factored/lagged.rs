@@ -1,6 +1,6 @@
 //! Factors that are kept, and solves of other values with them.
 
-use kernel_emu::Order as Threads;
+use kernel_emu::{Emulator, Order as Threads};
 use sparsebatch_formats::{Csr, Pattern};
 use sparsebatch_solvers::gpu::{FactoredSolver, Guess, ShiftedValues};
 use sparsebatch_solvers::{Method, Outcome, Preconditioner, SolveError, SolveOptions, Status};
@@ -9,7 +9,6 @@ use sparsebatch_testing::random_vector;
 
 use crate::common::{Systems, options, residual_norm};
 use crate::gpu_factored::support::{PRECISIONS, PRECONDITIONERS, SHAPES, matrix, pattern, tuning};
-use kernel_emu::Emulator;
 
 /// Items of one pattern, symmetric and positive definite, their diagonals moved by `shift`.
 fn systems(n: usize, items: u64, shift: f64) -> Systems<f64> {

@@ -7,4 +7,4 @@ mod lagged;
 mod plan;
 mod real;
 mod statuses;
-mod support;
+pub(crate) mod support;

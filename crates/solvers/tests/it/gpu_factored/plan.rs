@@ -1,6 +1,6 @@
 //! What a plan takes, refuses, and says of itself.
 
-use kernel_emu::Order as Threads;
+use kernel_emu::{Emulator, Order as Threads};
 use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Pattern, UniformBatch};
 use sparsebatch_solvers::gpu::{
     FactoredExplain, FactoredPlace, FactoredSolver, FactoredTuning, Guess,
@@ -13,7 +13,6 @@ use sparsebatch_spmv_gpu::{Executor, GpuError};
 
 use crate::common::{METHODS, options};
 use crate::gpu_factored::support::{PRECONDITIONERS, SHAPES, matrix, pattern, tuning};
-use kernel_emu::Emulator;
 
 fn emulator() -> Emulator {
     Emulator::new(Threads::Forward)

@@ -1,7 +1,7 @@
 //! Real systems: nuclear networks, combustion chemistry, radiation diffusion. Skipped, with the reason
 //! printed, where the data is not there.
 
-use kernel_emu::Order as Threads;
+use kernel_emu::{Emulator, Order as Threads};
 use sparsebatch_formats::{Batch, io};
 use sparsebatch_solvers::gpu::FactoredTuning;
 use sparsebatch_solvers::{Method, Order, Preconditioner, SolveOptions, Status};
@@ -9,7 +9,6 @@ use sparsebatch_testing::shared_dir;
 
 use crate::common::{Systems, on_cpu, options};
 use crate::gpu_factored::support::{ORDERS, PRECISIONS, by_factors};
-use kernel_emu::Emulator;
 
 /// Some systems of a set, spread over it.
 fn some(name: &str, count: usize) -> Option<Systems<f64>> {

@@ -1,6 +1,6 @@
 //! Every status that solves with factors can end with, each among healthy neighbours, as on the CPU.
 
-use kernel_emu::Order as Threads;
+use kernel_emu::{Emulator, Order as Threads};
 use sparsebatch_formats::{Csr, CsrPattern, Scalar};
 use sparsebatch_solvers::gpu::FactoredTuning;
 use sparsebatch_solvers::{
@@ -11,7 +11,6 @@ use sparsebatch_testing::random_vector;
 
 use crate::common::{METHODS, Solved, Systems, compare, on_cpu, options};
 use crate::gpu_factored::support::{PRECISIONS, PRECONDITIONERS, SHAPES, by_factors, tuning};
-use kernel_emu::Emulator;
 
 const NAN: f64 = f64::NAN;
 const INF: f64 = f64::INFINITY;

@@ -1,6 +1,6 @@
 //! Solves with factors on the emulated GPU, and systems for them.
 
-use kernel_emu::Order as Threads;
+use kernel_emu::{Emulator, Order as Threads};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr, CsrPattern, Pattern, Scalar};
 use sparsebatch_solvers::gpu::{FactoredPlace, FactoredSolver, FactoredTuning, Guess};
@@ -9,7 +9,6 @@ use sparsebatch_spmv_gpu::Value;
 use sparsebatch_testing::random_vector;
 
 use crate::common::{Solved, Systems, from_guesses};
-use kernel_emu::Emulator;
 
 /// The preconditioners that have factors.
 pub(crate) const PRECONDITIONERS: [Preconditioner; 3] =

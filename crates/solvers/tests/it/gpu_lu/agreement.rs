@@ -1,6 +1,6 @@
 //! The GPU's LU against the CPU's.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Csr, Scalar};
 use sparsebatch_solvers::gpu::LuTuning;
 use sparsebatch_solvers::{SolveOptions, SolveScalar, Status};
@@ -8,7 +8,6 @@ use sparsebatch_testing::random_vector;
 
 use crate::common::{Solved, Systems, compare, on_cpu};
 use crate::gpu_lu::support::{by_lu, matrix, options, pattern};
-use kernel_emu::Emulator;
 
 /// Holds x of both against what rounding allows, row by row: the residual of each is within a few
 /// units of `|A||x| + |b|`.

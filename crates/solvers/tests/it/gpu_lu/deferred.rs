@@ -1,6 +1,6 @@
 //! Substitution alone, and solves that are judged together.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
 use sparsebatch_formats::{Csr, CsrPattern, Pattern};
 use sparsebatch_solvers::gpu::{GpuLu, Guess};
@@ -11,7 +11,6 @@ use sparsebatch_testing::random_vector;
 use crate::common::Systems;
 use crate::gpu_lu::independence::{batch, flaw, sizes};
 use crate::gpu_lu::support::{matrix, mixed_tolerances, options, pattern};
-use kernel_emu::Emulator;
 
 /// Solutions of several solves one after the other, and how they ended.
 struct Together<T> {

@@ -1,7 +1,7 @@
 //! A system's result does not depend on its neighbours, its place, the order of threads, or how many
 //! blocks there are.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
 use sparsebatch_formats::{Csr, Scalar};
 use sparsebatch_solvers::gpu::{LuOrder, LuTuning};
@@ -10,7 +10,6 @@ use sparsebatch_testing::random_vector;
 
 use crate::common::{Systems, compare, on_cpu};
 use crate::gpu_lu::support::{by_lu, matrix, mixed_tolerances, options, pattern};
-use kernel_emu::Emulator;
 
 /// What is done to a matrix that has factors.
 #[derive(Clone, Copy, Debug)]

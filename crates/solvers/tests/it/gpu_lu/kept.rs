@@ -1,6 +1,6 @@
 //! Solves with factors that stay on the device.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
 use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_formats::{Csr, CsrPattern, Pattern};
@@ -12,7 +12,6 @@ use sparsebatch_testing::random_vector;
 use crate::common::{Solved, Systems, compare};
 use crate::gpu_lu::independence::{batch, flaw, sizes};
 use crate::gpu_lu::support::{by_lu, matrix, mixed_tolerances, options, pattern};
-use kernel_emu::Emulator;
 
 /// As [`by_lu`], with the factors of an earlier call; `others` are solved with them before.
 fn again<T: Value>(executor: &Emulator, systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {

@@ -1,6 +1,6 @@
 //! The LU of systems whose factors are in device memory, against the CPU's.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr, CsrPattern, Pattern};
 use sparsebatch_solvers::gpu::{
@@ -12,14 +12,14 @@ use sparsebatch_solvers::{
 use sparsebatch_spmv_gpu::{Executor, GpuError, Value};
 use sparsebatch_testing::random_vector;
 
-use crate::common::{Solved, Systems, compare, from_guesses, on_cpu, residual_norm};
+use crate::common::{Solved, Systems, compare, on_cpu, residual_norm};
+use crate::gpu_factored::support::by_factors;
 use crate::gpu_lu::agreement::residuals_are_small;
 use crate::gpu_lu::independence::{Flaw, batch};
 use crate::gpu_lu::statuses::{
     a_failure_keeps_the_guess, cases, end_as_expected, pattern_of_cases, scaled, systems,
 };
 use crate::gpu_lu::support::{matrix, options, pattern};
-use kernel_emu::Emulator;
 
 const PLACES: [FactoredPlace; 2] = [FactoredPlace::FactorsGlobal, FactoredPlace::AllGlobal];
 
@@ -27,28 +27,12 @@ fn tuning(place: FactoredPlace) -> FactoredTuning {
     FactoredTuning { place: Some(place), ..FactoredTuning::default() }
 }
 
-/// Solves with factors in device memory, from the guesses.
-fn by_large<T: Value>(
-    executor: &Emulator,
-    systems: &Systems<T>,
-    options: &SolveOptions,
-    tuning: &FactoredTuning,
-) -> Solved<T> {
-    let (pattern, items) = (systems.pattern(), systems.batch.nitems());
-    let plan = FactoredSolver::<_, T>::with_tuning(executor, pattern, items, options, tuning);
-    let mut plan = plan.unwrap();
-    from_guesses(executor, systems, |values, b, x| {
-        plan.solve(values, b, Guess::InX, x).unwrap();
-        (plan.outcomes().unwrap(), plan.explain().kernel)
-    })
-}
-
 fn solve<T: Value>(
     systems: &Systems<T>,
     options: &SolveOptions,
     place: FactoredPlace,
 ) -> Solved<T> {
-    by_large(&Emulator::new(Order::Random(5)), systems, options, &tuning(place))
+    by_factors(&Emulator::new(Order::Random(5)), systems, options, &tuning(place))
 }
 
 fn random_patterns<T: SolveScalar>() {
@@ -194,10 +178,11 @@ fn flawed_neighbours_change_no_bit() {
         let options = SolveOptions { max_restarts: 1, ..options() };
         let all = solve(&systems, &options, place);
         let one_block = FactoredTuning { max_blocks: Some(1), ..tuning(place) };
-        let again = by_large(&Emulator::new(Order::Reverse), &systems, &options, &one_block);
+        let again = by_factors(&Emulator::new(Order::Reverse), &systems, &options, &one_block);
         for item in 0..flaws.len() {
             let alone = systems.select(&[item]);
-            let alone = by_large(&Emulator::new(Order::Forward), &alone, &options, &tuning(place));
+            let alone =
+                by_factors(&Emulator::new(Order::Forward), &alone, &options, &tuning(place));
             let what = format!("n = {n}, {place:?}, system {item}");
             assert_eq!(all.bits(item), again.bits(item), "{what}");
             assert_eq!(all.bits(item), alone.bits(0), "{what}");
@@ -256,7 +241,7 @@ fn blocks_are_as_many_as_there_is_memory_for() {
         assert!(blocks > 1);
         let ((fewer, less), tuning) = plan(Some(bytes - 16)).unwrap();
         assert!(fewer < blocks && less <= bytes - 16, "{fewer} blocks, {less} of {bytes} bytes");
-        let some = by_large(&Emulator::new(Order::Reverse), &systems, &options(), &tuning);
+        let some = by_factors(&Emulator::new(Order::Reverse), &systems, &options(), &tuning);
         for item in 0..5 {
             assert_eq!(some.bits(item), all.bits(item), "{place:?}");
         }
@@ -278,7 +263,7 @@ fn a_large_grid_is_solved_in_device_memory() {
     let cpu = on_cpu(&systems, &options());
     let executor = Emulator::new(Order::Forward);
 
-    let gpu = by_large(&executor, &systems, &options(), &FactoredTuning::default());
+    let gpu = by_factors(&executor, &systems, &options(), &FactoredTuning::default());
 
     assert_eq!(gpu.kernel, "factored<double, 512, 2, 0, 3>");
     compare("a grid", &systems, &gpu, &cpu, 1e-10);

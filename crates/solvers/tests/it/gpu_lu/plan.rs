@@ -1,6 +1,6 @@
 //! What a plan takes, refuses, and says of itself.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, Pattern, UniformBatch};
 use sparsebatch_solvers::gpu::{GpuLu, Guess, LuOrder, LuTuning};
 use sparsebatch_solvers::{
@@ -11,7 +11,6 @@ use sparsebatch_testing::random_vector;
 
 use crate::common::{Systems, on_cpu};
 use crate::gpu_lu::support::{by_lu, matrix, options, pattern};
-use kernel_emu::Emulator;
 
 fn emulator() -> Emulator {
     Emulator::new(Order::Forward)

@@ -1,7 +1,7 @@
 //! Real systems: nuclear networks, combustion chemistry, radiation diffusion. Skipped, with the reason
 //! printed, where the data is not there.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, io};
 use sparsebatch_solvers::gpu::LuTuning;
 use sparsebatch_solvers::{SolveOptions, Status};
@@ -9,7 +9,6 @@ use sparsebatch_testing::shared_dir;
 
 use crate::common::{Systems, on_cpu};
 use crate::gpu_lu::support::{by_lu, options};
-use kernel_emu::Emulator;
 
 /// Some systems of a set, spread over it.
 fn some(name: &str, count: usize) -> Option<Systems<f64>> {

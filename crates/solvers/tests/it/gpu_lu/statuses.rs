@@ -1,6 +1,6 @@
 //! Every status that the LU can end with, each among healthy neighbours, as on the CPU.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Csr, CsrPattern, Pattern, Scalar};
 use sparsebatch_solvers::gpu::LuTuning;
 use sparsebatch_solvers::{SolveOptions, SolveScalar, Status};
@@ -9,7 +9,6 @@ use sparsebatch_testing::random_vector;
 
 use crate::common::{Solved, Systems, compare, on_cpu};
 use crate::gpu_lu::support::{by_lu, matrix, options, pattern};
-use kernel_emu::Emulator;
 
 const NAN: f64 = f64::NAN;
 const INF: f64 = f64::INFINITY;

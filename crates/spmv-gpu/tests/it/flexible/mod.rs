@@ -3,8 +3,7 @@
 
 mod plan;
 
-use kernel_emu::Emulator;
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_cpu_ref::seq;
 use sparsebatch_formats::accuracy::{PRODUCT_ERROR_FACTOR, assert_spmv_close, spmv_exact};
 use sparsebatch_formats::generate::{banded, dense, pareto, random};

@@ -1,13 +1,12 @@
 //! What plans refuse and report.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::generate::dense;
 use sparsebatch_formats::{Batch, BatchValues, Csr, RaggedCsr, UniformBatch};
 use sparsebatch_spmv_gpu::flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};
 use sparsebatch_spmv_gpu::{Executor, GpuError};
 
 use super::{apply, empty};
-use kernel_emu::Emulator;
 
 #[test]
 fn nothing_to_do_is_no_launch() {

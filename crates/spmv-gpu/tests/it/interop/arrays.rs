@@ -1,7 +1,7 @@
 //! Plans over CSR arrays that lie in the memory of an executor, in the emulation and on a GPU.
 #![expect(unsafe_code, reason = "hands arrays to plans")]
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
 use sparsebatch_cpu_ref::seq;
 use sparsebatch_formats::{BatchValues, Csr, CsrPattern, RaggedCsr, UniformBatch};
@@ -17,7 +17,6 @@ use sparsebatch_testing::csr_integers;
 
 use crate::common::arrays::upload;
 use crate::common::matrices::{banded, integers, mixed, oracle};
-use kernel_emu::Emulator;
 
 /// A plan over arrays of its own.
 fn single_plan<E: Executor + Clone, T: Value>(

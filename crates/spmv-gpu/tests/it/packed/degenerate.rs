@@ -1,6 +1,6 @@
 //! Batches and systems without items, rows, columns or entries, and of one row.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, BatchCsr, Csr, RaggedCsr, UniformBatch};
 use sparsebatch_spmv_gpu::flexible::BatchSizes;
 use sparsebatch_spmv_gpu::testing::device_or_skip;
@@ -12,7 +12,6 @@ use super::{
     with_arrays,
 };
 use crate::common::matrices::integers;
-use kernel_emu::Emulator;
 
 fn zeros(nrows: usize, ncols: usize) -> Csr<f64> {
     Csr::zeros(nrows, ncols).unwrap()

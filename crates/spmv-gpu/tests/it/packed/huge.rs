@@ -2,7 +2,7 @@
 //! that run touch; on a GPU they are there.
 #![expect(unsafe_code, reason = "launches kernels")]
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
 use sparsebatch_spmv_gpu::flexible::BatchSizes;
 use sparsebatch_spmv_gpu::testing::device_or_skip;
@@ -14,7 +14,6 @@ use sparsebatch_spmv_gpu::{
 use super::{options, oracle, ragged, size_of_matrix, some};
 use crate::common::arrays::{get, set};
 use crate::common::matrices::{from_columns, integers};
-use kernel_emu::Emulator;
 
 /// One piece of a system: just over 2^31 rows, and columns, in all.
 const SIZE: usize = 2048;

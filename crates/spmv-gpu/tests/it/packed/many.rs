@@ -1,6 +1,6 @@
 //! Batches of many systems, more than 16 bits count, and of numbers of them that do not divide well.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
 use sparsebatch_spmv_gpu::testing::device_or_skip;
 use sparsebatch_spmv_gpu::{Executor, PackedOptions, PackedPlan};
@@ -9,7 +9,6 @@ use sparsebatch_testing::random_vector;
 use super::{columns, multiply, options, oracle, ragged, rows, some, uniform};
 use crate::common::matrices::{banded, from_columns, integers, mixed};
 use crate::common::systems::bits;
-use kernel_emu::Emulator;
 
 const COUNT: usize = 66_000;
 

@@ -1,13 +1,12 @@
 //! Memory that runs out: an error that says so before anything is packed, and nothing left behind.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, UniformBatch};
 use sparsebatch_spmv_gpu::{Executor, GpuError, PackedPlan};
 use sparsebatch_testing::random_vector;
 
 use super::{columns, multiply, options, rows, shapes, spread, uniform, with_arrays};
 use crate::common::matrices::mixed;
-use kernel_emu::Emulator;
 
 fn batches() -> Vec<(&'static str, Batch<f64>)> {
     let own = uniform(&mixed(50, 60, Some(9)), 30);

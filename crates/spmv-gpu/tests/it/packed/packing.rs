@@ -2,7 +2,7 @@
 //! the same way every time.
 #![expect(unsafe_code, reason = "launches a kernel")]
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order, emulators};
 use proptest::prelude::*;
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::io::read_matrix_market;
@@ -16,7 +16,6 @@ use super::{
     with_lengths,
 };
 use crate::common::matrices::{banded, integers, mixed, with_reals};
-use kernel_emu::{Emulator, emulators};
 
 /// Multiplies every system by each unit vector: what comes back is the matrix itself, whatever was
 /// lost, doubled or moved shows.

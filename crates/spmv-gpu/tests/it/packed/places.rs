@@ -1,7 +1,7 @@
 //! Results do not depend on where a system stands, what is beside it, how the work is shared out, or
 //! where its arrays come from: the same bits.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order, emulators};
 use proptest::prelude::*;
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
 use sparsebatch_spmv_gpu::testing::device_or_skip;
@@ -15,7 +15,6 @@ use super::{
 };
 use crate::common::matrices::{Sequence, banded, mixed, with_reals};
 use crate::common::systems::{System, bits, shuffled, with_vectors};
-use kernel_emu::{Emulator, emulators};
 
 /// The product of every system that the batch of the given numbers has, `runs` times.
 fn products<E: Executor + Clone, T: Value>(

@@ -1,6 +1,6 @@
 //! Products of batches of any shapes against exact sums.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchCsr, UniformBatch};
 use sparsebatch_spmv_gpu::testing::device_or_skip;
@@ -8,7 +8,6 @@ use sparsebatch_spmv_gpu::{PackedKernel, PackedOptions, PackedPlan};
 use sparsebatch_testing::random_vector;
 
 use super::{REGISTERS, check, columns, large, options, shapes, spread};
-use kernel_emu::Emulator;
 
 #[test]
 fn large_small_and_degenerate_systems_together() {

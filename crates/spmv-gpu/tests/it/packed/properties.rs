@@ -1,7 +1,7 @@
 //! Batches of random matrices against the oracle, in every order of threads, with every way to share
 //! the work out; NaN and infinities.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_spmv_gpu::testing::device_or_skip;
@@ -10,7 +10,6 @@ use sparsebatch_testing::{csr_integers, random_vector};
 
 use super::{REGISTERS, check, columns, multiply, options, oracle, product, ragged, rows, spread};
 use crate::common::matrices::{banded, integers, mixed};
-use kernel_emu::Emulator;
 
 /// Blocks that take all, or one piece each; systems by themselves, some together, or as many as may
 /// be, or in small pieces; by all kernels.

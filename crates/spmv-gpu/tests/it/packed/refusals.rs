@@ -1,6 +1,6 @@
 //! What is refused, and with which error.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
 use sparsebatch_spmv_gpu::flexible::BatchSizes;
 use sparsebatch_spmv_gpu::testing::device_or_skip;
@@ -11,7 +11,6 @@ use sparsebatch_testing::random_vector;
 
 use super::{check, options, ragged, uneven, upload, with_lengths};
 use crate::common::matrices::banded;
-use kernel_emu::Emulator;
 
 fn refused(batch: &Batch<f64>, options: PackedOptions) -> GpuError {
     PackedPlan::new(Emulator::new(Order::Forward), batch, options).err().unwrap()

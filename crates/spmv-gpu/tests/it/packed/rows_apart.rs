@@ -1,6 +1,6 @@
 //! Large systems, whose rows are divided into pieces, and the columns that a piece uses.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
 use sparsebatch_spmv_gpu::testing::device_or_skip;
 use sparsebatch_spmv_gpu::{Executor, PackedOptions, PackedPlan, Value};
@@ -11,7 +11,6 @@ use super::{
     with_lengths,
 };
 use crate::common::matrices::{banded, from_columns, integers, mixed};
-use kernel_emu::Emulator;
 
 fn pieces(a: &Csr<f64>, options: PackedOptions) -> usize {
     let batch = ragged(std::slice::from_ref(a));

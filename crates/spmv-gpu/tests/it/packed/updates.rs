@@ -1,6 +1,6 @@
 //! New values in the place of old ones.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
 use sparsebatch_spmv_gpu::testing::device_or_skip;
 use sparsebatch_spmv_gpu::{Executor, GpuError, PackedOptions, PackedPlan, Value};
@@ -12,7 +12,6 @@ use super::{
 };
 use crate::common::matrices::{banded, integers, mixed};
 use crate::common::systems::bits;
-use kernel_emu::Emulator;
 
 /// The same patterns with other values.
 fn with_values<T: Value>(batch: &Batch<T>, seed: u64) -> Batch<T> {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, UniformBatch};
 use sparsebatch_spmv_gpu::flexible::{BatchSizes, DeviceBatch};
 use sparsebatch_spmv_gpu::flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};
@@ -14,7 +14,6 @@ use sparsebatch_spmv_gpu::{Args, CsrArrays, CsrSize, Executor, KernelKey, Launch
 use crate::common::arrays::{get, set};
 use crate::common::matrices::{banded, integers, oracle};
 use crate::common::systems::bits;
-use kernel_emu::Emulator;
 
 /// Where the arrays of a problem begin: beyond 2^32 entries, each elsewhere.
 const FAR: usize = (1 << 32) + 5;

@@ -1,12 +1,11 @@
 //! One matrix with almost 2^31 entries: byte offsets far beyond 32 bits.
 #![expect(unsafe_code, reason = "hands arrays to plans")]
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_spmv_gpu::testing::device_or_skip;
 use sparsebatch_spmv_gpu::{CsrArrays, Executor, SingleKernel, SingleOptions, SinglePlan};
 
 use crate::common::matrices::integers;
-use kernel_emu::Emulator;
 
 const KERNELS: [SingleKernel; 6] = [
     SingleKernel::CsrScalar,

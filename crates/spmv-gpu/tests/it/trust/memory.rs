@@ -1,13 +1,12 @@
 //! Memory that runs out: an error that says so before anything is launched, and nothing left behind.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use sparsebatch_spmv_gpu::flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};
 use sparsebatch_spmv_gpu::{Executor, GpuError, SingleKernel, SinglePlan};
 use sparsebatch_testing::random_vector;
 
 use super::{batch_of, single_options, systems};
 use crate::common::matrices::{mixed, with_reals};
-use kernel_emu::Emulator;
 
 /// Makes a plan with ever more memory, up to what it takes on a device that has enough.
 fn check<P>(name: &str, make: impl Fn(&Emulator) -> Result<P, GpuError>) {

@@ -1,7 +1,7 @@
 //! Batches of random matrices against the oracle, in every order of threads; NaN and infinities in
 //! y; the vector operations.
 
-use kernel_emu::Order;
+use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
 use sparsebatch_cpu_ref::seq;
 use sparsebatch_formats::{Batch, Csr, CsrPattern};
@@ -12,7 +12,6 @@ use sparsebatch_testing::csr_integers;
 
 use super::{ragged, single_options, systems};
 use crate::common::matrices::{integers, mixed, oracle};
-use kernel_emu::Emulator;
 
 /// The ways through each kernel: operand in shared memory, in global memory, or some of both.
 fn variants() -> impl Iterator<Item = FlexibleOptions> {
