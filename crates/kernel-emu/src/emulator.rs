@@ -201,7 +201,12 @@ impl Executor for Emulator {
     }
 
     fn prepare(&self, keys: &[KernelKey]) -> Result<(), GpuError> {
-        keys.iter().try_for_each(|key| parameters(key).map(drop))
+        // Instances that no test launches are not compiled, whatever a plan prepares.
+        keys.iter().try_for_each(|key| match crate::has_module(key.module) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(unknown(format!("no module {}", key.module))),
+            Err(reason) => Err(unknown(reason)),
+        })
     }
 
     unsafe fn launch(
@@ -259,9 +264,13 @@ fn name(key: &KernelKey) -> String {
 
 /// The sizes of a kernel's parameters.
 fn parameters(key: &KernelKey) -> Result<&'static [usize], GpuError> {
-    crate::parameter_bytes(&name(key)).map_err(|reason| GpuError::InvalidArgument {
+    crate::parameter_bytes(&name(key)).map_err(unknown)
+}
+
+fn unknown(found: String) -> GpuError {
+    GpuError::InvalidArgument {
         name: "key",
         expected: "a kernel that kernel-emu registers".to_owned(),
-        found: reason,
-    })
+        found,
+    }
 }

@@ -204,6 +204,15 @@ pub fn parameter_bytes(expression: &str) -> Result<&'static [usize], String> {
     Ok(&registry.kernels[registry.find(expression)?].parameter_bytes)
 }
 
+/// Whether some kernel of the module is registered.
+///
+/// # Errors
+///
+/// If the library of the kernels cannot be opened.
+pub fn has_module(module: &str) -> Result<bool, String> {
+    Ok(registry()?.kernels.iter().any(|kernel| kernel.module == module))
+}
+
 /// All registered expressions as `module:expression`, sorted.
 ///
 /// # Errors

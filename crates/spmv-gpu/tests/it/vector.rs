@@ -85,6 +85,10 @@ fn unknown_kernels_and_other_arguments_are_refused() {
     let few = unsafe { executor.launch(&key, LaunchConfig::linear(1, 32), &mut args) };
 
     assert!(matches!(few, Err(GpuError::InvalidArgument { name: "args", .. })));
-    let unknown = executor.prepare(&[unknown]);
+    // What a plan prepares need not be compiled for the emulation, what it launches has to be.
+    // SAFETY: the launch is refused for the kernel.
+    let unknown = unsafe { executor.launch(&unknown, LaunchConfig::linear(1, 32), &mut args) };
     assert!(matches!(unknown, Err(GpuError::InvalidArgument { name: "key", .. })));
+    let elsewhere = executor.prepare(&[KernelKey::new("nowhere", "axpby<double>")]);
+    assert!(matches!(elsewhere, Err(GpuError::InvalidArgument { name: "key", .. })));
 }
