@@ -74,7 +74,7 @@ impl Store {
         missing.sort_by_key(|(part, _)| std::cmp::Reverse(part.registrations.len()));
         let missing = Mutex::new(missing.into_iter());
         let next = || missing.lock().expect("no thread panics").next();
-        let work = || {
+        let work = || -> Result<(), String> {
             while let Some((part, object)) = next() {
                 let fresh = build.clone().file(&part.file).try_compile_intermediates();
                 let fresh = fresh.map_err(|e| format!("{}: {e}", part.name))?;
@@ -86,8 +86,7 @@ impl Store {
         thread::scope(|scope| {
             let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
             running.into_iter().try_for_each(|one| one.join().expect("no thread panics"))
-        })
-        .map_err(|e: String| e)?;
+        })?;
         Ok(found)
     }
 
