@@ -11,8 +11,7 @@ pub enum Status {
     Converged = 0,
     /// The iteration limit was reached first.
     MaxIterations = 1,
-    /// `r'z` (CG) or `r^'r` (BiCGStab) vanished: no next direction exists. In CG also a negative
-    /// `r'z`, which means that the preconditioner is not positive definite.
+    /// `r'z` (CG) or `r^'r` (BiCGStab) vanished: no next direction exists.
     BreakdownRho = 2,
     /// BiCGStab's stabilising step vanished: `t't` or `t's` is zero.
     BreakdownOmega = 3,
@@ -20,21 +19,24 @@ pub enum Status {
     BreakdownAlpha = 4,
     /// NaN or an infinity, in the input or by overflow inside the solve.
     NonFinite = 5,
-    /// CG met `p'Ap <= 0`: the matrix is not positive definite.
+    /// CG met `p'Ap <= 0` or a negative `r'z`: the matrix, or the preconditioner made of it, is not positive definite.
     Indefinite = 6,
     /// The preconditioner needs a diagonal entry that is zero or not stored.
     ZeroDiagonal = 7,
     /// The preconditioner met a zero or (IC(0)) negative pivot, or a singular block.
     SingularPreconditioner = 8,
-    /// The direct solver found no pivot: the matrix is singular to working precision.
+    /// LU with partial pivoting found no solution, and the matrix is singular to working precision.
     Singular = 9,
     /// The recurrence passed the test and the true residual did not, after all restarts.
     Stagnated = 10,
+    /// The sparse LU, which does not choose its pivots by their values, met one that is zero: the matrix may
+    /// be singular or not.
+    ZeroPivot = 11,
 }
 
 impl Status {
     /// Every status, in the order of their codes.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Converged,
         Self::MaxIterations,
         Self::BreakdownRho,
@@ -46,6 +48,7 @@ impl Status {
         Self::SingularPreconditioner,
         Self::Singular,
         Self::Stagnated,
+        Self::ZeroPivot,
     ];
 
     /// The name, as in Rust.
@@ -62,6 +65,7 @@ impl Status {
             Self::SingularPreconditioner => "SingularPreconditioner",
             Self::Singular => "Singular",
             Self::Stagnated => "Stagnated",
+            Self::ZeroPivot => "ZeroPivot",
         }
     }
 }
@@ -81,8 +85,8 @@ pub struct Outcome {
     pub iterations: u32,
     /// How often the solver started again from a recomputed residual.
     pub restarts: u32,
-    /// `||b - A x||_2`, recomputed from the returned `x` in the working precision; NaN when it
-    /// is not finite.
+    /// `||b - A x||_2`, recomputed from the returned `x`; NaN when it is not finite. It is evaluated in the
+    /// working precision, or with twice as much where rounding might decide on the status.
     pub residual_norm: f64,
     /// `||b||_2`.
     pub rhs_norm: f64,
@@ -122,8 +126,8 @@ impl<V: Copy> PerSystem<V> {
 /// When an iterative solve of a system ends.
 ///
 /// The test is `||b - A x||_2 <= max(abs_tol, rel_tol * ||b||_2)`, on entry and after each
-/// iteration on the recurrence's residual, and again on the recomputed one before a system counts
-/// as converged.
+/// iteration on the recurrence's residual, and again on the recomputed one, a bound of its own rounding
+/// error added, before a system counts as converged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Criteria {
     /// Relative to `||b||_2`.
@@ -135,7 +139,8 @@ pub struct Criteria {
     /// How often a solve may start again from the recomputed residual, after the recurrence ran
     /// ahead of it or broke down.
     pub max_restarts: u32,
-    /// When given, `||b - A x||_2 <= floor * eps * || |A||x| + |b| ||_2` is accepted too.
+    /// When given, `||b - A x||_2 <= floor * eps * || |A||x| + |b| ||_2` is accepted too, but never more
+    /// than `1e-3 ||b||_2` ([`LARGEST_FLOOR`](crate::verdict::LARGEST_FLOOR)).
     pub floor: Option<f64>,
     /// Whether outcomes hold the residual history.
     pub history: bool,

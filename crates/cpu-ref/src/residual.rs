@@ -55,6 +55,13 @@ pub(crate) fn pow2(exponent: i32) -> f64 {
     f64::from_bits(((exponent + 1023) as u64) << 52)
 }
 
+/// Multiplication by `2^exponent`, for exponents in -2044..=2046: exact, short of overflow and underflow.
+pub fn by_power_of_two<T: Scalar>(exponent: i32) -> impl Fn(T) -> T {
+    let half = exponent / 2;
+    let factors = [pow2(half), pow2(exponent - half)];
+    move |value| T::from_f64(value.to_f64() * factors[0] * factors[1])
+}
+
 /// `r = b - A x` of one system in the working precision, and `||r||_2` (NaN when it is not finite).
 /// The products of a row are added in ascending column order, and their sum subtracted from `b`:
 /// in the other order a huge `x` whose products cancel, as a singular matrix invites it, absorbs
@@ -107,6 +114,112 @@ pub fn residual_magnitude<T: Scalar>(
     norm2(&magnitudes)
 }
 
+/// The sizes of a system on which bounds of rounding errors depend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    /// Rows.
+    pub(crate) nrows: usize,
+    /// Entries of the longest row.
+    pub(crate) longest_row: usize,
+}
+
+impl Sizes {
+    /// Those of a pattern.
+    pub(crate) fn of(pattern: CsrPatternRef<'_>) -> Self {
+        let nrows = pattern.nrows();
+        let longest_row = (0..nrows).map(|row| pattern.row(row).len()).max().unwrap_or(0);
+        Self { nrows, longest_row }
+    }
+
+    /// A bound of `| ||r||_2 - ||b - A x||_2 |`, where r is what [`residual`] computes, in whatever
+    /// order a row's products are added, and `norm` its computed norm.
+    ///
+    /// `magnitude` is at least `|| |A||x| + |b| ||_2`, up to a relative error of 1e-10. The bound counts
+    /// the rounding of products and sums in the working precision, products that underflow, and the
+    /// rounding of the norm. It is infinite or NaN where that overflows, and so proves nothing there.
+    ///
+    /// # Source
+    /// N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 2002, section 3.1,
+    /// doi:10.1137/1.9780898718027.
+    pub(crate) fn error_of_plain<T: Scalar>(self, magnitude: f64, norm: f64) -> f64 {
+        let unit = 0.5 * T::EPSILON.to_f64();
+        let operations = self.longest_row as f64 + 3.0;
+        // The smallest positive number of the working precision.
+        let smallest = if T::NAME == "f64" { f64::from_bits(1) } else { 2f64.powi(-149) };
+        let underflow = operations * (self.nrows as f64).sqrt() * smallest;
+        1.001 * operations * unit * magnitude + underflow + self.error_of_norm(norm)
+    }
+
+    /// A bound of the rounding error of [`norm2`], in f64, for a vector with an entry a row.
+    fn error_of_norm(self, norm: f64) -> f64 {
+        (0.125 * self.nrows as f64 + 16.0) * f64::EPSILON * norm
+    }
+}
+
+/// A residual evaluated with twice the working precision.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Evaluated {
+    /// `||b - A x||_2`; NaN or infinite where sums overflow.
+    pub(crate) norm: f64,
+    /// A bound of the error of `norm`; 0 where no operation was rounded.
+    pub(crate) error: f64,
+}
+
+/// `r = b - A x`, rounded once to the working precision, and its norm with a bound of the error.
+///
+/// Each row is a dot product of twofold precision in f64: products are split into a rounded product and
+/// its error by a fused multiply-add, sums likewise, and the errors are added up beside the sum. The
+/// error that is left is bounded by rounding the errors' own sum, of which the sizes are known, and by
+/// what of a product's error underflows.
+///
+/// # Source
+/// T. Ogita, S. M. Rump, S. Oishi, Accurate sum and dot product, 2005, doi:10.1137/030601818,
+/// algorithms 3.1 to 5.3; S. Boldo, J.-M. Muller, Some functions computable with a fused-mac, 2005,
+/// for the underflow of products.
+pub(crate) fn residual_twofold<T: Scalar>(
+    pattern: CsrPatternRef<'_>,
+    values: &[T],
+    x: &[T],
+    b: &[T],
+    r: &mut [T],
+) -> Evaluated {
+    // Below this a product's error may not be a number of f64.
+    const SAFE_PRODUCT: f64 = 1e-290;
+    let cols = pattern.col_idx();
+    let (mut exact, mut errors) = (vec![0.0; r.len()], vec![0.0; r.len()]);
+    for (row, r) in r.iter_mut().enumerate() {
+        // sum + rest is b - A x, but for errors of `rest`, whose terms' sizes are summed in `size`.
+        let (mut sum, mut rest, mut size, mut lost) = (b[row].to_f64(), 0.0f64, 0.0f64, 0u32);
+        for k in pattern.row(row) {
+            let (value, x) = (-values[k].to_f64(), x[cols[k] as usize].to_f64());
+            let product = value * x;
+            let error_of_product = value.mul_add(x, -product);
+            let (next, error_of_sum) = two_sum(sum, product);
+            sum = next;
+            rest += error_of_product + error_of_sum;
+            size += error_of_product.abs() + error_of_sum.abs();
+            lost += u32::from(product.abs() < SAFE_PRODUCT && value != 0.0 && x != 0.0);
+        }
+        let (value, last) = two_sum(sum, rest);
+        exact[row] = value;
+        let terms = 2.0 * pattern.row(row).len() as f64 + 2.0;
+        errors[row] =
+            terms * f64::EPSILON * size + last.abs() + f64::from(lost) * f64::from_bits(1);
+        *r = T::from_f64(value);
+    }
+    let sizes = Sizes { nrows: r.len(), longest_row: 0 };
+    let (norm, error) = (norm2(&exact), norm2(&errors));
+    let of_error = sizes.error_of_norm(error);
+    Evaluated { norm, error: error + of_error + sizes.error_of_norm(norm) }
+}
+
+/// `a + b` rounded, and the rounding error, which is a number of f64 whenever the sum is finite.
+fn two_sum(a: f64, b: f64) -> (f64, f64) {
+    let sum = a + b;
+    let of_b = sum - a;
+    (sum, (a - (sum - of_b)) + (b - of_b))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,6 +267,46 @@ mod tests {
         let norm = residual(a.view().pattern(), a.values(), &[1e32; 3], &[1.0], &mut [0.0]);
 
         assert_eq!(norm, 1.0);
+    }
+
+    fn csr(ncols: usize, values: &[f64]) -> sparsebatch_formats::Csr<f64> {
+        let nrows = values.len() / ncols;
+        let row_ptr = (0..=nrows).map(|row| (row * ncols) as i32).collect();
+        let col_idx = (0..values.len()).map(|k| (k % ncols) as i32).collect();
+        sparsebatch_formats::Csr::try_new(nrows, ncols, row_ptr, col_idx, values.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn twofold_residuals_see_what_plain_ones_lose() {
+        // x = (1e16 + 2, -1e16): the sum is 2, which products of 1e16 absorb one by one with 0.5 beside.
+        let a = csr(3, &[1.0, 1.0, 1.0]);
+        let x = [1e16 + 2.0, 0.3, -1e16];
+        let mut r = [0.0];
+
+        let plain = residual(a.view().pattern(), a.values(), &x, &[2.25], &mut r);
+        let twofold = residual_twofold(a.view().pattern(), a.values(), &x, &[2.25], &mut r);
+
+        let exact = 0.3 - 0.25;
+        assert!((plain - exact).abs() > 0.04, "{plain}");
+        assert!((twofold.norm - exact).abs() <= twofold.error + 1e-17, "{twofold:?}");
+        assert!(twofold.error < 1e-14 && r[0] == -twofold.norm);
+        let sizes = Sizes::of(a.view().pattern());
+        let magnitude = residual_magnitude(a.view().pattern(), a.values(), &x, &[2.25]);
+        assert!((plain - exact).abs() <= sizes.error_of_plain::<f64>(magnitude, plain));
+    }
+
+    #[test]
+    fn bounds_are_zero_where_nothing_is_rounded_and_infinite_where_all_is_lost() {
+        let a = csr(2, &[2.0, 1.0, 0.0, 4.0]);
+        let of = |x: [f64; 2], b: [f64; 2]| {
+            residual_twofold(a.view().pattern(), a.values(), &x, &b, &mut [0.0; 2])
+        };
+
+        assert_eq!(of([1.0, 0.5], [2.5, 2.0]), Evaluated { norm: 0.0, error: 0.0 });
+        assert!(!of([1e308, 1e308], [0.0; 2]).norm.is_finite());
+        // 2e-320 is rounded; the bound says so.
+        let tiny = of([1e-320, 0.0], [2e-320, 0.0]);
+        assert!(tiny.error > 0.0 && tiny.norm <= tiny.error, "{tiny:?}");
     }
 
     #[test]

@@ -5,8 +5,13 @@ use sparsebatch_formats::{CsrPatternRef, Scalar};
 
 use crate::lanes::LaneMatrix;
 use crate::outcome::{Criteria, Outcome, Status};
-use crate::residual::{exponent, finish_residual, norm2, residual, residual_magnitude};
+use crate::residual::{
+    Evaluated, Sizes, exponent, finish_residual, norm2, residual, residual_magnitude,
+    residual_twofold,
+};
 use crate::simd::{plain, plain_mut};
+
+pub use crate::residual::by_power_of_two;
 
 /// One system as the rules see it: `A` in CSR, `b`, and the criteria that apply to it.
 #[derive(Clone, Copy)]
@@ -38,6 +43,14 @@ pub struct Entry {
     pub status: Option<Status>,
 }
 
+/// The largest residual, relative to `||b||_2`, that a rounding floor accepts: in singular systems
+/// `|A||x|` grows without bound.
+pub const LARGEST_FLOOR: f64 = 1e-3;
+
+/// A residual whose error may be larger than this, relative to its norm, is evaluated more accurately before
+/// it says which of two iterates is better.
+const ROUGH: f64 = 1e-3;
+
 /// Why iterations stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
@@ -55,6 +68,13 @@ impl Stop {
         if value.is_finite() { Self::Broken(status) } else { Self::Failed(Status::NonFinite) }
     }
 
+    /// That of CG, where `r'z` is not positive: a negative one says that the preconditioner, and so the matrix that it
+    /// approximates, is not positive definite.
+    pub fn not_positive<T: Scalar>(rho: T) -> Self {
+        let negative = rho < T::ZERO;
+        Self::failed(rho, if negative { Status::Indefinite } else { Status::BreakdownRho })
+    }
+
     /// As [`Stop::broken`], where a restart is of no use.
     pub fn failed<T: Scalar>(value: T, status: Status) -> Self {
         Self::Failed(if value.is_finite() { status } else { Status::NonFinite })
@@ -64,9 +84,9 @@ impl Stop {
 /// The true residual of an iterate, and what it says.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Check {
-    /// `||b - A x||_2`; NaN when it is not finite.
+    /// `||b - A x||_2` as evaluated; NaN when it is not finite.
     pub residual_norm: f64,
-    /// It passes the tolerance.
+    /// Together with a bound of its own error it passes the tolerance.
     pub passed: bool,
     /// It passes the rounding floor, where one is given.
     pub floor_passed: bool,
@@ -105,27 +125,147 @@ impl<'a, T: Scalar> System<'a, T> {
             x.fill(T::ZERO);
         }
         r.copy_from_slice(self.b);
-        let mut residual_norm = rhs_norm;
-        // From x = 0 the residual is b. It is still computed where it alone decides, since a
-        // matrix may hold NaN.
         let from_zero = x.iter().all(|&v| v == T::ZERO);
-        if !from_zero || residual_norm <= threshold || !rhs_norm.is_finite() {
+        if !from_zero && rhs_norm.is_finite() {
+            let norm = self.residual(x, r);
+            let check = self.judge(norm, threshold, None, x, r);
+            return Entry::new(self.number, criteria, rhs_norm, check.residual_norm, check.passed);
+        }
+        // From x = 0 the residual is b, exactly. It is still computed where it alone decides, since a
+        // matrix may hold NaN.
+        let mut residual_norm = rhs_norm;
+        if residual_norm <= threshold || !rhs_norm.is_finite() {
             residual_norm = self.residual(x, r);
         }
-        Entry::new(self.number, criteria, rhs_norm, residual_norm)
+        Entry::new(self.number, criteria, rhs_norm, residual_norm, residual_norm <= threshold)
     }
 
     /// Recomputes `r = b - A x` and holds it against the threshold and the floor.
+    ///
+    /// A residual passes when its computed norm and a bound of the evaluation's own error do together.
+    /// The plain evaluation decides where its bound is small beside the threshold, as it nearly always is;
+    /// else the residual is evaluated with twofold precision.
     pub fn check(&self, threshold: f64, x: &[T], r: &mut [T]) -> Check {
-        let residual_norm = self.residual(x, r);
-        let passed = residual_norm <= threshold;
-        let floor_passed = !passed
-            && self.criteria.floor.is_some_and(|floor| {
-                let magnitude = residual_magnitude(self.pattern, self.values, x, self.b);
-                residual_norm <= floor * T::EPSILON.to_f64() * magnitude
-            });
-        Check { residual_norm, passed, floor_passed }
+        let norm = self.residual(x, r);
+        self.judge(norm, threshold, self.criteria.floor, x, r)
     }
+
+    /// Judges x by the norm of `r = b - A x`, both as the plain evaluation has them. Where it evaluates the
+    /// residual more accurately, r takes that.
+    fn judge(&self, norm: f64, threshold: f64, floor: Option<f64>, x: &[T], r: &mut [T]) -> Check {
+        let verdict =
+            |residual_norm, passed, floor_passed| Check { residual_norm, passed, floor_passed };
+        // An infinite x may be seen by no entry, where a column is empty.
+        let of_x = norm2(x);
+        if !norm.is_finite() || !of_x.is_finite() {
+            return verdict(f64::NAN, false, false);
+        }
+        let sizes = Sizes::of(self.pattern);
+        let rhs_norm = norm2(self.b);
+        match plainly::<T>(sizes, [norm2(self.values), of_x, rhs_norm], norm, threshold) {
+            Some(true) => return verdict(norm, true, false),
+            Some(false) if floor.is_none() => return verdict(norm, false, false),
+            _ => {}
+        }
+        let magnitude = residual_magnitude(self.pattern, self.values, x, self.b);
+        let error = sizes.error_of_plain::<T>(magnitude, norm);
+        if norm + error <= threshold {
+            return verdict(norm, true, false);
+        }
+        // Negative where there is none.
+        let floor = floor.filter(|_| magnitude.is_finite()).map_or(-1.0, |floor| {
+            (floor * T::EPSILON.to_f64() * magnitude).min(LARGEST_FLOOR * rhs_norm)
+        });
+        if fails_clearly(norm, error, threshold.max(floor)) {
+            return verdict(norm, false, false);
+        }
+        let evaluated = residual_twofold(self.pattern, self.values, x, self.b, r);
+        let Evaluated { norm, error } = evaluated;
+        if !norm.is_finite() {
+            return verdict(f64::NAN, false, false);
+        }
+        let passed = norm + error <= threshold;
+        verdict(norm, passed, !passed && norm + error <= floor)
+    }
+
+    /// Gives a system that did not converge its guess back (0 where there is none), unless x, whose residual
+    /// `check` holds, is clearly better. r takes the residual of what x is then.
+    pub fn keep_better(
+        &self,
+        entry: &Entry,
+        guess: Option<&[T]>,
+        check: &mut Check,
+        x: &mut [T],
+        r: &mut [T],
+    ) {
+        // By more than what both evaluations may be wrong by.
+        if check.residual_norm <= (1.0 - 4.0 * ROUGH) * entry.residual_norm {
+            return;
+        }
+        match guess {
+            Some(guess) => x.copy_from_slice(guess),
+            None => x.fill(T::ZERO),
+        }
+        *check = self.check(entry.threshold, x, r);
+        // The guess was judged on entry.
+        (check.passed, check.floor_passed) = (false, false);
+    }
+}
+
+impl<T: Scalar> System<'_, T> {
+    /// Holds the outcome of a solve that ran elsewhere, such as on a GPU, against these rules, and changes what does
+    /// not keep them: a system that converged by a residual which its rounding error may exceed is evaluated again and
+    /// is `Stagnated` unless it passes; one that did not converge gets its guess back (0 where there is none) unless
+    /// its x is better. Cost: norms of values and x; a product or two where they do not suffice.
+    pub fn confirm(&self, guess: Option<&[T]>, x: &mut [T], outcome: &mut Outcome) {
+        let threshold = threshold(self.number, self.criteria, outcome.rhs_norm);
+        let converged = outcome.status == Status::Converged;
+        if converged && !outcome.accepted_by_floor {
+            let norms = [norm2(self.values), norm2(x), outcome.rhs_norm];
+            let sizes = Sizes::of(self.pattern);
+            if plainly::<T>(sizes, norms, outcome.residual_norm, threshold) == Some(true) {
+                return;
+            }
+        }
+        let mut r = vec![T::ZERO; x.len()];
+        let mut check = self.check(threshold, x, &mut r);
+        if converged && (check.passed || check.floor_passed) {
+            outcome.residual_norm = check.residual_norm;
+            outcome.accepted_by_floor = check.floor_passed;
+            return;
+        }
+        if converged {
+            (outcome.status, outcome.accepted_by_floor) = (Status::Stagnated, false);
+        }
+        let mut start = guess.map_or_else(|| vec![T::ZERO; x.len()], <[T]>::to_vec);
+        let entry = self.enter(&mut start, &mut r);
+        self.keep_better(&entry, Some(&start), &mut check, x, &mut r);
+        outcome.residual_norm = check.residual_norm;
+    }
+}
+
+/// What the plain evaluation of a residual, whose norm this is, says by itself, given the norms of the values,
+/// of x and of b: that it passes, that it does not, or neither, where its error may be too large.
+pub(crate) fn plainly<T: Scalar>(
+    sizes: Sizes,
+    [values, x, b]: [f64; 3],
+    norm: f64,
+    threshold: f64,
+) -> Option<bool> {
+    // || |A||x| || <= ||A||_F ||x||.
+    let error = sizes.error_of_plain::<T>(values * x + b, norm);
+    if norm + error <= threshold {
+        Some(true)
+    } else if fails_clearly(norm, error, threshold) {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+/// Whether a residual exceeds a threshold whatever its error is, and is accurate enough to be compared.
+fn fails_clearly(norm: f64, error: f64, threshold: f64) -> bool {
+    norm - error > threshold && error <= ROUGH * norm
 }
 
 /// `max(abs_tol, rel_tol * ||b||_2)` of a system.
@@ -135,18 +275,19 @@ pub(crate) fn threshold(number: usize, criteria: &Criteria, rhs_norm: f64) -> f6
 
 impl Entry {
     /// Decides whether a system needs iterations at all, by the norms of its right-hand side and of its
-    /// residual.
+    /// residual, and whether that passes, the error of its evaluation counted.
     pub(crate) fn new(
         number: usize,
         criteria: &Criteria,
         rhs_norm: f64,
         mut residual_norm: f64,
+        passed: bool,
     ) -> Self {
         let threshold = threshold(number, criteria, rhs_norm);
         let status = if !residual_norm.is_finite() || !rhs_norm.is_finite() {
             residual_norm = f64::NAN;
             Some(Status::NonFinite)
-        } else if residual_norm <= threshold {
+        } else if passed {
             Some(Status::Converged)
         } else if criteria.max_iters.get(number) == 0 {
             Some(Status::MaxIterations)
@@ -159,10 +300,7 @@ impl Entry {
     /// The exponent e such that a solver works on `b * 2^-e`, and scales its solution back: 0
     /// unless squares of the right-hand side might leave the range of `T`.
     pub fn scale<T: Scalar>(&self) -> i32 {
-        // Within the second bound `2^e` and `2^-e` are values of T.
-        let (safe, largest) = if T::NAME == "f64" { (200, 1000) } else { (20, 120) };
-        let exponent = exponent(self.rhs_norm);
-        if exponent.abs() <= safe { 0 } else { exponent.clamp(-largest, largest) }
+        scale_for_squares::<T>(self.rhs_norm)
     }
 
     /// The outcome of a system that needs no iterations.
@@ -177,6 +315,32 @@ impl Entry {
             history: if history { vec![self.residual_norm] } else { Vec::new() },
         }
     }
+}
+
+/// The exponent e such that `norm * 2^-e` is about 1: 0 unless squares of such numbers might leave the range
+/// of `T`.
+pub fn scale_for_squares<T: Scalar>(norm: f64) -> i32 {
+    // Within the second bound `2^e` and `2^-e` are values of T.
+    let (safe, largest) = if T::NAME == "f64" { (200, 1000) } else { (20, 120) };
+    if !(norm > 0.0 && norm.is_finite()) {
+        return 0;
+    }
+    let exponent = exponent(norm);
+    if exponent.abs() <= safe { 0 } else { exponent.clamp(-largest, largest) }
+}
+
+/// The exponent e such that solvers work on `A * 2^-e`: 0 unless squares of products with the largest entry might
+/// leave the range of `T`, or where the smallest one would leave it by that.
+pub fn scale_of_matrix<T: Scalar>(values: &[T]) -> i32 {
+    let (mut largest, mut smallest) = (0.0f64, f64::INFINITY);
+    for value in values {
+        let size = value.to_f64().abs();
+        largest = largest.max(size);
+        smallest = if size > 0.0 { smallest.min(size) } else { smallest };
+    }
+    let scale = scale_for_squares::<T>(largest);
+    let reach = if T::NAME == "f64" { 900 } else { 100 };
+    if exponent(smallest) - scale < -reach { 0 } else { scale }
 }
 
 impl Check {

@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
-use sparsebatch_cpu_ref::{Criteria, PerSystem, Status};
+use sparsebatch_cpu_ref::{Criteria, Status};
 use sparsebatch_formats::{Batch, Csr};
 
 use crate::ladder::Ladder;
 use crate::options::check_len;
 use crate::report::{BatchReport, RungRun, SystemReport};
+use crate::share::{criteria_of, systems_of};
 use crate::solver::reports;
 use crate::{BatchSolver, SolveError, SolveScalar};
 
@@ -70,7 +71,7 @@ impl<T: SolveScalar> BatchSolver<T> {
     pub(crate) fn factor_here(&mut self, batch: &Batch<T>) -> Result<(), SolveError> {
         let before = std::mem::take(&mut self.matrices);
         check_len("items of the batch", self.nitems, batch.nitems())?;
-        self.matrices = match (self.engine.kept_factors(), before) {
+        self.matrices = match (self.kept_factors(), before) {
             (Some(factors), _) => {
                 factors.factor(batch)?;
                 Matrices::Factored(batch.row_offset(self.nitems))
@@ -127,8 +128,9 @@ impl<T: SolveScalar> BatchSolver<T> {
         check_len("x0", b.len(), x.len())?;
         let criteria = self.options.criteria::<T>(self.nitems * nrhs)?;
         let start = Instant::now();
-        let factors = self.engine.kept_factors().ok_or(SolveError::NotFactored)?;
-        let mut systems = reports(factors.solve_again(nrhs, b, x, &criteria)?);
+        let factors = self.kept_factors().ok_or(SolveError::NotFactored)?;
+        let outcomes = factors.solve_again(nrhs, b, x, &criteria)?;
+        let mut systems = reports(outcomes.into_iter().map(Some).collect());
         let mut later = Vec::new();
         if self.climbs() {
             later = self.climb_again(b, x, &mut systems, &criteria)?;
@@ -149,7 +151,7 @@ impl<T: SolveScalar> BatchSolver<T> {
         let failed = |systems: &[SystemReport]| {
             systems.iter().any(|system| match system.outcome.status {
                 Status::Converged => false,
-                status => self.options.fallback || status == Status::Singular,
+                status => self.options.fallback || status == Status::ZeroPivot,
             })
         };
         let items: Vec<usize> = systems
@@ -157,14 +159,13 @@ impl<T: SolveScalar> BatchSolver<T> {
             .enumerate()
             .filter_map(|(item, systems)| failed(systems).then_some(item))
             .collect();
-        let Some(factors) = self.engine.kept_factors().filter(|_| !items.is_empty()) else {
+        let Some(factors) = self.kept_factors().filter(|_| !items.is_empty()) else {
             return Ok(Vec::new());
         };
         let (matrices, rows): (Vec<Csr<T>>, Vec<_>) =
             items.iter().filter_map(|&item| factors.item(item)).unzip();
         let parts = || rows.iter().map(|rows| rows.start * nrhs..rows.end * nrhs);
-        let places: Vec<usize> =
-            items.iter().flat_map(|&item| item * nrhs..(item + 1) * nrhs).collect();
+        let places = systems_of(&items, nrhs);
 
         let mut some_systems: Vec<_> = places.iter().map(|&s| systems[s].clone()).collect();
         let some_b: Vec<T> = parts().flat_map(|part| &b[part]).copied().collect();
@@ -173,9 +174,9 @@ impl<T: SolveScalar> BatchSolver<T> {
             backend: &*self.backend,
             batch: &matrices.into_iter().collect(),
             options: &self.options,
-            criteria: &of_systems(criteria, &places),
+            criteria: &criteria_of(criteria, &places),
             b: &some_b,
-            first: self.first,
+            first: &self.first[..1],
         };
         let runs = ladder.climb(&mut some_x, &mut some_systems, &mut Vec::new())?;
         for (system, report) in places.into_iter().zip(some_systems) {
@@ -188,23 +189,5 @@ impl<T: SolveScalar> BatchSolver<T> {
             solved = rest;
         }
         Ok(runs)
-    }
-}
-
-/// The criteria of some systems.
-fn of_systems(criteria: &Criteria, systems: &[usize]) -> Criteria {
-    fn some<V: Copy>(all: &PerSystem<V>, systems: &[usize]) -> PerSystem<V> {
-        match all {
-            PerSystem::All(value) => PerSystem::All(*value),
-            PerSystem::Each(values) => {
-                PerSystem::Each(systems.iter().map(|&system| values[system]).collect())
-            }
-        }
-    }
-    Criteria {
-        rel_tol: some(&criteria.rel_tol, systems),
-        abs_tol: some(&criteria.abs_tol, systems),
-        max_iters: some(&criteria.max_iters, systems),
-        ..criteria.clone()
     }
 }

@@ -6,7 +6,7 @@
 //! [`sparsebatch_cpu_ref::lanes`], where they are cited; without fused multiply-add the two agree
 //! bit for bit as long as the products add each row's entries in ascending order.
 
-use sparsebatch_cpu_ref::verdict::{Entry, Stop, System};
+use sparsebatch_cpu_ref::verdict::{Entry, Stop, System, by_power_of_two, scale_of_matrix};
 use sparsebatch_cpu_ref::{Criteria, Outcome, Status};
 use sparsebatch_formats::{Batch, Scalar};
 
@@ -23,8 +23,12 @@ pub(crate) struct Composed<'a, T> {
     /// Systems that still iterate.
     active: Vec<bool>,
     entries: Vec<Entry>,
+    /// Initial guesses; none where they are 0.
+    guesses: Vec<Option<Vec<T>>>,
     /// `x` and `r` of an active system hold `2^-scale` times theirs; see [`Entry::scale`].
     scales: Vec<i32>,
+    /// The iterations of a system work on `A * 2^-matrix_scale`, and `x` is scaled accordingly.
+    matrix_scales: Vec<i32>,
     /// Squared thresholds, scaled.
     squares: Vec<T>,
     iterations: Vec<u32>,
@@ -57,7 +61,9 @@ impl<'a, T: Scalar> Composed<'a, T> {
             offsets,
             active: vec![false; systems],
             entries: Vec::with_capacity(systems),
+            guesses: Vec::with_capacity(systems),
             scales: vec![0; systems],
+            matrix_scales: vec![0; systems],
             squares: vec![T::ZERO; systems],
             iterations: vec![0; systems],
             restarts: vec![0; systems],
@@ -71,6 +77,9 @@ impl<'a, T: Scalar> Composed<'a, T> {
             let entry = this.with_system(system, |s| s.enter(&mut x[range.clone()], &mut r));
             this.r[range].copy_from_slice(&r);
             this.entries.push(entry);
+            let guess = &x[this.range(system)];
+            let is_zero = guess.iter().all(|&v| v == T::ZERO);
+            this.guesses.push(if is_zero { None } else { Some(guess.to_vec()) });
             match (entry.status, failed[system / nrhs]) {
                 (Some(status), _) => {
                     this.outcomes[system] = Some(entry.outcome(status, criteria.history));
@@ -91,8 +100,11 @@ impl<'a, T: Scalar> Composed<'a, T> {
             this.scales[system] = scale;
             let threshold = T::from_f64(entry.threshold * 2f64.powi(-scale));
             this.squares[system] = threshold * threshold;
+            let item = system / nrhs;
+            let matrix_scale = scale_of_matrix(batch.values_in(item, &mut Vec::new()));
+            this.matrix_scales[system] = matrix_scale;
             let range = this.range(system);
-            rescale(-scale, &mut x[range.clone()]);
+            rescale(matrix_scale - scale, &mut x[range.clone()]);
             rescale(-scale, &mut this.r[range]);
         }
         this
@@ -148,10 +160,10 @@ impl<'a, T: Scalar> Composed<'a, T> {
         let range = self.range(system);
         let scale = self.scales[system];
         let mut solution = x[range.clone()].to_vec();
-        rescale(scale, &mut solution);
+        rescale(scale - self.matrix_scales[system], &mut solution);
         let threshold = self.entries[system].threshold;
         let mut r = vec![T::ZERO; range.len()];
-        let check = self.with_system(system, |s| s.check(threshold, &solution, &mut r));
+        let mut check = self.with_system(system, |s| s.check(threshold, &solution, &mut r));
         let left = self.iterations_left(system);
         match check.status(stop, self.restarts[system], left, self.criteria) {
             None => {
@@ -161,6 +173,12 @@ impl<'a, T: Scalar> Composed<'a, T> {
                 true
             }
             Some(status) => {
+                if status != Status::Converged {
+                    let (entry, guess) = (&self.entries[system], self.guesses[system].as_deref());
+                    self.with_system(system, |s| {
+                        s.keep_better(entry, guess, &mut check, &mut solution, &mut r);
+                    });
+                }
                 x[range].copy_from_slice(&solution);
                 self.active[system] = false;
                 self.outcomes[system] = Some(Outcome {
@@ -177,6 +195,25 @@ impl<'a, T: Scalar> Composed<'a, T> {
         }
     }
 
+    /// `y = A x`, scaled as the iterations have A.
+    fn product(&self, on: &mut impl Primitives<T>, x: &[T], y: &mut [T]) -> Result<(), SolveError> {
+        on.spmv(x, y)?;
+        for (system, &scale) in self.matrix_scales.iter().enumerate() {
+            rescale(-scale, &mut y[self.range(system)]);
+        }
+        Ok(())
+    }
+
+    /// `z = M r`, scaled as the inverse of what the iterations have of A.
+    fn precondition(&self, on: &mut impl Primitives<T>, r: &[T], z: &mut [T]) {
+        on.precondition(&self.active, r, z);
+        for (system, &scale) in self.matrix_scales.iter().enumerate() {
+            if self.active[system] && on.is_preconditioned() {
+                rescale(scale, &mut z[self.range(system)]);
+            }
+        }
+    }
+
     /// Preconditioned CG.
     pub(crate) fn cg(
         &mut self,
@@ -189,12 +226,12 @@ impl<'a, T: Scalar> Composed<'a, T> {
         let mut rho = vec![T::ZERO; systems];
         let (mut curvature, mut rr, mut rz) = (rho.clone(), rho.clone(), rho.clone());
         let (mut alpha, mut minus_alpha, mut beta) = (rho.clone(), rho.clone(), rho.clone());
-        on.precondition(&self.active, &self.r, &mut z);
+        self.precondition(on, &self.r, &mut z);
         on.dot(&self.active, &self.r, &z, &mut rho);
         self.fail_unless_positive(&rho, x);
         on.axpby(&self.active, &ones, &z, &zeros, &mut p);
         while self.any_active() {
-            on.spmv(&p, &mut ap)?;
+            self.product(on, &p, &mut ap)?;
             on.dot(&self.active, &ap, &p, &mut curvature);
             for s in 0..systems {
                 alpha[s] = if curvature[s] > T::ZERO { rho[s] / curvature[s] } else { T::ZERO };
@@ -223,7 +260,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
                 };
                 restarted[s] = self.settle(s, stop, x);
             }
-            on.precondition(&self.active, &self.r, &mut z);
+            self.precondition(on, &self.r, &mut z);
             on.dot(&self.active, &self.r, &z, &mut rz);
             self.fail_unless_positive(&rz, x);
             for s in 0..systems {
@@ -238,7 +275,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
     fn fail_unless_positive(&mut self, rho: &[T], x: &mut [T]) {
         for (s, &rho) in rho.iter().enumerate() {
             if self.active[s] && !is_positive(rho) {
-                self.settle(s, Stop::failed(rho, Status::BreakdownRho), x);
+                self.settle(s, Stop::not_positive(rho), x);
             }
         }
     }
@@ -268,8 +305,8 @@ impl<'a, T: Scalar> Composed<'a, T> {
             negate(&omega, &mut minus);
             on.axpby(&self.active, &minus, &v, &ones, &mut p);
             on.axpby(&self.active, &ones, &self.r, &beta, &mut p);
-            on.precondition(&self.active, &p, &mut p_hat);
-            on.spmv(&p_hat, &mut v)?;
+            self.precondition(on, &p, &mut p_hat);
+            self.product(on, &p_hat, &mut v)?;
             on.dot(&self.active, &v, &shadow, &mut shadow_v);
             for s in 0..systems {
                 let bad = vanishes(shadow_v[s]);
@@ -278,8 +315,8 @@ impl<'a, T: Scalar> Composed<'a, T> {
             negate(&alpha, &mut minus);
             on.axpby(&self.active, &minus, &v, &ones, &mut self.r);
             on.dot(&self.active, &self.r, &self.r, &mut ss);
-            on.precondition(&self.active, &self.r, &mut s_hat);
-            on.spmv(&s_hat, &mut t)?;
+            self.precondition(on, &self.r, &mut s_hat);
+            self.product(on, &s_hat, &mut t)?;
             on.dot(&self.active, &t, &self.r, &mut ts);
             on.dot(&self.active, &t, &t, &mut tt);
             let mut stops: Vec<Option<Stop>> = vec![None; systems];
@@ -344,8 +381,8 @@ impl<'a, T: Scalar> Composed<'a, T> {
 /// `v *= 2^exponent`, where it is not 0.
 fn rescale<T: Scalar>(exponent: i32, v: &mut [T]) {
     if exponent != 0 {
-        let factor = T::from_f64(2f64.powi(exponent));
-        v.iter_mut().for_each(|v| *v *= factor);
+        let scaled = by_power_of_two(exponent);
+        v.iter_mut().for_each(|v| *v = scaled(*v));
     }
 }
 

@@ -1,14 +1,20 @@
-//! The fallback ladder: systems that did not converge are tried again by stronger means.
+//! The ladder: systems that did not converge are tried again by stronger means.
+//!
+//! [`next_rung`] decides, system by system, by nothing but the system and what became of it so far. [`Ladder`] is
+//! the driver: it solves the systems that have come to a rung together.
 
 use std::borrow::Cow;
 
-use sparsebatch_cpu_ref::lanes::LaneMethod;
-use sparsebatch_cpu_ref::symbolic::SymbolicError;
-use sparsebatch_cpu_ref::{CpuError, Criteria, Status};
-use sparsebatch_formats::{Batch, Scalar};
+use rayon::prelude::*;
+use sparsebatch_cpu_ref::lanes::{LaneMethod, LanePreconditioner, classes};
+use sparsebatch_cpu_ref::pivoting_lu::{PivotingLu, PivotingLuError};
+use sparsebatch_cpu_ref::symbolic::{FactorPattern, SymbolicError, min_degree};
+use sparsebatch_cpu_ref::{CpuError, Criteria, Outcome, Status, residual_magnitude};
+use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
 
 use crate::backend::{AnalysedSolve, SolveBackend};
-use crate::choose::{STRONGER, Step};
+use crate::choose::{Step, looks_semidefinite};
+use crate::options::Budget;
 use crate::report::{Rung, RungRun, SystemReport};
 use crate::static_pivoting::RowOrders;
 use crate::{SolveError, SolveOptions};
@@ -16,9 +22,109 @@ use crate::{SolveError, SolveOptions};
 /// The sparse LU, with which static pivoting goes.
 pub(crate) const LU: Step = Step::Lanes(LaneMethod::Lu);
 
+/// That of the stronger preconditioner.
+const STRONGER: Step =
+    Step::Lanes(LaneMethod::BiCgStab(LanePreconditioner::Ilu0 { min_degree: true }));
+
+const LENIENT_JACOBI: LanePreconditioner = LanePreconditioner::Jacobi { lenient: true };
+
+/// Starting again helps only where something had been gained: a residual below this share of `||b||`.
+const GAINED: f64 = 0.1;
+
+/// A residual of at most so many rounding errors of `|| |A||x| + |b| ||` is not made smaller by other methods.
+const ROUNDING_ERRORS: f64 = 8.0;
+
+/// What the ladder knows of a system on its way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Climber {
+    /// The rung that was tried last.
+    at: Rung,
+    /// How that ended.
+    last: Status,
+    /// Residual and right-hand side of the best x.
+    residual_norm: f64,
+    rhs_norm: f64,
+    /// Nothing is left to gain but rounding errors.
+    at_rounding: bool,
+    /// Whether a factorisation is within the budget; `None` where nobody asked yet.
+    affordable: Option<bool>,
+    /// Whether CG may be tried; `None` where nobody asked yet.
+    semidefinite: Option<bool>,
+}
+
+/// What a system needs to have known before its next rung can be told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Next {
+    /// The rung and its step.
+    Rung(Rung, Step),
+    /// [`Climber::affordable`].
+    AskBudget,
+    /// [`Climber::semidefinite`].
+    AskSemidefinite,
+    /// There is none.
+    End,
+}
+
+/// The rung that comes next for a system whose first step was `first`. `mixed` says whether that had factors in
+/// another precision than the rungs have; without a `fallback` there is static pivoting alone, which is part of
+/// the sparse LU.
+pub(crate) fn next_rung(climber: &Climber, first: Step, mixed: bool, fallback: bool) -> Next {
+    if climber.last == Status::Converged || climber.at_rounding {
+        return Next::End;
+    }
+    let direct = first == LU;
+    for rung in Rung::ALL.into_iter().filter(|&rung| rung > climber.at) {
+        let step = match rung {
+            Rung::First => continue,
+            Rung::Restart => first,
+            Rung::StrongerPreconditioner => STRONGER,
+            Rung::Lu | Rung::StaticPivotingLu => LU,
+            Rung::Cg => Step::Lanes(LaneMethod::Cg(LENIENT_JACOBI)),
+            Rung::BiCgStab => Step::Lanes(LaneMethod::BiCgStab(LENIENT_JACOBI)),
+            Rung::PivotingLu => Step::PivotingLu,
+        };
+        if !fallback && !(direct && rung == Rung::StaticPivotingLu) {
+            continue;
+        }
+        let takes = match rung {
+            Rung::First => false,
+            Rung::Restart => {
+                let can_go_on = matches!(
+                    climber.last,
+                    Status::MaxIterations
+                        | Status::BreakdownRho
+                        | Status::BreakdownAlpha
+                        | Status::BreakdownOmega
+                        | Status::Stagnated
+                );
+                !direct && can_go_on && climber.residual_norm < GAINED * climber.rhs_norm
+            }
+            // Nothing iterative is stronger than the factors themselves.
+            Rung::StrongerPreconditioner => !direct && (first != STRONGER || mixed),
+            Rung::Lu => !direct,
+            Rung::StaticPivotingLu => climber.last == Status::ZeroPivot,
+            Rung::Cg => !matches!(first, Step::Lanes(LaneMethod::Cg(_))),
+            Rung::BiCgStab => !matches!(first, Step::Lanes(LaneMethod::BiCgStab(_))),
+            Rung::PivotingLu => true,
+        };
+        if !takes {
+            continue;
+        }
+        match (rung, climber.affordable, climber.semidefinite) {
+            (Rung::Lu | Rung::PivotingLu, None, _) => return Next::AskBudget,
+            (Rung::Lu | Rung::PivotingLu, Some(false), _) => {}
+            (Rung::Cg, _, None) => return Next::AskSemidefinite,
+            (Rung::Cg, _, Some(false)) => {}
+            _ => return Next::Rung(rung, step),
+        }
+    }
+    Next::End
+}
+
 /// The analysis of a rung, kept for the next solve.
 pub(crate) struct Kept<T> {
     rung: Rung,
+    step: Step,
     /// The items that it is of.
     items: Vec<usize>,
     /// The orders of their rows, in static pivoting.
@@ -33,106 +139,181 @@ pub(crate) struct Ladder<'a, T> {
     pub(crate) options: &'a SolveOptions,
     pub(crate) criteria: &'a Criteria,
     pub(crate) b: &'a [T],
-    /// The step that ran first.
-    pub(crate) first: Step,
+    /// The step that ran first, of each item or of all.
+    pub(crate) first: &'a [Step],
 }
 
 impl<T: Scalar> Ladder<'_, T> {
     /// Climbs: each rung takes the systems that are still not converged, starting from the best
-    /// `x` so far. A system keeps the `x` with the smallest true residual, and when no rung
-    /// solves it, the status of the last one that was tried. Analyses of the last climb are used again
-    /// where a rung has the same items, and their rows the same order. Returns what ran.
-    ///
-    /// Where the options allow no ladder, static pivoting alone is left: it is part of the sparse LU.
+    /// `x` so far. A system keeps the `x` with the smallest true residual, with the status and the rung that it came
+    /// from. Analyses of the last climb are used again where a rung has the same items, and their rows the same
+    /// order. Returns what ran.
     pub(crate) fn climb(
         &self,
         x: &mut [T],
         systems: &mut [SystemReport],
         kept: &mut Vec<Kept<T>>,
     ) -> Result<Vec<RungRun>, SolveError> {
+        let failed = |s: &usize| systems[*s].outcome.status != Status::Converged;
+        let mut climbers: Vec<(usize, Climber)> = (0..systems.len())
+            .filter(failed)
+            .map(|s| (s, self.climber(s, &systems[s].outcome, x)))
+            .collect();
         let mut runs = Vec::new();
-        let mut rungs = vec![
-            (Rung::Restart, self.first),
-            (Rung::StrongerPreconditioner, Step::Lanes(STRONGER)),
-            (Rung::Lu, LU),
-            (Rung::StaticPivotingLu, LU),
-            (Rung::PivotingLu, Step::PivotingLu),
-        ];
-        if self.first == LU {
-            // Nothing iterative is stronger than the factors themselves.
-            rungs.retain(|rung| matches!(rung.0, Rung::StaticPivotingLu | Rung::PivotingLu));
-        }
-        if !self.options.fallback {
-            rungs.retain(|rung| rung.0 == Rung::StaticPivotingLu && self.first == LU);
-        }
-        // The step of the first rung is another one with factors in the working precision, or with rows in
-        // another order.
-        let is_new = |rung| match rung {
-            Rung::StrongerPreconditioner => self.options.precond_precision.is_mixed::<T>(),
-            rung => matches!(rung, Rung::Restart | Rung::StaticPivotingLu),
-        };
-        rungs.retain(|rung| rung.1 != self.first || is_new(rung.0));
-        for (rung, step) in rungs {
-            let worth = |s: &SystemReport| match s.outcome.status {
-                Status::Converged => false,
-                status if rung == Rung::StaticPivotingLu => status == Status::Singular,
-                Status::MaxIterations
-                | Status::BreakdownRho
-                | Status::BreakdownAlpha
-                | Status::BreakdownOmega
-                | Status::Stagnated => {
-                    // Starting again helps only where something had been gained.
-                    rung != Rung::Restart || s.outcome.residual_norm < 0.1 * s.outcome.rhs_norm
+        for rung in Rung::ALL {
+            let mut groups: Vec<(Step, Vec<usize>)> = Vec::new();
+            for (place, next) in self.next(&mut climbers).into_iter().enumerate() {
+                match next {
+                    Next::Rung(next, step) if next == rung => {
+                        match groups.iter_mut().find(|group| group.0 == step) {
+                            Some(group) => group.1.push(place),
+                            None => groups.push((step, vec![place])),
+                        }
+                    }
+                    _ => {}
                 }
-                _ => rung != Rung::Restart,
-            };
-            let only: Vec<usize> = (0..systems.len()).filter(|&s| worth(&systems[s])).collect();
-            if !only.is_empty() {
-                runs.extend(self.rung((rung, step), &only, x, systems, kept)?);
+            }
+            for (step, places) in groups {
+                let only: Vec<usize> = places.iter().map(|&place| climbers[place].0).collect();
+                let ended = self.rung((rung, step), &only, x, systems, kept)?;
+                for (place, status) in places.into_iter().zip(ended.statuses) {
+                    let (system, climber) = &mut climbers[place];
+                    let outcome = &systems[*system].outcome;
+                    let affordable = climber.affordable;
+                    let semidefinite = climber.semidefinite;
+                    let now = self.climber(*system, outcome, x);
+                    *climber = Climber {
+                        at: rung,
+                        last: status.unwrap_or(climber.last),
+                        affordable,
+                        semidefinite,
+                        ..now
+                    };
+                }
+                runs.extend(ended.run);
             }
         }
+        self.tell_singular(x, systems, &climbers);
+        for (system, climber) in climbers {
+            let is_solved = systems[system].outcome.status == Status::Converged;
+            systems[system].over_budget = !is_solved && climber.affordable == Some(false);
+        }
         Ok(runs)
+    }
+
+    /// The next rungs of all, with what has to be known for them.
+    fn next(&self, climbers: &mut [(usize, Climber)]) -> Vec<Next> {
+        let mixed = self.options.precond_precision.is_mixed::<T>();
+        let fallback = self.options.fallback;
+        let asks = |climbers: &[(usize, Climber)], what: Next| -> Vec<usize> {
+            let next = |&(system, ref climber): &(usize, Climber)| {
+                next_rung(climber, self.first_of(system), mixed, fallback)
+            };
+            (0..climbers.len()).filter(|&place| next(&climbers[place]) == what).collect()
+        };
+        // One answer may lead to the other question.
+        for _ in 0..2 {
+            let places = asks(climbers, Next::AskSemidefinite);
+            let answers: Vec<bool> = places
+                .par_iter()
+                .map(|&place| {
+                    let item = climbers[place].0 / self.options.nrhs;
+                    let mut copy = Vec::new();
+                    looks_semidefinite(
+                        self.batch.pattern(item),
+                        self.batch.values_in(item, &mut copy),
+                    )
+                })
+                .collect();
+            for (place, answer) in places.into_iter().zip(answers) {
+                climbers[place].1.semidefinite = Some(answer);
+            }
+            let places = asks(climbers, Next::AskBudget);
+            let mut items: Vec<usize> =
+                places.iter().map(|&place| climbers[place].0 / self.options.nrhs).collect();
+            let of_place = items.clone();
+            items.dedup();
+            let affordable = affordable(self.batch, &items, self.options.fallback_budget);
+            for (place, item) in places.into_iter().zip(of_place) {
+                climbers[place].1.affordable = Some(affordable.binary_search(&item).is_ok());
+            }
+        }
+        climbers
+            .iter()
+            .map(|(system, climber)| next_rung(climber, self.first_of(*system), mixed, fallback))
+            .collect()
+    }
+
+    fn first_of(&self, system: usize) -> Step {
+        *self.first.get(system / self.options.nrhs).unwrap_or(&self.first[0])
+    }
+
+    /// What is known of a system behind its first step.
+    fn climber(&self, system: usize, outcome: &Outcome, x: &[T]) -> Climber {
+        let at_rounding = outcome.status == Status::Stagnated
+            && outcome.residual_norm <= T::EPSILON.to_f64().sqrt() * outcome.rhs_norm
+            && {
+                let item = system / self.options.nrhs;
+                let mut copy = Vec::new();
+                let values = self.batch.values_in(item, &mut copy);
+                let (x, b) = (&x[self.range(system)], &self.b[self.range(system)]);
+                let size = residual_magnitude(self.batch.pattern(item), values, x, b);
+                outcome.residual_norm <= ROUNDING_ERRORS * T::EPSILON.to_f64() * size
+            };
+        Climber {
+            at: Rung::First,
+            last: outcome.status,
+            residual_norm: outcome.residual_norm,
+            rhs_norm: outcome.rhs_norm,
+            at_rounding,
+            affordable: None,
+            semidefinite: None,
+        }
     }
 
     fn rung(
         &self,
         (rung, step): (Rung, Step),
-        only: &[usize],
+        asked: &[usize],
         x: &mut [T],
         systems: &mut [SystemReport],
         kept: &mut Vec<Kept<T>>,
-    ) -> Result<Option<RungRun>, SolveError> {
+    ) -> Result<Ended, SolveError> {
         let nrhs = self.options.nrhs;
-        let mut items: Vec<usize> = only.iter().map(|system| system / nrhs).collect();
+        let mut items: Vec<usize> = asked.iter().map(|system| system / nrhs).collect();
         items.dedup();
-        let mut only = Cow::Borrowed(only);
+        let mut only = Cow::Borrowed(asked);
         let (mut batch, mut b) = (Cow::Borrowed(self.batch), Cow::Borrowed(self.b));
         let mut orders = None;
+        let mut statuses: Vec<Option<Status>> = vec![None; asked.len()];
         if rung == Rung::StaticPivotingLu {
-            let found = RowOrders::find(self.batch, &items)?;
+            let mut found = RowOrders::find(self.batch, &items)?;
+            let permuted = found.batch(self.batch);
+            found.keep(&affordable(&permuted, &found.items(), self.options.fallback_budget));
             only.to_mut().retain(|system| found.has(system / nrhs));
             items = found.items();
             if items.is_empty() {
-                return Ok(None);
+                return Ok(Ended { statuses, run: None });
             }
-            batch = Cow::Owned(found.batch(self.batch));
+            batch = Cow::Owned(permuted);
             b = Cow::Owned(found.rhs(self.batch, nrhs, self.b));
             orders = Some(found);
         }
-        let is_of = |k: &Kept<T>| (k.rung, &k.items, &k.orders) == (rung, &items, &orders);
+        let is_of =
+            |k: &Kept<T>| (k.rung, k.step, &k.items, &k.orders) == (rung, step, &items, &orders);
         let place = match kept.iter().position(is_of) {
             Some(place) => place,
             None => {
                 // First, so that its memory is free.
-                kept.retain(|kept| kept.rung != rung);
+                kept.retain(|kept| (kept.rung, kept.step) != (rung, step));
                 let analysed = match self.backend.analyse(&batch, (rung, step), Some(&items)) {
                     // Factors too large to hold: the next rung may still do.
                     Err(SolveError::Cpu(CpuError::Symbolic(SymbolicError::TooManyEntries {
                         ..
-                    }))) => return Ok(None),
+                    }))) => return Ok(Ended { statuses, run: None }),
                     analysed => analysed?,
                 };
-                kept.push(Kept { rung, items, orders, analysed });
+                kept.push(Kept { rung, step, items, orders, analysed });
                 kept.len() - 1
             }
         };
@@ -146,7 +327,12 @@ impl<T: Scalar> Ladder<'_, T> {
             }
         }
         let outcomes = analysed.solve(&batch, nrhs, &b, &mut trial, self.criteria, Some(&only))?;
+        let mut place = 0;
         for (&system, mut outcome) in only.iter().zip(outcomes) {
+            while asked[place] != system {
+                place += 1;
+            }
+            statuses[place] = Some(outcome.status);
             let report = &mut systems[system];
             let before = &mut report.outcome;
             outcome.iterations = outcome.iterations.saturating_add(before.iterations);
@@ -154,20 +340,62 @@ impl<T: Scalar> Ladder<'_, T> {
             let mut history = std::mem::take(&mut before.history);
             history.append(&mut outcome.history);
             outcome.history = history;
-            // NaN compares false: a finite residual replaces one that is not, never the reverse.
-            let better = outcome.status == Status::Converged
+            report.singular |= outcome.status == Status::Singular;
+            // NaN compares false: a finite residual replaces one that is not, never the reverse. Partial pivoting
+            // has the last word where nothing is gained.
+            let says_singular =
+                outcome.status == Status::Singular && outcome.residual_norm == before.residual_norm;
+            let is_better = outcome.status == Status::Converged
                 || outcome.residual_norm < before.residual_norm
-                || !before.residual_norm.is_finite();
-            if better {
+                || (!before.residual_norm.is_finite() && outcome.residual_norm.is_finite())
+                || says_singular;
+            if is_better {
                 let range = self.range(system);
                 x[range.clone()].copy_from_slice(&trial[range]);
                 report.rung = rung;
+                *before = outcome;
             } else {
-                outcome.residual_norm = before.residual_norm;
+                before.iterations = outcome.iterations;
+                before.restarts = outcome.restarts;
+                before.history = outcome.history;
             }
-            *before = outcome;
         }
-        Ok(Some(RungRun::new(rung, only.len(), analysed.placement())))
+        let run = RungRun::new(rung, only.len(), analysed.placement());
+        Ok(Ended { statuses, run: Some(run) })
+    }
+
+    /// Says of systems that iterations solved, where LU had found no solution, whether their matrix is singular, so
+    /// that the solution is one of many.
+    fn tell_singular(&self, x: &[T], systems: &mut [SystemReport], climbers: &[(usize, Climber)]) {
+        let candidates: Vec<usize> = climbers
+            .iter()
+            .filter(|(system, climber)| {
+                let report = &systems[*system];
+                report.outcome.status == Status::Converged
+                    && matches!(report.rung, Rung::Cg | Rung::BiCgStab)
+                    && climber.affordable != Some(false)
+            })
+            .map(|climber| climber.0)
+            .collect();
+        let singular: Vec<bool> = candidates
+            .par_iter()
+            .map(|&system| {
+                let item = system / self.options.nrhs;
+                let mut copy = Vec::new();
+                let values = self.batch.values_in(item, &mut copy);
+                let mut solution = x[self.range(system)].to_vec();
+                let solved = PivotingLu::try_new(self.batch.pattern(item)).and_then(|mut lu| {
+                    lu.factor_and_solve(values, &self.b[self.range(system)], &mut solution)
+                });
+                match solved {
+                    Ok(report) => report.rcond < report.nrows as f64 * f64::EPSILON,
+                    Err(error) => matches!(error, PivotingLuError::Singular { .. }),
+                }
+            })
+            .collect();
+        for (system, singular) in candidates.into_iter().zip(singular) {
+            systems[system].singular = singular;
+        }
     }
 
     fn range(&self, system: usize) -> std::ops::Range<usize> {
@@ -175,5 +403,100 @@ impl<T: Scalar> Ladder<'_, T> {
         let nrows = self.batch.pattern(item).nrows();
         let start = self.batch.row_offset(item) * self.options.nrhs + rhs * nrows;
         start..start + nrows
+    }
+}
+
+/// What a rung came to: the status of each system that was to take it, `None` where it could not, and what ran.
+struct Ended {
+    statuses: Vec<Option<Status>>,
+    run: Option<RungRun>,
+}
+
+/// The items (of those given, ascending) whose factorisation is within a budget.
+fn affordable<T: Scalar>(batch: &Batch<T>, items: &[usize], budget: Budget) -> Vec<usize> {
+    let mut within: Vec<usize> = classes(batch, Some(items))
+        .into_par_iter()
+        .filter(|class| is_affordable(batch.pattern(class[0] as usize), budget))
+        .flatten_iter()
+        .map(|item| item as usize)
+        .collect();
+    within.sort_unstable();
+    within
+}
+
+fn is_affordable(pattern: CsrPatternRef<'_>, budget: Budget) -> bool {
+    pattern.nnz() <= budget.entries
+        && min_degree(pattern)
+            .and_then(|order| FactorPattern::lu(pattern, Some(&order), budget.entries))
+            .is_ok_and(|factors| factors.flops() <= budget.products)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CG: Step = Step::Lanes(LaneMethod::Cg(LENIENT_JACOBI));
+
+    fn climber(at: Rung, last: Status, residual_norm: f64) -> Climber {
+        Climber {
+            at,
+            last,
+            residual_norm,
+            rhs_norm: 1.0,
+            at_rounding: false,
+            affordable: Some(true),
+            semidefinite: Some(true),
+        }
+    }
+
+    /// Every rung that a system takes that ends everywhere as `last`.
+    fn way(first: Step, last: Status, residual_norm: f64, fallback: bool) -> Vec<Rung> {
+        let (mut way, mut at) = (Vec::new(), Rung::First);
+        while let Next::Rung(rung, _) =
+            next_rung(&climber(at, last, residual_norm), first, false, fallback)
+        {
+            way.push(rung);
+            at = rung;
+        }
+        way
+    }
+
+    #[test]
+    fn systems_climb_by_what_they_came_to() {
+        use Rung::{BiCgStab, Lu, PivotingLu, Restart, StaticPivotingLu, StrongerPreconditioner};
+        let last = Status::MaxIterations;
+        assert_eq!(
+            way(CG, last, 0.01, true),
+            [Restart, StrongerPreconditioner, Lu, BiCgStab, PivotingLu]
+        );
+        assert_eq!(way(CG, last, 0.5, true)[0], StrongerPreconditioner);
+        assert_eq!(way(LU, Status::ZeroPivot, 1.0, true)[0], StaticPivotingLu);
+        assert_eq!(way(LU, Status::Stagnated, 1.0, true), [Rung::Cg, BiCgStab, PivotingLu]);
+        assert_eq!(way(STRONGER, last, 0.5, true)[0], Lu);
+        assert!(way(CG, Status::Converged, 0.0, true).is_empty());
+    }
+
+    #[test]
+    fn without_a_fallback_there_is_static_pivoting_alone() {
+        assert_eq!(way(LU, Status::ZeroPivot, 1.0, false), [Rung::StaticPivotingLu]);
+        assert!(way(LU, Status::Stagnated, 1.0, false).is_empty());
+        assert!(way(CG, Status::ZeroPivot, 1.0, false).is_empty());
+    }
+
+    #[test]
+    fn what_costs_too_much_is_left_out_and_rounding_ends_the_climb() {
+        let failed = climber(Rung::StrongerPreconditioner, Status::MaxIterations, 0.5);
+        let too_dear = Climber { affordable: Some(false), ..failed };
+        let unknown = Climber { affordable: None, ..failed };
+        let at_rounding = Climber { at_rounding: true, ..failed };
+
+        let next = |climber| next_rung(&climber, CG, false, true);
+
+        assert_eq!(next(unknown), Next::AskBudget);
+        assert!(matches!(next(too_dear), Next::Rung(Rung::BiCgStab, _)));
+        assert_eq!(next(Climber { at: Rung::BiCgStab, ..too_dear }), Next::End);
+        assert_eq!(next(at_rounding), Next::End);
+        let asks = Climber { at: Rung::Lu, semidefinite: None, ..failed };
+        assert_eq!(next_rung(&asks, LU, false, true), Next::AskSemidefinite);
     }
 }

@@ -31,15 +31,17 @@ mod options;
 mod products;
 mod report;
 mod scalar;
+mod share;
 mod solver;
 mod static_pivoting;
 
 pub use backend::{Backend, Gpu, Pieces};
 pub use error::SolveError;
 pub use options::{
-    Engine, InnerPrecision, Method, Order, PrecondPrecision, Preconditioner, Rhs, SolveOptions,
+    Budget, Engine, InnerPrecision, Method, Order, PrecondPrecision, Preconditioner, Rhs,
+    SolveOptions,
 };
-pub use report::{BatchReport, ProductCost, Rung, RungRun, SystemReport};
+pub use report::{BatchReport, MethodRun, ProductCost, Rung, RungRun, SystemReport};
 pub use scalar::{GpuExecutor, SolveScalar};
 #[doc(hidden)]
 pub use solver::solve_on_executor;

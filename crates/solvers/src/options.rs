@@ -42,7 +42,8 @@ macro_rules! named {
 /// The method that solves a system first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// By a rule on pattern, symmetry and size; the report says what was taken and why.
+    /// System by system, by a rule on its pattern, the symmetry of its values and the signs of its diagonal; the
+    /// report says what was taken and why.
     #[default]
     Auto,
     /// Conjugate gradients, for symmetric positive definite matrices.
@@ -53,7 +54,7 @@ pub enum Method {
     /// while that does not pass, up to [`SolveOptions::max_restarts`] times. Systems in which that order meets a zero
     /// pivot are factorised again with large entries of their rows on the diagonal (static pivoting, chosen by
     /// [`match_rows`](sparsebatch_cpu_ref::symbolic::match_rows) from the values of each;
-    /// [`Rung::StaticPivotingLu`](crate::Rung::StaticPivotingLu)); they are `Singular` where that finds none either.
+    /// [`Rung::StaticPivotingLu`](crate::Rung::StaticPivotingLu)); they end `ZeroPivot` where that finds none either.
     Lu,
 }
 named!(Method, "solver", Auto => "auto", Cg => "cg", BiCgStab => "bicgstab", Lu => "lu");
@@ -179,6 +180,23 @@ pub enum Engine {
     Composed(sparsebatch_cpu_ref::SpmvOptions),
 }
 
+/// What the factorisation of one system may cost where the ladder tries it: LU in any order. Costs are those
+/// of elimination in minimum-degree order, known from the pattern before anything is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Most products of the factorisation.
+    pub products: u64,
+    /// Most entries of the factors.
+    pub entries: usize,
+}
+
+impl Default for Budget {
+    /// Some seconds of one core, and 128 MiB of factors in f64.
+    fn default() -> Self {
+        Self { products: 4_000_000_000, entries: 1 << 24 }
+    }
+}
+
 /// How a batch is solved. `SolveOptions::default()` is a good start; set fields by name.
 ///
 /// # Examples
@@ -215,11 +233,13 @@ pub struct SolveOptions {
     pub max_iters_each: Option<Vec<u32>>,
     /// Restarts from the recomputed residual within one solve.
     pub max_restarts: u32,
-    /// Rounding floor C: `||b - A x|| <= C * eps * || |A||x| + |b| ||` is accepted too.
+    /// Rounding floor C: `||b - A x|| <= C * eps * || |A||x| + |b| ||` is accepted too, but never more than
+    /// `1e-3 ||b||`.
     pub floor: Option<f64>,
-    /// Whether systems that did not converge climb the ladder: restart, stronger preconditioner,
-    /// sparse LU, pivoting LU.
+    /// Whether systems that did not converge climb the ladder, rung by [`Rung`](crate::Rung).
     pub fallback: bool,
+    /// What a factorisation of the ladder may cost.
+    pub fallback_budget: Budget,
     /// Whether the report holds the residual history of every system.
     pub history: bool,
     /// How the iterations run.
@@ -245,7 +265,8 @@ impl Default for SolveOptions {
             max_iters_each: None,
             max_restarts: 4,
             floor: None,
-            fallback: false,
+            fallback: true,
+            fallback_budget: Budget::default(),
             history: false,
             engine: Engine::Fused,
             nrhs: 1,

@@ -10,7 +10,7 @@ use crate::backend::Placement;
 /// The step of the ladder that produced a system's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rung {
-    /// The method and preconditioner asked for.
+    /// The method and preconditioner asked for, or chosen.
     First,
     /// The same again, from the recomputed residual.
     Restart,
@@ -19,21 +19,28 @@ pub enum Rung {
     /// Sparse LU without pivoting on a minimum-degree order.
     Lu,
     /// The same with rows in an order that puts large entries on the diagonal, for systems that end
-    /// [`Singular`](Status::Singular) without it: static pivoting. With [`Method::Lu`](crate::Method::Lu) it is
+    /// [`ZeroPivot`](Status::ZeroPivot) without it: static pivoting. With [`Method::Lu`](crate::Method::Lu) it is
     /// taken also where there is no [fallback](crate::SolveOptions::fallback).
     StaticPivotingLu,
+    /// CG, for symmetric matrices without a negative diagonal entry of which LU found no solution: singular
+    /// systems that have solutions are solved so.
+    Cg,
+    /// BiCGStab, likewise, for any matrix.
+    BiCgStab,
     /// Sparse LU with partial pivoting, system by system.
     PivotingLu,
 }
 
 impl Rung {
     /// Every rung, from the first to the last.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::First,
         Self::Restart,
         Self::StrongerPreconditioner,
         Self::Lu,
         Self::StaticPivotingLu,
+        Self::Cg,
+        Self::BiCgStab,
         Self::PivotingLu,
     ];
 
@@ -45,6 +52,8 @@ impl Rung {
             Self::StrongerPreconditioner => "stronger-preconditioner",
             Self::Lu => "lu",
             Self::StaticPivotingLu => "static-pivoting-lu",
+            Self::Cg => "cg",
+            Self::BiCgStab => "bicgstab",
             Self::PivotingLu => "pivoting-lu",
         }
     }
@@ -64,6 +73,48 @@ pub struct SystemReport {
     pub outcome: Outcome,
     /// The rung that produced the returned `x`.
     pub rung: Rung,
+    /// The ladder found no pivot in any order of rows: the matrix is singular to working precision. A solution that
+    /// was found all the same is one of many.
+    pub singular: bool,
+    /// Rungs were left out whose factorisation is beyond [`SolveOptions::fallback_budget`](crate::SolveOptions).
+    pub over_budget: bool,
+}
+
+impl SystemReport {
+    /// Of the first step.
+    pub(crate) fn first(outcome: Outcome) -> Self {
+        Self { outcome, rung: Rung::First, singular: false, over_budget: false }
+    }
+
+    /// What may still solve a system that did not converge, in words; `None` for one that did.
+    pub fn advice(&self, fallback: bool) -> Option<&'static str> {
+        let advice = match self.outcome.status {
+            Status::Converged => return None,
+            Status::NonFinite => "look for NaN, infinities and overflow in its values",
+            _ if self.singular => "the matrix is singular; a solution need not exist",
+            _ if self.over_budget => "a larger fallback budget lets its factorisation run",
+            _ if !fallback => "let the ladder of stronger methods run (no fallback was allowed)",
+            Status::MaxIterations => "more iterations, or a larger tolerance",
+            Status::Stagnated => "a rounding floor, or a larger tolerance",
+            _ => "another method or preconditioner",
+        };
+        Some(advice)
+    }
+}
+
+/// Systems that were solved first by one method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MethodRun {
+    /// The method, by name.
+    pub solver: &'static str,
+    /// The preconditioner, by name.
+    pub preconditioner: &'static str,
+    /// Systems.
+    pub systems: usize,
+    /// Why `auto` took it; what was asked for otherwise.
+    pub reason: String,
+    /// The kernels.
+    pub kernel: String,
 }
 
 /// What one rung of a solve ran, and where.
@@ -141,12 +192,14 @@ impl ProductCost {
 pub struct BatchReport {
     /// One entry per system.
     pub systems: Vec<SystemReport>,
-    /// The method that ran first, by name.
+    /// The method that ran first, by name; of most systems where `auto` took several.
     pub solver: &'static str,
     /// The preconditioner that ran first, by name.
     pub preconditioner: &'static str,
     /// Why `auto` took them; what was asked for otherwise.
     pub reason: String,
+    /// Every method that ran first, most systems first.
+    pub methods: Vec<MethodRun>,
     /// What ran first: `"cpu"`, `"gpu"`, or `"gpu+cpu"` where each had some of the systems.
     pub backend: &'static str,
     /// Its device, e.g. instruction set and threads, or the name of the GPU.
@@ -203,6 +256,11 @@ impl BatchReport {
     pub fn max_relative_residual_all(&self) -> Option<f64> {
         let all = self.systems.iter().map(|s| s.outcome.relative_residual());
         all.filter(|r| r.is_finite()).reduce(f64::max)
+    }
+
+    /// Systems whose matrix the ladder found singular.
+    pub fn singular(&self) -> usize {
+        self.systems.iter().filter(|s| s.singular).count()
     }
 
     /// Systems accepted by the rounding floor.

@@ -7,12 +7,13 @@ use sparsebatch_cpu_ref::{Isa, Outcome};
 use sparsebatch_formats::{Batch, Scalar};
 
 use crate::again::Matrices;
-use crate::backend::{AnalysedSolve, Backend, CpuBackend, GpuBackend, SolveBackend};
-use crate::choose::{Choice, Step, step};
+use crate::backend::{Backend, CpuBackend, GpuBackend, KeptFactors, Placement, SolveBackend};
+use crate::choose::{Step, choose};
 use crate::ladder::{Kept, LU, Ladder};
 use crate::options::{Engine, Method, Preconditioner, Rhs, check_len};
-use crate::report::{BatchReport, ProductCost, Rung, RungRun, SystemReport};
+use crate::report::{BatchReport, MethodRun, ProductCost, Rung, RungRun, SystemReport};
 use crate::scalar::{GpuExecutor, SolveScalar};
+use crate::share::Share;
 use crate::{SolveError, SolveOptions};
 
 /// The solutions of a batch and how each system ended.
@@ -88,10 +89,11 @@ pub fn solve_on_executor<T: SolveScalar, E: GpuExecutor>(
 pub struct BatchSolver<T> {
     pub(crate) options: SolveOptions,
     pub(crate) backend: Box<dyn SolveBackend<T>>,
-    choice: Choice,
-    pub(crate) first: Step,
+    /// What `auto` made of the batch; one share at least.
+    pub(crate) shares: Vec<Share<T>>,
+    /// The first step of each item; one where all have the same.
+    pub(crate) first: Vec<Step>,
     pub(crate) nitems: usize,
-    pub(crate) engine: Box<dyn AnalysedSolve<T>>,
     /// Of the later rungs.
     kept: Vec<Kept<T>>,
     plan_time: Duration,
@@ -118,8 +120,8 @@ impl<T: SolveScalar> BatchSolver<T> {
         T::analyse(backend, batch, None, options)
     }
 
-    /// As [`BatchSolver::on`], for solves with right-hand sides and guesses like these: with them a GPU's
-    /// [`Method::Auto`] counts the iterations of some systems before it chooses.
+    /// As [`BatchSolver::on`], for solves with right-hand sides and guesses of these lengths, which are checked
+    /// before anything is analysed.
     ///
     /// # Errors
     /// Those of [`BatchSolver::on`]; [`SolveError::Length`] when `rhs` does not fit.
@@ -180,47 +182,47 @@ impl<T: SolveScalar> BatchSolver<T> {
             rhs.check(batch.row_offset(batch.nitems()) * options.nrhs)?;
         }
         let start = Instant::now();
-        let mut choice = backend.choose(batch, rhs, options);
-        let mut engine = match &options.engine {
-            Engine::Fused => {
-                let first = (Rung::First, step(&choice, options));
-                backend.analyse(batch, first, None)?
+        if let (Engine::Composed(_), Method::Lu) = (&options.engine, options.method) {
+            return Err(SolveError::Option {
+                name: "solver",
+                expected: "cg or bicgstab with a composed engine (a format or a kernel)",
+                found: "lu".to_owned(),
+            });
+        }
+        let choices = choose(batch, options, backend.target());
+        let shares = choices
+            .into_iter()
+            .map(|choice| Share::new(&*backend, batch, choice, options))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut first = vec![shares[0].step];
+        if shares.len() > 1 {
+            first.resize(batch.nitems(), shares[0].step);
+            for share in &shares {
+                share.choice.items.iter().for_each(|&item| first[item] = share.step);
             }
-            Engine::Composed(spmv) => {
-                if options.method == Method::Lu {
-                    return Err(SolveError::Option {
-                        name: "solver",
-                        expected: "cg or bicgstab with a composed engine (a format or a kernel)",
-                        found: "lu".to_owned(),
-                    });
-                }
-                if choice.method == Method::Lu {
-                    choice.method = Method::BiCgStab;
-                    choice.reason = "the sparse LU has no products to compose".to_owned();
-                }
-                let Step::Lanes(method) = step(&choice, options) else {
-                    unreachable!("the first step runs in lanes")
-                };
-                backend.analyse_composed(batch, method, spmv, options.nrhs)?
-            }
-        };
-        let first = step(&choice, options);
+        }
         let plan_time = start.elapsed();
-        let (options, nitems) = (options.clone(), batch.nitems());
-        let keeps_factors = engine.kept_factors().is_some();
-        let (kept, matrices) = (Vec::new(), Matrices::None);
-        Ok(Self {
-            options,
+        let mut this = Self {
+            options: options.clone(),
             backend,
-            choice,
+            shares,
             first,
-            nitems,
-            engine,
-            kept,
+            nitems: batch.nitems(),
+            kept: Vec::new(),
             plan_time,
-            keeps_factors,
-            matrices,
-        })
+            keeps_factors: false,
+            matrices: Matrices::None,
+        };
+        this.keeps_factors = this.kept_factors().is_some();
+        Ok(this)
+    }
+
+    /// What keeps factors, where one engine has all systems and can.
+    pub(crate) fn kept_factors(&mut self) -> Option<&mut dyn KeptFactors<T>> {
+        match self.shares.as_mut_slice() {
+            [share] => share.engine.kept_factors(),
+            _ => None,
+        }
     }
 
     /// Solves every system; `x` holds the initial guesses on entry and the solutions on return.
@@ -252,7 +254,13 @@ impl<T: SolveScalar> BatchSolver<T> {
         check_len("x0", b.len(), x.len())?;
         let criteria = self.options.criteria::<T>(self.nitems * nrhs)?;
         let start = Instant::now();
-        let outcomes = self.engine.solve(batch, nrhs, b, x, &criteria, None)?;
+        let mut outcomes = match self.shares.len() {
+            1 => Vec::new(),
+            _ => vec![None; self.nitems * nrhs],
+        };
+        for share in &mut self.shares {
+            share.solve(batch, nrhs, b, x, &criteria, &mut outcomes)?;
+        }
         let mut systems = reports(outcomes);
         let mut later = Vec::new();
         if self.climbs() {
@@ -262,7 +270,7 @@ impl<T: SolveScalar> BatchSolver<T> {
                 options: &self.options,
                 criteria: &criteria,
                 b,
-                first: self.first,
+                first: &self.first,
             };
             later = ladder.climb(x, &mut systems, &mut self.kept)?;
         }
@@ -272,7 +280,7 @@ impl<T: SolveScalar> BatchSolver<T> {
     /// Whether systems that did not converge may be tried again: by the ladder, or by static pivoting in the
     /// sparse LU.
     pub(crate) fn climbs(&self) -> bool {
-        self.options.fallback || self.first == LU
+        self.options.fallback || self.first.contains(&LU)
     }
 
     /// The report of a solve that began at `start`.
@@ -283,7 +291,13 @@ impl<T: SolveScalar> BatchSolver<T> {
         start: Instant,
     ) -> Result<BatchReport, SolveError> {
         let solve_time = start.elapsed();
-        let mut product_cost = self.engine.product_cost()?;
+        let mut product_cost: Option<ProductCost> = None;
+        for share in &mut self.shares {
+            product_cost = match (product_cost, share.engine.product_cost()?) {
+                (Some(one), Some(other)) => Some(one.beside(&other)),
+                (one, other) => one.or(other),
+            };
+        }
         if let Some(cost) = &mut product_cost {
             cost.share_of_solve = cost.product_time.as_secs_f64() / solve_time.as_secs_f64();
         }
@@ -297,21 +311,39 @@ impl<T: SolveScalar> BatchSolver<T> {
         solve_time: Duration,
         product_cost: Option<ProductCost>,
     ) -> BatchReport {
-        let placement = self.engine.placement();
-        let preconditioner = match (self.choice.method, self.choice.preconditioner) {
-            (Method::Lu, _) => Preconditioner::None,
-            (_, preconditioner) => preconditioner,
-        };
+        let placements: Vec<Placement> =
+            self.shares.iter().map(|share| share.engine.placement()).collect();
+        let methods: Vec<MethodRun> = self
+            .shares
+            .iter()
+            .zip(&placements)
+            .map(|(share, placement)| {
+                let choice = &share.choice;
+                let preconditioner = match choice.method {
+                    Method::Lu => Preconditioner::None,
+                    _ => choice.preconditioner,
+                };
+                MethodRun {
+                    solver: choice.method.name(),
+                    preconditioner: preconditioner.name(),
+                    systems: choice.items.len() * self.options.nrhs,
+                    reason: choice.reason.clone(),
+                    kernel: placement.kernel.clone(),
+                }
+            })
+            .collect();
+        let placement = Placement::together(placements);
         let mut runs = vec![RungRun::new(Rung::First, systems.len(), placement.clone())];
         runs.extend(later);
         BatchReport {
             systems,
-            solver: self.choice.method.name(),
-            preconditioner: preconditioner.name(),
-            reason: self.choice.reason.clone(),
+            solver: methods[0].solver,
+            preconditioner: methods[0].preconditioner,
+            reason: methods[0].reason.clone(),
+            methods,
             backend: placement.backend,
             device: placement.device,
-            format: self.engine.format(),
+            format: self.shares[0].engine.format(),
             kernel: placement.kernel,
             runs,
             plan_time: self.plan_time,
@@ -334,12 +366,8 @@ impl<T: SolveScalar> BatchSolver<T> {
 }
 
 /// Those of the first rung. In parallel, since a large batch has hundreds of megabytes of them.
-pub(crate) fn reports(outcomes: Vec<Outcome>) -> Vec<SystemReport> {
-    outcomes
-        .into_par_iter()
-        .with_min_len(1 << 14)
-        .map(|outcome| SystemReport { outcome, rung: Rung::First })
-        .collect()
+pub(crate) fn reports(outcomes: Vec<Option<Outcome>>) -> Vec<SystemReport> {
+    outcomes.into_par_iter().with_min_len(1 << 14).flatten_iter().map(SystemReport::first).collect()
 }
 
 fn check_square<T: Scalar>(batch: &Batch<T>) -> Result<(), SolveError> {

@@ -40,6 +40,11 @@ impl RowOrders {
         self.orders.iter().map(|order| order.0).collect()
     }
 
+    /// Drops those of items that are not among these, which ascend.
+    pub(crate) fn keep(&mut self, items: &[usize]) {
+        self.orders.retain(|order| items.binary_search(&order.0).is_ok());
+    }
+
     /// Whether an item has one.
     pub(crate) fn has(&self, item: usize) -> bool {
         self.of(item).is_some()

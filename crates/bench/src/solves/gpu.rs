@@ -3,9 +3,9 @@
 use sparsebatch_formats::{Batch, Pattern};
 use sparsebatch_solvers::gpu::{
     ComposedSolver, FactoredExplain, FactoredPlace, FactoredSolver, FusedSolver, GpuExplain, GpuLu,
-    GpuLuExplain, GpuTuning, Guess, ProductKernel, choose_method, most_rows,
+    GpuLuExplain, GpuTuning, Guess, ProductKernel, choose_methods, most_rows,
 };
-use sparsebatch_solvers::{Engine, Method, Outcome, Preconditioner, Rhs, SolveError, SolveOptions};
+use sparsebatch_solvers::{Engine, Method, Outcome, Preconditioner, SolveError, SolveOptions};
 use sparsebatch_spmv_gpu::{Device, DeviceBuffer, DeviceInfo, Executor, GpuError};
 
 use super::systems::Systems;
@@ -159,12 +159,9 @@ pub(crate) fn plan<T: Real>(
     );
     match (options.method, tuning, batch) {
         (Method::Auto, ..) => {
-            let rhs = Rhs { b: &systems.b, x0: None };
-            let choice = choose_method(batch, Some(rhs), options, device.info());
-            let (method, preconditioner) = (choice.method, choice.preconditioner);
-            // What it leaves shows in the row; the ladder is climbed on the host.
-            let fallback = false;
-            let options = SolveOptions { method, preconditioner, fallback, ..options.clone() };
+            // A plan has one method. What it leaves shows in the row; the ladder is climbed on the host.
+            let method = choose_methods(batch, options, device.info())[0].0;
+            let options = SolveOptions { method, fallback: false, ..options.clone() };
             plan(device, systems, &options, tuning)
         }
         (Method::Lu, ..) => match GpuLu::for_batch(device, batch, options) {

@@ -12,9 +12,9 @@ use super::job::{Slot, ones};
 use super::kept::AnyPart;
 use super::matrix::LaneMatrix;
 use crate::outcome::{Criteria, Outcome, Status};
-use crate::residual::{norm2, pow2};
+use crate::residual::{Sizes, norm2, pow2};
 use crate::simd::{CpuScalar, Kernel, Part as KernelPart, Vector, lane, set_lane, set_lanes};
-use crate::verdict::{Check, Entry, Stop, System, threshold};
+use crate::verdict::{Check, Entry, Stop, System, plainly, threshold};
 
 /// The most lanes of a vector.
 const MOST_LANES: usize = 16;
@@ -30,6 +30,8 @@ struct Group<V: Vector> {
     /// Values of A, as in CSR.
     a: Vec<V>,
     factors: LuState<V>,
+    /// The Frobenius norm of A in each lane.
+    norms: [f64; MOST_LANES],
     /// Lanes that met a zero or NaN pivot, one bit each; `None` before the first factorisation.
     without_pivot: Option<u32>,
     /// Lanes whose values are finite, one bit each, once that was asked.
@@ -52,6 +54,7 @@ impl<V: Vector> Part<V> {
         let group = || Group {
             a: vec![zero; matrix.nvalues()],
             factors: lu.start(),
+            norms: [0.0; MOST_LANES],
             without_pivot: None,
             finite: None,
         };
@@ -116,6 +119,7 @@ impl<T: CpuScalar> Kernel<T> for FactorPart<'_, T> {
             if !group.load(self.batch, items, &mut copy) {
                 continue;
             }
+            group.norms = norms(&group.a, (1u64 << items.len()) as u32 - 1);
             group.without_pivot = Some(self.lu.factor(&mut group.factors, &group.a));
             group.finite = None;
         }
@@ -184,13 +188,14 @@ impl<T: CpuScalar> Kernel<T> for SolvePart<'_, '_, T> {
         let Some(part) = self.part.downcast_mut::<Part<V>>() else { return };
         let Part { groups, space } = part;
         let nrhs = self.nrhs;
+        let sizes = Sizes::of(self.pattern.view());
         for (group, slots) in groups.iter_mut().zip(self.slots.chunks_mut(V::LANES * nrhs)) {
             for rhs in 0..nrhs {
                 let mut slots: Vec<_> = slots.iter_mut().skip(rhs).step_by(nrhs).collect();
                 let (pattern, matrix, lu) = (self.pattern, self.matrix, self.lu);
                 let criteria = self.criteria;
                 let mut solve =
-                    GroupSolve { group, space, pattern, matrix, criteria, a: Vec::new() };
+                    GroupSolve { group, space, pattern, sizes, matrix, criteria, a: Vec::new() };
                 solve.run(lu, &mut slots);
             }
         }
@@ -202,6 +207,7 @@ struct GroupSolve<'a, V: Vector> {
     group: &'a mut Group<V>,
     space: &'a mut Space<V>,
     pattern: &'a CsrPattern,
+    sizes: Sizes,
     matrix: &'a LaneMatrix,
     criteria: &'a Criteria,
     /// Values of one lane, for the rare cases.
@@ -230,7 +236,7 @@ where
         for l in ones(singular) {
             // NaN and infinities leave no pivot either, but say nothing of singularity.
             let status = match self.group.finite() >> l & 1 {
-                1 => Status::Singular,
+                1 => Status::ZeroPivot,
                 _ => Status::NonFinite,
             };
             self.fail(l, slots[l], &entries[l], status, [up.get(l), down.get(l)]);
@@ -249,7 +255,8 @@ where
             }
             step += 1;
             self.residual(active);
-            let norms = norms(&self.space.r, active);
+            let of_residuals = norms(&self.space.r, active);
+            let of_solutions = norms(&self.space.y, active);
             for l in ones(active) {
                 let system = slots[l].system;
                 let iterations_left = step < self.criteria.max_iters.get(system);
@@ -257,12 +264,20 @@ where
                     true => Stop::Passed,
                     false => Stop::Failed(Status::MaxIterations),
                 };
-                let check = self.check(l, slots[l], &entries[l], norms[l]);
+                let norms = [of_residuals[l], of_solutions[l]];
+                let mut check = self.check(l, slots[l], &entries[l], norms);
                 let restarts = step - 1;
                 let status = check.status(stop, restarts, iterations_left, self.criteria);
                 if let Some(status) = status {
+                    let guess = match status {
+                        Status::Converged => None,
+                        _ => Some(slots[l].x.to_vec()),
+                    };
                     for (x, y) in slots[l].x.iter_mut().zip(lane(&self.space.y, l)) {
                         *x = y;
+                    }
+                    if let Some(guess) = guess {
+                        self.keep_better(l, slots[l], &entries[l], &guess, &mut check);
                     }
                     let counts = [step, restarts];
                     *slots[l].outcome = Some(self.outcome(status, counts, &entries[l], &check));
@@ -318,9 +333,16 @@ where
         let mut active = 0;
         let entries = std::array::from_fn(|l| {
             let Some(slot) = slots.get_mut(l) else {
-                return Entry::new(0, self.criteria, 0.0, 0.0);
+                return Entry::new(0, self.criteria, 0.0, 0.0, true);
             };
-            let entry = Entry::new(slot.system, self.criteria, rhs_norms[l], residual_norms[l]);
+            let entry = match guesses >> l & 1 == 1 && rhs_norms[l].is_finite() {
+                true => self.enter_from_guess(l, slot, rhs_norms[l], residual_norms[l]),
+                false => {
+                    let passed =
+                        residual_norms[l] <= threshold(slot.system, self.criteria, rhs_norms[l]);
+                    Entry::new(slot.system, self.criteria, rhs_norms[l], residual_norms[l], passed)
+                }
+            };
             match entry.status {
                 None => active |= 1 << l,
                 Some(status) => {
@@ -339,16 +361,47 @@ where
         V::call(Residual { matrix: self.matrix, a: &self.group.a, b, y, r, lanes });
     }
 
-    /// Judges a lane by the norm of its residual, `y` being its solution.
-    #[inline(always)]
-    fn check(&mut self, l: usize, slot: &Slot<'_, V::Scalar>, entry: &Entry, norm: f64) -> Check {
-        let residual_norm = if norm.is_finite() { norm } else { f64::NAN };
-        let passed = residual_norm <= entry.threshold;
-        if passed || self.criteria.floor.is_none() {
-            return Check { residual_norm, passed, floor_passed: false };
+    /// What a system starts from whose guess is in `y`, given the norms of b and of the residual.
+    #[inline(never)]
+    fn enter_from_guess(
+        &mut self,
+        l: usize,
+        slot: &mut Slot<'_, V::Scalar>,
+        rhs_norm: f64,
+        residual_norm: f64,
+    ) -> Entry {
+        let threshold = threshold(slot.system, self.criteria, rhs_norm);
+        let norms = [self.group.norms[l], norm2(slot.x), rhs_norm];
+        let said = plainly::<V::Scalar>(self.sizes, norms, residual_norm, threshold);
+        let known = said.filter(|_| residual_norm.is_finite());
+        if let Some(passed) = known {
+            return Entry::new(slot.system, self.criteria, rhs_norm, residual_norm, passed);
         }
-        let x: Vec<V::Scalar> = lane(&self.space.y, l).collect();
-        self.check_alone(l, slot, entry, &x)
+        let mut r = vec![V::Scalar::ZERO; slot.x.len()];
+        let entry = self.with_system(l, slot.system, slot.b, |system| system.enter(slot.x, &mut r));
+        set_lane(&mut self.space.r, l, r.into_iter());
+        entry
+    }
+
+    /// Judges a lane by the norms of its residual and of its solution, which is in `y`. Where the residual is
+    /// evaluated more accurately, `r` takes that.
+    #[inline(always)]
+    fn check(
+        &mut self,
+        l: usize,
+        slot: &Slot<'_, V::Scalar>,
+        entry: &Entry,
+        [norm, of_solution]: [f64; 2],
+    ) -> Check {
+        let norms = [self.group.norms[l], of_solution, entry.rhs_norm];
+        let said = plainly::<V::Scalar>(self.sizes, norms, norm, entry.threshold);
+        match said.filter(|&passed| norm.is_finite() && (passed || self.criteria.floor.is_none())) {
+            Some(passed) => Check { residual_norm: norm, passed, floor_passed: false },
+            None => {
+                let x: Vec<V::Scalar> = lane(&self.space.y, l).collect();
+                self.check_alone(l, slot, entry, &x)
+            }
+        }
     }
 
     #[inline(never)]
@@ -359,11 +412,41 @@ where
         entry: &Entry,
         x: &[V::Scalar],
     ) -> Check {
+        let mut r = vec![V::Scalar::ZERO; x.len()];
+        let check = self
+            .with_system(l, slot.system, slot.b, |system| system.check(entry.threshold, x, &mut r));
+        set_lane(&mut self.space.r, l, r.into_iter());
+        check
+    }
+
+    /// [`System::keep_better`] for a system whose x was written over its guess.
+    #[inline(never)]
+    fn keep_better(
+        &mut self,
+        l: usize,
+        slot: &mut Slot<'_, V::Scalar>,
+        entry: &Entry,
+        guess: &[V::Scalar],
+        check: &mut Check,
+    ) {
+        let mut r = vec![V::Scalar::ZERO; guess.len()];
+        let guess = Some(guess).filter(|x| x.iter().any(|&v| v != V::Scalar::ZERO));
+        self.with_system(l, slot.system, slot.b, |system| {
+            system.keep_better(entry, guess, check, slot.x, &mut r);
+        });
+    }
+
+    /// Calls `f` with the system of a lane.
+    fn with_system<R>(
+        &mut self,
+        l: usize,
+        number: usize,
+        b: &[V::Scalar],
+        f: impl FnOnce(&System<'_, V::Scalar>) -> R,
+    ) -> R {
         self.a.clear();
         self.a.extend(lane(&self.group.a, l));
-        let pattern = self.pattern.view();
-        let system = System::new(slot.system, pattern, &self.a, slot.b, self.criteria);
-        system.check(entry.threshold, x, &mut vec![V::Scalar::ZERO; x.len()])
+        f(&System::new(number, self.pattern.view(), &self.a, b, self.criteria))
     }
 
     /// Ends a system whose matrix has no factors.
@@ -376,9 +459,13 @@ where
         status: Status,
         [up, down]: [V::Scalar; 2],
     ) {
+        let guess = slot.x.to_vec();
         slot.x.iter_mut().for_each(|x| *x = (*x * down + V::Scalar::ZERO) * up);
-        let check = self.check_alone(l, slot, entry, slot.x);
+        let mut check = self.check_alone(l, slot, entry, slot.x);
         let status = check.status(Stop::Failed(status), 0, true, self.criteria).unwrap_or(status);
+        if status != Status::Converged {
+            self.keep_better(l, slot, entry, &guess, &mut check);
+        }
         *slot.outcome = Some(self.outcome(status, [0, 0], entry, &check));
     }
 

@@ -114,7 +114,7 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
                 } else if bad & bit != 0 {
                     Stop::failed(curvature.get(l), Status::Indefinite)
                 } else if broken & bit != 0 {
-                    Stop::Failed(Status::BreakdownRho)
+                    Stop::not_positive(rz.get(l))
                 } else {
                     Stop::Failed(Status::MaxIterations)
                 };
@@ -132,7 +132,7 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
                     flush(&mut v, &mut c);
                 }
                 for l in ones(broken) {
-                    let stop = Stop::failed(rz.get(l), Status::BreakdownRho);
+                    let stop = Stop::not_positive(rz.get(l));
                     settle::<T, P, V>(&mut lanes, &self.precond, &m, l, stop, &mut v, &mut c);
                 }
             }
@@ -223,14 +223,19 @@ fn fill<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     } else {
         failed = precond.factor(m, &v.a) & loaded;
         for l in ones(failed) {
-            let stop = Stop::Failed(Status::SingularPreconditioner);
+            // A negative diagonal entry says more than a pivot.
+            let status = match lanes.has_negative_diagonal(&v.a, l) {
+                true => Status::Indefinite,
+                false => Status::SingularPreconditioner,
+            };
+            let stop = Stop::Failed(status);
             settle::<T, P, V>(lanes, precond, m, l, stop, v, c);
         }
         precond.apply(m, &v.r, &mut v.z);
         c.rho = dot(&v.r, &v.z);
     }
     for l in ones(!V::zero().lt(c.rho) & loaded & !failed) {
-        let stop = Stop::failed(c.rho.get(l), Status::BreakdownRho);
+        let stop = Stop::not_positive(c.rho.get(l));
         settle::<T, P, V>(lanes, precond, m, l, stop, v, c);
     }
 }

@@ -40,9 +40,9 @@ impl<T: CpuScalar> Kernel<T> for Direct<'_, T> {
             }
             let bad = self.lu.factor(&mut state, &a) & lanes.active;
             for lane in ones(bad) {
-                // NaN and infinities leave no pivot either, but say nothing of singularity.
+                // NaN and infinities leave no pivot either, but say nothing of pivots.
                 let status = if column(&a, lane).all(T::is_finite) {
-                    Status::Singular
+                    Status::ZeroPivot
                 } else {
                     Status::NonFinite
                 };

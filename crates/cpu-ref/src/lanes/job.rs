@@ -4,11 +4,11 @@
 use sparsebatch_formats::Batch;
 
 use super::matrix::LaneMatrix;
-use crate::outcome::{Criteria, Outcome};
-use crate::residual::pow2;
+use crate::outcome::{Criteria, Outcome, Status};
+use crate::residual::{by_power_of_two, pow2};
 use crate::simd::spmv::prefetch_all;
 use crate::simd::{CpuScalar, Vector, set_lane, set_lanes};
-use crate::verdict::{Stop, System};
+use crate::verdict::{Entry, Stop, System, scale_of_matrix};
 
 /// A system to solve: where its solution and its outcome go.
 pub(crate) struct Slot<'a, T> {
@@ -30,6 +30,8 @@ pub(crate) struct Job<'a, T> {
     pub(crate) matrix: &'a LaneMatrix,
     /// The pattern with its values as in CSR, for residuals.
     pub(crate) rows: &'a LaneMatrix,
+    /// Whether the method squares products of A, so that these must keep their squares in range.
+    pub(crate) squares_products: bool,
     pub(crate) criteria: &'a Criteria,
     /// Taken from the back.
     pub(crate) queue: Vec<Slot<'a, T>>,
@@ -48,8 +50,11 @@ struct Occupant<'a, T> {
     slot: Slot<'a, T>,
     /// The lane works on `b * 2^-scale`.
     scale: i32,
-    threshold: f64,
-    rhs_norm: f64,
+    /// The lane works on `A * 2^-matrix_scale`.
+    matrix_scale: i32,
+    entry: Entry,
+    /// The initial guess; none where it is 0.
+    guess: Option<Vec<T>>,
     /// The step at which the lane was loaded.
     start: u64,
     /// The step at which its iteration limit is reached.
@@ -125,20 +130,30 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
                 };
                 let item = occupant.slot.system / self.job.nrhs;
                 match batch.item_values(item) {
-                    Some(values) if matrix.stores_all() && !vacant.is_power_of_two() => {
+                    Some(values)
+                        if matrix.stores_all()
+                            && !vacant.is_power_of_two()
+                            && occupant.matrix_scale == 0 =>
+                    {
                         together.push((lane, values));
                     }
                     _ => {
-                        let values = batch.values_in(item, &mut self.values);
+                        let mut values = batch.values_in(item, &mut self.values);
+                        let scaled: Vec<T>;
+                        if occupant.matrix_scale != 0 {
+                            let down = by_power_of_two(-occupant.matrix_scale);
+                            scaled = values.iter().map(|&v| down(v)).collect();
+                            values = &scaled;
+                        }
                         if !matrix.store(values, lane, a) {
                             self.unsuited.push(occupant.slot);
                             continue;
                         }
                     }
                 }
-                let down = T::from_f64(pow2(-occupant.scale));
+                let down = by_power_of_two(occupant.matrix_scale - occupant.scale);
                 // Adding 0 leaves no -0, whose sign might come to depend on the neighbours.
-                set_lane(x, lane, occupant.slot.x.iter().map(|&v| v * down + T::ZERO));
+                set_lane(x, lane, occupant.slot.x.iter().map(|&v| down(v) + T::ZERO));
                 set_lane(r, lane, self.residual(lane).iter().copied());
                 threshold.set(lane, square);
                 self.next_deadline = self.next_deadline.min(occupant.deadline);
@@ -180,11 +195,20 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         if scale != 0 {
             self.scale_residual(lane, -scale);
         }
+        let matrix_scale = match self.job.squares_products {
+            true => {
+                let item = slot.system / self.job.nrhs;
+                scale_of_matrix(self.job.batch.values_in(item, &mut self.values))
+            }
+            false => 0,
+        };
         let threshold = T::from_f64(entry.threshold * pow2(-scale));
+        let is_zero = slot.x.iter().fold(true, |zero, &v| zero & (v == T::ZERO));
         let occupant = Occupant {
             scale,
-            threshold: entry.threshold,
-            rhs_norm: entry.rhs_norm,
+            matrix_scale,
+            entry,
+            guess: if is_zero { None } else { Some(slot.x.to_vec()) },
             start: self.step,
             deadline: self.step + u64::from(criteria.max_iters.get(slot.system)),
             restarts: 0,
@@ -192,6 +216,16 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
             slot,
         };
         Some((occupant, threshold * threshold))
+    }
+
+    /// Whether the matrix of a lane has a negative diagonal entry.
+    pub(crate) fn has_negative_diagonal<V: Vector<Scalar = T>>(
+        &self,
+        a: &[V],
+        lane: usize,
+    ) -> bool {
+        let matrix = self.job.matrix;
+        (0..matrix.nrows()).any(|row| matrix.diag(row).is_some_and(|k| a[k].get(lane) < T::ZERO))
     }
 
     fn scale_residual(&mut self, lane: usize, exponent: i32) {
@@ -253,13 +287,13 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         let Some(mut occupant) = self.occupants[lane].take() else {
             return Verdict::Ended;
         };
-        let up = T::from_f64(pow2(occupant.scale));
+        let up = by_power_of_two(occupant.scale - occupant.matrix_scale);
         for (x, value) in occupant.slot.x.iter_mut().zip(solution) {
-            *x = value * up;
+            *x = up(value);
         }
-        let Occupant { slot, threshold, .. } = &occupant;
-        let check = self.with_system(lane, slot.system, slot.b, |system, residual| {
-            system.check(*threshold, slot.x, residual)
+        let Occupant { slot, entry, .. } = &mut occupant;
+        let mut check = self.with_system(lane, slot.system, slot.b, |system, residual| {
+            system.check(entry.threshold, slot.x, residual)
         });
         let criteria = self.job.criteria;
         let iterations_left = self.step < occupant.deadline;
@@ -269,12 +303,18 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
             self.occupants[lane] = Some(occupant);
             return Verdict::Restart;
         };
+        if status != Status::Converged {
+            let Occupant { slot, entry, guess, .. } = &mut occupant;
+            self.with_system(lane, slot.system, slot.b, |system, residual| {
+                system.keep_better(entry, guess.as_deref(), &mut check, slot.x, residual);
+            });
+        }
         *occupant.slot.outcome = Some(Outcome {
             status,
             iterations: u32::try_from(self.step - occupant.start).unwrap_or(u32::MAX),
             restarts: occupant.restarts,
             residual_norm: check.residual_norm,
-            rhs_norm: occupant.rhs_norm,
+            rhs_norm: occupant.entry.rhs_norm,
             accepted_by_floor: check.floor_passed,
             history: std::mem::take(&mut occupant.history),
         });

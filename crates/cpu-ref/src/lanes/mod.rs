@@ -164,6 +164,12 @@ impl LanePlan {
         self.isa
     }
 
+    /// Whether the method has a preconditioner.
+    pub fn is_preconditioned(&self) -> bool {
+        let none = LanePreconditioner::None;
+        !matches!(self.method, LaneMethod::Cg(p) | LaneMethod::BiCgStab(p) if p == none)
+    }
+
     /// Distinct patterns.
     pub fn npatterns(&self) -> usize {
         self.classes.len()
@@ -239,7 +245,16 @@ impl LanePlan {
         }
         jobs.into_par_iter().for_each(|(class, lanes, queue)| {
             let rows = &class.matrix;
-            let job = |matrix, queue| Job { batch, nrhs, matrix, rows, criteria, queue };
+            let squares_products = self.method != LaneMethod::Lu;
+            let job = |matrix, queue| Job {
+                batch,
+                nrhs,
+                matrix,
+                rows,
+                squares_products,
+                criteria,
+                queue,
+            };
             let rest = match &class.symmetric {
                 Some(matrix) => self.run_cg(class, lanes, job(matrix, queue)),
                 None => queue,

@@ -4,7 +4,7 @@
 use sparsebatch_formats::{Batch, Scalar};
 
 use super::precond::{Identity, Jacobi, LanePrecond};
-use super::{Class, Factors, LanePlan};
+use super::{Class, Factors, LaneMethod, LanePlan};
 use crate::outcome::Status;
 use crate::simd::{CpuScalar, Plain, plain, plain_mut};
 
@@ -47,7 +47,8 @@ impl LanePlan {
     /// Factorises the preconditioner of one item.
     ///
     /// # Errors
-    /// `ZeroDiagonal` or `SingularPreconditioner`, as a solve would end with.
+    /// `ZeroDiagonal`, `SingularPreconditioner`, or for CG with a negative diagonal entry `Indefinite`, as a solve would
+    /// end with.
     ///
     /// # Panics
     /// When `item` is out of range or was left out of the plan.
@@ -60,13 +61,23 @@ impl LanePlan {
         let mut values = Vec::new();
         batch.copy_values(item, &mut values);
         let a = plain(&values);
-        match &class.factors {
+        let held = match &class.factors {
             Factors::None => hold(Identity, a),
             Factors::Jacobi { lenient } => hold(jacobi(class, *lenient), a),
             Factors::Lu(lu) => hold(&**lu, a),
             Factors::Ic0(ic0) => hold(&**ic0, a),
             Factors::Blocks(blocks) => hold(blocks, a),
-        }
+        };
+        let matrix = &class.matrix;
+        let is_negative = |row| matrix.diag(row).is_some_and(|k| values[k] < T::ZERO);
+        held.map_err(|status| match (status, self.method) {
+            (Status::SingularPreconditioner, LaneMethod::Cg(_))
+                if (0..matrix.nrows()).any(is_negative) =>
+            {
+                Status::Indefinite
+            }
+            (status, _) => status,
+        })
     }
 }
 

@@ -53,6 +53,10 @@ impl CpuBackend {
 }
 
 impl<T: CpuScalar> SolveBackend<T> for CpuBackend {
+    fn with_options(&self, options: &SolveOptions) -> Box<dyn SolveBackend<T>> {
+        Box::new(Self::new(options))
+    }
+
     fn analyse_composed(
         &self,
         batch: &Batch<T>,
@@ -182,11 +186,12 @@ fn pivoting<T: CpuScalar>(
     {
         *analysed = PivotingLu::try_new(pattern).ok();
     }
+    let guess = x.to_vec();
     let solved = match analysed {
         Some(analysed) => analysed.factor_and_solve(&values, b, x),
         None => Err(PivotingLuError::OutOfMemory),
     };
-    let check = view.check(entry.threshold, x, &mut r);
+    let mut check = view.check(entry.threshold, x, &mut r);
     let failed = match &solved {
         Ok(report) if report.is_singular(entry.threshold) => Status::Singular,
         Ok(_) => Status::Stagnated,
@@ -197,6 +202,9 @@ fn pivoting<T: CpuScalar>(
     let status = check
         .status(Stop::Failed(failed), criteria.max_restarts, false, criteria)
         .unwrap_or(failed);
+    if status != Status::Converged {
+        view.keep_better(&entry, Some(&guess), &mut check, x, &mut r);
+    }
     let mut history = Vec::new();
     if criteria.history {
         history.extend([entry.residual_norm, check.residual_norm]);
@@ -252,6 +260,7 @@ pub(crate) struct CpuPrimitives<'a, T> {
     offsets: Vec<usize>,
     nrhs: usize,
     preconditioners: Vec<Option<SystemPreconditioner<'a, T>>>,
+    is_preconditioned: bool,
     /// Products done, and the time in them.
     pub(crate) products: u64,
     pub(crate) product_time: Duration,
@@ -281,7 +290,16 @@ impl<'a, T: CpuScalar> CpuPrimitives<'a, T> {
             })
             .unzip();
         let product_time = Duration::ZERO;
-        let this = Self { plan, offsets, nrhs, preconditioners, products: 0, product_time };
+        let is_preconditioned = analysis.is_preconditioned();
+        let this = Self {
+            plan,
+            offsets,
+            nrhs,
+            preconditioners,
+            is_preconditioned,
+            products: 0,
+            product_time,
+        };
         (this, failed)
     }
 
@@ -335,6 +353,10 @@ impl<T: CpuScalar> Primitives<T> for CpuPrimitives<'_, T> {
     fn copy(&self, mask: &[bool], x: &[T], y: &mut [T]) {
         let parts = self.parts(mask, y);
         parts.into_par_iter().for_each(|(system, y)| y.copy_from_slice(self.part(system, x)));
+    }
+
+    fn is_preconditioned(&self) -> bool {
+        self.is_preconditioned
     }
 
     fn precondition(&mut self, mask: &[bool], r: &[T], z: &mut [T]) {

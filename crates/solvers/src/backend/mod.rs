@@ -15,16 +15,19 @@ use sparsebatch_cpu_ref::lanes::LaneMethod;
 use sparsebatch_cpu_ref::{Criteria, Outcome, SpmvOptions};
 use sparsebatch_formats::{Batch, Csr, Scalar};
 
-use crate::choose::{Choice, Step, choose};
+use crate::choose::{Step, Target};
 use crate::report::{ProductCost, Rung};
-use crate::{Rhs, SolveError, SolveOptions};
+use crate::{SolveError, SolveOptions};
 
 /// A machine that runs whole batched solves.
 pub(crate) trait SolveBackend<T: Scalar>: Send + Sync {
-    /// Decides what `auto` stands for here; `rhs` where solves to come are known.
-    fn choose(&self, batch: &Batch<T>, _rhs: Option<Rhs<'_, T>>, options: &SolveOptions) -> Choice {
-        choose(batch, options)
+    /// What the choice of a method depends on here.
+    fn target(&self) -> Target {
+        Target::Cpu
     }
+
+    /// The same machine for solves with other options, which are those of a part of the batch.
+    fn with_options(&self, options: &SolveOptions) -> Box<dyn SolveBackend<T>>;
 
     /// Analyses a batch for CG or BiCGStab over the products that `spmv` asks for. What this machine
     /// cannot do goes to the CPU where that is allowed.
@@ -118,6 +121,36 @@ pub(crate) struct Placement {
     pub(crate) composed_reason: Option<String>,
 }
 
+impl Placement {
+    /// What runs where, of several shares of a batch that are solved one after the other. There is one at least.
+    pub(crate) fn together(placements: Vec<Self>) -> Self {
+        fn join(words: impl Iterator<Item = String>) -> Option<String> {
+            let mut all: Vec<String> = Vec::new();
+            words.for_each(|word| {
+                if !all.contains(&word) {
+                    all.push(word);
+                }
+            });
+            (!all.is_empty()).then(|| all.join("; "))
+        }
+        let all = || placements.iter();
+        let first = &placements[0];
+        let backend = match all().all(|placement| placement.backend == first.backend) {
+            true => first.backend,
+            false => "gpu+cpu",
+        };
+        Self {
+            backend,
+            device: join(all().map(|p| p.device.clone())).unwrap_or_default(),
+            kernel: join(all().map(|p| p.kernel.clone())).unwrap_or_default(),
+            chunks: all().map(|p| p.chunks).max().unwrap_or(1),
+            device_bytes: all().map(|p| p.device_bytes).sum(),
+            cpu_reason: join(all().filter_map(|p| p.cpu_reason.clone())),
+            composed_reason: join(all().filter_map(|p| p.composed_reason.clone())),
+        }
+    }
+}
+
 /// Vector operations on all systems of a batch at once. Vectors are item-major; scalars come one
 /// per system; a system whose mask is false is left alone.
 pub(crate) trait Primitives<T> {
@@ -132,6 +165,9 @@ pub(crate) trait Primitives<T> {
 
     /// `y_s = x_s`.
     fn copy(&self, mask: &[bool], x: &[T], y: &mut [T]);
+
+    /// Whether M approximates an inverse, and so changes as A does where that is scaled.
+    fn is_preconditioned(&self) -> bool;
 
     /// `z_s = M_s r_s`.
     fn precondition(&mut self, mask: &[bool], r: &[T], z: &mut [T]);

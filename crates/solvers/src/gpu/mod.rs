@@ -11,7 +11,7 @@
 //! | `shape/` | threads per system, and where its values are kept: what was quickest, what tuning may ask for |
 //! | `pattern.rs`, `banks.rs` | a pattern in the order of the kernel |
 //! | `explain.rs` | what was chosen, in words |
-//! | `choose/` | what `auto` stands for |
+//! | `choose.rs` | when LU is estimated to be quicker than iterations |
 //! | `shift.rs` | [`ShiftedValues`]: matrices `I/dt - J` formed on the device |
 //! | `composed/` | CG and BiCGStab over the products of a plan |
 //! | `factored/` | CG and BiCGStab with block-Jacobi, ILU(0) and IC(0); sparse LU in device memory |
@@ -42,7 +42,8 @@ mod task;
 
 pub(crate) use outcomes::{Outcomes, PinnedOutcomes};
 
-pub use choose::{GpuChoice, choose_method};
+pub(crate) use choose::OnChip;
+pub use choose::choose_methods;
 pub use composed::{Amortisation, ComposedExplain, ComposedSolver, ProductKernel};
 pub use explain::{GpuBin, GpuExplain};
 pub use factored::{FactoredExplain, FactoredPlace, FactoredSolver, FactoredTuning};

@@ -126,9 +126,6 @@ pub(super) fn check_common(options: &SolveOptions) -> Result<(), SolveError> {
     if options.history {
         return refuse("the residual history", "take the composed solver, or solve on the CPU");
     }
-    if options.fallback {
-        return refuse("the ladder of --fallback", "solve what did not converge on the CPU");
-    }
     Ok(())
 }
 

@@ -57,7 +57,7 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
     }
 
     __device__ __forceinline__ u32 begin_from(bool fresh) const {
-        return fresh && !(W(0) < rho) ? this->unless_lost(rho, BREAKDOWN_RHO) : RUNNING;
+        return fresh && !(W(0) < rho) ? this->unless_lost(rho, not_positive(rho)) : RUNNING;
     }
 
     // Goes on from a residual made anew, so many times the one of the recurrence, whose r'z is this.
@@ -118,7 +118,7 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
             stop = passed   ? PASSED
                    : lost   ? NON_FINITE
                    : bad    ? this->unless_lost(curvature[0], INDEFINITE)
-                   : broken ? BREAKDOWN_RHO
+                   : broken ? not_positive(rz)
                             : this->after_many(rr);
         }
         beta = quotient(rz, rho, inverse, is_sure);

@@ -35,6 +35,17 @@ struct FactoredCg : FactoredGroup<FactoredCg<Shape>, Shape, false> {
 
     V rho = 0, beta = 0;
 
+    // Why there are no factors: a negative diagonal entry says more than a pivot.
+    __device__ __forceinline__ u32 no_factors() {
+        bool negative = false;
+        this->own_rows([&](u32 row) {
+            this->entries(row, [&](V value, u32 column) {
+                negative = negative || (column == row && value < V(0));
+            });
+        });
+        return Threads::any_thread(negative, scratch) ? INDEFINITE : Base::NO_FACTORS;
+    }
+
     // z = M r, and its product with r.
     __device__ __forceinline__ V precondition() {
         V* const r = this->vector(1);
@@ -50,7 +61,7 @@ struct FactoredCg : FactoredGroup<FactoredCg<Shape>, Shape, false> {
         this->own_rows([&](u32 row) { p[row] = 0; });
         beta = 0;
         rho = precondition();
-        return V(0) < rho ? RUNNING : this->unless_lost(rho, BREAKDOWN_RHO);
+        return V(0) < rho ? RUNNING : this->unless_lost(rho, not_positive(rho));
     }
 
     // One iteration; RUNNING, or why it stops.
@@ -97,7 +108,7 @@ struct FactoredCg : FactoredGroup<FactoredCg<Shape>, Shape, false> {
         const V rz = precondition();
         beta = quotient(rz, rho);
         rho = rz;
-        return V(0) < rho ? RUNNING : this->unless_lost(rho, BREAKDOWN_RHO);
+        return V(0) < rho ? RUNNING : this->unless_lost(rho, not_positive(rho));
     }
 };
 
@@ -212,7 +223,7 @@ struct FactoredLu : FactoredGroup<FactoredLu<Shape>, Shape, false> {
     using Base::iteration;
     using Base::z;
     using typename Base::V;
-    static constexpr u32 NO_FACTORS = SINGULAR;
+    static constexpr u32 NO_FACTORS = ZERO_PIVOT;
 
     __device__ __forceinline__ u32 begin() { return RUNNING; }
 

@@ -152,6 +152,9 @@ struct FactoredGroup : Factored<Shape> {
         return stop != PASSED ? stop : iteration < limit ? STAGNATED : MAX_ITERATIONS;
     }
 
+    // Why a system without factors stops.
+    __device__ __forceinline__ u32 no_factors() { return Method::NO_FACTORS; }
+
     __device__ __forceinline__ static u32 unless_lost(V value, u32 status) {
         return is_finite(value) ? status : NON_FINITE;
     }
@@ -181,7 +184,7 @@ struct FactoredGroup : Factored<Shape> {
             if (fresh) {
                 const bool kept = (task.flags & FACTORED_KEPT) != 0;
                 if (kept ? this->take_kept() : this->factorise()) {
-                    stop = Method::NO_FACTORS;
+                    stop = self().no_factors();
                 }
             }
             if (stop == RUNNING) {

@@ -69,7 +69,7 @@ struct Cg {
             s.stop = rr <= s.square && !bad                  ? PASSED
                      : !(rr <= Precision<V>::LARGEST)        ? NON_FINITE
                      : bad                                   ? unless_lost(s.along, INDEFINITE)
-                     : !(V(0) < rz)                          ? BREAKDOWN_RHO
+                     : !(V(0) < rz)                          ? not_positive(rz)
                      : s.iteration >= s.limit                ? MAX_ITERATIONS
                                                              : RUNNING;
             s.beta = rz / s.rho;
@@ -85,7 +85,7 @@ struct Cg {
     }
 
     __device__ __forceinline__ static u32 started(const State<V>& s) {
-        return V(0) < s.rho ? RUNNING : unless_lost(s.rho, BREAKDOWN_RHO);
+        return V(0) < s.rho ? RUNNING : unless_lost(s.rho, not_positive(s.rho));
     }
 
     // Whether a system that broke down may start again.

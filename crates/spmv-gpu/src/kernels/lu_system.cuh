@@ -282,7 +282,7 @@ struct LuSystems {
             }
         }
         Threads::sync();
-        return bad ? SINGULAR : iteration >= limit ? MAX_ITERATIONS : PASSED;
+        return bad ? ZERO_PIVOT : iteration >= limit ? MAX_ITERATIONS : PASSED;
     }
 
     __device__ __forceinline__ void run() {

@@ -187,7 +187,7 @@ struct Verifier {
                 const u32 status = lost          ? NON_FINITE
                                    : accepted[v] ? CONVERGED
                                    : limit == 0  ? MAX_ITERATIONS
-                                   : bad         ? SINGULAR
+                                   : bad         ? ZERO_PIVOT
                                    : limit == 1  ? MAX_ITERATIONS
                                                  : STAGNATED;
                 task.tell(number + v * next, status, bad || limit == 0 ? 0 : 1, 0,

@@ -11,8 +11,8 @@ constexpr u32 BREAKDOWN_ALPHA = 4;
 constexpr u32 NON_FINITE = 5;
 constexpr u32 INDEFINITE = 6;
 constexpr u32 ZERO_DIAGONAL = 7;
-constexpr u32 SINGULAR = 9;
 constexpr u32 STAGNATED = 10;
+constexpr u32 ZERO_PIVOT = 11;
 constexpr u32 PASSED = 252;  // the recurrence passed the test
 constexpr u32 VACANT = 253;  // ready for the next system
 constexpr u32 IDLE = 254;    // the queue is empty; it, and what is above, goes on as it is
@@ -36,6 +36,13 @@ struct Precision<float> {
     static constexpr int SAFE_EXPONENT = 20;
     static constexpr int LARGEST_EXPONENT = 120;
 };
+
+// Why CG stops where r'z is not positive: the preconditioner, and so the matrix, is not positive definite, or
+// nothing is left.
+template <typename V>
+__device__ __forceinline__ u32 not_positive(V rho) {
+    return rho < V(0) ? INDEFINITE : BREAKDOWN_RHO;
+}
 
 template <typename V>
 __device__ __forceinline__ bool is_finite(V value) {

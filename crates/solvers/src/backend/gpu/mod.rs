@@ -4,6 +4,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `plan.rs` | which plan a step gets |
+//! | `certify.rs` | what the GPU says of systems, held against the rules of the CPU |
 //! | `composed.rs` | items of any patterns that plans refuse, or that are to be solved over products |
 //! | `divide.rs` | what is on the GPU, and what goes to the CPU |
 //! | `size.rs` | how much memory items take, and the pieces that they are cut into |
@@ -14,6 +15,7 @@
 //! What a plan refuses goes to the CPU where that is allowed, and reports say so. Large copies go
 //! through page-locked memory.
 
+mod certify;
 mod composed;
 mod divide;
 mod part;
@@ -34,11 +36,12 @@ use sparsebatch_spmv_gpu::{Executor, GpuError, Value};
 
 use super::cpu::wanted;
 use super::{AnalysedSolve, CpuBackend, Gpu, Placement, SolveBackend};
-use crate::choose::{Choice, Step};
-use crate::gpu::{GpuChoice, ProductKernel, choose_method};
+use crate::choose::{Step, Target as ChoiceTarget};
+use crate::gpu::{OnChip, ProductKernel};
 use crate::products::ComposedEngine;
 use crate::report::{ProductCost, Rung};
-use crate::{Rhs, SolveError, SolveOptions};
+use crate::{SolveError, SolveOptions};
+use certify::certify;
 use composed::{ComposedItems, Room, composes};
 use divide::{Divided, May, Refused, all_together, at_once, in_turns, is_full, is_unsupported};
 use part::{Part, Site, Target};
@@ -90,10 +93,13 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: CpuScalar + Value,
 {
-    fn choose(&self, batch: &Batch<T>, rhs: Option<Rhs<'_, T>>, options: &SolveOptions) -> Choice {
-        let info = self.gpu.executor.info();
-        let GpuChoice { method, preconditioner, reason } = choose_method(batch, rhs, options, info);
-        Choice { method, preconditioner, reason }
+    fn target(&self) -> ChoiceTarget {
+        ChoiceTarget::Gpu(OnChip::new(self.gpu.executor.info(), size_of::<T>()))
+    }
+
+    fn with_options(&self, options: &SolveOptions) -> Box<dyn SolveBackend<T>> {
+        let (gpu, options, held) = (self.gpu.clone(), options.clone(), Arc::clone(&self.held));
+        Box::new(Self { gpu, options, held })
     }
 
     fn analyse_composed(
@@ -383,6 +389,7 @@ where
             }));
         }
         let flags = only.map(|only| wanted(self.nitems * nrhs, Some(only)));
+        let guesses = x.par_iter().any(|&v| v != T::ZERO).then(|| x.to_vec());
         let systems = Systems { batch, nrhs, wanted: flags.as_deref() };
         let none = rayon::iter::repeat_n(None, self.nitems * nrhs).with_min_len(1 << 14);
         let mut outcomes: Vec<Option<Outcome>> = none.collect();
@@ -422,6 +429,7 @@ where
                 part.receive(&self.site, systems, target.reborrow(), &mut self.staging)?;
             }
         }
+        certify(batch, nrhs, (b, guesses.as_deref()), x, criteria, &mut outcomes);
         Ok(outcomes.into_iter().flatten().collect())
     }
 }

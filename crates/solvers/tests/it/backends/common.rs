@@ -1,5 +1,6 @@
 //! Batches, and the same solve on the CPU and on the emulated GPU.
 
+use crate::common::one_step;
 use kernel_emu::Emulator;
 use sparsebatch_formats::{Batch, Csr, Scalar};
 use sparsebatch_solvers::{
@@ -57,7 +58,7 @@ pub(crate) fn rhs<T: Scalar>(batch: &Batch<T>, nrhs: usize) -> Vec<T> {
 /// CG with Jacobi and the defaults.
 pub(crate) fn cg() -> SolveOptions {
     let (method, preconditioner) = (Method::Cg, Preconditioner::Jacobi);
-    SolveOptions { method, preconditioner, ..SolveOptions::default() }
+    SolveOptions { method, preconditioner, ..one_step() }
 }
 
 pub(crate) fn gpu(executor: &Emulator) -> Backend<Emulator> {

@@ -9,6 +9,7 @@ use sparsebatch_solvers::{
 };
 
 use crate::backends::common::{agree, bits, cg, chain, gpu, patterns, ragged, rhs};
+use crate::common::one_step;
 
 const PRECONDITIONERS: [Preconditioner; 3] =
     [Preconditioner::BlockJacobi, Preconditioner::Ilu0, Preconditioner::Ic0];
@@ -125,7 +126,7 @@ fn singular_preconditioners_among_healthy_neighbours() {
     let options = SolveOptions {
         preconditioner: Preconditioner::Ilu0,
         method: Method::BiCgStab,
-        ..SolveOptions::default()
+        ..one_step()
     };
 
     let report = agree("singular", &gpu(&emulator()), &batch, &b, None, &options).report;

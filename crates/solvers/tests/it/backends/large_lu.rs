@@ -7,9 +7,10 @@ use sparsebatch_solvers::{
 };
 
 use crate::backends::common::{agree, bits, chain, dense, gpu, gpu_or_cpu, patterns, ragged, rhs};
+use crate::common::one_step;
 
 fn lu(nrhs: usize) -> SolveOptions {
-    SolveOptions { method: Method::Lu, nrhs, ..SolveOptions::default() }
+    SolveOptions { method: Method::Lu, nrhs, ..one_step() }
 }
 
 /// Two dense matrices of one pattern.

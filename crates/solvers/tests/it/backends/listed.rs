@@ -107,6 +107,7 @@ fn options(method: Method, preconditioner: Preconditioner, listed: &[&Listed]) -
         max_restarts: 0,
         rel_tols: Some(listed.iter().map(rel_tol).collect()),
         max_iters_each: Some(listed.iter().map(limit).collect()),
+        fallback: false,
         ..SolveOptions::default()
     }
 }
@@ -177,5 +178,8 @@ where
             }
         }
     }
-    assert_eq!(seen, BTreeSet::from(Status::ALL.map(Status::name)));
+    // But for what the last rung of the ladder says.
+    let mut all = BTreeSet::from(Status::ALL.map(Status::name));
+    all.remove(Status::Singular.name());
+    assert_eq!(seen, all);
 }

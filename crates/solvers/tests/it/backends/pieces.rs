@@ -9,6 +9,7 @@ use sparsebatch_solvers::{
 use sparsebatch_spmv_gpu::{DeviceInfo, Executor};
 
 use crate::backends::common::{agree, bits, cg, chain, dense, patterns, ragged, rhs};
+use crate::common::one_step;
 
 /// `len` items of `nrows` rows in a chain, all different.
 fn uniform(len: usize, nrows: usize) -> Batch<f64> {
@@ -27,12 +28,12 @@ fn in_pieces(executor: &Emulator, bytes: u64, at_once: usize) -> Backend<Emulato
 }
 
 fn lu() -> SolveOptions {
-    SolveOptions { method: Method::Lu, ..SolveOptions::default() }
+    SolveOptions { method: Method::Lu, ..one_step() }
 }
 
 fn bicgstab() -> SolveOptions {
     let preconditioner = Preconditioner::None;
-    SolveOptions { method: Method::BiCgStab, preconditioner, ..SolveOptions::default() }
+    SolveOptions { method: Method::BiCgStab, preconditioner, ..one_step() }
 }
 
 #[test]

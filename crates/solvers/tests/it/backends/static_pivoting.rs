@@ -5,6 +5,7 @@ use sparsebatch_formats::Csr;
 use sparsebatch_solvers::{Method, Rung, SolveOptions, Status};
 
 use crate::backends::common::{agree, chain, gpu, patterns, ragged, rhs};
+use crate::common::one_step;
 
 /// A matrix whose row `k` is that of another three rows further on.
 fn rotated(a: &Csr<f64>) -> Csr<f64> {
@@ -31,7 +32,7 @@ fn rows_are_permuted_for_the_lu_of_the_gpu() {
         nrhs,
         rel_tols: Some((0..24).map(of_system).collect()),
         max_iters_each: Some((0..24).map(|s| if s == 13 { 0 } else { 5 }).collect()),
-        ..SolveOptions::default()
+        ..one_step()
     };
 
     let solution =

@@ -24,10 +24,15 @@ pub(crate) const PRECONDITIONERS: [Preconditioner; 3] =
 /// The methods that the GPU has.
 pub(crate) const METHODS: [Method; 2] = [Method::Cg, Method::BiCgStab];
 
+/// The defaults but for the ladder: systems end as their first step leaves them.
+pub(crate) fn one_step() -> SolveOptions {
+    SolveOptions { fallback: false, ..SolveOptions::default() }
+}
+
 /// A method with a preconditioner and the defaults.
 pub(crate) fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
     let inner_precision = InnerPrecision::Working;
-    SolveOptions { method, preconditioner, inner_precision, ..SolveOptions::default() }
+    SolveOptions { method, preconditioner, inner_precision, ..one_step() }
 }
 
 /// A uniform batch with its vectors.

@@ -44,7 +44,7 @@ struct Case {
 }
 
 fn cases(n: usize, method: Method) -> Vec<Case> {
-    use Status::{BreakdownAlpha, BreakdownRho, Converged, Indefinite, NonFinite, ZeroDiagonal};
+    use Status::{BreakdownAlpha, Converged, Indefinite, NonFinite, ZeroDiagonal};
     let is_cg = method == Method::Cg;
     let b = random_vector::<f64>(n, 3);
     let case = |name, edits: &[(usize, usize, f64)], expected| Case {
@@ -66,11 +66,7 @@ fn cases(n: usize, method: Method) -> Vec<Case> {
             &[(n / 2, n / 2, 0.0)],
             [if is_cg { Indefinite } else { Converged }, ZeroDiagonal],
         ),
-        case(
-            "negative",
-            &negative,
-            if is_cg { [Indefinite, BreakdownRho] } else { [Converged; 2] },
-        ),
+        case("negative", &negative, if is_cg { [Indefinite; 2] } else { [Converged; 2] }),
         case("zero matrix", &zero, [if is_cg { Indefinite } else { BreakdownAlpha }, ZeroDiagonal]),
         case("NaN in A", &[(1, 1, NAN)], [NonFinite; 2]),
         case("Inf in A", &[(1, 0, INF)], [NonFinite; 2]),
@@ -171,7 +167,10 @@ pub(crate) fn missing_entries_end_as_on_the_cpu<S: Trial>() {
         let options = options(method, preconditioner);
         let (gpu, cpu) = (S::solve(&systems, &options), on_cpu(&systems, &options));
 
-        assert_eq!(gpu.statuses(), cpu.statuses(), "{method} {preconditioner}");
+        assert_eq!(gpu.statuses()[0], cpu.statuses()[0], "{method} {preconditioner}");
+        // The unknown of the empty column may grow without end, which no residual tells.
+        assert_ne!(gpu.statuses()[1], Status::Converged, "{method} {preconditioner}");
+        assert_ne!(cpu.statuses()[1], Status::Converged, "{method} {preconditioner}");
         assert_eq!(
             gpu.statuses()[0],
             if expected == Status::Converged { cpu.statuses()[0] } else { expected }

@@ -12,6 +12,7 @@ use sparsebatch_solvers::{
 use sparsebatch_spmv_gpu::{DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig};
 use sparsebatch_testing::random_vector;
 
+use crate::common::one_step;
 use crate::common::{Systems, on_gpu, options};
 
 fn tri(n: usize, items: usize) -> (Arc<CsrPattern>, Vec<f64>, Vec<f64>) {
@@ -94,7 +95,6 @@ fn what_is_not_there_yet_is_refused_in_one_line() {
         SolveOptions { preconditioner: Preconditioner::Ic0, ..cg.clone() },
         SolveOptions { preconditioner: Preconditioner::BlockJacobi, ..cg.clone() },
         SolveOptions { history: true, ..cg.clone() },
-        SolveOptions { fallback: true, ..cg.clone() },
         SolveOptions { engine: Engine::Composed(SpmvOptions::default()), ..cg.clone() },
     ];
 
@@ -164,7 +164,7 @@ fn kernels_are_for_what_is_asked_of_them() {
     let (pattern, values, b) = tri(64, 5);
     for (floor, [plain, guessing]) in [(None, ["0", "1"]), (Some(4.0), ["2", "3"])] {
         let executor = emulator();
-        let options = SolveOptions { floor, ..SolveOptions::default() };
+        let options = SolveOptions { floor, ..one_step() };
         let tuning = GpuTuning { mixed: Some(true), ..GpuTuning::default() };
         let mut plan =
             FusedSolver::<_, f64>::with_tuning(&executor, pattern.view(), 5, &options, &tuning)

@@ -5,12 +5,11 @@ use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, Csr, Layout, Pattern, RaggedCsr, UniformBatch};
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, Layouts};
-use sparsebatch_solvers::{
-    InnerPrecision, Method, Preconditioner, SolveError, SolveOptions, Status, solve,
-};
+use sparsebatch_solvers::{InnerPrecision, Method, Preconditioner, SolveError, Status, solve};
 use sparsebatch_spmv_gpu::{Executor, Value};
 use sparsebatch_testing::random_vector;
 
+use crate::common::one_step;
 use crate::common::{METHODS, Solved, Systems, on_gpu, options};
 
 /// Item `item` of a family, with `flaw` in its first value.
@@ -289,7 +288,7 @@ fn ragged_batches_are_checked() {
     assert!(matches!(plan, Err(SolveError::NotSquare { item: 1, .. })));
 
     let empty = Batch::Ragged(RaggedCsr::<f64>::new());
-    let mut plan = FusedSolver::for_batch(&executor, &empty, &SolveOptions::default()).unwrap();
+    let mut plan = FusedSolver::for_batch(&executor, &empty, &one_step()).unwrap();
     let none = executor.upload::<f64>(&[]).unwrap();
     let mut x = executor.upload::<f64>(&[]).unwrap();
     plan.solve(&none, &none, Guess::Zero, &mut x).unwrap();

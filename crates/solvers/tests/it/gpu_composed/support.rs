@@ -8,6 +8,7 @@ use sparsebatch_solvers::{
 use sparsebatch_spmv_gpu::{Executor, FlexibleKernel, KernelBuffer, Value};
 use sparsebatch_testing::random_vector;
 
+use crate::common::one_step;
 use kernel_emu::Emulator;
 
 pub(crate) const METHODS: [Method; 2] = [Method::Cg, Method::BiCgStab];
@@ -25,7 +26,7 @@ pub(crate) fn kernels() -> Vec<ProductKernel> {
 /// A method with a preconditioner, on the composed engine.
 pub(crate) fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
     let engine = Engine::Composed(SpmvOptions::default());
-    SolveOptions { method, preconditioner, engine, ..SolveOptions::default() }
+    SolveOptions { method, preconditioner, engine, ..one_step() }
 }
 
 /// Chains of `n` rows, weakly or strongly dominant by `seed`, with a long-range coupling; symmetric for

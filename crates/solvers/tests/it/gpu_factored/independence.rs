@@ -9,6 +9,7 @@ use sparsebatch_solvers::{Method, SolveOptions, SolveScalar};
 use sparsebatch_testing::random_vector;
 
 use crate::common::Systems;
+use crate::common::one_step;
 use crate::gpu_factored::support::{
     ORDERS, PRECISIONS, PRECONDITIONERS, SHAPES, by_factors, matrix, pattern, tuning,
 };
@@ -79,7 +80,7 @@ fn choices() -> impl Strategy<Value = (SolveOptions, FactoredTuning)> {
                 order,
                 precond_precision,
                 max_iters: 60,
-                ..SolveOptions::default()
+                ..one_step()
             };
             (options, tuning(shape))
         },

@@ -40,7 +40,6 @@ fn what_is_not_there_is_refused_in_one_line() {
         SolveOptions { preconditioner: Preconditioner::Jacobi, ..ilu0() },
         SolveOptions { preconditioner: Preconditioner::Auto, ..ilu0() },
         SolveOptions { history: true, ..ilu0() },
-        SolveOptions { fallback: true, ..ilu0() },
         SolveOptions { engine: Engine::Composed(SpmvOptions::default()), ..ilu0() },
     ];
     for options in refused {

@@ -41,7 +41,7 @@ struct Case {
 }
 
 fn cases(n: usize, preconditioner: Preconditioner) -> Vec<Case> {
-    use Status::{BreakdownRho, Converged, NonFinite, SingularPreconditioner};
+    use Status::{Converged, Indefinite, NonFinite, SingularPreconditioner};
     let b = random_vector::<f64>(n, 3);
     let case = |name, edits: &[(usize, usize, f64)], expected: [Status; 2]| Case {
         name,
@@ -59,9 +59,9 @@ fn cases(n: usize, preconditioner: Preconditioner) -> Vec<Case> {
         .collect();
     // Cholesky asks for positive pivots.
     let of_negative = if preconditioner == Preconditioner::Ic0 {
-        [SingularPreconditioner; 2]
+        [Indefinite, SingularPreconditioner]
     } else {
-        [BreakdownRho, Converged]
+        [Indefinite, Converged]
     };
     let mut cases = vec![
         case("healthy", &[], [Converged; 2]),

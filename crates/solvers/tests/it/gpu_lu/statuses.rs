@@ -23,7 +23,7 @@ pub(crate) struct Case {
 }
 
 pub(crate) fn cases(n: usize) -> Vec<Case> {
-    use Status::{Converged, NonFinite, Singular};
+    use Status::{Converged, NonFinite, ZeroPivot};
     let b = random_vector::<f64>(n, 3);
     let case = |name, entries: fn(usize, usize) -> Option<f64>, expected| Case {
         name,
@@ -34,10 +34,10 @@ pub(crate) fn cases(n: usize) -> Vec<Case> {
     };
     let mut cases = vec![
         case("healthy", |_, _| None, Converged),
-        case("zero matrix", |_, _| Some(0.0), Singular),
-        case("row of zeros", |row, _| (row == 1).then_some(0.0), Singular),
-        case("column of zeros", |_, col| (col == 0).then_some(0.0), Singular),
-        case("equal rows", |row, col| (row < 2).then_some((col + 1) as f64), Singular),
+        case("zero matrix", |_, _| Some(0.0), ZeroPivot),
+        case("row of zeros", |row, _| (row == 1).then_some(0.0), ZeroPivot),
+        case("column of zeros", |_, col| (col == 0).then_some(0.0), ZeroPivot),
+        case("equal rows", |row, col| (row < 2).then_some((col + 1) as f64), ZeroPivot),
         case("NaN in A", |row, col| (row == 1 && col == 1).then_some(NAN), NonFinite),
         case("Inf in A", |row, col| (row == 1 && col == 1).then_some(INF), NonFinite),
         case("-Inf in A", |row, col| (row == 0 && col == 0).then_some(-INF), NonFinite),
@@ -65,7 +65,7 @@ pub(crate) fn cases(n: usize) -> Vec<Case> {
     guessed.x0.copy_from_slice(&random_vector::<f64>(n, 9));
     cases.push(guessed);
     let mut singular_guess =
-        case("singular from a guess", |row, _| (row == 1).then_some(0.0), Singular);
+        case("singular from a guess", |row, _| (row == 1).then_some(0.0), ZeroPivot);
     singular_guess.x0.fill(2.0);
     cases.push(singular_guess);
     cases
@@ -171,7 +171,7 @@ fn missing_diagonals_end_as_on_the_cpu() {
     let empty_row = CsrPattern::try_new(4, 4, vec![0, 2, 3, 3, 4], vec![0, 1, 0, 3]).unwrap();
     // [4 1; 1 .]: the second pivot is -1/4.
     let filled = CsrPattern::try_new(2, 2, vec![0, 2, 3], vec![0, 1, 0]).unwrap();
-    for (pattern, expected) in [(empty_row, Status::Singular), (filled, Status::Converged)] {
+    for (pattern, expected) in [(empty_row, Status::ZeroPivot), (filled, Status::Converged)] {
         let n = pattern.nrows();
         let values = vec![4.0, 1.0, 1.0, 2.0][..pattern.view().nnz()].to_vec();
         let (row_ptr, col_idx) = (pattern.row_ptr().to_vec(), pattern.col_idx().to_vec());

@@ -6,12 +6,13 @@ use sparsebatch_solvers::{Method, SolveOptions};
 use sparsebatch_spmv_gpu::Value;
 use sparsebatch_testing::random_vector;
 
+use crate::common::one_step;
 use crate::common::{Solved, Systems, from_guesses};
 use kernel_emu::Emulator;
 
 /// LU with the defaults.
 pub(crate) fn options() -> SolveOptions {
-    SolveOptions { method: Method::Lu, ..SolveOptions::default() }
+    SolveOptions { method: Method::Lu, ..one_step() }
 }
 
 /// Tolerances of so many systems, by which some are refined while their neighbours stand still; for every third seed.

@@ -6,6 +6,7 @@ use sparsebatch_solvers::{
     BatchReport, Engine, Method, Preconditioner, SolveOptions, SpmvOptions, solve,
 };
 
+use crate::common::one_step;
 use crate::solves::support::{Kind, dense, matrix, options, pattern, ragged, tridiagonal};
 
 fn report(batch: &Batch<f64>, options: &SolveOptions) -> BatchReport {
@@ -43,7 +44,7 @@ fn auto_follows_its_rule() {
         ("dense, positive", matrix(&pattern(9, 1), Kind::Spd, 2).into(), "lu"),
     ];
     for (name, batch, expected) in table {
-        let report = report(&batch, &SolveOptions::default());
+        let report = report(&batch, &one_step());
 
         assert_eq!(report.solver, expected, "{name}: {}", report.reason);
         let preconditioner = if expected == "lu" { "none" } else { "auto" };
@@ -78,7 +79,7 @@ fn the_composed_engine_tells_its_format_and_what_the_products_cost() {
             format: sparsebatch_cpu_ref::FormatChoice::Ell,
             ..SpmvOptions::default()
         }),
-        ..SolveOptions::default()
+        ..one_step()
     };
 
     let report = report(&family(Family::Tri, 32), &options);

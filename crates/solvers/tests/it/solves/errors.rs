@@ -8,6 +8,7 @@ use sparsebatch_solvers::{
     solve,
 };
 
+use crate::common::one_step;
 use crate::solves::support::{dense, options, ragged, tridiagonal, uniform};
 
 fn error(batch: &Batch<f64>, b: &[f64], x0: Option<&[f64]>, options: &SolveOptions) -> SolveError {
@@ -24,7 +25,7 @@ fn matrices_that_are_not_square_are_named() {
     let wide: Csr<f64> = dense(&[&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]]);
     let batch = ragged(&[dense(&[&[1.0]]), wide, dense(&[&[1.0], &[2.0]])]);
 
-    let error = error(&batch, &[1.0; 5], None, &SolveOptions::default());
+    let error = error(&batch, &[1.0; 5], None, &one_step());
 
     assert!(matches!(error, SolveError::NotSquare { item: 1, nrows: 2, ncols: 3 }));
     assert_eq!(error.to_string(), "system 1 is 2 x 3, expected a square matrix");
@@ -32,9 +33,9 @@ fn matrices_that_are_not_square_are_named() {
 
 #[test]
 fn lengths_that_do_not_fit_are_named() {
-    let default = SolveOptions::default();
+    let default = one_step();
     let with = |change: &dyn Fn(&mut SolveOptions)| {
-        let mut options = SolveOptions::default();
+        let mut options = one_step();
         change(&mut options);
         options
     };
@@ -64,7 +65,7 @@ fn lengths_that_do_not_fit_are_named() {
 #[test]
 fn options_out_of_range_are_named() {
     let with = |change: &dyn Fn(&mut SolveOptions)| {
-        let mut options = SolveOptions::default();
+        let mut options = one_step();
         change(&mut options);
         error(&two(), &[1.0; 6], None, &options)
     };
@@ -149,7 +150,7 @@ fn what_the_backend_refuses_comes_through() {
 fn a_lane_plan_refuses_other_lengths() {
     let method = LaneMethod::Cg(LanePreconditioner::None);
     let plan = LanePlan::new(&two(), method, LaneOptions::default(), None).unwrap();
-    let criteria = SolveOptions::default().criteria::<f64>(2).unwrap();
+    let criteria = one_step().criteria::<f64>(2).unwrap();
     let mut x = vec![7.0; 6];
 
     let b = plan.solve(&two(), 1, &[1.0; 4], &mut x, &criteria, None).unwrap_err();

@@ -33,6 +33,10 @@ fn each_rung_solves_what_the_ones_before_cannot() {
         max_iters: 20,
         ..with_fallback(Method::BiCgStab, preconditioner)
     };
+    let once = |method, preconditioner| SolveOptions {
+        max_iters: 1,
+        ..with_fallback(method, preconditioner)
+    };
     let half = |preconditioner| SolveOptions {
         max_iters: 200,
         ..with_fallback(Method::Cg, preconditioner)
@@ -58,8 +62,9 @@ fn each_rung_solves_what_the_ones_before_cannot() {
             with_fallback(Method::Cg, Jacobi),
             Rung::StaticPivotingLu,
         ),
-        ("no pivot", &cancels, vec![1.0; 3], with_fallback(Method::Lu, Auto), Rung::PivotingLu),
-        ("no pivot", &cancels, vec![1.0; 3], with_fallback(Method::Cg, Jacobi), Rung::PivotingLu),
+        ("no pivot", &cancels, vec![1.0; 3], with_fallback(Method::Lu, Auto), Rung::BiCgStab),
+        ("no pivot", &cancels, vec![1.0, 2.0, 3.5], once(Method::Lu, Auto), Rung::PivotingLu),
+        ("no pivot", &cancels, vec![1.0, 2.0, 3.5], once(Method::Cg, Jacobi), Rung::PivotingLu),
     ];
     for (name, a, b, options, expected) in table {
         let (report, x) = one(a, &b, &options);

@@ -6,6 +6,7 @@ use sparsebatch_formats::{Batch, io};
 use sparsebatch_solvers::{Method, Preconditioner, Rung, Solution, SolveOptions, Status, solve};
 use sparsebatch_testing::{read_xref, shared_dir};
 
+use crate::common::one_step;
 use crate::solves::support::{options, residual_norm};
 
 /// A batch file and its right-hand sides.
@@ -127,7 +128,7 @@ fn small() -> Option<Loaded> {
 fn of_the_small_matrices_all_but_the_singular_ones_are_solved() {
     let Some(loaded) = small() else { return };
     let b = vec![1.0; loaded.batch.row_offset(loaded.batch.nitems())];
-    let first_options = SolveOptions { rel_tol: Some(1e-8), ..SolveOptions::default() };
+    let first_options = SolveOptions { rel_tol: Some(1e-8), ..one_step() };
     let first = solve(&loaded.batch, &b, None, &first_options).unwrap();
     let options = SolveOptions { fallback: true, ..first_options };
 

@@ -1,5 +1,6 @@
 //! Systems to solve, and comparisons that see every bit.
 
+use crate::common::one_step;
 use sparsebatch_cpu_ref::seq;
 use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, Scalar, UniformBatch};
 use sparsebatch_solvers::{
@@ -30,7 +31,7 @@ pub(crate) fn iterative() -> Vec<(Method, Preconditioner)> {
 
 /// Options with a method and a preconditioner.
 pub(crate) fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
-    SolveOptions { method, preconditioner, ..SolveOptions::default() }
+    SolveOptions { method, preconditioner, ..one_step() }
 }
 
 /// A matrix from dense rows; zeros are not stored.

@@ -1,0 +1,157 @@
+//! Systems of a batch that one engine solves: all of them, or those of one method.
+
+use std::sync::Arc;
+
+use sparsebatch_cpu_ref::lanes::LaneMethod;
+use sparsebatch_cpu_ref::{Criteria, Outcome, PerSystem};
+use sparsebatch_formats::{Batch, BatchValues, Pattern, RaggedCsr, Scalar, UniformBatch};
+
+use crate::backend::{AnalysedSolve, SolveBackend};
+use crate::choose::{Choice, Step, step};
+use crate::options::Engine;
+use crate::report::Rung;
+use crate::{Method, SolveError, SolveOptions};
+
+/// Systems that are solved by one method first, and the engine that does it.
+pub(crate) struct Share<T> {
+    pub(crate) choice: Choice,
+    pub(crate) step: Step,
+    pub(crate) engine: Box<dyn AnalysedSolve<T>>,
+    /// Whether these are all items of the batch.
+    is_all: bool,
+}
+
+impl<T: Scalar> Share<T> {
+    /// Analyses the items of a choice.
+    pub(crate) fn new(
+        backend: &dyn SolveBackend<T>,
+        batch: &Batch<T>,
+        mut choice: Choice,
+        options: &SolveOptions,
+    ) -> Result<Self, SolveError> {
+        if let (Engine::Composed(_), Method::Lu) = (&options.engine, choice.method) {
+            choice.method = Method::BiCgStab;
+            choice.reason = "the sparse LU has no products to compose".to_owned();
+        }
+        let step = step(&choice, options);
+        let is_all = choice.items.len() == batch.nitems();
+        let engine = if is_all {
+            analyse(backend, batch, step, options)?
+        } else {
+            let own = options_of(options, &choice.items);
+            let backend = backend.with_options(&own);
+            analyse(&*backend, &some_items(batch, &choice.items), step, &own)?
+        };
+        Ok(Self { choice, step, engine, is_all })
+    }
+
+    /// Solves its systems; outcomes go to their places among those of the batch.
+    pub(crate) fn solve(
+        &mut self,
+        batch: &Batch<T>,
+        nrhs: usize,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+        outcomes: &mut Vec<Option<Outcome>>,
+    ) -> Result<(), SolveError> {
+        if self.is_all {
+            let solved = self.engine.solve(batch, nrhs, b, x, criteria, None)?;
+            *outcomes = solved.into_iter().map(Some).collect();
+            return Ok(());
+        }
+        let items = &self.choice.items;
+        let places = systems_of(items, nrhs);
+        let parts: Vec<_> = items
+            .iter()
+            .map(|&item| batch.row_offset(item) * nrhs..batch.row_offset(item + 1) * nrhs)
+            .collect();
+        let own_b: Vec<T> = parts.iter().flat_map(|part| &b[part.clone()]).copied().collect();
+        let mut own_x: Vec<T> = parts.iter().flat_map(|part| &x[part.clone()]).copied().collect();
+        let own = some_items(batch, items);
+        let criteria = criteria_of(criteria, &places);
+        let solved = self.engine.solve(&own, nrhs, &own_b, &mut own_x, &criteria, None)?;
+        let mut rest = own_x.as_slice();
+        for part in parts {
+            let (this, after) = rest.split_at(part.len());
+            x[part].copy_from_slice(this);
+            rest = after;
+        }
+        for (place, outcome) in places.into_iter().zip(solved) {
+            outcomes[place] = Some(outcome);
+        }
+        Ok(())
+    }
+}
+
+fn analyse<T: Scalar>(
+    backend: &dyn SolveBackend<T>,
+    batch: &Batch<T>,
+    step: Step,
+    options: &SolveOptions,
+) -> Result<Box<dyn AnalysedSolve<T>>, SolveError> {
+    match (&options.engine, step) {
+        (Engine::Composed(spmv), Step::Lanes(method)) if method != LaneMethod::Lu => {
+            backend.analyse_composed(batch, method, spmv, options.nrhs)
+        }
+        _ => backend.analyse(batch, (Rung::First, step), None),
+    }
+}
+
+/// The systems of some items, `nrhs` each.
+pub(crate) fn systems_of(items: &[usize], nrhs: usize) -> Vec<usize> {
+    items.iter().flat_map(|&item| item * nrhs..(item + 1) * nrhs).collect()
+}
+
+/// Some items of a batch, of one pattern where all are.
+pub(crate) fn some_items<T: Scalar>(batch: &Batch<T>, items: &[usize]) -> Batch<T> {
+    match batch {
+        Batch::Ragged(ragged) => {
+            let mut some = RaggedCsr::new();
+            items.iter().for_each(|&item| some.push(ragged.item(item)));
+            some.into()
+        }
+        Batch::Uniform(uniform) if uniform.is_shared() => {
+            Batch::Uniform(UniformBatch::shared(uniform.to_matrix(0), items.len()))
+        }
+        Batch::Uniform(uniform) => {
+            let mut values = Vec::with_capacity(items.len() * uniform.pattern().nnz());
+            items.iter().for_each(|&item| uniform.copy_values(item, &mut values));
+            let pattern = Arc::clone(uniform.pattern());
+            let some = UniformBatch::try_new(pattern, items.len(), BatchValues::ItemMajor(values));
+            Batch::Uniform(some.expect("as many values as items have entries"))
+        }
+    }
+}
+
+/// The criteria of some systems.
+pub(crate) fn criteria_of(criteria: &Criteria, systems: &[usize]) -> Criteria {
+    fn some<V: Copy>(all: &PerSystem<V>, systems: &[usize]) -> PerSystem<V> {
+        match all {
+            PerSystem::All(value) => PerSystem::All(*value),
+            PerSystem::Each(values) => {
+                PerSystem::Each(systems.iter().map(|&system| values[system]).collect())
+            }
+        }
+    }
+    Criteria {
+        rel_tol: some(&criteria.rel_tol, systems),
+        abs_tol: some(&criteria.abs_tol, systems),
+        max_iters: some(&criteria.max_iters, systems),
+        ..criteria.clone()
+    }
+}
+
+/// The options of some items: limits of the systems one by one are picked out.
+fn options_of(options: &SolveOptions, items: &[usize]) -> SolveOptions {
+    let systems = systems_of(items, options.nrhs);
+    fn pick<V: Copy>(each: &Option<Vec<V>>, systems: &[usize]) -> Option<Vec<V>> {
+        each.as_ref().map(|each| systems.iter().map(|&system| each[system]).collect())
+    }
+    SolveOptions {
+        rel_tols: pick(&options.rel_tols, &systems),
+        abs_tols: pick(&options.abs_tols, &systems),
+        max_iters_each: pick(&options.max_iters_each, &systems),
+        ..options.clone()
+    }
+}
