@@ -13,6 +13,7 @@ mod generate;
 mod gpu;
 mod info;
 mod input;
+mod narrow;
 mod options;
 mod output;
 mod pages;

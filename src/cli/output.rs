@@ -11,7 +11,7 @@ use super::Global;
 use super::error::CliError;
 
 /// The number of the JSON schema, the field `schema` of every object; see `docs/json.md`.
-pub(crate) const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 2;
 
 /// Writes to stdout. A reader that has gone is not an error: it has seen what it wanted.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {

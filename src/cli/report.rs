@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use serde::Serialize;
-use sparsebatch::{BatchReport, RungRun, Status, SystemReport};
+use sparsebatch::{BatchReport, MethodRun, RungRun, Status, SystemReport};
 
 use super::Global;
 use super::error::CliError;
@@ -68,6 +68,8 @@ struct Report<'a> {
     precond_precision: &'static str,
     inner_precision: &'static str,
     reason: &'a str,
+    methods: Vec<Method<'a>>,
+    singular: usize,
     fallback: bool,
     format: &'static str,
     kernel: &'a str,
@@ -78,6 +80,22 @@ struct Report<'a> {
     unconverged: Vec<Item<'a>>,
     items: Option<Vec<Item<'a>>>,
     skipped: &'a [Skipped],
+}
+
+#[derive(Serialize)]
+struct Method<'a> {
+    solver: &'static str,
+    preconditioner: &'static str,
+    systems: usize,
+    reason: &'a str,
+    kernel: &'a str,
+}
+
+impl<'a> Method<'a> {
+    fn of(run: &'a MethodRun) -> Self {
+        let MethodRun { solver, preconditioner, systems, reason, kernel } = run;
+        Self { solver, preconditioner, systems: *systems, reason, kernel }
+    }
 }
 
 #[derive(Serialize)]
@@ -143,6 +161,9 @@ struct Item<'a> {
     rhs_norm: f64,
     rung: &'static str,
     accepted_by_floor: bool,
+    singular: bool,
+    over_budget: bool,
+    advice: Option<&'static str>,
 }
 
 /// Prints the report of a solve.
@@ -162,7 +183,8 @@ fn json<'a>(global: Global, context: &'a Context<'_>, report: &'a BatchReport) -
     let (min, mean, max) = report.iterations();
     let names = &context.systems.names;
     let items = || {
-        report.systems.iter().enumerate().map(|(item, system)| describe(item, &names[item], system))
+        let describe = |(item, system)| describe(item, &names[item], system, context.fallback);
+        report.systems.iter().enumerate().map(describe)
     };
     Report {
         schema: SCHEMA,
@@ -190,6 +212,8 @@ fn json<'a>(global: Global, context: &'a Context<'_>, report: &'a BatchReport) -
         precond_precision: context.precond_precision,
         inner_precision: context.inner_precision,
         reason: &report.reason,
+        methods: report.methods.iter().map(Method::of).collect(),
+        singular: report.singular(),
         fallback: context.fallback,
         format: report.format,
         kernel: &report.kernel,
@@ -212,7 +236,7 @@ fn json<'a>(global: Global, context: &'a Context<'_>, report: &'a BatchReport) -
     }
 }
 
-fn describe<'a>(item: usize, name: &'a str, system: &SystemReport) -> Item<'a> {
+fn describe<'a>(item: usize, name: &'a str, system: &SystemReport, fallback: bool) -> Item<'a> {
     let outcome = &system.outcome;
     Item {
         item,
@@ -225,6 +249,9 @@ fn describe<'a>(item: usize, name: &'a str, system: &SystemReport) -> Item<'a> {
         rhs_norm: outcome.rhs_norm,
         rung: system.rung.name(),
         accepted_by_floor: outcome.accepted_by_floor,
+        singular: system.singular,
+        over_budget: system.over_budget,
+        advice: system.advice(fallback),
     }
 }
 
@@ -245,13 +272,7 @@ fn lines<'a>(context: &Context<'_>, report: &BatchReport) -> Vec<(&'a str, Strin
     let mut lines = vec![
         ("input", format!("{}: {}", context.input, context.systems.described())),
         ("right-hand sides", context.rhs_source.clone()),
-        (
-            "solver",
-            format!(
-                "{} in {}, preconditioner {} ({})",
-                report.solver, context.precision, report.preconditioner, report.reason
-            ),
-        ),
+        ("solver", solver(context, report)),
         ("products", format!("{}, {}", report.format, report.kernel)),
         ("device", device(context, report)),
     ];
@@ -271,6 +292,12 @@ fn lines<'a>(context: &Context<'_>, report: &BatchReport) -> Vec<(&'a str, Strin
             ),
         ),
     ]);
+    let of_many = |s: &&SystemReport| s.singular && s.outcome.status == Status::Converged;
+    let of_many = report.systems.iter().filter(of_many).count();
+    if of_many > 0 {
+        let one = "of the converged have a singular matrix: their solution is one of many";
+        lines.push(("not unique", format!("{of_many} {one}")));
+    }
     if report.accepted_by_floor() > 0 {
         lines.push((
             "by rounding floor",
@@ -284,6 +311,21 @@ fn lines<'a>(context: &Context<'_>, report: &BatchReport) -> Vec<(&'a str, Strin
         )));
     }
     lines
+}
+
+/// The methods that ran first, with their systems where there are several.
+fn solver(context: &Context<'_>, report: &BatchReport) -> String {
+    let several = report.methods.len() > 1;
+    let described = report.methods.iter().map(|method| {
+        let MethodRun { solver, preconditioner, systems, reason, .. } = method;
+        let count = match several {
+            true => format!("{}: ", output::counted(*systems, "system")),
+            false => String::new(),
+        };
+        let precision = context.precision;
+        format!("{count}{solver} in {precision}, preconditioner {preconditioner} ({reason})")
+    });
+    described.collect::<Vec<_>>().join("; ")
 }
 
 /// The lines of the report, for a page.
@@ -399,7 +441,12 @@ fn unconverged(context: &Context<'_>, report: &BatchReport) -> String {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    format!("\nnot converged ({count}): {}{more}\n", named.join(", "))
+    let mut advice: Vec<&str> =
+        failed().filter_map(|(_, system)| system.advice(context.fallback)).collect();
+    advice.sort_unstable();
+    advice.dedup();
+    let named = named.join(", ");
+    format!("\nnot converged ({count}): {named}{more}\nwhat may help: {}\n", advice.join("; "))
 }
 
 fn per_system(context: &Context<'_>, report: &BatchReport) -> Table {

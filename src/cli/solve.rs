@@ -6,12 +6,13 @@ use std::time::Instant;
 use clap::Args;
 use sparsebatch::cpu::{FormatChoice, KernelChoice, SpmvOptions};
 use sparsebatch::{
-    Backend, Batch, BatchReport, BatchSolver, Engine, Gpu, InnerPrecision, Method, Order,
+    Backend, Batch, BatchReport, BatchSolver, Budget, Engine, Gpu, InnerPrecision, Method, Order,
     PrecondPrecision, Preconditioner, Rhs, SolveError, SolveOptions, SolveScalar,
 };
 
 use super::error::CliError;
 use super::input::{InputArgs, Systems};
+use super::narrow::Narrow;
 use super::options::{FORMATS, MachineArgs, Precision, VectorSource, name_of, named, not_negative};
 use super::progress::Progress;
 use super::replicate::CopyArgs;
@@ -25,8 +26,8 @@ pub(crate) struct SolveArgs {
     input: InputArgs,
     #[command(flatten)]
     machine: MachineArgs,
-    /// Method; `auto` decides by fill (lu), then symmetry (cg), else takes bicgstab; on a GPU by
-    /// estimated time
+    /// Method to try first; `auto` decides system by system: by fill (lu), then symmetry (cg), else bicgstab; on
+    /// a GPU by estimated time
     #[arg(long, value_parser = named(Method::NAMES), default_value = "auto")]
     solver: Method,
     /// Preconditioner; `auto` is Jacobi with 1 in the place of zero diagonal entries
@@ -52,7 +53,7 @@ pub(crate) struct SolveArgs {
     /// Absolute tolerance: ||b - A x|| <= ATOL
     #[arg(long, value_parser = not_negative, default_value = "0")]
     atol: f64,
-    /// Also accept ||b - A x|| <= C eps || |A||x| + |b| || [default: off]
+    /// Also accept ||b - A x|| <= C eps || |A||x| + |b| ||, but no more than 1e-3 ||b|| [default: off]
     #[arg(long, value_name = "C", value_parser = not_negative)]
     floor: Option<f64>,
     /// Most iterations per system
@@ -72,9 +73,17 @@ pub(crate) struct SolveArgs {
     /// Kernel; other than auto and fused: products of a plan with that kernel
     #[arg(long, value_parser = named(SOLVE_KERNELS), default_value = "auto")]
     kernel: SolveKernel,
-    /// Retry systems that did not converge: restart, stronger preconditioner, sparse LU, pivoting LU
+    /// Do not retry systems that did not converge (by restart, stronger preconditioner, sparse LU, cg and bicgstab
+    /// where LU found no pivot, pivoting LU)
     #[arg(long)]
+    no_fallback: bool,
+    /// Retry systems that did not converge: the default
+    #[arg(long, hide = true, conflicts_with = "no_fallback")]
     fallback: bool,
+    /// Most products that the factorisation of a system may take where it is retried; its factors may have 16
+    /// million entries for 4 billion, and in proportion
+    #[arg(long, value_name = "PRODUCTS", value_parser = clap::value_parser!(u64).range(1..), default_value_t = Budget::default().products)]
+    fallback_budget: u64,
     /// Most memory of the GPU to take, such as 8GiB; a larger batch goes through it in chunks
     /// [default: what is free]
     #[arg(long, value_name = "SIZE", value_parser = options::size)]
@@ -148,8 +157,11 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     let solved = pool.install(|| match args.machine.precision {
         Precision::F64 => solve(&backend, &systems.batch, b, x0, &solve_options),
         Precision::F32 => {
-            let narrow = |v: Vec<f64>| v.into_iter().map(|value| value as f32).collect();
-            solve::<f32>(&backend, &systems.batch.cast(), narrow(b), x0.map(narrow), &solve_options)
+            let (narrow, options) = Narrow::new(&systems.batch, &b, x0.as_deref(), &solve_options);
+            let Narrow { batch, b, x0, .. } = &narrow;
+            let mut solved = solve::<f32>(&backend, batch, b.clone(), x0.clone(), &options)?;
+            narrow.scale_back(&mut solved.x, &mut solved.report);
+            Ok(solved)
         }
     });
     let solved = solved.map_err(|error| match (&error, args.machine.backend) {
@@ -178,7 +190,7 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
         order: args.order.name(),
         precond_precision: args.precond_precision.name(),
         inner_precision: args.inner_precision.name(),
-        fallback: args.fallback,
+        fallback: !args.no_fallback,
         total_time: start.elapsed(),
     };
     if let Some(path) = &args.report {
@@ -245,11 +257,24 @@ impl SolveArgs {
             abs_tol: self.atol,
             max_iters: self.max_iters,
             floor: self.floor,
-            fallback: self.fallback,
+            fallback: !self.no_fallback,
+            fallback_budget: self.budget(),
             history: self.history.is_some(),
             engine,
             ..SolveOptions::default()
         })
+    }
+}
+
+impl SolveArgs {
+    /// That of the ladder, with entries in proportion to products as by default.
+    fn budget(&self) -> Budget {
+        let usual = Budget::default();
+        let share = self.fallback_budget as f64 / usual.products as f64;
+        Budget {
+            products: self.fallback_budget,
+            entries: (usual.entries as f64 * share.max(1.0)) as usize,
+        }
     }
 }
 

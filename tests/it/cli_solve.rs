@@ -10,7 +10,7 @@ fn json_of_the_example_batch_holds_every_field_of_the_contract() {
 
     assert_eq!(run.code, 0, "{run:?}");
     let json = run.json();
-    assert_eq!(json["schema"], 1);
+    assert_eq!(json["schema"], 2);
     assert_eq!(json["command"], "solve");
     assert_eq!((&json["systems"], &json["rows"]), (&48.into(), &624.into()));
     assert_eq!(json["converged"], 48);

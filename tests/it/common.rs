@@ -106,6 +106,9 @@ impl Folder {
     /// Writes a file and gives its path.
     pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.0.path().join(name);
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).expect("a folder in the temporary folder");
+        }
         std::fs::write(&path, content).expect("a file in the temporary folder");
         path
     }

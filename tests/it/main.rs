@@ -6,6 +6,7 @@ mod cli_bench;
 mod cli_commands;
 mod cli_corpus;
 mod cli_data;
+mod cli_faults;
 mod cli_gpu;
 mod cli_readme;
 mod cli_report;
