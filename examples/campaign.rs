@@ -1,0 +1,8 @@
+//! Solves adversarial systems without end and holds every verdict against residuals in twice the precision:
+//! `cargo run --release --example campaign -- --hours 1`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    sparsebatch_drivers::campaign::main()
+}

@@ -1,0 +1,101 @@
+//! What a verdict may not be.
+
+use std::fmt;
+
+use sparsebatch::{Scalar, SolveOptions, Status, SystemReport};
+
+use super::exact::{magnitude, norm, passes, residual_norm};
+use super::families::{Family, System};
+
+/// Room for the rounding of norms and thresholds, which verdicts do not promise to know better.
+const ROUNDING: f64 = 1.0 + 1e-12;
+
+/// A verdict that is wrong.
+#[derive(Clone, Debug)]
+pub struct Misreport {
+    /// The number of the batch, which makes it again.
+    pub batch: u64,
+    /// The place of the system in it.
+    pub place: u64,
+    /// `"f64"` or `"f32"`.
+    pub precision: &'static str,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Misreport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { batch, place, precision, what } = self;
+        write!(f, "batch {batch}, system {place}, {precision}: {what}")
+    }
+}
+
+/// Holds the verdict on a system against its residual in twice the precision, and where `is_exact` against the exact
+/// one.
+///
+/// # Errors
+/// What is wrong: `Converged` with a residual that does not pass; an x that is not finite, or worse than the guess;
+/// a reported residual that is not that of x; a well-posed system that the default does not solve.
+pub fn judge<T: Scalar>(
+    system: &System<T>,
+    options: &SolveOptions,
+    x: &[T],
+    ended: &SystemReport,
+    is_exact: bool,
+) -> Result<(), String> {
+    let System { family, matrix, b, x0 } = system;
+    let outcome = &ended.outcome;
+    let wrong = |what: String| {
+        let method = options.method;
+        Err(format!("{} by {method}, {} at {}: {what}", family.name(), outcome.status, ended.rung))
+    };
+    let wide = |v: &[T]| v.iter().map(|v| v.to_f64()).collect::<Vec<f64>>();
+    let rhs_norm = norm(wide(b));
+    let residual = residual_norm(matrix, x, b);
+    let rel_tol = options.rel_tol.unwrap_or_else(SolveOptions::default_rel_tol::<T>);
+    let threshold = options.abs_tol.max(rel_tol * rhs_norm);
+    if outcome.status == Status::Converged {
+        let limit = match (outcome.accepted_by_floor, options.floor) {
+            (false, _) => threshold,
+            (true, None) => return wrong("accepted by a floor that nobody asked for".to_owned()),
+            (true, Some(floor)) => {
+                let size = magnitude(matrix, x, b);
+                (floor * T::EPSILON.to_f64() * size).min(1e-3 * rhs_norm)
+            }
+        };
+        // The smallest numbers are as far apart as themselves.
+        let passed = residual <= limit * ROUNDING || residual <= limit + 5e-324;
+        if !passed {
+            return wrong(format!("residual {residual:e}, expected {limit:e} at most"));
+        }
+        if is_exact && !outcome.accepted_by_floor && !passes(matrix, x, b, limit * ROUNDING) {
+            return wrong(format!("the exact residual is above {limit:e}"));
+        }
+    } else {
+        let is_finite = |v: &[T]| v.iter().all(|v| v.is_finite());
+        if is_finite(x0) && !is_finite(x) {
+            return wrong("x is not finite, though the guess is".to_owned());
+        }
+        let start = if rhs_norm == 0.0 { vec![T::ZERO; b.len()] } else { x0.clone() };
+        let before = residual_norm(matrix, &start, b);
+        if before.is_finite() && !(residual <= before * ROUNDING) {
+            return wrong(format!("residual {residual:e}, of the guess {before:e}"));
+        }
+    }
+    // Evaluated in the working precision where that decides nothing: a thousandth, or a few rounding errors.
+    let reported = outcome.residual_norm;
+    let room = 2e-3 * residual + threshold + f64::MIN_POSITIVE;
+    if residual.is_finite() && reported.is_finite() && (reported - residual).abs() > room {
+        return wrong(format!("residual {residual:e}, reported {reported:e}"));
+    }
+    let well_posed = matches!(family, Family::Dominant | Family::Positive | Family::Permuted);
+    let usual = options.fallback && options.rel_tol.is_none();
+    if well_posed && usual && outcome.status != Status::Converged {
+        let guess = norm(wide(x0));
+        // From a guess of 1e8 the rounding of the guess itself may be all that can be reached.
+        if guess < 1e3 {
+            return wrong(format!("not solved, residual {residual:e} of {rhs_norm:e}"));
+        }
+    }
+    Ok(())
+}
