@@ -12,6 +12,12 @@ pub(super) fn is_blank_or_end(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 
+/// Whether a byte begins an exponent: `e`, or Fortran's `d` (double) and `q` (quadruple precision).
+#[inline(always)]
+fn is_exponent_letter(byte: u8) -> bool {
+    matches!(byte | 0x20, b'e' | b'd' | b'q')
+}
+
 /// Reads digits, returning their value (wrapped beyond 19 digits) and the position after them.
 /// `bytes` must hold a byte that is no digit at or after `at`.
 #[inline(always)]
@@ -97,7 +103,7 @@ pub(super) fn fast(bytes: &[u8], start: usize) -> Option<(f64, usize)> {
     if count == 0 || count > 19 {
         return None;
     }
-    if matches!(bytes[at], b'e' | b'E') {
+    if is_exponent_letter(bytes[at]) {
         at += 1;
         let minus = bytes[at] == b'-';
         if minus || bytes[at] == b'+' {
@@ -131,13 +137,32 @@ pub(super) enum NoValue {
 
 /// Reads a whole token as f64, rounded to nearest. `nan`, `inf` and `infinity` with an optional
 /// sign, in any case, are values; a decimal number that overflows is not. Underflow rounds to 0.
+/// Numbers may be spelled as Fortran writes them, see [`without_fortran`].
 pub(super) fn slow(token: &[u8]) -> Result<f64, NoValue> {
     let text = std::str::from_utf8(token).map_err(|_| NoValue::NotANumber)?;
-    let value: f64 = text.parse().map_err(|_| NoValue::NotANumber)?;
+    let parsed = text.parse().ok().or_else(|| without_fortran(text)?.parse().ok());
+    let value: f64 = parsed.ok_or(NoValue::NotANumber)?;
     if value.is_infinite() && token.iter().any(u8::is_ascii_digit) {
         return Err(NoValue::Overflow);
     }
     Ok(value)
+}
+
+/// A number of Fortran's in the spelling of others: with the exponent letter `e` in the place of
+/// `d` or `q`, or before an exponent of three digits, where Fortran leaves the letter out
+/// (`0.25-101`). `None` where the text has neither.
+fn without_fortran(text: &str) -> Option<String> {
+    let is_part = |b: u8| b.is_ascii_digit() || is_exponent_letter(b) || b"+-.".contains(&b);
+    if !text.bytes().all(is_part) {
+        return None;
+    }
+    if text.contains(['d', 'D', 'q', 'Q']) {
+        return Some(text.replace(['d', 'D', 'q', 'Q'], "e"));
+    }
+    let (mantissa, exponent) = text.split_at(text.rfind(['+', '-'])?);
+    let has_letter = text.contains(['e', 'E']);
+    (!has_letter && mantissa.contains('.') && exponent.len() == 4)
+        .then(|| format!("{mantissa}e{exponent}"))
 }
 
 /// Reads a whole token as an integer of any length with an optional sign, rounded to f64.
@@ -186,6 +211,13 @@ mod tests {
             ("1.7976931348623157e308", f64::MAX),
             ("Infinity", f64::INFINITY),
             ("-INF", f64::NEG_INFINITY),
+            ("4.0D+00", 4.0),
+            ("0.6D+01", 6.0),
+            ("-1d-1", -0.1),
+            ("1q2", 100.0),
+            ("12345678901234567890.5Q-3", 12_345_678_901_234_567.890_5),
+            ("0.25-101", 0.25e-101),
+            ("-1.5+100", -1.5e100),
         ];
         for (text, expected) in cases {
             let found = both(text).unwrap();
@@ -196,11 +228,35 @@ mod tests {
 
     #[test]
     fn other_text_is_no_number() {
-        for text in ["", "-", ".", "e5", "1e", "1e+", "1d5", "0x1", "1_0", "+-1", "--1", "1.2.3"] {
+        for text in [
+            "",
+            "-",
+            ".",
+            "e5",
+            "1e",
+            "1e+",
+            "d5",
+            "1d",
+            "1d+",
+            "1d5d5",
+            "1e5d5",
+            "0x1",
+            "0x1d2",
+            "1_0",
+            "+-1",
+            "--1",
+            "1.2.3",
+            "1-101",
+            "1.0-10",
+            "1.0-1000",
+            "1.0e5-101",
+            "dnan",
+        ] {
             assert_eq!(both(text), None, "{text}");
         }
         assert_eq!(slow(b"1e400"), Err(NoValue::Overflow));
         assert_eq!(slow(b"-2e308"), Err(NoValue::Overflow));
+        assert_eq!(slow(b"1d400"), Err(NoValue::Overflow));
         assert_eq!(slow_integer(b"1.5"), Err(NoValue::NotANumber));
         assert_eq!(slow_integer(b"-12"), Ok(-12.0));
     }
@@ -228,6 +284,15 @@ mod tests {
         ) {
             let expected = digits.parse::<f64>().ok().filter(|v| v.is_finite());
             let found = both(&digits);
+            prop_assert_eq!(found.map(f64::to_bits), expected.map(f64::to_bits));
+        }
+
+        #[test]
+        fn the_exponent_letter_changes_nothing(
+            mantissa in "[+-]?[0-9]{1,22}(\\.[0-9]{0,22})?", letter in "[dDqQE]", exponent in "[+-]?[0-9]{1,3}"
+        ) {
+            let found = both(&format!("{mantissa}{letter}{exponent}"));
+            let expected = both(&format!("{mantissa}e{exponent}"));
             prop_assert_eq!(found.map(f64::to_bits), expected.map(f64::to_bits));
         }
 

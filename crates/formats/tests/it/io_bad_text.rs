@@ -105,7 +105,7 @@ fn matrix_market_errors_name_line_and_column() {
         (REAL, "2 2 1\n1 18446744073709551617 1\n", "f:3:3: expected a column index in 1..=2"),
         (REAL, "2 2 1\n1.0 1 1\n", "f:3:1: expected a row index in 1..=2, found `1.0`"),
         (REAL, "2 2 1\n1 1 1e400\n", "f:3:5: expected a number in the range of f64, found `1e400`"),
-        (REAL, "2 2 1\n1 1 1.0d0\n", "f:3:5: expected a number, found `1.0d0`"),
+        (REAL, "2 2 1\n1 1 1.0d\n", "f:3:5: expected a number, found `1.0d`"),
         (REAL, "2 2 1\n1 1 1 1\n", "f:3:7: expected the end of the line, found `1`"),
         (
             SYMMETRIC,
