@@ -54,7 +54,11 @@ impl InputArgs {
         let progress =
             Progress::start(global, format!("reading {}", counted(self.inputs.len(), "input")));
         let mut report = |done, total| progress.set(done, total);
-        let options = LoadOptions { skip_bad: self.skip_bad, progress: Some(&mut report) };
+        let options = LoadOptions {
+            skip_bad: self.skip_bad,
+            progress: Some(&mut report),
+            ..LoadOptions::default()
+        };
         let loaded = load(&self.inputs, options)?;
         drop(progress);
         let skipped: Vec<Skipped> = loaded

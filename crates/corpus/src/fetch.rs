@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use sparsebatch_formats::generate::dense;
-use sparsebatch_formats::io::{read_matrix_market_from, write_matrix_market};
+use sparsebatch_formats::io::{MemoryLimit, read_matrix_market_from, write_matrix_market};
 use tempfile::{Builder, NamedTempFile};
 use ureq::Agent;
 
@@ -361,7 +361,7 @@ impl Counts {
 /// Reads a matrix and compares it with the catalogue. Of real parts the stored entries are counted,
 /// since some may be 0; explicit zeros may be absent.
 fn check(matrix: &Matrix, file: File, path: &Path) -> Result<Counts, CorpusError> {
-    let found = read_matrix_market_from(file, path)?;
+    let found = read_matrix_market_from(file, path, MemoryLimit::available())?;
     let wrong = |what, expected: String, found| {
         Err(CorpusError::Numbers { matrix: matrix.key(), what, expected, found })
     };

@@ -86,6 +86,16 @@ pub enum FormatError {
         /// Its size.
         bytes: u128,
     },
+    /// What is asked for takes more memory than is allowed; nothing of it was taken.
+    #[error("{what} would take {bytes} bytes of memory, expected at most {limit}")]
+    MemoryLimit {
+        /// What would take it.
+        what: String,
+        /// Bytes that it would take, with what is held already.
+        bytes: u128,
+        /// Bytes allowed: those asked for, or those available less a margin.
+        limit: u64,
+    },
     /// A parameter is outside its range.
     #[error("{name} is {found}, expected {expected}")]
     Parameter {
@@ -119,7 +129,7 @@ pub enum FormatError {
         /// What stands there, shortened.
         found: String,
     },
-    /// A binary file is not what its format asks for at one place.
+    /// A file is not what its format asks for in one of its parts.
     #[error("{}: {what}: expected {expected}, found {found}", path.display())]
     Binary {
         /// The file.
@@ -152,6 +162,16 @@ pub enum FormatError {
     },
 }
 
+impl FormatError {
+    /// The error itself, without the names of files around it.
+    pub fn innermost(&self) -> &Self {
+        match self {
+            Self::InFile { source, .. } => source.innermost(),
+            error => error,
+        }
+    }
+}
+
 /// Checks that a dimension or count fits the 32-bit local indices.
 pub(crate) fn check_i32(what: &'static str, found: usize) -> Result<i32, FormatError> {
     i32::try_from(found).map_err(|_| FormatError::TooLarge {
@@ -172,6 +192,16 @@ pub(crate) fn reserve<T>(what: &'static str, len: u128) -> Result<Vec<T>, Format
         Ok(()) => Ok(array),
         Err(_) => Err(refused),
     }
+}
+
+/// An array of `len` zeros.
+pub(crate) fn zeros<T: Clone + Default>(
+    what: &'static str,
+    len: usize,
+) -> Result<Vec<T>, FormatError> {
+    let mut array = reserve(what, len as u128)?;
+    array.resize(len, T::default());
+    Ok(array)
 }
 
 /// Checks an array's length.

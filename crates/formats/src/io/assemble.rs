@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::market_header::Symmetry;
-use crate::error::check_i32;
+use crate::error::{check_i32, reserve, zeros};
 use crate::{Csr, CsrPattern, FormatError, Matrix};
 
 /// Entries a block holds: 1 MiB.
@@ -19,23 +19,48 @@ pub(super) struct Triplets {
 
 impl Triplets {
     /// Appends an entry, zero-based.
+    ///
+    /// # Errors
+    /// [`FormatError::Memory`] when there is none for a further block.
     #[inline(always)]
-    pub(super) fn push(&mut self, row: i32, col: i32, value: f64) {
+    pub(super) fn push(&mut self, row: i32, col: i32, value: f64) -> Result<(), FormatError> {
         match self.blocks.last_mut() {
             // The first block grows from nothing, for the many small files.
             Some(block) if block.len() < BLOCK => block.push((row, col, value)),
-            Some(_) => {
-                let mut block = Vec::with_capacity(BLOCK);
-                block.push((row, col, value));
-                self.blocks.push(block);
-            }
+            Some(_) => return self.push_to_new_block((row, col, value)),
             None => self.blocks.push(vec![(row, col, value)]),
         }
+        Ok(())
+    }
+
+    #[cold]
+    fn push_to_new_block(&mut self, entry: (i32, i32, f64)) -> Result<(), FormatError> {
+        let mut block = reserve("a block of entries", BLOCK as u128)?;
+        block.push(entry);
+        self.blocks.push(block);
+        Ok(())
     }
 
     /// Visits the entries in their order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (i32, i32, f64)> + '_ {
         self.blocks.iter().flatten().copied()
+    }
+
+    /// Visits the entries in their order, to change them.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut (i32, i32, f64)> + '_ {
+        self.blocks.iter_mut().flatten()
+    }
+
+    /// Keeps the entries that `keep` accepts.
+    pub(super) fn retain(&mut self, keep: impl Fn(&(i32, i32, f64)) -> bool) {
+        self.blocks.iter_mut().for_each(|block| block.retain(&keep));
+    }
+
+    /// Most bytes that this many entries take up to the end of [`Triplets::into_csr`], the matrix
+    /// of `nrows` rows included.
+    pub(super) fn peak_bytes(entries: usize, nrows: usize, symmetry: Symmetry) -> u128 {
+        let expanded = if symmetry == Symmetry::General { entries } else { 2 * entries };
+        16 * entries as u128 + 12 * expanded as u128 + 4 * (nrows as u128 + 1)
     }
 
     /// Builds the matrix; what `symmetry` implies is added, duplicates are summed in their order.
@@ -56,7 +81,7 @@ impl Triplets {
         check_i32("nnz", total)?;
         check_i32("nrows", nrows)?;
         check_i32("ncols", ncols)?;
-        let mut row_ptr = vec![0i32; nrows + 1];
+        let mut row_ptr: Vec<i32> = zeros("row_ptr", nrows + 1)?;
         for (row, col, _) in self.iter() {
             row_ptr[row as usize] += 1;
             if mirrored && row != col {
@@ -68,8 +93,8 @@ impl Triplets {
         for slot in &mut row_ptr {
             start += std::mem::replace(slot, start);
         }
-        let mut col_idx = vec![0i32; total];
-        let mut values = vec![0f64; total];
+        let mut col_idx: Vec<i32> = zeros("col_idx", total)?;
+        let mut values: Vec<f64> = zeros("values", total)?;
         for block in self.blocks {
             let mut place = |row: i32, col: i32, value: f64| {
                 let slot = &mut row_ptr[row as usize];
@@ -148,9 +173,9 @@ mod tests {
         let mut triplets = Triplets::default();
         // In this order the sum is 1; summed from the right it is 0.
         for value in [1e20, -1e20, 1.0] {
-            triplets.push(0, 1, value);
+            triplets.push(0, 1, value).unwrap();
         }
-        triplets.push(0, 0, 7.0);
+        triplets.push(0, 0, 7.0).unwrap();
 
         let a = triplets.into_csr(1, 2, Symmetry::General).unwrap();
 
@@ -162,7 +187,7 @@ mod tests {
     fn rows_after_a_summed_one_move_up() {
         let mut triplets = Triplets::default();
         for (row, col) in [(2, 0), (0, 1), (2, 1), (0, 1), (1, 0)] {
-            triplets.push(row, col, 1.0);
+            triplets.push(row, col, 1.0).unwrap();
         }
 
         let a = triplets.into_csr(3, 2, Symmetry::General).unwrap();
@@ -177,7 +202,7 @@ mod tests {
         let mut triplets = Triplets::default();
         let count = 2 * BLOCK as i32 + 5;
         for k in 0..count {
-            triplets.push(0, count - 1 - k, f64::from(k));
+            triplets.push(0, count - 1 - k, f64::from(k)).unwrap();
         }
 
         let a = triplets.into_csr(1, count as usize, Symmetry::General).unwrap();

@@ -14,9 +14,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::atomic_write;
-use super::source::{check_declared, in_file, io_error, open, read_array};
+use super::memory::MemoryLimit;
+use super::source::{check_items, in_file, io_error, open, read_array};
 use crate::csr::check_csr;
-use crate::error::check_len;
+use crate::error::{check_len, reserve};
 use crate::{Batch, BatchCsr, BatchValues, CsrPattern, FormatError, Pattern, RaggedCsr};
 
 /// First bytes of a uniform batch file.
@@ -45,18 +46,26 @@ pub struct BatchFile {
 pub fn read_batch(path: impl AsRef<Path>) -> Result<BatchFile, FormatError> {
     let path = path.as_ref();
     let (file, len) = open(path)?;
-    read_batch_from(BufReader::new(file), len, path)
+    read_batch_from(file, len, path)
 }
 
 /// Reads a `.batch` file of `len` bytes from a stream; `path` names it in errors.
 ///
 /// # Errors
 /// As [`read_batch`].
-pub fn read_batch_from(
-    mut reader: impl Read,
+pub fn read_batch_from(reader: impl Read, len: u64, path: &Path) -> Result<BatchFile, FormatError> {
+    read_batch_within(reader, len, path, MemoryLimit::available())
+}
+
+/// Reads a `.batch` file of `len` bytes from a stream. In memory it takes as many and little more.
+pub(super) fn read_batch_within(
+    reader: impl Read,
     len: u64,
     path: &Path,
+    memory: MemoryLimit,
 ) -> Result<BatchFile, FormatError> {
+    memory.check(|| "the batch".to_owned(), u128::from(len)).map_err(in_file(path))?;
+    let mut reader = BufReader::new(reader);
     if len < 16 {
         return Err(binary(path, "header", "at least 16 bytes", &format!("{len}")));
     }
@@ -97,6 +106,11 @@ fn local(path: &Path, what: &str, found: u64) -> Result<usize, FormatError> {
     }
 }
 
+/// An empty array with room for `len` numbers of the file.
+fn reserved<T>(what: &'static str, len: usize, path: &Path) -> Result<Vec<T>, FormatError> {
+    reserve(what, len as u128).map_err(in_file(path))
+}
+
 fn check_file_len(path: &Path, expected: u128, sizes: &str, len: u64) -> Result<(), FormatError> {
     if expected == u128::from(len) {
         return Ok(());
@@ -121,16 +135,16 @@ fn read_uniform(reader: &mut impl Read, len: u64, path: &Path) -> Result<BatchFi
         len,
     )?;
     // Systems without rows take no bytes.
-    check_declared(path, "nbatch", u128::from(nbatch), len)?;
+    check_items(path, nbatch, len)?;
     let nitems = nbatch as usize;
-    let mut row_ptr = Vec::with_capacity(nrows + 1);
+    let mut row_ptr = reserved("row_ptr", nrows + 1, path)?;
     read_array(reader, nrows + 1, &mut row_ptr, i32::from_le_bytes).map_err(io_error(path))?;
-    let mut col_idx = Vec::with_capacity(nnz);
+    let mut col_idx = reserved("col_idx", nnz, path)?;
     read_array(reader, nnz, &mut col_idx, i32::from_le_bytes).map_err(io_error(path))?;
     let pattern = CsrPattern::try_new(nrows, nrows, row_ptr, col_idx).map_err(in_file(path))?;
-    let mut values = Vec::with_capacity(nitems * nnz);
+    let mut values = reserved("values", nitems * nnz, path)?;
     read_array(reader, nitems * nnz, &mut values, f64::from_le_bytes).map_err(io_error(path))?;
-    let mut rhs = Vec::with_capacity(nitems * nrows);
+    let mut rhs = reserved("rhs", nitems * nrows, path)?;
     read_array(reader, nitems * nrows, &mut rhs, f64::from_le_bytes).map_err(io_error(path))?;
     let batch = BatchCsr::try_new(Arc::new(pattern), nitems, BatchValues::ItemMajor(values))
         .map_err(in_file(path))?;
@@ -146,7 +160,7 @@ fn read_ragged(reader: &mut impl Read, len: u64, path: &Path) -> Result<BatchFil
     }
     let nitems = nbatch as usize;
     let sizes = |reader: &mut _, what: &str| -> Result<Vec<usize>, FormatError> {
-        let mut sizes = Vec::with_capacity(nitems);
+        let mut sizes = reserved("sizes", nitems, path)?;
         read_array(reader, nitems, &mut sizes, u64::from_le_bytes).map_err(io_error(path))?;
         let sizes = sizes.into_iter().enumerate();
         sizes.map(|(item, size)| local(path, &format!("{what}[{item}]"), size)).collect()
@@ -161,10 +175,10 @@ fn read_ragged(reader: &mut impl Read, len: u64, path: &Path) -> Result<BatchFil
         &format!("nbatch {nbatch} with {rows} rows and {entries} entries in all"),
         len,
     )?;
-    let mut row_ptr = Vec::with_capacity(rows as usize + nitems);
-    let mut col_idx = Vec::with_capacity(entries as usize);
-    let mut values = Vec::with_capacity(entries as usize);
-    let mut rhs = Vec::with_capacity(rows as usize);
+    let mut row_ptr = reserved("row_ptr", rows as usize + nitems, path)?;
+    let mut col_idx = reserved("col_idx", entries as usize, path)?;
+    let mut values = reserved("values", entries as usize, path)?;
+    let mut rhs = reserved("rhs", rows as usize, path)?;
     for item in 0..nitems {
         let (n, k) = (nrows[item], nnz[item]);
         let (rows_start, start) = (row_ptr.len(), col_idx.len());

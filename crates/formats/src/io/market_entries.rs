@@ -1,9 +1,13 @@
 //! Matrix Market files: the entries.
 
+use std::path::Path;
+
 use super::assemble::Triplets;
-use super::market_header::{Field, Layout, Size, Symmetry};
+use super::market_header::{Banner, Field, Layout, Size, Symmetry};
 use super::number::{self, NoValue, is_blank_or_end};
 use super::text::{Fault, describe};
+use crate::FormatError;
+use crate::error::reserve;
 
 /// A place in a block of whole lines. The block ends with a line feed, at which every scan stops.
 pub(super) struct Cursor<'a> {
@@ -81,61 +85,143 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// Why reading stopped.
+pub(super) enum Stop {
+    /// At a fault of the file.
+    Fault(Fault),
+    /// For want of memory.
+    Memory(FormatError),
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
 /// Collects the entries of a file.
 pub(super) struct Entries {
-    layout: Layout,
-    field: Field,
-    symmetry: Symmetry,
+    banner: Banner,
     size: Size,
     triplets: Triplets,
     /// Entries read.
     count: usize,
     /// Array files: the place of the next value.
     next: (i32, i32),
+    /// Whether entries below and above the diagonal of a symmetric matrix were read.
+    sides: (bool, bool),
 }
 
 impl Entries {
     /// No entry yet.
-    pub(super) fn new(field: Field, symmetry: Symmetry, size: Size) -> Self {
+    pub(super) fn new(banner: Banner, size: Size) -> Self {
         Self {
-            layout: size.layout,
-            field,
-            symmetry,
+            banner,
             size,
             triplets: Triplets::default(),
             count: 0,
-            next: (i32::from(symmetry == Symmetry::SkewSymmetric), 0),
+            next: (0, 0),
+            sides: (false, false),
         }
+    }
+
+    /// Entries read so far.
+    pub(super) fn count(&self) -> usize {
+        self.count
     }
 
     /// Whether all entries declared were read; else what is missing.
     pub(super) fn check_complete(&self) -> Result<(), String> {
-        if self.count < self.size.entries {
-            return Err(format!("entry {} of {}", self.count + 1, self.size.entries));
+        let Size { entries, fewest, .. } = self.size;
+        if self.count == fewest || self.count == entries {
+            return Ok(());
         }
-        Ok(())
+        let declared = if self.count < fewest { fewest } else { entries };
+        Err(format!("entry {} of {declared}", self.count + 1))
     }
 
-    /// The entries.
-    pub(super) fn into_triplets(self) -> Triplets {
-        self.triplets
+    /// The entries, once the file is complete.
+    ///
+    /// # Errors
+    /// [`FormatError::Binary`] for what is wrong with the entries together,
+    /// [`FormatError::Memory`] where there is none to look for it.
+    pub(super) fn finish(mut self, path: &Path) -> Result<Triplets, FormatError> {
+        let fault = |expected: &str, found: String| FormatError::Binary {
+            path: path.to_owned(),
+            what: "entries".to_owned(),
+            expected: expected.to_owned(),
+            found,
+        };
+        let Banner { layout, symmetry, .. } = self.banner;
+        if layout == Layout::Array && symmetry == Symmetry::SkewSymmetric {
+            if self.count == self.size.fewest {
+                self.move_below_diagonal();
+            } else if let Some((row, value)) = self.leave_out_diagonal() {
+                let expected = "zeros on the diagonal of a skew-symmetric matrix, or no diagonal";
+                return Err(fault(expected, format!("{value:?} in row {}", row + 1)));
+            }
+        }
+        if self.sides == (true, true)
+            && let Some((row, col)) = self.mirrored_entry()?
+        {
+            let (row, col) = (row + 1, col + 1);
+            let expected = "each entry of a symmetric matrix on one side of its diagonal";
+            return Err(fault(expected, format!("both ({row}, {col}) and ({col}, {row})")));
+        }
+        Ok(self.triplets)
+    }
+
+    /// Gives the values of a skew-symmetric array without diagonal their places, down the columns:
+    /// they were read as if it stood in the file.
+    fn move_below_diagonal(&mut self) {
+        let order = self.size.nrows as i32;
+        let (mut row, mut col) = (1, 0);
+        for entry in self.triplets.iter_mut() {
+            (entry.0, entry.1) = (row, col);
+            row += 1;
+            if row == order {
+                col += 1;
+                row = col + 1;
+            }
+        }
+    }
+
+    /// Leaves out the diagonal of a skew-symmetric array, as other files do. Gives the row and the
+    /// value of an entry there that is not 0.
+    fn leave_out_diagonal(&mut self) -> Option<(i32, f64)> {
+        let found = self.triplets.iter().find(|&(row, col, value)| row == col && value != 0.0);
+        self.triplets.retain(|&(row, col, _)| row != col);
+        found.map(|(row, _, value)| (row, value))
+    }
+
+    /// The first place below the diagonal that has an entry and whose mirror image has one, too.
+    fn mirrored_entry(&self) -> Result<Option<(i32, i32)>, FormatError> {
+        let above = || self.triplets.iter().filter(|&(row, col, _)| col > row);
+        let mut images = reserve("entries above the diagonal", above().count() as u128)?;
+        images.extend(above().map(|(row, col, _)| (col, row)));
+        images.sort_unstable();
+        let mut below = self.triplets.iter().filter(|&(row, col, _)| col < row);
+        let found = below.find(|&(row, col, _)| images.binary_search(&(row, col)).is_ok());
+        Ok(found.map(|(row, col, _)| (row, col)))
     }
 
     /// Reads a block of whole lines.
-    pub(super) fn read(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
+    pub(super) fn read(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Stop> {
         while cursor.at < cursor.bytes.len() {
             cursor.line_start = cursor.at;
-            if cursor.bytes[cursor.at] == b'%' {
-                let comment = &cursor.bytes[cursor.at..];
-                let length = comment.iter().position(|&b| b == b'\n');
-                cursor.at += length.unwrap_or(comment.len() - 1);
-            } else {
-                cursor.skip_blanks();
-                if cursor.bytes[cursor.at] != b'\n' {
+            cursor.skip_blanks();
+            match cursor.bytes[cursor.at] {
+                b'\n' => {}
+                b'%' => {
+                    let comment = &cursor.bytes[cursor.at..];
+                    let length = comment.iter().position(|&b| b == b'\n');
+                    cursor.at += length.unwrap_or(comment.len() - 1);
+                }
+                _ => {
                     self.read_entry(cursor)?;
                     cursor.skip_blanks();
                     if cursor.bytes[cursor.at] != b'\n' {
-                        return Err(cursor.fault("the end of the line".to_owned()));
+                        return Err(cursor.fault(self.end_of_line()).into());
                     }
                 }
             }
@@ -146,47 +232,59 @@ impl Entries {
         Ok(())
     }
 
+    /// What follows an entry.
+    fn end_of_line(&self) -> String {
+        let end = "the end of the line";
+        match self.banner.field {
+            Field::Pattern => format!("{end}, since a pattern has no values"),
+            Field::Real | Field::Integer => end.to_owned(),
+        }
+    }
+
     #[inline(always)]
-    fn read_entry(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
+    fn read_entry(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Stop> {
         if self.count == self.size.entries {
             let expected = format!("the end of the file after {} entries", self.count);
-            return Err(cursor.fault(expected));
+            return Err(cursor.fault(expected).into());
         }
-        let (row, col, value) = match self.layout {
+        let (row, col, value) = match self.banner.layout {
             Layout::Coordinate => self.coordinate(cursor)?,
             Layout::Array => {
                 let (row, col) = self.next;
-                let value = cursor.value(self.field)?;
+                let value = cursor.value(self.banner.field)?;
                 self.advance();
                 (row, col, value)
             }
         };
-        self.triplets.push(row, col, value);
+        self.triplets.push(row, col, value).map_err(Stop::Memory)?;
         self.count += 1;
         Ok(())
     }
 
     #[inline(always)]
-    fn coordinate(&self, cursor: &mut Cursor<'_>) -> Result<(i32, i32, f64), Fault> {
+    fn coordinate(&mut self, cursor: &mut Cursor<'_>) -> Result<(i32, i32, f64), Fault> {
         let row = cursor.index("row", self.size.nrows)?;
-        cursor.skip_blanks();
-        let start = cursor.at;
-        let col = cursor.index("column", self.size.ncols)?;
-        if self.symmetry != Symmetry::General && col >= row {
-            let strict = self.symmetry == Symmetry::SkewSymmetric;
-            if col > row || strict {
-                cursor.at = start;
-                let below = if strict { "below" } else { "on or below" };
-                return Err(
-                    cursor.fault(format!("an entry {below} the diagonal (row {})", row + 1))
-                );
-            }
+        let mut col = 0;
+        if !self.banner.is_vector {
+            cursor.skip_blanks();
+            col = cursor.index("column", self.size.ncols)?;
         }
-        if self.field == Field::Pattern {
+        if self.banner.symmetry != Symmetry::General {
+            self.sides.0 |= col < row;
+            self.sides.1 |= col > row;
+        }
+        if self.banner.field == Field::Pattern {
             return Ok((row, col, 1.0));
         }
         cursor.skip_blanks();
-        Ok((row, col, cursor.value(self.field)?))
+        let start = cursor.at;
+        let value = cursor.value(self.banner.field)?;
+        if self.banner.symmetry == Symmetry::SkewSymmetric && row == col && value != 0.0 {
+            cursor.at = start;
+            let expected = "0 on the diagonal of a skew-symmetric matrix";
+            return Err(cursor.fault(expected.to_owned()));
+        }
+        Ok((row, col, value))
     }
 
     /// Moves on to the next place of an array file: down the column, then to the next one.
@@ -195,10 +293,9 @@ impl Entries {
         *row += 1;
         if *row as usize == self.size.nrows {
             *col += 1;
-            *row = match self.symmetry {
+            *row = match self.banner.symmetry {
                 Symmetry::General => 0,
-                Symmetry::Symmetric => *col,
-                Symmetry::SkewSymmetric => *col + 1,
+                Symmetry::Symmetric | Symmetry::SkewSymmetric => *col,
             };
         }
     }

@@ -1,13 +1,29 @@
 //! Matrix Market files: the banner and the size line.
 
 use std::io::Read;
+use std::path::Path;
 
 use super::number::is_blank_or_end;
 use super::text::{Fault, Lines, describe};
 use crate::FormatError;
 
-/// The first word of the banner.
-pub(super) const BANNER: &[u8] = b"%%MatrixMarket";
+/// The first word of the banner, behind one or two per cent signs.
+const BANNER: &[u8] = b"MatrixMarket";
+/// The byte-order mark of UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Whether a text begins as a Matrix Market file does, after a byte-order mark, blanks and blank
+/// lines.
+pub(super) fn is_banner(text: &[u8]) -> bool {
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+    words(text).next().is_some_and(|(_, word)| is_banner_word(word))
+}
+
+/// Whether a word is `%%MatrixMarket`, or `%MatrixMarket` as some collections write it.
+fn is_banner_word(word: &[u8]) -> bool {
+    let rest = word.strip_prefix(b"%").unwrap_or(b"");
+    rest.strip_prefix(b"%").unwrap_or(rest).eq_ignore_ascii_case(BANNER)
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
@@ -30,16 +46,26 @@ pub(super) enum Symmetry {
     SkewSymmetric,
 }
 
+/// The first line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Banner {
+    pub(super) layout: Layout,
+    pub(super) field: Field,
+    pub(super) symmetry: Symmetry,
+    /// Whether the file holds a vector, whose entries have a row alone.
+    pub(super) is_vector: bool,
+}
+
 /// The size line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
-    pub(super) layout: Layout,
     pub(super) nrows: usize,
     pub(super) ncols: usize,
-    /// Entries the file must hold.
+    /// Most entries that the file may hold.
     pub(super) entries: usize,
-    /// The line it stands in.
-    pub(super) line: u64,
+    /// Fewest entries that it must hold: less for a skew-symmetric array file, whose diagonal of
+    /// zeros MATLAB writes and others do not.
+    pub(super) fewest: usize,
 }
 
 /// The words of a line with their columns, counted from 1.
@@ -49,25 +75,34 @@ fn words(line: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
         .map(|word| (word.as_ptr().addr() - line.as_ptr().addr() + 1, word))
 }
 
-/// Reads the first line.
-pub(super) fn read_banner(
-    lines: &mut Lines<'_, impl Read>,
-) -> Result<(Layout, Field, Symmetry), FormatError> {
+/// Reads the first line that is not blank.
+pub(super) fn read_banner(lines: &mut Lines<'_, impl Read>) -> Result<Banner, FormatError> {
     let path = lines.path;
+    loop {
+        let number = lines.line;
+        let Some((line, length)) = lines.peek()? else {
+            return Err(lines.error(1, "%%MatrixMarket".to_owned(), "an empty file".to_owned()));
+        };
+        let line = match number {
+            1 => line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line),
+            _ => line,
+        };
+        let is_blank = words(line).next().is_none();
+        let banner = if is_blank { None } else { Some(parse_banner(line, number, path)?) };
+        lines.take(length, 1);
+        if let Some(banner) = banner {
+            return Ok(banner);
+        }
+    }
+}
+
+fn parse_banner(line: &[u8], number: u64, path: &Path) -> Result<Banner, FormatError> {
     let error = |column: usize, expected: &str, found: String| FormatError::Parse {
         path: path.to_owned(),
-        line: 1,
+        line: number,
         column: column as u64,
         expected: expected.to_owned(),
         found,
-    };
-    let unsupported = |word: &[u8], expected: &'static str| FormatError::Unsupported {
-        path: path.to_owned(),
-        what: format!("`{}`", String::from_utf8_lossy(word)),
-        expected,
-    };
-    let Some((line, length)) = lines.peek()? else {
-        return Err(error(1, "%%MatrixMarket", "an empty file".to_owned()));
     };
     let end = line.len() + 1;
     let mut words = words(line);
@@ -78,14 +113,16 @@ pub(super) fn read_banner(
         }
         Ok((column, word, word.to_ascii_lowercase()))
     };
-    let (column, banner, lower) = word("%%MatrixMarket")?;
-    if lower != BANNER.to_ascii_lowercase() || column != 1 {
+    let (column, banner, _) = word("%%MatrixMarket")?;
+    if !is_banner_word(banner) {
         return Err(error(column, "%%MatrixMarket", describe(banner)));
     }
-    let (column, object, lower) = word("matrix")?;
-    if lower != b"matrix" {
-        return Err(error(column, "matrix", describe(object)));
-    }
+    let (column, object, lower) = word("matrix or vector")?;
+    let is_vector = match lower.as_slice() {
+        b"matrix" => false,
+        b"vector" => true,
+        _ => return Err(error(column, "matrix or vector", describe(object))),
+    };
     let (column, name, lower) = word("coordinate or array")?;
     let layout = match lower.as_slice() {
         b"coordinate" => Layout::Coordinate,
@@ -98,39 +135,44 @@ pub(super) fn read_banner(
         b"integer" | b"unsigned-integer" => Field::Integer,
         b"pattern" if layout == Layout::Coordinate => Field::Pattern,
         b"pattern" => return Err(error(column, "real or integer (array)", describe(name))),
-        b"complex" => return Err(unsupported(&lower, "real, integer or pattern")),
+        b"complex" => {
+            return Err(FormatError::Unsupported {
+                path: path.to_owned(),
+                what: "`complex`".to_owned(),
+                expected: "real, integer or pattern",
+            });
+        }
         _ => return Err(error(column, "real, integer or pattern", describe(name))),
     };
-    let expected = "general, symmetric or skew-symmetric";
+    let expected = match (is_vector, field) {
+        (true, _) => "general (vector)",
+        (_, Field::Pattern) => "general or symmetric (pattern)",
+        _ => "general, symmetric or skew-symmetric",
+    };
     let (column, name, lower) = word(expected)?;
     let symmetry = match lower.as_slice() {
         b"general" => Symmetry::General,
-        b"symmetric" => Symmetry::Symmetric,
-        b"skew-symmetric" if field != Field::Pattern => Symmetry::SkewSymmetric,
-        b"skew-symmetric" => {
-            let expected = "general or symmetric (pattern)";
-            return Err(error(column, expected, describe(name)));
-        }
-        b"hermitian" => return Err(unsupported(&lower, expected)),
+        // Of real numbers the conjugate is the number itself.
+        b"symmetric" | b"hermitian" if !is_vector => Symmetry::Symmetric,
+        b"skew-symmetric" if !is_vector && field != Field::Pattern => Symmetry::SkewSymmetric,
         _ => return Err(error(column, expected, describe(name))),
     };
     if let Some((column, more)) = words.next() {
         return Err(error(column, "the end of the line", describe(more)));
     }
-    drop(words);
-    lines.take(length, 1);
-    Ok((layout, field, symmetry))
+    Ok(Banner { layout, field, symmetry, is_vector })
 }
 
 /// Reads the line with the sizes, and the comments before it.
 pub(super) fn read_size(
     lines: &mut Lines<'_, impl Read>,
-    layout: Layout,
-    symmetry: Symmetry,
+    banner: Banner,
 ) -> Result<Size, FormatError> {
-    let names: &[&str] = match layout {
-        Layout::Coordinate => &["rows", "columns", "entries"],
-        Layout::Array => &["rows", "columns"],
+    let names: &[&str] = match (banner.layout, banner.is_vector) {
+        (Layout::Coordinate, false) => &["rows", "columns", "entries"],
+        (Layout::Coordinate, true) => &["rows", "entries"],
+        (Layout::Array, false) => &["rows", "columns"],
+        (Layout::Array, true) => &["rows"],
     };
     loop {
         let found = match lines.peek()? {
@@ -138,13 +180,11 @@ pub(super) fn read_size(
                 let expected = format!("a line with the numbers of {}", names.join(", "));
                 return Err(lines.error(1, expected, "the end of the file".to_owned()));
             }
-            Some((line, length)) => {
-                if line.first() == Some(&b'%') || words(line).next().is_none() {
-                    Err(length)
-                } else {
-                    Ok((parse_size(line, names), length))
-                }
-            }
+            Some((line, length)) => match words(line).next() {
+                None => Err(length),
+                Some((_, word)) if word.starts_with(b"%") => Err(length),
+                Some(_) => Ok((parse_size(line, names), length)),
+            },
         };
         let (numbers, length) = match found {
             Ok((Ok(numbers), length)) => (numbers, length),
@@ -156,33 +196,40 @@ pub(super) fn read_size(
                 continue;
             }
         };
-        let [nrows, ncols, declared] = numbers;
-        if symmetry != Symmetry::General && nrows != ncols {
+        let nrows = numbers[0];
+        let ncols = if banner.is_vector { 1 } else { numbers[1] };
+        if banner.symmetry != Symmetry::General && nrows != ncols {
             let expected = "as many rows as columns in a symmetric matrix".to_owned();
             return Err(lines.error(1, expected, format!("{nrows} and {ncols}")));
         }
-        let entries = match (layout, symmetry) {
-            (Layout::Coordinate, _) => declared,
-            (Layout::Array, Symmetry::General) => nrows * ncols,
-            (Layout::Array, Symmetry::Symmetric) => nrows * (nrows + 1) / 2,
-            (Layout::Array, Symmetry::SkewSymmetric) => nrows * nrows.saturating_sub(1) / 2,
+        let (entries, fewest) = match (banner.layout, banner.symmetry) {
+            (Layout::Coordinate, _) => {
+                let declared = numbers[names.len() - 1];
+                (declared, declared)
+            }
+            (Layout::Array, Symmetry::General) => (nrows * ncols, nrows * ncols),
+            (Layout::Array, symmetry) => {
+                let triangle = nrows * (nrows + 1) / 2;
+                let is_skew = symmetry == Symmetry::SkewSymmetric;
+                (triangle, if is_skew { triangle - nrows } else { triangle })
+            }
         };
         if entries > i32::MAX as u64 {
             let expected = format!("at most {} entries", i32::MAX);
             return Err(lines.error(1, expected, entries.to_string()));
         }
         let size = Size {
-            layout,
             nrows: nrows as usize,
             ncols: ncols as usize,
             entries: entries as usize,
-            line: lines.line,
+            fewest: fewest as usize,
         };
         lines.take(length, 1);
         return Ok(size);
     }
 }
 
+/// The numbers of a size line, in the order of their names.
 fn parse_size(line: &[u8], names: &[&str]) -> Result<[u64; 3], Fault> {
     let mut numbers = [0u64; 3];
     let mut words = words(line);
@@ -203,6 +250,8 @@ fn parse_size(line: &[u8], names: &[&str]) -> Result<[u64; 3], Fault> {
         };
     }
     match words.next() {
+        // An array vector of one column may say so.
+        Some((_, b"1")) if names == ["rows"] && words.next().is_none() => Ok(numbers),
         Some((column, more)) => {
             let expected = "the end of the line".to_owned();
             Err(Fault::new(column, expected, describe(more)))

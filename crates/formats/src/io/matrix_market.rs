@@ -7,11 +7,20 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::assemble::Triplets;
 use super::detect::GZIP_MAGIC;
-use super::market_entries::{Cursor, Entries};
+use super::market_entries::{Cursor, Entries, Stop};
 use super::market_header::{Layout, Size, Symmetry, read_banner, read_size};
-use super::source::{COUNT_PER_BYTE, FREE_COUNT, count_limit, open};
+use super::memory::MemoryLimit;
+use super::source::{Bounds, in_file, open};
 use super::text::Lines;
+use crate::error::zeros;
 use crate::{Csr, FormatError};
+
+/// Most bytes that a byte of a gzip stream unpacks to: deflate packs 258 bytes to 2 bits.
+const MOST_UNPACKED: u64 = 1032;
+/// Fewest bytes that an entry takes in a text.
+const ENTRY_BYTES: u64 = 2;
+/// Entries between two looks at the memory, where the length of the text is not known.
+const ENTRIES_PER_LOOK: usize = 1 << 20;
 
 /// A dense matrix or several vectors, as read from a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,135 +36,195 @@ pub struct Dense {
 /// Reads a Matrix Market file, plain or gzip (told by its content), as CSR.
 ///
 /// See the [module documentation](crate::io) for what is accepted. An array file gives a matrix
-/// that stores every place, zeros included. The file is read in one pass; at the peak 28 bytes for
-/// each expanded entry are held (2.33 times the matrix), less for symmetric ones. A matrix may have
-/// at most 65,536 rows or columns and 64 more for each byte of (unpacked) text, so that a header
-/// cannot make the library take memory.
+/// that stores every place, zeros included; a vector is the matrix of one column that it is. The
+/// file is read in one pass; at the peak 28 bytes for each expanded entry are held (2.33 times the
+/// matrix), less for symmetric ones, and 4 for each row.
 ///
 /// # Errors
 /// [`FormatError::Io`] when the file cannot be read, [`FormatError::Parse`] with line and column
-/// where it is not what the format asks for, [`FormatError::Unsupported`] for complex and hermitian
-/// matrices, [`FormatError::InFile`] when the expanded entries exceed what `i32` can count.
+/// where it is not what the format asks for, [`FormatError::Binary`] where its entries together are
+/// not, [`FormatError::Unsupported`] for complex matrices, [`FormatError::InFile`] when the expanded
+/// entries exceed what `i32` can count or the matrix exceeds the memory available.
 pub fn read_matrix_market(path: impl AsRef<Path>) -> Result<Csr<f64>, FormatError> {
     let path = path.as_ref();
-    let (file, _) = open(path)?;
-    read_matrix_market_from(file, path)
+    let (file, len) = open(path)?;
+    read_matrix(file, path, Some(len), Bounds::default())
 }
 
-/// Reads a Matrix Market stream, plain or gzip, as CSR; `path` names it in errors.
+/// Reads a Matrix Market stream, plain or gzip, as CSR, within a limit of memory; `path` names it
+/// in errors.
 ///
 /// # Errors
 /// As [`read_matrix_market`].
-pub fn read_matrix_market_from(reader: impl Read, path: &Path) -> Result<Csr<f64>, FormatError> {
-    let (size, symmetry, triplets) = read_any(reader, path)?;
-    triplets.into_csr(size.nrows, size.ncols, symmetry).map_err(super::source::in_file(path))
+pub fn read_matrix_market_from(
+    reader: impl Read,
+    path: &Path,
+    memory: MemoryLimit,
+) -> Result<Csr<f64>, FormatError> {
+    read_matrix(reader, path, None, Bounds { memory, ..Bounds::default() })
+}
+
+/// Reads a matrix from a stream of `len` bytes, if that is known.
+pub(super) fn read_matrix(
+    reader: impl Read,
+    path: &Path,
+    len: Option<u64>,
+    bounds: Bounds,
+) -> Result<Csr<f64>, FormatError> {
+    let Content { size, symmetry, triplets, .. } = read_any(reader, path, len, bounds)?;
+    triplets.into_csr(size.nrows, size.ncols, symmetry).map_err(in_file(path))
 }
 
 /// Reads a Matrix Market file of either kind as a dense matrix, for right-hand sides: an array
 /// file as it stands, a coordinate file with zeros where it has no entry.
 ///
 /// # Errors
-/// As [`read_matrix_market`], and [`FormatError::InFile`] with [`FormatError::TooLarge`] when a
-/// coordinate file has more than 64 places per entry and 65,536.
+/// As [`read_matrix_market`]; the memory meant is that of the dense matrix.
 pub fn read_dense(path: impl AsRef<Path>) -> Result<Dense, FormatError> {
     let path = path.as_ref();
-    let (file, _) = open(path)?;
-    read_dense_from(file, path)
+    let (file, len) = open(path)?;
+    let bounds = Bounds::default();
+    read_any(file, path, Some(len), bounds)?.into_dense(path, bounds.memory)
 }
 
-/// Reads a Matrix Market stream, plain or gzip, as a dense matrix; `path` names it in errors.
+/// Reads a Matrix Market stream, plain or gzip, as a dense matrix, within a limit of memory;
+/// `path` names it in errors.
 ///
 /// # Errors
 /// As [`read_dense`].
-pub fn read_dense_from(reader: impl Read, path: &Path) -> Result<Dense, FormatError> {
-    let (size, symmetry, triplets) = read_any(reader, path)?;
-    let (nrows, ncols) = (size.nrows, size.ncols);
-    let places = nrows as u128 * ncols as u128;
-    let limit = FREE_COUNT + COUNT_PER_BYTE * size.entries as u128;
-    if places > limit {
-        return Err(super::source::in_file(path)(FormatError::TooLarge {
-            what: "places of the dense matrix",
-            found: places,
-            limit,
-        }));
-    }
-    let mut values = vec![0.0; nrows * ncols];
-    let mut add = |row: i32, col: i32, value: f64| {
-        let place = &mut values[col as usize * nrows + row as usize];
-        // Not added in an array, so that -0 stays.
-        *place = match size.layout {
-            Layout::Array => value,
-            Layout::Coordinate => *place + value,
-        };
-    };
-    for (row, col, value) in triplets.iter() {
-        add(row, col, value);
-        if symmetry != Symmetry::General && row != col {
-            let negated = symmetry == Symmetry::SkewSymmetric;
-            add(col, row, if negated { -value } else { value });
-        }
-    }
-    Ok(Dense { nrows, ncols, values })
+pub fn read_dense_from(
+    reader: impl Read,
+    path: &Path,
+    memory: MemoryLimit,
+) -> Result<Dense, FormatError> {
+    read_any(reader, path, None, Bounds { memory, ..Bounds::default() })?.into_dense(path, memory)
 }
 
-/// Reads a vector: a Matrix Market file with one column.
+/// Reads a vector: a Matrix Market file of a vector, or of a matrix with one column or one row.
 ///
 /// # Errors
-/// As [`read_dense`], and [`FormatError::Unsupported`] when there is not exactly one column.
+/// As [`read_dense`], and [`FormatError::Unsupported`] for a matrix of more.
 pub fn read_vector(path: impl AsRef<Path>) -> Result<Vec<f64>, FormatError> {
     let path = path.as_ref();
-    let dense = read_dense(path)?;
-    if dense.ncols != 1 {
-        return Err(FormatError::Unsupported {
-            path: path.to_owned(),
-            what: format!("a {} x {} matrix as a vector", dense.nrows, dense.ncols),
-            expected: "one column",
-        });
-    }
-    Ok(dense.values)
+    let (file, len) = open(path)?;
+    read_vector_from(file, path, Some(len), MemoryLimit::available())
 }
 
-fn read_any(reader: impl Read, path: &Path) -> Result<(Size, Symmetry, Triplets), FormatError> {
+/// Reads a vector from a stream of `len` bytes, if that is known.
+pub(super) fn read_vector_from(
+    reader: impl Read,
+    path: &Path,
+    len: Option<u64>,
+    memory: MemoryLimit,
+) -> Result<Vec<f64>, FormatError> {
+    let content = read_any(reader, path, len, Bounds { memory, ..Bounds::default() })?;
+    let Size { nrows, ncols, .. } = content.size;
+    if nrows != 1 && ncols != 1 {
+        return Err(FormatError::Unsupported {
+            path: path.to_owned(),
+            what: format!("a {nrows} x {ncols} matrix as a vector"),
+            expected: "one column or one row",
+        });
+    }
+    Ok(content.into_dense(path, memory)?.values)
+}
+
+/// What a file holds.
+struct Content {
+    layout: Layout,
+    size: Size,
+    symmetry: Symmetry,
+    triplets: Triplets,
+}
+
+impl Content {
+    fn into_dense(self, path: &Path, memory: MemoryLimit) -> Result<Dense, FormatError> {
+        let Self { layout, size: Size { nrows, ncols, entries, .. }, symmetry, triplets } = self;
+        let what = || format!("a dense matrix of {nrows} rows and {ncols} columns");
+        let places = nrows as u128 * ncols as u128;
+        memory.check(what, 8 * places + 16 * entries as u128).map_err(in_file(path))?;
+        let mut values: Vec<f64> =
+            zeros("values of the dense matrix", nrows * ncols).map_err(in_file(path))?;
+        let mut add = |row: i32, col: i32, value: f64| {
+            let place = &mut values[col as usize * nrows + row as usize];
+            // Not added in an array, so that -0 stays.
+            *place = match layout {
+                Layout::Array => value,
+                Layout::Coordinate => *place + value,
+            };
+        };
+        for (row, col, value) in triplets.iter() {
+            add(row, col, value);
+            if symmetry != Symmetry::General && row != col {
+                let negated = symmetry == Symmetry::SkewSymmetric;
+                add(col, row, if negated { -value } else { value });
+            }
+        }
+        Ok(Dense { nrows, ncols, values })
+    }
+}
+
+fn read_any(
+    reader: impl Read,
+    path: &Path,
+    len: Option<u64>,
+    bounds: Bounds,
+) -> Result<Content, FormatError> {
     let mut reader = BufReader::with_capacity(64 * 1024, reader);
     let start = std::io::BufRead::fill_buf(&mut reader).map_err(super::source::io_error(path))?;
     if start.starts_with(GZIP_MAGIC) {
-        read_text(MultiGzDecoder::new(reader), path)
+        let len = len.map(|len| len.saturating_mul(MOST_UNPACKED));
+        read_text(MultiGzDecoder::new(reader), path, len, bounds)
     } else {
-        read_text(reader, path)
+        read_text(reader, path, len, bounds)
     }
 }
 
-fn read_text(reader: impl Read, path: &Path) -> Result<(Size, Symmetry, Triplets), FormatError> {
+/// Reads a text of at most `len` bytes, if that is known.
+fn read_text(
+    reader: impl Read,
+    path: &Path,
+    len: Option<u64>,
+    bounds: Bounds,
+) -> Result<Content, FormatError> {
     let mut lines = Lines::new(reader, path);
-    let (layout, field, symmetry) = read_banner(&mut lines)?;
-    let size = read_size(&mut lines, layout, symmetry)?;
-    let mut entries = Entries::new(field, symmetry, size);
+    let banner = read_banner(&mut lines)?;
+    let size = read_size(&mut lines, banner)?;
+    let Size { nrows, .. } = size;
+    let expanded =
+        if banner.symmetry == Symmetry::General { size.entries } else { 2 * size.entries };
+    bounds.check_rows(path, nrows, expanded)?;
+    // What the header declares and the length of the file allows, before memory is taken for it.
+    let peak = |entries| Triplets::peak_bytes(entries, nrows, banner.symmetry);
+    let declared = len.map_or(0, |len| (len / ENTRY_BYTES).min(size.entries as u64) as usize);
+    bounds.check_memory(path, nrows, size.entries, peak(declared))?;
+    let mut next_look = declared.max(ENTRIES_PER_LOOK);
+    let mut entries = Entries::new(banner, size);
     while lines.fill()? {
         let mut cursor = Cursor::new(lines.block());
-        if let Err(fault) = entries.read(&mut cursor) {
+        if let Err(stop) = entries.read(&mut cursor) {
             let (taken, before) = cursor.line_start();
             lines.take(taken, before);
-            return Err(lines.error(fault.column, fault.expected, fault.found));
+            return Err(match stop {
+                Stop::Fault(fault) => lines.error(fault.column, fault.expected, fault.found),
+                Stop::Memory(error) => in_file(path)(error),
+            });
         }
         let (taken, count) = cursor.line_start();
         lines.take(taken, count);
+        lines.allow_for(entries.count());
+        if entries.count() > next_look {
+            bounds.check_memory(path, nrows, size.entries, peak(entries.count()))?;
+            next_look = entries.count() + ENTRIES_PER_LOOK;
+        }
     }
     if let Err(expected) = entries.check_complete() {
         return Err(lines.error(1, expected, "the end of the file".to_owned()));
     }
-    let limit = count_limit(lines.bytes);
-    for (what, declared) in [("rows", size.nrows), ("columns", size.ncols)] {
-        if declared as u128 > limit {
-            return Err(FormatError::Parse {
-                path: path.to_owned(),
-                line: size.line,
-                column: 1,
-                expected: format!(
-                    "at most {limit} {what} ({FREE_COUNT} and {COUNT_PER_BYTE} per byte of text)"
-                ),
-                found: declared.to_string(),
-            });
-        }
-    }
-    Ok((size, symmetry, entries.into_triplets()))
+    Ok(Content {
+        layout: banner.layout,
+        size,
+        symmetry: banner.symmetry,
+        triplets: entries.finish(path)?,
+    })
 }

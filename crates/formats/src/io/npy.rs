@@ -1,13 +1,13 @@
-//! The `.npy` arrays inside an `.npz` archive (NumPy Enhancement Proposal 1), in the part that
-//! files of numbers need: one-dimensional arrays and scalars of booleans, integers, floats and
-//! fixed-width strings.
+//! `.npy` arrays, in files of their own and inside of `.npz` archives (NumPy Enhancement Proposal
+//! 1), in the part that files of numbers need: booleans, integers, floats and fixed-width strings.
 
+use std::cell::Cell;
 use std::io::{self, Read, Write};
 
 use super::source::read_array;
 
 /// First bytes of an array.
-const MAGIC: &[u8; 6] = b"\x93NUMPY";
+pub(super) const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// Longest header accepted; those of plain arrays take 128 bytes.
 const HEADER_LIMIT: usize = 64 * 1024;
 /// Longest string accepted in an array of strings.
@@ -54,7 +54,19 @@ pub(super) struct Array<R> {
     reader: R,
     dtype: DType,
     descr: String,
+    shape: Vec<u64>,
+    fortran_order: bool,
     count: usize,
+    /// Bytes of the header.
+    header_bytes: u64,
+}
+
+/// Indices of an array, checked against their limit.
+pub(super) struct Indices {
+    /// The indices; 0 in the place of those that are out of range.
+    pub(super) values: Vec<i32>,
+    /// The first index out of range: its position, and what stands there.
+    pub(super) out_of_range: Option<(usize, i64)>,
 }
 
 impl<R: Read> Array<R> {
@@ -72,6 +84,7 @@ impl<R: Read> Array<R> {
             2 | 3 => reader.read_exact(&mut length)?,
             other => return wrong("npy version 1, 2 or 3", other.to_string()),
         }
+        let lead = if start[6] == 1 { 10 } else { 12 };
         let length = u32::from_le_bytes(length) as usize;
         if length > HEADER_LIMIT {
             let expected = format!("a header of at most {HEADER_LIMIT} bytes");
@@ -80,21 +93,62 @@ impl<R: Read> Array<R> {
         let mut header = vec![0; length];
         reader.read_exact(&mut header)?;
         let Header { descr, fortran_order, shape } = Header::parse(&header)?;
-        if fortran_order && shape.len() > 1 {
-            return wrong("a C-ordered array", "Fortran order");
-        }
-        let count = shape
+        let dtype = DType::parse(&descr)?;
+        let bytes = shape
             .iter()
-            .try_fold(1u64, |count, &length| count.checked_mul(length))
-            .and_then(|count| usize::try_from(count).ok());
-        let Some(count) = count else {
+            .try_fold(dtype.size as u64, |bytes, &length| bytes.checked_mul(length))
+            .filter(|&bytes| bytes <= i64::MAX as u64);
+        let Some(bytes) = bytes else {
             return wrong("a size that can be addressed", format!("shape {shape:?}"));
         };
-        Ok(Self { reader, dtype: DType::parse(&descr)?, descr, count })
+        let count = (bytes / dtype.size as u64) as usize;
+        let header_bytes = (lead + length) as u64;
+        Ok(Self { reader, dtype, descr, shape, fortran_order, count, header_bytes })
     }
 
-    /// The data as f64: floats, integers and booleans, each rounded to nearest.
+    /// The lengths of its dimensions; none of a scalar.
+    pub(super) fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    /// Elements.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Whether its first index is the one that changes fastest. Of an array that is long in one
+    /// dimension alone the order makes no difference.
+    pub(super) fn is_fortran_ordered(&self) -> bool {
+        self.fortran_order && self.shape.iter().filter(|&&length| length != 1).count() > 1
+    }
+
+    /// Refuses an array whose file or member of an archive has another length than it declares.
+    pub(super) fn check_length(&self, found: u64) -> Result<(), NpyError> {
+        let data = self.count as u64 * self.dtype.size as u64;
+        match found.checked_sub(self.header_bytes) {
+            Some(found) if found == data => Ok(()),
+            found => wrong(
+                format!("whole data, {data} bytes of {} elements", self.count),
+                format!("{} bytes", found.unwrap_or(0)),
+            ),
+        }
+    }
+
+    fn check_order(&self) -> Result<(), NpyError> {
+        match self.is_fortran_ordered() {
+            true => wrong("a C-ordered array", "Fortran order"),
+            false => Ok(()),
+        }
+    }
+
+    /// The data as f64, in C order: floats, integers and booleans, each rounded to nearest.
     pub(super) fn into_f64(self) -> Result<Vec<f64>, NpyError> {
+        self.check_order()?;
+        self.into_f64_as_stored()
+    }
+
+    /// As [`Array::into_f64`], in the order of the file.
+    pub(super) fn into_f64_as_stored(self) -> Result<Vec<f64>, NpyError> {
         macro_rules! decode {
             ($($kind:pat, $size:literal => $t:ty, $convert:expr;)*) => {
                 match (self.dtype.kind, self.dtype.size) {
@@ -118,14 +172,40 @@ impl<R: Read> Array<R> {
         }
     }
 
-    /// The data as i64, from signed integers and from unsigned ones of at most 4 bytes.
+    /// The data as i64, from integers of any size; unsigned ones beyond it become its largest.
     pub(super) fn into_i64(self) -> Result<Vec<i64>, NpyError> {
+        self.into_integers(|found| found)
+    }
+
+    /// The data as indices below `limit`, which is at most 2^31.
+    pub(super) fn into_indices(self, limit: usize) -> Result<Indices, NpyError> {
+        let (position, out_of_range) = (Cell::new(0), Cell::new(None));
+        let values = self.into_integers(|found| {
+            let at = position.replace(position.get() + 1);
+            if (0..limit as i64).contains(&found) {
+                return found as i32;
+            }
+            if out_of_range.get().is_none() {
+                out_of_range.set(Some((at, found)));
+            }
+            0
+        })?;
+        Ok(Indices { values, out_of_range: out_of_range.into_inner() })
+    }
+
+    fn into_integers<T>(self, convert: impl Fn(i64) -> T) -> Result<Vec<T>, NpyError> {
+        self.check_order()?;
         match (self.dtype.kind, self.dtype.size) {
-            (Kind::Signed, 8) => self.read(i64::from_le_bytes, |x| x),
-            (Kind::Signed, 4) => self.read(i32::from_le_bytes, i64::from),
-            (Kind::Signed, 2) => self.read(i16::from_le_bytes, i64::from),
-            (Kind::Unsigned, 4) => self.read(u32::from_le_bytes, i64::from),
-            (Kind::Unsigned, 2) => self.read(u16::from_le_bytes, i64::from),
+            (Kind::Signed, 8) => self.read(i64::from_le_bytes, convert),
+            (Kind::Signed, 4) => self.read(i32::from_le_bytes, |x| convert(x.into())),
+            (Kind::Signed, 2) => self.read(i16::from_le_bytes, |x| convert(x.into())),
+            (Kind::Signed, 1) => self.read(i8::from_le_bytes, |x| convert(x.into())),
+            (Kind::Unsigned, 8) => {
+                self.read(u64::from_le_bytes, |x| convert(i64::try_from(x).unwrap_or(i64::MAX)))
+            }
+            (Kind::Unsigned, 4) => self.read(u32::from_le_bytes, |x| convert(x.into())),
+            (Kind::Unsigned, 2) => self.read(u16::from_le_bytes, |x| convert(x.into())),
+            (Kind::Unsigned, 1) => self.read(u8::from_le_bytes, |x| convert(x.into())),
             _ => self.wrong_type("integers"),
         }
     }
@@ -161,13 +241,8 @@ impl<R: Read> Array<R> {
         Ok(text.trim_end_matches('\0').to_owned())
     }
 
-    /// Bytes of the data.
-    pub(super) fn bytes(&self) -> u64 {
-        self.count as u64 * self.dtype.size as u64
-    }
-
     fn wrong_type<T>(&self, expected: &str) -> Result<T, NpyError> {
-        wrong(expected, format!("type `{}`", self.descr.escape_debug()))
+        wrong(expected, described_type(&self.descr))
     }
 
     fn read<const N: usize, S, T>(
@@ -224,12 +299,19 @@ impl DType {
         };
         match known() {
             Some(dtype) => Ok(dtype),
-            None => wrong(
-                "booleans, integers, floats or strings",
-                format!("type `{}`", descr.escape_debug()),
-            ),
+            None => wrong("booleans, integers, floats or strings", described_type(descr)),
         }
     }
+}
+
+/// A type of elements in words.
+fn described_type(descr: &str) -> String {
+    let name = match descr.get(1..2) {
+        Some("c") => " (complex numbers)",
+        Some("O") => " (Python objects)",
+        _ => "",
+    };
+    format!("type `{}`{name}", descr.escape_debug())
 }
 
 /// The Python dictionary before the data.
@@ -279,7 +361,8 @@ impl Header {
                 "shape" => {
                     let (tuple, after) = rest.strip_prefix('(')?.split_once(')')?;
                     let lengths = tuple.split(',').map(str::trim).filter(|l| !l.is_empty());
-                    let lengths = lengths.map(|length| length.parse().ok());
+                    // Python 2 wrote long integers so.
+                    let lengths = lengths.map(|length| length.trim_end_matches('L').parse().ok());
                     shape = Some(lengths.collect::<Option<Vec<u64>>>()?);
                     rest = after;
                 }

@@ -1,6 +1,6 @@
 //! SciPy's `.npz` matrices: a ZIP archive of NumPy arrays.
 
-use std::io::{BufReader, Read, Seek};
+use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,75 +10,126 @@ use zip::result::ZipError;
 
 use super::assemble::{Triplets, sort_and_sum};
 use super::market_header::Symmetry;
-use super::npy::{Array, NpyError};
+use super::memory::MemoryLimit;
+use super::npy::{Array, Indices, NpyError};
 use super::npz_writer::{Packing, write_arrays};
-use super::source::{check_declared, in_file, io_error, open};
+use super::source::{Bounds, in_file, io_error, open};
 use crate::error::{check_i32, check_len};
 use crate::{Csr, CsrPattern, FormatError, Matrix, Scalar};
 
 /// Reads a matrix that SciPy's `save_npz` wrote: format `csr`, `csc` or `coo`.
 ///
-/// Values of any float, integer or boolean type become f64; indices may have 32 or 64 bits. As in
-/// SciPy the columns of a row may stand in any order, duplicates are summed (in their order), and
-/// entries beyond `indptr[-1]` do not count. Memory grows with the data unpacked; a dimension that
-/// no array backs is limited to 65,536 and 64 for each byte unpacked.
+/// Values of any float, integer or boolean type become f64; indices may be integers of any size.
+/// As in SciPy the columns of a row may stand in any order, duplicates are summed (in their order),
+/// and entries beyond `indptr[-1]` do not count. The lengths of all arrays are compared before any
+/// is unpacked; memory is in proportion to them.
 ///
 /// # Errors
 /// [`FormatError::Io`] when the file cannot be read, [`FormatError::Binary`] for a broken archive or
 /// array, naming it, [`FormatError::Unsupported`] for other matrix formats by name, and
-/// [`FormatError::InFile`] for arrays that make no matrix.
+/// [`FormatError::InFile`] for arrays that make no matrix or exceed the memory available.
 pub fn read_npz(path: impl AsRef<Path>) -> Result<Csr<f64>, FormatError> {
     let path = path.as_ref();
     let (file, _) = open(path)?;
-    read_npz_from(BufReader::new(file), path)
+    read_npz_within(BufReader::new(file), path, Bounds::default())
 }
 
-/// Reads a SciPy `.npz` matrix from a stream; `path` names it in errors.
+/// Reads a SciPy `.npz` matrix from a stream, within a limit of memory; `path` names it in errors.
 ///
 /// # Errors
 /// As [`read_npz`].
-pub fn read_npz_from(reader: impl Read + Seek, path: &Path) -> Result<Csr<f64>, FormatError> {
+pub fn read_npz_from(
+    reader: impl Read + Seek,
+    path: &Path,
+    memory: MemoryLimit,
+) -> Result<Csr<f64>, FormatError> {
+    read_npz_within(reader, path, Bounds { memory, ..Bounds::default() })
+}
+
+/// Reads a SciPy `.npz` matrix from a stream.
+pub(super) fn read_npz_within(
+    reader: impl Read + Seek,
+    path: &Path,
+    bounds: Bounds,
+) -> Result<Csr<f64>, FormatError> {
     let mut archive = Archive::new(reader, path)?;
     let format = archive.array("format", Array::into_string)?;
-    if !matches!(format.as_str(), "csr" | "csc" | "coo") {
-        return Err(FormatError::Unsupported {
-            path: path.to_owned(),
-            what: format!("sparse format `{}`", format.escape_debug()),
-            expected: "csr, csc or coo",
-        });
+    let (kind, first, second) = match format.as_str() {
+        "csr" => (Kind::Csr, "indices", "indptr"),
+        "csc" => (Kind::Csc, "indices", "indptr"),
+        "coo" => (Kind::Coo, "row", "col"),
+        _ => {
+            return Err(FormatError::Unsupported {
+                path: path.to_owned(),
+                what: format!("sparse format `{}`", format.escape_debug()),
+                expected: "csr, csc or coo",
+            });
+        }
+    };
+    let dimensions = archive.count("shape")?;
+    if dimensions != 2 {
+        let found = dimensions.to_string();
+        return Err(binary(path, "shape", "two dimensions".to_owned(), &found));
     }
     let shape = archive.array("shape", Array::into_i64)?;
-    let dimension = |what, at: usize| match shape.get(at).map(|&found| i32::try_from(found)) {
-        Some(Ok(size @ 0..)) if shape.len() == 2 => Ok(size as usize),
-        _ => Err(archive.error(
-            "shape",
-            format!("two dimensions up to {}, here the {what}", i32::MAX),
-            format!("{shape:?}").chars().take(80).collect(),
-        )),
-    };
-    let (nrows, ncols) = (dimension("rows", 0)?, dimension("columns", 1)?);
-    let values = archive.array("data", Array::into_f64)?;
-    let matrix = match format.as_str() {
-        "coo" => {
-            let rows = archive.array("row", Array::into_i64)?;
-            let cols = archive.array("col", Array::into_i64)?;
-            archive.check_dimension("columns", ncols)?;
-            archive.check_dimension("rows", nrows)?;
-            from_coordinates(nrows, ncols, &rows, &cols, &values)
+    let dimension = |at: usize| match i32::try_from(shape[at]) {
+        Ok(size @ 0..) => Ok(size as usize),
+        _ => {
+            let expected = format!("two dimensions up to {}", i32::MAX);
+            Err(binary(path, "shape", expected, &format!("{shape:?}")))
         }
-        compressed => {
-            let indices = archive.array("indices", Array::into_i64)?;
-            let pointers = archive.array("indptr", Array::into_i64)?;
-            if compressed == "csr" {
-                archive.check_dimension("columns", ncols)?;
-                from_rows(nrows, ncols, &pointers, &indices, values)
-            } else {
-                archive.check_dimension("rows", nrows)?;
-                from_columns(nrows, ncols, &pointers, &indices, &values)
+    };
+    let (nrows, ncols) = (dimension(0)?, dimension(1)?);
+    // What the headers say has to agree before anything is unpacked.
+    let count = archive.count("data")?;
+    let (firsts, seconds) = (archive.count(first)?, archive.count(second)?);
+    check_i32("nnz", count).map_err(in_file(path))?;
+    let lengths =
+        match kind {
+            Kind::Csr => check_len("data", firsts, count)
+                .and_then(|()| check_len("indptr", nrows + 1, seconds)),
+            Kind::Csc => check_len("data", firsts, count)
+                .and_then(|()| check_len("indptr", ncols + 1, seconds)),
+            Kind::Coo => {
+                check_len("row", count, firsts).and_then(|()| check_len("col", count, seconds))
             }
+        };
+    lengths.map_err(in_file(path))?;
+    bounds.check_rows(path, nrows, count)?;
+    let triplets = Triplets::peak_bytes(count, nrows, Symmetry::General);
+    let peak = match kind {
+        Kind::Csr => 12 * count as u128 + 12 * (nrows as u128 + 1),
+        Kind::Csc => 12 * count as u128 + 12 * (ncols as u128 + 1) + triplets,
+        Kind::Coo => 16 * count as u128 + triplets,
+    };
+    bounds.check_memory(path, nrows, count, peak)?;
+
+    let values = archive.array("data", Array::into_f64)?;
+    let matrix = match kind {
+        Kind::Coo => {
+            let rows = archive.array(first, |array| array.into_indices(nrows))?;
+            let cols = archive.array(second, |array| array.into_indices(ncols))?;
+            from_coordinates(nrows, ncols, rows, cols, &values)
+        }
+        Kind::Csr => {
+            let indices = archive.array(first, |array| array.into_indices(ncols))?;
+            let pointers = archive.array(second, Array::into_i64)?;
+            from_rows(nrows, ncols, &pointers, indices, values)
+        }
+        Kind::Csc => {
+            let indices = archive.array(first, |array| array.into_indices(nrows))?;
+            let pointers = archive.array(second, Array::into_i64)?;
+            from_columns(nrows, ncols, &pointers, indices, &values)
         }
     };
     matrix.map_err(in_file(path))
+}
+
+/// The sparse formats of SciPy that are read.
+enum Kind {
+    Csr,
+    Csc,
+    Coo,
 }
 
 /// Reads one array of numbers from an `.npz` archive as f64, flattened in C order: solutions that
@@ -89,7 +140,24 @@ pub fn read_npz_from(reader: impl Read + Seek, path: &Path) -> Result<Csr<f64>, 
 pub fn read_npz_array(path: impl AsRef<Path>, name: &str) -> Result<Vec<f64>, FormatError> {
     let path = path.as_ref();
     let (file, _) = open(path)?;
-    Archive::new(BufReader::new(file), path)?.array(name, Array::into_f64)
+    let memory = MemoryLimit::available();
+    Ok(read_npz_array_within(BufReader::new(file), path, name, memory)?.1)
+}
+
+/// Reads one array of an `.npz` archive from a stream: its shape and its elements in C order.
+pub(super) fn read_npz_array_within(
+    reader: impl Read + Seek,
+    path: &Path,
+    name: &str,
+    memory: MemoryLimit,
+) -> Result<(Vec<u64>, Vec<f64>), FormatError> {
+    let mut archive = Archive::new(reader, path)?;
+    let count = archive.count(name)?;
+    memory.check(|| format!("the array `{name}`"), 8 * count as u128).map_err(in_file(path))?;
+    archive.array(name, |array| {
+        let shape = array.shape().to_vec();
+        Ok((shape, array.into_f64()?))
+    })
 }
 
 /// Writes a matrix as SciPy's `save_npz` does: format `csr`, 32-bit indices, deflated. SciPy's
@@ -107,19 +175,23 @@ pub fn write_npz<T: Scalar>(path: impl AsRef<Path>, matrix: &Csr<T>) -> Result<(
     })
 }
 
-/// An open archive and what was unpacked from it.
+/// An open archive.
 struct Archive<'p, R> {
     zip: ZipArchive<R>,
     path: &'p Path,
-    bytes: u64,
 }
 
 impl<'p, R: Read + Seek> Archive<'p, R> {
     fn new(reader: R, path: &'p Path) -> Result<Self, FormatError> {
         match ZipArchive::new(reader) {
-            Ok(zip) => Ok(Self { zip, path, bytes: 0 }),
+            Ok(zip) => Ok(Self { zip, path }),
             Err(error) => Err(zip_error(path, "archive", error)),
         }
+    }
+
+    /// Elements of the array `name`, from its header; its data is not unpacked.
+    fn count(&mut self, name: &str) -> Result<usize, FormatError> {
+        self.array(name, |array| Ok(array.count()))
     }
 
     /// Reads the array `name`.
@@ -136,27 +208,12 @@ impl<'p, R: Read + Seek> Archive<'p, R> {
             }
             Err(other) => return Err(zip_error(path, name, other)),
         };
-        let bytes = &mut self.bytes;
+        let unpacked = file.size();
         let array = Array::new(file).and_then(|array| {
-            let size = array.bytes();
-            let read = read(array)?;
-            *bytes += size;
-            Ok(read)
+            array.check_length(unpacked)?;
+            read(array)
         });
-        array.map_err(|error| match error {
-            NpyError::Io(source) => {
-                binary(path, name, "whole data".to_owned(), &source.to_string())
-            }
-            NpyError::Header { expected, found } => binary(path, name, expected, &found),
-        })
-    }
-
-    fn error(&self, name: &str, expected: String, found: String) -> FormatError {
-        binary(self.path, name, expected, &found)
-    }
-
-    fn check_dimension(&self, what: &str, declared: usize) -> Result<(), FormatError> {
-        check_declared(self.path, what, declared as u128, self.bytes)
+        array.map_err(|error| npy_error(path, name, error))
     }
 }
 
@@ -176,22 +233,38 @@ fn zip_error(path: &Path, what: &str, error: ZipError) -> FormatError {
     }
 }
 
-/// Checks 64-bit indices and makes them local.
-fn local(what: &'static str, indices: &[i64], limit: usize) -> Result<Vec<i32>, FormatError> {
-    let checked = indices.iter().enumerate().map(|(position, &found)| {
-        if (0..limit as i64).contains(&found) {
-            Ok(found as i32)
-        } else {
+/// The error of an array.
+pub(super) fn npy_error(path: &Path, what: &str, error: NpyError) -> FormatError {
+    match error {
+        NpyError::Io(source) if source.kind() == io::ErrorKind::OutOfMemory => {
+            io_error(path)(source)
+        }
+        NpyError::Io(source) => binary(path, what, "whole data".to_owned(), &source.to_string()),
+        NpyError::Header { expected, found } => binary(path, what, expected, &found),
+    }
+}
+
+/// The first `count` indices, which have to be in their range; others do not count.
+fn checked(
+    what: &'static str,
+    indices: Indices,
+    count: usize,
+    limit: usize,
+) -> Result<Vec<i32>, FormatError> {
+    match indices.out_of_range {
+        Some((position, found)) if position < count => {
             Err(FormatError::IndexOutOfRange { what, position, found, limit })
         }
-    });
-    checked.collect()
+        _ => {
+            let mut values = indices.values;
+            values.truncate(count);
+            Ok(values)
+        }
+    }
 }
 
 /// Checks `indptr`: starts at 0, never decreases, ends at most at the number of entries.
-fn local_pointers(pointers: &[i64], lines: usize, nnz: usize) -> Result<Vec<i32>, FormatError> {
-    check_len("indptr", lines + 1, pointers.len())?;
-    check_i32("nnz", nnz)?;
+fn local_pointers(pointers: &[i64], nnz: usize) -> Result<Vec<i32>, FormatError> {
     let mut previous = 0;
     let checked = pointers.iter().enumerate().map(|(position, &found)| {
         let last = if position == 0 { 0 } else { nnz as i64 };
@@ -213,13 +286,12 @@ fn from_rows(
     nrows: usize,
     ncols: usize,
     pointers: &[i64],
-    indices: &[i64],
+    indices: Indices,
     mut values: Vec<f64>,
 ) -> Result<Csr<f64>, FormatError> {
-    check_len("data", indices.len(), values.len())?;
-    let mut row_ptr = local_pointers(pointers, nrows, values.len())?;
+    let mut row_ptr = local_pointers(pointers, values.len())?;
     let nnz = row_ptr[nrows] as usize;
-    let mut col_idx = local("indices", &indices[..nnz], ncols)?;
+    let mut col_idx = checked("indices", indices, nnz, ncols)?;
     values.truncate(nnz);
     sort_and_sum(&mut row_ptr, &mut col_idx, &mut values);
     let pattern = CsrPattern::new_unvalidated(ncols, row_ptr, col_idx);
@@ -230,16 +302,15 @@ fn from_columns(
     nrows: usize,
     ncols: usize,
     pointers: &[i64],
-    indices: &[i64],
+    indices: Indices,
     values: &[f64],
 ) -> Result<Csr<f64>, FormatError> {
-    check_len("data", indices.len(), values.len())?;
-    let col_ptr = local_pointers(pointers, ncols, values.len())?;
-    let rows = local("indices", &indices[..col_ptr[ncols] as usize], nrows)?;
+    let col_ptr = local_pointers(pointers, values.len())?;
+    let rows = checked("indices", indices, col_ptr[ncols] as usize, nrows)?;
     let mut triplets = Triplets::default();
     for (col, ends) in (0..).zip(col_ptr.windows(2)) {
         for k in ends[0] as usize..ends[1] as usize {
-            triplets.push(rows[k], col, values[k]);
+            triplets.push(rows[k], col, values[k])?;
         }
     }
     triplets.into_csr(nrows, ncols, Symmetry::General)
@@ -248,16 +319,15 @@ fn from_columns(
 fn from_coordinates(
     nrows: usize,
     ncols: usize,
-    rows: &[i64],
-    cols: &[i64],
+    rows: Indices,
+    cols: Indices,
     values: &[f64],
 ) -> Result<Csr<f64>, FormatError> {
-    check_len("row", values.len(), rows.len())?;
-    check_len("col", values.len(), cols.len())?;
-    let (rows, cols) = (local("row", rows, nrows)?, local("col", cols, ncols)?);
+    let rows = checked("row", rows, values.len(), nrows)?;
+    let cols = checked("col", cols, values.len(), ncols)?;
     let mut triplets = Triplets::default();
     for ((row, col), &value) in rows.into_iter().zip(cols).zip(values) {
-        triplets.push(row, col, value);
+        triplets.push(row, col, value)?;
     }
     triplets.into_csr(nrows, ncols, Symmetry::General)
 }

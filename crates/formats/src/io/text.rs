@@ -11,6 +11,10 @@ use crate::FormatError;
 const BLOCK: usize = 256 * 1024;
 /// Longest line accepted.
 const LINE_LIMIT: usize = 1024 * 1024;
+/// Bytes of comments and blanks that a text may hold.
+const FREE_BYTES: u64 = 64 << 20;
+/// Further bytes for each entry of the text, which takes some hundred at most.
+const BYTES_PER_ENTRY: u64 = 1024;
 
 /// A stream cut into blocks of whole lines.
 pub(super) struct Lines<'p, R> {
@@ -27,7 +31,9 @@ pub(super) struct Lines<'p, R> {
     /// Number of the first line not taken, counted from 1.
     pub(super) line: u64,
     /// Bytes read from the stream.
-    pub(super) bytes: u64,
+    bytes: u64,
+    /// Bytes that may be read, so that no text is endless.
+    allowed: u64,
 }
 
 impl<'p, R: Read> Lines<'p, R> {
@@ -42,7 +48,13 @@ impl<'p, R: Read> Lines<'p, R> {
             ended: false,
             line: 1,
             bytes: 0,
+            allowed: FREE_BYTES,
         }
+    }
+
+    /// Allows the text to be as long as `entries` entries, all that were read so far, may make it.
+    pub(super) fn allow_for(&mut self, entries: usize) {
+        self.allowed = FREE_BYTES + BYTES_PER_ENTRY * entries as u64;
     }
 
     /// Makes at least one whole line available in [`Lines::block`]; false at the end of the file.
@@ -71,6 +83,13 @@ impl<'p, R: Read> Lines<'p, R> {
             let read = self.filled..self.filled + count;
             self.filled += count;
             self.bytes += count as u64;
+            if self.bytes > self.allowed {
+                let expected = format!(
+                    "at most {FREE_BYTES} bytes of comments and blanks, and {BYTES_PER_ENTRY} for \
+                     each entry"
+                );
+                return Err(self.error(1, expected, "more".to_owned()));
+            }
             if count == 0 {
                 self.ended = true;
                 if self.filled > 0 {

@@ -4,11 +4,11 @@ use std::io::Write;
 use std::path::Path;
 
 use sparsebatch_formats::CsrPattern;
-use sparsebatch_formats::io::{read_dense_from, read_matrix_market_from};
+use sparsebatch_formats::io::{MemoryLimit, read_dense_from, read_matrix_market_from};
 
 use crate::mutations;
 
-const TEXTS: [&str; 9] = [
+const TEXTS: [&str; 14] = [
     "%%MatrixMarket matrix coordinate real general\n% comment\n3 2 4\n1 1 1.5\n2 2 -2e3\n3 1 .25\n1 1 1\n",
     "%%MatrixMarket matrix coordinate real symmetric\r\n3 3 3\r\n1 1 4\r\n3 1 -1.25E-01\r\n3 3 nan\r\n",
     "%%MATRIXMARKET MATRIX COORDINATE INTEGER SKEW-SYMMETRIC\n\n2 2 1\n  2\t1   -7  \n",
@@ -18,9 +18,14 @@ const TEXTS: [&str; 9] = [
     "%%MatrixMarket matrix array real skew-symmetric\n3 3\n1\n2\n3\n",
     "%%MatrixMarket matrix array real general\n4 1\n1\n2\n3\n4",
     "%%MatrixMarket matrix coordinate real general\n0 0 0\n",
+    "\u{feff} \n%MatrixMarket matrix coordinate real hermitian\n  % note\n3 3 3\n1 3 4.0D+00\n2 1 .5q-3\n2 2 1.5-101\n",
+    "%%MatrixMarket matrix array real skew-symmetric\n3 3\n0\n1\n2\n0\n3\n-0\n",
+    "%%MatrixMarket matrix coordinate real skew-symmetric\n3 3 3\n1 1 0\n1 2 4\n3 1 5\n",
+    "%%MatrixMarket vector coordinate integer general\n5 2\n2 7\n5 -1\n",
+    "%%MatrixMarket vector array real general\n2 1\n1\n2\n",
 ];
 
-const TOKENS: [&[u8]; 24] = [
+const TOKENS: [&[u8]; 29] = [
     b"1 1 1\n",
     b"0",
     b"-1",
@@ -44,6 +49,11 @@ const TOKENS: [&[u8]; 24] = [
     b"pattern",
     b"integer",
     b"array",
+    b"vector",
+    b"1.5d3",
+    b"-2Q-7",
+    b"1.25+200",
+    b"\xef\xbb\xbf",
     b"\xff\xfe",
 ];
 
@@ -60,8 +70,9 @@ fn seeds() -> Vec<Vec<u8>> {
 /// What is accepted is a valid matrix, and the dense reader sees the same numbers.
 fn check(bytes: &[u8]) -> bool {
     let path = Path::new("fuzz");
-    let dense = read_dense_from(bytes, path);
-    let Ok(matrix) = read_matrix_market_from(bytes, path) else {
+    let memory = MemoryLimit::bytes(mutations::MEMORY);
+    let dense = read_dense_from(bytes, path, memory);
+    let Ok(matrix) = read_matrix_market_from(bytes, path, memory) else {
         assert!(dense.is_err());
         return false;
     };

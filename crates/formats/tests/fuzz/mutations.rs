@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use bolero::produce;
 
+/// Most memory that readers may take: 64 MiB.
+pub(crate) const MEMORY: u64 = 64 << 20;
+
 /// One change of a file: which kind, where, how far, and with what.
 type Mutation = (u8, u16, u8, u8);
 

@@ -3,14 +3,18 @@
 use std::io::{Cursor, Read, Write};
 use std::path::Path;
 
-use sparsebatch_formats::io::{Packing, read_npz_from, write_arrays, write_npz};
+use sparsebatch_formats::io::{MemoryLimit, Packing, read_npz_from, write_arrays, write_npz};
 use sparsebatch_formats::{Csr, CsrPattern};
 
 use crate::mutations;
 
-const TOKENS: [&[u8]; 14] = [
+const TOKENS: [&[u8]; 18] = [
     b"<f4",
     b"<i8",
+    b"<u8",
+    b"|i1",
+    b"|u1",
+    b"<c8",
     b">f8",
     b"|b1",
     b"|S0",
@@ -52,7 +56,8 @@ fn seeds() -> Vec<Vec<u8>> {
 
 /// What is accepted is a valid matrix.
 fn check(bytes: &[u8]) -> bool {
-    let Ok(matrix) = read_npz_from(Cursor::new(bytes), Path::new("fuzz")) else {
+    let memory = MemoryLimit::bytes(mutations::MEMORY);
+    let Ok(matrix) = read_npz_from(Cursor::new(bytes), Path::new("fuzz"), memory) else {
         return false;
     };
     let (row_ptr, col_idx) = (matrix.row_ptr().to_vec(), matrix.col_idx().to_vec());

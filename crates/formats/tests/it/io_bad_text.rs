@@ -4,10 +4,19 @@ use std::io::Write;
 use std::path::Path;
 
 use sparsebatch_formats::FormatError;
-use sparsebatch_formats::io::{read_dense_from, read_matrix_market_from, read_vector};
+use sparsebatch_formats::io::{MemoryLimit, read_dense_from, read_matrix_market_from, read_vector};
+
+/// 1 MiB.
+fn small() -> MemoryLimit {
+    MemoryLimit::bytes(1 << 20)
+}
 
 fn refused(text: &str) -> String {
-    let error = read_matrix_market_from(text.as_bytes(), Path::new("f")).expect_err(text);
+    refused_within(text, small())
+}
+
+fn refused_within(text: &str, memory: MemoryLimit) -> String {
+    let error = read_matrix_market_from(text.as_bytes(), Path::new("f"), memory).expect_err(text);
     let line = error.to_string();
     assert!(!line.contains('\n'), "{line}");
     line
@@ -19,15 +28,17 @@ fn matrix_market_errors_name_line_and_column() {
     const SYMMETRIC: &str = "%%MatrixMarket matrix coordinate real symmetric\n";
     const SKEW: &str = "%%MatrixMarket matrix coordinate real skew-symmetric\n";
     const ARRAY: &str = "%%MatrixMarket matrix array real general\n";
-    let cases: [(&str, &str, &str); 47] = [
+    let cases = [
         ("", "", "f:1:1: expected %%MatrixMarket, found an empty file"),
-        ("", "\n1 1 1\n", "f:1:1: expected %%MatrixMarket, found the end of the line"),
+        ("", "\n\r\n", "f:3:1: expected %%MatrixMarket, found an empty file"),
+        ("", "\n1 1 1\n", "f:2:1: expected %%MatrixMarket, found `1`"),
         ("", "1 1 1\n", "f:1:1: expected %%MatrixMarket, found `1`"),
-        ("", " %%MatrixMarket matrix", "f:1:2: expected %%MatrixMarket"),
+        ("", "%%%MatrixMarket matrix", "f:1:1: expected %%MatrixMarket, found `%%%MatrixMarket`"),
+        ("", " %%MatrixMarket matrix", "f:1:23: expected coordinate or array"),
         (
             "",
             "%%MatrixMarket tensor coordinate real general\n",
-            "f:1:16: expected matrix, found `tensor`",
+            "f:1:16: expected matrix or vector, found `tensor`",
         ),
         ("", "%%MatrixMarket matrix sparse real general\n", "f:1:23: expected coordinate or array"),
         (
@@ -55,8 +66,28 @@ fn matrix_market_errors_name_line_and_column() {
         ("", "%%MatrixMarket matrix array Complex general\n", "f: `complex` is not supported"),
         (
             "",
-            "%%MatrixMarket matrix coordinate real Hermitian\n",
-            "f: `hermitian` is not supported",
+            "%%MatrixMarket matrix coordinate complex hermitian\n",
+            "f: `complex` is not supported, expected real, integer or pattern",
+        ),
+        (
+            "",
+            "%%MatrixMarket vector array real symmetric\n",
+            "f:1:34: expected general (vector), found `symmetric`",
+        ),
+        (
+            "%%MatrixMarket vector coordinate real general\n",
+            "3\n",
+            "f:2:2: expected the number of entries",
+        ),
+        (
+            "%%MatrixMarket vector array real general\n",
+            "3 2\n",
+            "f:2:3: expected the end of the line, found `2`",
+        ),
+        (
+            "%%MatrixMarket vector coordinate real general\n",
+            "3 1\n4 1.5\n",
+            "f:3:1: expected a row index in 1..=3, found `4`",
         ),
         (
             REAL,
@@ -79,8 +110,12 @@ fn matrix_market_errors_name_line_and_column() {
             "2 2 99999999999999999999999999\n1 1 1\n",
             "f:2:5: expected at most 2147483647 entries",
         ),
-        (REAL, "2147483647 1 1\n1 1 1\n", "f:2:1: expected at most 69824 rows"),
-        (REAL, "1 2147483647 1\n1 1 1\n", "f:2:1: expected at most 69824 columns"),
+        (
+            REAL,
+            "2147483647 1 1\n1 1 1\n",
+            "f: a matrix of 2147483647 rows and 1 entries would take 8589934592 bytes of memory, \
+             expected at most 1048576",
+        ),
         (
             REAL,
             "2 2 2000000000\n1 1 1\n",
@@ -114,10 +149,31 @@ fn matrix_market_errors_name_line_and_column() {
         ),
         (
             SYMMETRIC,
-            "2 2 1\n1 2 1\n",
-            "f:3:3: expected an entry on or below the diagonal (row 1), found `2`",
+            "3 3 3\n1 3 1\n2 1 7\n3 1 1\n",
+            "f: entries: expected each entry of a symmetric matrix on one side of its diagonal, \
+             found both (3, 1) and (1, 3)",
         ),
-        (SKEW, "2 2 1\n2 2 1\n", "f:3:3: expected an entry below the diagonal (row 2), found `2`"),
+        (
+            SKEW,
+            "2 2 1\n2 2 1\n",
+            "f:3:5: expected 0 on the diagonal of a skew-symmetric matrix, found `1`",
+        ),
+        (
+            "%%MatrixMarket matrix array real skew-symmetric\n",
+            "2 2\n0\n5\n-1.5\n",
+            "f: entries: expected zeros on the diagonal of a skew-symmetric matrix, or no diagonal, \
+             found -1.5 in row 2",
+        ),
+        (
+            "%%MatrixMarket matrix array real skew-symmetric\n",
+            "3 3\n0\n1\n2\n3\n",
+            "f:7:1: expected entry 5 of 6, found the end of the file",
+        ),
+        (
+            "%%MatrixMarket matrix coordinate pattern general\n",
+            "2 2 1\n1 1 5\n",
+            "f:3:5: expected the end of the line, since a pattern has no values, found `5`",
+        ),
         (ARRAY, "2 1\n1\n", "f:4:1: expected entry 2 of 2"),
         (ARRAY, "2 1\n1 2\n", "f:3:3: expected the end of the line, found `2`"),
         (
@@ -125,7 +181,7 @@ fn matrix_market_errors_name_line_and_column() {
             "100000 100000\n1\n",
             "f:2:1: expected at most 2147483647 entries, found 10000000000",
         ),
-        (ARRAY, "0 2147483647\n", "f:2:1: expected at most"),
+        (ARRAY, "2147483647 0\n", "f: a matrix of 2147483647 rows and 0 entries would take"),
         (
             "%%MatrixMarket matrix coordinate integer general\n",
             "1 1 1\n1 1 1.5\n",
@@ -160,7 +216,7 @@ fn an_endless_line_is_refused() {
     let mut text = b"%%MatrixMarket matrix coordinate real general\n%".to_vec();
     text.resize(3 << 20, b'x');
 
-    let error = read_matrix_market_from(&text[..], Path::new("f")).unwrap_err();
+    let error = read_matrix_market_from(&text[..], Path::new("f"), small()).unwrap_err();
 
     assert!(error.to_string().contains("expected a line of at most 1048576 bytes"), "{error}");
 }
@@ -170,25 +226,35 @@ fn broken_gzip_is_refused() {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(b"%%MatrixMarket matrix coordinate real general\n1 1 1\n1 1 1\n").unwrap();
     let whole = encoder.finish().unwrap();
-    assert!(read_matrix_market_from(&whole[..], Path::new("f")).is_ok());
+    assert!(read_matrix_market_from(&whole[..], Path::new("f"), small()).is_ok());
 
     let mut flipped = whole.clone();
     flipped[20] ^= 0x55;
     for bytes in [&whole[..whole.len() - 3], &whole[..whole.len() / 2], &flipped] {
-        let error = read_matrix_market_from(bytes, Path::new("f")).unwrap_err();
+        let error = read_matrix_market_from(bytes, Path::new("f"), small()).unwrap_err();
         assert!(matches!(error, FormatError::Io { .. } | FormatError::Parse { .. }), "{error}");
     }
 }
 
 #[test]
-fn vectors_with_several_columns_and_lying_places_are_refused() {
+fn vectors_of_several_columns_and_dense_matrices_beyond_memory_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("v.mtx");
-    std::fs::write(&path, "%%MatrixMarket matrix array real general\n1 2\n1\n2\n").unwrap();
+    std::fs::write(
+        &path,
+        "%%MatrixMarket matrix coordinate real general\n2147483647 2147483647 0\n",
+    )
+    .unwrap();
+    let error = read_vector(&path).unwrap_err().to_string();
+    let expected = "a 2147483647 x 2147483647 matrix as a vector is not supported, expected one column or one row";
+    // With little memory the row pointers are too much already.
+    assert!(error.contains(expected) || error.contains("would take 8589934592 bytes"), "{error}");
+    std::fs::write(&path, "%%MatrixMarket matrix array real general\n2 2\n1\n2\n3\n4\n").unwrap();
     let error = read_vector(&path).unwrap_err();
-    assert!(error.to_string().contains("a 1 x 2 matrix as a vector"), "{error}");
+    assert!(error.to_string().contains("a 2 x 2 matrix as a vector"), "{error}");
 
     let lying = "%%MatrixMarket matrix coordinate real general\n60000 60000 1\n1 1 1\n";
-    let error = read_dense_from(lying.as_bytes(), Path::new("f")).unwrap_err();
-    assert!(error.to_string().contains("3600000000"), "{error}");
+    let error = read_dense_from(lying.as_bytes(), Path::new("f"), small()).unwrap_err();
+    let expected = "f: a dense matrix of 60000 rows and 60000 columns would take 28800000016 bytes";
+    assert!(error.to_string().contains(expected), "{error}");
 }

@@ -102,7 +102,11 @@ fn one_bad_file_is_the_error_unless_it_is_skipped() {
     let error = load_one(folder.path()).unwrap_err();
     let loaded = load(
         &[folder.path().to_owned()],
-        LoadOptions { skip_bad: true, progress: Some(&mut |done, total| seen.push((done, total))) },
+        LoadOptions {
+            skip_bad: true,
+            progress: Some(&mut |done, total| seen.push((done, total))),
+            ..LoadOptions::default()
+        },
     )
     .unwrap();
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use sparsebatch_formats::io::{
-    Packing, load, read_batch, read_dense_from, read_matrix_market, read_npz, read_npz_array,
-    read_vector, write_arrays, write_batch, write_matrix_market, write_npz, write_vector,
+    MemoryLimit, Packing, load, read_batch, read_dense_from, read_matrix_market, read_npz,
+    read_npz_array, read_vector, write_arrays, write_batch, write_matrix_market, write_npz,
+    write_vector,
 };
 use sparsebatch_formats::{Batch, BatchCsr, BatchValues, Csr, Pattern, RaggedCsr};
 
@@ -166,7 +167,7 @@ proptest! {
         }
         let size = if dense { format!("{n} {n}") } else { format!("{n} {n} {count}") };
         let text = format!("%%MatrixMarket matrix {layout} real {kind}\n{size}\n{lines}");
-        let read = read_dense_from(text.as_bytes(), std::path::Path::new("f")).unwrap();
+        let read = read_dense_from(text.as_bytes(), std::path::Path::new("f"), MemoryLimit::available()).unwrap();
         prop_assert_eq!(read.values, expected);
     }
 }

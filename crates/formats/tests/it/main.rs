@@ -13,4 +13,7 @@ mod io_load;
 mod io_real_files;
 mod io_round_trip;
 mod io_scipy;
+mod io_streams;
+mod io_together;
+mod io_world;
 mod stats_properties;
