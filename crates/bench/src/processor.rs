@@ -63,12 +63,9 @@ fn filled(len: usize, value: f64) -> Option<Vec<f64>> {
     Some(array)
 }
 
-/// Bytes that a process may still take, where the system says so.
+/// Bytes that this process may still take, where the system says so.
 pub fn available_memory() -> Option<usize> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: usize = line.split_whitespace().next()?.parse().ok()?;
-    kib.checked_mul(1024)
+    sparsebatch_formats::io::available_memory().and_then(|bytes| usize::try_from(bytes).ok())
 }
 
 /// Bytes of the largest cache, where the system says so.

@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use sparsebatch_formats::io::read_file;
 
 use crate::BenchError;
 use crate::recorder::{Gap, GapLine};
@@ -58,7 +59,7 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Vec<RowFile>, BenchError> {
 /// [`BenchError::Io`]; [`BenchError::Empty`] where there is neither row nor gap; [`BenchError::NotText`];
 /// [`BenchError::Row`] for a line that is none; [`BenchError::Schema`] for one of another schema.
 pub fn read(path: &Path) -> Result<RowFile, BenchError> {
-    let bytes = std::fs::read(path).map_err(BenchError::io(path))?;
+    let bytes = read_file(path).map_err(BenchError::io(path))?;
     let mut file =
         RowFile { path: path.to_owned(), rows: Vec::new(), gaps: Vec::new(), partial: None };
     let mut lines = 0;

@@ -1,14 +1,13 @@
 //! The lock file: what was fetched, by SHA-256, so that a later download is the same or refused.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use sparsebatch_formats::FormatError;
-use sparsebatch_formats::io::atomic_write;
+use sparsebatch_formats::io::{atomic_write, open_file};
 
 use crate::CorpusError;
 use crate::folder::LOCK_FILE;
@@ -127,7 +126,7 @@ impl Lock {
 /// # Errors
 /// [`CorpusError::Io`] when it cannot be read.
 pub(crate) fn sha256(path: &Path) -> Result<(String, u64), CorpusError> {
-    let mut file = File::open(path).map_err(CorpusError::io(path))?;
+    let (mut file, _) = open_file(path).map_err(CorpusError::io(path))?;
     let (mut hash, mut bytes) = (Sha256::new(), 0);
     let mut buffer = vec![0; 1 << 18];
     loop {

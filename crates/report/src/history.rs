@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use sparsebatch_formats::io::read_file;
 
 use crate::page::{Chart, Figure};
 use crate::table::{Table, number};
@@ -77,8 +78,8 @@ impl History {
     /// # Errors
     /// Where the file cannot be read, or a line is none of a history.
     pub fn read(path: &Path) -> Result<Self, HistoryError> {
-        let bytes = std::fs::read(path)
-            .map_err(|source| HistoryError::Io { path: path.to_owned(), source })?;
+        let bytes =
+            read_file(path).map_err(|source| HistoryError::Io { path: path.to_owned(), source })?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let fault = |line: usize, expected, found: &str| HistoryError::Line {
             path: path.to_owned(),

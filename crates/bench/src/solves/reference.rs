@@ -5,6 +5,8 @@
 
 use std::path::Path;
 
+use sparsebatch_formats::io::read_file;
+
 use crate::BenchError;
 use crate::row::{Machine, Row, Run, SCHEMA};
 
@@ -51,7 +53,9 @@ pub struct Reference {
 /// # Errors
 /// [`BenchError::Io`]; [`BenchError::Row`] for a line that is none.
 pub fn read(path: &Path) -> Result<Vec<Reference>, BenchError> {
-    let text = std::fs::read_to_string(path).map_err(BenchError::io(path))?;
+    let text = read_file(path)
+        .and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other))
+        .map_err(BenchError::io(path))?;
     parse(&text).map_err(|(line, reason)| BenchError::Row { path: path.to_owned(), line, reason })
 }
 
