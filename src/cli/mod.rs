@@ -108,6 +108,7 @@ enum Exit {
 /// Runs the command line of this process.
 pub(crate) fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
+    options::limit_threads();
     let exit = guarded(|| run(args));
     ExitCode::from(exit as u8)
 }
