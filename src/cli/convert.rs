@@ -8,7 +8,7 @@ use sparsebatch::io::{write_batch, write_matrix_market, write_npz};
 use sparsebatch::{Batch, BatchValues, Csr, Pattern, RaggedCsr, UniformBatch};
 
 use super::error::CliError;
-use super::input;
+use super::input::{self, InputArgs, MemoryArgs, Purpose};
 use super::options::Items;
 use super::output::{self, SCHEMA, note};
 use super::progress::Progress;
@@ -18,7 +18,7 @@ use super::{Exit, Global};
 /// Options of `convert`.
 #[derive(Args)]
 pub(crate) struct ConvertArgs {
-    /// File or folder to read, known by its content
+    /// File or folder to read, known by its content; - is standard input
     #[arg(value_name = "IN")]
     input: PathBuf,
     /// File to write, by its ending: .mtx, .mtx.gz, .npz (one matrix) or .batch (square systems)
@@ -27,6 +27,8 @@ pub(crate) struct ConvertArgs {
     /// Only these systems: START..END, START..END:STEP or one number, from 0
     #[arg(long, value_name = "RANGE")]
     items: Option<Items>,
+    #[command(flatten)]
+    memory: MemoryArgs,
 }
 
 #[derive(Serialize)]
@@ -47,7 +49,7 @@ struct Report {
 /// Bad usage and input, and an output format that cannot hold the systems.
 pub(crate) fn run(args: &ConvertArgs, global: Global) -> Result<Exit, CliError> {
     check_output(&args.output)?;
-    let systems = input::InputArgs::of(args.input.clone()).read(global)?;
+    let systems = InputArgs::of(args.input.clone(), args.memory).read(global, Purpose::Look)?;
     let (mut batch, mut rhs) = (systems.batch, systems.rhs);
     if let Some(items) = args.items {
         let items = items.of(batch.nitems())?;

@@ -1,6 +1,7 @@
 //! The one error type of the command line.
 
 use std::fmt;
+use std::io::ErrorKind;
 
 use sparsebatch::cpu::CpuError;
 use sparsebatch::spmv_gpu::GpuError;
@@ -31,8 +32,16 @@ impl fmt::Display for CliError {
 }
 
 impl From<FormatError> for CliError {
+    /// Memory that the system refuses is a fault of the machine, all else bad input.
     fn from(error: FormatError) -> Self {
-        Self::Input(error.to_string())
+        match error.innermost() {
+            FormatError::Memory { .. } => Self::Internal(error.to_string()),
+            FormatError::Io { source, .. } if source.kind() == ErrorKind::OutOfMemory => {
+                Self::Internal(error.to_string())
+            }
+            FormatError::MemoryLimit { .. } => Self::Input(format!("{error} (--max-memory)")),
+            _ => Self::Input(error.to_string()),
+        }
     }
 }
 

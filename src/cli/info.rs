@@ -9,7 +9,7 @@ use sparsebatch::cpu::{SpmvOptions, SpmvPlan};
 use sparsebatch::{Batch, BatchOf, Csr, stats::MatrixStats};
 
 use super::error::CliError;
-use super::input::{InputArgs, Systems, only_matrix};
+use super::input::{InputArgs, Purpose, Systems, only_matrix};
 use super::output::{self, SCHEMA, Skipped, Table, bytes, ms};
 use super::{Exit, Global, plot};
 
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &InfoArgs, global: Global) -> Result<Exit, CliError> {
     if let Some(path) = &args.plot {
         output::check_writable(path)?;
     }
-    let systems = args.input.read(global)?;
+    let systems = args.input.read(global, Purpose::Look)?;
     let stats = statistics(&systems);
     if let Some(path) = &args.plot {
         let pattern = match &systems.batch {

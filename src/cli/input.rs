@@ -1,26 +1,80 @@
 //! Reading the inputs of a command.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use sparsebatch::io::{LoadOptions, load};
-use sparsebatch::{Batch, Csr, Pattern, Scalar};
+use sparsebatch::io::{LoadOptions, MemoryLimit, load};
+use sparsebatch::{Batch, BatchValues, Csr, Pattern, Scalar};
 
-use super::Global;
 use super::error::CliError;
 use super::output::{Skipped, counted, note};
 use super::progress::Progress;
+use super::{Global, options};
 
 /// Files to read.
 #[derive(Args)]
 pub(crate) struct InputArgs {
-    /// Files and folders: Matrix Market (also gzip), SciPy .npz, .batch, known by their content
+    /// Files and folders: Matrix Market (also gzip), SciPy .npz, NumPy .npy, .batch, known by their
+    /// content; - is standard input. Right-hand sides beside matrices: NAME_b, NAME_rhs, or b beside A
     #[arg(required = true, value_name = "INPUT")]
     inputs: Vec<PathBuf>,
-    /// Leave out files that cannot be read, and name them
+    /// Leave out files that cannot be read, or be solved with, and name them
     #[arg(long)]
     skip_bad: bool,
+    #[command(flatten)]
+    memory: MemoryArgs,
+}
+
+/// The limit of memory.
+#[derive(Args, Clone, Copy)]
+pub(crate) struct MemoryArgs {
+    /// Most memory to take, such as 8GiB; what would take more is refused [default: what is
+    /// available, less a sixteenth and at least 64MiB]
+    #[arg(long, value_name = "SIZE", value_parser = options::size)]
+    max_memory: Option<u64>,
+}
+
+impl MemoryArgs {
+    /// The limit asked for.
+    pub(crate) fn limit(self) -> MemoryLimit {
+        self.max_memory.map_or_else(MemoryLimit::available, MemoryLimit::bytes)
+    }
+}
+
+/// Most systems that a thread solves side by side.
+const LANES: usize = 16;
+
+/// What systems are read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To be looked at, or written in another format.
+    Look,
+    /// To be multiplied with vectors.
+    Multiply,
+    /// To be solved: matrices have to be square.
+    Solve,
+}
+
+impl Purpose {
+    /// Bytes that a command takes for each row beside the matrix: statistics, or vectors.
+    pub(crate) fn bytes_per_row(self) -> u64 {
+        match self {
+            Self::Look => 16,
+            Self::Multiply => 40,
+            Self::Solve => 32,
+        }
+    }
+
+    /// Bytes that it takes for each row and for each entry of the systems that it works on at once:
+    /// vectors, values in another layout, factors with some fill.
+    fn bytes_at_once(self) -> (u128, u128) {
+        match self {
+            Self::Look => (0, 0),
+            Self::Multiply => (0, 16),
+            Self::Solve => (96, 32),
+        }
+    }
 }
 
 /// The systems of all inputs, in their order.
@@ -37,27 +91,33 @@ pub(crate) struct Systems {
     pub(crate) skipped: Vec<Skipped>,
     /// Time to read.
     pub(crate) read_time: Duration,
+    /// Most memory to take.
+    limit: MemoryLimit,
+    /// What they were read for.
+    pub(crate) purpose: Purpose,
 }
 
 impl InputArgs {
     /// One input, nothing skipped.
-    pub(crate) fn of(path: PathBuf) -> Self {
-        Self { inputs: vec![path], skip_bad: false }
+    pub(crate) fn of(path: PathBuf, memory: MemoryArgs) -> Self {
+        Self { inputs: vec![path], skip_bad: false, memory }
     }
 
     /// Reads everything.
     ///
     /// # Errors
-    /// When a file is missing or bad, and when there is no system.
-    pub(crate) fn read(&self, global: Global) -> Result<Systems, CliError> {
+    /// When a file is missing or bad, when there is no system, and beyond the limit of memory.
+    pub(crate) fn read(&self, global: Global, purpose: Purpose) -> Result<Systems, CliError> {
         let start = Instant::now();
         let progress =
             Progress::start(global, format!("reading {}", counted(self.inputs.len(), "input")));
         let mut report = |done, total| progress.set(done, total);
         let options = LoadOptions {
             skip_bad: self.skip_bad,
+            systems: purpose == Purpose::Solve,
+            memory: self.memory.limit(),
+            bytes_per_row: purpose.bytes_per_row(),
             progress: Some(&mut report),
-            ..LoadOptions::default()
         };
         let loaded = load(&self.inputs, options)?;
         drop(progress);
@@ -68,6 +128,15 @@ impl InputArgs {
             .collect();
         for skip in &skipped {
             note(global, &format!("skipped {}", skip.error));
+        }
+        let is_data = |path: &&PathBuf| {
+            let name = path.to_string_lossy();
+            [".mtx", ".mtx.gz", ".npz", ".npy"].iter().any(|ending| name.ends_with(ending))
+        };
+        let ignored: Vec<&PathBuf> = loaded.ignored.iter().filter(is_data).collect();
+        if let Some(first) = ignored.first() {
+            let files = counted(ignored.len(), "file");
+            note(global, &format!("ignored {files} beside matrices: {}", first.display()));
         }
         if loaded.batch.nitems() == 0 {
             return Err(CliError::input(format!(
@@ -82,12 +151,18 @@ impl InputArgs {
             names: loaded.names,
             skipped,
             read_time: start.elapsed(),
+            limit: self.memory.limit(),
+            purpose,
         })
     }
 
     /// The inputs in words: their names, or the first and how many more.
     pub(crate) fn described(&self) -> String {
-        let first = self.inputs.first().map(|path| path.display().to_string());
+        let name = |path: &PathBuf| {
+            let is_file = path != Path::new("-");
+            if is_file { path.display().to_string() } else { "standard input".to_owned() }
+        };
+        let first = self.inputs.first().map(name);
         let first = first.unwrap_or_default();
         match self.inputs.len() {
             0 | 1 => first,
@@ -100,6 +175,52 @@ impl Systems {
     /// Rows of all systems.
     pub(crate) fn nrows(&self) -> usize {
         self.batch.row_offset(self.batch.nitems())
+    }
+
+    /// The limit of memory beside these systems.
+    pub(crate) fn memory(&self) -> MemoryLimit {
+        let vectors = self.rhs.as_ref().map_or(0, Vec::len);
+        let shared = match &self.batch {
+            Batch::Uniform(batch) => batch.pattern().nnz() + batch.pattern().nrows(),
+            Batch::Ragged(batch) => batch.total_nnz() + batch.row_ptr().len(),
+        };
+        let values = match &self.batch {
+            Batch::Uniform(batch) => match batch.values() {
+                BatchValues::ItemMajor(v)
+                | BatchValues::Interleaved(v)
+                | BatchValues::Shared(v) => v.len(),
+            },
+            Batch::Ragged(batch) => batch.values().len(),
+        };
+        let names: usize = self.names.iter().map(String::len).sum();
+        self.limit.with_held((4 * shared + 8 * (values + vectors) + names) as u64)
+    }
+
+    /// Refuses a plan, and work by so many threads, that would take too much memory beside the
+    /// systems: vectors for all rows, and values and factors of the systems that are worked on at
+    /// once.
+    ///
+    /// # Errors
+    /// Beyond the limit of memory.
+    pub(crate) fn check_plan(&self, threads: usize) -> Result<(), CliError> {
+        let nitems = self.batch.nitems();
+        let at_once = match self.purpose {
+            Purpose::Solve => nitems.min(threads * LANES),
+            Purpose::Look | Purpose::Multiply => nitems,
+        };
+        let (of_row, of_entry) = self.purpose.bytes_at_once();
+        let of_system = |item| {
+            let pattern = self.batch.pattern(item);
+            of_row * pattern.nrows() as u128 + of_entry * pattern.nnz() as u128
+        };
+        let largest = match &self.batch {
+            Batch::Uniform(_) => (0..nitems).next().map_or(0, of_system),
+            Batch::Ragged(_) => (0..nitems).map(of_system).max().unwrap_or(0),
+        };
+        let all = of_row * self.nrows() as u128 + of_entry * self.batch.total_nnz() as u128;
+        let vectors = u128::from(self.purpose.bytes_per_row()) * self.nrows() as u128;
+        let needed = vectors + all.min(largest * at_once as u128);
+        Ok(self.memory().check(|| format!("a plan for {}", self.described()), needed)?)
     }
 
     /// The batch in words: how many systems, of which sizes.

@@ -3,12 +3,14 @@
 use clap::Args;
 use sparsebatch::generate::{replicate as copies_of, rng};
 use sparsebatch::{Batch, BatchValues, CsrPatternRef, RaggedCsr, UniformBatch};
-use sparsebatch_bench::processor::available_memory;
 
 use super::error::CliError;
 use super::input::Systems;
 use super::options::Perturbation;
-use super::output::bytes;
+use super::vectors::{repeated, reserved};
+
+/// Bytes that a system takes beside its numbers: its name, its place in the batch, its outcome.
+const BYTES_PER_SYSTEM: usize = 160;
 
 /// Copies of the inputs.
 #[derive(Args)]
@@ -51,15 +53,21 @@ fn replicate(
     let (nitems, rows) = (systems.batch.nitems(), systems.nrows());
     let stored_once = nitems == 1 && perturbation.is_none();
     let values = if stored_once { 0 } else { systems.batch.total_nnz() };
-    // Per copy: values and, in a ragged batch, columns; right-hand side, guess and solution; a name.
-    check_memory(copies as u128 * (12 * values as u128 + 24 * rows as u128 + 64 * nitems as u128))?;
+    let names: usize = systems.names.iter().map(String::len).sum();
+    // Of a copy: values and, in a ragged batch, columns; its rows; its systems and their names.
+    let of_a_copy = 12 * values as u128
+        + (4 + u128::from(systems.purpose.bytes_per_row())) * rows as u128
+        + (BYTES_PER_SYSTEM * nitems + names) as u128;
+    systems
+        .memory()
+        .check(|| format!("--replicate {copies}"), of_a_copy.saturating_mul(copies as u128))?;
     systems.batch = match &systems.batch {
         Batch::Uniform(batch) if nitems == 1 => {
             let perturbation = perturbation.map(|p| (p.epsilon, p.seed));
             Batch::Uniform(copies_of(&batch.to_matrix(0), copies, perturbation)?)
         }
         Batch::Uniform(batch) => {
-            let mut values = Vec::with_capacity(copies * systems.batch.total_nnz());
+            let mut values = reserved(copies.saturating_mul(systems.batch.total_nnz()))?;
             for_each_copy(&systems.batch, copies, perturbation, |_, v| values.extend_from_slice(v));
             let nitems = copies * nitems;
             let values = BatchValues::ItemMajor(values);
@@ -68,11 +76,12 @@ fn replicate(
         Batch::Ragged(_) => Batch::Ragged(ragged(&systems.batch, copies, perturbation)?),
     };
     for vector in vectors {
-        **vector = vector.repeat(copies);
+        **vector = repeated(vector, copies)?;
     }
     let names = std::mem::take(&mut systems.names);
+    systems.names = reserved(copies.saturating_mul(names.len()))?;
     let copy = |c: usize| names.iter().map(move |name| format!("{name} copy {c}"));
-    systems.names = (0..copies).flat_map(copy).collect();
+    systems.names.extend((0..copies).flat_map(copy));
     Ok(())
 }
 
@@ -104,7 +113,13 @@ fn ragged(
     perturbation: Option<Perturbation>,
 ) -> Result<RaggedCsr<f64>, CliError> {
     let mut shapes: [Vec<usize>; 3] = Default::default();
-    let (mut row_ptr, mut col_idx, mut all) = (Vec::new(), Vec::new(), Vec::new());
+    for shape in &mut shapes {
+        *shape = reserved(copies.saturating_mul(batch.nitems()))?;
+    }
+    let pointers = batch.row_offset(batch.nitems()) + batch.nitems();
+    let entries = copies.saturating_mul(batch.total_nnz());
+    let (mut row_ptr, mut col_idx, mut all) =
+        (reserved(copies.saturating_mul(pointers))?, reserved(entries)?, reserved(entries)?);
     for_each_copy(batch, copies, perturbation, |pattern, values| {
         shapes[0].push(pattern.nrows());
         shapes[1].push(pattern.ncols());
@@ -115,15 +130,4 @@ fn ragged(
     });
     let [nrows, ncols, nnz] = &shapes;
     Ok(RaggedCsr::try_new(nrows, ncols, nnz, row_ptr, col_idx, all)?)
-}
-
-fn check_memory(needed: u128) -> Result<(), CliError> {
-    match available_memory() {
-        Some(available) if needed > available as u128 => Err(CliError::input(format!(
-            "--replicate needs {}, expected at most {}, the memory available",
-            bytes(usize::try_from(needed).unwrap_or(usize::MAX)),
-            bytes(available)
-        ))),
-        _ => Ok(()),
-    }
 }

@@ -11,7 +11,7 @@ use sparsebatch::{
 };
 
 use super::error::CliError;
-use super::input::{InputArgs, Systems};
+use super::input::{InputArgs, Purpose};
 use super::narrow::Narrow;
 use super::options::{FORMATS, MachineArgs, Precision, VectorSource, name_of, named, not_negative};
 use super::progress::Progress;
@@ -59,10 +59,11 @@ pub(crate) struct SolveArgs {
     /// Most iterations per system
     #[arg(long, value_name = "N", default_value_t = 1000)]
     max_iters: u32,
-    /// Right-hand sides: file, ones, random:SEED or a FILE [default: the inputs' own, else ones]
+    /// Right-hand sides: file, ones, random:SEED, a FILE or - for standard input [default: the
+    /// inputs' own and those beside them, else ones]
     #[arg(long, value_name = "SOURCE")]
     rhs: Option<VectorSource>,
-    /// Initial guesses: a Matrix Market vector or an .npz written by --output [default: 0]
+    /// Initial guesses: a Matrix Market vector, an .npy or an .npz written by --output [default: 0]
     #[arg(long, value_name = "FILE")]
     x0: Option<PathBuf>,
     #[command(flatten)]
@@ -142,8 +143,7 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     }
 
     let (backend, backend_reason) = backend(args.machine.backend, args.gpu_memory)?;
-    let mut systems = args.input.read(global)?;
-    check_square(&systems)?;
+    let mut systems = args.input.read(global, Purpose::Solve)?;
     let (mut b, rhs_source) = vectors::rhs(args.rhs.as_ref(), &mut systems)?;
     let mut x0 = args.x0.as_deref().map(|path| vectors::x0(path, &systems)).transpose()?;
     let mut repeated = vec![&mut b];
@@ -153,6 +153,7 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
 
     let pool = args.machine.pool()?;
     let threads = pool.current_num_threads();
+    systems.check_plan(threads)?;
     let progress = Progress::start(global, format!("solving {}", systems.described()));
     let solved = pool.install(|| match args.machine.precision {
         Precision::F64 => solve(&backend, &systems.batch, b, x0, &solve_options),
@@ -276,20 +277,6 @@ impl SolveArgs {
             entries: (usual.entries as f64 * share.max(1.0)) as usize,
         }
     }
-}
-
-fn check_square(systems: &Systems) -> Result<(), CliError> {
-    for (item, name) in systems.names.iter().enumerate() {
-        let pattern = systems.batch.pattern(item);
-        if pattern.nrows() != pattern.ncols() {
-            return Err(CliError::input(format!(
-                "{name}: {} x {}, expected a square matrix",
-                pattern.nrows(),
-                pattern.ncols()
-            )));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

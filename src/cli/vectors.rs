@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use sparsebatch::Batch;
 use sparsebatch::generate::rng;
-use sparsebatch::io::{FileKind, detect, read_npz_array, read_vector};
+use sparsebatch::io::{DenseArray, load_array};
 
 use super::error::CliError;
 use super::input::Systems;
@@ -20,7 +21,7 @@ pub(crate) fn rhs(
     source: Option<&VectorSource>,
     systems: &mut Systems,
 ) -> Result<(Vec<f64>, String), CliError> {
-    let ones = |rows: usize| (vec![1.0; rows], "ones".to_owned());
+    let ones = |rows: usize| Ok((repeated(&[1.0], rows)?, "ones".to_owned()));
     match (source, systems.rhs.take()) {
         (None, Some(rhs)) if systems.has_rhs.contains(&false) => {
             Ok((rhs, "file, ones where a file has none".to_owned()))
@@ -30,50 +31,88 @@ pub(crate) fn rhs(
         }
         (Some(VectorSource::File), _) => Err(CliError::input(
             "--rhs file: not every input holds right-hand sides, \
-             expected .batch inputs or --rhs ones|random:SEED|FILE",
+             expected .batch inputs, files NAME_b or NAME_rhs beside matrices, or --rhs ones|random:SEED|FILE",
         )),
-        (None | Some(VectorSource::Ones), _) => Ok(ones(systems.nrows())),
+        (None | Some(VectorSource::Ones), _) => ones(systems.nrows()),
         (Some(VectorSource::Random(seed)), _) => {
             let offsets = |i| systems.batch.row_offset(i);
-            let values = random(*seed, systems.batch.nitems(), offsets);
+            let values = random(*seed, systems.batch.nitems(), offsets)?;
             Ok((values, format!("random:{seed}")))
         }
         (Some(VectorSource::Path(path)), _) => {
-            let values = read(path, "b", "right-hand sides", systems.nrows())?;
+            let values = read(path, "b", "right-hand sides", systems, systems.nrows())?;
             Ok((values, path.display().to_string()))
         }
     }
 }
 
-/// Initial guesses from a file: a Matrix Market vector, or the array `x` of an `.npz` that
-/// `solve --output` wrote.
+/// Initial guesses from a file: a Matrix Market vector, an `.npy`, or the array `x` of an `.npz`
+/// that `solve --output` wrote.
 ///
 /// # Errors
 /// When the file cannot be read or does not fit.
 pub(crate) fn x0(path: &Path, systems: &Systems) -> Result<Vec<f64>, CliError> {
-    read(path, "x", "initial guesses", systems.nrows())
+    read(path, "x", "initial guesses", systems, systems.nrows())
 }
 
-fn read(path: &Path, array: &str, what: &str, expected: usize) -> Result<Vec<f64>, CliError> {
-    let values = match detect(path)? {
-        FileKind::Npz => read_npz_array(path, array)?,
-        FileKind::MatrixMarket | FileKind::MatrixMarketGzip => read_vector(path)?,
-        _ => {
-            return Err(CliError::input(format!(
-                "{}: a batch of matrices, expected a Matrix Market vector or an .npz with the array {array}",
-                path.display()
-            )));
-        }
+/// Numbers of all systems, item after item: of one dimension, or a row for each system.
+fn read(
+    path: &Path,
+    array: &str,
+    what: &str,
+    systems: &Systems,
+    expected: usize,
+) -> Result<Vec<f64>, CliError> {
+    let DenseArray { shape, values } = load_array(path, array, systems.memory())?;
+    let name = if path == Path::new("-") { Path::new("standard input") } else { path };
+    let name = name.display();
+    let is_one_row = shape.iter().filter(|&&length| length != 1).count() <= 1;
+    let rows = match &systems.batch {
+        Batch::Uniform(batch) => batch.nitems(),
+        // Its systems have rows of different lengths.
+        Batch::Ragged(_) => 1,
     };
+    if !is_one_row && (shape.len() != 2 || shape[0] != rows) {
+        let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
+        return Err(CliError::input(format!(
+            "{name}: {what} of shape {}, expected one dimension, or {rows} x {}",
+            shape.join(" x "),
+            expected.checked_div(rows).unwrap_or(0)
+        )));
+    }
     if values.len() == expected {
         Ok(values)
     } else {
         Err(CliError::input(format!(
-            "{}: {} {what}, expected {expected}, one per row of every system",
-            path.display(),
+            "{name}: {} {what}, expected {expected}, one per row of every system",
             values.len()
         )))
     }
+}
+
+/// Copies of numbers, one after the other, in memory that may be refused.
+///
+/// # Errors
+/// When the memory is.
+pub(crate) fn repeated(numbers: &[f64], copies: usize) -> Result<Vec<f64>, CliError> {
+    let mut all = reserved(numbers.len().saturating_mul(copies))?;
+    if !numbers.is_empty() {
+        (0..copies).for_each(|_| all.extend_from_slice(numbers));
+    }
+    Ok(all)
+}
+
+/// An empty array with room for `len` numbers.
+///
+/// # Errors
+/// When the memory is refused.
+pub(crate) fn reserved<T>(len: usize) -> Result<Vec<T>, CliError> {
+    let mut array = Vec::new();
+    array.try_reserve_exact(len).map_err(|_| {
+        let bytes = len.saturating_mul(size_of::<T>());
+        CliError::Internal(format!("{bytes} bytes of memory could not be allocated"))
+    })?;
+    Ok(array)
 }
 
 /// The operands of products, one number per column of every system.
@@ -89,8 +128,8 @@ pub(crate) fn operands(
     let batch = &systems.batch;
     let total = batch.col_offset(batch.nitems());
     let seed = match source {
-        Some(VectorSource::Ones) => return Ok(vec![1.0; total]),
-        Some(VectorSource::Path(path)) => return read(path, "x", "operands", total),
+        Some(VectorSource::Ones) => return repeated(&[1.0], total),
+        Some(VectorSource::Path(path)) => return read(path, "x", "operands", systems, total),
         Some(VectorSource::File) => {
             return Err(CliError::input(
                 "--x file: inputs hold no operands, expected ones, random:SEED or a FILE",
@@ -99,15 +138,15 @@ pub(crate) fn operands(
         Some(VectorSource::Random(seed)) => *seed,
         None => 96,
     };
-    Ok(random(seed, batch.nitems(), |item| batch.col_offset(item)))
+    random(seed, batch.nitems(), |item| batch.col_offset(item))
 }
 
 /// Element j of item i is `2 u(seed, i, j) - 1`; `offset(i)` tells where item i starts.
-fn random(seed: u64, nitems: usize, offset: impl Fn(usize) -> usize) -> Vec<f64> {
-    let mut values = Vec::with_capacity(offset(nitems));
+fn random(seed: u64, nitems: usize, offset: impl Fn(usize) -> usize) -> Result<Vec<f64>, CliError> {
+    let mut values = reserved(offset(nitems))?;
     for item in 0..nitems {
         let len = (offset(item + 1) - offset(item)) as u64;
         values.extend((0..len).map(|j| 2.0 * rng::uniform(seed, item as u64, j) - 1.0));
     }
-    values
+    Ok(values)
 }

@@ -1,8 +1,9 @@
 //! Runs the built program.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -53,6 +54,23 @@ pub(crate) fn run_in<S: AsRef<std::ffi::OsStr>>(folder: &Path, args: &[S]) -> Ru
         .output()
         .expect("the program starts");
     finished(output)
+}
+
+/// Runs the program in a folder with these bytes as its standard input.
+pub(crate) fn run_on<S: AsRef<std::ffi::OsStr>>(folder: &Path, input: &[u8], args: &[S]) -> Run {
+    let mut child = Command::new(program())
+        .args(args)
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    // It need not read to the end.
+    let _ = stdin.write_all(input);
+    drop(stdin);
+    finished(child.wait_with_output().expect("the program ends"))
 }
 
 /// Runs the program in the repository root with these variables.

@@ -7,6 +7,7 @@ mod cli_commands;
 mod cli_corpus;
 mod cli_data;
 mod cli_faults;
+mod cli_files;
 mod cli_gpu;
 mod cli_readme;
 mod cli_report;

@@ -24,7 +24,7 @@ use self::choice::{Target, Wanted};
 use self::report::{Context, Report};
 use self::run::Outcome;
 use super::error::CliError;
-use super::input::{InputArgs, Systems};
+use super::input::{InputArgs, Purpose, Systems};
 use super::options::{
     Backend, FORMATS, MachineArgs, PRECISIONS, Precision, VectorSource, name_of, named,
 };
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &SpmvArgs, global: Global) -> Result<Exit, CliError> {
         output::check_writable(path)?;
     }
     let gpu = super::gpu::open(args.machine.backend)?;
-    let mut systems = args.input.read(global)?;
+    let mut systems = args.input.read(global, Purpose::Multiply)?;
     let mut x = vectors::operands(args.x.as_ref(), &systems)?;
     args.copies.apply(&mut systems, &mut [&mut x])?;
     save::check_single(args.output.as_deref(), systems.batch.nitems())?;
@@ -84,6 +84,7 @@ pub(crate) fn run(args: &SpmvArgs, global: Global) -> Result<Exit, CliError> {
     let target = choice::target(&wanted, gpu, args.machine.backend == Backend::Gpu)
         .map_err(CliError::input)?;
     let pool = args.machine.pool()?;
+    systems.check_plan(pool.current_num_threads())?;
     let context = args.context(&systems, &target, pool.current_num_threads());
 
     let progress = Progress::start(global, format!("multiplying {}", systems.described()));
