@@ -63,29 +63,40 @@ fn what_does_not_fit_together_is_not_unpacked() {
 }
 
 /// A text of one entry again and again, packed to a 500th.
-fn an_archive_bomb_takes_what_is_allowed() {
+fn bomb(order: usize) -> Vec<u8> {
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    packed.write_all(b"%%MatrixMarket matrix coordinate pattern general\n1 1 20000000\n").unwrap();
+    let header = "%%MatrixMarket matrix coordinate pattern general";
+    packed.write_all(format!("{header}\n{order} {order} 20000000\n").as_bytes()).unwrap();
     let entries = b"1 1\n".repeat(100_000);
     (0..200).for_each(|_| packed.write_all(&entries).unwrap());
     let packed = packed.finish().unwrap();
     assert!(packed.len() < 1 << 20);
+    packed
+}
+
+/// Of a small matrix duplicates are summed while they are read; else their number is limited.
+fn an_archive_bomb_takes_what_is_allowed() {
     let memory = MemoryLimit::bytes(16 << 20);
+    let path = std::path::Path::new("bomb.mtx.gz");
+    let (small, large) = (bomb(2), bomb(10_000));
 
     takes_at_most(32e6, || {
-        let path = std::path::Path::new("bomb.mtx.gz");
-        let error = read_matrix_market_from(&packed[..], path, memory).unwrap_err().to_string();
-        let expected = "bomb.mtx.gz: a matrix of 1 rows and 20000000 entries would take";
+        let matrix = read_matrix_market_from(&small[..], path, memory).unwrap();
+        assert_eq!((matrix.nnz(), matrix.values()[0]), (1, 2e7));
+    });
+    takes_at_most(32e6, || {
+        let error = read_matrix_market_from(&large[..], path, memory).unwrap_err().to_string();
+        let expected = "bomb.mtx.gz: a matrix of 10000 rows and 20000000 entries would take";
         assert!(error.contains(expected), "{error}");
     });
+    // With its length known, it is refused before anything is unpacked.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bomb.mtx.gz");
-    std::fs::write(&path, &packed).unwrap();
-    // With its length known, it is refused before anything is unpacked.
+    std::fs::write(&path, &large).unwrap();
     takes_at_most(32e6, || {
         let options = LoadOptions { memory, ..LoadOptions::default() };
         let error = load(&[path], options).unwrap_err().to_string();
-        assert!(error.contains("would take 560000008 bytes of memory"), "{error}");
+        assert!(error.contains("would take 560040004 bytes of memory"), "{error}");
     });
 }
 

@@ -3,11 +3,22 @@
 use std::sync::Arc;
 
 use super::market_header::Symmetry;
-use crate::error::{check_i32, reserve, zeros};
+use crate::error::{check_i32, zeros};
 use crate::{Csr, CsrPattern, FormatError, Matrix};
 
 /// Entries a block holds: 1 MiB.
 const BLOCK: usize = 64 * 1024;
+
+/// No memory for a block of entries. Without data, so that the loop over entries stays quick.
+#[derive(Debug)]
+pub(super) struct NoBlock;
+
+impl From<NoBlock> for FormatError {
+    fn from(_: NoBlock) -> Self {
+        let bytes = (BLOCK * size_of::<(i32, i32, f64)>()) as u128;
+        Self::Memory { what: "a block of entries", bytes }
+    }
+}
 
 /// Entries in any order, duplicates allowed, in blocks that never move: at the peak of
 /// [`Triplets::into_csr`] 16 bytes for each and the 12 of the CSR matrix are held, and the blocks
@@ -21,9 +32,9 @@ impl Triplets {
     /// Appends an entry, zero-based.
     ///
     /// # Errors
-    /// [`FormatError::Memory`] when there is none for a further block.
+    /// When there is no memory for a further block.
     #[inline(always)]
-    pub(super) fn push(&mut self, row: i32, col: i32, value: f64) -> Result<(), FormatError> {
+    pub(super) fn push(&mut self, row: i32, col: i32, value: f64) -> Result<(), NoBlock> {
         match self.blocks.last_mut() {
             // The first block grows from nothing, for the many small files.
             Some(block) if block.len() < BLOCK => block.push((row, col, value)),
@@ -34,8 +45,9 @@ impl Triplets {
     }
 
     #[cold]
-    fn push_to_new_block(&mut self, entry: (i32, i32, f64)) -> Result<(), FormatError> {
-        let mut block = reserve("a block of entries", BLOCK as u128)?;
+    fn push_to_new_block(&mut self, entry: (i32, i32, f64)) -> Result<(), NoBlock> {
+        let mut block = Vec::new();
+        block.try_reserve_exact(BLOCK).map_err(|_| NoBlock)?;
         block.push(entry);
         self.blocks.push(block);
         Ok(())
@@ -54,6 +66,48 @@ impl Triplets {
     /// Keeps the entries that `keep` accepts.
     pub(super) fn retain(&mut self, keep: impl Fn(&(i32, i32, f64)) -> bool) {
         self.blocks.iter_mut().for_each(|block| block.retain(&keep));
+    }
+
+    /// Entries held.
+    pub(super) fn len(&self) -> usize {
+        // All blocks but the last are full.
+        match self.blocks.split_last() {
+            Some((last, full)) => full.len() * BLOCK + last.len(),
+            None => 0,
+        }
+    }
+
+    /// Most entries that are held of a matrix with so many places, where [`Triplets::compact`] is
+    /// called after each `step` entries.
+    pub(super) fn most_held(places: u128, step: usize) -> u128 {
+        2 * places + (BLOCK + step) as u128
+    }
+
+    /// Sums entries of equal place, in their order, where there are more than twice as many as
+    /// places, so that a file of duplicates takes no more memory than the matrix it makes.
+    ///
+    /// # Errors
+    /// [`FormatError::Memory`] when there is none for an index of all places.
+    pub(super) fn compact(&mut self, nrows: usize, ncols: usize) -> Result<(), FormatError> {
+        let places = nrows as u128 * ncols as u128;
+        if self.len() as u128 <= 2 * places + BLOCK as u128 {
+            return Ok(());
+        }
+        // Where the entry of each place is, counted from 1.
+        let mut found: Vec<u32> = zeros("index of places", places as usize)?;
+        let mut distinct = Self::default();
+        for (row, col, value) in self.iter() {
+            let found = &mut found[row as usize * ncols + col as usize];
+            match *found as usize {
+                0 => {
+                    distinct.push(row, col, value)?;
+                    *found = distinct.len() as u32;
+                }
+                at => distinct.blocks[(at - 1) / BLOCK][(at - 1) % BLOCK].2 += value,
+            }
+        }
+        *self = distinct;
+        Ok(())
     }
 
     /// Most bytes that this many entries take up to the end of [`Triplets::into_csr`], the matrix
@@ -195,6 +249,28 @@ mod tests {
         assert_eq!(a.row_ptr(), [0, 1, 2, 4]);
         assert_eq!(a.col_idx(), [1, 0, 0, 1]);
         assert_eq!(a.values(), [2.0, 1.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn many_duplicates_are_summed_before_the_matrix_is_built() {
+        let fill = |triplets: &mut Triplets| {
+            for k in 0..BLOCK as i32 + 9 {
+                triplets.push(k % 2, 1, if k < 6 { 1e16 } else { 1.0 }).unwrap();
+            }
+        };
+        let (mut all, mut compacted) = (Triplets::default(), Triplets::default());
+        for _ in 0..2 {
+            fill(&mut all);
+            fill(&mut compacted);
+            compacted.compact(2, 2).unwrap();
+            assert_eq!(compacted.len(), 2);
+        }
+
+        let compacted = compacted.into_csr(2, 2, Symmetry::General).unwrap();
+
+        // The same sums in the same order: 1 beside 1e16 is lost.
+        assert_eq!(compacted, all.into_csr(2, 2, Symmetry::General).unwrap());
+        assert!(compacted.values()[0] < 6e16 + 9.0);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::assemble::Triplets;
+use super::assemble::{NoBlock, Triplets};
 use super::market_header::{Banner, Field, Layout, Size, Symmetry};
 use super::number::{self, NoValue, is_blank_or_end};
 use super::text::{Fault, describe};
@@ -90,7 +90,7 @@ pub(super) enum Stop {
     /// At a fault of the file.
     Fault(Fault),
     /// For want of memory.
-    Memory(FormatError),
+    Memory,
 }
 
 impl From<Fault> for Stop {
@@ -128,6 +128,16 @@ impl Entries {
     /// Entries read so far.
     pub(super) fn count(&self) -> usize {
         self.count
+    }
+
+    /// Entries that are held of them, and sums of entries.
+    pub(super) fn held(&self) -> usize {
+        self.triplets.len()
+    }
+
+    /// Sums entries of equal place where there are many.
+    pub(super) fn compact(&mut self) -> Result<(), FormatError> {
+        self.triplets.compact(self.size.nrows, self.size.ncols)
     }
 
     /// Whether all entries declared were read; else what is missing.
@@ -256,7 +266,7 @@ impl Entries {
                 (row, col, value)
             }
         };
-        self.triplets.push(row, col, value).map_err(Stop::Memory)?;
+        self.triplets.push(row, col, value).map_err(|NoBlock| Stop::Memory)?;
         self.count += 1;
         Ok(())
     }

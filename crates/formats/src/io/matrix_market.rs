@@ -5,13 +5,13 @@ use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::assemble::Triplets;
+use super::assemble::{NoBlock, Triplets};
 use super::detect::GZIP_MAGIC;
 use super::market_entries::{Cursor, Entries, Stop};
 use super::market_header::{Layout, Size, Symmetry, read_banner, read_size};
 use super::memory::MemoryLimit;
 use super::source::{Bounds, in_file, open};
-use super::text::Lines;
+use super::text::{LINE_LIMIT, Lines};
 use crate::error::zeros;
 use crate::{Csr, FormatError};
 
@@ -196,7 +196,11 @@ fn read_text(
     bounds.check_rows(path, nrows, expanded)?;
     // What the header declares and the length of the file allows, before memory is taken for it.
     let peak = |entries| Triplets::peak_bytes(entries, nrows, banner.symmetry);
-    let declared = len.map_or(0, |len| (len / ENTRY_BYTES).min(size.entries as u64) as usize);
+    let step = (LINE_LIMIT as u64 / ENTRY_BYTES) as usize;
+    let most = Triplets::most_held(size.nrows as u128 * size.ncols as u128, step);
+    let declared = len.map_or(0, |len| {
+        most.min(u128::from(len / ENTRY_BYTES)).min(size.entries as u128) as usize
+    });
     bounds.check_memory(path, nrows, size.entries, peak(declared))?;
     let mut next_look = declared.max(ENTRIES_PER_LOOK);
     let mut entries = Entries::new(banner, size);
@@ -207,15 +211,16 @@ fn read_text(
             lines.take(taken, before);
             return Err(match stop {
                 Stop::Fault(fault) => lines.error(fault.column, fault.expected, fault.found),
-                Stop::Memory(error) => in_file(path)(error),
+                Stop::Memory => in_file(path)(NoBlock.into()),
             });
         }
         let (taken, count) = cursor.line_start();
         lines.take(taken, count);
         lines.allow_for(entries.count());
-        if entries.count() > next_look {
-            bounds.check_memory(path, nrows, size.entries, peak(entries.count()))?;
-            next_look = entries.count() + ENTRIES_PER_LOOK;
+        entries.compact().map_err(in_file(path))?;
+        if entries.held() > next_look {
+            bounds.check_memory(path, nrows, size.entries, peak(entries.held()))?;
+            next_look = entries.held() + ENTRIES_PER_LOOK;
         }
     }
     if let Err(expected) = entries.check_complete() {

@@ -9,8 +9,8 @@ use crate::FormatError;
 
 /// First size of the buffer.
 const BLOCK: usize = 256 * 1024;
-/// Longest line accepted.
-const LINE_LIMIT: usize = 1024 * 1024;
+/// Longest line accepted, and most bytes of a block.
+pub(super) const LINE_LIMIT: usize = 1024 * 1024;
 /// Bytes of comments and blanks that a text may hold.
 const FREE_BYTES: u64 = 64 << 20;
 /// Further bytes for each entry of the text, which takes some hundred at most.
