@@ -1,44 +1,224 @@
 //! Output files that appear whole or not at all.
+//!
+//! An output is written to a temporary file in its folder, which takes the name of the output at the
+//! end. Temporary files are locked while they are written. Whoever writes to a folder first removes
+//! those there that nobody has locked: their process was killed.
 
-use std::fs::{File, OpenOptions};
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
+use super::regular::open_in_place;
 use super::source::io_error;
 use crate::FormatError;
 
-/// Removes the temporary file unless it was renamed.
+/// The end of the names of temporary files.
+const ENDING: &str = ".sparsebatch-tmp";
+
+/// The temporary files of this process, and the folders in which those of others were looked for.
+#[derive(Debug, Default)]
+struct Unfinished {
+    files: HashSet<PathBuf>,
+    swept: HashSet<PathBuf>,
+}
+
+static UNFINISHED: LazyLock<Mutex<Unfinished>> = LazyLock::new(Mutex::default);
+
+/// Waits for its turn. Nobody who holds the lock leaves half a change behind by a panic.
+fn unfinished() -> MutexGuard<'static, Unfinished> {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps this process from beginning and from finishing an output; see [`discard_unfinished`].
+#[must_use = "outputs are kept from being written until this is dropped"]
+#[derive(Debug)]
+pub struct Discarded {
+    _turn: MutexGuard<'static, Unfinished>,
+}
+
+/// Removes the temporary files of all outputs that this process is writing.
+///
+/// This is for a program that is about to end by a signal. While the result lives, writers wait
+/// before they begin and before they give an output its name; when it is dropped, outputs whose
+/// temporary file was removed end with [`FormatError::Io`]. So a process that exits with the result in
+/// its hands leaves every output either whole or as it was before, and no temporary file.
+pub fn discard_unfinished() -> Discarded {
+    let mut turn = unfinished();
+    for path in turn.files.drain() {
+        // It may be gone with its folder.
+        let _ = std::fs::remove_file(path);
+    }
+    Discarded { _turn: turn }
+}
+
+/// A temporary file of this process, locked while it lives; removed unless it was given its name.
 struct Temporary {
     path: PathBuf,
-    keep: bool,
+}
+
+impl Temporary {
+    /// Creates a new file beside `target`, under a name that no other writer uses, after those that
+    /// killed processes left in the folder were removed.
+    fn beside(target: &Path) -> io::Result<(Self, File)> {
+        static COUNTER: AtomicU64 = AtomicU64::new(0);
+        let name = target.file_name().ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, "the path does not name a file")
+        })?;
+        let mut turn = unfinished();
+        let folder = folder_of(target);
+        if turn.swept.insert(folder.to_owned()) {
+            sweep(folder);
+        }
+        loop {
+            let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+            let path = target.with_file_name(temporary_name(name, number));
+            match OpenOptions::new().write(true).create_new(true).open(&path) {
+                // A process that sweeps the folder was faster than the lock.
+                Ok(file) if !is_ours(&file, &path) => {}
+                Ok(file) => {
+                    turn.files.insert(path.clone());
+                    return Ok((Self { path }, file));
+                }
+                Err(taken) if taken.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(other) => return Err(other),
+            }
+        }
+    }
+
+    /// Gives the file the name of the output.
+    fn rename(self, target: &Path) -> io::Result<()> {
+        let mut turn = unfinished();
+        if !turn.files.remove(&self.path) {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "the program is being ended"));
+        }
+        let renamed = std::fs::rename(&self.path, target);
+        if renamed.is_err() {
+            turn.files.insert(self.path.clone());
+        }
+        renamed
+    }
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        if !self.keep {
+        if unfinished().files.remove(&self.path) {
             // Nothing better can be done with a failure here.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Creates a new file beside `target`, under a name that no other writer uses.
-fn create_beside(target: &Path) -> io::Result<(Temporary, File)> {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let name = target.file_name().ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidInput, "the path does not name a file")
-    })?;
-    loop {
-        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        let mut temporary = std::ffi::OsString::from(".");
+/// The folder of a file, `.` for a name alone.
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// `.NAME.PROCESS-NUMBER.sparsebatch-tmp`; a long name is cut short, so that there is room for the rest.
+fn temporary_name(name: &OsStr, number: u64) -> OsString {
+    const ROOM: usize = 150;
+    let mut temporary = OsString::from(".");
+    if name.len() > ROOM {
+        let text = name.to_string_lossy();
+        temporary.push(&text[..text.floor_char_boundary(ROOM)]);
+    } else {
         temporary.push(name);
-        temporary.push(format!(".{}-{number}.tmp", std::process::id()));
-        let path = target.with_file_name(temporary);
-        match OpenOptions::new().write(true).create_new(true).open(&path) {
-            Ok(file) => return Ok((Temporary { path, keep: false }, file)),
-            Err(taken) if taken.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(other) => return Err(other),
+    }
+    temporary.push(format!(".{}-{number}{ENDING}", std::process::id()));
+    temporary
+}
+
+/// Whether a name is that of a temporary file.
+fn is_temporary(name: &OsStr) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let name = name.to_string_lossy();
+    let numbers = name
+        .strip_suffix(ENDING)
+        .filter(|rest| rest.starts_with('.'))
+        .and_then(|rest| rest.rsplit_once('.')?.1.split_once('-'));
+    numbers.is_some_and(|(process, number)| digits(process) && digits(number))
+}
+
+/// Locks a file that was just created, and tells whether it still has its name. Where the file system
+/// has no locks nothing is swept either.
+fn is_ours(file: &File, path: &Path) -> bool {
+    match file.try_lock() {
+        Ok(()) | Err(TryLockError::Error(_)) => {}
+        Err(TryLockError::WouldBlock) => return false,
+    }
+    match (file.metadata(), std::fs::symlink_metadata(path)) {
+        (Ok(open), Ok(named)) => is_same(&open, &named),
+        _ => false,
+    }
+}
+
+#[cfg(unix)]
+fn is_same(a: &Metadata, b: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+#[cfg(not(unix))]
+fn is_same(_: &Metadata, _: &Metadata) -> bool {
+    true
+}
+
+/// Removes temporary files whose process was killed: those that nobody has locked. What cannot be
+/// looked at, locked or removed stays.
+fn sweep(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        if is_temporary(&entry.file_name())
+            && let Ok(file) = open_in_place(&entry.path(), OpenOptions::new().read(true))
+            && file.try_lock().is_ok()
+        {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Refuses an output that could not be written, before any work is done. Nothing is changed.
+///
+/// # Errors
+/// [`FormatError::Io`] for a folder, a read-only file, and a place where no file can be created.
+pub fn check_writable(path: impl AsRef<Path>) -> Result<(), FormatError> {
+    let path = path.as_ref();
+    match target_of(path)? {
+        Target::Device => Ok(()),
+        Target::File(target, _) => Temporary::beside(&target).map(drop).map_err(io_error(path)),
+    }
+}
+
+/// Where an output goes.
+enum Target {
+    /// Into a device or pipe, which cannot be replaced.
+    Device,
+    /// In the place of this file; what is known of it where it is there.
+    File(PathBuf, Option<Metadata>),
+}
+
+/// Looks at what stands in the place of an output; a link is followed to the file that is really
+/// replaced.
+fn target_of(path: &Path) -> Result<Target, FormatError> {
+    let refuse = |kind, what| Err(io_error(path)(io::Error::new(kind, what)));
+    match std::fs::metadata(path) {
+        Err(_) => Ok(Target::File(path.to_owned(), None)),
+        Ok(found) if found.is_dir() => {
+            refuse(io::ErrorKind::IsADirectory, "is a folder, expected a file to write")
+        }
+        Ok(found) if !found.is_file() => Ok(Target::Device),
+        Ok(found) if found.permissions().readonly() => {
+            refuse(io::ErrorKind::PermissionDenied, "the file is read-only")
+        }
+        Ok(found) => {
+            let target = std::fs::canonicalize(path).map_err(io_error(path))?;
+            Ok(Target::File(target, Some(found)))
         }
     }
 }
@@ -50,7 +230,7 @@ fn create_beside(target: &Path) -> io::Result<(Temporary, File)> {
 /// and removed when `write` or the system fails (also on a panic). A symbolic link stays and its
 /// target is replaced; permissions of a file that is replaced are kept, and a read-only one is not
 /// replaced. Devices and pipes, which cannot be replaced, are written directly. The data is not
-/// forced to disk.
+/// forced to disk. Temporary files that killed processes left in the folder are removed.
 ///
 /// # Errors
 /// The error of `write`, or [`FormatError::Io`] with `path` when the system refuses.
@@ -73,42 +253,24 @@ pub fn atomic_write(
     write: impl FnOnce(&mut BufWriter<File>) -> Result<(), FormatError>,
 ) -> Result<(), FormatError> {
     let path = path.as_ref();
-    let existing = std::fs::metadata(path).ok();
-    if existing.as_ref().is_some_and(std::fs::Metadata::is_dir) {
-        return Err(io_error(path)(io::Error::new(
-            io::ErrorKind::IsADirectory,
-            "is a folder, expected a file to write",
-        )));
-    }
-    if existing.as_ref().is_some_and(|m| !m.is_file()) {
-        let file = OpenOptions::new().write(true).open(path).map_err(io_error(path))?;
-        let mut writer = BufWriter::new(file);
-        write(&mut writer)?;
-        return writer.flush().map_err(io_error(path));
-    }
-    if existing.as_ref().is_some_and(|m| m.permissions().readonly()) {
-        return Err(io_error(path)(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "the file is read-only",
-        )));
-    }
-    // Follow a link to the file that is really replaced.
-    let target = match &existing {
-        Some(_) => std::fs::canonicalize(path).map_err(io_error(path))?,
-        None => path.to_owned(),
+    let (target, existing) = match target_of(path)? {
+        Target::File(target, existing) => (target, existing),
+        Target::Device => {
+            let file = OpenOptions::new().write(true).open(path).map_err(io_error(path))?;
+            let mut writer = BufWriter::new(file);
+            write(&mut writer)?;
+            return writer.flush().map_err(io_error(path));
+        }
     };
-    let (mut temporary, file) = create_beside(&target).map_err(io_error(path))?;
+    let (temporary, file) = Temporary::beside(&target).map_err(io_error(path))?;
     let mut writer = BufWriter::with_capacity(128 * 1024, file);
     write(&mut writer)?;
     writer.flush().map_err(io_error(path))?;
-    drop(writer);
     if let Some(existing) = existing {
-        std::fs::set_permissions(&temporary.path, existing.permissions())
-            .map_err(io_error(path))?;
+        writer.get_ref().set_permissions(existing.permissions()).map_err(io_error(path))?;
     }
-    std::fs::rename(&temporary.path, &target).map_err(io_error(path))?;
-    temporary.keep = true;
-    Ok(())
+    // The file stays open, and with that locked, until it has its name.
+    temporary.rename(&target).map_err(io_error(path))
 }
 
 #[cfg(test)]
@@ -204,5 +366,74 @@ mod tests {
 
         let kind = std::fs::metadata(null).unwrap().file_type();
         assert!(kind.is_char_device());
+    }
+
+    #[test]
+    fn temporary_files_are_known_by_their_whole_name() {
+        let own = temporary_name(OsStr::new("x.npz"), 7);
+        let long = temporary_name(OsStr::new(&"\u{fc}".repeat(120)), 7);
+
+        assert!(is_temporary(&own) && is_temporary(&long) && long.len() < 200, "{own:?} {long:?}");
+        let foreign = [
+            "x.npz",
+            ".x.npz.12-3.tmp",
+            ".x.npz.sparsebatch-tmp",
+            "x.npz.12-3.sparsebatch-tmp",
+            ".x.npz.12-.sparsebatch-tmp",
+            ".x.npz.-3.sparsebatch-tmp",
+            ".x.npz.a2-3.sparsebatch-tmp",
+        ];
+        assert!(foreign.iter().all(|name| !is_temporary(OsStr::new(name))));
+    }
+
+    #[test]
+    fn what_killed_processes_left_is_removed_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, b"half").unwrap();
+            path
+        };
+        put(".y.npz.1-0.sparsebatch-tmp");
+        put(".y.npz.2-17.sparsebatch-tmp");
+        put(".y.npz.1-0.tmp");
+        std::fs::create_dir(folder.path().join(".z.1-0.sparsebatch-tmp")).unwrap();
+        let living = File::open(put(".y.npz.3-0.sparsebatch-tmp")).unwrap();
+        living.lock().unwrap();
+
+        atomic_write(folder.path().join("x"), |_| Ok(())).unwrap();
+
+        let left = [".y.npz.1-0.tmp", ".y.npz.3-0.sparsebatch-tmp", ".z.1-0.sparsebatch-tmp", "x"];
+        assert_eq!(names(folder.path()), left);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn sweeping_does_not_follow_links() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = folder.path().join("other");
+        std::fs::write(&other, b"kept").unwrap();
+        let link = folder.path().join(".x.1-0.sparsebatch-tmp");
+        std::os::unix::fs::symlink(&other, &link).unwrap();
+
+        sweep(folder.path());
+
+        assert_eq!(names(folder.path()), [".x.1-0.sparsebatch-tmp", "other"]);
+    }
+
+    #[test]
+    fn a_place_that_can_be_written_is_left_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+
+        check_writable(&path).unwrap();
+        assert!(names(folder.path()).is_empty());
+        std::fs::write(&path, b"old").unwrap();
+        check_writable(&path).unwrap();
+
+        assert_eq!((std::fs::read(&path).unwrap(), names(folder.path()).len()), (b"old".into(), 1));
+        assert!(check_writable(folder.path()).is_err());
+        assert!(check_writable(folder.path().join("no/x")).is_err());
+        assert!(check_writable(path.join("x")).is_err());
     }
 }

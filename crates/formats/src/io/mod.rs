@@ -68,11 +68,12 @@ mod npy;
 mod npz;
 mod npz_writer;
 mod number;
+mod regular;
 pub(crate) mod source;
 mod text;
 
 pub use arrays::{DenseArray, load_array};
-pub use atomic::atomic_write;
+pub use atomic::{Discarded, atomic_write, check_writable, discard_unfinished};
 pub use batch_file::{BatchFile, read_batch, read_batch_from, write_batch};
 pub use detect::{FileKind, detect};
 pub use load::{LoadOptions, Loaded, load};
@@ -83,4 +84,5 @@ pub use matrix_market::{
 pub use memory::{MemoryLimit, available_memory};
 pub use npz::{read_npz, read_npz_array, read_npz_from, write_npz};
 pub use npz_writer::{NpzWriter, Packing, write_arrays};
+pub use regular::{open_in_place, open_regular};
 pub use source::{open_file, read_file};

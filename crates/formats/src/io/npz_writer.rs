@@ -1,9 +1,10 @@
 //! `.npz` archives of named arrays, as NumPy's `savez` writes them.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use zip::result::ZipError;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
@@ -24,9 +25,64 @@ pub enum Packing {
 
 /// Adds arrays to an `.npz` archive, see [`write_arrays`].
 pub struct NpzWriter<'w> {
-    zip: ZipWriter<&'w mut BufWriter<File>>,
+    zip: ZipWriter<UntilFailure<'w>>,
     options: SimpleFileOptions,
     path: PathBuf,
+}
+
+/// A writer that takes everything and writes nothing after its first failure. An archive that is given
+/// up is finished when it goes out of scope, and would print on standard error that it cannot be.
+struct UntilFailure<'w> {
+    writer: &'w mut BufWriter<File>,
+    has_failed: bool,
+    position: u64,
+}
+
+impl UntilFailure<'_> {
+    fn note<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        self.has_failed |=
+            result.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::Interrupted);
+        result
+    }
+}
+
+impl Write for UntilFailure<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = match self.has_failed {
+            true => Ok(bytes.len()),
+            false => self.writer.write(bytes),
+        };
+        let written = self.note(written)?;
+        self.position += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = if self.has_failed { Ok(()) } else { self.writer.flush() };
+        self.note(flushed)
+    }
+}
+
+impl Seek for UntilFailure<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let position = match (self.has_failed, to) {
+            (false, to) => self.writer.seek(to),
+            (true, SeekFrom::Start(position)) => Ok(position),
+            (true, SeekFrom::Current(by) | SeekFrom::End(by)) => {
+                Ok(self.position.saturating_add_signed(by))
+            }
+        };
+        self.position = self.note(position)?;
+        Ok(self.position)
+    }
+}
+
+/// What the system reports, without words of the archive around it.
+fn system(error: ZipError) -> io::Error {
+    match error {
+        ZipError::Io(error) => error,
+        other => other.into(),
+    }
 }
 
 /// Writes an `.npz` archive: `content` adds the arrays. NumPy's `load` reads it, without pickle.
@@ -61,12 +117,12 @@ pub fn write_arrays(
             Packing::Deflated => CompressionMethod::Deflated,
         };
         let mut npz = NpzWriter {
-            zip: ZipWriter::new(writer),
+            zip: ZipWriter::new(UntilFailure { writer, has_failed: false, position: 0 }),
             options: SimpleFileOptions::default().compression_method(method),
             path: path.to_owned(),
         };
         content(&mut npz)?;
-        npz.zip.finish().map(drop).map_err(|error| io_error(path)(error.into()))
+        npz.zip.finish().map(drop).map_err(|error| io_error(path)(system(error)))
     })
 }
 
@@ -183,7 +239,7 @@ impl NpzWriter<'_> {
         let written = self
             .zip
             .start_file(format!("{name}.npy"), options)
-            .map_err(io::Error::from)
+            .map_err(system)
             .and_then(|()| write_header(&mut self.zip, descr, shape))
             .and_then(|()| data(&mut self.zip));
         written.map_err(io_error(&self.path))
