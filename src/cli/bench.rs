@@ -322,7 +322,9 @@ impl From<BenchError> for CliError {
                 | GpuError::DriverTooOld { .. }
                 | GpuError::NvrtcMissing { .. },
             ) => Self::Input(format!("bench needs a GPU: {error}")),
-            BenchError::Gpu(_) | BenchError::Print(_) => Self::Internal(error.to_string()),
+            BenchError::Gpu(_) | BenchError::Print(_) | BenchError::Unfinished { .. } => {
+                Self::Internal(error.to_string())
+            }
             _ => Self::Input(error.to_string()),
         }
     }

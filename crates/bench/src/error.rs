@@ -37,6 +37,20 @@ pub enum BenchError {
         /// What the system reports.
         source: std::io::Error,
     },
+    /// Another run is writing to the same file.
+    #[error("{}: another run is writing to it, expected another --output", path.display())]
+    Busy {
+        /// The file of that run.
+        path: PathBuf,
+    },
+    /// Rows that were measured cannot be written where they were asked for.
+    #[error("{source}; {} holds the rows of this run", part.display())]
+    Unfinished {
+        /// The file that holds the rows so far.
+        part: PathBuf,
+        /// What cannot be written, and why.
+        source: FormatError,
+    },
     /// A line of a file is no row.
     #[error("{}:{line}: expected a row of a bench, found {reason}", path.display())]
     Row {

@@ -33,6 +33,7 @@ mod error;
 pub mod growth;
 mod host_clock;
 mod parallel;
+mod part;
 mod phases;
 pub mod processor;
 mod recorder;

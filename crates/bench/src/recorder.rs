@@ -1,10 +1,10 @@
 //! Where rows and gaps go: lines on a report, a file of JSON lines, the summary at the end.
 
-use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::energy::Joules;
+use crate::part::PartFile;
 use crate::row::{Row, Run, SCHEMA};
 use crate::{BenchError, Outcome, phases, solves, summary};
 
@@ -60,43 +60,30 @@ impl GapLine {
 
 /// Collects and prints the rows of a run.
 ///
-/// While the run lasts rows and gaps are appended to `FILE.part`, which becomes `FILE` at the end,
-/// when the second bandwidth is known.
+/// While the run lasts rows and gaps are appended to `FILE.part` ([`PartFile`]). `FILE` is written at the
+/// end, when the second bandwidth is known.
 pub(crate) struct Recorder<'a> {
     run: Run,
     report: &'a mut dyn Write,
-    output: Option<(PathBuf, File)>,
+    output: Option<PartFile>,
     rows: Vec<Row>,
     gaps: Vec<Gap>,
     /// Bandwidths of copies at the end, by device.
     copies_at_end: Vec<(Option<String>, f64)>,
 }
 
-/// The file that rows are appended to while a run lasts.
-fn part_of(output: &Path) -> PathBuf {
-    let mut name = output.as_os_str().to_owned();
-    name.push(".part");
-    name.into()
-}
-
 impl<'a> Recorder<'a> {
     /// Starts a run.
     ///
     /// # Errors
-    /// When the file beside `output` cannot be written.
+    /// As [`PartFile::claim`].
     pub(crate) fn new(
         run: Run,
         output: Option<&Path>,
         report: &'a mut dyn Write,
     ) -> Result<Self, BenchError> {
-        let output = match output {
-            None => None,
-            Some(path) => {
-                let part = part_of(path);
-                let file = File::create(&part).map_err(BenchError::io(&part))?;
-                Some((path.to_owned(), file))
-            }
-        };
+        let output = output.map(PartFile::claim).transpose()?;
+        let kept = output.as_ref().and_then(|part| part.kept.clone());
         let (rows, gaps, copies_at_end) = Default::default();
         let mut recorder = Self { run, report, output, rows, gaps, copies_at_end };
         let machine = &recorder.run.machine;
@@ -110,6 +97,9 @@ impl<'a> Recorder<'a> {
         }
         line += &format!("; commit {}, {}", recorder.run.commit, recorder.run.date);
         recorder.note(&line)?;
+        if let Some(kept) = kept {
+            recorder.note(&format!("{} has what an earlier run left", kept.display()))?;
+        }
         Ok(recorder)
     }
 
@@ -157,9 +147,7 @@ impl<'a> Recorder<'a> {
     fn append(&mut self, line: &impl serde::Serialize) -> Result<(), BenchError> {
         match &mut self.output {
             None => Ok(()),
-            Some((path, file)) => {
-                writeln!(file, "{}", line_of(line)).map_err(BenchError::io(part_of(path)))
-            }
+            Some(part) => part.append(&line_of(line)),
         }
     }
 
@@ -211,14 +199,10 @@ impl<'a> Recorder<'a> {
         }
         self.note(&closing)?;
         self.note(&format!("took {}", phases::line()))?;
-        if let Some((path, file)) = self.output.take() {
-            drop(file);
-            let part = part_of(&path);
+        if let Some(part) = self.output.take() {
             let gaps = self.gaps.iter().map(|gap| line_of(&GapLine::new(&self.run, gap.clone())));
             let lines = self.rows.iter().map(line_of).chain(gaps);
-            let lines: String = lines.map(|line| line + "\n").collect();
-            std::fs::write(&part, lines).map_err(BenchError::io(&part))?;
-            std::fs::rename(&part, &path).map_err(BenchError::io(&path))?;
+            part.finish(&lines.map(|line| line + "\n").collect::<String>())?;
         }
         Ok(Outcome { run: self.run.id, rows: self.rows, gaps: self.gaps })
     }
@@ -336,7 +320,8 @@ mod tests {
         recorder.row(row(&run)).unwrap();
         recorder.gap(gap.clone()).unwrap();
         recorder.row(Row { machine: on("a processor"), ..row(&run) }).unwrap();
-        let part = crate::rows::read(&part_of(&path)).unwrap();
+        let part_path = folder.path().join("rows.jsonl.part");
+        let part = crate::rows::read(&part_path).unwrap();
         assert_eq!((part.rows.len(), part.gaps.len(), path.exists()), (2, 1, false));
         recorder.copy_at_end(Some("a GPU"), 4000.0);
         recorder.copy_at_end(Some("a processor"), 20.0);
@@ -347,6 +332,6 @@ mod tests {
         assert_eq!((read.gaps, read.partial), (vec![gap], None));
         let ends = outcome.rows.iter().map(|row| row.machine.copy_gb_per_s_end);
         assert_eq!(ends.collect::<Vec<_>>(), [Some(4000.0), Some(20.0)]);
-        assert!(!part_of(&path).exists());
+        assert!(!part_path.exists());
     }
 }

@@ -1,0 +1,208 @@
+//! The file that rows are appended to while a run lasts: `FILE.part` beside `FILE`.
+//!
+//! A run holds a lock on it, so that a second one to the same `FILE` is refused. What a run that was
+//! stopped left there is kept as `FILE.1.part`, or with the next number that is free.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use sparsebatch_formats::FormatError;
+use sparsebatch_formats::io::{atomic_write, open_in_place};
+
+use crate::BenchError;
+
+/// How often a file that changes its name while it is claimed is looked at again.
+const ATTEMPTS: usize = 100;
+
+/// Lines of a run, locked against other runs.
+pub(crate) struct PartFile {
+    output: PathBuf,
+    path: PathBuf,
+    file: File,
+    /// Where the lines of an earlier run are kept.
+    pub(crate) kept: Option<PathBuf>,
+}
+
+/// `FILE.part`, or `FILE.NUMBER.part`.
+fn part_of(output: &Path, number: Option<usize>) -> PathBuf {
+    let mut name = output.as_os_str().to_owned();
+    if let Some(number) = number {
+        name.push(format!(".{number}"));
+    }
+    name.push(".part");
+    name.into()
+}
+
+/// The first name for a kept file that nothing has.
+fn free_name(output: &Path) -> PathBuf {
+    let mut number = 1;
+    while std::fs::symlink_metadata(part_of(output, Some(number))).is_ok() {
+        number += 1;
+    }
+    part_of(output, Some(number))
+}
+
+impl PartFile {
+    /// Creates `FILE.part` for a run that writes `output`, and keeps what is there aside.
+    ///
+    /// # Errors
+    /// [`BenchError::Busy`] when another run has it; [`BenchError::Io`] when it cannot be created, or
+    /// what stands there is no regular file.
+    pub(crate) fn claim(output: &Path) -> Result<Self, BenchError> {
+        let path = part_of(output, None);
+        let mut kept = None;
+        for _ in 0..ATTEMPTS {
+            let file = match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    match open_in_place(&path, OpenOptions::new().write(true)) {
+                        Ok(file) => file,
+                        Err(gone) if gone.kind() == ErrorKind::NotFound => continue,
+                        Err(error) => return Err(BenchError::io(&path)(error)),
+                    }
+                }
+                Err(error) => return Err(BenchError::io(&path)(error)),
+            };
+            let is_locked = match file.try_lock() {
+                Ok(()) => true,
+                Err(TryLockError::Error(_)) => false,
+                Err(TryLockError::WouldBlock) => break,
+            };
+            if !has_name(&file, &path) {
+                continue;
+            }
+            if file.metadata().map_err(BenchError::io(&path))?.len() == 0 {
+                return Ok(Self { output: output.to_owned(), path, file, kept });
+            }
+            if !is_locked {
+                // A file system without locks does not tell whether its run lasts.
+                break;
+            }
+            let aside = free_name(output);
+            std::fs::rename(&path, &aside).map_err(BenchError::io(&path))?;
+            kept = Some(aside);
+        }
+        Err(BenchError::Busy { path })
+    }
+
+    /// Appends a line.
+    ///
+    /// # Errors
+    /// [`BenchError::Unfinished`].
+    pub(crate) fn append(&mut self, line: &str) -> Result<(), BenchError> {
+        self.file.write_all(format!("{line}\n").as_bytes()).map_err(|source| {
+            let source = FormatError::Io { path: self.path.clone(), source };
+            BenchError::Unfinished { part: self.path.clone(), source }
+        })
+    }
+
+    /// Writes the output whole and removes this file.
+    ///
+    /// # Errors
+    /// [`BenchError::Unfinished`]; this file stays then.
+    pub(crate) fn finish(self, lines: &str) -> Result<(), BenchError> {
+        let io = |source| FormatError::Io { path: self.output.clone(), source };
+        atomic_write(&self.output, |writer| writer.write_all(lines.as_bytes()).map_err(io))
+            .map_err(|source| BenchError::Unfinished { part: self.path.clone(), source })?;
+        std::fs::remove_file(&self.path).map_err(BenchError::io(&self.path))
+    }
+}
+
+/// Whether an open file is the one of this name. It may have been renamed before it was locked.
+fn has_name(file: &File, path: &Path) -> bool {
+    let (Ok(open), Ok(named)) = (file.metadata(), std::fs::symlink_metadata(path)) else {
+        return false;
+    };
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        (open.dev(), open.ino()) == (named.dev(), named.ino())
+    }
+    #[cfg(not(unix))]
+    {
+        open.len() == named.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_earlier_runs_left_is_kept_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("r.jsonl");
+        for run in ["first\n", "second\n"] {
+            let mut part = PartFile::claim(&output).unwrap();
+            part.append(run.trim_end()).unwrap();
+            // As a run that was stopped: neither finished nor removed.
+        }
+
+        let part = PartFile::claim(&output).unwrap();
+
+        let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+        assert_eq!(names(folder.path()), ["r.jsonl.1.part", "r.jsonl.2.part", "r.jsonl.part"]);
+        assert_eq!(
+            (read("r.jsonl.1.part"), read("r.jsonl.2.part")),
+            ("first\n".into(), "second\n".into())
+        );
+        assert_eq!(part.kept.as_deref(), Some(folder.path().join("r.jsonl.2.part").as_path()));
+        part.finish("whole\n").unwrap();
+        assert_eq!((read("r.jsonl"), names(folder.path()).len()), ("whole\n".into(), 3));
+    }
+
+    #[test]
+    fn a_second_run_is_refused_while_the_first_lasts() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("r.jsonl");
+        let mut first = PartFile::claim(&output).unwrap();
+        first.append("line").unwrap();
+
+        let second = PartFile::claim(&output);
+
+        assert!(matches!(second, Err(BenchError::Busy { .. })));
+        drop(first);
+        assert!(PartFile::claim(&output).is_ok());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_are_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (output, other) = (folder.path().join("r.jsonl"), folder.path().join("other"));
+        std::fs::write(&other, "kept").unwrap();
+        std::os::unix::fs::symlink(&other, part_of(&output, None)).unwrap();
+
+        let refused = PartFile::claim(&output).map(drop).unwrap_err().to_string();
+
+        assert!(
+            refused.ends_with("r.jsonl.part: is a symbolic link, expected a file"),
+            "{refused}"
+        );
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "kept");
+    }
+
+    #[test]
+    fn lines_stay_where_the_output_cannot_be_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("r.jsonl");
+        let mut part = PartFile::claim(&output).unwrap();
+        part.append("row").unwrap();
+        std::fs::create_dir(&output).unwrap();
+
+        let failed = part.finish("row\n").unwrap_err().to_string();
+
+        assert!(failed.contains("r.jsonl: is a folder"), "{failed}");
+        assert!(failed.ends_with("r.jsonl.part holds the rows of this run"), "{failed}");
+        assert_eq!(std::fs::read_to_string(part_of(&output, None)).unwrap(), "row\n");
+    }
+}
