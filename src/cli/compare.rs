@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 use sparsebatch_bench::rows;
-use sparsebatch_report::{Change, Comparison, DEFAULT_THRESHOLD, compare};
+use sparsebatch_report::{Change, CompareError, Comparison, DEFAULT_THRESHOLD, compare};
 
 use super::error::CliError;
 use super::output::{self, SCHEMA, Table};
@@ -24,8 +24,8 @@ pub(crate) struct CompareArgs {
     /// Rows that are judged
     #[arg(value_name = "B.jsonl")]
     b: PathBuf,
-    /// Change of a median that counts, in per cent of the shorter time; the spreads of the rounds
-    /// must not overlap either
+    /// Change of a median that counts, in per cent of the shorter time, where the rounds show it: by the
+    /// Wilcoxon rank-sum test (p <= 0.01), or by a median beyond all rounds of the other
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value_t = 100.0 * DEFAULT_THRESHOLD)]
     threshold: f64,
 }
@@ -53,11 +53,11 @@ struct Report<'a> {
 /// Runs the command.
 ///
 /// # Errors
-/// Files that are no rows.
+/// Files that are no rows, and those that have nothing in common to be judged by.
 pub(crate) fn run(args: &CompareArgs, global: Global) -> Result<Exit, CliError> {
     let files = [rows::read(&args.a)?, rows::read(&args.b)?];
     note_partial(global, &files);
-    let comparison = compare(&files[0], &files[1], args.threshold / 100.0);
+    let comparison = compare(&files[0], &files[1], args.threshold / 100.0)?;
     let regressions = comparison.regressions().count();
     let report = Report {
         schema: SCHEMA,
@@ -92,7 +92,7 @@ fn text(global: Global, threshold: f64, comparison: &Comparison) -> String {
         text += &format!("of several runs the newest counts: {older} older rows left out\n");
     }
     text += &format!(
-        "{matched} in both: {} faster, {} slower, {unchanged} within {threshold} % or their spread\n",
+        "{matched} in both: {} faster, {} slower, {unchanged} within {threshold} % or chance\n",
         faster.len(),
         slower.len()
     );
@@ -101,11 +101,11 @@ fn text(global: Global, threshold: f64, comparison: &Comparison) -> String {
     }
     text += &suites(comparison);
     for (name, only) in [("a", &comparison.only_a), ("b", &comparison.only_b)] {
-        text += &alone(global, name, only);
+        text += &listed(global, &format!("only in {name}"), only);
     }
+    text += &listed(global, "not judged as a whole", &comparison.unjudged);
     let regressions = comparison.regressions().count();
     text + &match regressions {
-        0 if *matched == 0 => "no row is in both: nothing was compared\n".to_owned(),
         0 => "no regression\n".to_owned(),
         count => format!("{}\n", output::counted(count, "regression")),
     }
@@ -158,12 +158,18 @@ fn suites(comparison: &Comparison) -> String {
     format!("\n{}\n", table.render(false))
 }
 
-fn alone(global: Global, name: &str, only: &[String]) -> String {
-    if only.is_empty() {
+fn listed(global: Global, title: &str, rows: &[String]) -> String {
+    if rows.is_empty() {
         return String::new();
     }
-    let shown = shown(global, only.len());
-    let lines: String = only[..shown].iter().map(|row| format!("  {row}\n")).collect();
-    let count = output::counted(only.len(), "row");
-    format!("only in {name}, {count}:\n{lines}{}", more(only.len() - shown))
+    let shown = shown(global, rows.len());
+    let lines: String = rows[..shown].iter().map(|row| format!("  {row}\n")).collect();
+    let count = output::counted(rows.len(), "row");
+    format!("{title}, {count}:\n{lines}{}", more(rows.len() - shown))
+}
+
+impl From<CompareError> for CliError {
+    fn from(error: CompareError) -> Self {
+        Self::Input(error.to_string())
+    }
 }

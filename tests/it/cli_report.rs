@@ -344,6 +344,87 @@ fn a_regression_beyond_the_threshold_is_code_4() {
 }
 
 #[test]
+fn a_regression_is_found_although_one_round_was_fast() {
+    let folder = Folder::new();
+    folder.file("a.jsonl", rows());
+    let edited = |edit: &dyn Fn(&mut Value)| -> String {
+        let rows = scaled(3.0);
+        let lines = rows.lines().map(|line| {
+            let mut row: Value = serde_json::from_str(line).unwrap();
+            if row["library"] == "sparsebatch" {
+                edit(&mut row);
+            }
+            format!("{row}\n")
+        });
+        lines.collect()
+    };
+    folder.file(
+        "b.jsonl",
+        edited(&|row| row["min_ms"] = (row["min_ms"].as_f64().unwrap() / 4.0).into()),
+    );
+
+    let done = folder.run(&["compare", "a.jsonl", "b.jsonl"]);
+
+    assert_eq!((done.code, done.stderr.as_str()), (4, ""), "{done:?}");
+}
+
+#[test]
+fn a_comparison_that_could_find_nothing_is_refused() {
+    let folder = Folder::new();
+    folder.file("a.jsonl", rows());
+    let edited = |edit: &dyn Fn(&mut Value)| -> String {
+        let rows = rows();
+        let lines = rows.lines().map(|line| {
+            let mut row: Value = serde_json::from_str(line).unwrap();
+            edit(&mut row);
+            format!("{row}\n")
+        });
+        lines.collect()
+    };
+    folder.file("other.jsonl", edited(&|row| row["case"] = "another".into()));
+    folder.file("timeless.jsonl", edited(&|row| row["median_ms"] = Value::Null));
+    let solves = |converged: Value| {
+        edited(&|row| {
+            row["operation"] = "cg".into();
+            row["converged"] = converged.clone();
+        })
+    };
+    folder.file("solved.jsonl", solves(1.into()));
+    folder.file("silent.jsonl", solves(Value::Null));
+    let refused = |a: &str, b: &str, parts: &[&str]| {
+        folder.run(&["compare", a, b]).assert_bad_input(parts);
+        folder.run(&["compare", a, b, "--json"]).assert_bad_input(parts);
+    };
+
+    refused("a.jsonl", "other.jsonl", &["a.jsonl and other.jsonl", "in both"]);
+    refused("a.jsonl", "timeless.jsonl", &["timeless.jsonl: expected rows with a time"]);
+    refused("timeless.jsonl", "a.jsonl", &["timeless.jsonl: expected rows with a time"]);
+    refused("solved.jsonl", "silent.jsonl", &["silent.jsonl: expected `converged`"]);
+    assert_eq!(folder.run(&["compare", "solved.jsonl", "solved.jsonl"]).code, 0);
+}
+
+#[cfg(unix)]
+#[test]
+fn pipes_and_devices_are_refused() {
+    let folder = Folder::new();
+    folder.file("a.jsonl", rows());
+    let fifo = folder.path().join("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    for name in ["fifo", "fifo.csv"] {
+        let _ = std::fs::rename(&fifo, folder.path().join(name));
+        let report = folder.run(&["report", name, "-o", "r.html"]);
+        report.assert_bad_input(&[name, "is no regular file"]);
+    }
+    for name in ["fifo.csv", "/dev/zero"] {
+        let parts = [name, "is no regular file"];
+        folder.run(&["compare", "a.jsonl", name]).assert_bad_input(&parts);
+        folder.run(&["compare", name, "a.jsonl"]).assert_bad_input(&parts);
+        folder.run(&["bench", "table", name]).assert_bad_input(&parts);
+    }
+}
+
+#[test]
 fn other_machines_and_rows_of_one_file_are_named() {
     let folder = Folder::new();
     folder.file("a.jsonl", rows());

@@ -9,7 +9,6 @@ use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuError;
 use sparsebatch_formats::Scalar;
 
-use crate::statistics::median;
 use crate::timing::{Pace, RECORDED, Timing, rounds};
 
 /// A matrix or batch on the processor.
@@ -170,15 +169,7 @@ pub(crate) fn wall<E>(
         (first..first + products).try_for_each(&mut call)?;
         times.push(milliseconds(begin) / products as f64);
     }
-    Ok(Timing {
-        median_ms: median(&times).unwrap_or(f64::NAN),
-        min_ms: times.iter().copied().fold(f64::INFINITY, f64::min),
-        max_ms: times.iter().copied().fold(0.0, f64::max),
-        rounds: count,
-        products,
-        recorded: false,
-        refused: None,
-    })
+    Ok(Timing::of(times, products))
 }
 
 #[cfg(test)]
@@ -223,7 +214,7 @@ mod tests {
         assert_eq!(contender.answer(2).unwrap(), [2.0, 4.0]);
         let timing = time(&mut contender, EFFORT, false).unwrap();
 
-        assert_eq!(timing.rounds, 21);
+        assert_eq!(timing.round_ms.len(), 21);
         assert!(timing.min_ms <= timing.median_ms && timing.median_ms <= timing.max_ms);
         let counts: Vec<usize> = contender.plans().iter().map(|plan| plan.0).collect();
         assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 2, "{counts:?}");

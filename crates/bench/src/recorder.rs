@@ -274,6 +274,7 @@ mod tests {
             median_ms: 1.0,
             min_ms: 1.0,
             max_ms: 1.0,
+            round_ms: Vec::new(),
             wall_ms: None,
             rounds: 11,
             products: 1,

@@ -64,6 +64,9 @@ pub struct Row {
     /// The slowest round.
     #[serde(deserialize_with = "or_nan")]
     pub max_ms: f64,
+    /// Each round, in their order, to six digits. Rows of older versions have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "all_or_nan")]
+    pub round_ms: Vec<f64>,
     /// Of solves on a device: milliseconds of one call between two synchronisations, launch and
     /// waiting included, the median of several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,6 +140,17 @@ impl Row {
 /// A number; NaN for null, which is what NaN and the infinities are written as.
 fn or_nan<'de, D: serde::Deserializer<'de>>(number: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(number)?.unwrap_or(f64::NAN))
+}
+
+/// Numbers; NaN for each null.
+fn all_or_nan<'de, D: serde::Deserializer<'de>>(numbers: D) -> Result<Vec<f64>, D::Error> {
+    let numbers = Option::<Vec<Option<f64>>>::deserialize(numbers)?.unwrap_or_default();
+    Ok(numbers.into_iter().map(|number| number.unwrap_or(f64::NAN)).collect())
+}
+
+/// Times to six digits, more than a clock has.
+pub(crate) fn short(times: &[f64]) -> Vec<f64> {
+    times.iter().map(|time| format!("{time:.5e}").parse().unwrap_or(*time)).collect()
 }
 
 /// What was measured on.
@@ -235,6 +249,12 @@ mod tests {
     }
 
     #[test]
+    fn times_have_six_digits() {
+        assert_eq!(short(&[0.123_456_789, 12_345_678.0, 0.0]), [0.123_457, 12_345_700.0, 0.0]);
+        assert!(short(&[f64::NAN])[0].is_nan());
+    }
+
+    #[test]
     fn rows_of_older_runs_are_read() {
         let line = r#"{"schema":1,"suite":"flexible-batch","case":"G2","library":"cuSPARSE",
             "configuration":"c","operation":"spmv","precision":"f64","batch":1,"nnz":2,"rows":1,
@@ -246,5 +266,6 @@ mod tests {
 
         assert_eq!(row.machine.device.as_deref(), Some("a GPU"));
         assert_eq!((row.columns, row.run.as_str(), row.automatic), (0, "", false));
+        assert!(row.round_ms.is_empty());
     }
 }

@@ -56,7 +56,7 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Vec<RowFile>, BenchError> {
 /// Reads a file of rows. Empty lines are passed over.
 ///
 /// # Errors
-/// [`BenchError::Io`]; [`BenchError::Empty`] where there is neither row nor gap; [`BenchError::NotText`];
+/// [`BenchError::Io`], also for pipes and devices; [`BenchError::Empty`] where there is neither row nor gap; [`BenchError::NotText`];
 /// [`BenchError::Row`] for a line that is none; [`BenchError::Schema`] for one of another schema.
 pub fn read(path: &Path) -> Result<RowFile, BenchError> {
     let bytes = read_file(path).map_err(BenchError::io(path))?;

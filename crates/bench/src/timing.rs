@@ -51,11 +51,27 @@ pub(crate) struct Timing {
     pub(crate) median_ms: f64,
     pub(crate) min_ms: f64,
     pub(crate) max_ms: f64,
-    pub(crate) rounds: usize,
+    /// Of each round, in their order.
+    pub(crate) round_ms: Vec<f64>,
     pub(crate) products: usize,
     pub(crate) recorded: bool,
     /// Why products that should have been recorded were not.
     pub(crate) refused: Option<String>,
+}
+
+impl Timing {
+    /// Of rounds by the host's clock, or of products that were issued one by one.
+    pub(crate) fn of(round_ms: Vec<f64>, products: usize) -> Self {
+        Self {
+            median_ms: median(&round_ms).unwrap_or(f64::NAN),
+            min_ms: round_ms.iter().copied().fold(f64::INFINITY, f64::min),
+            max_ms: round_ms.iter().copied().fold(0.0, f64::max),
+            round_ms,
+            products,
+            recorded: false,
+            refused: None,
+        }
+    }
 }
 
 /// Copies that are needed for the data of one product to be gone from the cache when its turn comes
@@ -151,15 +167,7 @@ pub(crate) fn time(contender: &mut dyn Timed, pace: Pace) -> Result<Timing, GpuE
     }
     // The graph may go only when nothing runs any more.
     device.synchronize()?;
-    Ok(Timing {
-        median_ms: median(&times).unwrap_or(f64::NAN),
-        min_ms: times.iter().copied().fold(f64::INFINITY, f64::min),
-        max_ms: times.iter().copied().fold(0.0, f64::max),
-        rounds: count,
-        products,
-        recorded: graph.is_some(),
-        refused,
-    })
+    Ok(Timing { recorded: graph.is_some(), refused, ..Timing::of(times, products) })
 }
 
 /// Starts products that were recorded from `contender`.

@@ -19,7 +19,9 @@ mod solve;
 mod table;
 
 pub use bench::bench_page;
-pub use compare::{Change, Comparison, DEFAULT_THRESHOLD, Side, SuiteChange, compare};
+pub use compare::{
+    Change, CompareError, Comparison, DEFAULT_THRESHOLD, Side, SuiteChange, compare,
+};
 pub use history::{History, HistoryError};
 pub use page::{Block, Chart, Figure, Page, Section, TableBlock};
 pub use solve::{Solve, SolvedSystem, solve_page};

@@ -22,7 +22,7 @@ pub(crate) use target::Target;
 
 use sparsebatch_formats::Scalar;
 
-use crate::row::{Machine, Row, Run, SCHEMA};
+use crate::row::{self, Machine, Row, Run, SCHEMA};
 use crate::summary::OURS;
 use crate::timing::Timing;
 
@@ -155,8 +155,9 @@ impl Problem<'_> {
             median_ms: timing.median_ms,
             min_ms: timing.min_ms,
             max_ms: timing.max_ms,
+            round_ms: row::short(&timing.round_ms),
             wall_ms: None,
-            rounds: timing.rounds as u64,
+            rounds: timing.round_ms.len() as u64,
             products: timing.products as u64,
             timing: clock.to_owned(),
             copies: copies as u64,

@@ -42,19 +42,6 @@ fn wall<T: Real>(
     Ok(milliseconds(begin))
 }
 
-/// The median, the least and the most of some times.
-fn timing(times: &[f64], products: usize) -> Timing {
-    Timing {
-        median_ms: median(times).unwrap_or(f64::NAN),
-        min_ms: times.iter().copied().fold(f64::INFINITY, f64::min),
-        max_ms: times.iter().copied().fold(0.0, f64::max),
-        rounds: times.len(),
-        products,
-        recorded: false,
-        refused: None,
-    }
-}
-
 /// Times a solve: on `device` by its events and by the host's clock, else by the latter alone.
 ///
 /// # Errors
@@ -74,10 +61,10 @@ pub(crate) fn time<T: Real>(
     let walls: Vec<f64> =
         (0..calls).map(|call| wall(solve, device, copy + call)).collect::<Result<_, _>>()?;
     let Some(device) = device else {
-        return Ok(SolveTiming { timing: timing(&walls, 1), wall_ms: None });
+        return Ok(SolveTiming { timing: Timing::of(walls, 1), wall_ms: None });
     };
     let (times, products) = events(solve, device, fastest)?;
-    Ok(SolveTiming { timing: timing(&times, products), wall_ms: median(&walls) })
+    Ok(SolveTiming { timing: Timing::of(times, products), wall_ms: median(&walls) })
 }
 
 /// Times of rounds between events, and how many solves each has.
@@ -156,7 +143,10 @@ mod tests {
         let found = time(&mut sleeper, None).unwrap();
 
         assert!(found.timing.min_ms >= 1.0 && found.timing.median_ms >= found.timing.min_ms);
-        assert_eq!((found.timing.rounds, found.timing.products, found.wall_ms), (21, 1, None));
+        assert_eq!(
+            (found.timing.round_ms.len(), found.timing.products, found.wall_ms),
+            (21, 1, None)
+        );
         assert!(sleeper.solved >= 21 + 3);
     }
 }

@@ -165,6 +165,7 @@ impl Reference {
             median_ms,
             min_ms: median_ms,
             max_ms: median_ms,
+            round_ms: Vec::new(),
             wall_ms: None,
             rounds: 0,
             products: 1,

@@ -6,7 +6,7 @@ use sparsebatch_solvers::{Method, Outcome, SolveError, SolveOptions, Status};
 use super::clock::SolveTiming;
 use super::systems::{Systems, Verdict, check};
 use super::{Real, Solve};
-use crate::row::{Machine, Row, Run, SCHEMA};
+use crate::row::{self, Machine, Row, Run, SCHEMA};
 
 /// What solves.
 pub(super) struct Label<'a> {
@@ -62,8 +62,9 @@ impl Label<'_> {
             median_ms: timing.median_ms,
             min_ms: timing.min_ms,
             max_ms: timing.max_ms,
+            round_ms: row::short(&timing.round_ms),
             wall_ms: *wall_ms,
-            rounds: timing.rounds as u64,
+            rounds: timing.round_ms.len() as u64,
             products: timing.products as u64,
             timing: if wall_ms.is_none() { "wall" } else { "events" }.to_owned(),
             copies: 1,
