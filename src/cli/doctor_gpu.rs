@@ -57,9 +57,11 @@ struct Nvrtc {
 /// Looks at everything; the GPU comes along when it can be used.
 pub(super) fn examine() -> (Report, Option<Device>) {
     let device = Device::new(ORDINAL);
-    let cache = match DiskCache::from_env().folder() {
-        Ok(folder) => folder.display().to_string(),
-        Err(reason) => format!("none: {reason}"),
+    let cache = DiskCache::from_env();
+    let cache = match (cache.folder(), cache.refusal()) {
+        (Ok(folder), None) => folder.display().to_string(),
+        (Ok(folder), Some(why)) => format!("none: {} is not used, {why}", folder.display()),
+        (Err(reason), _) => format!("none: {reason}"),
     };
     let report = Report {
         gpu: match &device {

@@ -4,13 +4,20 @@
 //! beside their place and renamed, so that another process sees a whole file or none; a checksum
 //! finds what was cut off or changed. Nothing here fails a compilation: without a usable folder or
 //! file the kernel is compiled again.
+//!
+//! What is read here runs on the GPU with the rights of this process, and a checksum keeps nobody from
+//! writing another file. So a program is only taken where whoever could have written it could change
+//! this program, too: folder and file, and every folder above them, belong to the user or to root, and
+//! nobody else may write to them (`access.rs`). Folders of others are neither read nor written; one that
+//! root has filled and the user cannot write to is read.
 
+mod access;
 mod entry;
 
 use std::env;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,6 +101,13 @@ impl DiskCache {
         self.folder.as_deref().map_err(String::as_str)
     }
 
+    /// Why the folder is neither read nor written, as far as that can be told without writing: it, or one
+    /// above it, belongs to somebody else, or others may write to it. A folder that is not there yet is
+    /// fine where it may be made.
+    pub fn refusal(&self) -> Option<String> {
+        access::folder(self.folder.as_ref().ok()?).err()
+    }
+
     fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let variable = |name| variable(name).filter(|value| !value.is_empty());
         if let Some(value) = variable("SPARSEBATCH_CACHE") {
@@ -124,11 +138,14 @@ impl DiskCache {
         Ok(compiled)
     }
 
-    /// A stored program. A file that is damaged is removed and counts as absent.
+    /// A stored program. A file that is damaged is removed and counts as absent; so does one that
+    /// somebody else could have written, which stays.
     pub fn load(&self, key: CacheKey) -> Option<Compiled> {
-        let folder = self.folder.as_ref().ok().filter(|folder| is_trusted(folder))?;
+        let folder = self.folder.as_ref().ok().filter(|folder| access::folder(folder).is_ok())?;
         let path = folder.join(key.file_name());
-        let found = entry::decode(&fs::read(&path).ok()?, key);
+        let mut content = Vec::new();
+        access::open(&path)?.take(self.limit_bytes).read_to_end(&mut content).ok()?;
+        let found = entry::decode(&content, key);
         if found.is_none() {
             fs::remove_file(&path).ok();
         }
@@ -139,8 +156,10 @@ impl DiskCache {
     /// was stored.
     pub fn store(&self, key: CacheKey, compiled: &Compiled) -> bool {
         let Ok(folder) = &self.folder else { return false };
-        let stored = create_folder(folder).is_ok()
-            && is_trusted(folder)
+        // Looked at before, so that nothing is made in a folder of others, and after.
+        let stored = access::folder(folder).is_ok()
+            && create_folder(folder).is_ok()
+            && access::folder(folder).is_ok()
             && write_whole(folder, &key.file_name(), &entry::encode(compiled, key)).is_ok();
         if stored {
             self.evict(folder);
@@ -149,20 +168,24 @@ impl DiskCache {
     }
 
     /// Removes temporary files that a process left behind, and the oldest programs while all
-    /// together exceed the limit.
+    /// together exceed the limit. The folder may be one in which the user keeps other files: those are not
+    /// touched, whatever their ending.
     fn evict(&self, folder: &Path) {
         let Ok(files) = folder.read_dir() else { return };
         let mut programs = Vec::new();
         for file in files.flatten() {
             let path = file.path();
+            let Some(kind) = file.file_name().to_str().and_then(Named::of) else { continue };
+            // Of a link this is the link itself.
             let Ok(metadata) = file.metadata() else { continue };
             let Ok(modified) = metadata.modified() else { continue };
-            match path.extension().and_then(|ending| ending.to_str()) {
-                Some(ENDING) => programs.push((modified, metadata.len(), path)),
-                Some(TEMPORARY) if is_abandoned(modified) => {
+            match kind {
+                _ if !metadata.is_file() => {}
+                Named::Program => programs.push((modified, metadata.len(), path)),
+                Named::Temporary if is_abandoned(modified) => {
                     fs::remove_file(&path).ok();
                 }
-                _ => {}
+                Named::Temporary => {}
             }
         }
         let mut bytes: u64 = programs.iter().map(|(_, len, _)| len).sum();
@@ -178,6 +201,34 @@ impl DiskCache {
     }
 }
 
+/// Files that the cache names.
+enum Named {
+    /// `HASH.kernel`, the hash in 64 digits.
+    Program,
+    /// `HASH.kernel.PROCESS.COUNT.tmp`.
+    Temporary,
+}
+
+impl Named {
+    /// What a name says, if it is one that the cache gives.
+    fn of(name: &str) -> Option<Self> {
+        let is_hash = |text: &str| {
+            text.len() == 64
+                && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        };
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        match name.split('.').collect::<Vec<_>>()[..] {
+            [hash, ENDING] if is_hash(hash) => Some(Self::Program),
+            [hash, ENDING, process, count, TEMPORARY]
+                if is_hash(hash) && is_number(process) && is_number(count) =>
+            {
+                Some(Self::Temporary)
+            }
+            _ => None,
+        }
+    }
+}
+
 fn is_abandoned(modified: SystemTime) -> bool {
     modified.elapsed().is_ok_and(|age| age > ABANDONED)
 }
@@ -189,17 +240,6 @@ fn create_folder(folder: &Path) -> io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(folder)
-}
-
-/// Whether only the owner and the group of the folder can put files there: its files become code
-/// that runs on the GPU.
-fn is_trusted(folder: &Path) -> bool {
-    let Ok(metadata) = fs::metadata(folder) else { return false };
-    #[cfg(unix)]
-    if std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o002 != 0 {
-        return false;
-    }
-    metadata.is_dir()
 }
 
 /// Writes a file for its owner alone, under a name of its own first.

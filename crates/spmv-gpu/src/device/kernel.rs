@@ -129,8 +129,11 @@ impl Kernel {
             resources: kernel.resources,
         };
         let image = compiled.image.as_ptr().cast();
-        // SAFETY: (1) the context is current; (2) the image is a cubin, or PTX that ends with NUL,
-        // as the compiler gave it, and the driver copies it; (3) the pointer is to one handle.
+        // SAFETY: (1) the context is current; (2) the image is a cubin, or PTX that ends with NUL, which
+        // the driver copies: either NVRTC gave it to this process, or it was read from the disk cache,
+        // which takes a file only where it is whole, was stored under the hash of the source and options
+        // asked for, and could be written by nobody but the user and root, who could change this program
+        // as well (`cache.rs`); (3) the pointer is to one handle.
         let result = unsafe { sys::cuModuleLoadData(&mut loaded.module, image) };
         check("cuModuleLoadData", result)?;
         let symbol = CString::new(kernel.symbol.as_str()).unwrap_or_default();

@@ -161,16 +161,115 @@ fn temporary_files_left_behind_are_removed_once_old() {
     let (_root, cache) = cache();
     cache.store(key("a"), &compiled(&[1]));
     let folder = cache.folder().unwrap();
-    let (old, new) = (folder.join("old.tmp"), folder.join("new.tmp"));
+    let temporary = |count: u32| folder.join(format!("{}.1.{count}.tmp", key("a").file_name()));
+    let (old, new) = (temporary(0), temporary(1));
     fs::write(&new, "").unwrap();
     fs::write(&old, "").unwrap();
-    let file = File::options().write(true).open(&old).unwrap();
-    file.set_modified(SystemTime::now() - 2 * ABANDONED).unwrap();
+    age(&old);
 
     cache.store(key("b"), &compiled(&[1]));
 
     assert!(!old.exists());
     assert!(new.exists());
+}
+
+/// Makes a file too old for its writer to live.
+fn age(path: &Path) {
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_modified(SystemTime::now() - 2 * ABANDONED).unwrap();
+}
+
+#[test]
+fn files_that_the_cache_did_not_name_stay() {
+    let (_root, mut cache) = cache();
+    let folder = cache.folder().unwrap().to_path_buf();
+    fs::create_dir_all(&folder).unwrap();
+    let hash = key("a").file_name();
+    let names = [
+        "notes.tmp".to_owned(),
+        "mine.kernel".to_owned(),
+        format!("x{hash}"),
+        format!("{hash}.tmp"),
+        format!("{hash}.x.0.tmp"),
+        hash.to_uppercase(),
+    ];
+    for name in &names {
+        fs::write(folder.join(name), vec![0; 5000]).unwrap();
+        age(&folder.join(name));
+    }
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(folder.join("notes.tmp"), folder.join(key("l").file_name()))
+        .unwrap();
+    cache.limit_bytes = 1;
+
+    assert!(cache.store(key("b"), &compiled(&[1])));
+
+    for name in &names {
+        assert!(folder.join(name).exists(), "{name}");
+    }
+    assert!(!folder.join(key("b").file_name()).exists(), "beyond the limit");
+}
+
+#[cfg(unix)]
+#[test]
+fn programs_that_somebody_else_could_have_written_are_absent_and_stay() {
+    use std::os::unix::fs::PermissionsExt;
+    let (root, cache) = cache();
+    assert!(cache.store(key("a"), &compiled(&[1])));
+    let path = cache.folder().unwrap().join(key("a").file_name());
+    let change = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+
+    for mode in [0o620, 0o602, 0o666] {
+        change(mode);
+        assert_eq!(cache.load(key("a")), None, "{mode:o}");
+    }
+    change(0o644);
+    assert!(cache.load(key("a")).is_some());
+    // A link, though it leads to a good file.
+    let elsewhere = root.path().join("elsewhere");
+    fs::rename(&path, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+    assert_eq!(cache.load(key("a")), None);
+    assert!(path.symlink_metadata().is_ok() && elsewhere.exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn folders_and_files_of_somebody_else_are_not_used() {
+    use std::os::unix::fs::chown;
+    let (_root, cache) = cache();
+    assert!(cache.store(key("a"), &compiled(&[1])));
+    let folder = cache.folder().unwrap();
+    let path = folder.join(key("a").file_name());
+    if chown(&path, Some(4321), None).is_err() {
+        println!("skipped: only root can give files away");
+        return;
+    }
+
+    assert_eq!(cache.load(key("a")), None);
+    chown(&path, Some(0), None).unwrap();
+    assert!(cache.load(key("a")).is_some());
+    chown(folder, Some(4321), None).unwrap();
+    assert_eq!(cache.load(key("a")), None);
+    assert!(!cache.store(key("b"), &compiled(&[1])));
+    assert!(cache.refusal().unwrap().ends_with("belongs to somebody else"));
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_folder_that_cannot_be_written_is_read() {
+    use std::os::unix::fs::PermissionsExt;
+    let (_root, cache) = cache();
+    assert!(cache.store(key("a"), &compiled(&[1])));
+    let folder = cache.folder().unwrap();
+    let change = |mode| fs::set_permissions(folder, fs::Permissions::from_mode(mode)).unwrap();
+
+    change(0o555);
+    let found = (cache.refusal(), cache.load(key("a")).is_some());
+    change(0o755);
+
+    assert_eq!(found, (None, true));
 }
 
 #[test]
@@ -229,14 +328,17 @@ fn folder_and_files_are_for_their_owner_alone() {
 
 #[cfg(unix)]
 #[test]
-fn a_folder_that_anyone_can_write_to_is_not_used() {
+fn a_folder_that_others_can_write_to_is_not_used() {
     use std::os::unix::fs::PermissionsExt;
     let (_root, cache) = cache();
     cache.store(key("a"), &compiled(&[1]));
     let folder = cache.folder().unwrap();
 
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
+    for mode in [0o777, 0o775, 0o1777] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(mode)).unwrap();
 
-    assert!(!cache.store(key("b"), &compiled(&[1])));
-    assert_eq!(cache.load(key("a")), None);
+        assert!(!cache.store(key("b"), &compiled(&[1])), "{mode:o}");
+        assert_eq!(cache.load(key("a")), None, "{mode:o}");
+        assert!(cache.refusal().unwrap().ends_with("may be written to by others"), "{mode:o}");
+    }
 }
