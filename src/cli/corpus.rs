@@ -1,6 +1,7 @@
 //! `sparsebatch corpus`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -53,6 +54,9 @@ struct FetchArgs {
     /// Take matrices from this folder and those in it, without network
     #[arg(long, value_name = "FOLDER")]
     from: Option<PathBuf>,
+    /// Most time for the download of each matrix; what came by then is gone on with by another run
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: u64,
 }
 
 #[derive(Serialize)]
@@ -121,13 +125,14 @@ pub(crate) fn run(args: &CorpusArgs, global: Global) -> Result<Exit, CliError> {
         None => default_folder()?,
     };
     match &args.action {
-        Action::Fetch(FetchArgs { base, from, .. }) => {
+        Action::Fetch(FetchArgs { base, from, timeout, .. }) => {
             let place = match from {
                 Some(other) => Place::Folder(other.clone()),
                 None => Place::Address(base.clone().unwrap_or_else(collection)),
             };
             let mut shown = Shown { global, progress: None };
-            let outcomes = fetch(&matrices, &folder, &place, &mut shown)?;
+            let timeout = Duration::from_secs(*timeout);
+            let outcomes = fetch(&matrices, &folder, &place, timeout, &mut shown)?;
             let from = match place {
                 Place::Folder(other) => other.display().to_string(),
                 Place::Address(base) => base,

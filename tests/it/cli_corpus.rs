@@ -1,5 +1,6 @@
 //! `sparsebatch corpus` against a server of its own on loopback.
 
+use std::io::Read;
 use std::path::Path;
 
 use crate::common::{Folder, Run, finished, run};
@@ -160,6 +161,146 @@ fn what_came_before_the_server_went_is_kept() {
     server.put("Bai", "tols90", whole);
     assert_eq!(fetch(&folder, &server, "tols90", &[]).code, 0);
     assert_eq!(server.requests(), [Some(1_000)]);
+}
+
+#[test]
+fn a_server_that_does_not_go_on_is_asked_four_times() {
+    let whole = archive("tols90", &market(90, 90, 1_746));
+    let expected = format!("ended after 1000 of {} bytes; run again", whole.len());
+    let server = Server::start(Answer::NoRangesCutAfter(1_000));
+    server.put("Bai", "tols90", whole);
+    let folder = Folder::new();
+
+    fetch(&folder, &server, "tols90", &[]).assert_bad_input(&[&expected]);
+
+    // It ignores the range once; then there is nothing to go on with.
+    assert_eq!(server.requests(), [None, Some(1_000), None, None]);
+}
+
+#[test]
+fn a_download_takes_no_longer_than_it_may() {
+    let server = Server::start(Answer::Drip);
+    server.put("Bai", "tols90", archive("tols90", &market(90, 90, 1_746)));
+    server.put("HB", "jgl011", archive("jgl011", &market(11, 11, 76)));
+    let folder = Folder::new();
+    let begin = std::time::Instant::now();
+
+    let slow = fetch(&folder, &server, "tols90,jgl011", &["--timeout", "2"]);
+
+    slow.assert_bad_input(&[
+        "tols90.tar.gz: expected it within 2 s (--timeout), found ",
+        "run again",
+    ]);
+    assert!(begin.elapsed().as_secs() < 20, "{:?}", begin.elapsed());
+    // The other one would be as slow, and what came is gone on with.
+    assert_eq!((server.requests().len(), tree(&folder)), (1, vec!["tols90.tar.gz.partial".into()]));
+    fetch(&folder, &server, "tols90", &["--timeout", "0"]).assert_bad_input(&["--timeout"]);
+}
+
+#[test]
+fn more_bytes_than_a_matrix_can_have_are_not_taken() {
+    // 1 MiB and 128 bytes for each of 1,746 entries.
+    let most = (1 << 20) + 128 * 1_746;
+    let declared = 1u64 << 62;
+    for (answer, found) in
+        [(Answer::Endless, "more".to_owned()), (Answer::Declares(declared), declared.to_string())]
+    {
+        let server = Server::start(answer);
+        server.put("Bai", "tols90", Vec::new());
+        let folder = Folder::new();
+
+        let refused = fetch(&folder, &server, "tols90", &[]);
+
+        let line = format!("tols90.tar.gz: expected at most {most} bytes, found {found}\n");
+        refused.assert_bad_input(&[&line]);
+        assert_eq!((server.requests().len(), tree(&folder).len()), (1, 0), "{:?}", tree(&folder));
+    }
+}
+
+#[test]
+fn archives_that_unpack_to_far_more_than_a_matrix_are_refused() {
+    let mut tar =
+        tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+    let mut header = tar::Header::new_gnu();
+    header.set_size(64 << 20);
+    header.set_cksum();
+    tar.append_data(&mut header, "jgl011/other.mtx", std::io::repeat(0).take(64 << 20)).unwrap();
+    let packed = tar.into_inner().unwrap().finish().unwrap();
+    let server = Server::start(Answer::Resumable);
+    server.put("HB", "jgl011", packed);
+    let folder = Folder::new();
+
+    let refused = fetch(&folder, &server, "jgl011", &[]);
+
+    refused.assert_bad_input(&["jgl011.tar.gz", "far more than a matrix of its size"]);
+    assert!(tree(&folder).is_empty(), "{:?}", tree(&folder));
+}
+
+#[test]
+fn a_matrix_is_compared_whichever_way_it_comes() {
+    let changed = || {
+        let text = String::from_utf8(market(11, 11, 76)).unwrap();
+        text.replacen(&format!(" {}\n", 2.0f64.sqrt()), " 1.5\n", 1).into_bytes()
+    };
+    assert_ne!(changed(), market(11, 11, 76));
+    let server = Server::start(Answer::Resumable);
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path().join("mine")).unwrap();
+    let copy = |content: Vec<u8>| {
+        folder.file("mine/jgl011.mtx", content);
+        corpus(folder.path(), &["fetch", "--into", "c", "--from", "mine", "--list", "jgl011"])
+    };
+    let forget = || {
+        for name in ["c/flexible/jgl011.mtx", "c/flexible/jgl011.mtx.gz"] {
+            let _ = std::fs::remove_file(folder.path().join(name));
+        }
+    };
+    let locked = || std::fs::read(folder.path().join("c/corpus.lock")).unwrap();
+
+    // First from a folder, then another matrix from the server.
+    assert_eq!(copy(market(11, 11, 76)).code, 0);
+    let before = locked();
+    forget();
+    server.put("HB", "jgl011", archive("jgl011", &changed()));
+    let refused = ["jgl011.tar.gz: expected SHA-256", "corpus.lock"];
+    fetch(&folder, &server, "jgl011", &[]).assert_bad_input(&refused);
+    assert_eq!((locked(), tree(&folder)), (before, vec!["corpus.lock".to_owned()]));
+
+    // The same matrix from the server, then another one from the folder, and the same again.
+    server.put("HB", "jgl011", archive("jgl011", &market(11, 11, 76)));
+    assert_eq!(fetch(&folder, &server, "jgl011", &[]).code, 0);
+    forget();
+    copy(changed()).assert_bad_input(&["mine/jgl011.mtx: expected SHA-256", "corpus.lock"]);
+    let mut commented = market(11, 11, 76);
+    commented.extend(b"% of another day\n");
+    assert_eq!(copy(commented).code, 0);
+
+    // The archive stays locked, too.
+    forget();
+    let mut repacked = market(11, 11, 76);
+    repacked.extend(b"% packed again\n");
+    server.put("HB", "jgl011", archive("jgl011", &repacked));
+    fetch(&folder, &server, "jgl011", &[]).assert_bad_input(&refused);
+}
+
+#[cfg(unix)]
+#[test]
+fn pipes_and_devices_are_no_sources() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path().join("mine")).unwrap();
+    let take =
+        || corpus(folder.path(), &["fetch", "--into", "c", "--from", "mine", "--list", "jgl011"]);
+    let made =
+        std::process::Command::new("mkfifo").arg(folder.path().join("mine/jgl011.mtx")).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    take().assert_bad_input(&["mine/jgl011.mtx: is no regular file"]);
+    std::fs::remove_file(folder.path().join("mine/jgl011.mtx")).unwrap();
+    for name in ["mine/jgl011.mtx", "mine/jgl011.tar.gz"] {
+        let path = folder.path().join(name);
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        take().assert_bad_input(&[name, "is no regular file"]);
+        std::fs::remove_file(path).unwrap();
+    }
 }
 
 #[test]

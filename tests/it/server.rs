@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -19,6 +20,14 @@ pub(crate) enum Answer {
     CutAfter(usize),
     /// As the former, the first time; later not at all.
     Once(usize),
+    /// As one that does not know ranges and ends every connection after so many bytes of content.
+    NoRangesCutAfter(usize),
+    /// A byte every 50 milliseconds.
+    Drip,
+    /// Zeros without end, whose number is not said.
+    Endless,
+    /// As one that is asked for a file of this length, and sends nothing of it.
+    Declares(u64),
 }
 
 #[derive(Default)]
@@ -98,7 +107,7 @@ fn serve(mut stream: TcpStream, answer: Answer, state: &Mutex<State>) -> std::io
     };
     let total = content.len();
     let from = match answer {
-        Answer::NoRanges => 0,
+        Answer::NoRanges | Answer::NoRangesCutAfter(_) => 0,
         _ => start.unwrap_or(0) as usize,
     };
     if from > 0 && from >= total {
@@ -108,6 +117,19 @@ fn serve(mut stream: TcpStream, answer: Answer, state: &Mutex<State>) -> std::io
              Content-Length: 0\r\nConnection: close\r\n\r\n"
         );
     }
+    match answer {
+        Answer::Declares(length) => {
+            return write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+        }
+        Answer::Endless => {
+            write!(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")?;
+            // Until the client has gone.
+            loop {
+                stream.write_all(&[0; 1 << 16])?;
+            }
+        }
+        _ => {}
+    }
     let part = &content[from..];
     if from > 0 {
         let range = format!("bytes {from}-{}/{total}", total - 1);
@@ -116,8 +138,17 @@ fn serve(mut stream: TcpStream, answer: Answer, state: &Mutex<State>) -> std::io
         write!(stream, "HTTP/1.1 200 OK\r\n")?;
     }
     write!(stream, "Content-Length: {}\r\nConnection: close\r\n\r\n", part.len())?;
+    if answer == Answer::Drip {
+        for byte in part {
+            stream.write_all(&[*byte])?;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        return Ok(());
+    }
     let sent = match answer {
-        Answer::CutAfter(bytes) | Answer::Once(bytes) => bytes.min(part.len()),
+        Answer::CutAfter(bytes) | Answer::Once(bytes) | Answer::NoRangesCutAfter(bytes) => {
+            bytes.min(part.len())
+        }
         _ => part.len(),
     };
     stream.write_all(&part[..sent])?;

@@ -1,19 +1,26 @@
-//! Downloads that go on where they ended.
+//! Downloads that go on where they ended, within limits of bytes, requests and time.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use sparsebatch_formats::io::open_in_place;
 use ureq::http::{Response, StatusCode, header};
 use ureq::{Agent, Body};
 
 use crate::CorpusError;
 
-/// Connections in a row that may bring nothing.
+/// Connections that may bring nothing new: in a row from a server that goes on where a download ended,
+/// in all from one that begins again each time.
 const FRUITLESS: usize = 3;
-/// Time to connect, and time without a byte after which a connection counts as ended.
+/// Connections of a download in all.
+const CONNECTIONS: usize = 1000;
+/// Time to connect, and time in which a connection has to bring [`LEAST_BYTES`]. One that does not counts
+/// as ended, and as fruitless.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Bytes of the slowest connection that is waited for: 1 KiB/s.
+const LEAST_BYTES: u64 = 30 << 10;
 
 /// Makes the client. Proxies are those that the environment names.
 pub(crate) fn agent() -> Agent {
@@ -21,20 +28,51 @@ pub(crate) fn agent() -> Agent {
         .http_status_as_error(false)
         .timeout_resolve(Some(PATIENCE))
         .timeout_connect(Some(PATIENCE))
+        .timeout_recv_response(Some(2 * PATIENCE))
         .timeout_per_read(Some(PATIENCE))
         .user_agent(concat!("sparsebatch/", env!("CARGO_PKG_VERSION")))
         .build()
         .new_agent()
 }
 
+/// How much of a download is taken, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Bytes of the file.
+    pub(crate) bytes: u64,
+    /// Time from `begin` on.
+    pub(crate) timeout: Duration,
+    /// When it began.
+    pub(crate) begin: Instant,
+}
+
+impl Limits {
+    /// Time that is left, if any.
+    fn left(&self) -> Option<Duration> {
+        self.timeout.checked_sub(self.begin.elapsed()).filter(|left| !left.is_zero())
+    }
+}
+
 /// What a connection did.
 enum Step {
     /// The file is whole.
     Whole,
-    /// The connection ended early; bytes that it brought.
+    /// The connection ended early; bytes that it brought, 0 where they were too few for its time.
     Ended(u64),
     /// What is there does not belong to what the server has: begin again.
     Restart,
+}
+
+/// A file that is downloaded.
+struct Download<'a> {
+    url: &'a str,
+    partial: &'a Path,
+    file: File,
+    limits: Limits,
+    /// Bytes of the whole, where the server says so.
+    total: Option<u64>,
+    /// Whether the server goes on where a download ended; known after it was asked to.
+    resumes: bool,
 }
 
 /// Downloads into `partial`, going on with what is there of it; a server that cannot do so sends
@@ -43,85 +81,140 @@ enum Step {
 ///
 /// # Errors
 /// [`CorpusError::Address`], [`CorpusError::Unreachable`], [`CorpusError::Status`],
-/// [`CorpusError::Cut`]; [`CorpusError::Io`] when the file cannot be written. What came is kept.
+/// [`CorpusError::Cut`], [`CorpusError::Slow`]; [`CorpusError::Io`] when the file cannot be written. What
+/// came is kept, but for [`CorpusError::TooLarge`].
 pub(crate) fn download(
     agent: &Agent,
     url: &str,
     partial: &Path,
+    limits: Limits,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<u64, CorpusError> {
     let io = || CorpusError::io(partial);
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(partial)
-        .map_err(io())?;
-    let before = file.seek(SeekFrom::End(0)).map_err(io())?;
-    let (mut fruitless, mut total) = (0, None);
-    loop {
-        let have = file.seek(SeekFrom::End(0)).map_err(io())?;
-        let mut request = agent.get(url);
-        if have > 0 {
-            request = request.header(header::RANGE, format!("bytes={have}-"));
-        }
-        let response = request.call().map_err(|error| refused(url, error))?;
-        match step(url, response, &mut file, partial, have, &mut total, progress)? {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    let mut file = open_in_place(partial, &mut options).map_err(io())?;
+    let mut before = file.seek(SeekFrom::End(0)).map_err(io())?;
+    if before > limits.bytes {
+        file.set_len(0).map_err(io())?;
+        before = 0;
+    }
+    let mut download = Download { url, partial, file, limits, total: None, resumes: true };
+    let mut fruitless = 0;
+    for _ in 0..CONNECTIONS {
+        match download.connect(agent, progress)? {
             Step::Whole => return Ok(before),
             Step::Restart => {
-                file.set_len(0).map_err(io())?;
+                download.file.set_len(0).map_err(io())?;
                 fruitless += 1;
             }
             Step::Ended(0) => fruitless += 1,
-            Step::Ended(_) => fruitless = 0,
+            // Bytes that have come before are nothing new.
+            Step::Ended(_) => fruitless = if download.resumes { 0 } else { fruitless + 1 },
         }
         if fruitless >= FRUITLESS {
-            let found = file.seek(SeekFrom::End(0)).map_err(io())?;
-            let expected = total.map_or("all".to_owned(), |total: u64| total.to_string());
-            return Err(CorpusError::Cut { url: url.to_owned(), found, expected });
+            break;
         }
     }
+    let found = download.file.seek(SeekFrom::End(0)).map_err(io())?;
+    let expected = download.total.map_or("all".to_owned(), |total| total.to_string());
+    Err(CorpusError::Cut { url: url.to_owned(), found, expected })
 }
 
-/// Takes one answer.
-fn step(
-    url: &str,
-    response: Response<Body>,
-    file: &mut File,
-    partial: &Path,
-    have: u64,
-    total: &mut Option<u64>,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<Step, CorpusError> {
-    let range = content_range(&response);
-    let start = match response.status() {
-        StatusCode::OK => 0,
-        StatusCode::PARTIAL_CONTENT if range.0 == Some(have) => have,
-        StatusCode::PARTIAL_CONTENT if have > 0 => return Ok(Step::Restart),
-        // Nothing is behind what is there: it is whole, or not the same file.
-        StatusCode::RANGE_NOT_SATISFIABLE if have > 0 => {
-            return Ok(if range.1 == Some(have) { Step::Whole } else { Step::Restart });
+impl Download<'_> {
+    /// Asks for what is missing and takes the answer.
+    fn connect(
+        &mut self,
+        agent: &Agent,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Step, CorpusError> {
+        let have = self.file.seek(SeekFrom::End(0)).map_err(CorpusError::io(self.partial))?;
+        let Some(left) = self.limits.left() else { return Err(self.slow(have)) };
+        let mut request = agent.get(self.url);
+        if have > 0 && self.resumes {
+            request = request.header(header::RANGE, format!("bytes={have}-"));
         }
-        status => return Err(CorpusError::Status { url: url.to_owned(), status: status.as_u16() }),
-    };
-    let length = response.headers().get(header::CONTENT_LENGTH);
-    let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    *total = length.map(|length| start.saturating_add(length));
-    file.set_len(start).map_err(CorpusError::io(partial))?;
-    file.seek(SeekFrom::Start(start)).map_err(CorpusError::io(partial))?;
-    let mut done = start;
-    let mut body = response.into_body().into_reader();
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        progress(done, total.unwrap_or(0));
-        match body.read(&mut buffer) {
-            Ok(0) if total.is_none_or(|total| done >= total) => return Ok(Step::Whole),
-            // However it ended, what follows may be asked for again.
-            Ok(0) | Err(_) => return Ok(Step::Ended(done - start)),
-            Ok(read) => {
-                file.write_all(&buffer[..read]).map_err(CorpusError::io(partial))?;
-                done += read as u64;
+        let answer = request.config().timeout_global(Some(left)).build().call();
+        match answer {
+            Ok(response) => self.take(response, have, progress),
+            Err(_) if self.limits.left().is_none() => Err(self.slow(have)),
+            Err(error) => Err(refused(self.url, error)),
+        }
+    }
+
+    fn slow(&self, found: u64) -> CorpusError {
+        let seconds = self.limits.timeout.as_secs();
+        CorpusError::Slow { url: self.url.to_owned(), seconds, found }
+    }
+
+    /// Refuses more bytes than the file may have, and forgets what came.
+    fn check_size(&self, found: u64, is_all: bool) -> Result<(), CorpusError> {
+        if found <= self.limits.bytes {
+            return Ok(());
+        }
+        self.file.set_len(0).map_err(CorpusError::io(self.partial))?;
+        Err(CorpusError::TooLarge {
+            url: self.url.to_owned(),
+            limit: self.limits.bytes,
+            found: if is_all { found.to_string() } else { "more".to_owned() },
+        })
+    }
+
+    /// Takes one answer.
+    fn take(
+        &mut self,
+        response: Response<Body>,
+        have: u64,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Step, CorpusError> {
+        let range = content_range(&response);
+        let start = match response.status() {
+            StatusCode::OK => {
+                self.resumes &= have == 0;
+                0
+            }
+            StatusCode::PARTIAL_CONTENT if range.0 == Some(have) => have,
+            StatusCode::PARTIAL_CONTENT if have > 0 => return Ok(Step::Restart),
+            // Nothing is behind what is there: it is whole, or not the same file.
+            StatusCode::RANGE_NOT_SATISFIABLE if have > 0 => {
+                return Ok(if range.1 == Some(have) { Step::Whole } else { Step::Restart });
+            }
+            status => {
+                let status = status.as_u16();
+                return Err(CorpusError::Status { url: self.url.to_owned(), status });
+            }
+        };
+        let length = response.headers().get(header::CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        self.total = length.map(|length| start.saturating_add(length));
+        self.check_size(self.total.unwrap_or(0), true)?;
+        let io = || CorpusError::io(self.partial);
+        self.file.set_len(start).map_err(io())?;
+        self.file.seek(SeekFrom::Start(start)).map_err(io())?;
+        let mut done = start;
+        let mut body = response.into_body().into_reader();
+        let mut buffer = vec![0; 1 << 16];
+        let (mut since, mut done_then) = (Instant::now(), done);
+        loop {
+            progress(done, self.total.unwrap_or(0));
+            match body.read(&mut buffer) {
+                Ok(0) if self.total.is_none_or(|total| done >= total) => return Ok(Step::Whole),
+                // However it ended, what follows may be asked for again.
+                Ok(0) | Err(_) => return Ok(Step::Ended(done - start)),
+                Ok(read) => {
+                    done += read as u64;
+                    self.check_size(done, false)?;
+                    self.file.write_all(&buffer[..read]).map_err(CorpusError::io(self.partial))?;
+                }
+            }
+            if self.limits.left().is_none() {
+                return Err(self.slow(done));
+            }
+            if since.elapsed() >= PATIENCE {
+                if done - done_then < LEAST_BYTES {
+                    return Ok(Step::Ended(0));
+                }
+                (since, done_then) = (Instant::now(), done);
             }
         }
     }

@@ -66,6 +66,28 @@ pub enum CorpusError {
         /// Bytes of the whole.
         expected: String,
     },
+    /// The archive did not come in time. What came is kept.
+    #[error(
+        "{url}: expected it within {seconds} s (--timeout), found {found} bytes; run again to go on"
+    )]
+    Slow {
+        /// The address.
+        url: String,
+        /// The time that it had.
+        seconds: u64,
+        /// Bytes that are there.
+        found: u64,
+    },
+    /// The server sends more than the archive of the matrix can have. Nothing is kept.
+    #[error("{url}: expected at most {limit} bytes, found {found}")]
+    TooLarge {
+        /// The address.
+        url: String,
+        /// Bytes that it may have.
+        limit: u64,
+        /// What the server says that it has, or that more came.
+        found: String,
+    },
     /// An archive that cannot be unpacked.
     #[error("{archive}: expected a whole archive with {member}, found {reason}")]
     Archive {
@@ -144,7 +166,11 @@ impl CorpusError {
     pub(crate) fn concerns_all(&self) -> bool {
         matches!(
             self,
-            Self::Address { .. } | Self::Unreachable { .. } | Self::Lock { .. } | Self::Io { .. }
+            Self::Address { .. }
+                | Self::Unreachable { .. }
+                | Self::Slow { .. }
+                | Self::Lock { .. }
+                | Self::Io { .. }
         )
     }
 }

@@ -2,16 +2,17 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use sparsebatch_formats::generate::dense;
-use sparsebatch_formats::io::{MemoryLimit, read_matrix_market_from, write_matrix_market};
+use sparsebatch_formats::io::{MemoryLimit, open_file, read_matrix_market_from, write_matrix_market};
 use tempfile::{Builder, NamedTempFile};
 use ureq::Agent;
 
-use crate::download::{agent, download};
+use crate::download::{Limits, agent, download};
 use crate::folder::{Claim, files_below, present, source, sweep, target, unfinished};
-use crate::lock::{Lock, Locked, sha256};
-use crate::unpack::unpack;
+use crate::lock::{Lock, Locked, matrix_sha256, sha256};
+use crate::unpack::{limit, unpack};
 use crate::{CorpusError, Matrix, Origin};
 
 /// The address of the SuiteSparse Matrix Collection.
@@ -99,6 +100,9 @@ pub trait Observer {
 /// Fetches matrices into a folder, one after another. What is there is compared with the lock file;
 /// what comes is checked against the catalogue before it gets its name.
 ///
+/// A download has `timeout` for each matrix, and ends earlier where more comes than the archive of the
+/// matrix can have, or where connections bring nothing new.
+///
 /// A matrix that fails does not keep others from coming, unless they would fail alike: then the
 /// rest is [`Status::Missing`].
 ///
@@ -109,6 +113,7 @@ pub fn fetch(
     matrices: &[&'static Matrix],
     folder: &Path,
     place: &Place,
+    timeout: Duration,
     observer: &mut dyn Observer,
 ) -> Result<Vec<Outcome>, CorpusError> {
     let files = match place {
@@ -124,7 +129,7 @@ pub fn fetch(
     };
     let _claim = Claim::new(folder)?;
     let lock = Lock::read(folder)?;
-    let mut fetcher = Fetcher { folder, place, files, lock, agent: agent() };
+    let mut fetcher = Fetcher { folder, place, files, lock, timeout, agent: agent() };
     let (mut outcomes, mut is_over) = (Vec::new(), false);
     for &matrix in matrices {
         observer.begin(matrix);
@@ -173,6 +178,7 @@ struct Fetcher<'a> {
     place: &'a Place,
     files: Vec<PathBuf>,
     lock: Lock,
+    timeout: Duration,
     agent: Agent,
 }
 
@@ -214,7 +220,7 @@ impl Fetcher<'_> {
         if let Some(locked) = self.lock.get(&matrix.key()) {
             return self.lock.compare(file.display().to_string(), Some(&locked.sha256), &hash);
         }
-        let counts = check(matrix, File::open(file).map_err(CorpusError::io(file))?, file)?;
+        let counts = check(matrix, open_file(file).map_err(CorpusError::io(file))?.0, file)?;
         let from = file.display().to_string();
         self.lock.set(matrix.key(), counts.locked(None, from, self.relative(file), hash, bytes))
     }
@@ -240,13 +246,16 @@ impl Fetcher<'_> {
         let part = self.folder.join(matrix.part());
         std::fs::create_dir_all(&part).map_err(CorpusError::io(&part))?;
         let partial = part.join(format!("{}.tar.gz.partial", matrix.name));
+        let begin = Instant::now();
+        let limits = Limits { bytes: limit(matrix), timeout: self.timeout, begin };
         loop {
-            let before = download(&self.agent, &url, &partial, progress).inspect_err(|_| {
-                if std::fs::metadata(&partial).is_ok_and(|found| found.len() == 0) {
-                    // An empty file does no harm, should it stay.
-                    let _ = std::fs::remove_file(&partial);
-                }
-            })?;
+            let before =
+                download(&self.agent, &url, &partial, limits, progress).inspect_err(|_| {
+                    if std::fs::metadata(&partial).is_ok_and(|found| found.len() == 0) {
+                        // An empty file does no harm, should it stay.
+                        let _ = std::fs::remove_file(&partial);
+                    }
+                })?;
             let checked = self.open(matrix, &partial, url.clone());
             // Whether it was taken or refused, nothing is to go on with.
             std::fs::remove_file(&partial).map_err(CorpusError::io(&partial))?;
@@ -257,6 +266,24 @@ impl Fetcher<'_> {
                     let status = if before > 0 { Status::Resumed } else { Status::Fetched };
                     return Ok((status, checked));
                 }
+            }
+        }
+    }
+
+    /// Refuses a matrix that is another one than the locked one, whatever file or archive it came in. A
+    /// lock file of an older version has no hash of the matrix: then archives are compared with archives,
+    /// and files with files.
+    fn compare(&self, matrix: &Matrix, checked: &Checked) -> Result<(), CorpusError> {
+        let Some(locked) = self.lock.get(&matrix.key()) else { return Ok(()) };
+        let Checked { temporary, from, archive_sha256, counts, .. } = checked;
+        match &locked.matrix_sha256 {
+            Some(expected) => {
+                self.lock.compare(from.clone(), Some(expected), &counts.matrix_sha256)
+            }
+            None if archive_sha256.is_some() && *archive_sha256 == locked.archive_sha256 => Ok(()),
+            None => {
+                let (hash, _) = sha256(temporary.path())?;
+                self.lock.compare(from.clone(), Some(&locked.sha256), &hash)
             }
         }
     }
@@ -278,9 +305,8 @@ impl Fetcher<'_> {
         if from.ends_with(".tar.gz") {
             return self.open(matrix, file, from);
         }
-        let (hash, _) = sha256(file)?;
-        let locked = self.lock.get(&matrix.key()).map(|locked| locked.sha256.as_str());
-        self.lock.compare(from.clone(), locked, &hash)?;
+        // Refuses what is no regular file.
+        open_file(file).map_err(CorpusError::io(file))?;
         let ending = if from.ends_with(".gz") { ".mtx.gz" } else { ".mtx" };
         let (temporary, target) = self.temporary(matrix, ending)?;
         std::fs::copy(file, temporary.path()).map_err(CorpusError::io(&target))?;
@@ -313,7 +339,11 @@ impl Fetcher<'_> {
 
     /// Gives a checked file its name and locks it.
     fn name(&mut self, matrix: &Matrix, checked: Checked) -> Result<PathBuf, CorpusError> {
+        self.compare(matrix, &checked)?;
         let Checked { temporary, target, from, archive_sha256, counts } = checked;
+        // A matrix that comes from elsewhere keeps the hash of the archive that it is compared with.
+        let before = || self.lock.get(&matrix.key())?.archive_sha256.clone();
+        let archive_sha256 = archive_sha256.or_else(before);
         let (hash, bytes) = sha256(temporary.path())?;
         temporary.persist(&target).map_err(|error| CorpusError::io(&target)(error.error))?;
         let locked = counts.locked(archive_sha256, from, self.relative(&target), hash, bytes);
@@ -332,6 +362,7 @@ struct Counts {
     columns: u64,
     nonzeros: u64,
     explicit_zeros: u64,
+    matrix_sha256: String,
 }
 
 impl Counts {
@@ -343,11 +374,12 @@ impl Counts {
         sha256: String,
         bytes: u64,
     ) -> Locked {
-        let Self { rows, columns, nonzeros, explicit_zeros } = self;
+        let Self { rows, columns, nonzeros, explicit_zeros, matrix_sha256 } = self;
         Locked {
             archive_sha256,
             from,
             file,
+            matrix_sha256: Some(matrix_sha256),
             sha256,
             bytes,
             rows,
@@ -387,5 +419,6 @@ fn check(matrix: &Matrix, file: File, path: &Path) -> Result<Counts, CorpusError
         columns: found.ncols() as u64,
         nonzeros: nonzeros as u64,
         explicit_zeros: (stored - nonzeros) as u64,
+        matrix_sha256: matrix_sha256(&found),
     })
 }

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
+use sparsebatch_formats::io::open_in_place;
+
 use crate::{CorpusError, Matrix};
 
 /// The lock file's name in the folder.
@@ -120,12 +122,9 @@ impl Claim {
     pub(crate) fn new(folder: &Path) -> Result<Self, CorpusError> {
         std::fs::create_dir_all(folder).map_err(CorpusError::io(folder))?;
         let path = folder.join(".fetching");
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(CorpusError::io(&path))?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false);
+        let file = open_in_place(&path, &mut options).map_err(CorpusError::io(&path))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),
             Err(TryLockError::WouldBlock) => Err(CorpusError::Busy { folder: folder.to_owned() }),

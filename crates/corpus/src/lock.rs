@@ -6,13 +6,16 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use sparsebatch_formats::FormatError;
 use sparsebatch_formats::io::{atomic_write, open_file};
+use sparsebatch_formats::{Csr, FormatError};
 
 use crate::CorpusError;
 use crate::folder::LOCK_FILE;
 
 const SCHEMA: u32 = 1;
+
+/// Bytes of a lock file that are read; one of all matrices has a thousandth of that.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// What is locked of a matrix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +27,10 @@ pub struct Locked {
     pub from: String,
     /// The file, relative to the folder.
     pub file: PathBuf,
+    /// Hash of the matrix, whatever file it is in: of its order, pattern and values as they are read.
+    /// Lock files of older versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matrix_sha256: Option<String>,
     /// Hash of the file.
     pub sha256: String,
     /// Bytes of the file.
@@ -58,13 +65,16 @@ impl Lock {
     /// [`CorpusError::Lock`] when it is no such file, [`CorpusError::Io`] when it cannot be read.
     pub(crate) fn read(folder: &Path) -> Result<Self, CorpusError> {
         let path = folder.join(LOCK_FILE);
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
+        let mut text = String::new();
+        let read =
+            open_file(&path).and_then(|(file, _)| file.take(MOST_BYTES).read_to_string(&mut text));
+        match read {
+            Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(Self { path, matrices: BTreeMap::new() });
             }
             Err(error) => return Err(CorpusError::io(path)(error)),
-        };
+        }
         let reason = match serde_json::from_str::<Content>(&text) {
             Ok(content) if content.schema == SCHEMA => {
                 return Ok(Self { path, matrices: content.matrices });
@@ -137,8 +147,26 @@ pub(crate) fn sha256(path: &Path) -> Result<(String, u64), CorpusError> {
         hash.update(&buffer[..read]);
         bytes += read as u64;
     }
-    let digits = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok((digits, bytes))
+    Ok((digits(hash), bytes))
+}
+
+/// SHA-256 of a matrix, in hexadecimal digits: of its order, its pattern by rows and its values, so that
+/// it is the same for each file that the matrix is read from.
+pub(crate) fn matrix_sha256(matrix: &Csr<f64>) -> String {
+    let mut hash = Sha256::new();
+    for count in [matrix.nrows(), matrix.ncols(), matrix.nnz()] {
+        hash.update((count as u64).to_le_bytes());
+    }
+    let pattern = matrix.pattern();
+    for indices in [pattern.row_ptr(), pattern.col_idx()] {
+        indices.iter().for_each(|index| hash.update(index.to_le_bytes()));
+    }
+    matrix.values().iter().for_each(|value| hash.update(value.to_bits().to_le_bytes()));
+    digits(hash)
+}
+
+fn digits(hash: Sha256) -> String {
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -156,6 +184,18 @@ mod tests {
         // FIPS 180-4, the example of one block.
         assert_eq!(digits, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         assert_eq!(bytes, 3);
+    }
+
+    #[test]
+    fn a_matrix_has_one_hash_and_others_have_others() {
+        let hash = |col: [i32; 2], values: [f64; 2]| {
+            let matrix = Csr::try_new(2, 2, vec![0, 1, 2], col.to_vec(), values.to_vec()).unwrap();
+            matrix_sha256(&matrix)
+        };
+
+        assert_eq!(hash([0, 1], [1.0, 2.0]), hash([0, 1], [1.0, 2.0]));
+        assert_ne!(hash([0, 1], [1.0, 2.0]), hash([1, 0], [1.0, 2.0]));
+        assert_ne!(hash([0, 1], [1.0, 2.0]), hash([0, 1], [1.0, 2.000_000_000_000_000_4]));
     }
 
     #[test]

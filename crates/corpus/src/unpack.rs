@@ -7,12 +7,22 @@ use std::path::Path;
 use flate2::Compression;
 use flate2::bufread::GzDecoder;
 use flate2::write::GzEncoder;
+use sparsebatch_formats::io::open_file;
 
 use crate::{CorpusError, Matrix, Origin};
 
 /// Bytes that a Matrix Market file may have for each entry, and more for its comments.
 const BYTES_PER_ENTRY: u64 = 128;
 const COMMENT_BYTES: u64 = 1 << 20;
+
+/// Bytes of all files in an archive, right-hand sides and coordinates too, over those that the matrix may
+/// have.
+const OTHER_FILES: u64 = 16;
+
+/// Bytes that the file of a matrix, and the packed archive of all, may have.
+pub(crate) fn limit(matrix: &Matrix) -> u64 {
+    COMMENT_BYTES + BYTES_PER_ENTRY * matrix.entries() as u64
+}
 
 /// Writes the matrix of an archive, packed again, and reads the archive to its end, where its
 /// checksum is. `name` is what errors call the archive.
@@ -33,18 +43,22 @@ pub(crate) fn unpack(
         member: member.clone(),
         reason,
     };
-    let file = File::open(archive).map_err(CorpusError::io(archive))?;
-    let mut packed = GzDecoder::new(BufReader::with_capacity(1 << 17, file));
+    let limit = limit(matrix);
+    let (file, _) = open_file(archive).map_err(CorpusError::io(archive))?;
+    let packed = GzDecoder::new(BufReader::with_capacity(1 << 17, file));
+    let mut packed = Limited { reader: packed, left: OTHER_FILES.saturating_mul(limit) };
     let mut tar = tar::Archive::new(&mut packed);
     let mut found = false;
-    for entry in tar.entries().map_err(|error| broken(error.to_string()))? {
+    let entries = tar.entries().map_err(|error| broken(error.to_string()))?;
+    // Raw: names and attributes in entries of their own, which would be read into memory whatever their
+    // size, are passed over. Those of the collection are short.
+    for entry in entries.raw(true) {
         let entry = entry.map_err(|error| broken(error.to_string()))?;
         let is_member = entry.path().is_ok_and(|path| path.ends_with(&member));
         if found || !is_member || !entry.header().entry_type().is_file() {
             continue;
         }
         found = true;
-        let limit = COMMENT_BYTES + BYTES_PER_ENTRY * matrix.entries() as u64;
         if entry.size() > limit {
             return Err(broken(format!("{} bytes of it, above {limit}", entry.size())));
         }
@@ -70,6 +84,22 @@ pub(crate) fn unpack(
     }
     io::copy(&mut packed, &mut io::sink()).map_err(|error| broken(error.to_string()))?;
     Ok(())
+}
+
+/// A reader that fails when more comes than it may.
+struct Limited<R> {
+    reader: R,
+    left: u64,
+}
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "far more than a matrix of its size")
+        })?;
+        Ok(read)
+    }
 }
 
 /// A reader that remembers its error, so that it is told from one of the writer.
