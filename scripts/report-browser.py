@@ -16,6 +16,8 @@ import shutil
 import sys
 import tempfile
 import time
+import xml.dom.minidom
+import xml.parsers.expat
 
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
@@ -189,6 +191,10 @@ def check_downloads(driver, downloads, problems, where):
             problems.check(good, f"{where}: the CSV has rows of different lengths")
         else:
             problems.check(text.startswith("<svg"), f"{where}: the SVG begins with {text[:20]!r}")
+            try:
+                xml.dom.minidom.parseString(text.encode())
+            except xml.parsers.expat.ExpatError as error:
+                problems.check(False, f"{where}: the SVG is no XML: {error}")
         path.unlink()
 
 

@@ -20,7 +20,7 @@ use self::machines::{CpuArgs, EnergyArgs, GpuVsCpuArgs, ScalingArgs};
 use self::products::{RowKernelArgs, SellPArgs, ThroughputArgs};
 use self::solves::SolverArgs;
 use super::error::CliError;
-use super::output::{self, SCHEMA, check_writable};
+use super::output::{self, Printable, SCHEMA, check_writable};
 use super::{Exit, Global, pages};
 
 /// Options of `bench`.
@@ -259,8 +259,8 @@ fn measured(
     // With --json stdout is for the object.
     let mut report: Box<dyn Write> = match global {
         Global { quiet: true, .. } => Box::new(std::io::sink()),
-        Global { json: true, .. } => Box::new(std::io::stderr()),
-        _ => Box::new(std::io::stdout()),
+        Global { json: true, .. } => Box::new(Printable::new(std::io::stderr())),
+        _ => Box::new(Printable::new(std::io::stdout())),
     };
     let outcome = suite(&mut report)?;
     if global.json {

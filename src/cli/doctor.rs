@@ -10,7 +10,7 @@ use sparsebatch::{Csr, Method, SolveOptions, solve};
 use sparsebatch_bench::processor::available_memory;
 
 use super::error::CliError;
-use super::output::{self, SCHEMA, bytes};
+use super::output::{self, SCHEMA, bytes, one_line};
 use super::{Exit, Global, doctor_gpu};
 
 #[derive(Serialize)]
@@ -93,11 +93,12 @@ impl Report {
         lines.extend(self.gpu.lines());
         let mut text = String::new();
         for (key, value) in lines {
-            writeln!(text, "{key:<13} {value}").expect("writing to a string cannot fail");
+            writeln!(text, "{key:<13} {}", one_line(&value))
+                .expect("writing to a string cannot fail");
         }
         for test in &self.tests {
             let verdict = if test.passed { "passed" } else { "FAILED" };
-            writeln!(text, "test {:<10} {verdict}: {}", test.name, test.detail)
+            writeln!(text, "test {:<10} {verdict}: {}", test.name, one_line(&test.detail))
                 .expect("writing to a string cannot fail");
         }
         text

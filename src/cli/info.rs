@@ -229,11 +229,7 @@ impl Report {
                 bytes(self.choice.bytes)
             ),
         ));
-        let width = lines.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
-        let mut text = String::new();
-        for (key, value) in lines {
-            writeln!(text, "{key:<width$}  {value}").expect("writing to a string cannot fail");
-        }
+        let mut text = output::pairs(&lines);
         if self.kind == "ragged" || (global.verbose && stats.len() > 1) {
             text.push('\n');
             let shown = if global.verbose { stats.len() } else { LISTED.min(stats.len()) };

@@ -120,7 +120,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Err(error) => return usage(&error),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("error: {error}");
+        eprintln!("error: {}", output::one_line(&error.to_string()));
         match error {
             CliError::Input(_) => Exit::BadInput,
             CliError::Internal(_) => Exit::Internal,
@@ -158,6 +158,7 @@ fn usage(error: &clap::Error) -> Exit {
             // Of the program itself the whole help; of a subcommand what it expects.
             match help.lines().find_map(|line| line.strip_prefix("Usage: ")) {
                 Some(usage) if !usage.starts_with("sparsebatch [") => {
+                    let usage = output::one_line(usage);
                     eprintln!("error: the command is not complete, expected {usage}");
                 }
                 _ => eprint!("{help}"),
@@ -165,14 +166,14 @@ fn usage(error: &clap::Error) -> Exit {
             Exit::BadInput
         }
         _ => {
-            eprintln!("{}", one_line(&error.render().to_string()));
+            eprintln!("{}", output::printable(&joined(&error.render().to_string())));
             Exit::BadInput
         }
     }
 }
 
 /// The paragraphs of a clap error before its usage hint, joined.
-fn one_line(rendered: &str) -> String {
+fn joined(rendered: &str) -> String {
     let lines = rendered.lines().map(str::trim);
     let wanted = lines
         .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"))
@@ -195,7 +196,7 @@ fn guarded(body: impl FnOnce() -> Exit) -> Exit {
             .unwrap_or("panic");
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         let message = message.replace('\n', " ");
-        eprintln!("error: internal failure at {place}: {message}");
+        eprintln!("error: internal failure at {place}: {}", output::one_line(&message));
     }));
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(Exit::Internal)
 }
@@ -219,7 +220,7 @@ mod tests {
         let parsed = Cli::try_parse_from(["sparsebatch", "solve", "x", "--solver", "gmres"]);
         let error = parsed.err().unwrap().render().to_string();
 
-        let line = one_line(&error);
+        let line = joined(&error);
 
         assert!(line.starts_with("error: invalid value 'gmres' for '--solver"), "{line}");
         assert!(line.contains("auto, cg, bicgstab, lu"), "{line}");

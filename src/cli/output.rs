@@ -1,6 +1,10 @@
-//! Printing: tables, JSON, and the check that an output file can be written.
+//! Printing: tables, JSON, and text that is safe to show on a terminal.
+//!
+//! File names and labels may hold anything, also what a terminal takes for commands. All that is printed
+//! goes through [`printable`]; what shares a line with other text, through [`one_line`] before.
 
-use std::io::{ErrorKind, Write};
+use std::borrow::Cow;
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,10 +17,87 @@ use super::error::CliError;
 /// The number of the JSON schema, the field `schema` of every object; see `docs/json.md`.
 pub(crate) const SCHEMA: u32 = 2;
 
+/// Whether a character could command a terminal, or show text in another order than it has: controls
+/// but for tabs and line ends, marks of direction, separators of lines.
+fn is_unsafe(c: char) -> bool {
+    let is_mark = matches!(
+        c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    (c.is_control() && !matches!(c, '\n' | '\t')) || is_mark
+}
+
+/// Text whose unsafe characters are written as Rust escapes, such as `\u{1b}`. Line ends stay.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    escaped(text, is_unsafe, |c| c.escape_unicode().to_string())
+}
+
+/// The same for text that shares a line with other text: line ends and tabs are escaped, too.
+pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| is_unsafe(c) || matches!(c, '\n' | '\t'), |c| c.escape_default().to_string())
+}
+
+/// JSON whose unsafe characters, which stand in strings alone, are written as escapes of JSON.
+fn printable_json(line: &str) -> Cow<'_, str> {
+    // All of them have four digits.
+    escaped(line, is_unsafe, |c| format!("\\u{:04x}", u32::from(c)))
+}
+
+fn escaped(
+    text: &str,
+    is_unsafe: impl Fn(char) -> bool,
+    escape: impl Fn(char) -> String,
+) -> Cow<'_, str> {
+    if !text.contains(&is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match is_unsafe(c) {
+            true => safe.push_str(&escape(c)),
+            false => safe.push(c),
+        }
+    }
+    Cow::Owned(safe)
+}
+
+/// A writer of text that is shown as it comes, line by line.
+pub(crate) struct Printable<W: Write> {
+    inner: W,
+    line: Vec<u8>,
+}
+
+impl<W: Write> Printable<W> {
+    /// Shows text on this writer.
+    pub(crate) fn new(inner: W) -> Self {
+        Self { inner, line: Vec::new() }
+    }
+
+    fn show(&mut self, bytes: usize) -> io::Result<()> {
+        let shown: Vec<u8> = self.line.drain(..bytes).collect();
+        self.inner.write_all(printable(&String::from_utf8_lossy(&shown)).as_bytes())
+    }
+}
+
+impl<W: Write> Write for Printable<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.line.extend_from_slice(bytes);
+        if let Some(end) = self.line.iter().rposition(|&byte| byte == b'\n') {
+            self.show(end + 1)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.show(self.line.len())?;
+        self.inner.flush()
+    }
+}
+
 /// Writes to stdout. A reader that has gone is not an error: it has seen what it wanted.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {
-    let mut stdout = std::io::stdout().lock();
-    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    let mut stdout = io::stdout().lock();
+    let written = stdout.write_all(printable(text).as_bytes()).and_then(|()| stdout.flush());
     match written {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(CliError::Internal(format!("standard output: {error}")))
@@ -34,7 +115,7 @@ pub(crate) fn result(
     if global.json {
         let line = serde_json::to_string(json)
             .map_err(|error| CliError::Internal(format!("JSON: {error}")))?;
-        print(&format!("{line}\n"))
+        print(&format!("{}\n", printable_json(&line)))
     } else if global.quiet {
         Ok(())
     } else {
@@ -45,8 +126,16 @@ pub(crate) fn result(
 /// Says something on stderr that is no error, unless quiet.
 pub(crate) fn note(global: Global, text: &str) {
     if !global.quiet {
-        eprintln!("note: {text}");
+        eprintln!("note: {}", one_line(text));
     }
+}
+
+/// Names and values as lines, the values below each other.
+pub(crate) fn pairs<K: AsRef<str>>(pairs: &[(K, String)]) -> String {
+    let width = pairs.iter().map(|(key, _)| key.as_ref().len()).max().unwrap_or(0);
+    let line =
+        |(key, value): &(K, String)| format!("{:<width$}  {}\n", key.as_ref(), one_line(value));
+    pairs.iter().map(line).collect()
 }
 
 /// Milliseconds.
@@ -76,7 +165,7 @@ impl Table {
 
     /// Adds a row.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        self.rows.push(cells.iter().map(|cell| one_line(cell).into_owned()).collect());
     }
 
     /// Lays the table out: the first column to the left, the others to the right, the last to the
@@ -190,5 +279,45 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         assert!(check_writable(folder.path()).is_err());
         assert!(check_writable(&folder.path().join("no/x.npz")).is_err());
+    }
+
+    #[test]
+    fn what_would_command_a_terminal_is_escaped() {
+        // ESC [ 2 J clears the screen, OSC sets a title, U+009B is CSI in one character.
+        let name = "a\u{1b}[2J\u{1b}]0;t\u{7}\u{9b}1m\r\u{202e}b\tc\nd \u{fc}";
+
+        assert_eq!(
+            printable(name),
+            "a\\u{1b}[2J\\u{1b}]0;t\\u{7}\\u{9b}1m\\u{d}\\u{202e}b\tc\nd \u{fc}"
+        );
+        assert!(one_line(name).ends_with("b\\tc\\nd \u{fc}"), "{}", one_line(name));
+        assert!(matches!(printable("plain \u{3b1}\n"), Cow::Borrowed(_)));
+        let json = serde_json::to_string(name).unwrap();
+        let safe = printable_json(&json);
+        assert!(safe.chars().all(|c| !is_unsafe(c)), "{safe}");
+        assert_eq!(serde_json::from_str::<String>(&safe).unwrap(), name);
+    }
+
+    #[test]
+    fn text_that_comes_in_pieces_is_escaped() {
+        let mut shown = Vec::new();
+        let mut writer = Printable::new(&mut shown);
+
+        // Between the two bytes of U+009B, and in the middle of a line.
+        for piece in [&b"a\xc2"[..], b"\x9b1m", b"\nb\x1b"] {
+            writer.write_all(piece).unwrap();
+        }
+        writer.flush().unwrap();
+
+        assert_eq!(String::from_utf8(shown).unwrap(), "a\\u{9b}1m\nb\\u{1b}");
+    }
+
+    #[test]
+    fn cells_and_values_stay_in_their_line() {
+        let mut table = Table::new(&["system", "rows"]);
+        table.row(vec!["a\nb\u{1b}".to_owned(), "1".to_owned()]);
+
+        assert_eq!(table.render(false).lines().count(), 2);
+        assert_eq!(pairs(&[("input", "a\nb".to_owned())]), "input  a\\nb\n");
     }
 }

@@ -8,6 +8,7 @@ use sparsebatch::io::atomic_write;
 use sparsebatch::{CsrPatternRef, FormatError};
 
 use super::error::CliError;
+use super::output::one_line;
 
 /// Most cells in a row or column of the drawing; larger matrices are drawn as densities.
 const CELLS: usize = 256;
@@ -53,6 +54,8 @@ impl Densities {
 /// # Errors
 /// When the file cannot be written.
 pub(crate) fn spy(path: &Path, pattern: CsrPatternRef<'_>, name: &str) -> Result<(), CliError> {
+    // XML has no control characters, not even escaped.
+    let name = one_line(name);
     let title =
         format!("{name}: {} x {}, {} entries", pattern.nrows(), pattern.ncols(), pattern.nnz());
     let mut svg = String::new();

@@ -10,6 +10,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Global;
+use super::output::one_line;
 
 /// Work shorter than this shows nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -36,6 +37,7 @@ impl Progress {
         let running = (!global.quiet && std::io::stderr().is_terminal()).then(|| {
             let (sender, receiver) = channel();
             let counts = Arc::clone(&counts);
+            let what = one_line(&what).into_owned();
             (sender, std::thread::spawn(move || show(&receiver, &counts, what)))
         });
         Self { counts, running }

@@ -1,7 +1,6 @@
 //! What `solve` prints.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -341,12 +340,7 @@ pub(crate) fn times_by_name(context: &Context<'_>, report: &BatchReport) -> Vec<
 }
 
 fn text(global: Global, context: &Context<'_>, report: &BatchReport) -> String {
-    let lines = lines(context, report);
-    let width = lines.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
-    let mut text = String::new();
-    for (key, value) in &lines {
-        push(&mut text, format_args!("{key:<width$}  {value}\n"));
-    }
+    let mut text = output::pairs(&lines(context, report));
     text.push('\n');
     text.push_str(&groups(report).render(false));
     text.push_str(&unconverged(context, report));
@@ -432,7 +426,7 @@ fn unconverged(context: &Context<'_>, report: &BatchReport) -> String {
     let named: Vec<String> = failed()
         .take(NAMED)
         .map(|(item, system)| {
-            let name = &context.systems.names[item];
+            let name = output::one_line(&context.systems.names[item]);
             let outcome = &system.outcome;
             format!("{name} ({}, {:.1e})", outcome.status, outcome.relative_residual())
         })
@@ -475,8 +469,4 @@ fn per_system(context: &Context<'_>, report: &BatchReport) -> Table {
         ]);
     }
     table
-}
-
-fn push(text: &mut String, line: std::fmt::Arguments<'_>) {
-    text.write_fmt(line).expect("writing to a string cannot fail");
 }

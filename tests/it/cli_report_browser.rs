@@ -122,3 +122,84 @@ fn the_page_of_a_solve_is_drawn() {
     assert_eq!(done.code, 3, "{done:?}");
     look(&folder.path().join("r.html"), "solve");
 }
+
+/// Follows all links that save a file, and leaves what they give in the page: for `--dump-dom`.
+const PROBE: &str = r#"<script>
+const kept = [];
+URL.createObjectURL = (blob) => { kept.push(blob); return "blob:kept"; };
+document.addEventListener("click", (event) => event.preventDefault());
+addEventListener("load", async () => {
+  for (const link of document.querySelectorAll("a[download]")) link.click();
+  const saved = [];
+  for (const blob of kept) {
+    const text = await blob.text();
+    const fault = new DOMParser().parseFromString(text, "image/svg+xml").querySelector("parsererror");
+    saved.push({ type: blob.type, text, fault: fault && fault.textContent });
+  }
+  const json = JSON.stringify(saved).replace(/[<>&\u007f-\uffff]/g,
+    (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+  document.body.append(Object.assign(document.createElement("pre"), { id: "probe", textContent: json }));
+});
+</script>"#;
+
+#[test]
+fn what_a_page_saves_is_harmless_and_well_formed() {
+    let chromium = ["chromium", "chromium-browser"].into_iter().find(|name| {
+        Command::new(name).arg("--version").output().is_ok_and(|run| run.status.success())
+    });
+    let Some(chromium) = chromium else {
+        assert!(std::env::var_os("SPARSEBATCH_REQUIRE_BROWSER").is_none(), "no chromium");
+        println!("skipped: chromium is not on the path");
+        return;
+    };
+    let folder = Folder::new();
+    let hostile = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "a\"b<c>&'d", "\u{1b}[2J", "plain"];
+    let rows = std::fs::read_to_string(root().join("crates/bench/tests/data/rows.jsonl")).unwrap();
+    let lines: String = rows
+        .lines()
+        .enumerate()
+        .map(|(index, line)| {
+            let mut row: Value = serde_json::from_str(line).unwrap();
+            row["case"] = hostile[index / 2 % hostile.len()].into();
+            row["configuration"] = hostile[(index / 2 + 3) % hostile.len()].into();
+            format!("{row}\n")
+        })
+        .collect();
+    folder.file("rows.jsonl", lines);
+    assert_eq!(folder.run(&["report", "rows.jsonl", "-o", "r.html"]).code, 0);
+    let page = std::fs::read_to_string(folder.path().join("r.html")).unwrap();
+    let page = page.replacen("<style>", &format!("{PROBE}<style>"), 1);
+    let path = folder.file("probed.html", page);
+
+    let output = Command::new(chromium)
+        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+        .args(["--virtual-time-budget=20000", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", folder.path().join("profile").display()))
+        .arg(format!("file://{}", path.display()))
+        .output()
+        .unwrap();
+
+    let dom = String::from_utf8_lossy(&output.stdout);
+    let probe =
+        dom.split_once("<pre id=\"probe\">").and_then(|(_, rest)| rest.split_once("</pre>"));
+    let (json, _) = probe.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    let saved: Vec<Value> = serde_json::from_str(json).unwrap();
+    let texts = |kind: &'static str| saved.iter().filter(move |file| file["type"] == kind);
+    assert!(texts("text/csv").count() > 1 && texts("image/svg+xml").count() > 1, "{}", saved.len());
+    for svg in texts("image/svg+xml") {
+        assert_eq!(svg["fault"], Value::Null, "{}", svg["text"]);
+    }
+    let mut neutral = 0;
+    for csv in texts("text/csv") {
+        let text = csv["text"].as_str().unwrap();
+        for cell in text.split([',', '\n']).map(|cell| cell.trim_start_matches('"')) {
+            let is_number = cell.parse::<f64>().is_ok();
+            assert!(
+                is_number || !cell.starts_with(['=', '+', '-', '@', '\t', '\r']),
+                "{cell:?}: {text}"
+            );
+            neutral += usize::from(cell.starts_with("'="));
+        }
+    }
+    assert!(neutral > 0);
+}

@@ -13,6 +13,7 @@ mod cli_readme;
 mod cli_report;
 mod cli_report_browser;
 mod cli_solve;
+mod cli_terminal;
 mod common;
 mod nuclear_burning;
 mod radiation_diffusion;

@@ -70,7 +70,9 @@
 
   const csv = (table) => {
     const quoted = (value) => {
-      const text = value === null ? "" : String(value);
+      let text = value === null ? "" : String(value);
+      // Words that a spreadsheet would take for a formula begin with an apostrophe. Numbers stay.
+      if (typeof value !== "number" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
       return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
     };
     const lines = [table.columns.map((column) => quoted(column.name)).join(",")];
@@ -355,6 +357,9 @@
     return option;
   };
 
+  // XML has no control characters, not even escaped.
+  const wellFormed = (svg) => svg.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd");
+
   const points = (chart) => chart.option.series.reduce((sum, series) => sum + series.data.length, 0);
 
   const swatch = (series) => {
@@ -441,13 +446,15 @@
       const [width, height] = [Math.max(place.clientWidth, 640), state.chart.height + 60];
       const copy = echarts.init(null, null, { renderer: "svg", ssr: true, width, height });
       const option = finished(figure, state.chart, state.hidden, width);
+      // Fonts stand in attributes within double quotes.
+      option.textStyle.fontFamily = option.textStyle.fontFamily.replaceAll('"', "'");
       option.legend = { top: 0, left: 0, textStyle: { color: theme().text, fontSize: 12 } };
       option.grid.top = 70;
       option.backgroundColor = theme().surface;
       copy.setOption(option);
       const svg = copy.renderToSVGString();
       copy.dispose();
-      return svg;
+      return wellFormed(svg);
     };
 
     if (figure.charts.length > 1) {

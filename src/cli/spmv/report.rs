@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::super::input::Systems;
-use super::super::output::{SCHEMA, Skipped, Table, bytes, ms};
+use super::super::output::{SCHEMA, Skipped, Table, bytes, ms, one_line};
 use super::run::{self, Measured, Outcome};
 
 /// What is known before anything is measured.
@@ -218,7 +218,8 @@ impl Report {
             ),
         ];
         for (key, value) in lines {
-            writeln!(text, "{key:<8} {value}").expect("writing to a string cannot fail");
+            writeln!(text, "{key:<8} {}", one_line(&value))
+                .expect("writing to a string cannot fail");
         }
         let mut table = Table::new(&[
             "format",
