@@ -116,7 +116,7 @@ pub(crate) fn main() -> ExitCode {
 /// Parses and runs; the one place that prints errors.
 fn run(args: Vec<OsString>) -> Exit {
     let result = match Cli::try_parse_from(args) {
-        Ok(cli) => dispatch(cli),
+        Ok(cli) => check_threads().and_then(|()| dispatch(cli)),
         Err(error) => return usage(&error),
     };
     result.unwrap_or_else(|error| {
@@ -126,6 +126,19 @@ fn run(args: Vec<OsString>) -> Exit {
             CliError::Internal(_) => Exit::Internal,
         }
     })
+}
+
+/// Most threads.
+const THREADS: usize = 1024;
+
+/// Refuses more threads by RAYON_NUM_THREADS than `--threads` takes.
+fn check_threads() -> Result<(), CliError> {
+    match std::env::var("RAYON_NUM_THREADS").map(|value| value.parse::<usize>()) {
+        Ok(Ok(threads)) if threads > THREADS => Err(CliError::input(format!(
+            "RAYON_NUM_THREADS is {threads}, expected at most {THREADS}"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn dispatch(cli: Cli) -> Result<Exit, CliError> {

@@ -186,6 +186,15 @@ fn numbers_out_of_range_are_refused() {
 }
 
 #[test]
+fn more_threads_than_any_machine_has_are_refused() {
+    let threads = [("RAYON_NUM_THREADS", std::path::Path::new("1000000"))];
+    for args in [&["solve", ALPHA13][..], &["info", ALPHA13], &["doctor"]] {
+        let refused = crate::common::run_with(&threads, args);
+        refused.assert_bad_input(&["RAYON_NUM_THREADS is 1000000, expected at most 1024"]);
+    }
+}
+
+#[test]
 fn usage_errors_are_one_line() {
     run(&["solve"]).assert_bad_input(&["INPUT"]);
     run(&["bench"]).assert_bad_input(&["bench"]);
