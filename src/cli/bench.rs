@@ -20,7 +20,8 @@ use self::machines::{CpuArgs, EnergyArgs, GpuVsCpuArgs, ScalingArgs};
 use self::products::{RowKernelArgs, SellPArgs, ThroughputArgs};
 use self::solves::SolverArgs;
 use super::error::CliError;
-use super::output::{self, Printable, SCHEMA, check_writable};
+use super::output::{self, Printable, SCHEMA};
+use super::outputs::{self, Outputs};
 use super::{Exit, Global, pages};
 
 /// Options of `bench`.
@@ -253,8 +254,9 @@ fn measured(
     common: &Common,
     suite: impl FnOnce(&mut dyn Write) -> Result<Outcome, BenchError>,
 ) -> Result<Exit, CliError> {
+    Outputs::new([("--output", common.output.as_deref())]).check(&[])?;
     if let Some(output) = &common.output {
-        check_writable(output)?;
+        outputs::keeps_rows_for(output);
     }
     // With --json stdout is for the object.
     let mut report: Box<dyn Write> = match global {

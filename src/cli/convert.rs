@@ -11,9 +11,13 @@ use super::error::CliError;
 use super::input::{self, InputArgs, MemoryArgs, Purpose};
 use super::options::Items;
 use super::output::{self, SCHEMA, note};
+use super::outputs::{Named, Outputs};
 use super::progress::Progress;
 use super::save::Ending;
 use super::{Exit, Global};
+
+/// What the file to write is called.
+const OUT: &str = "the output";
 
 /// Options of `convert`.
 #[derive(Args)]
@@ -48,8 +52,9 @@ struct Report {
 /// # Errors
 /// Bad usage and input, and an output format that cannot hold the systems.
 pub(crate) fn run(args: &ConvertArgs, global: Global) -> Result<Exit, CliError> {
-    check_output(&args.output)?;
-    let systems = InputArgs::of(args.input.clone(), args.memory).read(global, Purpose::Look)?;
+    let input = InputArgs::of(args.input.clone(), args.memory);
+    check_output(&args.output, &input.named().collect::<Vec<_>>())?;
+    let systems = input.read(global, Purpose::Look)?;
     let (mut batch, mut rhs) = (systems.batch, systems.rhs);
     if let Some(items) = args.items {
         let items = items.of(batch.nitems())?;
@@ -60,18 +65,18 @@ pub(crate) fn run(args: &ConvertArgs, global: Global) -> Result<Exit, CliError> 
     report("convert", &args.output, &batch, global)
 }
 
-/// Refuses an unknown ending and a place that cannot be written.
+/// Refuses an unknown ending, an output that is one of the inputs, and a place that cannot be written.
 ///
 /// # Errors
 /// As said.
-pub(crate) fn check_output(path: &Path) -> Result<(), CliError> {
+pub(crate) fn check_output(path: &Path, inputs: &[Named<'_>]) -> Result<(), CliError> {
     if Ending::of(path).is_none() {
         return Err(CliError::input(format!(
             "{}: unknown ending, expected .mtx, .mtx.gz, .npz or .batch",
             path.display()
         )));
     }
-    output::check_writable(path)
+    Outputs::new([(OUT, Some(path))]).check(inputs)
 }
 
 /// Writes systems in the format of the name's ending.
@@ -106,7 +111,7 @@ pub(crate) fn write(
                 &ones
             }
         };
-        return Ok(write_batch(path, batch, rhs)?);
+        return whole(path, |path| Ok(write_batch(path, batch, rhs)?));
     }
     if batch.nitems() != 1 {
         return Err(CliError::input(format!(
@@ -119,11 +124,20 @@ pub(crate) fn write(
         note(global, "the right-hand side is not written: this format holds the matrix alone");
     }
     let matrix: Csr<f64> = input::only_matrix(batch);
-    match ending {
-        Some(Ending::Npz) => write_npz(path, &matrix)?,
-        _ => write_matrix_market(path, &matrix)?,
-    }
-    Ok(())
+    whole(path, |path| {
+        match ending {
+            Some(Ending::Npz) => write_npz(path, &matrix)?,
+            _ => write_matrix_market(path, &matrix)?,
+        }
+        Ok(())
+    })
+}
+
+/// Writes the file, or says that it is not written.
+fn whole(path: &Path, write: impl FnOnce(&Path) -> Result<(), CliError>) -> Result<(), CliError> {
+    let mut outputs = Outputs::new([(OUT, Some(path))]);
+    outputs.write(OUT, write);
+    outputs.finish()
 }
 
 /// Prints what was written.

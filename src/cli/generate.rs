@@ -163,7 +163,7 @@ enum Kind {
 /// Parameters out of range, and an output that cannot be written or cannot hold the systems.
 pub(crate) fn run(args: &GenerateArgs, global: Global) -> Result<Exit, CliError> {
     let output = &args.kind.out().output;
-    convert::check_output(output)?;
+    convert::check_output(output, &[])?;
     let progress = Progress::start(global, "generating".to_owned());
     let (batch, rhs) = args.kind.make()?;
     drop(progress);

@@ -11,6 +11,7 @@ use sparsebatch::{Batch, BatchOf, Csr, stats::MatrixStats};
 use super::error::CliError;
 use super::input::{InputArgs, Purpose, Systems, only_matrix};
 use super::output::{self, SCHEMA, Skipped, Table, bytes, ms};
+use super::outputs::Outputs;
 use super::{Exit, Global, plot};
 
 /// Systems listed without `--verbose`.
@@ -89,12 +90,11 @@ struct Lengths {
 /// # Errors
 /// Bad usage and input.
 pub(crate) fn run(args: &InfoArgs, global: Global) -> Result<Exit, CliError> {
-    if let Some(path) = &args.plot {
-        output::check_writable(path)?;
-    }
+    let mut outputs = Outputs::new([("--plot", args.plot.as_deref())]);
+    outputs.check(&args.input.named().collect::<Vec<_>>())?;
     let systems = args.input.read(global, Purpose::Look)?;
     let stats = statistics(&systems);
-    if let Some(path) = &args.plot {
+    if args.plot.is_some() {
         let pattern = match &systems.batch {
             Batch::Ragged(batch) if batch.nitems() > 1 => {
                 return Err(CliError::input(format!(
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &InfoArgs, global: Global) -> Result<Exit, CliError> {
             }
             batch => batch.pattern(0),
         };
-        plot::spy(path, pattern, &systems.names[0])?;
+        outputs.write("--plot", |path| plot::spy(path, pattern, &systems.names[0]));
     }
     let report = Report {
         schema: SCHEMA,
@@ -129,6 +129,7 @@ pub(crate) fn run(args: &InfoArgs, global: Global) -> Result<Exit, CliError> {
         skipped: systems.skipped.clone(),
     };
     output::result(global, &report, || report.text(global, &systems, &stats))?;
+    outputs.finish()?;
     Ok(Exit::Done)
 }
 

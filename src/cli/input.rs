@@ -9,6 +9,7 @@ use sparsebatch::{Batch, BatchValues, Csr, Pattern, Scalar};
 
 use super::error::CliError;
 use super::output::{Skipped, counted, note};
+use super::outputs::Named;
 use super::progress::Progress;
 use super::{Global, options};
 
@@ -101,6 +102,11 @@ impl InputArgs {
     /// One input, nothing skipped.
     pub(crate) fn of(path: PathBuf, memory: MemoryArgs) -> Self {
         Self { inputs: vec![path], skip_bad: false, memory }
+    }
+
+    /// The files and folders, as inputs that no output may overwrite.
+    pub(crate) fn named(&self) -> impl Iterator<Item = Named<'_>> {
+        self.inputs.iter().map(|path| ("the input", path.as_path()))
     }
 
     /// Reads everything.

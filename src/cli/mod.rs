@@ -13,9 +13,11 @@ mod generate;
 mod gpu;
 mod info;
 mod input;
+mod interrupt;
 mod narrow;
 mod options;
 mod output;
+mod outputs;
 mod pages;
 mod plot;
 mod progress;
@@ -42,7 +44,7 @@ use self::error::CliError;
     name = "sparsebatch",
     version,
     after_help = "Exit codes: 0 done and converged; 1 internal failure; 2 bad usage or input; \
-                  3 some systems did not converge; 4 a comparison found a regression."
+                  3 some systems did not converge; 4 a comparison found a regression; 130 interrupted."
 )]
 struct Cli {
     #[command(flatten)]
@@ -89,7 +91,7 @@ enum Command {
     Doctor,
 }
 
-/// What a process ends with.
+/// What a process ends with, unless by a signal (`interrupt.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Exit {
@@ -109,6 +111,7 @@ enum Exit {
 pub(crate) fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     options::limit_threads();
+    interrupt::watch();
     let exit = guarded(|| run(args));
     ExitCode::from(exit as u8)
 }

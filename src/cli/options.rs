@@ -1,6 +1,6 @@
 //! Values of options that several commands share, and how they are parsed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
@@ -136,6 +136,16 @@ pub(crate) enum VectorSource {
     Random(u64),
     /// A file of its own.
     Path(PathBuf),
+}
+
+impl VectorSource {
+    /// The file, if it is one.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Path(path) => Some(path),
+            Self::File | Self::Ones | Self::Random(_) => None,
+        }
+    }
 }
 
 impl FromStr for VectorSource {

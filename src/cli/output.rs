@@ -5,11 +5,10 @@
 
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
-use sparsebatch::FormatError;
 
 use super::Global;
 use super::error::CliError;
@@ -198,38 +197,6 @@ impl Table {
     }
 }
 
-/// Refuses an output file that could not be written, before any work is done; leaves nothing.
-pub(crate) fn check_writable(path: &Path) -> Result<(), CliError> {
-    let refuse =
-        |source: std::io::Error| CliError::from(FormatError::Io { path: path.to_owned(), source });
-    match std::fs::metadata(path) {
-        Ok(found) if found.is_dir() => {
-            return Err(refuse(std::io::Error::new(
-                ErrorKind::IsADirectory,
-                "is a folder, expected a file to write",
-            )));
-        }
-        Ok(found) if found.permissions().readonly() => {
-            return Err(refuse(std::io::Error::new(
-                ErrorKind::PermissionDenied,
-                "the file is read-only",
-            )));
-        }
-        // Devices and pipes are written directly.
-        Ok(found) if !found.is_file() => return Ok(()),
-        _ => {}
-    }
-    if path.file_name().is_none() {
-        return Err(refuse(std::io::Error::new(
-            ErrorKind::InvalidInput,
-            "the path does not name a file",
-        )));
-    }
-    let probe = path.with_file_name(format!(".sparsebatch-probe-{}", std::process::id()));
-    std::fs::OpenOptions::new().write(true).create_new(true).open(&probe).map_err(refuse)?;
-    std::fs::remove_file(&probe).map_err(refuse)
-}
-
 /// A number of things, with the plural's s.
 pub(crate) fn counted(count: usize, thing: &str) -> String {
     match count {
@@ -267,18 +234,6 @@ mod tests {
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1536), "1.5 KiB");
         assert_eq!(bytes(3 << 30), "3.0 GiB");
-    }
-
-    #[test]
-    fn a_writable_place_is_left_as_it_was() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x.npz");
-
-        check_writable(&path).unwrap();
-
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-        assert!(check_writable(folder.path()).is_err());
-        assert!(check_writable(&folder.path().join("no/x.npz")).is_err());
     }
 
     #[test]

@@ -8,12 +8,11 @@ use serde::Serialize;
 use sparsebatch::io::atomic_write;
 use sparsebatch::{BatchReport, FormatError};
 use sparsebatch_bench::{RowFile, rows};
-use sparsebatch_report::{
-    History, HistoryError, Page, Solve, SolvedSystem, bench_page, solve_page,
-};
+use sparsebatch_report::{History, HistoryError, Solve, SolvedSystem, bench_page, solve_page};
 
 use super::error::CliError;
-use super::output::{self, SCHEMA, check_writable};
+use super::output::{self, SCHEMA};
+use super::outputs::{Named, Outputs};
 use super::report::Context;
 use super::{Exit, Global};
 
@@ -52,7 +51,11 @@ struct Partial<'a> {
 /// # Errors
 /// Files that are no rows, a page that cannot be written.
 pub(crate) fn run(args: &ReportArgs, global: Global) -> Result<Exit, CliError> {
-    check_page(&args.output, "--output")?;
+    check_ending(&args.output, "--output")?;
+    let mut outputs = Outputs::new([("--output", Some(&args.output))]);
+    let inputs: Vec<Named<'_>> =
+        args.files.iter().map(|path| ("the input", path.as_path())).collect();
+    outputs.check(&inputs)?;
     let is_history = |path: &&PathBuf| path.extension().is_some_and(|ending| ending == "csv");
     let (histories, files): (Vec<&PathBuf>, Vec<&PathBuf>) =
         args.files.iter().partition(is_history);
@@ -61,7 +64,10 @@ pub(crate) fn run(args: &ReportArgs, global: Global) -> Result<Exit, CliError> {
     let histories: Vec<History> =
         histories.into_iter().map(|path| History::read(path)).collect::<Result<_, _>>()?;
     note_partial(global, &files);
-    let bytes = write(&args.output, &bench_page(&files, &histories))?;
+    let html = bench_page(&files, &histories).html();
+    let bytes = html.len();
+    outputs.write("--output", |path| write(path, &html));
+    outputs.finish()?;
     let partial = files
         .iter()
         .filter_map(|RowFile { path, rows, partial, .. }| {
@@ -95,26 +101,24 @@ pub(crate) fn note_partial(global: Global, files: &[RowFile]) {
     }
 }
 
-/// Refuses a page that could not be written, before any work is done.
+/// Refuses a page whose name does not end in `.html`.
 ///
 /// # Errors
-/// When the name does not end in `.html`, or the file cannot be written.
-pub(crate) fn check_page(path: &Path, option: &str) -> Result<(), CliError> {
+/// As said.
+pub(crate) fn check_ending(path: &Path, option: &str) -> Result<(), CliError> {
     if path.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("html")) {
         return Err(CliError::input(format!(
             "{option} {}: unknown ending, expected .html",
             path.display()
         )));
     }
-    check_writable(path)
+    Ok(())
 }
 
-/// Writes a page and gives its size in bytes.
-fn write(path: &Path, page: &Page) -> Result<usize, CliError> {
-    let html = page.html();
+/// Writes a page.
+fn write(path: &Path, html: &str) -> Result<(), CliError> {
     let io = |source| FormatError::Io { path: path.to_owned(), source };
-    atomic_write(path, |w| w.write_all(html.as_bytes()).map_err(io))?;
-    Ok(html.len())
+    Ok(atomic_write(path, |w| w.write_all(html.as_bytes()).map_err(io))?)
 }
 
 /// Writes the page of a solve.
@@ -155,7 +159,7 @@ pub(crate) fn solve(
             systems: histories.filter(|(_, residuals)| !residuals.is_empty()).collect(),
         }),
     });
-    write(path, &page).map(drop)
+    write(path, &page.html())
 }
 
 impl From<HistoryError> for CliError {

@@ -14,10 +14,11 @@ use super::error::CliError;
 use super::input::{InputArgs, Purpose};
 use super::narrow::Narrow;
 use super::options::{FORMATS, MachineArgs, Precision, VectorSource, name_of, named, not_negative};
+use super::outputs::{Named, Outputs};
 use super::progress::Progress;
 use super::replicate::CopyArgs;
 use super::report::{self, Context};
-use super::{Exit, Global, gpu, options, output, pages, save, vectors};
+use super::{Exit, Global, gpu, options, pages, save, vectors};
 
 /// Options of `solve`.
 #[derive(Args)]
@@ -135,12 +136,11 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     let start = Instant::now();
     let solve_options = args.options()?;
     save::check_endings(args.output.as_deref())?;
-    for path in args.output.iter().chain(&args.history) {
-        output::check_writable(path)?;
-    }
     if let Some(path) = &args.report {
-        pages::check_page(path, "--report")?;
+        pages::check_ending(path, "--report")?;
     }
+    let mut outputs = args.outputs();
+    outputs.check(&args.inputs())?;
 
     let (backend, backend_reason) = backend(args.machine.backend, args.gpu_memory)?;
     let mut systems = args.input.read(global, Purpose::Solve)?;
@@ -175,12 +175,8 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
 
     let offsets: Vec<usize> =
         (0..=systems.batch.nitems()).map(|i| systems.batch.row_offset(i)).collect();
-    if let Some(path) = &args.output {
-        save::solutions(path, &offsets, &solved.x, &solved.report)?;
-    }
-    if let Some(path) = &args.history {
-        save::history(path, &solved.report)?;
-    }
+    outputs.write("--output", |path| save::solutions(path, &offsets, &solved.x, &solved.report));
+    outputs.write("--history", |path| save::history(path, &solved.report));
     let context = Context {
         systems: &systems,
         input: args.input.described(),
@@ -194,11 +190,12 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
         fallback: !args.no_fallback,
         total_time: start.elapsed(),
     };
-    if let Some(path) = &args.report {
-        pages::solve(path, &context, &solved.report, args.history.is_some())?;
-    }
+    outputs.write("--report", |path| {
+        pages::solve(path, &context, &solved.report, args.history.is_some())
+    });
     let all_converged = solved.report.all_converged();
     report::print(global, &context, &solved.report)?;
+    outputs.finish()?;
     Ok(if all_converged { Exit::Done } else { Exit::NotConverged })
 }
 
@@ -232,6 +229,22 @@ fn solve<T: SolveScalar>(
 }
 
 impl SolveArgs {
+    /// The files to write.
+    fn outputs(&self) -> Outputs<'_> {
+        Outputs::new([
+            ("--output", self.output.as_deref()),
+            ("--history", self.history.as_deref()),
+            ("--report", self.report.as_deref()),
+        ])
+    }
+
+    /// The files to read.
+    fn inputs(&self) -> Vec<Named<'_>> {
+        let rhs = self.rhs.as_ref().and_then(|rhs| Some(("--rhs", rhs.path()?)));
+        let x0 = self.x0.as_deref().map(|path| ("--x0", path));
+        self.input.named().chain(rhs).chain(x0).collect()
+    }
+
     fn options(&self) -> Result<SolveOptions, CliError> {
         let plan = |kernel| {
             Engine::Composed(SpmvOptions { format: self.format, kernel, ..SpmvOptions::default() })

@@ -32,6 +32,7 @@ fn names_of_files_are_shown_as_text() {
         &["solve", &name, "singular.mtx", &bad, "--skip-bad", "-v"],
         &["solve", &missing],
         &["solve", &bad],
+        &["solve", &name, "--output", &name],
         &["solve", &name, "--output", &missing],
         &["spmv", &name],
         &["info", &name, "-v"],

@@ -28,6 +28,7 @@ use super::input::{InputArgs, Purpose, Systems};
 use super::options::{
     Backend, FORMATS, MachineArgs, PRECISIONS, Precision, VectorSource, name_of, named,
 };
+use super::outputs::Outputs;
 use super::progress::Progress;
 use super::replicate::CopyArgs;
 use super::{Exit, Global, doctor, output, save, vectors};
@@ -72,9 +73,9 @@ pub(crate) struct SpmvArgs {
 pub(crate) fn run(args: &SpmvArgs, global: Global) -> Result<Exit, CliError> {
     args.check()?;
     save::check_endings(args.output.as_deref())?;
-    if let Some(path) = &args.output {
-        output::check_writable(path)?;
-    }
+    let mut outputs = Outputs::new([("--output", args.output.as_deref())]);
+    let x = args.x.as_ref().and_then(|x| Some(("--x", x.path()?)));
+    outputs.check(&args.input.named().chain(x).collect::<Vec<_>>())?;
     let gpu = super::gpu::open(args.machine.backend)?;
     let mut systems = args.input.read(global, Purpose::Multiply)?;
     let mut x = vectors::operands(args.x.as_ref(), &systems)?;
@@ -99,11 +100,12 @@ pub(crate) fn run(args: &SpmvArgs, global: Global) -> Result<Exit, CliError> {
     drop(progress);
 
     let wrong = outcome.wrong();
-    if let (Some(path), None) = (&args.output, &wrong) {
-        save_products(path, &systems, &outcome.y)?;
+    if wrong.is_none() {
+        outputs.write("--output", |path| save_products(path, &systems, &outcome.y));
     }
     let report = Report::new(context, outcome, baseline);
     output::result(global, &report, || report.text(&systems, args.explain))?;
+    outputs.finish()?;
     match wrong {
         None => Ok(Exit::Done),
         Some(wrong) => {
