@@ -170,16 +170,24 @@ impl<'a> CsrPatternRef<'a> {
     }
 
     /// The positions of a row's entries.
+    ///
+    /// # Panics
+    /// When `row >= nrows()`.
     #[inline]
     pub fn row(self, row: usize) -> std::ops::Range<usize> {
         self.row_ptr[row] as usize..self.row_ptr[row + 1] as usize
     }
 
-    /// The position of entry (`row`, `col`), by binary search.
+    /// The position of entry (`row`, `col`), by binary search; `None` where nothing is stored, outside
+    /// the matrix too.
     pub fn position(self, row: usize, col: usize) -> Option<usize> {
+        if row >= self.nrows() {
+            return None;
+        }
+        let col = i32::try_from(col).ok()?;
         let range = self.row(row);
         let start = range.start;
-        self.col_idx[range].binary_search(&(col as i32)).ok().map(|k| start + k)
+        self.col_idx[range].binary_search(&col).ok().map(|k| start + k)
     }
 
     /// A copy that owns its arrays.
@@ -214,6 +222,7 @@ impl<T: Scalar> Csr<T> {
     /// # Errors
     /// [`FormatError::TooLarge`] when a dimension exceeds `i32`.
     pub fn zeros(nrows: usize, ncols: usize) -> Result<Self, FormatError> {
+        check_i32("nrows", nrows)?;
         Self::try_new(nrows, ncols, vec![0; nrows + 1], Vec::new(), Vec::new())
     }
 
@@ -233,5 +242,29 @@ impl<'a, T: Scalar> View<'a, CsrPattern, T> {
     pub fn to_csr(self) -> Csr<T> {
         Matrix::from_parts(Arc::new(self.pattern().to_pattern()), self.values().to_vec())
             .expect("a view's values fit its pattern")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_outside_the_matrix_are_none() {
+        let a = Csr::try_new(2, 3, vec![0, 2, 3], vec![0, 2, 1], vec![1.0; 3]).unwrap();
+        let pattern = a.view().pattern();
+
+        let found = [(0, 2), (1, 1), (1, 0), (2, 0), (usize::MAX, 0), (0, 3), (0, 1 << 32)];
+        let found = found.map(|(row, col)| pattern.position(row, col));
+
+        assert_eq!(found, [Some(1), Some(2), None, None, None, None, None]);
+    }
+
+    #[test]
+    fn dimensions_beyond_32_bits_are_refused() {
+        for nrows in [1 << 31, usize::MAX] {
+            let error = Csr::<f64>::zeros(nrows, 1).unwrap_err();
+            assert!(matches!(error, FormatError::TooLarge { what: "nrows", .. }), "{error}");
+        }
     }
 }

@@ -13,13 +13,15 @@
 //! right-hand sides, right-hand side after right-hand side within the item. Interleaved (uniform
 //! batches only): element after element, `v[(rhs * nrows + row) * nitems + item]`.
 
+mod fingerprint;
 mod ragged;
 mod uniform;
 
+pub use fingerprint::PatternFingerprint;
 pub use ragged::{RaggedBatch, RaggedCsr};
 pub use uniform::{BatchCsr, BatchValues, UniformBatch};
 
-use crate::{CsrPatternRef, Pattern, Scalar, View};
+use crate::{CsrPatternRef, FormatError, Pattern, Scalar, View};
 
 /// How the numbers of a uniform batch's items stand in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -29,6 +31,34 @@ pub enum Layout {
     ItemMajor,
     /// Element after element, the items of each side by side.
     Interleaved,
+}
+
+/// The most systems that are solved in one call: solvers number them with 32 bits.
+pub const MAX_SYSTEMS: usize = 4_000_000_000;
+
+/// `nitems * nrhs`.
+///
+/// # Errors
+/// [`FormatError::TooLarge`] above [`MAX_SYSTEMS`].
+pub fn count_systems(nitems: usize, nrhs: usize) -> Result<usize, FormatError> {
+    let (found, limit) = (nitems as u128 * nrhs as u128, MAX_SYSTEMS as u128);
+    if found > limit {
+        return Err(FormatError::TooLarge { what: "number of systems", found, limit });
+    }
+    Ok(found as usize)
+}
+
+/// The length of vectors of `len` values, `nrhs` of them one after the other.
+///
+/// # Errors
+/// [`FormatError::TooLarge`] when no vector of 8-byte values can hold so many.
+pub fn checked_len(what: &'static str, len: u128, nrhs: usize) -> Result<usize, FormatError> {
+    let limit = (isize::MAX / 8) as u128;
+    let found = len.saturating_mul(nrhs as u128);
+    if found > limit {
+        return Err(FormatError::TooLarge { what, found, limit });
+    }
+    Ok(found as usize)
 }
 
 /// A batch whose items can be borrowed one by one as matrices of format `P`.
@@ -41,6 +71,14 @@ pub trait BatchOf<P: Pattern, T: Scalar>: Sync {
     /// When `item >= nitems()`, and for a uniform batch with interleaved values, whose items are
     /// not contiguous: convert it with [`UniformBatch::to_item_major`] first.
     fn item(&self, item: usize) -> View<'_, P, T>;
+    /// Rows of all items.
+    fn total_rows(&self) -> u128;
+    /// Columns of all items.
+    fn total_cols(&self) -> u128;
+    /// Whether the values of each item are contiguous, so that [`BatchOf::item`] can borrow them.
+    fn has_contiguous_items(&self) -> bool {
+        true
+    }
 }
 
 /// Any batch of CSR matrices: what solvers and files deal in.
@@ -115,26 +153,52 @@ impl<T: Scalar> Batch<T> {
     }
 
     /// Rows of all items before `item`; with `item == nitems()`, of all items. This is where the
-    /// item's part of an item-major result or right-hand side starts.
+    /// item's part of an item-major result or right-hand side starts. `usize::MAX` where 64 bits
+    /// cannot count them (a uniform batch may repeat one matrix any number of times).
+    ///
+    /// # Panics
+    /// When `item > nitems()`, for a ragged batch.
     pub fn row_offset(&self, item: usize) -> usize {
         match self {
-            Self::Uniform(batch) => batch.pattern().nrows() * item,
+            Self::Uniform(batch) => batch.pattern().nrows().saturating_mul(item),
             Self::Ragged(batch) => batch.row_offsets()[item],
         }
     }
 
-    /// Columns of all items before `item`; with `item == nitems()`, of all items.
+    /// Columns of all items before `item`; with `item == nitems()`, of all items. `usize::MAX` and
+    /// panics as [`Batch::row_offset`].
     pub fn col_offset(&self, item: usize) -> usize {
         match self {
-            Self::Uniform(batch) => batch.pattern().ncols() * item,
+            Self::Uniform(batch) => batch.pattern().ncols().saturating_mul(item),
             Self::Ragged(batch) => batch.col_offsets()[item],
         }
     }
 
-    /// Stored entries of all items, shared values counted once per item.
+    /// Values of an item-major right-hand side or solution with `nrhs` vectors per item.
+    ///
+    /// # Errors
+    /// [`FormatError::TooLarge`] when no vector can hold so many.
+    pub fn vector_len(&self, nrhs: usize) -> Result<usize, FormatError> {
+        let rows = match self {
+            Self::Uniform(batch) => batch.total_rows(),
+            Self::Ragged(batch) => batch.total_rows(),
+        };
+        checked_len("number of values of the right-hand sides", rows, nrhs)
+    }
+
+    /// Systems to solve with `nrhs` right-hand sides per item.
+    ///
+    /// # Errors
+    /// [`FormatError::TooLarge`] above [`MAX_SYSTEMS`].
+    pub fn count_systems(&self, nrhs: usize) -> Result<usize, FormatError> {
+        count_systems(self.nitems(), nrhs)
+    }
+
+    /// Stored entries of all items, shared values counted once per item; `usize::MAX` where 64
+    /// bits cannot count them.
     pub fn total_nnz(&self) -> usize {
         match self {
-            Self::Uniform(batch) => batch.pattern().nnz() * batch.nitems(),
+            Self::Uniform(batch) => batch.pattern().nnz().saturating_mul(batch.nitems()),
             Self::Ragged(batch) => batch.total_nnz(),
         }
     }
@@ -179,5 +243,33 @@ impl<T: Scalar> FromIterator<crate::Csr<T>> for Batch<T> {
             batch.push(matrix.view());
         }
         Self::Ragged(batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Csr;
+
+    #[test]
+    fn sums_over_all_items_are_checked_or_saturate() {
+        let a = Csr::try_new(2, 2, vec![0, 1, 2], vec![0, 1], vec![1.0; 2]).unwrap();
+        let shared = |nitems| Batch::Uniform(UniformBatch::shared(a.clone(), nitems));
+        let half = 1usize << 63;
+
+        assert_eq!(shared(3).vector_len(5).unwrap(), 30);
+        assert_eq!(shared(3).count_systems(5).unwrap(), 15);
+        let batch = shared(half);
+        let ends = [batch.row_offset(half), batch.col_offset(half), batch.total_nnz()];
+        assert_eq!(ends, [usize::MAX; 3]);
+        assert_eq!(
+            shared(2).vector_len(half).unwrap_err().to_string(),
+            "number of values of the right-hand sides is 36893488147419103232, \
+             the largest supported is 1152921504606846975"
+        );
+        assert_eq!(
+            shared(2).count_systems(half).unwrap_err().to_string(),
+            "number of systems is 18446744073709551616, the largest supported is 4000000000"
+        );
     }
 }

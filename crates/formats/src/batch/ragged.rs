@@ -179,6 +179,14 @@ impl<T: Scalar> BatchOf<CsrPattern, T> for RaggedCsr<T> {
     fn item(&self, item: usize) -> View<'_, CsrPattern, T> {
         self.item(item)
     }
+
+    fn total_rows(&self) -> u128 {
+        self.row_offsets[self.nitems()] as u128
+    }
+
+    fn total_cols(&self) -> u128 {
+        self.col_offsets[self.nitems()] as u128
+    }
 }
 
 /// Matrices of any sizes in format `P`, one after the other.
@@ -211,5 +219,13 @@ impl<P: Pattern, T: Scalar> BatchOf<P, T> for RaggedBatch<P, T> {
 
     fn item(&self, item: usize) -> View<'_, P, T> {
         self.items[item].view()
+    }
+
+    fn total_rows(&self) -> u128 {
+        self.items.iter().map(|item| item.nrows() as u128).sum()
+    }
+
+    fn total_cols(&self) -> u128 {
+        self.items.iter().map(|item| item.ncols() as u128).sum()
     }
 }

@@ -58,7 +58,8 @@ impl<P: Pattern, T: Scalar> UniformBatch<P, T> {
         Ok(Self { pattern, nitems, values })
     }
 
-    /// `nitems` times the same matrix, its values stored once.
+    /// `nitems` times the same matrix, its values stored once. Any number is allowed; what needs
+    /// memory for each item refuses a number that is too large.
     pub fn shared(matrix: Matrix<P, T>, nitems: usize) -> Self {
         let (pattern, values) = matrix.into_parts();
         Self { pattern, nitems, values: BatchValues::Shared(values) }
@@ -129,8 +130,12 @@ impl<P: Pattern, T: Scalar> UniformBatch<P, T> {
     }
 
     /// The same batch with item-major values (shared values are repeated).
+    ///
+    /// # Panics
+    /// When no memory holds them.
     pub fn to_item_major(&self) -> Self {
-        let mut values = Vec::with_capacity(self.pattern.stored_len() * self.nitems);
+        let len = self.pattern.stored_len().saturating_mul(self.nitems);
+        let mut values = Vec::with_capacity(len);
         for item in 0..self.nitems {
             self.copy_values(item, &mut values);
         }
@@ -142,6 +147,9 @@ impl<P: Pattern, T: Scalar> UniformBatch<P, T> {
     }
 
     /// The same batch with interleaved values (shared values are repeated).
+    ///
+    /// # Panics
+    /// When no memory holds them.
     pub fn to_interleaved(&self) -> Self {
         let stored_len = self.pattern.stored_len();
         let values = match &self.values {
@@ -193,5 +201,17 @@ impl<P: Pattern, T: Scalar> BatchOf<P, T> for UniformBatch<P, T> {
             BatchValues::Interleaved(_) => panic!("the items of an interleaved batch are strided"),
         };
         View::new(self.pattern.view(), values)
+    }
+
+    fn total_rows(&self) -> u128 {
+        self.pattern.nrows() as u128 * self.nitems as u128
+    }
+
+    fn total_cols(&self) -> u128 {
+        self.pattern.ncols() as u128 * self.nitems as u128
+    }
+
+    fn has_contiguous_items(&self) -> bool {
+        self.layout() == Layout::ItemMajor
     }
 }
