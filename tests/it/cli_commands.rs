@@ -70,6 +70,33 @@ fn products_of_a_batch_are_written() {
 }
 
 #[test]
+fn nan_in_x_reaches_the_rows_that_store_the_column_in_every_format() {
+    let folder = Folder::new();
+    // [1 2 .; . . 3; . . 4]: row 2 has no entry on the main diagonal, which is occupied.
+    let a = "%%MatrixMarket matrix coordinate real general\n3 3 4\n1 1 1\n1 2 2\n2 3 3\n3 3 4\n";
+    folder.file("a.mtx", a);
+    folder.file("x.mtx", "%%MatrixMarket matrix array real general\n3 1\n1\nnan\n1\n");
+    for format in ["csr", "coo", "ell", "dia", "hyb", "sellp"] {
+        let output = format!("{format}.npz");
+        let run = folder.run(&[
+            "spmv",
+            "a.mtx",
+            "--x",
+            "x.mtx",
+            "--backend",
+            "cpu",
+            "--format",
+            format,
+            "--output",
+            &output,
+        ]);
+        assert_eq!(run.code, 0, "{run:?}");
+        let y = read_npz_array(folder.path().join(&output), "y").unwrap();
+        assert!(y[0].is_nan() && y[1..] == [3.0, 4.0], "{format}: {y:?}");
+    }
+}
+
+#[test]
 fn kernels_are_listed_with_commas_and_explained() {
     let folder = Folder::new();
     folder.file("a.mtx", SPD);

@@ -26,8 +26,8 @@ pub trait Pattern: Clone + Debug + PartialEq + Send + Sync + 'static {
     fn nrows(&self) -> usize;
     /// Columns.
     fn ncols(&self) -> usize;
-    /// Stored entries, explicit zeros included, padding not. For DIA, which cannot tell fill from
-    /// entries, the slots inside the matrix.
+    /// Stored entries, explicit zeros included, padding not. For DIA, the slots inside the matrix
+    /// that its [masks](crate::DiaPattern::mask) leave.
     fn nnz(&self) -> usize;
     /// Slots in the value array, padding included.
     fn stored_len(&self) -> usize;
@@ -40,7 +40,7 @@ pub trait Pattern: Clone + Debug + PartialEq + Send + Sync + 'static {
 /// Use it by its format's name: [`Csr`](crate::Csr), [`Coo`](crate::Coo), [`Ell`](crate::Ell),
 /// [`Dia`](crate::Dia), [`Hyb`](crate::Hyb), [`SellP`](crate::SellP). Invariant:
 /// `values.len() == pattern.stored_len()`. Padding slots hold 0 after a conversion; kernels skip
-/// them whatever they hold (DIA alone multiplies the fill of its diagonals).
+/// them whatever they hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matrix<P, T> {
     pattern: Arc<P>,

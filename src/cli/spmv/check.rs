@@ -10,6 +10,8 @@ pub(super) struct Expected {
     value: f64,
     bound: f64,
     finite: bool,
+    /// A stored entry or its `x` is NaN or infinite, so that no order of sums gives a number.
+    poisoned: bool,
 }
 
 /// The sequential products, row by row, in f64, with `c * nnz_row * eps * (|A| |x|)_row`, the
@@ -26,27 +28,43 @@ pub(super) fn reference<T: Scalar>(batch: &Batch<T>, x: &[T]) -> Vec<Expected> {
             let terms = entries
                 .clone()
                 .map(|k| values[k].to_f64() * x[pattern.col_idx()[k] as usize].to_f64());
+            let poisoned = |mut entries: std::ops::Range<usize>| {
+                let is_finite = |k: usize| {
+                    values[k].is_finite() && x[pattern.col_idx()[k] as usize].is_finite()
+                };
+                !entries.all(is_finite)
+            };
             let (value, scale) = terms.fold((0.0, 0.0), |(sum, abs), t| (sum + t, abs + t.abs()));
             let rounded = T::from_f64(value).to_f64();
             rows.push(Expected {
                 value,
                 bound: ERROR_FACTOR * entries.len() as f64 * T::EPSILON.to_f64() * scale,
                 finite: rounded.is_finite() && scale.is_finite(),
+                poisoned: poisoned(entries),
             });
         }
     }
     rows
 }
 
-/// The largest error over its bound, and the first row beyond it. Rows whose terms or sum are not
-/// finite are left out: DIA spreads NaN and infinities over its fill.
+/// The largest error over its bound, and the first row beyond it. Rows that hold NaN or infinities
+/// have to be NaN or infinite; those whose terms or sum overflow are left out, since that depends on
+/// the order of the sum.
 pub(super) fn check<T: Scalar>(y: &[T], reference: &[Expected]) -> (f64, Option<String>) {
     let (mut worst, mut wrong) = (0.0f64, None);
     for (row, (found, expected)) in y.iter().zip(reference).enumerate() {
+        let found = found.to_f64();
+        if expected.poisoned && found.is_finite() {
+            worst = f64::INFINITY;
+            wrong.get_or_insert_with(|| {
+                format!(
+                    "row {row} is {found:e}, expected NaN or an infinity as in its entries or x"
+                )
+            });
+        }
         if !expected.finite {
             continue;
         }
-        let found = found.to_f64();
         let error = (found - expected.value).abs();
         if error <= expected.bound {
             if error > 0.0 {
@@ -80,6 +98,15 @@ mod tests {
 
         assert_eq!(worst, f64::INFINITY);
         assert!(wrong.unwrap().starts_with("row 1 is 3.15e1, expected 3.1e1"));
+    }
+
+    #[test]
+    fn a_number_where_nan_has_to_come_out_is_wrong() {
+        let a = Csr::try_new(2, 2, vec![0, 1, 2], vec![0, 1], vec![2.0, 0.0]).unwrap();
+        let expected = reference(&Batch::from(a), &[1.0, f64::INFINITY]);
+
+        assert!(check(&[2.0, f64::NAN], &expected).1.is_none());
+        assert!(check(&[2.0, 0.0], &expected).1.unwrap().starts_with("row 1 is 0e0, expected NaN"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use rayon::prelude::*;
-use sparsebatch_formats::convert::{DiaOptions, FromCsr, occupied_diagonals};
+use sparsebatch_formats::convert::{DiaOptions, dia_pattern};
 use sparsebatch_formats::{CsrPattern, DiaPattern, Pattern, Scalar, View};
 
 use super::chunks::Cuts;
@@ -85,7 +85,10 @@ impl<T: Scalar> RowKernel<T> for DiaRows<'_, T> {
                 for (sums, x) in sums.iter_mut().zip(xs) {
                     let x = &x[col..col + values.len()];
                     let sums = &mut sums[low - begin..high - begin];
-                    add_products::<I, T>(values, x, sums);
+                    match self.pattern.mask(d) {
+                        None => add_products::<I, T>(values, x, sums),
+                        Some(mask) => add_entries::<I, T>(mask, low, values, x, sums),
+                    }
                 }
             }
             for (y, sums) in ys.iter_mut().zip(&sums) {
@@ -95,6 +98,44 @@ impl<T: Scalar> RowKernel<T> for DiaRows<'_, T> {
                 }
             }
         }
+    }
+}
+
+/// `sums[i] += values[i] * x[i]` where bit `first + i` of the mask is set.
+#[inline(always)]
+fn add_entries<I: Isa, T: Scalar>(
+    mask: &[u64],
+    first: usize,
+    values: &[T],
+    x: &[T],
+    sums: &mut [T],
+) {
+    let len = values.len();
+    // The bits from `at` to the end of a word or of the rows, as a number, and how many.
+    let bits_at = |at: usize| {
+        let (word, bit) = ((first + at) / 64, (first + at) % 64);
+        let count = (64 - bit).min(len - at);
+        (mask[word] >> bit & u64::MAX >> (64 - count), count)
+    };
+    let is_full = |(bits, count): (u64, usize)| bits == u64::MAX >> (64 - count);
+    let mut at = 0;
+    while at < len {
+        let (bits, count) = bits_at(at);
+        let mut end = at + count;
+        if is_full((bits, count)) {
+            // Words without holes that follow each other are one run.
+            while end < len && is_full(bits_at(end)) {
+                end += bits_at(end).1;
+            }
+            add_products::<I, T>(&values[at..end], &x[at..end], &mut sums[at..end]);
+        } else if bits != 0 {
+            let products = values[at..end].iter().zip(&x[at..end]);
+            for (i, (sum, (&value, &x))) in sums[at..end].iter_mut().zip(products).enumerate() {
+                let added = I::mul_add(value, x, *sum);
+                *sum = if bits >> i & 1 == 1 { added } else { *sum };
+            }
+        }
+        at = end;
     }
 }
 
@@ -131,9 +172,7 @@ impl<T: Scalar> DiaBlocks<T> {
     /// # Errors
     /// [`CpuError::Format`] when the diagonals exceed the limit of the options or 32 bits.
     pub(crate) fn new(csr: &CsrPattern, options: &DiaOptions) -> Result<Self, CpuError> {
-        DiaPattern::size_from_csr(csr.view(), options)?;
-        let diagonals = occupied_diagonals(csr.view());
-        let pattern = DiaPattern::try_new(csr.nrows(), csr.ncols(), diagonals)?;
+        let pattern = dia_pattern(csr.view(), options)?;
         let values = vec![T::ZERO; pattern.stored_len()];
         advise_huge_pages(&values);
         Ok(Self { values, cuts: cuts(&pattern), pattern })

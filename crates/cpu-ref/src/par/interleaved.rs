@@ -108,9 +108,8 @@ impl RowEntries for DiaPattern {
     #[inline(always)]
     fn for_row(pattern: &Self, _: &[u32], row: usize, mut f: impl FnMut(usize, usize)) {
         for (d, &offset) in pattern.diag_offsets().iter().enumerate() {
-            let col = row as i64 + i64::from(offset);
-            if (0..pattern.ncols() as i64).contains(&col) {
-                f(d * pattern.nrows() + row, col as usize);
+            if pattern.is_entry(d, row) {
+                f(d * pattern.nrows() + row, (row as i64 + i64::from(offset)) as usize);
             }
         }
     }

@@ -67,7 +67,7 @@ impl<'a, T> From<&'a RaggedCsr<T>> for PlanSource<'a, T> {
 /// is measured, and neither the result nor the plan depends on the number of threads.
 ///
 /// **Automatic choice.** A single matrix of more than 32,768 entries and rows takes the format
-/// that moves the fewest bytes: DIA, if its diagonals are full (so that no fill multiplies);
+/// that moves the fewest bytes: DIA, if its diagonals are full (so that no fill is read);
 /// SELL-P with one column per run of 8 consecutive ones; or CSR, which is also kept when no other
 /// saves 5 %. CSR goes by rows, or by CSR-I when one row holds more than 65,536 entries. Batches
 /// and small matrices take CSR. The formats COO, ELL and HYB run when asked for by name.

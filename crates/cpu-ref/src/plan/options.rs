@@ -21,8 +21,7 @@ pub enum FormatChoice {
     Coo,
     /// ELLPACK.
     Ell,
-    /// Diagonals. Their fill multiplies: NaN or Inf in `x` reaches rows that do not store the
-    /// column.
+    /// Diagonals. Those with fill have a bit for each row, which products read besides.
     Dia,
     /// ELLPACK and coordinates.
     Hyb,

@@ -8,7 +8,7 @@
 //! - `alpha` and every stored entry multiply, even when zero: `0 * NaN` is NaN, as the arithmetic
 //!   says.
 //! - `beta == 0` means that `y` is written without being read.
-//! - Padding never multiplies, whatever value its slot holds. The fill of a DIA diagonal does.
+//! - Padding never multiplies, whatever value its slot holds; nor does the fill of a DIA diagonal.
 
 mod coo;
 mod csr;

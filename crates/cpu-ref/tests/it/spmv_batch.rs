@@ -113,6 +113,34 @@ fn shared_values_serve_every_item() {
     }
 }
 
+#[test]
+fn fill_of_diagonals_multiplies_nothing_in_batches() {
+    // [2 1; . .]: the main diagonal has no entry in row 1.
+    let a = Csr::try_new(2, 2, vec![0, 2, 2], vec![0, 1], vec![2.0, 1.0]).unwrap();
+    let batch = uniform(&a, 3, a.values().repeat(3));
+    let mut ragged = RaggedCsr::new();
+    (0..3).for_each(|_| ragged.push(a.view()));
+    let x = [1.0, f64::NAN].repeat(3);
+    for layout in [Layout::ItemMajor, Layout::Interleaved] {
+        let options = SpmvOptions { format: FormatChoice::Dia, layout, ..Default::default() };
+        let mut y = vec![7.0; 6];
+        let plan = SpmvPlan::new(&batch, &options).unwrap();
+        if layout == Layout::ItemMajor {
+            plan.apply(1.0, &x, 0.0, &mut y).unwrap();
+            let mut of_ragged = vec![7.0; 6];
+            let plan = SpmvPlan::new(&ragged, &options).unwrap();
+            plan.apply(1.0, &x, 0.0, &mut of_ragged).unwrap();
+            assert!(y.iter().zip(&of_ragged).all(|(a, b)| a.to_bits() == b.to_bits()));
+        } else {
+            plan.apply(1.0, &interleave(&x, 3), 0.0, &mut y).unwrap();
+            y = [0, 3, 1, 4, 2, 5].map(|k| y[k]).to_vec();
+        }
+        for item in y.chunks(2) {
+            assert!(item[0].is_nan() && item[1] == 0.0, "{layout:?}: {y:?}");
+        }
+    }
+}
+
 /// Items of very different sizes, real values.
 fn ragged_items() -> Vec<Csr<f64>> {
     let shapes = [(3, 4), (0, 5), (700, 650), (1, 1), (60, 40_000), (33, 32), (5, 0), (64, 64)];

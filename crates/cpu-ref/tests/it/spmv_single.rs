@@ -1,5 +1,7 @@
 //! Products of single matrices: every format and kernel against the oracle.
 
+use std::sync::Arc;
+
 use crate::spmv_common::{
     Sequence, all_options, banded, bits, from_rows, integers, mixed, pool, reals, small_matrix,
 };
@@ -150,12 +152,9 @@ fn real_values_stay_within_the_row_bound() {
 
 #[test]
 fn nan_and_inf_in_x_reach_exactly_the_rows_that_store_the_column() {
-    for a in [mixed::<f64>(300, 310, Some(9), 13), banded(520, 520)] {
+    for a in [mixed::<f64>(300, 310, Some(9), 13), banded(520, 520), with_holes(1100, 1030)] {
         let mut random = Sequence(14);
         for options in all_options() {
-            if options.format == FormatChoice::Dia {
-                continue;
-            }
             let plan = SpmvPlan::new(&a, &options).unwrap();
             for poison in [f64::NAN, f64::INFINITY] {
                 let mut x = integers::<f64>(a.ncols(), 15);
@@ -174,18 +173,47 @@ fn nan_and_inf_in_x_reach_exactly_the_rows_that_store_the_column() {
     }
 }
 
+/// Three diagonals, of which runs of rows, single rows and whole words of 64 rows are missing.
+fn with_holes(nrows: usize, ncols: usize) -> Csr<f64> {
+    let row = |row: usize| {
+        let entry = |col: usize| (col < ncols).then_some((col, 1.0 + (row % 5) as f64));
+        let below = row.checked_sub(3).filter(|_| !(64..192).contains(&row)).and_then(entry);
+        let main = entry(row).filter(|_| row % 7 != 3);
+        let above = entry(row + 500).filter(|_| row % 64 != 63);
+        [below, main, above].into_iter().flatten().collect()
+    };
+    from_rows(ncols, &(0..nrows).map(row).collect::<Vec<_>>())
+}
+
 #[test]
-fn nan_in_x_reaches_the_fill_of_a_diagonal() {
-    // [1 0; 0 .]: the diagonal is stored whole.
-    let a = from_rows(2, &[vec![(0, 1.0)], vec![]]);
+fn fill_of_diagonals_multiplies_nothing_in_any_product() {
+    // [2 1 .; . . 3; . . 4]: row 1 has no entry on the main diagonal, which is occupied.
+    let a = from_rows(3, &[vec![(0, 2.0), (1, 1.0)], vec![(2, 3.0)], vec![(2, 4.0)]]);
+    let x = [1.0, f64::NAN, 10.0];
+    let is_right = |y: &[f64]| y[0].is_nan() && y[1..] == [30.0, 40.0];
+    let mut dia = Dia::from_csr(&a, &Default::default()).unwrap();
+    // What a slot of the fill holds does not matter.
+    dia.values_mut()[1] = f64::INFINITY;
+    let mut y = [7.0; 3];
+
+    seq::spmv(1.0, dia.view(), &x, 0.0, &mut y).unwrap();
+    assert!(is_right(&y), "{y:?}");
+    par::spmv(1.0, dia.view(), &x, 0.0, &mut y).unwrap();
+    assert!(is_right(&y), "{y:?}");
     for kernel in [KernelChoice::Rows, KernelChoice::Blocks] {
         let options = SpmvOptions { format: FormatChoice::Dia, kernel, ..SpmvOptions::default() };
-        let mut y = [0.0; 2];
+        SpmvPlan::new(&a, &options).unwrap().apply(1.0, &x, 0.0, &mut y).unwrap();
+        assert!(is_right(&y), "{options:?}: {y:?}");
+    }
+}
 
-        let plan = SpmvPlan::new(&a, &options).unwrap();
-        plan.apply(1.0, &[1.0, f64::NAN], 0.0, &mut y).unwrap();
-
-        assert!(y[0] == 1.0 && y[1].is_nan());
+#[test]
+fn diagonals_with_holes_give_the_oracles_product() {
+    let a = with_holes(1100, 1030);
+    let values = reals::<f64>(a.nnz(), 23);
+    let a = Csr::from_parts(Arc::clone(a.pattern()), values).unwrap();
+    for kernel in [KernelChoice::Rows, KernelChoice::Blocks] {
+        check_bound(&a, &SpmvOptions { format: FormatChoice::Dia, kernel, ..Default::default() });
     }
 }
 

@@ -1,9 +1,11 @@
 //! CSR to DIA and back.
 
 use super::{DEFAULT_MAX_FILL, FromCsr, SlotMap, StorageSize, ToCsr, check_fill};
+use crate::dia::{for_each_slot, rows_of};
 use crate::{CsrPattern, CsrPatternRef, DiaPattern, FormatError, Pattern};
 
-/// The choices of a conversion to DIA. Every occupied diagonal is stored whole.
+/// The choices of a conversion to DIA. Every occupied diagonal has a slot for each row; where it
+/// lacks entries, a bit for each row tells them from fill.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiaOptions {
     /// Slots per entry above which the conversion is refused.
@@ -21,43 +23,81 @@ impl Default for DiaOptions {
 /// Cost: one pass over the entries, and O(nrows + ncols), or a sort of O(nnz) offsets where the
 /// matrix is so empty that this is less.
 pub fn occupied_diagonals(pattern: CsrPatternRef<'_>) -> Vec<i32> {
-    let offsets = || {
-        (0..pattern.nrows()).flat_map(move |row| {
-            pattern.col_idx()[pattern.row(row)].iter().map(move |&col| i64::from(col) - row as i64)
-        })
-    };
-    let lowest = 1 - pattern.nrows() as i64;
-    let span = (pattern.nrows() + pattern.ncols()).saturating_sub(1);
-    if span / 8 > pattern.nnz() {
-        let mut found: Vec<i32> = offsets().map(|offset| offset as i32).collect();
-        found.sort_unstable();
-        found.dedup();
-        return found;
-    }
-    let mut occupied = vec![false; span];
-    for offset in offsets() {
-        occupied[(offset - lowest) as usize] = true;
-    }
-    (lowest..)
-        .zip(occupied)
-        .filter(|&(_, occupied)| occupied)
-        .map(|(offset, _)| offset as i32)
-        .collect()
+    Diagonals::of(pattern).offsets
 }
 
-fn size(
+/// The diagonals that hold an entry, ascending, and how many entries each holds.
+struct Diagonals {
+    offsets: Vec<i32>,
+    entries: Vec<usize>,
+}
+
+impl Diagonals {
+    fn of(pattern: CsrPatternRef<'_>) -> Self {
+        let offsets = || {
+            (0..pattern.nrows()).flat_map(move |row| {
+                let columns = &pattern.col_idx()[pattern.row(row)];
+                columns.iter().map(move |&col| i64::from(col) - row as i64)
+            })
+        };
+        let lowest = 1 - pattern.nrows() as i64;
+        let span = (pattern.nrows() + pattern.ncols()).saturating_sub(1);
+        let mut found = Self { offsets: Vec::new(), entries: Vec::new() };
+        if span / 8 > pattern.nnz() {
+            let mut all: Vec<i32> = offsets().map(|offset| offset as i32).collect();
+            all.sort_unstable();
+            for same in all.chunk_by(|a, b| a == b) {
+                found.offsets.push(same[0]);
+                found.entries.push(same.len());
+            }
+            return found;
+        }
+        // No diagonal holds more entries than the matrix, whose number fits 32 bits.
+        let mut entries = vec![0u32; span];
+        for offset in offsets() {
+            entries[(offset - lowest) as usize] += 1;
+        }
+        for (offset, entries) in (lowest..).zip(entries).filter(|&(_, entries)| entries > 0) {
+            found.offsets.push(offset as i32);
+            found.entries.push(entries as usize);
+        }
+        found
+    }
+
+    /// What DIA stores for a pattern that occupies these.
+    fn size(
+        &self,
+        pattern: CsrPatternRef<'_>,
+        options: &DiaOptions,
+    ) -> Result<StorageSize, FormatError> {
+        let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
+        let has_holes =
+            |(&offset, &entries): (&i32, &usize)| entries < rows_of(nrows, ncols, offset).len();
+        let masked = self.offsets.iter().zip(&self.entries).filter(|&d| has_holes(d)).count();
+        let index_bytes =
+            4 * self.offsets.len() as u128 + 8 * (masked * nrows.div_ceil(64)) as u128;
+        let stored_len = check_fill(
+            DiaPattern::NAME,
+            self.offsets.len() as u128 * nrows as u128,
+            index_bytes,
+            pattern.nnz(),
+            options.max_fill,
+        )?;
+        Ok(StorageSize { stored_len, index_bytes: index_bytes as usize })
+    }
+}
+
+/// Converts a pattern without saying where each entry stands.
+///
+/// # Errors
+/// Those of [`FromCsr::size_from_csr`].
+pub fn dia_pattern(
     pattern: CsrPatternRef<'_>,
-    ndiags: usize,
     options: &DiaOptions,
-) -> Result<StorageSize, FormatError> {
-    let stored_len = check_fill(
-        DiaPattern::NAME,
-        ndiags as u128 * pattern.nrows() as u128,
-        4 * ndiags as u128,
-        pattern.nnz(),
-        options.max_fill,
-    )?;
-    Ok(StorageSize { stored_len, index_bytes: 4 * ndiags })
+) -> Result<DiaPattern, FormatError> {
+    let diagonals = Diagonals::of(pattern);
+    diagonals.size(pattern, options)?;
+    DiaPattern::of_csr(pattern, diagonals.offsets, &diagonals.entries)
 }
 
 impl FromCsr for DiaPattern {
@@ -67,51 +107,39 @@ impl FromCsr for DiaPattern {
         pattern: CsrPatternRef<'_>,
         options: &DiaOptions,
     ) -> Result<StorageSize, FormatError> {
-        size(pattern, occupied_diagonals(pattern).len(), options)
+        Diagonals::of(pattern).size(pattern, options)
     }
 
     fn from_csr(
         pattern: CsrPatternRef<'_>,
         options: &DiaOptions,
     ) -> Result<(Self, SlotMap), FormatError> {
-        let diag_offsets = occupied_diagonals(pattern);
-        size(pattern, diag_offsets.len(), options)?;
+        let dia = dia_pattern(pattern, options)?;
         let nrows = pattern.nrows();
         let mut slots = Vec::with_capacity(pattern.nnz());
-        for row in 0..nrows {
-            let mut d = 0;
-            for &col in &pattern.col_idx()[pattern.row(row)] {
-                let offset = col - row as i32;
-                while diag_offsets[d] != offset {
-                    d += 1;
-                }
-                slots.push((d * nrows + row) as u32);
-            }
-        }
-        let dia = Self::try_new(nrows, pattern.ncols(), diag_offsets)?;
+        for_each_slot(pattern, dia.diag_offsets(), |d, row| slots.push((d * nrows + row) as u32));
         Ok((dia, SlotMap::Slots(slots)))
     }
 }
 
 impl ToCsr for DiaPattern {
     fn to_csr(&self, is_entry: impl Fn(usize) -> bool) -> (CsrPattern, SlotMap) {
-        let (nrows, ncols) = (self.nrows(), self.ncols());
+        let nrows = self.nrows();
         let mut row_ptr = Vec::with_capacity(nrows + 1);
         let mut col_idx = Vec::new();
         let mut slots = Vec::new();
         row_ptr.push(0);
         for row in 0..nrows {
             for (d, &offset) in self.diag_offsets().iter().enumerate() {
-                let col = row as i64 + i64::from(offset);
                 let slot = d * nrows + row;
-                if (0..ncols as i64).contains(&col) && is_entry(slot) {
-                    col_idx.push(col as i32);
+                if self.is_entry(d, row) && is_entry(slot) {
+                    col_idx.push(row as i32 + offset);
                     slots.push(slot as u32);
                 }
             }
             row_ptr.push(col_idx.len() as i32);
         }
-        let pattern = CsrPattern::new_unvalidated(ncols, row_ptr, col_idx);
+        let pattern = CsrPattern::new_unvalidated(self.ncols(), row_ptr, col_idx);
         (pattern, SlotMap::Slots(slots))
     }
 }
@@ -150,7 +178,7 @@ mod tests {
             FormatError::Blowup {
                 format: "dia",
                 slots: 4_000_000,
-                bytes: 32_008_000,
+                bytes: 32_520_000,
                 nnz: 2000,
                 limit: 1_048_576
             }

@@ -3,8 +3,8 @@
 //! A pattern is converted once and yields a [`SlotMap`], which says where each CSR entry stands in
 //! the other format; values, of one matrix or of a whole uniform batch, are then moved by the map.
 //! All conversions keep every entry, explicit zeros included, bit for bit (NaN payloads too), with
-//! one exception: a diagonal stores its fill like its entries, so [`Dia`] to anything
-//! else drops the slots whose value is zero.
+//! one exception: a diagonal that was made by hand stores its fill like its entries, so [`Dia`] to
+//! anything else drops the slots whose value is zero.
 //!
 //! A target that would hold far more slots than entries is refused with
 //! [`FormatError::Blowup`] before anything is allocated; see [`DEFAULT_MAX_FILL`].
@@ -17,7 +17,7 @@ mod ell;
 mod hyb;
 mod sellp;
 
-pub use dia::{DiaOptions, occupied_diagonals};
+pub use dia::{DiaOptions, dia_pattern, occupied_diagonals};
 pub use ell::EllOptions;
 pub use hyb::{HybOptions, HybWidth};
 pub use sellp::SellPOptions;
@@ -151,8 +151,8 @@ pub trait FromCsr: Pattern {
 /// A pattern that can be turned into a CSR pattern.
 pub trait ToCsr: Pattern {
     /// Converts the pattern; the map tells the slot of each CSR entry. `is_entry(slot)` says
-    /// whether a slot that lies inside the matrix is an entry; only DIA, which cannot tell fill
-    /// from entries, asks it. Cost: O(slots).
+    /// whether a slot that may be an entry is one; only DIA, whose fill may look like entries,
+    /// asks it. Cost: O(slots).
     fn to_csr(&self, is_entry: impl Fn(usize) -> bool) -> (CsrPattern, SlotMap);
 }
 

@@ -148,7 +148,9 @@ impl<E: Executor + Clone, T: Value> Built<E, T> {
             }
             Converted::Dia(dia) => {
                 let method = DeviceDia::upload(executor, &dia.pattern, &dia.values)?;
-                Ok(Self::of(dia, Method::Dia(method)))
+                // Fill is told by its values there, without masks.
+                let index_bytes = size_of_val(dia.pattern.diag_offsets());
+                Ok(Self { index_bytes, ..Self::of(dia, Method::Dia(method)) })
             }
             Converted::Hyb(hyb) => Self::hyb(executor, hyb, options),
             Converted::Sell(sell) => {
