@@ -45,7 +45,8 @@
 //!
 //! Values are real, `f64` or `f32`; local indices are 32-bit. Solvers and products run on the CPU or on
 //! an NVIDIA GPU, which has no pivoting LU, and residual histories over products alone; machines without one need nothing of CUDA.
-//! Threads are those of the current rayon pool.
+//! Threads are those of the current rayon pool. A process that was forked from one that solved with them has them not:
+//! it gets [`cpu::CpuError::Forked`], unless it solves within a pool of its own (`rayon::ThreadPool::install`).
 #![forbid(unsafe_code)]
 
 pub use sparsebatch_cpu_ref as cpu;

@@ -225,7 +225,16 @@ mod signals {
     #[test]
     fn an_interrupted_bench_says_where_its_rows_are() {
         let folder = Folder::new();
-        let args = ["bench", "flexible-batch", "--size", "small", "--backend", "cpu", "--output", "r.jsonl"];
+        let args = [
+            "bench",
+            "flexible-batch",
+            "--size",
+            "small",
+            "--backend",
+            "cpu",
+            "--output",
+            "r.jsonl",
+        ];
         let child = start(&folder, &args);
         let part = folder.path().join("r.jsonl.part");
         wait_for(|| std::fs::metadata(&part).is_ok_and(|found| found.len() > 0));

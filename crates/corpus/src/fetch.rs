@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use sparsebatch_formats::generate::dense;
-use sparsebatch_formats::io::{MemoryLimit, open_file, read_matrix_market_from, write_matrix_market};
+use sparsebatch_formats::io::{
+    MemoryLimit, open_file, read_matrix_market_from, write_matrix_market,
+};
 use tempfile::{Builder, NamedTempFile};
 use ureq::Agent;
 

@@ -1,6 +1,13 @@
 //! CPU reference and multicore SIMD backend of sparsebatch.
+//!
+//! **Processes that fork.** A fork takes one thread along, and rayon's pools stay in the parent:
+//! products, plans and solves in the child return [`CpuError::Forked`] where the pool was used by this
+//! library before, instead of waiting for ever. A pool that the child builds itself works
+//! (`rayon::ThreadPoolBuilder::new().build()?.install(|| ...)`), and so does everything in a new process.
+//! What else used rayon's global pool before the fork is not known here.
 #![deny(unsafe_code)]
 
+mod checked;
 mod error;
 pub mod lanes;
 mod outcome;
@@ -11,10 +18,13 @@ mod residual;
 pub mod seq;
 mod simd;
 pub mod symbolic;
+mod threads;
 pub mod verdict;
 
+pub use checked::{residual, residual_magnitude};
 pub use error::CpuError;
 pub use outcome::{Criteria, Outcome, PerSystem, Status};
 pub use plan::{Explain, FormatChoice, KernelChoice, PlanSource, SpmvOptions, SpmvPlan};
-pub use residual::{norm2, residual, residual_magnitude};
+pub use residual::norm2;
 pub use simd::{CpuScalar, Isa};
+pub use threads::check_threads;

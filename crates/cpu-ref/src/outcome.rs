@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use crate::CpuError;
+use crate::error::check_len;
+
 /// How the solve of one system ended. The names are the same in Rust, JSON and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -115,10 +118,21 @@ pub enum PerSystem<V> {
 
 impl<V: Copy> PerSystem<V> {
     /// The value of one system.
+    ///
+    /// # Panics
+    /// When each system has its own and there are not so many.
     pub fn get(&self, system: usize) -> V {
         match self {
             Self::All(value) => *value,
             Self::Each(values) => values[system],
+        }
+    }
+
+    /// Checks that each of so many systems has a value.
+    fn check(&self, what: &'static str, systems: usize) -> Result<(), CpuError> {
+        match self {
+            Self::All(_) => Ok(()),
+            Self::Each(values) => check_len(what, systems, values.len()),
         }
     }
 }
@@ -144,4 +158,16 @@ pub struct Criteria {
     pub floor: Option<f64>,
     /// Whether outcomes hold the residual history.
     pub history: bool,
+}
+
+impl Criteria {
+    /// Checks that what systems have one by one is there for each of so many.
+    ///
+    /// # Errors
+    /// [`CpuError::Length`] where it is not.
+    pub fn check(&self, systems: usize) -> Result<(), CpuError> {
+        self.rel_tol.check("rel_tol", systems)?;
+        self.abs_tol.check("abs_tol", systems)?;
+        self.max_iters.check("max_iters", systems)
+    }
 }

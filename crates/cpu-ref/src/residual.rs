@@ -68,7 +68,7 @@ pub fn by_power_of_two<T: Scalar>(exponent: i32) -> impl Fn(T) -> T {
 /// `b` and leaves a residual of 0 that is none.
 ///
 /// Lengths: `values` one per entry, `x`, `b` and `r` one per row.
-pub fn residual<T: Scalar>(
+pub(crate) fn residual<T: Scalar>(
     pattern: CsrPatternRef<'_>,
     values: &[T],
     x: &[T],
@@ -97,7 +97,7 @@ pub(crate) fn finish_residual<T: Scalar>(b: &[T], r: &mut [T]) -> f64 {
 }
 
 /// `|| |A||x| + |b| ||_2` of one system: the size of the numbers that cancel in the residual.
-pub fn residual_magnitude<T: Scalar>(
+pub(crate) fn residual_magnitude<T: Scalar>(
     pattern: CsrPatternRef<'_>,
     values: &[T],
     x: &[T],

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use sparsebatch_cpu_ref::{Criteria, Status};
+use sparsebatch_cpu_ref::{Criteria, Status, check_threads};
 use sparsebatch_formats::{Batch, Csr};
 
 use crate::ladder::Ladder;
@@ -69,6 +69,7 @@ impl<T: SolveScalar> BatchSolver<T> {
 
     /// [`BatchSolver::factor`], compiled where it is called.
     pub(crate) fn factor_here(&mut self, batch: &Batch<T>) -> Result<(), SolveError> {
+        check_threads()?;
         let before = std::mem::take(&mut self.matrices);
         check_len("items of the batch", self.nitems, batch.nitems())?;
         self.matrices = match (self.kept_factors(), before) {
@@ -124,6 +125,8 @@ impl<T: SolveScalar> BatchSolver<T> {
         x: &mut [T],
     ) -> Result<BatchReport, SolveError> {
         let nrhs = self.options.nrhs;
+        check_threads()?;
+        // The numbers of systems and of rows were checked with the patterns.
         check_len("b", rows * nrhs, b.len())?;
         check_len("x0", b.len(), x.len())?;
         let criteria = self.options.criteria::<T>(self.nitems * nrhs)?;

@@ -257,8 +257,9 @@ impl<T: Scalar> Ladder<'_, T> {
                 let mut copy = Vec::new();
                 let values = self.batch.values_in(item, &mut copy);
                 let (x, b) = (&x[self.range(system)], &self.b[self.range(system)]);
-                let size = residual_magnitude(self.batch.pattern(item), values, x, b);
-                outcome.residual_norm <= ROUNDING_ERRORS * T::EPSILON.to_f64() * size
+                residual_magnitude(self.batch.pattern(item), values, x, b).is_ok_and(|size| {
+                    outcome.residual_norm <= ROUNDING_ERRORS * T::EPSILON.to_f64() * size
+                })
             };
         Climber {
             at: Rung::First,

@@ -16,6 +16,11 @@
 //! and [`BatchSolver::on`]. What the GPU cannot do yet goes to the CPU where that is allowed, and the
 //! report says so. [`gpu`] has the plans of the GPU, for data that lies there already.
 //!
+//! A process that was forked from one that has solved gets
+//! [`CpuError::Forked`](sparsebatch_cpu_ref::CpuError::Forked) on the CPU, unless it calls from within a thread pool that
+//! it made; a context of CUDA does not outlive a fork at all, so that solvers on a GPU are made in the child, of a
+//! parent that has used none.
+//!
 //! Limitations: real `f32` and `f64` matrices; on the CPU vectors are item-major; on the GPU those of
 //! [`gpu`].
 #![deny(unsafe_code)]

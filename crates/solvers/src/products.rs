@@ -77,7 +77,7 @@ impl<T: CpuScalar> AnalysedSolve<T> for ComposedEngine<T> {
     ) -> Result<Vec<Outcome>, SolveError> {
         self.analysis.check_patterns(batch)?;
         self.plan.update_values(&values_in(self.order, batch)?)?;
-        let (mut primitives, failed) = CpuPrimitives::new(batch, nrhs, &self.plan, &self.analysis);
+        let (mut primitives, failed) = CpuPrimitives::new(batch, nrhs, &self.plan, &self.analysis)?;
         let mut run = Composed::new(batch, nrhs, b, x, criteria, &failed);
         if matches!(self.method, LaneMethod::Cg(_)) {
             run.cg(x, &mut primitives)?;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::{Isa, Outcome};
+use sparsebatch_cpu_ref::{CpuError, Isa, Outcome, check_threads};
 use sparsebatch_formats::{Batch, Scalar};
 
 use crate::again::Matrices;
@@ -33,7 +33,8 @@ pub struct Solution<T> {
 ///
 /// # Errors
 /// [`SolveError`] when nothing was solved: a matrix that is not square, a vector of the wrong
-/// length, an option out of range. Systems that do not converge are no error.
+/// length, an option out of range, a forked process whose threads are in its parent. Systems that do
+/// not converge are no error.
 ///
 /// # Examples
 /// ```
@@ -52,6 +53,8 @@ pub fn solve<T: SolveScalar>(
     x0: Option<&[T]>,
     options: &SolveOptions,
 ) -> Result<Solution<T>, SolveError> {
+    // Before anything takes memory for each system.
+    check(batch, Some(Rhs { b, x0 }), options)?;
     BatchSolver::new(batch, options)?.into_solution(batch, b, x0)
 }
 
@@ -158,7 +161,8 @@ impl<T: SolveScalar> BatchSolver<T> {
     ///
     /// # Errors
     /// [`SolveError::NotSquare`], [`SolveError::Option`] for options that are out of range or
-    /// exclude each other, [`SolveError::Cpu`] when a pattern cannot be analysed as asked.
+    /// exclude each other, [`SolveError::Cpu`] when a pattern cannot be analysed as asked, when there
+    /// are more systems than can be counted, and in a forked process whose threads are in its parent.
     pub fn new(batch: &Batch<T>, options: &SolveOptions) -> Result<Self, SolveError> {
         T::analyse(&Backend::Cpu, batch, None, options)
     }
@@ -169,18 +173,7 @@ impl<T: SolveScalar> BatchSolver<T> {
         rhs: Option<Rhs<'_, T>>,
         options: &SolveOptions,
     ) -> Result<Self, SolveError> {
-        check_square(batch)?;
-        if options.nrhs == 0 {
-            return Err(SolveError::Option {
-                name: "nrhs",
-                expected: "at least 1",
-                found: "0".to_owned(),
-            });
-        }
-        options.criteria::<T>(batch.nitems() * options.nrhs)?;
-        if let Some(rhs) = &rhs {
-            rhs.check(batch.row_offset(batch.nitems()) * options.nrhs)?;
-        }
+        check(batch, rhs, options)?;
         let start = Instant::now();
         if let (Engine::Composed(_), Method::Lu) = (&options.engine, options.method) {
             return Err(SolveError::Option {
@@ -249,10 +242,12 @@ impl<T: SolveScalar> BatchSolver<T> {
         x: &mut [T],
     ) -> Result<BatchReport, SolveError> {
         let nrhs = self.options.nrhs;
+        check_threads()?;
         check_len("items of the batch", self.nitems, batch.nitems())?;
-        check_len("b", batch.row_offset(self.nitems) * nrhs, b.len())?;
+        let (systems, rows) = sizes(batch, nrhs)?;
+        check_len("b", rows, b.len())?;
         check_len("x0", b.len(), x.len())?;
-        let criteria = self.options.criteria::<T>(self.nitems * nrhs)?;
+        let criteria = self.options.criteria::<T>(systems)?;
         let start = Instant::now();
         let mut outcomes = match self.shares.len() {
             1 => Vec::new(),
@@ -370,8 +365,38 @@ pub(crate) fn reports(outcomes: Vec<Option<Outcome>>) -> Vec<SystemReport> {
     outcomes.into_par_iter().with_min_len(1 << 14).flatten_iter().map(SystemReport::first).collect()
 }
 
+/// Checks a batch, options and vectors against each other, and that the threads to solve with are there.
+fn check<T: Scalar>(
+    batch: &Batch<T>,
+    rhs: Option<Rhs<'_, T>>,
+    options: &SolveOptions,
+) -> Result<(), SolveError> {
+    check_threads()?;
+    check_square(batch)?;
+    if options.nrhs == 0 {
+        return Err(SolveError::Option {
+            name: "nrhs",
+            expected: "at least 1",
+            found: "0".to_owned(),
+        });
+    }
+    let (systems, rows) = sizes(batch, options.nrhs)?;
+    options.criteria::<T>(systems)?;
+    rhs.map_or(Ok(()), |rhs| rhs.check(rows))
+}
+
+/// The systems of a batch, and the values of their right-hand sides.
+fn sizes<T: Scalar>(batch: &Batch<T>, nrhs: usize) -> Result<(usize, usize), SolveError> {
+    let systems = batch.count_systems(nrhs).map_err(CpuError::from)?;
+    Ok((systems, batch.vector_len(nrhs).map_err(CpuError::from)?))
+}
+
 fn check_square<T: Scalar>(batch: &Batch<T>) -> Result<(), SolveError> {
-    for item in 0..batch.nitems() {
+    let items = match batch {
+        Batch::Uniform(batch) => batch.nitems().min(1),
+        Batch::Ragged(batch) => batch.nitems(),
+    };
+    for item in 0..items {
         let pattern = batch.pattern(item);
         let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
         if nrows != ncols {

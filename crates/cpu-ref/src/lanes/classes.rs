@@ -5,7 +5,11 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
 
-/// Items (all, or those in `only`, ascending) with equal patterns, as [`by_pattern`] groups them.
+/// Items (all, or those in `only`, ascending) with equal patterns, as [`by_pattern`] groups them. A batch has
+/// at most [`MAX_SYSTEMS`](sparsebatch_formats::batch::MAX_SYSTEMS) items here.
+///
+/// # Panics
+/// When `only` names an item that a ragged batch does not have.
 pub fn classes<T: Scalar>(batch: &Batch<T>, only: Option<&[usize]>) -> Vec<Vec<u32>> {
     let item = |k: usize| only.map_or(k, |only| only[k]);
     let len = only.map_or(batch.nitems(), <[usize]>::len);

@@ -8,14 +8,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
+use sparsebatch_formats::batch::{checked_len, count_systems};
 use sparsebatch_formats::{Batch, Csr, CsrPattern};
 
 use super::again::{Count, FactorPart, SolvePart, TakeValues};
 use super::{Class, Factors, LaneMethod, LanePlan, LuOnPattern, slots};
-use crate::CpuError;
 use crate::error::check_len;
 use crate::outcome::{Criteria, Outcome};
 use crate::simd::{CpuScalar, dispatch_narrow};
+use crate::{CpuError, check_threads};
 
 /// What a plan keeps of a batch.
 pub(super) struct Kept {
@@ -65,8 +66,9 @@ impl LanePlan {
     /// values are those kept are not factorised again.
     ///
     /// # Errors
-    /// [`CpuError::Parameter`] when the method is not the sparse LU, or the patterns are not those of
-    /// the plan; [`CpuError::Length`] for another number of items. Nothing is kept then. Items that
+    /// [`CpuError::Parameter`] when the method is not the sparse LU; [`CpuError::OtherPattern`] when the
+    /// patterns are not those of the plan, [`CpuError::Length`] for another number of items;
+    /// [`CpuError::Forked`]. Nothing is kept then. Items that
     /// have no factors are no error: their solves say so.
     pub fn factor<T: CpuScalar>(&mut self, batch: &Batch<T>) -> Result<(), CpuError> {
         T::factor_lanes(self, batch)
@@ -77,8 +79,9 @@ impl LanePlan {
     /// Everything else is as in [`LanePlan::solve`], and so is every bit of the result.
     ///
     /// # Errors
-    /// [`CpuError::Length`] when a vector does not fit; [`CpuError::Parameter`] when nothing is kept in
-    /// this precision.
+    /// [`CpuError::Length`] when a vector or what criteria have one by one does not fit;
+    /// [`CpuError::Format`] for too many systems; [`CpuError::Parameter`] when nothing is kept in this
+    /// precision; [`CpuError::Forked`].
     pub fn solve_again<T: CpuScalar>(
         &mut self,
         nrhs: usize,
@@ -108,6 +111,7 @@ impl LanePlan {
 
     /// [`LanePlan::factor`], to be called for each type from within this crate.
     pub(crate) fn factor_here<T: CpuScalar>(&mut self, batch: &Batch<T>) -> Result<(), CpuError> {
+        check_threads()?;
         let before = self.kept.take().filter(|kept| kept.scalar == T::NAME);
         if !self.keeps_factors() {
             return Err(CpuError::Parameter {
@@ -170,14 +174,21 @@ impl LanePlan {
                 found: "none kept".to_owned(),
             });
         };
+        check_threads()?;
         let offsets = &kept.row_offsets;
-        let rows = offsets[self.nitems] * nrhs;
+        let rows = checked_len(
+            "number of values of the right-hand sides",
+            offsets[self.nitems] as u128,
+            nrhs,
+        )?;
         check_len("b", rows, b.len())?;
         check_len("x", rows, x.len())?;
         if nrhs == 0 {
             return Ok(Vec::new());
         }
-        let mut outcomes: Vec<Option<Outcome>> = vec![None; self.nitems * nrhs];
+        let systems = count_systems(self.nitems, nrhs)?;
+        criteria.check(systems)?;
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; systems];
         let nrows = |item: usize| offsets[item + 1] - offsets[item];
         let mut slots = slots((self.nitems, nrhs), nrows, b, x, &mut outcomes, None);
         let mut jobs = Vec::new();

@@ -165,7 +165,9 @@ impl LaneMatrix {
         let same = |ours: &[u32], theirs: &[i32]| {
             ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(&a, &b)| a == b as u32)
         };
-        same(&self.row_ptr, pattern.row_ptr()) && same(self.cols.as_slice(), pattern.col_idx())
+        self.nrows() == pattern.ncols()
+            && same(&self.row_ptr, pattern.row_ptr())
+            && same(self.cols.as_slice(), pattern.col_idx())
     }
 
     pub(crate) fn nrows(&self) -> usize {

@@ -28,10 +28,11 @@ pub use single::{SystemPreconditioner, dot};
 use rayon::prelude::*;
 use sparsebatch_formats::{Batch, CsrPatternRef};
 
-use crate::CpuError;
+use crate::error::{check_len, check_numbers};
 use crate::outcome::{Criteria, Outcome};
 use crate::simd::{CpuScalar, Isa, Kernel, dispatch, dispatch_narrow};
 use crate::symbolic::{self, DiagonalBlocks, FactorPattern, LowerPattern};
+use crate::{CpuError, check_threads};
 use factored::{BlockJacobi, Ic0, LuOnPattern};
 use job::{Job, Slot};
 pub(crate) use matrix::LaneMatrix;
@@ -85,7 +86,8 @@ const MAX_LU_ENTRIES: usize = 1 << 28;
 pub struct LaneOptions {
     /// The instruction set; the best of this machine when absent.
     pub isa: Option<Isa>,
-    /// Systems side by side (1, 4, 8 or 16); by working set when absent.
+    /// Systems side by side (1, 4, 8 or 16; others count as the one of these nearby); by working set when
+    /// absent.
     pub lanes: Option<usize>,
     /// Whether block-Jacobi, ILU(0) and IC(0) store the factors of f64 solves in f32: made in f64, of the
     /// matrix with its rows and columns scaled by powers of two, and rounded once. A system whose scaled
@@ -119,6 +121,8 @@ pub struct LanePlan {
     isa: Isa,
     classes: Vec<Class>,
     nitems: usize,
+    /// Whether it has all items.
+    is_whole: bool,
     kept: Option<kept::Kept>,
 }
 
@@ -131,18 +135,34 @@ impl LanePlan {
     ///
     /// # Errors
     /// [`CpuError::Symbolic`] when a pattern is not square, a block size is out of range or the
-    /// factors would be too large.
+    /// factors would be too large; [`CpuError::Parameter`] for an instruction set that this machine
+    /// does not have; [`CpuError::Number`] and [`CpuError::NotAscending`] when `only`
+    /// does not hold numbers of items; [`CpuError::Format`] for more items than 32 bits number;
+    /// [`CpuError::Forked`] in a forked process whose threads are in its parent.
     pub fn new<T: CpuScalar>(
         batch: &Batch<T>,
         method: LaneMethod,
         options: LaneOptions,
         only: Option<&[usize]>,
     ) -> Result<Self, CpuError> {
+        check_threads()?;
+        let nitems = batch.count_systems(1)?;
+        if let Some(only) = only {
+            check_numbers(only, nitems)?;
+        }
         let isa = options.isa.unwrap_or_else(Isa::best);
+        if !Isa::available().contains(&isa) {
+            return Err(CpuError::Parameter {
+                name: "isa",
+                expected: "an instruction set of this machine",
+                found: isa.name().to_owned(),
+            });
+        }
         let single = options.single_factors && size_of::<T>() > size_of::<f32>();
         let classes = classes::classes(batch, only);
         let classes = classes.into_par_iter().map(|items| {
             let pattern = batch.pattern(items[0] as usize);
+            symbolic::check_square(pattern)?;
             let matrix = LaneMatrix::new(pattern);
             let factors = factors(pattern, method, single)?;
             let symmetric = match (method, &factors) {
@@ -152,11 +172,15 @@ impl LanePlan {
                 _ => None,
             };
             let stored = symmetric.as_ref().unwrap_or(&matrix);
-            let lanes = options.lanes.unwrap_or_else(|| lanes_for::<T>(isa, stored, &factors));
+            let lanes = match options.lanes {
+                Some(lanes) => lanes.clamp(1, 16),
+                None => lanes_for::<T>(isa, stored, &factors),
+            };
             Ok(Class { items, matrix, symmetric, factors, lanes })
         });
         let classes = classes.collect::<Result<Vec<_>, CpuError>>()?;
-        Ok(Self { method, isa, classes, nitems: batch.nitems(), kept: None })
+        let is_whole = only.is_none_or(|only| only.len() == nitems);
+        Ok(Self { method, isa, classes, nitems, is_whole, kept: None })
     }
 
     /// The instruction set.
@@ -175,9 +199,10 @@ impl LanePlan {
         self.classes.len()
     }
 
-    fn class_of(&self, item: usize) -> &Class {
-        let holds = |class: &&Class| class.items.binary_search(&(item as u32)).is_ok();
-        self.classes.iter().find(holds).expect("the item is in the plan")
+    fn class_of(&self, item: usize) -> Result<&Class, CpuError> {
+        let number = u32::try_from(item).map_err(|_| CpuError::NotPlanned { item })?;
+        let holds = |class: &&Class| class.items.binary_search(&number).is_ok();
+        self.classes.iter().find(holds).ok_or(CpuError::NotPlanned { item })
     }
 
     /// Systems side by side in the largest class; 0 for an empty batch.
@@ -193,8 +218,12 @@ impl LanePlan {
     /// Returns the outcomes in the order of the systems solved.
     ///
     /// # Errors
-    /// [`CpuError::Length`] when a vector does not fit the batch, or the batch not the plan;
-    /// [`CpuError::Parameter`] when its patterns are not those of the plan.
+    /// [`CpuError::Length`] when a vector or what criteria have one by one does not fit the batch, or
+    /// the batch not the plan; [`CpuError::OtherPattern`] when its patterns are not those of the plan,
+    /// [`CpuError::NotPlanned`] for a system whose item the plan leaves out; [`CpuError::Number`] and
+    /// [`CpuError::NotAscending`] when `only` does not hold numbers of systems; [`CpuError::Format`]
+    /// when there are too many of them; [`CpuError::Forked`] in a forked process whose threads are in
+    /// its parent. `x` is untouched then.
     pub fn solve<T: CpuScalar>(
         &self,
         batch: &Batch<T>,
@@ -217,11 +246,13 @@ impl LanePlan {
         criteria: &Criteria,
         only: Option<&[usize]>,
     ) -> Result<Vec<Outcome>, CpuError> {
+        check_threads()?;
         self.check_patterns(batch)?;
-        let rows = batch.row_offset(self.nitems) * nrhs;
-        crate::error::check_len("b", rows, b.len())?;
-        crate::error::check_len("x", rows, x.len())?;
-        let systems = self.nitems * nrhs;
+        let (systems, rows) = (batch.count_systems(nrhs)?, batch.vector_len(nrhs)?);
+        check_len("b", rows, b.len())?;
+        check_len("x", rows, x.len())?;
+        criteria.check(systems)?;
+        self.check_planned(nrhs, systems, only)?;
         let wanted = only.map_or(systems, <[usize]>::len);
         let mut outcomes: Vec<Option<Outcome>> = vec![None; wanted];
         let nrows = |item| batch.pattern(item).nrows();
@@ -267,28 +298,49 @@ impl LanePlan {
         Ok(settled.map(|o| o.expect("every system that is queued is settled")).collect())
     }
 
-    /// Checks that a batch has the patterns that were analysed: loads write by position.
+    /// Checks that a batch has the patterns that were analysed, of all items of the plan: loads write by
+    /// position. Compares the index arrays, of a uniform batch those of one item.
     ///
     /// # Errors
-    /// [`CpuError::Length`] for another number of items, [`CpuError::Parameter`] for other
+    /// [`CpuError::Length`] for another number of items, [`CpuError::OtherPattern`] for other
     /// patterns.
     pub fn check_patterns<T: CpuScalar>(&self, batch: &Batch<T>) -> Result<(), CpuError> {
-        crate::error::check_len("batch", self.nitems, batch.nitems())?;
-        let same = |class: &Class| match batch {
-            Batch::Uniform(_) => class.matrix.matches(batch.pattern(0)),
-            Batch::Ragged(_) => {
-                let items = class.items.par_iter();
-                items.all(|&item| class.matrix.matches(batch.pattern(item as usize)))
+        check_len("batch", self.nitems, batch.nitems())?;
+        let other = |class: &Class| {
+            let is_other = |&&item: &&u32| !class.matrix.matches(batch.pattern(item as usize));
+            match batch {
+                Batch::Uniform(_) => class.items.first().filter(is_other).copied(),
+                Batch::Ragged(_) => class.items.par_iter().find_first(is_other).copied(),
             }
         };
-        if self.classes.iter().all(same) {
+        match self.classes.iter().filter_map(other).min() {
+            None => Ok(()),
+            Some(item) => Err(CpuError::OtherPattern { item: item as usize }),
+        }
+    }
+
+    /// Checks that the systems to solve are in the batch, and their items in the plan.
+    fn check_planned(
+        &self,
+        nrhs: usize,
+        systems: usize,
+        only: Option<&[usize]>,
+    ) -> Result<(), CpuError> {
+        if let Some(only) = only {
+            check_numbers(only, systems)?;
+        }
+        if self.is_whole || systems == 0 {
             return Ok(());
         }
-        Err(CpuError::Parameter {
-            name: "batch",
-            expected: "the patterns that the plan was made for",
-            found: "others".to_owned(),
-        })
+        let mut planned = vec![false; self.nitems];
+        for class in &self.classes {
+            class.items.iter().for_each(|&item| planned[item as usize] = true);
+        }
+        let left_out = match only {
+            None => planned.iter().position(|planned| !planned),
+            Some(only) => only.iter().map(|system| system / nrhs).find(|&item| !planned[item]),
+        };
+        left_out.map_or(Ok(()), |item| Err(CpuError::NotPlanned { item }))
     }
 
     fn run<T: CpuScalar>(&self, class: &Class, lanes: usize, job: Job<'_, T>) {

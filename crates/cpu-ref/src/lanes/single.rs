@@ -5,6 +5,8 @@ use sparsebatch_formats::{Batch, Scalar};
 
 use super::precond::{Identity, Jacobi, LanePrecond};
 use super::{Class, Factors, LaneMethod, LanePlan};
+use crate::CpuError;
+use crate::error::check_len;
 use crate::outcome::Status;
 use crate::simd::{CpuScalar, Plain, plain, plain_mut};
 
@@ -38,26 +40,32 @@ where
 
 impl<T: CpuScalar> SystemPreconditioner<'_, T> {
     /// `z = M r`; one value per row each.
+    ///
+    /// # Panics
+    /// When `r` or `z` has fewer.
     pub fn apply(&mut self, r: &[T], z: &mut [T]) {
         self.0.apply(r, z);
     }
 }
 
 impl LanePlan {
-    /// Factorises the preconditioner of one item.
+    /// Factorises the preconditioner of one item. An item that has none comes with `ZeroDiagonal`,
+    /// `SingularPreconditioner`, or for CG with a negative diagonal entry `Indefinite`, as its solve would end with.
     ///
     /// # Errors
-    /// `ZeroDiagonal`, `SingularPreconditioner`, or for CG with a negative diagonal entry `Indefinite`, as a solve would
-    /// end with.
-    ///
-    /// # Panics
-    /// When `item` is out of range or was left out of the plan.
+    /// [`CpuError::Length`] for a batch of another number of items, [`CpuError::NotPlanned`] for an item
+    /// that is out of range or was left out of the plan, [`CpuError::OtherPattern`] for one of another
+    /// pattern than the plan was made for.
     pub fn preconditioner<T: CpuScalar>(
         &self,
         batch: &Batch<T>,
         item: usize,
-    ) -> Result<SystemPreconditioner<'_, T>, Status> {
-        let class = self.class_of(item);
+    ) -> Result<Result<SystemPreconditioner<'_, T>, Status>, CpuError> {
+        check_len("batch", self.nitems, batch.nitems())?;
+        let class = self.class_of(item)?;
+        if !class.matrix.matches(batch.pattern(item)) {
+            return Err(CpuError::OtherPattern { item });
+        }
         let mut values = Vec::new();
         batch.copy_values(item, &mut values);
         let a = plain(&values);
@@ -70,14 +78,14 @@ impl LanePlan {
         };
         let matrix = &class.matrix;
         let is_negative = |row| matrix.diag(row).is_some_and(|k| values[k] < T::ZERO);
-        held.map_err(|status| match (status, self.method) {
+        Ok(held.map_err(|status| match (status, self.method) {
             (Status::SingularPreconditioner, LaneMethod::Cg(_))
                 if (0..matrix.nrows()).any(is_negative) =>
             {
                 Status::Indefinite
             }
             (status, _) => status,
-        })
+        }))
     }
 }
 

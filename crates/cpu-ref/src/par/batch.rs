@@ -7,8 +7,8 @@ use sparsebatch_formats::{BatchOf, Scalar};
 
 use super::chunks::{GRAIN, partition_point};
 use super::{Analysed, ParSpmv, Product, Schedule};
-use crate::CpuError;
-use crate::error::check_len;
+use crate::seq::check_batch;
+use crate::{CpuError, check_threads};
 
 /// Where the items of an item-major batch begin, for one right-hand side.
 #[derive(Clone, Debug)]
@@ -155,10 +155,9 @@ where
 /// products, or for vectors in the interleaved layout.
 ///
 /// # Errors
-/// [`CpuError::Length`] when `x` or `y` does not fit; `y` is untouched then.
-///
-/// # Panics
-/// For a uniform batch with interleaved values, as [`BatchOf::item`] does.
+/// [`CpuError::Length`] when `x` or `y` does not fit, [`CpuError::Format`] when no vector would;
+/// [`CpuError::Parameter`] for a uniform batch with interleaved values; [`CpuError::Forked`] in a
+/// forked process whose threads are in its parent. `y` is untouched then.
 pub fn batch_spmv<P: ParSpmv, T: Scalar>(
     alpha: T,
     batch: &impl BatchOf<P, T>,
@@ -167,13 +166,16 @@ pub fn batch_spmv<P: ParSpmv, T: Scalar>(
     beta: T,
     y: &mut [T],
 ) -> Result<(), CpuError> {
+    check_threads()?;
+    check_batch(batch, nrhs, x, y)?;
+    if x.is_empty() && y.is_empty() {
+        return Ok(());
+    }
     let items = || (0..batch.nitems()).map(|item| batch.item(item));
     let shape = BatchShape::ragged(items().map(|a| {
         let (nrows, ncols) = P::shape(a.pattern());
         (nrows, ncols, nrows + a.values().len())
     }));
-    check_len("x", shape.col_start(shape.nitems()) * nrhs, x.len())?;
-    check_len("y", shape.row_start(shape.nitems()) * nrhs, y.len())?;
     let analyses =
         items().map(|a| P::analyse(a.pattern(), Schedule::Rows)).collect::<Result<Vec<_>, _>>()?;
     apply_batch(batch, |item| &analyses[item], &shape, nrhs, alpha, x, beta, y);

@@ -46,7 +46,7 @@ pub(crate) use multi::{Analysed, Product};
 pub(crate) use runs::{RunStats, SellRuns};
 
 use crate::error::check_len;
-use crate::{CpuError, seq};
+use crate::{CpuError, check_threads, seq};
 
 /// How the rows of a product are shared between threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -98,7 +98,8 @@ pub trait ParSpmv: seq::Spmv {
 /// a [`SpmvPlan`](crate::SpmvPlan) for repeated products.
 ///
 /// # Errors
-/// [`CpuError::Length`] when `x` or `y` does not fit the matrix; `y` is untouched then.
+/// [`CpuError::Length`] when `x` or `y` does not fit the matrix; [`CpuError::Forked`] in a forked
+/// process whose threads are in its parent. `y` is untouched then.
 ///
 /// # Examples
 /// ```
@@ -135,6 +136,7 @@ pub fn spmv_with<P: ParSpmv, T: Scalar>(
     let (nrows, ncols) = P::shape(a.pattern());
     check_len("x", ncols, x.len())?;
     check_len("y", nrows, y.len())?;
+    check_threads()?;
     let analysis = P::analyse(a.pattern(), schedule)?;
     P::apply(&analysis, alpha, a, [x], beta, [y]);
     Ok(())

@@ -7,10 +7,11 @@ mod options;
 use std::sync::Arc;
 use std::time::Instant;
 
+use sparsebatch_formats::batch::{checked_len, count_systems};
 use sparsebatch_formats::convert::FromCsr;
 use sparsebatch_formats::{
-    Batch, BatchCsr, CooPattern, Csr, CsrPattern, DiaPattern, EllPattern, HybPattern, Layout,
-    Pattern, RaggedCsr, Scalar, SellPPattern,
+    Batch, BatchCsr, BatchOf, CooPattern, Csr, CsrPattern, DiaPattern, EllPattern, HybPattern,
+    Layout, Pattern, RaggedCsr, Scalar, SellPPattern,
 };
 
 use self::engine::{Engine, Packed, RaggedItems, RaggedRows, Single, Uniform};
@@ -18,8 +19,8 @@ pub use self::explain::Explain;
 use self::options::{Choice, Facts, choose, csr_by_rows_or_parts, kernel_of, longest_row};
 pub use self::options::{FormatChoice, KernelChoice, SpmvOptions};
 use crate::error::check_len;
-use crate::par::{DiaBlocks, RowEntries, Schedule, SellRuns};
-use crate::{CpuError, CpuScalar};
+use crate::par::{DiaBlocks, RowEntries, Schedule, SellRuns, WHOLE};
+use crate::{CpuError, CpuScalar, check_threads};
 
 /// What a plan can be made of: a matrix, or a batch of either kind.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +88,8 @@ impl<'a, T> From<&'a RaggedCsr<T>> for PlanSource<'a, T> {
 pub struct SpmvPlan<T> {
     engine: Box<dyn Engine<T>>,
     nrhs: usize,
+    /// Whether a product is large enough to be shared between threads.
+    takes_threads: bool,
     /// Values that [`SpmvPlan::update_values`] takes.
     source_len: usize,
     explain: Explain,
@@ -101,7 +104,9 @@ impl<T: CpuScalar> SpmvPlan<T> {
     /// # Errors
     /// [`CpuError::Parameter`] for a kernel that is not one of the format, no right-hand side,
     /// interleaved vectors without a uniform batch, or a number of parts outside `1..=256`;
-    /// [`CpuError::Format`] when the format would store more slots than the options allow.
+    /// [`CpuError::Format`] when the format would store more slots than the options allow, or when
+    /// there are more systems, or longer vectors, than can be; [`CpuError::Forked`] in a forked
+    /// process whose threads are in its parent.
     pub fn new<'a>(
         source: impl Into<PlanSource<'a, T>>,
         options: &SpmvOptions,
@@ -117,7 +122,9 @@ impl<T: Scalar> SpmvPlan<T> {
         options: &SpmvOptions,
     ) -> Result<Self, CpuError> {
         let start = Instant::now();
+        check_threads()?;
         check_options(&source, options)?;
+        check_sizes(&source, options.nrhs)?;
         let choice = resolve(&source, options)?;
         let schedule = match choice.kernel {
             KernelChoice::CsrI | KernelChoice::Entries => Schedule::CsrI { parts: options.parts },
@@ -143,8 +150,10 @@ impl<T: Scalar> SpmvPlan<T> {
                 )
             }
         };
+        let work = (shape[1] + engine.size().stored_len.max(shape[3])).saturating_mul(options.nrhs);
         let mut plan = Self {
             nrhs: options.nrhs,
+            takes_threads: work > WHOLE || options.parts.is_some(),
             source_len: source_values(&source).len(),
             explain: describe(engine.as_ref(), &source, choice, shape, options),
             engine,
@@ -161,8 +170,13 @@ impl<T: Scalar> SpmvPlan<T> {
     /// layout, as drawn in [`sparsebatch_formats::batch`].
     ///
     /// # Errors
-    /// [`CpuError::Length`] when `x` or `y` does not fit; `y` is untouched then.
+    /// [`CpuError::Length`] when `x` or `y` does not fit; [`CpuError::Forked`] for a product that is
+    /// shared between threads, in a forked process whose threads are in its parent. `y` is untouched
+    /// then.
     pub fn apply(&self, alpha: T, x: &[T], beta: T, y: &mut [T]) -> Result<(), CpuError> {
+        if self.takes_threads {
+            check_threads()?;
+        }
         check_len("x", self.explain.ncols * self.nrhs, x.len())?;
         check_len("y", self.explain.nrows * self.nrhs, y.len())?;
         self.engine.apply(alpha, self.nrhs, x, beta, y);
@@ -173,8 +187,10 @@ impl<T: Scalar> SpmvPlan<T> {
     /// the values of the matrix or batch it was made of.
     ///
     /// # Errors
-    /// [`CpuError::Length`] for another number of values; the plan keeps the old ones then.
+    /// [`CpuError::Length`] for another number of values; [`CpuError::Forked`] in a forked process
+    /// whose threads are in its parent. The plan keeps the old ones then.
     pub fn update_values(&mut self, values: &[T]) -> Result<(), CpuError> {
+        check_threads()?;
         check_len("values", self.source_len, values.len())?;
         self.engine.set_values(values);
         Ok(())
@@ -227,6 +243,25 @@ fn check_options<T>(source: &PlanSource<'_, T>, options: &SpmvOptions) -> Result
             found: "Interleaved".to_owned(),
         });
     }
+    Ok(())
+}
+
+/// Checks that the sums of what items and right-hand sides have can be counted.
+fn check_sizes<T: Scalar>(source: &PlanSource<'_, T>, nrhs: usize) -> Result<(), CpuError> {
+    let (nitems, vectors, nnz) = match source {
+        PlanSource::Matrix(a) => (1, (a.nrows() + a.ncols()) as u128, a.nnz() as u128),
+        PlanSource::Uniform(batch) => {
+            let nnz = batch.pattern().nnz() as u128 * batch.nitems() as u128;
+            (batch.nitems(), batch.total_rows() + batch.total_cols(), nnz)
+        }
+        PlanSource::Ragged(batch) => {
+            let vectors = batch.total_rows() + batch.total_cols();
+            (batch.nitems(), vectors, batch.total_nnz() as u128)
+        }
+    };
+    count_systems(nitems, 1)?;
+    checked_len("number of values of x and y", vectors, nrhs)?;
+    checked_len("number of entries", nnz, 1)?;
     Ok(())
 }
 

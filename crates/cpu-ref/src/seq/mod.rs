@@ -17,6 +17,7 @@ mod ell;
 mod hyb;
 mod sellp;
 
+use sparsebatch_formats::batch::checked_len;
 use sparsebatch_formats::{BatchOf, Pattern, Scalar, View};
 
 use crate::CpuError;
@@ -75,10 +76,8 @@ pub fn spmv<P: Spmv, T: Scalar>(
 /// values.
 ///
 /// # Errors
-/// [`CpuError::Length`] when `x` or `y` does not fit; `y` is untouched then.
-///
-/// # Panics
-/// For a uniform batch with interleaved values, as [`BatchOf::item`] does.
+/// [`CpuError::Length`] when `x` or `y` does not fit, [`CpuError::Format`] when no vector would;
+/// [`CpuError::Parameter`] for a uniform batch with interleaved values. `y` is untouched then.
 pub fn batch_spmv<P: Spmv, T: Scalar>(
     alpha: T,
     batch: &impl BatchOf<P, T>,
@@ -87,10 +86,11 @@ pub fn batch_spmv<P: Spmv, T: Scalar>(
     beta: T,
     y: &mut [T],
 ) -> Result<(), CpuError> {
-    let shapes = || (0..batch.nitems()).map(|item| P::shape(batch.item(item).pattern()));
-    check_len("x", shapes().map(|s| s.1 * nrhs).sum(), x.len())?;
-    check_len("y", shapes().map(|s| s.0 * nrhs).sum(), y.len())?;
+    check_batch(batch, nrhs, x, y)?;
     let (mut x, mut y) = (x, y);
+    if x.is_empty() && y.is_empty() {
+        return Ok(());
+    }
     for item in 0..batch.nitems() {
         let a = batch.item(item);
         let (nrows, ncols) = P::shape(a.pattern());
@@ -100,6 +100,25 @@ pub fn batch_spmv<P: Spmv, T: Scalar>(
             P::spmv_unchecked(alpha, a, x_now, beta, y_now);
             (x, y) = (x_rest, y_rest);
         }
+    }
+    Ok(())
+}
+
+/// Checks that vectors fit a batch, and that its items can be borrowed.
+pub(crate) fn check_batch<P: Spmv, T: Scalar>(
+    batch: &impl BatchOf<P, T>,
+    nrhs: usize,
+    x: &[T],
+    y: &[T],
+) -> Result<(), CpuError> {
+    check_len("x", checked_len("number of values of x", batch.total_cols(), nrhs)?, x.len())?;
+    check_len("y", checked_len("number of values of y", batch.total_rows(), nrhs)?, y.len())?;
+    if !batch.has_contiguous_items() {
+        return Err(CpuError::Parameter {
+            name: "layout of the values",
+            expected: "item-major or shared (UniformBatch::to_item_major)",
+            found: "interleaved".to_owned(),
+        });
     }
     Ok(())
 }

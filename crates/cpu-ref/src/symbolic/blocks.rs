@@ -15,7 +15,8 @@ pub const MAX_BLOCK_SIZE: usize = 128;
 /// blocks.
 ///
 /// # Errors
-/// [`SymbolicError::BlockSize`] unless `1 <= size <= MAX_BLOCK_SIZE`.
+/// [`SymbolicError::BlockSize`] unless `1 <= size <= MAX_BLOCK_SIZE`;
+/// [`SymbolicError::TooManyRows`] for more rows than a matrix can have.
 ///
 /// # Examples
 /// ```
@@ -25,6 +26,9 @@ pub const MAX_BLOCK_SIZE: usize = 128;
 /// ```
 pub fn fixed_blocks(nrows: usize, size: usize) -> Result<Vec<u32>, SymbolicError> {
     check_block_size(size)?;
+    if i32::try_from(nrows).is_err() {
+        return Err(SymbolicError::TooManyRows { found: nrows, limit: i32::MAX as usize });
+    }
     let mut starts: Vec<u32> = (0..nrows).step_by(size).map(|row| row as u32).collect();
     starts.push(nrows as u32);
     Ok(starts)
@@ -266,6 +270,12 @@ mod tests {
         let size = |found| Some(SymbolicError::BlockSize { found, limit: MAX_BLOCK_SIZE });
 
         assert_eq!(fixed_blocks(5, 0).err(), size(0));
+        let limit = i32::MAX as usize;
+        for found in [limit + 1, usize::MAX] {
+            let refused = Some(SymbolicError::TooManyRows { found, limit });
+            assert_eq!(fixed_blocks(found, 1).err(), refused);
+        }
+        assert_eq!(find_blocks(a.view(), usize::MAX).err(), size(usize::MAX));
         assert_eq!(find_blocks(a.view(), 1000).err(), size(1000));
         assert!(refused(&[]));
         assert!(refused(&[1, 5]));

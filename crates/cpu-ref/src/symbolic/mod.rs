@@ -47,6 +47,14 @@ pub enum SymbolicError {
         /// Its columns.
         ncols: usize,
     },
+    /// More rows than 32 bits can number.
+    #[error("{found} rows, the largest supported number is {limit}")]
+    TooManyRows {
+        /// Rows asked for.
+        found: usize,
+        /// The most rows of a matrix.
+        limit: usize,
+    },
     /// An order does not hold one entry per row.
     #[error("order has {found} entries, expected {expected}")]
     OrderLength {
@@ -106,7 +114,7 @@ pub enum SymbolicError {
 }
 
 /// The number of rows of a square pattern.
-fn check_square(pattern: CsrPatternRef<'_>) -> Result<usize, SymbolicError> {
+pub(crate) fn check_square(pattern: CsrPatternRef<'_>) -> Result<usize, SymbolicError> {
     let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
     if nrows == ncols { Ok(nrows) } else { Err(SymbolicError::NotSquare { nrows, ncols }) }
 }

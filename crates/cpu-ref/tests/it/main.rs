@@ -1,6 +1,7 @@
 //! Products, the pivoting LU and symbolic analyses, from outside of the crate. One program, because each
 //! takes seconds to build.
 
+mod lane_plans;
 mod pivoting_lu;
 mod spmv_batch;
 mod spmv_common;

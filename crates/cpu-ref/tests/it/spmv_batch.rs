@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use sparsebatch_cpu_ref::{CpuError, CpuScalar, FormatChoice, SpmvOptions, SpmvPlan, par, seq};
 use sparsebatch_formats::convert::HybWidth;
 use sparsebatch_formats::{
-    Batch, BatchCsr, BatchValues, Csr, EllPattern, Layout, Pattern, RaggedBatch, RaggedCsr,
-    UniformBatch,
+    Batch, BatchCsr, BatchValues, Csr, EllPattern, FormatError, Layout, Pattern, RaggedBatch,
+    RaggedCsr, UniformBatch,
 };
 
 /// A batch of `nitems` matrices with the pattern of `a` and the given values, item-major.
@@ -386,4 +386,54 @@ proptest! {
 
         prop_assert_eq!(found, expected);
     }
+}
+
+#[test]
+fn lengths_that_64_bits_do_not_count_are_refused() {
+    let a = mixed::<f64>(2, 2, None, 1);
+    let too_large = |error: CpuError| {
+        let is_too_large = matches!(error, CpuError::Format(FormatError::TooLarge { .. }));
+        assert!(is_too_large, "{error}");
+    };
+    for nrhs in [usize::MAX, 1 << 63, 1 << 62] {
+        for options in all_options() {
+            let options = SpmvOptions { nrhs, ..options };
+            too_large(SpmvPlan::new(&a, &options).unwrap_err());
+        }
+    }
+    // 2 * 2^63 and 3 * 0xAAAA...AB wrap to 0 and 1.
+    for nitems in [1 << 63, usize::MAX, 0xAAAA_AAAA_AAAA_AAAB] {
+        let batch = UniformBatch::shared(a.clone(), nitems);
+        for layout in [Layout::ItemMajor, Layout::Interleaved] {
+            let options = SpmvOptions { layout, ..SpmvOptions::default() };
+            too_large(SpmvPlan::new(&batch, &options).unwrap_err());
+        }
+        too_large(seq::batch_spmv(1.0, &batch, 1, &[], 0.0, &mut []).unwrap_err());
+        too_large(par::batch_spmv(1.0, &batch, 1, &[], 0.0, &mut []).unwrap_err());
+    }
+    let three = UniformBatch::shared(a, 3);
+    let (x, mut y) = ([1.0; 2], [7.0; 2]);
+    let nrhs = 0xAAAA_AAAA_AAAA_AAAB;
+    too_large(seq::batch_spmv(1.0, &three, nrhs, &x, 0.0, &mut y).unwrap_err());
+    too_large(par::batch_spmv(1.0, &three, nrhs, &x, 0.0, &mut y).unwrap_err());
+    assert_eq!(y, [7.0; 2]);
+    // No rows, no columns: nothing to do, and done at once.
+    let none = UniformBatch::shared(Csr::<f64>::zeros(0, 0).unwrap(), usize::MAX);
+    seq::batch_spmv(1.0, &none, 1, &[], 0.0, &mut []).unwrap();
+    par::batch_spmv(1.0, &none, 1, &[], 0.0, &mut []).unwrap();
+}
+
+#[test]
+fn interleaved_values_are_refused_where_items_are_borrowed() {
+    let batch = integer_batch(&mixed::<f64>(2, 2, None, 1), 3).to_interleaved();
+    let (x, mut y) = ([1.0; 6], [7.0; 6]);
+    for error in [
+        seq::batch_spmv(1.0, &batch, 1, &x, 0.0, &mut y).unwrap_err(),
+        par::batch_spmv(1.0, &batch, 1, &x, 0.0, &mut y).unwrap_err(),
+    ] {
+        let text = "layout of the values is interleaved, \
+                    expected item-major or shared (UniformBatch::to_item_major)";
+        assert_eq!(error.to_string(), text);
+    }
+    assert_eq!(y, [7.0; 6]);
 }

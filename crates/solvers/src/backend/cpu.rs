@@ -7,7 +7,9 @@ use rayon::prelude::*;
 use sparsebatch_cpu_ref::lanes::{self, LaneMethod, LaneOptions, LanePlan, SystemPreconditioner};
 use sparsebatch_cpu_ref::pivoting_lu::{PivotingLu, PivotingLuError};
 use sparsebatch_cpu_ref::verdict::{Stop, System};
-use sparsebatch_cpu_ref::{CpuScalar, Criteria, Isa, Outcome, SpmvOptions, SpmvPlan, Status};
+use sparsebatch_cpu_ref::{
+    CpuError, CpuScalar, Criteria, Isa, Outcome, SpmvOptions, SpmvPlan, Status,
+};
 use sparsebatch_formats::{Batch, Csr};
 
 use super::{AnalysedSolve, KeptFactors, Placement, Primitives, SolveBackend};
@@ -269,12 +271,15 @@ pub(crate) struct CpuPrimitives<'a, T> {
 impl<'a, T: CpuScalar> CpuPrimitives<'a, T> {
     /// Factorises the preconditioner of every item; an item whose preconditioner fails comes with
     /// its status.
+    ///
+    /// # Errors
+    /// [`SolveError::Cpu`] when the patterns are not those of the analysis.
     pub(crate) fn new(
         batch: &Batch<T>,
         nrhs: usize,
         plan: &'a SpmvPlan<T>,
         analysis: &'a LanePlan,
-    ) -> (Self, Vec<Option<Status>>) {
+    ) -> Result<(Self, Vec<Option<Status>>), SolveError> {
         let mut offsets = vec![0];
         for item in 0..batch.nitems() {
             let nrows = batch.pattern(item).nrows();
@@ -283,12 +288,14 @@ impl<'a, T: CpuScalar> CpuPrimitives<'a, T> {
             }
         }
         let items = (0..batch.nitems()).into_par_iter();
-        let (preconditioners, failed): (Vec<_>, Vec<_>) = items
-            .map(|item| match analysis.preconditioner(batch, item) {
+        let made = items.map(|item| {
+            Ok(match analysis.preconditioner(batch, item)? {
                 Ok(preconditioner) => (Some(preconditioner), None),
                 Err(status) => (None, Some(status)),
             })
-            .unzip();
+        });
+        let made: Vec<_> = made.collect::<Result<_, CpuError>>()?;
+        let (preconditioners, failed) = made.into_iter().unzip();
         let product_time = Duration::ZERO;
         let is_preconditioned = analysis.is_preconditioned();
         let this = Self {
@@ -300,7 +307,7 @@ impl<'a, T: CpuScalar> CpuPrimitives<'a, T> {
             products: 0,
             product_time,
         };
-        (this, failed)
+        Ok((this, failed))
     }
 
     fn systems(&self) -> usize {

@@ -154,17 +154,16 @@ where
         }
     }
 
-    /// Whether a batch has the patterns of the items.
-    pub(super) fn matches(&self, batch: &Batch<T>) -> bool {
+    /// The first of the items that has another pattern in a batch.
+    pub(super) fn first_difference(&self, batch: &Batch<T>) -> Option<u32> {
         let uniform = self.patterns.len() == 1;
-        let pattern = |place: usize| self.patterns[if uniform { 0 } else { place }].view();
-        let mut items = self.chunks.iter().flatten().enumerate();
-        match batch {
-            Batch::Uniform(_) => batch.nitems() == 0 || (uniform && pattern(0) == batch.pattern(0)),
-            Batch::Ragged(_) => {
-                items.all(|(place, &item)| pattern(place) == batch.pattern(item as usize))
-            }
-        }
+        // Of two batches of one pattern each the first item tells.
+        let some = if uniform && matches!(batch, Batch::Uniform(_)) { 1 } else { usize::MAX };
+        let mut items = self.chunks.iter().flatten().copied().enumerate().take(some);
+        let other = items.find(|&(place, item)| {
+            self.patterns[if uniform { 0 } else { place }].view() != batch.pattern(item as usize)
+        });
+        other.map(|(_, item)| item)
     }
 
     /// Solves all items, and takes over what came out of wanted systems. Keeps what the products of

@@ -380,13 +380,10 @@ where
         only: Option<&[usize]>,
     ) -> Result<Vec<Outcome>, SolveError> {
         crate::options::check_len("items of the batch", self.nitems, batch.nitems())?;
-        let composed_matches = self.composed.as_ref().is_none_or(|items| items.matches(batch));
-        if !composed_matches || !self.parts.iter().all(|part| part.matches(batch)) {
-            return Err(SolveError::Cpu(CpuError::Parameter {
-                name: "batch",
-                expected: "the patterns that the plan was made for",
-                found: "others".to_owned(),
-            }));
+        let composed = self.composed.iter().filter_map(|items| items.first_difference(batch));
+        let parts = self.parts.iter().filter_map(|part| part.first_difference(batch));
+        if let Some(item) = composed.chain(parts).min() {
+            return Err(SolveError::Cpu(CpuError::OtherPattern { item: item as usize }));
         }
         let flags = only.map(|only| wanted(self.nitems * nrhs, Some(only)));
         let guesses = x.par_iter().any(|&v| v != T::ZERO).then(|| x.to_vec());

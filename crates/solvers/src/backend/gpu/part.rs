@@ -134,16 +134,18 @@ where
         Ok(part)
     }
 
-    /// Whether a batch has the patterns at all of the items.
-    pub(super) fn matches(&self, batch: &Batch<T>) -> bool {
-        self.patterns.iter().all(|(pattern, items)| {
+    /// The first of the items that has another pattern in a batch.
+    pub(super) fn first_difference(&self, batch: &Batch<T>) -> Option<u32> {
+        let other = |(pattern, items): &(CsrPattern, Vec<u32>)| {
             let items = match batch {
                 Batch::Uniform(_) => &items[..1],
                 Batch::Ragged(_) => items,
             };
             let pattern = Pattern::view(pattern);
-            items.par_iter().with_min_len(64).all(|&item| batch.pattern(item as usize) == pattern)
-        })
+            let is_other = |&&item: &&u32| batch.pattern(item as usize) != pattern;
+            items.par_iter().with_min_len(64).find_first(is_other).copied()
+        };
+        self.patterns.iter().filter_map(other).min()
     }
 
     /// The kernel, for reports; of parts that were loaded once.

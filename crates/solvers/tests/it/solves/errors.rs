@@ -2,7 +2,7 @@
 
 use sparsebatch_cpu_ref::CpuError;
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan, LanePreconditioner};
-use sparsebatch_formats::{Batch, Csr};
+use sparsebatch_formats::{Batch, Csr, UniformBatch};
 use sparsebatch_solvers::{
     BatchSolver, Engine, Method, Order, Preconditioner, SolveError, SolveOptions, SpmvOptions,
     solve,
@@ -184,10 +184,42 @@ fn a_solver_refuses_a_batch_of_other_patterns() {
         let one_of_two = solver.solve(&others, &[1.0; 6], &mut x).unwrap_err();
         let more = solver.solve(&three.into(), &[1.0; 9], &mut [0.0; 9]).unwrap_err();
 
-        let text = "batch is others, expected the patterns that the plan was made for";
-        assert_eq!(pattern.to_string(), text, "{:?}", options.engine);
-        assert_eq!(one_of_two.to_string(), text, "{:?}", options.engine);
+        let text = |item| {
+            format!("item {item} has another pattern than the one that the plan was made for")
+        };
+        assert_eq!(pattern.to_string(), text(0), "{:?}", options.engine);
+        assert_eq!(one_of_two.to_string(), text(1), "{:?}", options.engine);
         assert_eq!(more.to_string(), "items of the batch has 3 entries, expected 2");
         assert_eq!(x, [7.0; 6]);
+    }
+}
+
+#[test]
+fn numbers_of_systems_and_rows_do_not_wrap() {
+    let text =
+        |found: u128| format!("number of systems is {found}, the largest supported is 4000000000");
+    let a = tridiagonal(2, -1.0, 4.0, -1.0);
+    let shared = |nitems| Batch::Uniform(UniformBatch::shared(a.clone(), nitems));
+    for method in [Method::Auto, Method::Cg, Method::BiCgStab, Method::Lu] {
+        let with = |nrhs| SolveOptions { nrhs, method, ..SolveOptions::default() };
+        // Items and right-hand sides whose product is 0 in 64 bits, or 1.
+        for (nitems, nrhs) in [(2usize, 1usize << 63), (4, 1 << 62), (4, 1 << 63), (1, usize::MAX)]
+        {
+            let (batch, options) = (shared(nitems), with(nrhs));
+            let expected = text(nitems as u128 * nrhs as u128);
+            assert_eq!(error(&batch, &[], None, &options).to_string(), expected);
+            let made = BatchSolver::new(&batch, &options).map(drop).unwrap_err();
+            assert_eq!(made.to_string(), expected);
+        }
+        let inverse_of_3 = 0xAAAA_AAAA_AAAA_AAAB;
+        let wrapped = error(&shared(3), &[1.0, 2.0], None, &with(inverse_of_3));
+        assert_eq!(wrapped.to_string(), text(3 * inverse_of_3 as u128));
+        assert_eq!(
+            error(&shared(usize::MAX), &[], None, &with(1)).to_string(),
+            text(u64::MAX.into())
+        );
+        // Counted, and compared with b, before anything takes memory for each.
+        let many = error(&shared(1 << 30), &[1.0; 4], None, &with(1));
+        assert_eq!(many.to_string(), "b has 4 entries, expected 2147483648");
     }
 }
