@@ -123,6 +123,12 @@ pub enum GpuError {
         /// Its value.
         found: String,
     },
+    /// A plan is given values of another pattern than it was made for.
+    #[error("item {item} has another pattern than the one that the plan was made for")]
+    OtherPattern {
+        /// The first such item.
+        item: usize,
+    },
     /// A matrix could not be brought into the format asked for.
     #[error("{reason}")]
     Format {
@@ -176,6 +182,7 @@ mod tests {
                 expected: "1 to 1024 threads".to_owned(),
                 found: "2048".to_owned(),
             },
+            GpuError::OtherPattern { item: 3 },
             FormatError::TooLarge { what: "nnz", found: 1 << 31, limit: (1 << 31) - 1 }.into(),
         ]
     }

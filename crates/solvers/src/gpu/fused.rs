@@ -122,6 +122,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
     ) -> Result<Self, SolveError> {
         let (nrows, nnz) = (pattern.nrows(), pattern.nnz());
         check_square(0, pattern)?;
+        count_systems(nitems, options.nrhs)?;
         let rows = nrows * options.nrhs;
         let sizes = Sizes {
             nitems,
@@ -161,6 +162,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         for item in 0..nitems {
             check_square(item, batch.item(item).pattern())?;
         }
+        count_systems(nitems, options.nrhs)?;
         let rows = batch.row_offsets().last().copied().unwrap_or(0) * options.nrhs;
         let values = batch.total_nnz();
         let sizes = Sizes { nitems, nrhs: options.nrhs, values, shared: None, rows };

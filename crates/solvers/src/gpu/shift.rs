@@ -3,7 +3,10 @@
 use std::marker::PhantomData;
 
 use sparsebatch_formats::CsrPatternRef;
-use sparsebatch_spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
+use sparsebatch_formats::batch::count_systems;
+use sparsebatch_spmv_gpu::{
+    Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value,
+};
 
 use crate::SolveError;
 use crate::options::check_len;
@@ -49,6 +52,7 @@ impl<E: Executor + Clone, T: Value> ShiftedValues<E, T> {
         if nrows != ncols {
             return Err(SolveError::NotSquare { item: 0, nrows, ncols });
         }
+        count_systems(nitems, 1).map_err(GpuError::from)?;
         let mut is_diagonal = vec![0u8; nnz];
         for row in 0..nrows {
             let Some(position) = pattern.position(row, row) else {

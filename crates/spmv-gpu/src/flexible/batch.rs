@@ -1,5 +1,6 @@
 //! A batch in the memory of an executor.
 
+use sparsebatch_formats::batch::count_systems;
 use sparsebatch_formats::{Batch, CsrPatternRef, Layout};
 
 use super::indices::Indices;
@@ -72,9 +73,11 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
     /// # Errors
     /// [`GpuError::OutOfMemory`] before anything is converted when the arrays would not fit,
     /// [`GpuError::InvalidArgument`] when a system has more than `i32::MAX` slots or SELL-P is
-    /// asked for a number of threads that there is no kernel for.
+    /// asked for a number of threads that there is no kernel for; [`GpuError::Format`] for more than
+    /// [`MAX_SYSTEMS`](sparsebatch_formats::batch::MAX_SYSTEMS) items.
     pub fn upload(executor: &E, batch: &Batch<T>, storage: Storage) -> Result<Self, GpuError> {
         storage.check()?;
+        batch.count_systems(1)?;
         let npatterns = match batch {
             Batch::Uniform(batch) => usize::from(batch.nitems() > 0),
             Batch::Ragged(batch) => batch.nitems(),
@@ -191,6 +194,7 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
             }
             BatchSizes::Ragged(items) => (items.len(), *items, 1),
         };
+        count_systems(nitems, 1)?;
         check_csr(executor, patterns, &arrays.row_ptr, &arrays.col_idx)?;
         let nvalues = arrays.col_idx.len().saturating_mul(value_sets);
         check_len("values", nvalues, arrays.values.len())?;

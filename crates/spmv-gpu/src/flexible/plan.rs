@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sparsebatch_formats::Batch;
+use sparsebatch_formats::batch::checked_len;
 
 use super::batch::DeviceBatch;
 use super::explain::Explanation;
@@ -107,6 +108,8 @@ impl<E: Executor + Clone, T: Value> FlexiblePlan<E, T> {
             });
         }
         check_options(&options, executor.info())?;
+        let vectors = batch.total_rows() as u128 + batch.total_cols() as u128;
+        checked_len("number of values of x and y", vectors, options.nrhs)?;
 
         let mut order: Vec<usize> =
             (0..batch.nitems()).filter(|&item| batch.shape(item).nrows > 0).collect();

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 use sparsebatch_formats::Batch;
+use sparsebatch_formats::batch::PatternFingerprint;
 
 use crate::csr_arrays::check_csr;
 use crate::error::check_len;
@@ -42,6 +43,8 @@ pub struct PackedPlan<E: Executor, T: Value> {
     options: PackedOptions,
     kernel: PackedKernel,
     shape: Shape,
+    /// Nothing where the arrays came from the device.
+    patterns: Option<PatternFingerprint>,
     launches: Vec<Launch>,
     chunks: E::Buffer<u32>,
     described: E::Buffer<u64>,
@@ -73,6 +76,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         source::check_room(&executor, csr_bytes + packed_bytes)?;
         let arrays = source::upload(&executor, batch)?;
         let mut plan = Self::build(executor, shape, &arrays, options)?;
+        plan.patterns = Some(PatternFingerprint::of(batch));
         plan.explain.setup = start.elapsed();
         Ok(plan)
     }
@@ -184,6 +188,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
             launches: work.launches,
             rows,
             shape,
+            patterns: None,
             executor,
             values_type: std::marker::PhantomData,
         };
@@ -287,12 +292,15 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         Ok(())
     }
 
-    /// Replaces the values of all systems, the patterns staying as they are: of these only the sizes
-    /// are compared. Uploads the values.
+    /// Replaces the values of all systems, the patterns staying as they are. Uploads the values.
+    ///
+    /// Patterns are compared by [hashes](PatternFingerprint); those of a plan
+    /// [from arrays on the device](Self::from_arrays) by their sizes alone.
     ///
     /// # Errors
     /// [`GpuError::Length`] when the batch is not of the same sizes,
-    /// [`GpuError::InvalidArgument`] when it shares otherwise; [`GpuError::OutOfMemory`].
+    /// [`GpuError::InvalidArgument`] when it shares otherwise, [`GpuError::OtherPattern`] when its
+    /// patterns are others; [`GpuError::OutOfMemory`].
     pub fn update_values(&mut self, batch: &Batch<T>) -> Result<(), GpuError> {
         let shape = Shape::of(batch);
         check_len("batch", self.shape.nitems(), shape.nitems())?;
@@ -304,6 +312,10 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
                     .to_owned(),
                 found: "others".to_owned(),
             });
+        }
+        let patterns = self.patterns.as_ref();
+        if let Some(item) = patterns.and_then(|patterns| patterns.first_difference(batch)) {
+            return Err(GpuError::OtherPattern { item });
         }
         let values = source::upload_values(&self.executor, batch)?;
         self.update_from(&values)?;

@@ -26,7 +26,8 @@ use std::time::Duration;
 
 use sparsebatch_cpu_ref::{Outcome, PerSystem};
 use sparsebatch_formats::Batch;
-use sparsebatch_spmv_gpu::{Executor, KernelBuffer, Value};
+use sparsebatch_formats::batch::PatternFingerprint;
+use sparsebatch_spmv_gpu::{Executor, GpuError, KernelBuffer, Value};
 
 use super::outcomes::{Limits, Outcomes};
 use super::task::{FusedMethod, check_square, check_supported, count_systems};
@@ -63,6 +64,8 @@ const MOST_SUMS: usize = 4;
 pub struct ComposedSolver<E: Executor, T: Value> {
     executor: E,
     product: Product<E, T>,
+    /// Where the product does not compare them itself.
+    patterns: Option<PatternFingerprint>,
     method: FusedMethod,
     jacobi: bool,
     lenient: bool,
@@ -169,6 +172,10 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             },
             executor: executor.clone(),
             lenient: options.preconditioner == Preconditioner::Auto,
+            patterns: match &product {
+                Product::Packed(_) => None,
+                Product::Flexible(_) => Some(PatternFingerprint::of(batch)),
+            },
             product,
             method,
             jacobi,
@@ -184,14 +191,21 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         Ok(solver)
     }
 
-    /// Replaces the values of all systems, the patterns staying as they are: of these only the sizes
-    /// are compared.
+    /// Replaces the values of all systems, the patterns staying as they are: these are compared by
+    /// [hashes](PatternFingerprint).
     ///
     /// # Errors
-    /// [`SolveError::Gpu`] when the batch is not of the same sizes, or shares its values otherwise.
+    /// [`SolveError::Length`] and [`SolveError::Gpu`] when the batch is not of the same sizes, has other
+    /// patterns, or shares its values otherwise.
     pub fn update_values(&mut self, batch: &Batch<T>) -> Result<(), SolveError> {
-        let rows = batch.row_offset(batch.nitems()) * self.nrhs;
+        let rows = batch.row_offset(batch.nitems()).saturating_mul(self.nrhs);
         check_len("rows of the batch", self.vectors.r.len(), rows)?;
+        if let Some(patterns) = &self.patterns {
+            check_len("items of the batch", patterns.nitems(), batch.nitems())?;
+            if let Some(item) = patterns.first_difference(batch) {
+                return Err(GpuError::OtherPattern { item }.into());
+            }
+        }
         self.product.update_values(batch)?;
         if let Some(sizes) = &mut self.sizes {
             sizes.update_values(&self.executor, batch)?;

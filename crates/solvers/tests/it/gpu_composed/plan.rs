@@ -214,6 +214,26 @@ fn values_on_the_device_that_do_not_fit_are_refused() {
     assert!(matches!(refused, SolveError::Unsupported { .. }), "{refused}");
 }
 
+/// The batch, of whose item 1 one entry stands in another column.
+fn with_moved_entry(batch: &Batch<f64>) -> Batch<f64> {
+    let Batch::Ragged(ragged) = batch else { panic!("made ragged") };
+    let mut items: Vec<Csr<f64>> =
+        (0..ragged.nitems()).map(|item| ragged.item(item).to_csr()).collect();
+    let (a, mut columns) = (&items[1], items[1].col_idx().to_vec());
+    let moved = (0..a.nrows()).find_map(|row| {
+        let entries = a.view().pattern().row(row);
+        let last = entries.clone().last()?;
+        let first_free = if entries.len() > 1 { columns[last - 1] + 1 } else { 0 };
+        let free = (first_free..a.ncols() as i32).find(|&col| col != columns[last])?;
+        Some((last, free))
+    });
+    let (place, column) = moved.expect("a row with room for its last entry elsewhere");
+    columns[place] = column;
+    let (row_ptr, values) = (a.row_ptr().to_vec(), a.values().to_vec());
+    items[1] = Csr::try_new(a.nrows(), a.ncols(), row_ptr, columns, values).unwrap();
+    items.into_iter().collect()
+}
+
 #[test]
 fn bad_arguments_are_refused_in_one_line() {
     let executor = emulator();
@@ -245,6 +265,13 @@ fn bad_arguments_are_refused_in_one_line() {
     assert_eq!(error.to_string(), "b has 10 entries, expected 11");
     let other = ragged::<f64>(&[6, 5], Method::Cg);
     assert!(matches!(plan.update_values(&other), Err(SolveError::Gpu(_))));
+    // As many rows and entries, in another place.
+    for kernel in [ProductKernel::default(), ProductKernel::flexible(FlexibleKernel::CsrVector)] {
+        let mut plan = ComposedSolver::new(&executor, &batch, &kernel, &cg).unwrap();
+        let error = plan.update_values(&with_moved_entry(&batch)).unwrap_err();
+        assert!(matches!(error, SolveError::Gpu(GpuError::OtherPattern { item: 1 })), "{error}");
+        plan.update_values(&batch).unwrap();
+    }
     let shorter = ragged::<f64>(&[5], Method::Cg);
     assert!(matches!(plan.update_values(&shorter), Err(SolveError::Length { .. })));
     assert_eq!(executor.download(&x).unwrap(), [7.0; 11]);

@@ -26,6 +26,31 @@ fn nothing_to_do_is_no_launch() {
 }
 
 #[test]
+fn numbers_of_items_and_values_do_not_wrap() {
+    let executor = Emulator::new(Order::Forward);
+    let a = dense(2, 2, 1).unwrap();
+    let text = |batch: &Batch<f64>, nrhs| {
+        let options = FlexibleOptions { nrhs, ..FlexibleOptions::new(FlexibleKernel::CsrScalar) };
+        FlexiblePlan::new(&executor, batch, options).map(drop).unwrap_err().to_string()
+    };
+    let shared = |nitems| Batch::Uniform(UniformBatch::shared(a.clone(), nitems));
+
+    for nitems in [1 << 63, usize::MAX] {
+        let expected =
+            format!("number of systems is {nitems}, the largest supported is 4000000000");
+        assert_eq!(text(&shared(nitems), 1), expected);
+    }
+    let wide = Batch::Uniform(UniformBatch::shared(wide(), 1000));
+    assert!(text(&wide, u32::MAX as usize).starts_with("number of values of x and y is "));
+    assert_eq!(executor.bytes_in_use(), 0);
+}
+
+/// A row of 2^31 - 1 columns.
+fn wide() -> Csr<f64> {
+    Csr::try_new(1, i32::MAX as usize, vec![0, 1], vec![0], vec![1.0]).unwrap()
+}
+
+#[test]
 fn what_does_not_fit_is_refused_by_name() {
     let executor = Emulator::new(Order::Forward);
     let batch = Batch::from(dense(3, 2, 1).unwrap());

@@ -153,6 +153,23 @@ fn batches_of_other_sizes_are_refused_though_they_have_as_many_entries() {
 }
 
 #[test]
+fn other_patterns_of_the_same_sizes_are_refused() {
+    // Rows of 2, 1 and 2 entries, and of 1, 2 and 2; then one column moved.
+    let of = |row_ptr: &[i32], col_idx: &[i32]| {
+        Csr::try_new(3, 3, row_ptr.to_vec(), col_idx.to_vec(), vec![1.0; 5]).unwrap()
+    };
+    let a = of(&[0, 2, 3, 5], &[0, 2, 1, 0, 2]);
+    let other = of(&[0, 1, 3, 5], &[0, 0, 1, 1, 2]);
+    let moved = of(&[0, 2, 3, 5], &[0, 1, 1, 0, 2]);
+    for other in [other, moved] {
+        let error = refused(&ragged(&[a.clone(), a.clone()]), &ragged(&[a.clone(), other.clone()]));
+        assert_eq!(error, GpuError::OtherPattern { item: 1 });
+        let error = refused(&Batch::Uniform(uniform(&a, 3)), &Batch::Uniform(uniform(&other, 3)));
+        assert_eq!(error, GpuError::OtherPattern { item: 0 });
+    }
+}
+
+#[test]
 fn uniform_and_ragged_shared_and_own_values_do_not_replace_each_other() {
     let a = mixed::<f64>(30, 40, Some(4));
     let own = uniform(&a, 3);
