@@ -7,7 +7,7 @@ use sparsebatch_drivers::nuclear_burning::equations::Equations;
 use sparsebatch_drivers::nuclear_burning::integrator::{Settings, integrate};
 use sparsebatch_drivers::nuclear_burning::network::Network;
 use sparsebatch_drivers::nuclear_burning::reference::Reference;
-use sparsebatch_drivers::nuclear_burning::zones::{FUELS, Grid, Zones, log_times};
+use sparsebatch_drivers::nuclear_burning::zones::{Fuel, Grid, Zones, log_times};
 
 use super::{alpha13, data, gentle, grid, lu, settings};
 
@@ -42,7 +42,7 @@ fn rates_that_overflow_are_refused() {
 #[test]
 fn zones_out_of_range_are_refused() {
     let network = alpha13();
-    let fresh = FUELS[0].abundances(&network).unwrap();
+    let fresh = Fuel::defaults()[0].abundances(&network).unwrap();
     let refused = |t9: f64, rho: f64, y: &[f64], times: &[f64]| {
         let mut zones = Zones::default();
         zones.push(&network, (t9, rho), y, Arc::from(times)).unwrap_err().to_string()
@@ -67,11 +67,16 @@ fn zones_out_of_range_are_refused() {
     for times in [&[][..], &[0.0], &[1.0, 1.0], &[2.0, 1.0], &[1.0, f64::INFINITY]] {
         assert!(refused(2.0, 1e6, &fresh, times).contains("positive, ascending times"));
     }
-    let upside_down = Grid { nzones: 3, t9: (6.0, 1.0), rho: (1e5, 1e9) };
+    let upside_down = Grid { t9: (6.0, 1.0), ..grid(3) };
     let message = upside_down.zones(&network, &log_times(1.0, 1.0, 2)).unwrap_err().to_string();
     assert_eq!(message, "expected temperatures LOW:HIGH above 0, found 6:1");
-    let message = FUELS[2].abundances(&gentle()).unwrap_err().to_string();
-    assert_eq!(message, "the network \"gentle\" has no si28, which the fuel silicon wants");
+    let none = Grid { fuels: Vec::new(), ..grid(3) };
+    let message = none.zones(&network, &log_times(1.0, 1.0, 2)).unwrap_err().to_string();
+    assert_eq!(message, "expected at least one fuel, found none");
+    let message = Fuel::defaults()[2].abundances(&gentle()).unwrap_err().to_string();
+    assert!(
+        message.starts_with("the network \"gentle\" has no si28, which the fuel silicon wants")
+    );
     assert!(Settings::new(0.0).unwrap_err().to_string().contains("expected a tolerance"));
 }
 

@@ -12,10 +12,10 @@ use sparsebatch_drivers::nuclear_burning::integrator::{Burning, Outcome, Setting
 use sparsebatch_drivers::nuclear_burning::linear::Means;
 use sparsebatch_drivers::nuclear_burning::network::Network;
 use sparsebatch_drivers::nuclear_burning::output::GridRun;
-use sparsebatch_drivers::nuclear_burning::reference::Reference;
+use sparsebatch_drivers::nuclear_burning::reference::{Derivatives, Reference};
 use sparsebatch_drivers::nuclear_burning::tableau::{RODAS4P2, RODAS5P};
-use sparsebatch_drivers::nuclear_burning::zones::{Grid, Zones, log_times};
-use sparsebatch_drivers::nuclear_burning::{conservation, network, plots, rates};
+use sparsebatch_drivers::nuclear_burning::zones::{Fuel, Grid, Zones, log_times};
+use sparsebatch_drivers::nuclear_burning::{conservation, network, plots, rates, run_with};
 use sparsebatch_testing::shared_dir;
 
 fn data() -> PathBuf {
@@ -70,7 +70,7 @@ fn burn(equations: &Equations, zones: &Zones, means: Means, settings: &Settings)
 }
 
 fn grid(nzones: usize) -> Grid {
-    Grid { nzones, t9: (1.0, 6.0), rho: (1e5, 1e9) }
+    Grid { nzones, t9: (1.0, 6.0), rho: (1e5, 1e9), fuels: Fuel::defaults() }
 }
 
 #[test]
@@ -78,10 +78,151 @@ fn derivatives_are_those_of_the_references() {
     for (network, reference) in networks() {
         let equations = Equations::new(Arc::clone(&network), false).unwrap();
 
-        let (rhs, jacobian) = reference.compare_derivatives(&equations);
+        let Derivatives { rhs, jacobian } = reference.compare_derivatives(&equations);
 
         assert!(rhs <= 2e-12 && jacobian <= 2e-12, "{}: {rhs:e} {jacobian:e}", network.name);
     }
+}
+
+/// The reference file of the alpha chain without its runs, one number changed; ended as the program says.
+fn with_changed_reference(place: &str, factor: f64) -> (Derivatives, bool) {
+    let text = std::fs::read_to_string(data().join("reference_alpha13.json")).unwrap();
+    let mut file = serde_json::from_str::<serde_json::Value>(&text).unwrap();
+    file["runs"] = serde_json::json!([]);
+    let number = file.pointer_mut(place).unwrap();
+    *number = serde_json::json!(number.as_f64().unwrap() * factor);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("reference.json");
+    std::fs::write(&path, file.to_string()).unwrap();
+    let network = alpha13();
+    let equations = Equations::new(Arc::clone(&network), false).unwrap();
+    let found = Reference::read(&path, &network).unwrap().compare_derivatives(&equations);
+    let path = path.to_str().unwrap();
+    let arguments =
+        ["--reference", path, "--zones", "1", "--t-end", "1e-9", "--no-plots", "--backend", "cpu"];
+    let good = run_with(&[&arguments[..], &["--quiet"]].concat()).unwrap();
+    (found, good)
+}
+
+#[test]
+fn derivatives_that_differ_from_the_reference_are_said_to_and_fail_the_run() {
+    let (found, good) = with_changed_reference("/states/0/jac_val/0", 1.0);
+    assert!(good && found.hold() && found.to_string().ends_with("  agrees"), "{found}");
+
+    let text = std::fs::read_to_string(data().join("reference_alpha13.json")).unwrap();
+    let file = serde_json::from_str::<serde_json::Value>(&text).unwrap();
+    // The entry that is largest beside the sum of its absolute values, so that a part of it shows.
+    let largest = |values: &str, magnitudes: &str| {
+        let of = |name: &str| file["states"][0][name].as_array().unwrap().clone();
+        let part = |(value, magnitude): (&serde_json::Value, &serde_json::Value)| {
+            let part = value.as_f64().unwrap().abs() / magnitude.as_f64().unwrap();
+            if part.is_nan() { 0.0 } else { part }
+        };
+        let (values, magnitudes) = (of(values), of(magnitudes));
+        let parts: Vec<f64> = values.iter().zip(&magnitudes).map(part).collect();
+        (0..parts.len()).max_by(|&a, &b| parts[a].total_cmp(&parts[b])).unwrap()
+    };
+    for (values, magnitudes, change) in
+        [("jac_val", "jac_magnitude", 1e-3), ("ydot", "ydot_magnitude", 1e-6)]
+    {
+        let place = format!("/states/0/{values}/{}", largest(values, magnitudes));
+        let (found, good) = with_changed_reference(&place, 1.0 + change);
+        assert!(!good && !found.hold(), "{values}: {found}");
+        assert!(found.to_string().ends_with("  DIFFERS"), "{found}");
+    }
+}
+
+#[test]
+fn derivatives_of_other_lengths_or_nan_do_not_hold() {
+    let network = alpha13();
+    let equations = Equations::new(Arc::clone(&network), false).unwrap();
+    let read = || Reference::read(&data().join("reference_alpha13.json"), &network).unwrap();
+    let changed = |change: &dyn Fn(&mut sparsebatch_drivers::nuclear_burning::reference::State)| {
+        let mut reference = read();
+        change(&mut reference.states[0]);
+        reference.compare_derivatives(&equations)
+    };
+
+    assert!(read().compare_derivatives(&equations).hold());
+    assert_eq!(changed(&|state| drop(state.ydot.pop())).rhs, f64::INFINITY);
+    assert_eq!(changed(&|state| state.ydot[0] = f64::NAN).rhs, f64::INFINITY);
+    assert_eq!(changed(&|state| drop(state.jac_magnitude.pop())).jacobian, f64::INFINITY);
+    assert_eq!(changed(&|state| state.jac_val[0] = f64::NAN).jacobian, f64::INFINITY);
+    assert_eq!(changed(&|state| state.jac_row[0] = usize::MAX).jacobian, f64::INFINITY);
+}
+
+#[test]
+fn fuels_are_nuclides_of_the_network_and_their_mass_fractions() {
+    let network = alpha13();
+    let place = |name: &str| network.nuclides.iter().position(|n| n.name == name).unwrap();
+
+    let fuel = Fuel::parse("c12=0.3, o16=0.7").unwrap();
+
+    let y = fuel.abundances(&network).unwrap();
+    assert_eq!((y[place("c12")], y[place("o16")]), (0.3 / 12.0, 0.7 / 16.0));
+    assert_eq!(y.iter().filter(|y| **y != 0.0).count(), 2);
+    for (text, message) in [
+        ("", "expected NAME=FRACTION, found \"\""),
+        ("c12", "expected NAME=FRACTION, found \"c12\""),
+        ("=1", "expected the name of a nuclide before the = of \"=1\""),
+        ("c12=x", "expected a mass fraction above 0 of \"c12\", found \"x\""),
+        ("c12=inf", "expected a mass fraction above 0 of \"c12\", found \"inf\""),
+        ("c12=-1,o16=2", "expected a mass fraction above 0 of \"c12\", found \"-1\""),
+        ("c12=0.5,c12=0.5", "expected every nuclide once, found c12 twice"),
+        ("c12=0.5,o16=0.4", "expected mass fractions that add up to 1, found 0.9"),
+    ] {
+        assert_eq!(Fuel::parse(text).unwrap_err(), message);
+    }
+}
+
+#[test]
+fn a_network_without_the_usual_fuels_burns_what_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("reaclib_small.json");
+    // he4 + a -> b, both made up.
+    let file = serde_json::json!({
+        "network": "small",
+        "nuclides": [
+            { "name": "he4", "Z": 2, "A": 4, "binding_MeV": 28.3 },
+            { "name": "a8", "Z": 4, "A": 8, "binding_MeV": 56.0 },
+            { "name": "b12", "Z": 6, "A": 12, "binding_MeV": 92.0 },
+        ],
+        "rates": [{
+            "id": "he4 + a8 --> b12", "reactants": ["he4", "a8"], "products": ["b12"],
+            "prefactor": 1.0, "rho_exponent": 1, "sets": [[-10.0, 0, 0, 0, 0, 0, 0]],
+        }],
+    });
+    std::fs::write(&path, file.to_string()).unwrap();
+    let output = folder.path().join("grid.npz");
+    let arguments = [
+        "--network",
+        path.to_str().unwrap(),
+        "--zones",
+        "4",
+        "--t-end",
+        "1e-3",
+        "--no-plots",
+        "--backend",
+        "cpu",
+        "--quiet",
+        "--output",
+        output.to_str().unwrap(),
+    ];
+
+    let without = run_with(&arguments).unwrap_err().to_string();
+    let fuels = ["--fuel", "he4=0.5,a8=0.5", "--fuel", "a8=1"];
+    let with = run_with(&[&arguments[..], &fuels].concat()).unwrap();
+    let unknown = run_with(&[&arguments[..], &["--fuel", "c12=1"]].concat()).unwrap_err();
+    let wrong_sum = run_with(&[&arguments[..], &["--fuel", "he4=0.5"]].concat()).unwrap_err();
+
+    assert!(with && output.is_file());
+    let text = "the network \"small\" has no c12, which the fuel carbon-oxygen wants: \
+                expected --fuel NAME=FRACTION,... of nuclides of the network";
+    assert_eq!(without, text);
+    assert!(
+        unknown.to_string().starts_with("the network \"small\" has no c12, which the fuel c12")
+    );
+    assert!(wrong_sum.to_string().contains("add up to 1, found 0.5"), "{wrong_sum}");
 }
 
 #[test]
@@ -302,7 +443,8 @@ fn jacobians_with_a_temperature_are_derivatives() {
 fn self_heating_zones_keep_their_energy() {
     let network = alpha13();
     let equations = Equations::new(Arc::clone(&network), true).unwrap();
-    let grid = Grid { nzones: 12, t9: (2.0, 4.0), rho: (1e6, 1e8) };
+    let fuels = Fuel::defaults();
+    let grid = Grid { nzones: 12, t9: (2.0, 4.0), rho: (1e6, 1e8), fuels };
     let zones = grid.zones(&network, &log_times(1e-2, 8.0, 5)).unwrap();
 
     let burning = burn(&equations, &zones, lu(), &settings());

@@ -11,10 +11,12 @@ use crate::nuclear_burning::integrator::Settings;
 use crate::nuclear_burning::linear::Means;
 use crate::nuclear_burning::machine::{Machine, OnGpu};
 use crate::nuclear_burning::tableau::Tableau;
+use crate::nuclear_burning::zones::Fuel;
 
 /// Burns nuclear fuel in many zones at once: a reaction network in every zone of a grid of temperatures
 /// and densities, integrated implicitly with a step of its own, all linear systems solved in batches.
-/// Ends with a comparison with reference runs.
+/// Ends with a comparison with reference runs: what differs from them by more than its tolerance says
+/// DIFFERS, and the exit code is 3.
 #[derive(Debug, Parser)]
 #[command(name = "nuclear_burning")]
 pub(crate) struct Options {
@@ -24,9 +26,13 @@ pub(crate) struct Options {
     /// Reference states and runs of the network [default: reference_X.json beside reaclib_X.json]
     #[arg(long, value_name = "FILE")]
     pub(crate) reference: Option<PathBuf>,
-    /// Zones, over three fuels: helium, carbon with oxygen, silicon
+    /// Zones, shared out over the fuels
     #[arg(long, value_name = "N", default_value_t = 768)]
     pub(crate) zones: usize,
+    /// A fuel, nuclides of the network and their mass fractions, which add up to 1; once for each fuel
+    /// [default: he4=1, c12=0.5,o16=0.5 and si28=1]
+    #[arg(long, value_name = "NAME=FRACTION,...", value_parser = Fuel::parse)]
+    pub(crate) fuel: Vec<Fuel>,
     /// Temperatures of the grid, GK
     #[arg(long, value_name = "LOW:HIGH", value_parser = range, default_value = "1:6")]
     pub(crate) t9: (f64, f64),
@@ -155,6 +161,13 @@ fn method(name: &str) -> Result<&'static Tableau, String> {
     named.ok_or_else(|| {
         format!("expected {}", Tableau::ALL.map(|tableau| tableau.name).join(" or "))
     })
+}
+
+impl Options {
+    /// What burns.
+    pub(crate) fn fuels(&self) -> Vec<Fuel> {
+        if self.fuel.is_empty() { Fuel::defaults() } else { Fuel::distinct(self.fuel.clone()) }
+    }
 }
 
 impl IntegratorOptions {

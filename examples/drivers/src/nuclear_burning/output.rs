@@ -7,7 +7,7 @@ use sparsebatch::io::{Packing, write_arrays};
 use crate::nuclear_burning::equations::Equations;
 use crate::nuclear_burning::error::BurningError;
 use crate::nuclear_burning::integrator::{Burning, Outcome};
-use crate::nuclear_burning::zones::{FUELS, Grid, Zones};
+use crate::nuclear_burning::zones::{Grid, Zones};
 
 /// A grid and what became of it.
 #[derive(Clone, Copy)]
@@ -21,7 +21,8 @@ pub struct GridRun<'a> {
 impl GridRun<'_> {
     /// The fuel of each zone.
     pub(crate) fn fuels(&self) -> impl Iterator<Item = usize> {
-        (0..FUELS.len()).flat_map(|fuel| self.grid.of_fuel(fuel).map(move |_| fuel))
+        let fuels = 0..self.grid.fuels.len();
+        fuels.flat_map(|fuel| self.grid.of_fuel(fuel).map(move |_| fuel))
     }
 
     /// The unknowns of a zone at the times that it reached.
@@ -74,7 +75,8 @@ impl GridRun<'_> {
         let burned = &self.burning.zones;
         let names: Vec<&str> =
             self.equations.network().nuclides.iter().map(|n| n.name.as_str()).collect();
-        let fuels: Vec<&str> = self.fuels().map(|fuel| FUELS[fuel].name).collect();
+        let fuels: Vec<&str> =
+            self.fuels().map(|fuel| self.grid.fuels[fuel].name.as_str()).collect();
         let outcomes: Vec<&str> = burned.iter().map(|zone| outcome(zone.outcome)).collect();
         let steps: Vec<i64> = burned.iter().map(|zone| i64::from(zone.steps)).collect();
         let rejected: Vec<i64> = burned.iter().map(|zone| i64::from(zone.rejected)).collect();

@@ -11,7 +11,6 @@ use sparsebatch::io::atomic_write;
 
 use crate::nuclear_burning::error::BurningError;
 use crate::nuclear_burning::output::GridRun;
-use crate::nuclear_burning::zones::FUELS;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
@@ -44,13 +43,14 @@ pub fn draw(
     let io = |source| FormatError::Io { path: folder.to_owned(), source };
     std::fs::create_dir_all(folder).map_err(io)?;
     let mut files = Vec::new();
-    let grids: Vec<Range<usize>> = (0..FUELS.len()).map(|fuel| run.grid.of_fuel(fuel)).collect();
+    let fuels = &run.grid.fuels;
+    let grids: Vec<Range<usize>> = (0..fuels.len()).map(|fuel| run.grid.of_fuel(fuel)).collect();
     let middle = |fuel: usize| {
         let (temperatures, densities) = run.grid.shape(fuel);
         let place = (densities / 2) * temperatures + temperatures / 2;
         grids[fuel].start + place.min(grids[fuel].len().saturating_sub(1))
     };
-    let filled = (0..FUELS.len()).filter(|&fuel| !grids[fuel].is_empty());
+    let filled = (0..fuels.len()).filter(|&fuel| !grids[fuel].is_empty());
     let zones =
         if chosen.is_empty() { filled.clone().map(middle).collect() } else { chosen.to_vec() };
     for zone in zones {
@@ -59,10 +59,16 @@ pub fn draw(
         files.push(write(path, size, |area| curves(area, run, zone))?);
     }
     for fuel in filled {
-        let path = folder.join(format!("map_{}.svg", FUELS[fuel].name));
+        let path = folder.join(format!("map_{}.svg", file_name(&fuels[fuel].name)));
         files.push(write(path, (1200, 760), |area| maps(area, run, fuel))?);
     }
     Ok(files)
+}
+
+/// A fuel's name as part of a file name: nuclides have the names that a network file gives them.
+fn file_name(fuel: &str) -> String {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '+');
+    fuel.chars().map(|c| if fits(c) { c } else { '_' }).collect()
 }
 
 fn write(
@@ -133,7 +139,7 @@ fn curves(area: &Area<'_>, run: &GridRun<'_>, zone: usize) -> Drawn {
     shown.sort_by(|&a, &b| peak(b).total_cmp(&peak(a)));
     shown.truncate(CURVES);
     shown.sort_unstable();
-    let fuel = run.fuels().nth(zone).map_or("", |fuel| FUELS[fuel].name);
+    let fuel = run.fuels().nth(zone).map_or("", |fuel| &run.grid.fuels[fuel].name);
     let (t9, rho) = (run.zones.t9[zone], run.zones.rho[zone]);
     let title = format!("Burning of {fuel}, T = {t9:.2} GK, rho = {rho:.2e} g/cm\u{b3}");
     area.draw(&Text::new(title, (70, 14), text(22)))?;
@@ -233,8 +239,10 @@ fn maps(area: &Area<'_>, run: &GridRun<'_>, fuel: usize) -> Drawn {
     order.truncate(PANELS);
     order.sort_unstable();
     let end = run.zones.times[zones.start].last().copied().unwrap_or(0.0);
-    let title =
-        format!("{} after {end} s: final mass fractions and energy released", FUELS[fuel].name);
+    let title = format!(
+        "{} after {end} s: final mass fractions and energy released",
+        run.grid.fuels[fuel].name
+    );
     let mut title = title.chars();
     let title: String =
         title.next().map(|c| c.to_ascii_uppercase()).into_iter().chain(title).collect();

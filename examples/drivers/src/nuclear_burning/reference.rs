@@ -1,5 +1,6 @@
 //! Reference states and runs that another code computed, and the comparison with them.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -61,6 +62,46 @@ pub struct Agreement {
     pub energy: f64,
 }
 
+/// How far `dY/dt` and J are from those of the reference at its states, over the sums of absolute values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Derivatives {
+    /// Of `dY/dt`.
+    pub rhs: f64,
+    /// Of J; infinite where the patterns differ.
+    pub jacobian: f64,
+}
+
+/// What derivatives are held to: rounding, ten times over.
+const DERIVATIVES: f64 = 1e-11;
+
+impl Derivatives {
+    /// Whether both are within 1e-11.
+    pub fn hold(self) -> bool {
+        self.rhs <= DERIVATIVES && self.jacobian <= DERIVATIVES
+    }
+}
+
+impl fmt::Display for Derivatives {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rhs, jacobian } = self;
+        write!(
+            f,
+            "dY/dt within {rhs:.1e}, J within {jacobian:.1e} of the sums of absolute values  {}",
+            verdict(self.hold())
+        )
+    }
+}
+
+/// What is said of a comparison.
+pub(crate) fn verdict(agrees: bool) -> &'static str {
+    if agrees { "agrees" } else { "DIFFERS" }
+}
+
+/// The larger of two differences; NaN is beyond everything.
+fn worse(worst: f64, difference: f64) -> f64 {
+    if difference.is_nan() { f64::INFINITY } else { worst.max(difference) }
+}
+
 impl Agreement {
     /// What runs are held to: 1e-6 absolute, 1e-5 relative above 1e-10, 1e-6 of the energy.
     pub fn holds(&self) -> bool {
@@ -118,22 +159,22 @@ impl Reference {
             for ((y, expected), energy) in states.iter().zip(&run.Y).zip(&run.energy_erg_per_g) {
                 for (y, expected) in y.iter().zip(expected) {
                     let difference = (y - expected).abs();
-                    agreement.absolute = agreement.absolute.max(difference);
+                    agreement.absolute = worse(agreement.absolute, difference);
                     if *expected > 1e-10 {
-                        agreement.relative = agreement.relative.max(difference / expected);
+                        agreement.relative = worse(agreement.relative, difference / expected);
                     }
                 }
                 let found = network.energy(|i| y[i] - run.Y0[i]);
-                agreement.energy = agreement.energy.max((found - energy).abs() / released);
+                let off = if found == *energy { 0.0 } else { (found - energy).abs() / released };
+                agreement.energy = worse(agreement.energy, off);
             }
             agreement
         };
         self.runs.iter().zip(&burning.zones).map(compare).collect()
     }
 
-    /// Largest difference of `dY/dt` and of J from the states, over the sums of absolute values;
-    /// infinite when the patterns differ.
-    pub fn compare_derivatives(&self, equations: &Equations) -> (f64, f64) {
+    /// How far `dY/dt` and J are from those of the states.
+    pub fn compare_derivatives(&self, equations: &Equations) -> Derivatives {
         let network = equations.network();
         let pattern = equations.pattern();
         let view = sparsebatch::Pattern::view(&**pattern);
@@ -155,9 +196,14 @@ impl Reference {
             for ((found, expected), magnitude) in
                 ydot.iter().zip(&state.ydot).zip(&state.ydot_magnitude)
             {
-                rhs = rhs.max(part(*found, *expected, *magnitude));
+                rhs = worse(rhs, part(*found, *expected, *magnitude));
             }
-            if state.jac_val.len() != view.nnz() {
+            if [state.ydot.len(), state.ydot_magnitude.len()] != [ydot.len(); 2] {
+                rhs = f64::INFINITY;
+            }
+            let (places, entries) = (state.jac_row.len(), state.jac_val.len());
+            if [places, state.jac_col.len(), entries, state.jac_magnitude.len()] != [view.nnz(); 4]
+            {
                 jacobian = f64::INFINITY;
             }
             let places = state.jac_row.iter().zip(&state.jac_col);
@@ -165,10 +211,9 @@ impl Reference {
                 places.zip(&state.jac_val).zip(&state.jac_magnitude)
             {
                 let found = view.position(*place.0, *place.1).map_or(f64::NAN, |k| values[k]);
-                let part = part(found, *expected, *magnitude);
-                jacobian = if part.is_nan() { f64::INFINITY } else { jacobian.max(part) };
+                jacobian = worse(jacobian, part(found, *expected, *magnitude));
             }
         }
-        (rhs, jacobian)
+        Derivatives { rhs, jacobian }
     }
 }

@@ -112,31 +112,82 @@ impl Zones {
 }
 
 /// A fuel of the grid: a name and mass fractions.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Fuel {
-    pub(crate) name: &'static str,
-    pub(crate) mass_fractions: &'static [(&'static str, f64)],
+    pub(crate) name: String,
+    pub(crate) mass_fractions: Vec<(String, f64)>,
 }
 
-/// Helium, carbon with oxygen, silicon.
-pub const FUELS: [Fuel; 3] = [
-    Fuel { name: "helium", mass_fractions: &[("he4", 1.0)] },
-    Fuel { name: "carbon-oxygen", mass_fractions: &[("c12", 0.5), ("o16", 0.5)] },
-    Fuel { name: "silicon", mass_fractions: &[("si28", 1.0)] },
-];
-
 impl Fuel {
+    /// Helium, carbon with oxygen, silicon.
+    pub fn defaults() -> Vec<Self> {
+        let fuel = |name: &str, mass_fractions: &[(&str, f64)]| Self {
+            name: name.to_owned(),
+            mass_fractions: mass_fractions.iter().map(|&(n, x)| (n.to_owned(), x)).collect(),
+        };
+        vec![
+            fuel("helium", &[("he4", 1.0)]),
+            fuel("carbon-oxygen", &[("c12", 0.5), ("o16", 0.5)]),
+            fuel("silicon", &[("si28", 1.0)]),
+        ]
+    }
+
+    /// A fuel from `NAME=FRACTION,...`, nuclides and their mass fractions; it has the name of its nuclides.
+    ///
+    /// # Errors
+    /// What is wrong with the text: no fraction, one that is not above 0 or finite, a nuclide that stands
+    /// there twice, fractions that do not add up to 1 within 1e-6.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut mass_fractions: Vec<(String, f64)> = Vec::new();
+        for part in text.split(',') {
+            let (name, fraction) = part
+                .split_once('=')
+                .ok_or_else(|| format!("expected NAME=FRACTION, found {part:?}"))?;
+            let name = name.trim();
+            let fraction = fraction.trim();
+            let number = fraction.parse::<f64>().ok().filter(|x| *x > 0.0 && x.is_finite());
+            let number = number.ok_or_else(|| {
+                format!("expected a mass fraction above 0 of {name:?}, found {fraction:?}")
+            })?;
+            if name.is_empty() {
+                return Err(format!("expected the name of a nuclide before the = of {part:?}"));
+            }
+            if mass_fractions.iter().any(|(other, _)| other == name) {
+                return Err(format!("expected every nuclide once, found {name} twice"));
+            }
+            mass_fractions.push((name.to_owned(), number));
+        }
+        let sum: f64 = mass_fractions.iter().map(|(_, fraction)| fraction).sum();
+        if (sum - 1.0).abs() > NORM_SLACK {
+            return Err(format!("expected mass fractions that add up to 1, found {sum}"));
+        }
+        let names: Vec<&str> = mass_fractions.iter().map(|(name, _)| name.as_str()).collect();
+        Ok(Self { name: names.join("-"), mass_fractions })
+    }
+
+    /// Fuels whose names differ: where one was there before, the number of the fuel is added.
+    pub(crate) fn distinct(mut fuels: Vec<Self>) -> Vec<Self> {
+        for k in 1..fuels.len() {
+            let name = &fuels[k].name;
+            if fuels[..k].iter().any(|fuel| fuel.name == *name) {
+                fuels[k].name = format!("{name}-{}", k + 1);
+            }
+        }
+        fuels
+    }
+
     /// Abundances, mole/g.
     ///
     /// # Errors
     /// [`BurningError::Setting`] when the network lacks a nuclide of the fuel.
     pub fn abundances(&self, network: &Network) -> Result<Vec<f64>, BurningError> {
         let mut y = vec![0.0; network.nuclides.len()];
-        for &(name, fraction) in self.mass_fractions {
+        for (name, fraction) in &self.mass_fractions {
             let place = network.position(name).ok_or_else(|| {
                 let network = &network.name;
                 BurningError::Setting(format!(
-                    "the network {network:?} has no {name}, which the fuel {} wants",
+                    "the network {network:?} has no {name}, which the fuel {} wants: expected \
+                     --fuel NAME=FRACTION,... of nuclides of the network",
                     self.name
                 ))
             })?;
@@ -155,12 +206,16 @@ pub struct Grid {
     pub t9: (f64, f64),
     /// Lowest and highest density, g/cm^3.
     pub rho: (f64, f64),
+    /// What burns; zones are shared out evenly.
+    pub fuels: Vec<Fuel>,
 }
 
 impl Grid {
     /// The zones of a fuel: the first, and how many.
     pub(crate) fn of_fuel(&self, fuel: usize) -> std::ops::Range<usize> {
-        let share = |fuel: usize| fuel * self.nzones / FUELS.len();
+        let share = |fuel: usize| {
+            (fuel as u128 * self.nzones as u128 / self.fuels.len().max(1) as u128) as usize
+        };
         share(fuel)..share(fuel + 1)
     }
 
@@ -187,10 +242,14 @@ impl Grid {
     /// The zones.
     ///
     /// # Errors
-    /// [`BurningError::Setting`] for no zones or an empty range, and those of [`Zones::push`].
+    /// [`BurningError::Setting`] for no zones, no fuel, one that the network lacks a nuclide of, or an empty
+    /// range, and those of [`Zones::push`].
     pub fn zones(&self, network: &Network, times: &Arc<[f64]>) -> Result<Zones, BurningError> {
         if self.nzones == 0 {
             return Err(BurningError::Setting("expected at least one zone, found 0".to_owned()));
+        }
+        if self.fuels.is_empty() {
+            return Err(BurningError::Setting("expected at least one fuel, found none".to_owned()));
         }
         for (what, (low, high)) in [("temperatures", self.t9), ("densities", self.rho)] {
             let is_range = low > 0.0 && low <= high;
@@ -200,7 +259,7 @@ impl Grid {
             }
         }
         let mut zones = Zones::default();
-        for (k, fuel) in FUELS.iter().enumerate() {
+        for (k, fuel) in self.fuels.iter().enumerate() {
             let of_fuel = self.of_fuel(k);
             if of_fuel.is_empty() {
                 continue;

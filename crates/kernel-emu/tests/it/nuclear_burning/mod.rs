@@ -18,7 +18,7 @@ use sparsebatch_drivers::nuclear_burning::linear::Means;
 use sparsebatch_drivers::nuclear_burning::network::Network;
 use sparsebatch_drivers::nuclear_burning::reference::Reference;
 use sparsebatch_drivers::nuclear_burning::tableau::RODAS4P2;
-use sparsebatch_drivers::nuclear_burning::zones::{Grid, Zones, log_times};
+use sparsebatch_drivers::nuclear_burning::zones::{Fuel, Grid, Zones, log_times};
 use sparsebatch_spmv_gpu::{DeviceInfo, Executor};
 
 fn data() -> PathBuf {
@@ -39,7 +39,7 @@ fn options() -> SolveOptions {
 }
 
 fn grid(nzones: usize) -> Grid {
-    Grid { nzones, t9: (1.0, 6.0), rho: (1e5, 1e9) }
+    Grid { nzones, t9: (1.0, 6.0), rho: (1e5, 1e9), fuels: Fuel::defaults() }
 }
 
 /// By the kernels, whose threads run in this order.
@@ -204,7 +204,7 @@ fn groups_of_zones_burn_as_all_together() {
 fn heated_zones(nzones: usize) -> (Equations, Zones) {
     let network = Network::read(&data().join("reaclib_alpha13.json")).unwrap();
     let equations = Equations::new(Arc::new(network), true).unwrap();
-    let grid = Grid { nzones, t9: (2.0, 4.0), rho: (1e6, 1e8) };
+    let grid = Grid { nzones, t9: (2.0, 4.0), rho: (1e6, 1e8), fuels: Fuel::defaults() };
     let zones = grid.zones(equations.network(), &log_times(1e-2, 8.0, 5)).unwrap();
     (equations, zones)
 }
