@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
+use serde_json::Value;
 use sparsebatch::io::read_npz_array;
 use sparsebatch::spmv_gpu::Device;
 use sparsebatch::{Backend, Pattern};
@@ -84,6 +85,9 @@ fn a_mesh_that_is_too_coarse_misses_the_reference_and_says_so() {
 
     assert!(!done.unwrap(), "{text}");
     assert!(text.contains("35 of 36 profiles"), "{text}");
+    let differ = text.lines().filter(|line| line.ends_with("  DIFFERS")).count();
+    let agree = text.lines().filter(|line| line.ends_with("  agrees")).count();
+    assert_eq!((differ, agree), (1, 8), "{text}");
 }
 
 #[test]
@@ -102,6 +106,49 @@ fn waves_are_of_order_two_in_space() {
             assert!((1.85..2.15).contains(&order), "{table:?}");
         }
     }
+}
+
+#[test]
+fn convergence_takes_its_cases_from_the_references() {
+    let folder = Folder::new();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data");
+    let is_late = |case: &Value| case["epsilon"] == 1.0 && case["tau"] != 1.0;
+    let is_last = |case: &Value| case["tau"] == 10.0;
+    let kept: [(&str, &dyn Fn(&Value) -> bool); 2] =
+        [("su_olson_reference.json", &is_late), ("multigroup_marshak_reference.json", &is_last)];
+    // The files without their usual cases, eps 0.1 and tau 1.
+    for (name, keeps) in kept {
+        let text = std::fs::read_to_string(data.join(name)).unwrap();
+        let mut file: Value = serde_json::from_str(&text).unwrap();
+        file["cases"].as_array_mut().unwrap().retain(keeps);
+        std::fs::write(folder.path(name), file.to_string()).unwrap();
+    }
+    let args = args(&format!("convergence --data {}", folder.0.path().display()));
+    let references = References::read(&args).unwrap();
+    let zones = [64, 128];
+
+    let grey = references.grey.as_ref().unwrap();
+    let grey = convergence::grey(grey, &zones, &args, &Backend::Cpu).unwrap();
+    let groups = references.multigroup.as_ref().unwrap();
+    let groups = convergence::multigroup(groups, &zones, &args, &Backend::Cpu).unwrap();
+
+    assert!(grey.title.starts_with("grey wave, eps 1, tau 3, "), "{}", grey.title);
+    assert!(groups.title.starts_with("multigroup wave, tau 10, "), "{}", groups.title);
+    for table in [grey, groups] {
+        assert!(table.order(1).is_some_and(|order| order > 1.5), "{table:?}");
+    }
+}
+
+#[test]
+fn a_profile_of_nan_does_not_pass() {
+    let x = [0.5, 1.5, 2.5, 3.5];
+    let tau = 1.0;
+    let with = |values: &[f64; 4]| {
+        Agreement::new(tau, "U".to_owned(), &x, values, &[1.0, 2.0], &[1.0, 1.0]).unwrap()
+    };
+
+    assert!(with(&[1.0; 4]).passes());
+    assert!(!with(&[1.0, f64::NAN, 1.0, 1.0]).passes());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::cases::{self, Plane, Rays};
 use super::error::Error;
 use super::march::{Settings, march};
 use super::problem::Problem;
-use super::reference::{Multigroup, SuOlson, interpolate, same};
+use super::reference::{Multigroup, SuOlson, interpolate};
 use super::run::References;
 
 /// Errors at resolutions that double.
@@ -49,7 +49,7 @@ fn last(
     marched.states.pop().ok_or_else(|| Error::Internal("a march without a state".to_owned()))
 }
 
-/// The grey wave at `tau = 1`, `eps = 0.1`: the largest error of U and V at the places of the reference,
+/// The grey wave at the [typical](SuOlson::typical) time of its reference: the largest error of U and V at the places of the reference,
 /// with steps so short that cells alone matter.
 ///
 /// # Errors
@@ -60,8 +60,7 @@ pub fn grey(
     args: &Args,
     backend: &Backend,
 ) -> Result<Table, Error> {
-    let case = reference.cases.iter().find(|c| c.epsilon == 0.1 && same(1.0, c.tau));
-    let case = case.ok_or_else(|| Error::input("the reference has no eps 0.1 at tau 1"))?;
+    let case = reference.typical().ok_or_else(|| Error::input("the reference has no cases"))?;
     let mut rows = Vec::new();
     for &zones in zones {
         let rays = Rays { number: 1, zones, length: None, end: case.tau };
@@ -79,12 +78,13 @@ pub fn grey(
         }
         rows.push((zones, error));
     }
+    let (eps, tau) = (case.epsilon, case.tau);
     let title =
-        format!("grey wave, eps 0.1, tau 1, {FINE_STEPS} steps per decade: errors in space");
+        format!("grey wave, eps {eps}, tau {tau}, {FINE_STEPS} steps per decade: errors in space");
     Ok(Table { title, what: "cells", rows })
 }
 
-/// The same of the multigroup wave at `tau = 1`.
+/// The same of the multigroup wave.
 ///
 /// # Errors
 /// As [`grey`].
@@ -94,8 +94,7 @@ pub fn multigroup(
     args: &Args,
     backend: &Backend,
 ) -> Result<Table, Error> {
-    let case = reference.cases.iter().find(|c| same(1.0, c.tau));
-    let case = case.ok_or_else(|| Error::input("the reference has no tau 1"))?;
+    let case = reference.typical().ok_or_else(|| Error::input("the reference has no cases"))?;
     let mut rows = Vec::new();
     for &zones in zones {
         let rays = Rays { number: 1, zones, length: None, end: case.tau };
@@ -111,7 +110,9 @@ pub fn multigroup(
         }
         rows.push((zones, error));
     }
-    let title = format!("multigroup wave, tau 1, {FINE_STEPS} steps per decade: errors in space");
+    let tau = case.tau;
+    let title =
+        format!("multigroup wave, tau {tau}, {FINE_STEPS} steps per decade: errors in space");
     Ok(Table { title, what: "cells", rows })
 }
 

@@ -121,9 +121,23 @@ impl SuOlson {
     pub fn times(&self) -> Vec<f64> {
         ascending(self.cases.iter().map(|case| case.tau))
     }
+
+    /// The case at which convergence is looked at: of the least `eps` of the file the time nearest to 1.
+    pub fn typical(&self) -> Option<&GreyCase> {
+        let least = self.cases.iter().map(|case| case.epsilon).min_by(f64::total_cmp)?;
+        let of_least = || self.cases.iter().filter(|case| case.epsilon == least);
+        let tau = nearest_to_1(of_least().map(|case| case.tau))?;
+        of_least().find(|case| case.tau == tau)
+    }
 }
 
 impl Multigroup {
+    /// The case at which convergence is looked at: the time nearest to 1.
+    pub(crate) fn typical(&self) -> Option<&GroupCase> {
+        let tau = nearest_to_1(self.cases.iter().map(|case| case.tau))?;
+        self.cases.iter().find(|case| case.tau == tau)
+    }
+
     /// Reads and checks a file.
     ///
     /// # Errors
@@ -208,8 +222,8 @@ impl Agreement {
         for (&x, &expected) in x.iter().zip(reference) {
             let found = interpolate(centres, values, x)?;
             let off = (found - expected).abs();
-            error = error.max(off);
-            ratio = ratio.max(off / (RELATIVE * expected.abs()).max(ABSOLUTE));
+            error = worse(error, off);
+            ratio = worse(ratio, off / (RELATIVE * expected.abs()).max(ABSOLUTE));
         }
         Ok(Self { tau, label, points: x.len(), error, ratio })
     }
@@ -218,6 +232,17 @@ impl Agreement {
     pub fn passes(&self) -> bool {
         self.ratio <= 1.0
     }
+}
+
+/// The larger of two errors; NaN is beyond everything.
+fn worse(worst: f64, error: f64) -> f64 {
+    if error.is_nan() { f64::INFINITY } else { worst.max(error) }
+}
+
+/// Of some times the one whose ratio to 1 is least, the earlier of two.
+fn nearest_to_1(times: impl Iterator<Item = f64>) -> Option<f64> {
+    let distance = |tau: &f64| tau.ln().abs();
+    ascending(times).into_iter().min_by(|a, b| distance(a).total_cmp(&distance(b)))
 }
 
 /// The cubic through the four centres next to `x`, so that interpolation adds nothing to an error of

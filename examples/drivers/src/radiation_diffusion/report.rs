@@ -129,10 +129,11 @@ pub(crate) fn run(out: &mut dyn Write, run: &Run) -> io::Result<()> {
         let Some(worst) = rows.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio)) else { continue };
         writeln!(
             out,
-            "    {tau:>8}  {:>9}  {error:>11.2e}  {:>14.1} %  {}",
+            "    {tau:>8}  {:>9}  {error:>11.2e}  {:>14.1} %  {}  {}",
             rows.len(),
             100.0 * worst.ratio,
-            worst.label
+            worst.label,
+            if worst.passes() { "agrees" } else { "DIFFERS" }
         )?;
     }
     Ok(())
