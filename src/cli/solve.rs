@@ -37,8 +37,8 @@ pub(crate) struct SolveArgs {
     /// Order in which ilu0 and ic0 eliminate
     #[arg(long, value_parser = named(Order::NAMES), default_value = "natural")]
     order: Order,
-    /// Rows per block of block-jacobi [default: found from the pattern]
-    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u8).range(1..=32))]
+    /// Rows per block of block-jacobi, 1 to 128 [default: found from the pattern]
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u8).range(1..=128))]
     block_size: Option<u8>,
     /// Precision in which block-jacobi, ilu0 and ic0 store their factors; f32 changes nothing with
     /// --precision f32

@@ -175,7 +175,7 @@ fn numbers_out_of_range_are_refused() {
         ("--threads", "0"),
         ("--replicate", "0"),
         ("--perturb", "inf:1"),
-        ("--block-size", "33"),
+        ("--block-size", "129"),
     ];
     for (option, value) in table {
         let option_value = format!("{option}={value}");

@@ -115,6 +115,25 @@ fn one_system_can_be_written_as_matrix_market_and_read_as_guess() {
 }
 
 #[test]
+fn blocks_of_block_jacobi_have_up_to_128_rows() {
+    let folder = Folder::new();
+    folder.file("a.mtx", SPD);
+    for size in ["1", "33", "128"] {
+        let run = folder.run(&[
+            "solve",
+            "a.mtx",
+            "--solver",
+            "cg",
+            "--precond",
+            "block-jacobi",
+            "--block-size",
+            size,
+        ]);
+        assert_eq!(run.code, 0, "{run:?}");
+    }
+}
+
+#[test]
 fn right_hand_sides_come_from_where_they_are_asked_for() {
     let folder = Folder::new();
     folder.file("a.mtx", "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 2\n2 2 4\n");
