@@ -64,7 +64,8 @@ pub(crate) struct SolveArgs {
     /// inputs' own and those beside them, else ones]
     #[arg(long, value_name = "SOURCE")]
     rhs: Option<VectorSource>,
-    /// Initial guesses: a Matrix Market vector, an .npy or an .npz written by --output [default: 0]
+    /// Initial guesses: a Matrix Market vector, an .npy or an .npz written by --output [default: 0];
+    /// lu takes NaN and infinities for 0
     #[arg(long, value_name = "FILE")]
     x0: Option<PathBuf>,
     #[command(flatten)]

@@ -1,6 +1,6 @@
 //! `sparsebatch solve`: results, outputs, exit codes.
 
-use crate::common::{ALPHA13, Folder, SPD, diagonal_batch, root, run};
+use crate::common::{ALPHA13, Folder, Run, SPD, diagonal_batch, root, run};
 use serde_json::Value;
 use sparsebatch::io::{read_npz_array, read_vector};
 
@@ -112,6 +112,21 @@ fn one_system_can_be_written_as_matrix_market_and_read_as_guess() {
     assert_eq!(read_vector(folder.path().join("x.mtx")).unwrap().len(), 3);
     assert_eq!(again.json()["iterations"]["max"], 0, "{again:?}");
     assert_eq!(again.json()["rhs"], "random:3");
+}
+
+#[test]
+fn lu_does_not_fail_by_a_guess_that_it_does_not_need() {
+    let folder = Folder::new();
+    folder.file("a.mtx", SPD);
+    folder.file("x0.mtx", "%%MatrixMarket matrix array real general\n3 1\nnan\ninf\nnan\n");
+    let solve = ["solve", "a.mtx", "--backend", "cpu", "--rhs", "ones", "--json"];
+
+    let lu = folder.run(&[&solve[..], &["--solver", "lu", "--x0", "x0.mtx"]].concat());
+    let without = folder.run(&[&solve[..], &["--solver", "lu"]].concat());
+
+    assert_eq!((lu.code, without.code), (0, 0), "{lu:?}");
+    let residual = |run: &Run| run.json()["max_relative_residual"].clone();
+    assert_eq!(residual(&lu), residual(&without));
 }
 
 #[test]

@@ -130,6 +130,7 @@ impl<T: SolveScalar> BatchSolver<T> {
         check_len("b", rows * nrhs, b.len())?;
         check_len("x0", b.len(), x.len())?;
         let criteria = self.options.criteria::<T>(self.nitems * nrhs)?;
+        self.drop_lost_guesses(x);
         let start = Instant::now();
         let factors = self.kept_factors().ok_or(SolveError::NotFactored)?;
         let outcomes = factors.solve_again(nrhs, b, x, &criteria)?;

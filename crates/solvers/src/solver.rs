@@ -220,7 +220,8 @@ impl<T: SolveScalar> BatchSolver<T> {
 
     /// Solves every system; `x` holds the initial guesses on entry and the solutions on return.
     ///
-    /// `batch` is the one that was analysed, or one with the same patterns and other values.
+    /// `batch` is the one that was analysed, or one with the same patterns and other values. NaN and
+    /// infinities in a guess end an iterative solve with `NonFinite`; to the sparse LU they are 0.
     ///
     /// # Errors
     /// [`SolveError::Length`] when `b` or `x` does not fit, [`SolveError::Cpu`] when the batch has
@@ -248,6 +249,7 @@ impl<T: SolveScalar> BatchSolver<T> {
         check_len("b", rows, b.len())?;
         check_len("x0", b.len(), x.len())?;
         let criteria = self.options.criteria::<T>(systems)?;
+        self.drop_lost_guesses(x);
         let start = Instant::now();
         let mut outcomes = match self.shares.len() {
             1 => Vec::new(),
@@ -270,6 +272,16 @@ impl<T: SolveScalar> BatchSolver<T> {
             later = ladder.climb(x, &mut systems, &mut self.kept)?;
         }
         self.finish(systems, later, start)
+    }
+
+    /// Puts 0 in the place of NaN and infinities in the guesses of the sparse LU, which needs none: it would
+    /// fail by them, where an iteration says with reason that there is nothing to start from.
+    pub(crate) fn drop_lost_guesses(&self, x: &mut [T]) {
+        if self.first == LU {
+            x.par_chunks_mut(1 << 16).for_each(|x| {
+                x.iter_mut().filter(|x| !x.is_finite()).for_each(|x| *x = T::ZERO);
+            });
+        }
     }
 
     /// Whether systems that did not converge may be tried again: by the ladder, or by static pivoting in the

@@ -2,7 +2,7 @@
 
 use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, RaggedCsr, UniformBatch};
 use sparsebatch_solvers::{
-    Engine, Method, Preconditioner, SolveOptions, SolveScalar, Status, solve,
+    BatchSolver, Engine, Method, Preconditioner, SolveOptions, SolveScalar, Status, solve,
 };
 use sparsebatch_testing::random_vector;
 
@@ -165,6 +165,10 @@ fn nan_in_the_initial_guess_is_non_finite() {
     for value in [f64::NAN, f64::INFINITY] {
         for mut options in all_options() {
             options.fallback = false;
+            // `auto` is the sparse LU here, which needs no guess.
+            if matches!(options.method, Method::Lu | Method::Auto) {
+                continue;
+            }
             let x0 = [0.0, value, 0.0, 0.0];
 
             let solution = solve(&Batch::from(a.clone()), &[1.0; 4], Some(&x0), &options).unwrap();
@@ -174,6 +178,27 @@ fn nan_in_the_initial_guess_is_non_finite() {
             assert_eq!(outcome.iterations, 0);
             assert!(outcome.residual_norm.is_nan());
         }
+    }
+}
+
+#[test]
+fn lu_does_not_fail_by_a_guess_that_it_does_not_need() {
+    let a = tridiagonal(4, -1.0, 4.0, -1.0);
+    let batch = Batch::from(a);
+    let mut options = options(Method::Lu, Preconditioner::Auto);
+    options.fallback = false;
+    let from_zero = solve(&batch, &[1.0; 4], Some(&[0.0; 4]), &options).unwrap();
+    for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let x0 = [0.0, value, 0.0, value];
+
+        let solution = solve(&batch, &[1.0; 4], Some(&x0), &options).unwrap();
+        let mut solver = BatchSolver::new(&batch, &options).unwrap();
+        solver.factor(&batch).unwrap();
+        let mut again = x0;
+        let report = solver.solve_again(&[1.0; 4], &mut again).unwrap();
+
+        assert!(solution.report.all_converged() && report.all_converged(), "{value}");
+        assert_eq!((&solution.x, &again[..]), (&from_zero.x, &from_zero.x[..]));
     }
 }
 
