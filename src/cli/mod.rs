@@ -37,6 +37,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
 use self::error::CliError;
+use self::options::MOST_THREADS;
 
 /// Sparse linear systems by the thousand: solve them at once, multiply, look at them.
 #[derive(Parser)]
@@ -110,7 +111,6 @@ enum Exit {
 /// Runs the command line of this process.
 pub(crate) fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
-    options::limit_threads();
     interrupt::watch();
     let exit = guarded(|| run(args));
     ExitCode::from(exit as u8)
@@ -131,14 +131,11 @@ fn run(args: Vec<OsString>) -> Exit {
     })
 }
 
-/// Most threads.
-const THREADS: usize = 1024;
-
 /// Refuses more threads by RAYON_NUM_THREADS than `--threads` takes.
 fn check_threads() -> Result<(), CliError> {
     match std::env::var("RAYON_NUM_THREADS").map(|value| value.parse::<usize>()) {
-        Ok(Ok(threads)) if threads > THREADS => Err(CliError::input(format!(
-            "RAYON_NUM_THREADS is {threads}, expected at most {THREADS}"
+        Ok(Ok(threads)) if threads > MOST_THREADS => Err(CliError::input(format!(
+            "RAYON_NUM_THREADS is {threads}, expected at most {MOST_THREADS}"
         ))),
         _ => Ok(()),
     }

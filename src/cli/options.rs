@@ -76,29 +76,7 @@ pub(crate) const BACKENDS: &[(&str, Backend)] =
     &[("auto", Backend::Auto), ("cpu", Backend::Cpu), ("gpu", Backend::Gpu)];
 
 /// Most threads that are started, whoever asks for more.
-const MOST_THREADS: usize = 1024;
-
-/// Threads to start where the environment asks rayon for more than that: one for each core. Else 0,
-/// which leaves the number to rayon.
-fn threads_of_environment() -> usize {
-    let asked = std::env::var("RAYON_NUM_THREADS").ok();
-    match asked.and_then(|asked| asked.parse::<usize>().ok()) {
-        Some(asked) if asked > MOST_THREADS => {
-            std::thread::available_parallelism().map_or(1, usize::from)
-        }
-        _ => 0,
-    }
-}
-
-/// Starts the threads of what runs outside of a pool of its own, where the environment asks for
-/// too many; else rayon starts them when they are needed.
-pub(crate) fn limit_threads() {
-    let threads = threads_of_environment();
-    if threads > 0 {
-        // An error tells that they run already.
-        let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
-    }
-}
+pub(super) const MOST_THREADS: usize = 1024;
 
 /// Options on where and how wide the work runs.
 #[derive(Args)]
@@ -106,7 +84,7 @@ pub(crate) struct MachineArgs {
     /// Where to compute; `auto` takes a GPU if there is one and the command can use it
     #[arg(long, value_name = "BACKEND", value_parser = named(BACKENDS), default_value = "auto")]
     pub(crate) backend: Backend,
-    /// Threads, at most 1024 [default: RAYON_NUM_THREADS if that is at most 1024, else all cores]
+    /// Threads, at most 1024 [default: RAYON_NUM_THREADS, else all cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MOST_THREADS as i64))]
     threads: Option<u16>,
     /// Type of the values in the computation
@@ -117,7 +95,7 @@ pub(crate) struct MachineArgs {
 impl MachineArgs {
     /// The pool of threads that the work runs in.
     pub(crate) fn pool(&self) -> Result<rayon::ThreadPool, CliError> {
-        let threads = self.threads.map_or_else(threads_of_environment, usize::from);
+        let threads = self.threads.map_or(0, usize::from);
         rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .build()

@@ -83,7 +83,8 @@ pub(crate) fn next_rung(climber: &Climber, first: Step, mixed: bool, fallback: b
             Rung::BiCgStab => Step::Lanes(LaneMethod::BiCgStab(LENIENT_JACOBI)),
             Rung::PivotingLu => Step::PivotingLu,
         };
-        if !fallback && !(direct && rung == Rung::StaticPivotingLu) {
+        let is_part_of_lu = direct && rung == Rung::StaticPivotingLu;
+        if !(fallback || is_part_of_lu) {
             continue;
         }
         let takes = match rung {

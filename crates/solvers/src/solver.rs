@@ -249,7 +249,7 @@ impl<T: SolveScalar> BatchSolver<T> {
         check_len("b", rows, b.len())?;
         check_len("x0", b.len(), x.len())?;
         let criteria = self.options.criteria::<T>(systems)?;
-        self.drop_lost_guesses(x);
+        self.drop_lost_guesses(batch, x);
         let start = Instant::now();
         let mut outcomes = match self.shares.len() {
             1 => Vec::new(),
@@ -274,13 +274,19 @@ impl<T: SolveScalar> BatchSolver<T> {
         self.finish(systems, later, start)
     }
 
-    /// Puts 0 in the place of NaN and infinities in the guesses of the sparse LU, which needs none: it would
-    /// fail by them, where an iteration says with reason that there is nothing to start from.
-    pub(crate) fn drop_lost_guesses(&self, x: &mut [T]) {
-        if self.first == LU {
-            x.par_chunks_mut(1 << 16).for_each(|x| {
-                x.iter_mut().filter(|x| !x.is_finite()).for_each(|x| *x = T::ZERO);
-            });
+    /// Puts 0 in the place of NaN and infinities in the guesses of systems that begin with the sparse LU, which
+    /// needs none: it would fail by them, where an iteration says with reason that there is nothing to start from.
+    fn drop_lost_guesses(&self, batch: &Batch<T>, x: &mut [T]) {
+        match &self.first[..] {
+            [first] => drop_lost(*first, x),
+            first => {
+                let mut rest = x;
+                for (item, &first) in first.iter().enumerate() {
+                    let rows = batch.row_offset(item + 1) - batch.row_offset(item);
+                    let part = rest.split_off_mut(..rows * self.options.nrhs);
+                    drop_lost(first, part.expect("x holds every row"));
+                }
+            }
         }
     }
 
@@ -369,6 +375,15 @@ impl<T: SolveScalar> BatchSolver<T> {
         let mut x = x0.map_or_else(|| vec![T::ZERO; b.len()], <[T]>::to_vec);
         let report = self.solve(batch, b, &mut x)?;
         Ok(Solution { x, report })
+    }
+}
+
+/// Puts 0 in the place of NaN and infinities in the guesses of the sparse LU.
+pub(crate) fn drop_lost<T: SolveScalar>(first: Step, x: &mut [T]) {
+    if first == LU {
+        x.par_chunks_mut(1 << 16).for_each(|x| {
+            x.iter_mut().filter(|x| !x.is_finite()).for_each(|x| *x = T::ZERO);
+        });
     }
 }
 

@@ -175,7 +175,7 @@ fn sweep(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         if is_temporary(&entry.file_name())
-            && let Ok(file) = open_in_place(&entry.path(), OpenOptions::new().read(true))
+            && let Ok(file) = open_in_place(entry.path(), OpenOptions::new().read(true))
             && file.try_lock().is_ok()
         {
             let _ = std::fs::remove_file(entry.path());

@@ -84,5 +84,5 @@ pub use matrix_market::{
 pub use memory::{MemoryLimit, available_memory};
 pub use npz::{read_npz, read_npz_array, read_npz_from, write_npz};
 pub use npz_writer::{NpzWriter, Packing, write_arrays};
-pub use regular::{open_in_place, open_regular};
+pub use regular::open_in_place;
 pub use source::{open_file, read_file};

@@ -1,22 +1,10 @@
-//! Files that are looked at before they are opened: regular ones, since pipes may keep a reader waiting for
-//! ever and devices may never end.
+//! Files that are written where they stand, such as locks: links in their place are not followed.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-/// Opens a regular file to read it. Symbolic links are followed.
-///
-/// # Errors
-/// What the system reports; [`io::ErrorKind::InvalidInput`] for folders, pipes and devices.
-pub fn open_regular(path: impl AsRef<Path>) -> io::Result<File> {
-    let path = path.as_ref();
-    // Opening a pipe would wait for its writer.
-    check(&std::fs::metadata(path)?)?;
-    let file = File::open(path)?;
-    check(&file.metadata()?)?;
-    Ok(file)
-}
+use super::source::check_regular;
 
 /// Opens a regular file with `options`, which may create it, and refuses to follow a symbolic link that
 /// stands in its place.
@@ -26,7 +14,7 @@ pub fn open_regular(path: impl AsRef<Path>) -> io::Result<File> {
 pub fn open_in_place(path: impl AsRef<Path>, options: &mut OpenOptions) -> io::Result<File> {
     let path = path.as_ref();
     match std::fs::symlink_metadata(path) {
-        Ok(found) => check(&found)?,
+        Ok(found) => check_regular(&found)?,
         Err(absent) if absent.kind() == io::ErrorKind::NotFound => {}
         Err(other) => return Err(other),
     }
@@ -34,23 +22,13 @@ pub fn open_in_place(path: impl AsRef<Path>, options: &mut OpenOptions) -> io::R
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::custom_flags(options, libc::O_NOFOLLOW | libc::O_NONBLOCK);
     let file = options.open(path)?;
-    check(&file.metadata()?)?;
+    check_regular(&file.metadata()?)?;
     Ok(file)
-}
-
-fn check(found: &Metadata) -> io::Result<()> {
-    let kind = found.file_type();
-    let what = match () {
-        () if kind.is_file() => return Ok(()),
-        () if kind.is_dir() => "is a folder, expected a file",
-        () if kind.is_symlink() => "is a symbolic link, expected a file",
-        () => "is no regular file",
-    };
-    Err(io::Error::new(io::ErrorKind::InvalidInput, what))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::open_file;
     use super::*;
 
     #[cfg(unix)]
@@ -63,7 +41,7 @@ mod tests {
         let mut options = OpenOptions::new();
         options.write(true).create(true);
 
-        assert!(open_regular(&link).is_ok());
+        assert!(open_file(&link).is_ok());
         let refused = open_in_place(&link, &mut options).unwrap_err();
         assert!(refused.to_string().contains("symbolic link"), "{refused}");
         assert!(open_in_place(&file, &mut options).is_ok());
@@ -75,7 +53,7 @@ mod tests {
     #[test]
     fn devices_and_folders_are_refused() {
         for path in ["/dev/zero", "/"] {
-            let refused = open_regular(path).unwrap_err();
+            let refused = open_file(path).unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{path}");
             let refused = open_in_place(path, OpenOptions::new().read(true)).unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{path}");

@@ -90,14 +90,14 @@ pub fn open_file(path: impl AsRef<Path>) -> io::Result<(File, u64)> {
     Ok((file, metadata.len()))
 }
 
-fn check_regular(metadata: &Metadata) -> io::Result<()> {
-    if metadata.is_file() {
-        return Ok(());
-    }
-    let what = if metadata.is_dir() {
-        "is a folder, expected a file"
-    } else {
-        "is a pipe or a device, expected a regular file"
+/// Refuses what is no regular file.
+pub(super) fn check_regular(metadata: &Metadata) -> io::Result<()> {
+    let kind = metadata.file_type();
+    let what = match () {
+        () if kind.is_file() => return Ok(()),
+        () if kind.is_dir() => "is a folder, expected a file",
+        () if kind.is_symlink() => "is a symbolic link, expected a file",
+        () => "is a pipe or a device, expected a regular file",
     };
     Err(io::Error::new(io::ErrorKind::InvalidInput, what))
 }

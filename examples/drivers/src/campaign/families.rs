@@ -161,11 +161,9 @@ pub(super) fn system<T: Scalar>(seed: u64) -> System<T> {
 fn entries(family: Family, n: usize, draw: &mut Draw) -> Vec<Vec<f64>> {
     let share = 1 + draw.below(4);
     let mut a = vec![vec![0.0; n]; n];
-    for row in 0..n {
-        for col in 0..n {
-            if draw.below(4) < share {
-                a[row][col] = draw.number();
-            }
+    for entry in a.iter_mut().flatten() {
+        if draw.below(4) < share {
+            *entry = draw.number();
         }
     }
     let dominate = |a: &mut Vec<Vec<f64>>, by: f64| {
@@ -176,8 +174,9 @@ fn entries(family: Family, n: usize, draw: &mut Draw) -> Vec<Vec<f64>> {
     };
     let mirror = |a: &mut Vec<Vec<f64>>| {
         for row in 0..n {
-            for col in 0..row {
-                a[row][col] = a[col][row];
+            let (above, below) = a.split_at_mut(row);
+            for (lower, upper) in below[0].iter_mut().zip(above) {
+                *lower = upper[row];
             }
         }
     };

@@ -78,7 +78,7 @@ pub fn judge<T: Scalar>(
         }
         let start = if rhs_norm == 0.0 { vec![T::ZERO; b.len()] } else { x0.clone() };
         let before = residual_norm(matrix, &start, b);
-        if before.is_finite() && !(residual <= before * ROUNDING) {
+        if before.is_finite() && (residual.is_nan() || residual > before * ROUNDING) {
             return wrong(format!("residual {residual:e}, of the guess {before:e}"));
         }
     }
