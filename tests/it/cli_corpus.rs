@@ -293,12 +293,12 @@ fn pipes_and_devices_are_no_sources() {
     let made =
         std::process::Command::new("mkfifo").arg(folder.path().join("mine/jgl011.mtx")).status();
     assert!(made.is_ok_and(|status| status.success()));
-    take().assert_bad_input(&["mine/jgl011.mtx: is no regular file"]);
+    take().assert_bad_input(&["mine/jgl011.mtx: is a pipe or a device"]);
     std::fs::remove_file(folder.path().join("mine/jgl011.mtx")).unwrap();
     for name in ["mine/jgl011.mtx", "mine/jgl011.tar.gz"] {
         let path = folder.path().join(name);
         std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
-        take().assert_bad_input(&[name, "is no regular file"]);
+        take().assert_bad_input(&[name, "is a pipe or a device"]);
         std::fs::remove_file(path).unwrap();
     }
 }

@@ -414,10 +414,10 @@ fn pipes_and_devices_are_refused() {
     for name in ["fifo", "fifo.csv"] {
         let _ = std::fs::rename(&fifo, folder.path().join(name));
         let report = folder.run(&["report", name, "-o", "r.html"]);
-        report.assert_bad_input(&[name, "is no regular file"]);
+        report.assert_bad_input(&[name, "is a pipe or a device"]);
     }
     for name in ["fifo.csv", "/dev/zero"] {
-        let parts = [name, "is no regular file"];
+        let parts = [name, "is a pipe or a device"];
         folder.run(&["compare", "a.jsonl", name]).assert_bad_input(&parts);
         folder.run(&["compare", name, "a.jsonl"]).assert_bad_input(&parts);
         folder.run(&["bench", "table", name]).assert_bad_input(&parts);

@@ -49,7 +49,7 @@ pub enum BenchError {
         /// The file that holds the rows so far.
         part: PathBuf,
         /// What cannot be written, and why.
-        source: FormatError,
+        source: Box<FormatError>,
     },
     /// A line of a file is no row.
     #[error("{}:{line}: expected a row of a bench, found {reason}", path.display())]

@@ -93,7 +93,7 @@ impl PartFile {
     pub(crate) fn append(&mut self, line: &str) -> Result<(), BenchError> {
         self.file.write_all(format!("{line}\n").as_bytes()).map_err(|source| {
             let source = FormatError::Io { path: self.path.clone(), source };
-            BenchError::Unfinished { part: self.path.clone(), source }
+            BenchError::Unfinished { part: self.path.clone(), source: Box::new(source) }
         })
     }
 
@@ -104,7 +104,10 @@ impl PartFile {
     pub(crate) fn finish(self, lines: &str) -> Result<(), BenchError> {
         let io = |source| FormatError::Io { path: self.output.clone(), source };
         atomic_write(&self.output, |writer| writer.write_all(lines.as_bytes()).map_err(io))
-            .map_err(|source| BenchError::Unfinished { part: self.path.clone(), source })?;
+            .map_err(|source| BenchError::Unfinished {
+                part: self.path.clone(),
+                source: Box::new(source),
+            })?;
         std::fs::remove_file(&self.path).map_err(BenchError::io(&self.path))
     }
 }

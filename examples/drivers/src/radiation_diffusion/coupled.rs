@@ -201,16 +201,20 @@ impl Coupled {
             self.solve_time += start.elapsed();
             self.tally.add(&report);
 
-            let parts = p.par_chunks_mut(ray_len).zip(z.par_chunks(ray_len));
+            let parts = p.par_chunks_mut(ray_len).zip(z.par_chunks_mut(ray_len));
             let parts = parts.zip(r.par_chunks(ray_len)).zip(last.par_chunks(ray_len));
             let parts = parts.zip(&mut rays).with_min_len(at_once(ray_len));
             parts.for_each(|((((p, z), r), last), ray)| {
+                if z.iter().all(|&z| z == 0.0) {
+                    // No system of the ray was solved better than by 0: the residual is a direction of descent.
+                    z.copy_from_slice(r);
+                }
                 let rz = dot(r, z);
                 // The form of beta that allows for a preconditioner that varies.
                 let beta = if ray.rz == 0.0 { 0.0 } else { (rz - dot(last, z)) / ray.rz };
                 ray.rz = rz;
                 p.iter_mut()
-                    .zip(z)
+                    .zip(z.iter())
                     .for_each(|(p, z)| *p = if beta == 0.0 { *z } else { z + beta * *p });
             });
             operator.apply(&p, &mut q);

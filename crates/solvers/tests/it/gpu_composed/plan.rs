@@ -250,9 +250,8 @@ fn bad_arguments_are_refused_in_one_line() {
         let error = refused(SolveOptions { preconditioner, ..cg.clone() });
         assert!(matches!(error, SolveError::Unsupported { .. }), "{error}");
     }
-    for options in [SolveOptions { method: Method::Lu, ..cg.clone() }] {
-        assert!(matches!(refused(options), SolveError::Unsupported { .. }));
-    }
+    let lu = SolveOptions { method: Method::Lu, ..cg.clone() };
+    assert!(matches!(refused(lu), SolveError::Unsupported { .. }));
     assert!(matches!(refused(SolveOptions { nrhs: 0, ..cg.clone() }), SolveError::Option { .. }));
     let few = SolveOptions { rel_tols: Some(vec![0.1]), ..cg.clone() };
     assert!(matches!(refused(few), SolveError::Length { .. }));

@@ -22,6 +22,14 @@ pub(crate) struct Case {
     pub(crate) expected: Status,
 }
 
+impl Case {
+    /// Whether a plan on the GPU ends as a solver of batches on the CPU: not where a pivot that cancels may leave a
+    /// rounding error, nor from a guess that is not finite, which the solver drops and the plan takes as it is.
+    pub(crate) fn is_comparable(&self) -> bool {
+        self.name != "equal rows" && self.x0.iter().all(|x| x.is_finite())
+    }
+}
+
 pub(crate) fn cases(n: usize) -> Vec<Case> {
     use Status::{Converged, NonFinite, ZeroPivot};
     let b = random_vector::<f64>(n, 3);
@@ -122,6 +130,10 @@ pub(crate) fn end_as_expected<T: Value>(
             assert_ne!(g.status, Status::Converged, "{what}");
             continue;
         }
+        if !case.is_comparable() {
+            assert_eq!((g.status, c.status), (case.expected, Status::Converged), "{what}");
+            continue;
+        }
         assert_eq!((g.status, c.status), (case.expected, case.expected), "{what}");
         assert_eq!(g.restarts, c.restarts, "{what}");
     }
@@ -141,8 +153,7 @@ fn table<T: SolveScalar>() {
         let (gpu, cpu) = (solve(&systems, &options), on_cpu(&systems, &options));
         let what = format!("{} n = {n}", T::CPP);
         end_as_expected(&what, &cases, &gpu, &cpu);
-        let sure: Vec<usize> =
-            (0..cases.len()).filter(|&i| cases[i].name != "equal rows").collect();
+        let sure: Vec<usize> = (0..cases.len()).filter(|&i| cases[i].is_comparable()).collect();
         let part = |solved: &Solved<T>| Solved {
             x: sure.iter().flat_map(|&i| solved.x[i * n..(i + 1) * n].to_vec()).collect(),
             outcomes: sure.iter().map(|&i| solved.outcomes[i].clone()).collect(),
