@@ -6,12 +6,11 @@ use sparsebatch_formats::{CsrPatternRef, Scalar};
 use crate::lanes::LaneMatrix;
 use crate::outcome::{Criteria, Outcome, Status};
 use crate::residual::{
-    Evaluated, Sizes, exponent, finish_residual, norm2, residual, residual_magnitude,
-    residual_twofold,
+    Evaluated, Sizes, exponent, finish_residual, residual, residual_magnitude, residual_twofold,
 };
 use crate::simd::{plain, plain_mut};
 
-pub use crate::residual::by_power_of_two;
+pub use crate::residual::{by_power_of_two, norm2};
 
 /// One system as the rules see it: `A` in CSR, `b`, and the criteria that apply to it.
 #[derive(Clone, Copy)]
@@ -216,17 +215,10 @@ impl<T: Scalar> System<'_, T> {
     /// Holds the outcome of a solve that ran elsewhere, such as on a GPU, against these rules, and changes what does
     /// not keep them: a system that converged by a residual which its rounding error may exceed is evaluated again and
     /// is `Stagnated` unless it passes; one that did not converge gets its guess back (0 where there is none) unless
-    /// its x is better. Cost: norms of values and x; a product or two where they do not suffice.
+    /// its x is better. Cost: a product or two; [`keeps_rules`] tells where there is nothing to do.
     pub fn confirm(&self, guess: Option<&[T]>, x: &mut [T], outcome: &mut Outcome) {
         let threshold = threshold(self.number, self.criteria, outcome.rhs_norm);
         let converged = outcome.status == Status::Converged;
-        if converged && !outcome.accepted_by_floor {
-            let norms = [norm2(self.values), norm2(x), outcome.rhs_norm];
-            let sizes = Sizes::of(self.pattern);
-            if plainly::<T>(sizes, norms, outcome.residual_norm, threshold) == Some(true) {
-                return;
-            }
-        }
         let mut r = vec![T::ZERO; x.len()];
         let mut check = self.check(threshold, x, &mut r);
         if converged && (check.passed || check.floor_passed) {
@@ -242,6 +234,24 @@ impl<T: Scalar> System<'_, T> {
         self.keep_better(&entry, Some(&start), &mut check, x, &mut r);
         outcome.residual_norm = check.residual_norm;
     }
+}
+
+/// Whether the outcome of a solve that ran elsewhere keeps the rules for sure, as that of nearly every system that
+/// converged does: its residual passes together with the bound of its error that the norms of the values and of x
+/// give. `nrows` and `longest_row` are those of the pattern, `number` that of the system in its batch.
+pub fn keeps_rules<T: Scalar>(
+    number: usize,
+    criteria: &Criteria,
+    (nrows, longest_row): (usize, usize),
+    [norm_of_values, norm_of_x]: [f64; 2],
+    outcome: &Outcome,
+) -> bool {
+    let threshold = threshold(number, criteria, outcome.rhs_norm);
+    let norms = [norm_of_values, norm_of_x, outcome.rhs_norm];
+    outcome.status == Status::Converged
+        && !outcome.accepted_by_floor
+        && plainly::<T>(Sizes { nrows, longest_row }, norms, outcome.residual_norm, threshold)
+            == Some(true)
 }
 
 /// What the plain evaluation of a residual, whose norm this is, says by itself, given the norms of the values,

@@ -82,6 +82,30 @@ pub(crate) struct Flags {
     pub(crate) dominance: Dominance,
 }
 
+impl Flags {
+    /// Those of values that are not looked at.
+    const UNKNOWN: Self = Self {
+        finite: false,
+        symmetric: false,
+        diagonal: Diagonal::Mixed,
+        dominance: Dominance::None,
+    };
+
+    /// All that there may be.
+    fn all() -> impl Iterator<Item = Self> {
+        const DIAGONALS: [Diagonal; 4] =
+            [Diagonal::Positive, Diagonal::Negative, Diagonal::WithZeros, Diagonal::Mixed];
+        const LEVELS: [Dominance; 4] =
+            [Dominance::Half, Dominance::NineTenths, Dominance::Slight, Dominance::None];
+        (0..64).map(|number: usize| Self {
+            finite: number & 1 != 0,
+            symmetric: number & 2 != 0,
+            diagonal: DIAGONALS[number >> 2 & 3],
+            dominance: LEVELS[number >> 4],
+        })
+    }
+}
+
 /// Signs of the diagonal entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Diagonal {
@@ -222,22 +246,36 @@ pub(crate) fn choose<T: Scalar>(
         let (preconditioner, reason) = (options.preconditioner, "asked for".to_owned());
         return vec![Choice { method, preconditioner, reason, items: all() }];
     }
-    let all_flags = flags_of_all(batch);
     let rel_tol = |item: usize| match (&options.rel_tols, options.rel_tol) {
         (Some(each), _) => each[item * options.nrhs],
         (None, Some(all)) => all,
         (None, None) => SolveOptions::default_rel_tol::<T>(),
     };
+    let shares_values =
+        matches!(batch, Batch::Uniform(b) if matches!(b.values(), BatchValues::Shared(_)));
     let of_class = |items: &Vec<u32>| {
         let features = PatternFeatures::new(batch.pattern(items[0] as usize), target);
-        let of = |&item: &u32| {
-            let item = item as usize;
-            let flags = *all_flags.get(item).unwrap_or(&all_flags[0]);
-            (item, scheme_of(&features, flags, target, options, rel_tol(item)))
+        // Values are looked at where something depends on them.
+        let first_tol = rel_tol(items[0] as usize);
+        let scheme = |flags, item| scheme_of(&features, flags, target, options, rel_tol(item));
+        let is_always_lu = Flags::all().all(|flags| {
+            scheme_of(&features, flags, target, options, first_tol).method == Method::Lu
+        });
+        if is_always_lu && options.rel_tols.is_none() {
+            let scheme = scheme(Flags::UNKNOWN, items[0] as usize);
+            return items.iter().map(|&item| (item as usize, scheme)).collect::<Vec<_>>();
+        }
+        let flags = |item: usize, (copy, sums, next): &mut Room<T>| {
+            flags_of(batch.pattern(item), batch.values_in(item, copy), sums, next)
         };
-        items.iter().map(of).collect::<Vec<_>>()
+        let shared = shares_values.then(|| flags(items[0] as usize, &mut Room::default()));
+        let of = |room: &mut Room<T>, &item: &u32| {
+            let item = item as usize;
+            (item, scheme(shared.unwrap_or_else(|| flags(item, room)), item))
+        };
+        items.par_iter().with_min_len(16).map_init(Room::default, of).collect::<Vec<_>>()
     };
-    let schemes: Vec<_> = classes(batch, None).par_iter().flat_map_iter(of_class).collect();
+    let schemes: Vec<_> = classes(batch, None).par_iter().map(of_class).flatten_iter().collect();
     let mut choices: Vec<(Scheme, Vec<usize>, BTreeMap<&str, usize>)> = Vec::new();
     for (item, scheme) in schemes {
         let is_this = |c: &&mut (Scheme, _, _)| c.0.method == scheme.method;
@@ -270,18 +308,8 @@ fn in_words(reasons: &BTreeMap<&str, usize>) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// The flags of every item, or one where all share their values.
-fn flags_of_all<T: Scalar>(batch: &Batch<T>) -> Vec<Flags> {
-    let shares_values =
-        matches!(batch, Batch::Uniform(b) if matches!(b.values(), BatchValues::Shared(_)));
-    let items = if shares_values { batch.nitems().min(1) } else { batch.nitems() };
-    (0..items)
-        .into_par_iter()
-        .map_init(<(Vec<T>, Vec<f64>, Vec<usize>)>::default, |(copy, sums, next), item| {
-            flags_of(batch.pattern(item), batch.values_in(item, copy), sums, next)
-        })
-        .collect()
-}
+/// A copy of values, and two arrays for [`flags_of`].
+type Room<T> = (Vec<T>, Vec<f64>, Vec<usize>);
 
 /// The flags of one matrix; `sums` and `next` are for numbers of its columns. Cost: one pass over its entries.
 fn flags_of<T: Scalar>(
@@ -291,8 +319,7 @@ fn flags_of<T: Scalar>(
     next: &mut Vec<usize>,
 ) -> Flags {
     if values.iter().any(|value| !value.to_f64().is_finite()) {
-        let (diagonal, dominance) = (Diagonal::Mixed, Dominance::None);
-        return Flags { finite: false, symmetric: false, diagonal, dominance };
+        return Flags::UNKNOWN;
     }
     let nrows = pattern.nrows();
     sums.clear();

@@ -7,7 +7,7 @@ use sparsebatch_cpu_ref::{Criteria, Outcome, PerSystem};
 use sparsebatch_formats::{Batch, BatchValues, Pattern, RaggedCsr, Scalar, UniformBatch};
 
 use crate::backend::{AnalysedSolve, SolveBackend};
-use crate::choose::{Choice, Step, step};
+use crate::choose::{Choice, Step, Target, step};
 use crate::options::Engine;
 use crate::report::Rung;
 use crate::{Method, SolveError, SolveOptions};
@@ -17,8 +17,17 @@ pub(crate) struct Share<T> {
     pub(crate) choice: Choice,
     pub(crate) step: Step,
     pub(crate) engine: Box<dyn AnalysedSolve<T>>,
-    /// Whether these are all items of the batch.
-    is_all: bool,
+    scope: Scope,
+}
+
+/// Which systems of a batch an engine takes.
+enum Scope {
+    /// All.
+    All,
+    /// These of the batch, ascending.
+    Only(Vec<usize>),
+    /// Those of a batch of its own, copied: for engines that take whole batches alone.
+    Copied,
 }
 
 impl<T: Scalar> Share<T> {
@@ -34,15 +43,27 @@ impl<T: Scalar> Share<T> {
             choice.reason = "the sparse LU has no products to compose".to_owned();
         }
         let step = step(&choice, options);
-        let is_all = choice.items.len() == batch.nitems();
-        let engine = if is_all {
-            analyse(backend, batch, step, options)?
+        let composed = matches!(options.engine, Engine::Composed(_));
+        // A GPU solves the patterns of a ragged batch together where it has all of it.
+        let is_pooled =
+            matches!(batch, Batch::Ragged(_)) && matches!(backend.target(), Target::Gpu(_));
+        let scope = if choice.items.len() == batch.nitems() {
+            Scope::All
+        } else if composed || is_pooled {
+            Scope::Copied
         } else {
-            let own = options_of(options, &choice.items);
-            let backend = backend.with_options(&own);
-            analyse(&*backend, &some_items(batch, &choice.items), step, &own)?
+            Scope::Only(systems_of(&choice.items, options.nrhs))
         };
-        Ok(Self { choice, step, engine, is_all })
+        let engine = match scope {
+            Scope::All => analyse(backend, batch, step, options)?,
+            Scope::Only(_) => backend.analyse(batch, (Rung::First, step), Some(&choice.items))?,
+            Scope::Copied => {
+                let own = options_of(options, &choice.items);
+                let backend = backend.with_options(&own);
+                analyse(&*backend, &some_items(batch, &choice.items), step, &own)?
+            }
+        };
+        Ok(Self { choice, step, engine, scope })
     }
 
     /// Solves its systems; outcomes go to their places among those of the batch.
@@ -55,10 +76,20 @@ impl<T: Scalar> Share<T> {
         criteria: &Criteria,
         outcomes: &mut Vec<Option<Outcome>>,
     ) -> Result<(), SolveError> {
-        if self.is_all {
-            let solved = self.engine.solve(batch, nrhs, b, x, criteria, None)?;
-            *outcomes = solved.into_iter().map(Some).collect();
-            return Ok(());
+        match &self.scope {
+            Scope::All => {
+                let solved = self.engine.solve(batch, nrhs, b, x, criteria, None)?;
+                *outcomes = solved.into_iter().map(Some).collect();
+                return Ok(());
+            }
+            Scope::Only(systems) => {
+                let solved = self.engine.solve(batch, nrhs, b, x, criteria, Some(systems))?;
+                for (&system, outcome) in systems.iter().zip(solved) {
+                    outcomes[system] = Some(outcome);
+                }
+                return Ok(());
+            }
+            Scope::Copied => {}
         }
         let items = &self.choice.items;
         let places = systems_of(items, nrhs);

@@ -13,7 +13,7 @@ use sparsebatch_spmv_gpu::testing::{device_or_skip, systems};
 use sparsebatch_spmv_gpu::{Device, Executor, FlexibleKernel};
 
 fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
-    SolveOptions { method, preconditioner, ..SolveOptions::default() }
+    SolveOptions { method, preconditioner, fallback: false, ..SolveOptions::default() }
 }
 
 /// Every bit of a solve.

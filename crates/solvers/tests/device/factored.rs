@@ -124,6 +124,7 @@ fn uniform_batches_agree_with_the_cpu_in_every_place() {
                         preconditioner,
                         order,
                         precond_precision,
+                        fallback: false,
                         ..SolveOptions::default()
                     };
                     for (threads, place) in shapes {
@@ -160,6 +161,7 @@ fn large_systems_agree_with_the_cpu() {
                 preconditioner,
                 order: Order::MinDegree,
                 rel_tol: Some(1e-8),
+                fallback: false,
                 ..SolveOptions::default()
             };
             let mut plan = loaded.plan(&device, &options, &FactoredTuning::default());
@@ -177,7 +179,7 @@ fn large_systems_agree_with_the_cpu() {
 #[test]
 fn complete_factors_agree_with_the_cpu() {
     let Some(device) = device_or_skip() else { return };
-    let options = SolveOptions { method: Method::Lu, ..SolveOptions::default() };
+    let options = SolveOptions { method: Method::Lu, fallback: false, ..SolveOptions::default() };
     for (family, nrows, place) in [
         (Family::Tri, 200, Some(FactoredPlace::FactorsGlobal)),
         (Family::Tri, 200, Some(FactoredPlace::AllGlobal)),
@@ -217,7 +219,7 @@ fn complete_factors_agree_with_the_cpu() {
 #[test]
 fn flawed_systems_end_as_on_the_cpu_with_complete_factors() {
     let Some(device) = device_or_skip() else { return };
-    let options = SolveOptions { method: Method::Lu, ..SolveOptions::default() };
+    let options = SolveOptions { method: Method::Lu, fallback: false, ..SolveOptions::default() };
     let items = systems(40);
     let mut loaded = Loaded::new(&device, Family::Lap2d, 400, items);
     let Batch::Uniform(sound) = &loaded.batch else { unreachable!("one pattern") };
@@ -262,6 +264,7 @@ fn solves_run_from_a_graph() {
     let options = SolveOptions {
         method: Method::Cg,
         preconditioner: Preconditioner::Ic0,
+        fallback: false,
         ..SolveOptions::default()
     };
     let mut plan = loaded.plan(&device, &options, &FactoredTuning::default());

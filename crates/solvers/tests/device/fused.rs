@@ -13,7 +13,13 @@ use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
 
 fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
     let inner_precision = InnerPrecision::Working;
-    SolveOptions { method, preconditioner, inner_precision, ..SolveOptions::default() }
+    SolveOptions {
+        method,
+        preconditioner,
+        inner_precision,
+        fallback: false,
+        ..SolveOptions::default()
+    }
 }
 
 /// Every bit of a solve.

@@ -9,7 +9,7 @@ use sparsebatch_spmv_gpu::testing::{device_or_skip, systems};
 use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
 
 fn options() -> SolveOptions {
-    SolveOptions { method: Method::Lu, ..SolveOptions::default() }
+    SolveOptions { method: Method::Lu, fallback: false, ..SolveOptions::default() }
 }
 
 /// A batch on the host and on the device.

@@ -38,6 +38,9 @@ struct Args {
     /// Number of the first batch; the same number makes the same systems
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
+    /// Systems of a batch; a GPU compiles kernels for each, so that large batches are quicker there
+    #[arg(long, value_name = "N", default_value_t = BATCH, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    batch: u64,
     /// Solve on a GPU
     #[arg(long)]
     gpu: bool,
@@ -56,7 +59,7 @@ pub struct Tally {
     pub misreports: Vec<Misreport>,
 }
 
-/// Systems of a batch.
+/// Systems of a batch, unless another number is asked for.
 const BATCH: u64 = 64;
 
 /// Every so many systems one is judged by exact arithmetic as well.
@@ -92,27 +95,33 @@ pub fn options_of(number: u64) -> (SolveOptions, bool) {
     (options, pick(8, 4) == 0)
 }
 
-/// Solves one batch and judges it.
+/// Solves a batch of so many systems and judges it.
 ///
 /// # Errors
 /// When the solver refuses the batch: none is to be refused.
-pub fn run_batch(backend: &Backend, number: u64, tally: &mut Tally) -> Result<(), String> {
+pub fn run_batch(
+    backend: &Backend,
+    number: u64,
+    size: u64,
+    tally: &mut Tally,
+) -> Result<(), String> {
     let (options, single) = options_of(number);
     if single {
-        run_in::<f32>(backend, number, &options, tally)
+        run_in::<f32>(backend, number, size, &options, tally)
     } else {
-        run_in::<f64>(backend, number, &options, tally)
+        run_in::<f64>(backend, number, size, &options, tally)
     }
 }
 
 fn run_in<T: SolveScalar>(
     backend: &Backend,
     number: u64,
+    size: u64,
     options: &SolveOptions,
     tally: &mut Tally,
 ) -> Result<(), String> {
     let systems: Vec<System<T>> =
-        (0..BATCH).map(|k| families::system(rng::mix(number) ^ k)).collect();
+        (0..size).map(|k| families::system(rng::mix(number) ^ k)).collect();
     let batch: Batch<T> = systems.iter().map(|system| system.matrix.clone()).collect();
     let b: Vec<T> = systems.iter().flat_map(|system| system.b.clone()).collect();
     let mut x: Vec<T> = systems.iter().flat_map(|system| system.x0.clone()).collect();
@@ -160,7 +169,7 @@ pub fn main() -> ExitCode {
         None => tally.systems < systems,
     };
     while goes_on(&tally) {
-        if let Err(error) = run_batch(&backend, number, &mut tally) {
+        if let Err(error) = run_batch(&backend, number, args.batch, &mut tally) {
             println!("batch {number} was refused: {error}");
             return ExitCode::from(1);
         }
@@ -191,7 +200,7 @@ mod tests {
     fn no_system_is_misreported() {
         let mut tally = Tally::default();
         for number in 1..=40 {
-            run_batch(&Backend::Cpu, number, &mut tally).unwrap();
+            run_batch(&Backend::Cpu, number, BATCH, &mut tally).unwrap();
         }
 
         assert!(tally.misreports.is_empty(), "{:#?}", tally.misreports);

@@ -41,7 +41,7 @@ use crate::gpu::{OnChip, ProductKernel};
 use crate::products::ComposedEngine;
 use crate::report::{ProductCost, Rung};
 use crate::{SolveError, SolveOptions};
-use certify::certify;
+use certify::{Bounds, certify, guesses};
 use composed::{ComposedItems, Room, composes};
 use divide::{Divided, May, Refused, all_together, at_once, in_turns, is_full, is_unsupported};
 use part::{Part, Site, Target};
@@ -291,6 +291,53 @@ where
         Ok(())
     }
 
+    /// Solves all systems that are wanted.
+    fn run(
+        &mut self,
+        systems: Systems<'_, T>,
+        b: &[T],
+        mut target: Target<'_, T>,
+        criteria: &Criteria,
+    ) -> Result<(), SolveError> {
+        let batch = systems.batch;
+        let (site, staging) = (&self.site, &mut self.staging);
+        let several = self.parts.len() > 1;
+        if self.in_turns {
+            for part in &mut self.parts {
+                if !part.is_loaded() {
+                    part.load_within(site, batch, self.budget)?;
+                }
+                part.send(site, systems, b, target.x, staging)?;
+                part.start()?;
+                part.run(site, systems, b, target.reborrow())?;
+                part.receive(site, systems, target.reborrow(), staging)?;
+                // A part without others keeps its memory.
+                if several {
+                    part.unload();
+                }
+            }
+            self.solve_composed(systems, b, target.reborrow())?;
+            self.solve_on_cpu(systems, b, target, criteria)?;
+        } else {
+            for part in &mut self.parts {
+                part.send(site, systems, b, target.x, staging)?;
+            }
+            for part in &mut self.parts {
+                part.start()?;
+            }
+            for part in &mut self.parts {
+                part.run(site, systems, b, target.reborrow())?;
+            }
+            // Meanwhile.
+            self.solve_on_cpu(systems, b, target.reborrow(), criteria)?;
+            self.solve_composed(systems, b, target.reborrow())?;
+            for part in &mut self.parts {
+                part.receive(&self.site, systems, target.reborrow(), &mut self.staging)?;
+            }
+        }
+        Ok(())
+    }
+
     fn solve_composed(
         &mut self,
         systems: Systems<'_, T>,
@@ -386,47 +433,17 @@ where
             return Err(SolveError::Cpu(CpuError::OtherPattern { item: item as usize }));
         }
         let flags = only.map(|only| wanted(self.nitems * nrhs, Some(only)));
-        let guesses = x.par_iter().any(|&v| v != T::ZERO).then(|| x.to_vec());
+        let guesses = guesses(batch, nrhs, x, only);
         let systems = Systems { batch, nrhs, wanted: flags.as_deref() };
         let none = rayon::iter::repeat_n(None, self.nitems * nrhs).with_min_len(1 << 14);
         let mut outcomes: Vec<Option<Outcome>> = none.collect();
-        let mut target = Target { x, outcomes: &mut outcomes };
-        let (site, staging) = (&self.site, &mut self.staging);
-        let several = self.parts.len() > 1;
-        if self.in_turns {
-            for part in &mut self.parts {
-                if !part.is_loaded() {
-                    part.load_within(site, batch, self.budget)?;
-                }
-                part.send(site, systems, b, target.x, staging)?;
-                part.start()?;
-                part.run(site, systems, b, target.reborrow())?;
-                part.receive(site, systems, target.reborrow(), staging)?;
-                // A part without others keeps its memory.
-                if several {
-                    part.unload();
-                }
-            }
-            self.solve_composed(systems, b, target.reborrow())?;
-            self.solve_on_cpu(systems, b, target, criteria)?;
-        } else {
-            for part in &mut self.parts {
-                part.send(site, systems, b, target.x, staging)?;
-            }
-            for part in &mut self.parts {
-                part.start()?;
-            }
-            for part in &mut self.parts {
-                part.run(site, systems, b, target.reborrow())?;
-            }
-            // Meanwhile.
-            self.solve_on_cpu(systems, b, target.reborrow(), criteria)?;
-            self.solve_composed(systems, b, target.reborrow())?;
-            for part in &mut self.parts {
-                part.receive(&self.site, systems, target.reborrow(), &mut self.staging)?;
-            }
-        }
-        certify(batch, nrhs, (b, guesses.as_deref()), x, criteria, &mut outcomes);
+        let mut bounds = None;
+        rayon::in_place_scope(|scope| {
+            scope.spawn(|_| bounds = Some(Bounds::new(systems)));
+            self.run(systems, b, Target { x, outcomes: &mut outcomes }, criteria)
+        })?;
+        let bounds = bounds.unwrap_or_else(|| Bounds::new(systems));
+        certify(batch, nrhs, &bounds, (b, guesses.as_deref()), x, criteria, &mut outcomes);
         Ok(outcomes.into_iter().flatten().collect())
     }
 }
