@@ -1,52 +1,56 @@
 //! Verdicts of the GPU held against the rules of the CPU.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::verdict::{System, keeps_rules, norm2};
 use sparsebatch_cpu_ref::{CpuScalar, Criteria, Outcome};
-use sparsebatch_formats::{Batch, BatchValues};
+use sparsebatch_formats::{Batch, Pattern, Scalar};
 
-use super::staging::Systems;
+use super::staging::shares_values;
 
-/// What of the matrices bounds the errors of residuals: made while the GPU solves.
+/// What of the matrices bounds the errors of residuals.
 pub(super) struct Bounds {
-    /// `||A||_F` by item, or one where all share their values; of items that are not wanted 0.
-    norms: Vec<f64>,
+    /// `||A||_F` by item, or one where all share their values: the bits of an f64, NaN where nobody has made it yet.
+    norms: Vec<AtomicU64>,
     /// The entries of the longest row, by item, or one where all share their pattern.
     longest_rows: Vec<usize>,
 }
 
 impl Bounds {
-    /// Those of the items that are wanted. Cost: a pass over the values, on all cores.
-    pub(super) fn new<T: CpuScalar>(systems: Systems<'_, T>) -> Self {
-        let batch = systems.batch;
+    /// Those of a batch, without norms yet.
+    pub(super) fn new<T: CpuScalar>(batch: &Batch<T>) -> Self {
         let longest_row = |item: usize| {
             let pattern = batch.pattern(item);
             (0..pattern.nrows()).map(|row| pattern.row(row).len()).max().unwrap_or(0)
         };
         let (patterns, matrices) = match batch {
-            Batch::Uniform(b) if matches!(b.values(), BatchValues::Shared(_)) => (1, 1),
-            Batch::Uniform(b) => (1, b.nitems()),
+            Batch::Uniform(b) => (1, if shares_values(batch) { 1 } else { b.nitems() }),
             Batch::Ragged(b) => (b.nitems(), b.nitems()),
         };
         let (patterns, matrices) = (patterns.min(batch.nitems()), matrices.min(batch.nitems()));
-        let norm = |copy: &mut Vec<T>, item: usize| {
-            let mut of_item = item * systems.nrhs..(item + 1) * systems.nrhs;
-            let is_wanted = matrices < batch.nitems() || of_item.any(|s| systems.wants(s));
-            if is_wanted { norm2(batch.values_in(item, copy)) } else { 0.0 }
-        };
-        Self {
-            norms: (0..matrices)
-                .into_par_iter()
-                .with_min_len(16)
-                .map_init(Vec::new, norm)
-                .collect(),
-            longest_rows: (0..patterns).into_par_iter().with_min_len(64).map(longest_row).collect(),
+        let unknown = || AtomicU64::new(f64::NAN.to_bits());
+        let norms = (0..matrices).into_par_iter().with_min_len(1 << 12).map(|_| unknown());
+        let longest_rows = (0..patterns).into_par_iter().with_min_len(64).map(longest_row);
+        Self { norms: norms.collect(), longest_rows: longest_rows.collect() }
+    }
+
+    /// Takes over the values of an item while they are at hand.
+    pub(super) fn see<T: Scalar>(&self, item: usize, values: &[T]) {
+        if let Some(norm) = self.norms.get(item) {
+            norm.store(norm2(values).to_bits(), Ordering::Relaxed);
         }
     }
 
-    fn of(&self, item: usize) -> (f64, usize) {
-        let longest_row = *self.longest_rows.get(item).unwrap_or(&self.longest_rows[0]);
-        (*self.norms.get(item).unwrap_or(&self.norms[0]), longest_row)
+    /// `||A||_F` of an item, and the entries of its longest row.
+    fn of<T: CpuScalar>(&self, batch: &Batch<T>, item: usize, copy: &mut Vec<T>) -> (f64, usize) {
+        let place = if self.norms.len() == 1 { 0 } else { item };
+        let mut norm = f64::from_bits(self.norms[place].load(Ordering::Relaxed));
+        if norm.is_nan() {
+            self.see(place, batch.values_in(item, copy));
+            norm = f64::from_bits(self.norms[place].load(Ordering::Relaxed));
+        }
+        (norm, *self.longest_rows.get(item).unwrap_or(&self.longest_rows[0]))
     }
 }
 
@@ -59,7 +63,7 @@ pub(super) fn guesses<T: CpuScalar>(
 ) -> Option<Vec<T>> {
     let is_nonzero = |x: &T| *x != T::ZERO;
     let are_there = match only {
-        None => x.par_iter().any(is_nonzero),
+        None => x.par_chunks(1 << 14).any(|x| x.iter().any(is_nonzero)),
         Some(only) => only.par_iter().with_min_len(64).any(|&system| {
             let (item, rhs) = (system / nrhs, system % nrhs);
             let nrows = batch.pattern(item).nrows();
@@ -81,27 +85,40 @@ pub(super) fn certify<T: CpuScalar>(
     criteria: &Criteria,
     outcomes: &mut [Option<Outcome>],
 ) {
-    let mut tasks = Vec::with_capacity(outcomes.len());
-    let (mut rest, mut start) = (x, 0);
-    for (system, outcome) in outcomes.iter_mut().enumerate() {
-        let nrows = batch.pattern(system / nrhs).nrows();
-        let (part, after) = rest.split_at_mut(nrows);
-        rest = after;
-        if let Some(outcome) = outcome {
-            tasks.push((system, start..start + nrows, part, outcome));
-        }
-        start += nrows;
-    }
-    let tasks = tasks.into_par_iter().with_min_len(16);
-    tasks.for_each_init(Vec::new, |copy, (system, rows, x, outcome)| {
-        let item = system / nrhs;
-        let (norm, longest_row) = bounds.of(item);
-        let sizes = (rows.len(), longest_row);
+    let confirm = |copy: &mut Vec<T>, (system, start, x, outcome): Task<'_, T>| {
+        let Some(outcome) = outcome else { return };
+        let (item, rows) = (system / nrhs, start..start + x.len());
+        let (norm, longest_row) = bounds.of(batch, item, copy);
+        let sizes = (x.len(), longest_row);
         if keeps_rules::<T>(system, criteria, sizes, [norm, norm2(x)], outcome) {
             return;
         }
         let values = batch.values_in(item, copy);
         let system = System::new(system, batch.pattern(item), values, &b[rows.clone()], criteria);
         system.confirm(guesses.map(|guesses| &guesses[rows]), x, outcome);
-    });
+    };
+    match batch {
+        Batch::Uniform(uniform) if uniform.pattern().nrows() > 0 => {
+            let nrows = uniform.pattern().nrows();
+            let each = x.par_chunks_mut(nrows).zip(outcomes).enumerate().with_min_len(16);
+            each.for_each_init(Vec::new, |copy, (system, (x, outcome))| {
+                confirm(copy, (system, system * nrows, x, outcome));
+            });
+        }
+        _ => {
+            let (mut rest, mut start) = (x, 0);
+            let mut tasks: Vec<Task<'_, T>> = Vec::with_capacity(outcomes.len());
+            for (system, outcome) in outcomes.iter_mut().enumerate() {
+                let nrows = batch.pattern(system / nrhs).nrows();
+                let (part, after) = rest.split_at_mut(nrows);
+                rest = after;
+                tasks.push((system, start, part, outcome));
+                start += nrows;
+            }
+            tasks.into_par_iter().with_min_len(16).for_each_init(Vec::new, confirm);
+        }
+    }
 }
+
+/// A system: its number, where its rows begin, its x, and how it ended if it was solved.
+type Task<'a, T> = (usize, usize, &'a mut [T], &'a mut Option<Outcome>);

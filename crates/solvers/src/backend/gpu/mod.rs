@@ -434,15 +434,11 @@ where
         }
         let flags = only.map(|only| wanted(self.nitems * nrhs, Some(only)));
         let guesses = guesses(batch, nrhs, x, only);
-        let systems = Systems { batch, nrhs, wanted: flags.as_deref() };
+        let bounds = Bounds::new(batch);
+        let systems = Systems { batch, nrhs, wanted: flags.as_deref(), bounds: &bounds };
         let none = rayon::iter::repeat_n(None, self.nitems * nrhs).with_min_len(1 << 14);
         let mut outcomes: Vec<Option<Outcome>> = none.collect();
-        let mut bounds = None;
-        rayon::in_place_scope(|scope| {
-            scope.spawn(|_| bounds = Some(Bounds::new(systems)));
-            self.run(systems, b, Target { x, outcomes: &mut outcomes }, criteria)
-        })?;
-        let bounds = bounds.unwrap_or_else(|| Bounds::new(systems));
+        self.run(systems, b, Target { x, outcomes: &mut outcomes }, criteria)?;
         certify(batch, nrhs, &bounds, (b, guesses.as_deref()), x, criteria, &mut outcomes);
         Ok(outcomes.into_iter().flatten().collect())
     }

@@ -6,6 +6,8 @@ use std::ops::Range;
 use rayon::prelude::*;
 use sparsebatch_formats::{Batch, BatchValues, Scalar};
 
+use super::certify::Bounds;
+
 /// Values that a thread copies at a time: half a megabyte in f64.
 const COPIED_AT_ONCE: usize = 1 << 16;
 
@@ -31,6 +33,8 @@ pub(super) struct Systems<'a, T> {
     pub(super) nrhs: usize,
     /// One flag per system; all are wanted when absent.
     pub(super) wanted: Option<&'a [bool]>,
+    /// Sees values while they are copied.
+    pub(super) bounds: &'a Bounds,
 }
 
 impl<'a, T: Scalar> Systems<'a, T> {
@@ -88,10 +92,22 @@ impl<'a, T: Scalar> Systems<'a, T> {
 
     /// Copies [`values`](Self::values) to the beginning of `copy`.
     pub(super) fn values_into(&self, items: &[u32], copy: &mut [T]) {
-        if let Some(values) = self.whole_values(items) {
-            return copy_in_parallel(values, copy);
-        }
         let nnz = items.first().map_or(0, |&item| self.batch.pattern(item as usize).nnz());
+        if let Some(values) = self.whole_values(items) {
+            if nnz == 0 || shares_values(self.batch) {
+                return copy_in_parallel(values, copy);
+            }
+            let tile = COPIED_AT_ONCE.div_ceil(nnz);
+            let tiles = copy[..values.len()].par_chunks_mut(tile * nnz);
+            let tiles = tiles.zip(values.par_chunks(tile * nnz)).zip(items.par_chunks(tile));
+            return tiles.for_each(|((copy, values), items)| {
+                copy.copy_from_slice(values);
+                // From the caches.
+                for (values, &item) in values.chunks(nnz).zip(items) {
+                    self.bounds.see(item as usize, values);
+                }
+            });
+        }
         let tiles = copy[..nnz * items.len()].par_chunks_mut((TILE * nnz).max(1));
         tiles.zip(items.par_chunks(TILE)).for_each(|(copy, items)| match self.batch {
             Batch::Uniform(batch) => match batch.values() {
@@ -105,7 +121,9 @@ impl<'a, T: Scalar> Systems<'a, T> {
                 }
                 BatchValues::ItemMajor(values) | BatchValues::Shared(values) => {
                     for (copy, &item) in copy.chunks_mut(nnz.max(1)).zip(items) {
-                        copy.copy_from_slice(&values[item as usize * nnz..][..nnz]);
+                        let values = &values[item as usize * nnz..][..nnz];
+                        copy.copy_from_slice(values);
+                        self.bounds.see(item as usize, values);
                     }
                 }
             },

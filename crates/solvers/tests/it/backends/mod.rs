@@ -2,6 +2,7 @@
 
 mod agreement;
 mod auto;
+mod certified;
 mod common;
 mod factors;
 mod fallback;
