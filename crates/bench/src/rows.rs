@@ -129,7 +129,12 @@ fn line(bytes: &[u8]) -> Result<Found, Fault> {
         return Err(Fault::Schema(header.schema));
     }
     if header.command.as_deref() == Some("bench") {
-        return serde_json::from_str(text).map_err(Fault::Json);
+        let found: Found = serde_json::from_str(text).map_err(Fault::Json)?;
+        // Each row has its own schema, too.
+        return match found.rows.iter().find(|row| row.schema != SCHEMA) {
+            Some(row) => Err(Fault::Schema(u64::from(row.schema))),
+            None => Ok(found),
+        };
     }
     if header.gap.is_some() {
         let line: GapLine = serde_json::from_str(text).map_err(Fault::Json)?;

@@ -145,6 +145,14 @@ fn the_object_of_a_bench_is_read_with_what_is_missing() {
 }
 
 #[test]
+fn rows_of_another_schema_in_the_object_of_a_bench_are_refused() {
+    let other = ROWS.lines().next().unwrap().replacen("\"schema\":1", "\"schema\":2", 1);
+    let object = format!("{{\"schema\":1,\"command\":\"bench\",\"rows\":[{other}]}}\n");
+
+    assert!(matches!(refused(object), BenchError::Schema { line: 1, found: 2, .. }));
+}
+
+#[test]
 fn times_that_were_no_numbers_are_nan() {
     let row: Row = serde_json::from_str(ROWS.lines().next().unwrap()).unwrap();
     let line = serde_json::to_string(&Row { median_ms: f64::NAN, ..row }).unwrap();
