@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use sparsebatch_formats::generate::dense;
 use sparsebatch_formats::io::{
-    MemoryLimit, open_file, read_matrix_market_from, write_matrix_market,
+    MemoryLimit, available_memory, open_file, read_matrix_market_from, write_matrix_market,
 };
 use tempfile::{Builder, NamedTempFile};
 use ureq::Agent;
@@ -22,6 +22,12 @@ pub const COLLECTION: &str = "https://sparse.tamu.edu";
 
 /// Seed of the values of `dense2`.
 const SEED: u64 = 1;
+
+/// Bytes that reading a matrix may take: a fixed part, so that a smaller matrix than the one expected is
+/// told by its numbers, and a part for each entry and row of the catalogue.
+const MEMORY: u64 = 128 << 20;
+const MEMORY_PER_ENTRY: u64 = 64;
+const MEMORY_PER_ROW: u64 = 8;
 
 /// Where matrices are taken from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -392,10 +398,20 @@ impl Counts {
     }
 }
 
+/// The memory that reading a matrix may take, so that no other header takes all that there is.
+fn memory(matrix: &Matrix) -> MemoryLimit {
+    let entries = MEMORY_PER_ENTRY * matrix.entries() as u64;
+    let most = MEMORY + entries + MEMORY_PER_ROW * matrix.nrows as u64;
+    match available_memory() {
+        Some(available) if available < most => MemoryLimit::available(),
+        _ => MemoryLimit::bytes(most),
+    }
+}
+
 /// Reads a matrix and compares it with the catalogue. Of real parts the stored entries are counted,
 /// since some may be 0; explicit zeros may be absent.
 fn check(matrix: &Matrix, file: File, path: &Path) -> Result<Counts, CorpusError> {
-    let found = read_matrix_market_from(file, path, MemoryLimit::available())?;
+    let found = read_matrix_market_from(file, path, memory(matrix))?;
     let wrong = |what, expected: String, found| {
         Err(CorpusError::Numbers { matrix: matrix.key(), what, expected, found })
     };
@@ -423,4 +439,32 @@ fn check(matrix: &Matrix, file: File, path: &Path) -> Result<Counts, CorpusError
         explicit_zeros: (stored - nonzeros) as u64,
         matrix_sha256: matrix_sha256(&found),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use sparsebatch_formats::FormatError;
+
+    use super::*;
+    use crate::MATRICES;
+
+    fn checked(header: &str) -> CorpusError {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.mtx");
+        let text = format!("%%MatrixMarket matrix coordinate real general\n{header}\n1 1 1\n");
+        std::fs::write(&path, text).unwrap();
+        let matrix = MATRICES.iter().find(|matrix| matrix.name == "jgl011").unwrap();
+        check(matrix, File::open(&path).unwrap(), &path).err().unwrap()
+    }
+
+    #[test]
+    fn rows_beyond_those_of_the_catalogue_take_no_memory() {
+        match checked("2147483647 1 1") {
+            CorpusError::Format(FormatError::InFile { source, .. }) => {
+                assert!(matches!(*source, FormatError::MemoryLimit { .. }), "{source}");
+            }
+            error => panic!("{error}"),
+        }
+        assert!(matches!(checked("12 1 1"), CorpusError::Numbers { what: "rows", .. }));
+    }
 }

@@ -45,6 +45,17 @@ pub struct Locked {
     pub explicit_zeros: u64,
 }
 
+impl Locked {
+    /// Whether its hashes are such, rather than text that no file could have.
+    fn has_hashes(&self) -> bool {
+        let Self { archive_sha256, matrix_sha256, sha256, .. } = self;
+        let mut hashes = [archive_sha256, matrix_sha256].into_iter().flatten().chain([sha256]);
+        hashes.all(|hash| {
+            hash.len() == 64 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        })
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct Content {
     schema: u32,
@@ -77,7 +88,10 @@ impl Lock {
         }
         let reason = match serde_json::from_str::<Content>(&text) {
             Ok(content) if content.schema == SCHEMA => {
-                return Ok(Self { path, matrices: content.matrices });
+                match content.matrices.iter().find(|(_, locked)| !locked.has_hashes()) {
+                    None => return Ok(Self { path, matrices: content.matrices }),
+                    Some((key, _)) => format!("no SHA-256 in the entry {key:?}"),
+                }
             }
             Ok(content) => format!("schema {}", content.schema),
             Err(error) => error.to_string(),
@@ -208,5 +222,28 @@ mod tests {
 
         assert!(reason(r#"{"schema": 2, "matrices": {}}"#).ends_with("found schema 2"));
         assert!(reason("x").contains("corpus.lock: expected a lock file of the corpus, schema 1"));
+    }
+
+    #[test]
+    fn hashes_that_are_none_are_refused_by_the_name_of_their_entry() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |hash: &str, archive: &str| {
+            let text = format!(
+                r#"{{"schema": 1, "matrices": {{"G/m": {{"archive_sha256": {archive}, "from": "a",
+                "file": "f", "sha256": "{hash}", "bytes": 1, "rows": 1, "columns": 1,
+                "nonzeros": 1, "explicit_zeros": 0}}}}}}"#
+            );
+            std::fs::write(folder.path().join(LOCK_FILE), text).unwrap();
+            Lock::read(folder.path()).map(drop).map_err(|error| error.to_string())
+        };
+        let right = "0123456789abcdef".repeat(4);
+
+        assert_eq!(read(&right, "null"), Ok(()));
+        for (hash, archive) in
+            [("", "null"), (&*right.replacen('0', "\\n", 1), "null"), (&*right, "\"00\"")]
+        {
+            let error = read(hash, archive).unwrap_err();
+            assert!(error.ends_with("found no SHA-256 in the entry \"G/m\""), "{error:?}");
+        }
     }
 }

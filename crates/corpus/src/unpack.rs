@@ -41,7 +41,7 @@ pub(crate) fn unpack(
     let broken = |reason: String| CorpusError::Archive {
         archive: name.to_owned(),
         member: member.clone(),
-        reason,
+        reason: in_one_line(&reason),
     };
     let limit = limit(matrix);
     let (file, _) = open_file(archive).map_err(CorpusError::io(archive))?;
@@ -84,6 +84,18 @@ pub(crate) fn unpack(
     }
     io::copy(&mut packed, &mut io::sink()).map_err(|error| broken(error.to_string()))?;
     Ok(())
+}
+
+/// What is said of an archive, in one line: names and numbers in it are repeated as they stand there.
+fn in_one_line(reason: &str) -> String {
+    let mut line = String::with_capacity(reason.len());
+    for c in reason.chars() {
+        match c.is_control() {
+            true => line.extend(c.escape_default()),
+            false => line.push(c),
+        }
+    }
+    line
 }
 
 /// A reader that fails when more comes than it may.
@@ -163,6 +175,25 @@ fn real_parts(mut reader: impl BufRead, writer: &mut impl Write) -> io::Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_archive_has_in_its_headers_is_told_in_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let (archive, out) = (folder.path().join("a.tar.gz"), folder.path().join("out"));
+        let mut header = tar::Header::new_ustar();
+        header.as_mut_bytes()[..4].copy_from_slice(b"a\nb\x1b");
+        header.as_mut_bytes()[148..156].fill(b'x');
+        let mut packed = GzEncoder::new(File::create(&archive).unwrap(), Compression::fast());
+        packed.write_all(header.as_bytes()).unwrap();
+        packed.finish().unwrap();
+
+        let file = File::create(&out).unwrap();
+        let error = unpack(&archive, "a.tar.gz", &crate::MATRICES[0], &file, &out).unwrap_err();
+
+        let message = error.to_string();
+        assert!(message.contains("cksum for a\\nb\\u{1b}"), "{message:?}");
+        assert!(!message.contains(char::is_control), "{message:?}");
+    }
 
     fn converted(text: &str) -> String {
         let mut out = Vec::new();
