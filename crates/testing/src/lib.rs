@@ -1,7 +1,8 @@
 //! What the tests of all crates share: proptest strategies, random vectors, the table of invalid
-//! inputs, and the folder of real matrices. The program does not depend on it.
+//! inputs, fuzzing, and the folder of real matrices. The program does not depend on it.
 
 mod data;
+pub mod fuzz;
 mod invalid;
 mod strategies;
 

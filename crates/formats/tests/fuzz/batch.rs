@@ -1,11 +1,10 @@
-//! Fuzzes the reader of `.batch` files; see `mutations.rs`.
+//! Fuzzes the reader of `.batch` files; see `sparsebatch_testing::fuzz`.
 
 use std::path::Path;
 
 use sparsebatch_formats::io::{read_batch_from, write_batch};
 use sparsebatch_formats::{Batch, BatchCsr, BatchValues, Csr, RaggedCsr};
-
-use crate::mutations;
+use sparsebatch_testing::fuzz;
 
 fn seeds() -> Vec<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
@@ -31,8 +30,12 @@ fn seeds() -> Vec<Vec<u8>> {
 
 /// What is accepted is consistent, and writing it gives the same bytes.
 fn check(bytes: &[u8]) -> bool {
-    let Ok(file) = read_batch_from(bytes, bytes.len() as u64, Path::new("fuzz")) else {
-        return false;
+    let file = match read_batch_from(bytes, bytes.len() as u64, Path::new("fuzz")) {
+        Ok(file) => file,
+        Err(error) => {
+            fuzz::assert_names(&error, "fuzz");
+            return false;
+        }
     };
     let nitems = file.batch.nitems();
     assert_eq!(file.rhs.len(), file.batch.row_offset(nitems));
@@ -45,5 +48,5 @@ fn check(bytes: &[u8]) -> bool {
 
 #[test]
 fn fuzz_batch() {
-    mutations::run("batch", seeds(), &[b"BATCH001", b"RAGGED01"], check);
+    fuzz::run("batch", &seeds(), &[b"BATCH001", b"RAGGED01"], check);
 }

@@ -2,5 +2,4 @@
 
 mod batch;
 mod matrix_market;
-mod mutations;
 mod npz;

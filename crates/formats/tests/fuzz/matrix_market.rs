@@ -1,12 +1,11 @@
-//! Fuzzes the reader of Matrix Market files, plain and gzip; see `mutations.rs`.
+//! Fuzzes the reader of Matrix Market files, plain and gzip; see `sparsebatch_testing::fuzz`.
 
 use std::io::Write;
 use std::path::Path;
 
 use sparsebatch_formats::CsrPattern;
 use sparsebatch_formats::io::{MemoryLimit, read_dense_from, read_matrix_market_from};
-
-use crate::mutations;
+use sparsebatch_testing::fuzz;
 
 const TEXTS: [&str; 14] = [
     "%%MatrixMarket matrix coordinate real general\n% comment\n3 2 4\n1 1 1.5\n2 2 -2e3\n3 1 .25\n1 1 1\n",
@@ -70,11 +69,15 @@ fn seeds() -> Vec<Vec<u8>> {
 /// What is accepted is a valid matrix, and the dense reader sees the same numbers.
 fn check(bytes: &[u8]) -> bool {
     let path = Path::new("fuzz");
-    let memory = MemoryLimit::bytes(mutations::MEMORY);
+    let memory = MemoryLimit::bytes(fuzz::MEMORY);
     let dense = read_dense_from(bytes, path, memory);
-    let Ok(matrix) = read_matrix_market_from(bytes, path, memory) else {
-        assert!(dense.is_err());
-        return false;
+    let matrix = match read_matrix_market_from(bytes, path, memory) {
+        Ok(matrix) => matrix,
+        Err(error) => {
+            fuzz::assert_names(&error, "fuzz");
+            assert!(dense.is_err());
+            return false;
+        }
     };
     let (nrows, ncols) = (matrix.nrows(), matrix.ncols());
     let (row_ptr, col_idx) = (matrix.row_ptr().to_vec(), matrix.col_idx().to_vec());
@@ -97,5 +100,5 @@ fn check(bytes: &[u8]) -> bool {
 
 #[test]
 fn fuzz_matrix_market() {
-    mutations::run("matrix market", seeds(), &TOKENS, check);
+    fuzz::run("matrix market", &seeds(), &TOKENS, check);
 }

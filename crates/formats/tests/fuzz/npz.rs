@@ -1,12 +1,11 @@
-//! Fuzzes the reader of `.npz` matrices; see `mutations.rs`.
+//! Fuzzes the reader of `.npz` matrices; see `sparsebatch_testing::fuzz`.
 
 use std::io::{Cursor, Read, Write};
 use std::path::Path;
 
 use sparsebatch_formats::io::{MemoryLimit, Packing, read_npz_from, write_arrays, write_npz};
 use sparsebatch_formats::{Csr, CsrPattern};
-
-use crate::mutations;
+use sparsebatch_testing::fuzz;
 
 const TOKENS: [&[u8]; 18] = [
     b"<f4",
@@ -56,9 +55,13 @@ fn seeds() -> Vec<Vec<u8>> {
 
 /// What is accepted is a valid matrix.
 fn check(bytes: &[u8]) -> bool {
-    let memory = MemoryLimit::bytes(mutations::MEMORY);
-    let Ok(matrix) = read_npz_from(Cursor::new(bytes), Path::new("fuzz"), memory) else {
-        return false;
+    let memory = MemoryLimit::bytes(fuzz::MEMORY);
+    let matrix = match read_npz_from(Cursor::new(bytes), Path::new("fuzz"), memory) {
+        Ok(matrix) => matrix,
+        Err(error) => {
+            fuzz::assert_names(&error, "fuzz");
+            return false;
+        }
     };
     let (row_ptr, col_idx) = (matrix.row_ptr().to_vec(), matrix.col_idx().to_vec());
     CsrPattern::try_new(matrix.nrows(), matrix.ncols(), row_ptr, col_idx).unwrap();
@@ -109,11 +112,11 @@ fn check_arrays(bytes: &[u8]) -> bool {
 
 #[test]
 fn fuzz_npz_arrays() {
-    let seeds = seeds().iter().map(|seed| arrays(seed)).collect();
-    mutations::run("npz arrays", seeds, &TOKENS, check_arrays);
+    let seeds: Vec<_> = seeds().iter().map(|seed| arrays(seed)).collect();
+    fuzz::run("npz arrays", &seeds, &TOKENS, check_arrays);
 }
 
 #[test]
 fn fuzz_npz() {
-    mutations::run("npz", seeds(), &TOKENS, check);
+    fuzz::run("npz", &seeds(), &TOKENS, check);
 }
