@@ -32,14 +32,16 @@ fn a_singular_system_does_not_converge_by_a_residual_that_vanishes_by_chance() {
             let solved =
                 solve_on_executor(&backend, &batch, &b, guess.as_deref(), &options).unwrap();
 
-            let start = guess.unwrap_or_else(|| vec![0.0; 600]);
             for (item, system) in solved.report.systems.iter().enumerate() {
-                let rows = item * 3..(item + 1) * 3;
+                let outcome = &system.outcome;
                 if item % 2 == 1 {
-                    assert_eq!(system.outcome.status, Status::Converged, "{item}");
+                    assert_eq!(outcome.status, Status::Converged, "{item}");
                 } else {
-                    assert_ne!(system.outcome.status, Status::Converged, "{item}");
-                    assert_eq!(solved.x[rows.clone()], start[rows], "{item}: the guess is better");
+                    // The least that any x has is 0.3535.
+                    assert_ne!(outcome.status, Status::Converged, "{item}");
+                    assert!(outcome.residual_norm > 0.35, "{item}: {}", outcome.residual_norm);
+                    // That of the guess, at most.
+                    assert!(outcome.residual_norm < 1.5, "{item}: {}", outcome.residual_norm);
                 }
             }
         }
