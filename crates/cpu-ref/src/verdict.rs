@@ -89,6 +89,8 @@ pub struct Check {
     pub passed: bool,
     /// It passes the rounding floor, where one is given.
     pub floor_passed: bool,
+    /// The error of `residual_norm` is small beside it: at most a thousandth, unless it passed.
+    pub is_accurate: bool,
 }
 
 impl<'a, T: Scalar> System<'a, T> {
@@ -152,39 +154,45 @@ impl<'a, T: Scalar> System<'a, T> {
     /// Judges x by the norm of `r = b - A x`, both as the plain evaluation has them. Where it evaluates the
     /// residual more accurately, r takes that.
     fn judge(&self, norm: f64, threshold: f64, floor: Option<f64>, x: &[T], r: &mut [T]) -> Check {
-        let verdict =
-            |residual_norm, passed, floor_passed| Check { residual_norm, passed, floor_passed };
+        let judged = |residual_norm, passed, floor_passed, is_accurate| Check {
+            residual_norm,
+            passed,
+            floor_passed,
+            is_accurate,
+        };
+        // What decides by the plain evaluation passes, or fails clearly.
+        let verdict = |norm: f64, passed| judged(norm, passed, false, norm.is_finite());
         // An infinite x may be seen by no entry, where a column is empty.
         let of_x = norm2(x);
         if !norm.is_finite() || !of_x.is_finite() {
-            return verdict(f64::NAN, false, false);
+            return verdict(f64::NAN, false);
         }
         let sizes = Sizes::of(self.pattern);
         let rhs_norm = norm2(self.b);
         match plainly::<T>(sizes, [norm2(self.values), of_x, rhs_norm], norm, threshold) {
-            Some(true) => return verdict(norm, true, false),
-            Some(false) if floor.is_none() => return verdict(norm, false, false),
+            Some(true) => return verdict(norm, true),
+            Some(false) if floor.is_none() => return verdict(norm, false),
             _ => {}
         }
         let magnitude = residual_magnitude(self.pattern, self.values, x, self.b);
         let error = sizes.error_of_plain::<T>(magnitude, norm);
         if norm + error <= threshold {
-            return verdict(norm, true, false);
+            return verdict(norm, true);
         }
         // Negative where there is none.
         let floor = floor.filter(|_| magnitude.is_finite()).map_or(-1.0, |floor| {
             (floor * T::EPSILON.to_f64() * magnitude).min(LARGEST_FLOOR * rhs_norm)
         });
         if fails_clearly(norm, error, threshold.max(floor)) {
-            return verdict(norm, false, false);
+            return verdict(norm, false);
         }
         let evaluated = residual_twofold(self.pattern, self.values, x, self.b, r);
         let Evaluated { norm, error } = evaluated;
         if !norm.is_finite() {
-            return verdict(f64::NAN, false, false);
+            return verdict(f64::NAN, false);
         }
         let passed = norm + error <= threshold;
-        verdict(norm, passed, !passed && norm + error <= floor)
+        judged(norm, passed, !passed && norm + error <= floor, error <= ROUGH * norm)
     }
 
     /// Gives a system that did not converge its guess back (0 where there is none), unless x, whose residual
@@ -197,8 +205,9 @@ impl<'a, T: Scalar> System<'a, T> {
         x: &mut [T],
         r: &mut [T],
     ) {
-        // By more than what both evaluations may be wrong by.
-        if check.residual_norm <= (1.0 - 4.0 * ROUGH) * entry.residual_norm {
+        // By more than what both evaluations may be wrong by. Of an x of 1e30, as singular matrices leave it, even
+        // twice the precision does not tell the residual.
+        if check.is_accurate && check.residual_norm <= (1.0 - 4.0 * ROUGH) * entry.residual_norm {
             return;
         }
         match guess {
@@ -470,8 +479,12 @@ mod tests {
 
     #[test]
     fn every_stop_has_its_verdict() {
-        let check =
-            |residual_norm: f64, passed| Check { residual_norm, passed, floor_passed: false };
+        let check = |residual_norm: f64, passed| Check {
+            residual_norm,
+            passed,
+            floor_passed: false,
+            is_accurate: true,
+        };
         let (good, bad, lost) = (check(0.1, true), check(9.0, false), check(f64::NAN, false));
         let floor = Check { floor_passed: true, ..bad };
         let limit = Stop::Failed(Status::MaxIterations);

@@ -396,7 +396,9 @@ where
         let norms = [self.group.norms[l], of_solution, entry.rhs_norm];
         let said = plainly::<V::Scalar>(self.sizes, norms, norm, entry.threshold);
         match said.filter(|&passed| norm.is_finite() && (passed || self.criteria.floor.is_none())) {
-            Some(passed) => Check { residual_norm: norm, passed, floor_passed: false },
+            Some(passed) => {
+                Check { residual_norm: norm, passed, floor_passed: false, is_accurate: true }
+            }
             None => {
                 let x: Vec<V::Scalar> = lane(&self.space.y, l).collect();
                 self.check_alone(l, slot, entry, &x)

@@ -199,7 +199,8 @@ mod tests {
     #[test]
     fn no_system_is_misreported() {
         let mut tally = Tally::default();
-        for number in 1..=40 {
+        // The last ones held systems whose x of 1e30 was kept, and called better than the guess.
+        for number in (1..=38).chain([5_001_716, 5_014_247]) {
             run_batch(&Backend::Cpu, number, BATCH, &mut tally).unwrap();
         }
 
