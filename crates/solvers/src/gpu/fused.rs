@@ -23,8 +23,10 @@ const LENIENT: u32 = 2;
 /// CG or BiCGStab for every system of a batch, each solved whole by a group of threads, in one launch
 /// for all systems of about one size; several launches run at once.
 ///
-/// Statuses, restarts and the true residual are those of the CPU's solvers: `Converged` is only said
-/// after `b - A x` was recomputed in the same launch. A system's result is a function of that system
+/// Statuses, restarts and the true residual are those of the CPU's solvers, but for one rule: `Converged` is said
+/// after `b - A x` was recomputed in the same launch, and does not count the rounding errors of that, as
+/// [`BatchSolver`](crate::BatchSolver) does. In singular systems x may grow to 1e16, and what is computed be 0 by
+/// chance. A system's result is a function of that system
 /// and of the plan's kernel, bit for bit: not of its neighbours, its place in the batch, or the order
 /// of threads. [`InnerPrecision`](crate::InnerPrecision) says what differs with iterations in f32.
 ///

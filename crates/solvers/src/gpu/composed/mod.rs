@@ -57,6 +57,9 @@ const MOST_SUMS: usize = 4;
 /// products multiply on. A system's result is a function of that system and of the plan's kernel, bit
 /// for bit, as long as that of its products is: not of its neighbours or its place.
 ///
+/// `Converged` rests on the residual as the kernels compute it, without a bound of its rounding errors: see
+/// [`FusedSolver`](crate::gpu::FusedSolver).
+///
 /// # Source
 /// Hestenes and Stiefel 1952 (doi 10.6028/jres.049.044), van der Vorst 1992 (doi 10.1137/0913035);
 /// products of whole batches: Anzt, Collins, Dongarra, Flegar, Quintana-Orti 2017

@@ -53,6 +53,9 @@ const ONE_KEPT: u32 = 16;
 /// to 33,554,432 products a factorisation. With several right-hand sides each has its factors made anew, unless
 /// they are kept.
 ///
+/// `Converged` rests on the residual as the kernels compute it, without a bound of its rounding errors: see
+/// [`FusedSolver`](crate::gpu::FusedSolver).
+///
 /// # Source
 /// Y. Saad, Iterative Methods for Sparse Linear Systems, 2nd ed., 2003, algorithms 10.4 (ILU(0)) and 9.1
 /// (CG); Meijerink and van der Vorst 1977 (doi 10.1090/S0025-5718-1977-0438681-4, IC(0)); Anzt et al. 2019

@@ -38,6 +38,9 @@ const FROM_GUESS: u32 = 1;
 /// has the LU of larger systems. A refinement factors again; [`GpuLu::factor`] and [`GpuLu::solve_again`] keep the factors
 /// in the device's memory instead, for several solves with each.
 ///
+/// `Converged` rests on the residual as the kernels compute it, without a bound of its rounding errors: see
+/// [`FusedSolver`](crate::gpu::FusedSolver).
+///
 /// # Source
 /// One system a lane, the values of many side by side: as on the CPU. Work in parallel within a system
 /// by list scheduling of its sums (Graham 1969, doi 10.1137/0117039). Refinement: Higham, Accuracy and Stability
