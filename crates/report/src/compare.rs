@@ -53,9 +53,11 @@ impl fmt::Display for CompareError {
             }
             Self::NothingInCommon { a, b, only_a, only_b } => write!(
                 f,
-                "{} and {}: expected rows of {OURS} that are in both, found {only_a} and {only_b}",
+                "{} and {}: expected rows of {OURS} that are in both, found {} and {}",
                 a.display(),
-                b.display()
+                b.display(),
+                in_one_line(only_a),
+                in_one_line(only_b)
             ),
             Self::NoConverged { file, solves } => write!(
                 f,
@@ -68,6 +70,18 @@ impl fmt::Display for CompareError {
 }
 
 impl std::error::Error for CompareError {}
+
+/// Words of a row, whose texts may be any, as part of a line.
+fn in_one_line(words: &str) -> String {
+    let mut line = String::with_capacity(words.len());
+    for c in words.chars() {
+        match c.is_control() {
+            true => line.extend(c.escape_default()),
+            false => line.push(c),
+        }
+    }
+    line
+}
 
 /// Two files of rows beside each other.
 #[derive(Clone, Debug, Serialize)]
@@ -511,6 +525,15 @@ mod tests {
         let min = round_ms.iter().copied().fold(f64::INFINITY, f64::min);
         let max = round_ms.iter().copied().fold(0.0, f64::max);
         Row { round_ms: round_ms.to_vec(), ..row("x", [median, min, max]) }
+    }
+
+    #[test]
+    fn names_with_line_ends_are_told_in_one_line() {
+        let broken = Row { case: "b\n\u{1b}".to_owned(), ..row("b", [1.0; 3]) };
+
+        let error = refused(vec![row("a", [1.0; 3])], vec![broken]);
+
+        assert!(error.contains("single: b\\n\\u{1b} x 1"), "{error:?}");
     }
 
     #[test]
