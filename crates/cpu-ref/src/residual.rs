@@ -116,16 +116,14 @@ pub(crate) fn residual_magnitude<T: Scalar>(
 
 /// The sizes of a system on which bounds of rounding errors depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sizes {
-    /// Rows.
-    pub(crate) nrows: usize,
-    /// Entries of the longest row.
-    pub(crate) longest_row: usize,
+pub struct Sizes {
+    nrows: usize,
+    longest_row: usize,
 }
 
 impl Sizes {
-    /// Those of a pattern.
-    pub(crate) fn of(pattern: CsrPatternRef<'_>) -> Self {
+    /// Those of a pattern: its rows, and the entries of its longest row.
+    pub fn of(pattern: CsrPatternRef<'_>) -> Self {
         let nrows = pattern.nrows();
         let longest_row = (0..nrows).map(|row| pattern.row(row).len()).max().unwrap_or(0);
         Self { nrows, longest_row }

@@ -6,11 +6,11 @@ use sparsebatch_formats::{CsrPatternRef, Scalar};
 use crate::lanes::LaneMatrix;
 use crate::outcome::{Criteria, Outcome, Status};
 use crate::residual::{
-    Evaluated, Sizes, exponent, finish_residual, residual, residual_magnitude, residual_twofold,
+    Evaluated, exponent, finish_residual, residual, residual_magnitude, residual_twofold,
 };
 use crate::simd::{plain, plain_mut};
 
-pub use crate::residual::{by_power_of_two, norm2};
+pub use crate::residual::{Sizes, by_power_of_two, norm2};
 
 /// One system as the rules see it: `A` in CSR, `b`, and the criteria that apply to it.
 #[derive(Clone, Copy)]
@@ -247,11 +247,11 @@ impl<T: Scalar> System<'_, T> {
 
 /// Whether the outcome of a solve that ran elsewhere keeps the rules for sure, as that of nearly every system that
 /// converged does: its residual passes together with the bound of its error that the norms of the values and of x
-/// give. `nrows` and `longest_row` are those of the pattern, `number` that of the system in its batch.
+/// give. `sizes` are those of the pattern, `number` is that of the system in its batch.
 pub fn keeps_rules<T: Scalar>(
     number: usize,
     criteria: &Criteria,
-    (nrows, longest_row): (usize, usize),
+    sizes: Sizes,
     [norm_of_values, norm_of_x]: [f64; 2],
     outcome: &Outcome,
 ) -> bool {
@@ -259,8 +259,7 @@ pub fn keeps_rules<T: Scalar>(
     let norms = [norm_of_values, norm_of_x, outcome.rhs_norm];
     outcome.status == Status::Converged
         && !outcome.accepted_by_floor
-        && plainly::<T>(Sizes { nrows, longest_row }, norms, outcome.residual_norm, threshold)
-            == Some(true)
+        && plainly::<T>(sizes, norms, outcome.residual_norm, threshold) == Some(true)
 }
 
 /// What the plain evaluation of a residual, whose norm this is, says by itself, given the norms of the values,

@@ -5,7 +5,7 @@ use std::time::Instant;
 use sparsebatch_cpu_ref::{Criteria, Status, check_threads};
 use sparsebatch_formats::{Batch, Csr};
 
-use crate::ladder::{LU, Ladder};
+use crate::ladder::Ladder;
 use crate::options::check_len;
 use crate::report::{BatchReport, RungRun, SystemReport};
 use crate::share::{criteria_of, systems_of};
@@ -130,7 +130,7 @@ impl<T: SolveScalar> BatchSolver<T> {
         check_len("b", rows * nrhs, b.len())?;
         check_len("x0", b.len(), x.len())?;
         let criteria = self.options.criteria::<T>(self.nitems * nrhs)?;
-        drop_lost(LU, x);
+        drop_lost(x);
         let start = Instant::now();
         let factors = self.kept_factors().ok_or(SolveError::NotFactored)?;
         let outcomes = factors.solve_again(nrhs, b, x, &criteria)?;

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LanePreconditioner, classes};
 use sparsebatch_cpu_ref::symbolic::{FactorPattern, min_degree};
-use sparsebatch_formats::{Batch, BatchValues, CsrPatternRef, Scalar};
+use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
 
 use crate::gpu::OnChip;
+use crate::share::shares_values;
 use crate::{Method, Order, Preconditioner, SolveOptions};
 
 /// One way of solving a batch.
@@ -251,24 +252,21 @@ pub(crate) fn choose<T: Scalar>(
         (None, Some(all)) => all,
         (None, None) => SolveOptions::default_rel_tol::<T>(),
     };
-    let shares_values =
-        matches!(batch, Batch::Uniform(b) if matches!(b.values(), BatchValues::Shared(_)));
     let of_class = |items: &Vec<u32>| {
         let features = PatternFeatures::new(batch.pattern(items[0] as usize), target);
-        // Values are looked at where something depends on them.
-        let first_tol = rel_tol(items[0] as usize);
         let scheme = |flags, item| scheme_of(&features, flags, target, options, rel_tol(item));
-        let is_always_lu = Flags::all().all(|flags| {
-            scheme_of(&features, flags, target, options, first_tol).method == Method::Lu
-        });
-        if is_always_lu && options.rel_tols.is_none() {
-            let scheme = scheme(Flags::UNKNOWN, items[0] as usize);
+        // Values are looked at where something depends on them.
+        let first = items[0] as usize;
+        let is_always_lu = options.rel_tols.is_none()
+            && Flags::all().all(|flags| scheme(flags, first).method == Method::Lu);
+        if is_always_lu {
+            let scheme = scheme(Flags::UNKNOWN, first);
             return items.iter().map(|&item| (item as usize, scheme)).collect::<Vec<_>>();
         }
         let flags = |item: usize, (copy, sums, next): &mut Room<T>| {
             flags_of(batch.pattern(item), batch.values_in(item, copy), sums, next)
         };
-        let shared = shares_values.then(|| flags(items[0] as usize, &mut Room::default()));
+        let shared = shares_values(batch).then(|| flags(first, &mut Room::default()));
         let of = |room: &mut Room<T>, &item: &u32| {
             let item = item as usize;
             (item, scheme(shared.unwrap_or_else(|| flags(item, room)), item))

@@ -16,6 +16,7 @@ use crate::backend::{AnalysedSolve, SolveBackend};
 use crate::choose::{Step, looks_semidefinite};
 use crate::options::Budget;
 use crate::report::{Rung, RungRun, SystemReport};
+use crate::share::rows_of;
 use crate::static_pivoting::RowOrders;
 use crate::{SolveError, SolveOptions};
 
@@ -401,10 +402,7 @@ impl<T: Scalar> Ladder<'_, T> {
     }
 
     fn range(&self, system: usize) -> std::ops::Range<usize> {
-        let (item, rhs) = (system / self.options.nrhs, system % self.options.nrhs);
-        let nrows = self.batch.pattern(item).nrows();
-        let start = self.batch.row_offset(item) * self.options.nrhs + rhs * nrows;
-        start..start + nrows
+        rows_of(self.batch, self.options.nrhs, system)
     }
 }
 

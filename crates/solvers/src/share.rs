@@ -1,5 +1,6 @@
 //! Systems of a batch that one engine solves: all of them, or those of one method.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use sparsebatch_cpu_ref::lanes::LaneMethod;
@@ -127,6 +128,19 @@ fn analyse<T: Scalar>(
         }
         _ => backend.analyse(batch, (Rung::First, step), None),
     }
+}
+
+/// Whether all items have the same values, stored once.
+pub(crate) fn shares_values<T: Scalar>(batch: &Batch<T>) -> bool {
+    matches!(batch, Batch::Uniform(batch) if batch.is_shared())
+}
+
+/// The part of item-major vectors that belongs to a system.
+pub(crate) fn rows_of<T: Scalar>(batch: &Batch<T>, nrhs: usize, system: usize) -> Range<usize> {
+    let (item, rhs) = (system / nrhs, system % nrhs);
+    let nrows = batch.pattern(item).nrows();
+    let start = batch.row_offset(item) * nrhs + rhs * nrows;
+    start..start + nrows
 }
 
 /// The systems of some items, `nrhs` each.

@@ -278,13 +278,20 @@ impl<T: SolveScalar> BatchSolver<T> {
     /// needs none: it would fail by them, where an iteration says with reason that there is nothing to start from.
     fn drop_lost_guesses(&self, batch: &Batch<T>, x: &mut [T]) {
         match &self.first[..] {
-            [first] => drop_lost(*first, x),
+            [first] => {
+                if *first == LU {
+                    drop_lost(x);
+                }
+            }
             first => {
                 let mut rest = x;
                 for (item, &first) in first.iter().enumerate() {
                     let rows = batch.row_offset(item + 1) - batch.row_offset(item);
                     let part = rest.split_off_mut(..rows * self.options.nrhs);
-                    drop_lost(first, part.expect("x holds every row"));
+                    let part = part.expect("x holds every row");
+                    if first == LU {
+                        drop_lost(part);
+                    }
                 }
             }
         }
@@ -378,13 +385,11 @@ impl<T: SolveScalar> BatchSolver<T> {
     }
 }
 
-/// Puts 0 in the place of NaN and infinities in the guesses of the sparse LU.
-pub(crate) fn drop_lost<T: SolveScalar>(first: Step, x: &mut [T]) {
-    if first == LU {
-        x.par_chunks_mut(1 << 16).for_each(|x| {
-            x.iter_mut().filter(|x| !x.is_finite()).for_each(|x| *x = T::ZERO);
-        });
-    }
+/// Puts 0 in the place of NaN and infinities.
+pub(crate) fn drop_lost<T: SolveScalar>(x: &mut [T]) {
+    x.par_chunks_mut(1 << 16).for_each(|x| {
+        x.iter_mut().filter(|x| !x.is_finite()).for_each(|x| *x = T::ZERO);
+    });
 }
 
 /// Those of the first rung. In parallel, since a large batch has hundreds of megabytes of them.

@@ -224,8 +224,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         a: &[V],
         lane: usize,
     ) -> bool {
-        let matrix = self.job.matrix;
-        (0..matrix.nrows()).any(|row| matrix.diag(row).is_some_and(|k| a[k].get(lane) < T::ZERO))
+        self.job.matrix.has_negative_diagonal(|k| a[k].get(lane))
     }
 
     fn scale_residual(&mut self, lane: usize, exponent: i32) {

@@ -8,7 +8,7 @@
 //! ([`LaneMatrix::symmetric`]), which takes a third to a half off what an iteration reads. The
 //! products, their order and so the results are the same.
 
-use sparsebatch_formats::CsrPatternRef;
+use sparsebatch_formats::{CsrPatternRef, Scalar};
 
 use crate::simd::{Columns, Vector, set_lane};
 
@@ -186,6 +186,11 @@ impl LaneMatrix {
     pub(crate) fn diag(&self, row: usize) -> Option<usize> {
         let place = self.diag[row];
         (place != u32::MAX).then_some(place as usize)
+    }
+
+    /// Whether a diagonal entry is negative, given the stored values by their places.
+    pub(crate) fn has_negative_diagonal<T: Scalar>(&self, value: impl Fn(usize) -> T) -> bool {
+        (0..self.nrows()).any(|row| self.diag(row).is_some_and(|k| value(k) < T::ZERO))
     }
 
     /// Whether [`LaneMatrix::store`] takes all values.

@@ -76,11 +76,9 @@ impl LanePlan {
             Factors::Ic0(ic0) => hold(&**ic0, a),
             Factors::Blocks(blocks) => hold(blocks, a),
         };
-        let matrix = &class.matrix;
-        let is_negative = |row| matrix.diag(row).is_some_and(|k| values[k] < T::ZERO);
         Ok(held.map_err(|status| match (status, self.method) {
             (Status::SingularPreconditioner, LaneMethod::Cg(_))
-                if (0..matrix.nrows()).any(is_negative) =>
+                if class.matrix.has_negative_diagonal(|k| values[k]) =>
             {
                 Status::Indefinite
             }

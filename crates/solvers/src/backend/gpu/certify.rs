@@ -3,27 +3,23 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::verdict::{System, keeps_rules, norm2};
+use sparsebatch_cpu_ref::verdict::{Sizes, System, keeps_rules, norm2};
 use sparsebatch_cpu_ref::{CpuScalar, Criteria, Outcome};
 use sparsebatch_formats::{Batch, Pattern, Scalar};
 
-use super::staging::shares_values;
+use crate::share::{rows_of, shares_values};
 
 /// What of the matrices bounds the errors of residuals.
 pub(super) struct Bounds {
     /// `||A||_F` by item, or one where all share their values: the bits of an f64, NaN where nobody has made it yet.
     norms: Vec<AtomicU64>,
-    /// The entries of the longest row, by item, or one where all share their pattern.
-    longest_rows: Vec<usize>,
+    /// By item, or one where all share their pattern.
+    sizes: Vec<Sizes>,
 }
 
 impl Bounds {
     /// Those of a batch, without norms yet.
     pub(super) fn new<T: CpuScalar>(batch: &Batch<T>) -> Self {
-        let longest_row = |item: usize| {
-            let pattern = batch.pattern(item);
-            (0..pattern.nrows()).map(|row| pattern.row(row).len()).max().unwrap_or(0)
-        };
         let (patterns, matrices) = match batch {
             Batch::Uniform(b) => (1, if shares_values(batch) { 1 } else { b.nitems() }),
             Batch::Ragged(b) => (b.nitems(), b.nitems()),
@@ -31,8 +27,9 @@ impl Bounds {
         let (patterns, matrices) = (patterns.min(batch.nitems()), matrices.min(batch.nitems()));
         let unknown = || AtomicU64::new(f64::NAN.to_bits());
         let norms = (0..matrices).into_par_iter().with_min_len(1 << 12).map(|_| unknown());
-        let longest_rows = (0..patterns).into_par_iter().with_min_len(64).map(longest_row);
-        Self { norms: norms.collect(), longest_rows: longest_rows.collect() }
+        let sizes = (0..patterns).into_par_iter().with_min_len(64);
+        let sizes = sizes.map(|item| Sizes::of(batch.pattern(item)));
+        Self { norms: norms.collect(), sizes: sizes.collect() }
     }
 
     /// Takes over the values of an item while they are at hand.
@@ -42,15 +39,15 @@ impl Bounds {
         }
     }
 
-    /// `||A||_F` of an item, and the entries of its longest row.
-    fn of<T: CpuScalar>(&self, batch: &Batch<T>, item: usize, copy: &mut Vec<T>) -> (f64, usize) {
+    /// `||A||_F` of an item, and its sizes.
+    fn of<T: CpuScalar>(&self, batch: &Batch<T>, item: usize, copy: &mut Vec<T>) -> (f64, Sizes) {
         let place = if self.norms.len() == 1 { 0 } else { item };
         let mut norm = f64::from_bits(self.norms[place].load(Ordering::Relaxed));
         if norm.is_nan() {
             self.see(place, batch.values_in(item, copy));
             norm = f64::from_bits(self.norms[place].load(Ordering::Relaxed));
         }
-        (norm, *self.longest_rows.get(item).unwrap_or(&self.longest_rows[0]))
+        (norm, *self.sizes.get(item).unwrap_or(&self.sizes[0]))
     }
 }
 
@@ -64,12 +61,10 @@ pub(super) fn guesses<T: CpuScalar>(
     let is_nonzero = |x: &T| *x != T::ZERO;
     let are_there = match only {
         None => x.par_chunks(1 << 14).any(|x| x.iter().any(is_nonzero)),
-        Some(only) => only.par_iter().with_min_len(64).any(|&system| {
-            let (item, rhs) = (system / nrhs, system % nrhs);
-            let nrows = batch.pattern(item).nrows();
-            let first = batch.row_offset(item) * nrhs + rhs * nrows;
-            x[first..first + nrows].iter().any(is_nonzero)
-        }),
+        Some(only) => only
+            .par_iter()
+            .with_min_len(64)
+            .any(|&system| x[rows_of(batch, nrhs, system)].iter().any(is_nonzero)),
     };
     are_there.then(|| x.par_iter().copied().collect())
 }
@@ -88,8 +83,7 @@ pub(super) fn certify<T: CpuScalar>(
     let confirm = |copy: &mut Vec<T>, (system, start, x, outcome): Task<'_, T>| {
         let Some(outcome) = outcome else { return };
         let (item, rows) = (system / nrhs, start..start + x.len());
-        let (norm, longest_row) = bounds.of(batch, item, copy);
-        let sizes = (x.len(), longest_row);
+        let (norm, sizes) = bounds.of(batch, item, copy);
         if keeps_rules::<T>(system, criteria, sizes, [norm, norm2(x)], outcome) {
             return;
         }

@@ -11,11 +11,12 @@ use sparsebatch_spmv_gpu::{Executor, GpuError, KernelBuffer, Value};
 use super::divide::is_full;
 use super::part::Site;
 use super::plan::{of_step, options_of};
-use super::staging::{Systems, shares_values};
+use super::staging::Systems;
 use crate::SolveError;
 use crate::choose::Step;
 use crate::gpu::{ComposedSolver, Guess, ProductKernel};
 use crate::report::ProductCost;
+use crate::share::shares_values;
 
 /// Whether there is a composed solver for a step, whatever the patterns are.
 pub(super) fn composes<E>(site: &Site<E>) -> bool {

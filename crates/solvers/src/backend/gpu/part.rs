@@ -11,10 +11,11 @@ use sparsebatch_spmv_gpu::{Executor, GpuError, KernelBuffer, Value};
 use super::pipe::{Lens, Pipe};
 use super::plan::{ClassPlan, options_of, plan_for, plan_for_ragged};
 use super::size::{SYSTEM_BYTES, Size, Split, pattern_bytes};
-use super::staging::{Staging, Systems, shares_values};
+use super::staging::{Staging, Systems};
 use crate::backend::Pieces;
 use crate::choose::Step;
 use crate::gpu::Guess;
+use crate::share::shares_values;
 use crate::{SolveError, SolveOptions};
 
 /// What the plans of one step share.

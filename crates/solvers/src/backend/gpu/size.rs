@@ -3,8 +3,8 @@
 use sparsebatch_formats::{Batch, CsrPatternRef};
 use sparsebatch_spmv_gpu::Value;
 
-use super::staging::shares_values;
 use crate::backend::Pieces;
+use crate::share::shares_values;
 
 /// Bytes on the GPU, about.
 #[derive(Clone, Copy, Debug)]

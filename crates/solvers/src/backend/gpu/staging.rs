@@ -7,6 +7,7 @@ use rayon::prelude::*;
 use sparsebatch_formats::{Batch, BatchValues, Scalar};
 
 use super::certify::Bounds;
+use crate::share::shares_values;
 
 /// Values that a thread copies at a time: half a megabyte in f64.
 const COPIED_AT_ONCE: usize = 1 << 16;
@@ -264,11 +265,6 @@ impl<'a, T: Scalar> Systems<'a, T> {
             }
         }
     }
-}
-
-/// Whether all items have the same values, stored once.
-pub(super) fn shares_values<T: Scalar>(batch: &Batch<T>) -> bool {
-    matches!(batch, Batch::Uniform(batch) if matches!(batch.values(), BatchValues::Shared(_)))
 }
 
 /// Copies `from` to the beginning of `to`.
