@@ -162,11 +162,8 @@ pub(super) fn values_of<T: Value>(batch: &Batch<T>) -> Cow<'_, [T]> {
         Batch::Uniform(uniform) => match uniform.values() {
             BatchValues::ItemMajor(values) | BatchValues::Shared(values) => Cow::Borrowed(values),
             BatchValues::Interleaved(values) => {
-                let (mut item_major, mut one) = (Vec::with_capacity(values.len()), Vec::new());
-                for item in 0..uniform.nitems() {
-                    uniform.copy_values(item, &mut one);
-                    item_major.extend_from_slice(&one);
-                }
+                let mut item_major = Vec::with_capacity(values.len());
+                (0..uniform.nitems()).for_each(|item| uniform.copy_values(item, &mut item_major));
                 Cow::Owned(item_major)
             }
         },

@@ -129,6 +129,42 @@ fn repeated_solves_with_other_values_and_guesses() {
     }
 }
 
+/// Values that are taken over item by item are those of each item, whatever stands in front.
+#[test]
+fn interleaved_values_replace_others_in_every_product() {
+    for method in METHODS {
+        let uniform = |first: u64| {
+            let matrices: Vec<_> =
+                (first..first + 4).map(|k| matrix::<f64>(30, method, k)).collect();
+            let values = matrices.iter().flat_map(|m| m.values().to_vec()).collect();
+            let pattern = matrices[0].pattern().clone();
+            UniformBatch::try_new(pattern, 4, BatchValues::ItemMajor(values)).unwrap()
+        };
+        let (batch, other) = (uniform(1), uniform(9));
+        let (batch, other) = (batch.to_interleaved(), other.to_interleaved());
+        let (batch, other) = (Batch::Uniform(batch), Batch::Uniform(other));
+        let (executor, b) = (emulator(), rhs(&batch, 1));
+        let b_there = executor.upload(&b).unwrap();
+        let mut x = executor.alloc_zeroed(b.len()).unwrap();
+        for floor in [None, Some(4.0)] {
+            let options = SolveOptions { floor, ..options(method, Preconditioner::Jacobi) };
+            for kernel in kernels() {
+                let mut plan = ComposedSolver::new(&executor, &batch, &kernel, &options).unwrap();
+
+                plan.update_values(&other).unwrap();
+                plan.solve(&b_there, Guess::Zero, &mut x).unwrap();
+
+                let fresh = on_gpu(&executor, &other, (&b, None), &kernel, &options);
+                let what = format!("{method} {kernel:?}");
+                assert_eq!(executor.download(&x).unwrap(), fresh.x, "{what}");
+                assert_eq!(plan.outcomes().unwrap(), fresh.outcomes, "{what}");
+                let cpu = on_cpu(&other, (&b, None), &options);
+                compare(&what, &other, &b, &fresh, &cpu, &options);
+            }
+        }
+    }
+}
+
 /// Values item after item in the order of CSR, one set where they are shared.
 fn flat(batch: &Batch<f64>) -> Vec<f64> {
     let mut copy = Vec::new();
