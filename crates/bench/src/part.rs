@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use sparsebatch_formats::FormatError;
-use sparsebatch_formats::io::{atomic_write, open_in_place};
+use sparsebatch_formats::io::{atomic_write, open_in_place, still_named};
 
 use crate::BenchError;
 
@@ -69,7 +69,7 @@ impl PartFile {
                 Err(TryLockError::Error(_)) => false,
                 Err(TryLockError::WouldBlock) => break,
             };
-            if !has_name(&file, &path) {
+            if !still_named(&file, &path) {
                 continue;
             }
             if file.metadata().map_err(BenchError::io(&path))?.len() == 0 {
@@ -109,22 +109,6 @@ impl PartFile {
                 source: Box::new(source),
             })?;
         std::fs::remove_file(&self.path).map_err(BenchError::io(&self.path))
-    }
-}
-
-/// Whether an open file is the one of this name. It may have been renamed before it was locked.
-fn has_name(file: &File, path: &Path) -> bool {
-    let (Ok(open), Ok(named)) = (file.metadata(), std::fs::symlink_metadata(path)) else {
-        return false;
-    };
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt;
-        (open.dev(), open.ino()) == (named.dev(), named.ino())
-    }
-    #[cfg(not(unix))]
-    {
-        open.len() == named.len()
     }
 }
 

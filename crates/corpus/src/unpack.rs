@@ -7,7 +7,7 @@ use std::path::Path;
 use flate2::Compression;
 use flate2::bufread::GzDecoder;
 use flate2::write::GzEncoder;
-use sparsebatch_formats::io::open_file;
+use sparsebatch_formats::io::{in_one_line, open_file};
 
 use crate::{CorpusError, Matrix, Origin};
 
@@ -84,18 +84,6 @@ pub(crate) fn unpack(
     }
     io::copy(&mut packed, &mut io::sink()).map_err(|error| broken(error.to_string()))?;
     Ok(())
-}
-
-/// What is said of an archive, in one line: names and numbers in it are repeated as they stand there.
-fn in_one_line(reason: &str) -> String {
-    let mut line = String::with_capacity(reason.len());
-    for c in reason.chars() {
-        match c.is_control() {
-            true => line.extend(c.escape_default()),
-            false => line.push(c),
-        }
-    }
-    line
 }
 
 /// A reader that fails when more comes than it may.

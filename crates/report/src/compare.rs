@@ -9,6 +9,7 @@ use sparsebatch_bench::solves::reference::RECORDED;
 use sparsebatch_bench::statistics::{geomean, rank_sum_p};
 use sparsebatch_bench::summary::OURS;
 use sparsebatch_bench::{Machine, Row, RowFile};
+use sparsebatch_formats::io::in_one_line;
 
 /// The change that counts by default: 0.05, five per cent.
 pub const DEFAULT_THRESHOLD: f64 = 0.05;
@@ -70,18 +71,6 @@ impl fmt::Display for CompareError {
 }
 
 impl std::error::Error for CompareError {}
-
-/// Words of a row, whose texts may be any, as part of a line.
-fn in_one_line(words: &str) -> String {
-    let mut line = String::with_capacity(words.len());
-    for c in words.chars() {
-        match c.is_control() {
-            true => line.extend(c.escape_default()),
-            false => line.push(c),
-        }
-    }
-    line
-}
 
 /// Two files of rows beside each other.
 #[derive(Clone, Debug, Serialize)]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use super::regular::open_in_place;
+use super::regular::{open_in_place, still_named};
 use super::source::io_error;
 use crate::FormatError;
 
@@ -152,21 +152,7 @@ fn is_ours(file: &File, path: &Path) -> bool {
         Ok(()) | Err(TryLockError::Error(_)) => {}
         Err(TryLockError::WouldBlock) => return false,
     }
-    match (file.metadata(), std::fs::symlink_metadata(path)) {
-        (Ok(open), Ok(named)) => is_same(&open, &named),
-        _ => false,
-    }
-}
-
-#[cfg(unix)]
-fn is_same(a: &Metadata, b: &Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    (a.dev(), a.ino()) == (b.dev(), b.ino())
-}
-
-#[cfg(not(unix))]
-fn is_same(_: &Metadata, _: &Metadata) -> bool {
-    true
+    still_named(file, path)
 }
 
 /// Removes temporary files whose process was killed: those that nobody has locked. What cannot be

@@ -84,5 +84,6 @@ pub use matrix_market::{
 pub use memory::{MemoryLimit, available_memory};
 pub use npz::{read_npz, read_npz_array, read_npz_from, write_npz};
 pub use npz_writer::{NpzWriter, Packing, write_arrays};
-pub use regular::open_in_place;
+pub use regular::{open_in_place, still_named};
 pub use source::{open_file, read_file};
+pub use text::in_one_line;

@@ -26,6 +26,23 @@ pub fn open_in_place(path: impl AsRef<Path>, options: &mut OpenOptions) -> io::R
     Ok(file)
 }
 
+/// Whether a path still names the file that was opened there, and not another one that has taken its place. Where the
+/// system does not tell files apart, one of the same length counts as the same.
+pub fn still_named(file: &File, path: impl AsRef<Path>) -> bool {
+    let (Ok(open), Ok(named)) = (file.metadata(), std::fs::symlink_metadata(path)) else {
+        return false;
+    };
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        (open.dev(), open.ino()) == (named.dev(), named.ino())
+    }
+    #[cfg(not(unix))]
+    {
+        open.len() == named.len()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::open_file;
@@ -47,6 +64,20 @@ mod tests {
         assert!(open_in_place(&file, &mut options).is_ok());
         assert!(open_in_place(folder.path().join("new"), &mut options).is_ok());
         assert_eq!(std::fs::read(&file).unwrap(), b"kept");
+    }
+
+    #[test]
+    fn a_file_is_named_until_it_is_renamed_or_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("file"), folder.path().join("other"));
+        std::fs::write(&path, b"kept").unwrap();
+        let file = File::open(&path).unwrap();
+
+        assert!(still_named(&file, &path));
+        std::fs::rename(&path, &other).unwrap();
+        assert!(!still_named(&file, &path) && still_named(&file, &other));
+        std::fs::write(&path, b"another").unwrap();
+        assert!(!still_named(&file, &path));
     }
 
     #[cfg(unix)]

@@ -16,6 +16,18 @@ const FREE_BYTES: u64 = 64 << 20;
 /// Further bytes for each entry of the text, which takes some hundred at most.
 const BYTES_PER_ENTRY: u64 = 1024;
 
+/// A text of unknown origin as part of a message of one line: control characters are escaped.
+pub fn in_one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => line.extend(c.escape_default()),
+            false => line.push(c),
+        }
+    }
+    line
+}
+
 /// A stream cut into blocks of whole lines.
 pub(super) struct Lines<'p, R> {
     reader: R,
