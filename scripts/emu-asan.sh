@@ -8,7 +8,8 @@
 #   scripts/emu-asan.sh -p some-crate [...]      the same with arguments of cargo test
 #   SANITIZER=thread scripts/emu-asan.sh         ThreadSanitizer: data races between CUDA threads
 #
-# Programs that run no kernel are found out by scripts/emu-runner.sh and left out. The kernels are compiled
+# Programs that run no kernel are found out by scripts/emu-runner.sh and left out; where KERNEL_EMU_LAUNCHING names
+# what a run of all tests without has noted, so are tests that launch none. The kernels are compiled
 # for AddressSanitizer already (crates/kernel-emu/build.rs), for ThreadSanitizer a second time. Needs g++
 # and its libasan or libtsan, which come with it.
 set -euo pipefail

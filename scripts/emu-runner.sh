@@ -3,8 +3,21 @@
 # open the library of kernels has none to watch and is left out.
 set -euo pipefail
 program=$1
+name=$(basename "$program")
 if ! grep -q emu_kernel_count "$program"; then
-    echo "runs no kernels: $(basename "$program")"
+    echo "runs no kernels: $name"
     exit 0
 fi
+# Of tests that an earlier run has noted those that launched kernels, unless a thread without a test's name did.
+if [[ -n ${KERNEL_EMU_LAUNCHING:-} && $# -eq 1 ]]; then
+    mapfile -t tests < <(sed -n "s/^$name //p" "$KERNEL_EMU_LAUNCHING" | sort -u)
+    all=$("$program" --list --format terse | sed -n 's/: test$//p' | sort)
+    if [[ ${#tests[@]} -eq 0 ]]; then
+        echo "launches no kernels: $name"
+        exit 0
+    elif [[ -z $(comm -23 <(printf '%s\n' "${tests[@]}") <(echo "$all")) ]]; then
+        set -- "$program" --exact "${tests[@]}"
+    fi
+fi
+unset KERNEL_EMU_LAUNCHING
 exec env LD_PRELOAD="$KERNEL_EMU_PRELOAD" "$@"

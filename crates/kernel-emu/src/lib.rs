@@ -31,6 +31,7 @@ pub use args::Args;
 pub use emulator::{Emulator, Pinned, emulators};
 pub use host_buffer::HostBuffer;
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
 use std::fs::File;
@@ -179,6 +180,7 @@ pub unsafe fn launch_shape(
         ffi::LaunchShape { grid, block, shared_bytes, cluster, order, seed, only, only_count };
     let number = u32::try_from(k).map_err(|e| e.to_string())?;
     registry.note_launch(k)?;
+    note_thread()?;
     // SAFETY: `number` is that of a registered kernel; `only` lives through the call; the rest
     // is the caller's promise.
     unsafe { ffi::launch(number, &shape, args) }
@@ -227,6 +229,11 @@ pub fn registered() -> Result<Vec<String>, String> {
 /// The variable that names a file to which the name of each kernel is added when it is first launched
 /// in a process, so that a run of all tests tells which instances none of them needs.
 const LAUNCHED: &str = "KERNEL_EMU_LAUNCHED";
+
+/// The variable that names a file to which every thread that launches a kernel is added, once in a process, as the
+/// name of the program's file and that of the thread: of a test that is the test's. So a run of all tests tells which of
+/// them have kernels to watch.
+const LAUNCHING: &str = "KERNEL_EMU_LAUNCHING";
 
 /// The library of the emulator and its kernels: the one that the build made, or the one that the
 /// variable `KERNEL_EMU_LIBRARY` names: `libkernel_emu_address.so` beside it, whose accesses
@@ -277,18 +284,38 @@ fn registry() -> Result<&'static Registry, String> {
     registry.as_ref().map_err(Clone::clone)
 }
 
+/// Adds a line to the file that a variable names, if it does: one write, at the end, since programs that run at the same
+/// time share the file.
+fn append(variable: &str, line: impl FnOnce() -> String) -> Result<(), String> {
+    let Some(path) = std::env::var_os(variable) else { return Ok(()) };
+    let line = line() + "\n";
+    let file = File::options().append(true).create(true).open(&path);
+    file.and_then(|mut file| file.write_all(line.as_bytes()))
+        .map_err(|e| format!("{}: {e}", Path::new(&path).display()))
+}
+
+/// Adds this thread to the file that [`LAUNCHING`] names, once.
+fn note_thread() -> Result<(), String> {
+    thread_local! {
+        static NOTED: Cell<bool> = const { Cell::new(false) };
+    }
+    if NOTED.replace(true) {
+        return Ok(());
+    }
+    append(LAUNCHING, || {
+        let program = std::env::current_exe().unwrap_or_default();
+        let program = program.file_name().unwrap_or_default().to_string_lossy();
+        format!("{program} {}", std::thread::current().name().unwrap_or("?"))
+    })
+}
+
 impl Registry {
     /// Adds a kernel's name to the file that [`LAUNCHED`] names, if it does, once.
     fn note_launch(&self, k: usize) -> Result<(), String> {
         if self.launched[k].swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        let Some(path) = std::env::var_os(LAUNCHED) else { return Ok(()) };
-        // One write a line, at the end: programs that run at the same time share the file.
-        let line = format!("{}\n", qualified(&self.kernels[k]));
-        let file = File::options().append(true).create(true).open(&path);
-        file.and_then(|mut file| file.write_all(line.as_bytes()))
-            .map_err(|e| format!("{}: {e}", Path::new(&path).display()))
+        append(LAUNCHED, || qualified(&self.kernels[k]))
     }
 
     fn find(&self, expression: &str) -> Result<usize, String> {
