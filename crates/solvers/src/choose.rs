@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LanePreconditioner, classes};
-use sparsebatch_cpu_ref::symbolic::{FactorPattern, min_degree};
+use sparsebatch_cpu_ref::symbolic::{LuCosts, lu_costs};
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
 
 use crate::gpu::OnChip;
@@ -62,14 +62,7 @@ pub(crate) struct PatternFeatures {
     pub(crate) has_diagonal: bool,
     /// The factors of elimination in minimum-degree order, where they are no larger than what the target
     /// looks at.
-    pub(crate) factors: Option<FactorCosts>,
-}
-
-/// Entries of `L + U`, and products of a factorisation.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct FactorCosts {
-    pub(crate) entries: usize,
-    pub(crate) products: u64,
+    pub(crate) factors: Option<LuCosts>,
 }
 
 /// What the choice sees of the values of a system.
@@ -162,8 +155,7 @@ const MAX_FILL: usize = 2;
 const MAX_LU_ENTRIES: usize = 20_000;
 
 impl PatternFeatures {
-    /// Looks at a pattern. Cost: an order and a symbolic factorisation, which end where the factors become larger
-    /// than the target looks at.
+    /// Looks at a pattern. Cost: [`lu_costs`], which end where the factors become larger than the target looks at.
     pub(crate) fn new(pattern: CsrPatternRef<'_>, target: Target) -> Self {
         let (nrows, nnz) = (pattern.nrows(), pattern.nnz());
         let limit = match target {
@@ -171,12 +163,8 @@ impl PatternFeatures {
             Target::Gpu(chip) => chip.most_entries(pattern),
         };
         let has_diagonal = (0..nrows).all(|row| pattern.position(row, row).is_some());
-        let factors = (nnz <= limit && has_diagonal).then(|| {
-            let order = min_degree(pattern).ok()?;
-            let factors = FactorPattern::lu(pattern, Some(&order), limit).ok()?;
-            Some(FactorCosts { entries: factors.nnz(), products: factors.flops() })
-        });
-        Self { nrows, nnz, bandwidth: bandwidth(pattern), has_diagonal, factors: factors.flatten() }
+        let factors = if has_diagonal { lu_costs(pattern, limit) } else { None };
+        Self { nrows, nnz, bandwidth: bandwidth(pattern), has_diagonal, factors }
     }
 }
 

@@ -5,6 +5,7 @@
 //! | [`min_degree`](min_degree()) | a fill-reducing order for the factors of a matrix |
 //! | [`match_rows`] | an order of rows that puts large entries on the diagonal |
 //! | [`FactorPattern`] | the entries of L + U, for ILU(0) and for LU without pivoting |
+//! | [`lu_costs`] | how many those are, and the products of a factorisation |
 //! | [`LowerPattern`] | the entries of L for IC(0), by rows and by columns |
 //! | [`fixed_blocks`], [`find_blocks`], [`DiagonalBlocks`] | blocks for block-Jacobi |
 //!
@@ -17,6 +18,7 @@
 
 mod blocks;
 mod cholesky;
+mod costs;
 mod factor;
 mod matching;
 mod min_degree;
@@ -25,6 +27,7 @@ mod reach;
 
 pub use blocks::{DiagonalBlocks, MAX_BLOCK_SIZE, find_blocks, fixed_blocks};
 pub use cholesky::LowerPattern;
+pub use costs::{LuCosts, lu_costs};
 pub use factor::FactorPattern;
 pub use matching::match_rows;
 pub use min_degree::min_degree;

@@ -1,10 +1,11 @@
 //! What `auto` stands for on a GPU ([`choose_methods`]): when the sparse LU is quicker than iterations.
 
+use sparsebatch_cpu_ref::symbolic::LuCosts;
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
 use sparsebatch_spmv_gpu::DeviceInfo;
 
 use super::lu::values_beside_factors;
-use crate::choose::{Diagonal, Dominance, FactorCosts, Flags, PatternFeatures, Target, choose};
+use crate::choose::{Diagonal, Dominance, Flags, PatternFeatures, Target, choose};
 use crate::{Method, SolveOptions};
 
 /// The methods that [`Method::Auto`] stands for on a GPU, each with the number of items that take it first, most items
@@ -81,7 +82,7 @@ impl OnChip {
     pub(crate) fn prefers_lu(
         self,
         pattern: &PatternFeatures,
-        factors: &FactorCosts,
+        factors: &LuCosts,
         flags: Flags,
         rel_tol: f64,
     ) -> bool {
