@@ -105,7 +105,8 @@ def scroll_through(driver):
     for block in driver.find_elements(By.CSS_SELECTOR, ".block"):
         driver.execute_script("arguments[0].scrollIntoView({ block: 'center' })", block)
         ready = "return !arguments[0].querySelector('.chart:empty, .table:empty')"
-        WebDriverWait(driver, 20).until(lambda d: d.execute_script(ready, block))
+        # Asked every half second, 93 figures take a minute and a half.
+        WebDriverWait(driver, 20, poll_frequency=0.02).until(lambda d: d.execute_script(ready, block))
 
 
 def check_figures(driver, expected, problems, where):
