@@ -10,6 +10,7 @@ if ! grep -q emu_kernel_count "$program"; then
 fi
 # Of tests that an earlier run has noted those that launched kernels, unless a thread without a test's name did.
 if [[ -n ${KERNEL_EMU_LAUNCHING:-} && $# -eq 1 ]]; then
+    [[ -s $KERNEL_EMU_LAUNCHING ]] || { echo "no test launched kernels: $KERNEL_EMU_LAUNCHING" >&2; exit 1; }
     mapfile -t tests < <(sed -n "s/^$name //p" "$KERNEL_EMU_LAUNCHING" | sort -u)
     all=$("$program" --list --format terse | sed -n 's/: test$//p' | sort)
     if [[ ${#tests[@]} -eq 0 ]]; then
