@@ -105,7 +105,7 @@ def scroll_through(driver):
     for block in driver.find_elements(By.CSS_SELECTOR, ".block"):
         driver.execute_script("arguments[0].scrollIntoView({ block: 'center' })", block)
         ready = "return !arguments[0].querySelector('.chart:empty, .table:empty')"
-        # Asked every half second, 93 figures take a minute and a half.
+        # A figure is drawn long before the half second after which Selenium asks again by default.
         WebDriverWait(driver, 20, poll_frequency=0.02).until(lambda d: d.execute_script(ready, block))
 
 
@@ -142,7 +142,7 @@ def check_sorting(driver, problems, where):
         driver.switch_to.active_element.send_keys(key)
         state = heads[place].get_attribute("aria-sort")
         problems.check(state == direction, f"{where}: sorted {state}, expected {direction}")
-        # In one go: asked cell by cell, ten thousand rows take half a minute.
+        # In one go: a question for each of ten thousand cells takes seconds.
         texts = driver.execute_script(TEXTS, table, f"tbody td:nth-child({place + 1})")
         numbers = [float(text.replace(",", "")) for text in texts if text]
         ordered = sorted(numbers, reverse=direction == "descending")
