@@ -183,7 +183,7 @@ fn select(batch: &Batch<f64>, items: &[usize]) -> Result<Batch<f64>, CliError> {
         Batch::Uniform(batch) => {
             let mut values = Vec::with_capacity(items.len() * batch.pattern().nnz());
             for &item in items {
-                batch.copy_values(item, &mut values);
+                batch.append_values(item, &mut values);
             }
             let values = BatchValues::ItemMajor(values);
             Batch::Uniform(UniformBatch::try_new(batch.pattern().clone(), items.len(), values)?)

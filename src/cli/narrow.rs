@@ -159,8 +159,9 @@ mod tests {
         let (narrow, options) = Narrow::new(&batch, &b, Some(&[1.0; 6]), &options);
 
         assert!(narrow.b.iter().zip(&b).all(|(n, b)| (*n == 0.0) == (*b == 0.0) && n.is_finite()));
-        let mut values = Vec::new();
-        (0..3).for_each(|item| narrow.batch.copy_values(item, &mut values));
+        let mut copy = Vec::new();
+        let values: Vec<f32> =
+            (0..3).flat_map(|item| narrow.batch.values_in(item, &mut copy).to_vec()).collect();
         assert!(values.iter().all(|v| v.is_finite() && *v != 0.0), "{values:?}");
         assert_eq!(narrow.exponents[0][0], 0);
         let tolerances = options.abs_tols.unwrap();

@@ -161,7 +161,7 @@ pub(crate) fn some_items<T: Scalar>(batch: &Batch<T>, items: &[usize]) -> Batch<
         }
         Batch::Uniform(uniform) => {
             let mut values = Vec::with_capacity(items.len() * uniform.pattern().nnz());
-            items.iter().for_each(|&item| uniform.copy_values(item, &mut values));
+            items.iter().for_each(|&item| uniform.append_values(item, &mut values));
             let pattern = Arc::clone(uniform.pattern());
             let some = UniformBatch::try_new(pattern, items.len(), BatchValues::ItemMajor(values));
             Batch::Uniform(some.expect("as many values as items have entries"))

@@ -58,7 +58,7 @@ impl<T: Scalar> Systems<T> {
         let (nrows, most) = (pattern.nrows(), source.nitems().max(1));
         let (mut values, mut repeated) = (Vec::new(), Vec::new());
         for item in 0..nitems {
-            source.copy_values(item % most, &mut values);
+            source.append_values(item % most, &mut values);
             repeated.extend_from_slice(&b[item % most * nrows..][..nrows]);
         }
         Self::uniform(pattern, nitems, values, repeated)

@@ -133,7 +133,7 @@ impl<T: Scalar> Batch<T> {
     pub fn copy_values(&self, item: usize, out: &mut Vec<T>) {
         out.clear();
         match self {
-            Self::Uniform(batch) => batch.copy_values(item, out),
+            Self::Uniform(batch) => batch.append_values(item, out),
             Self::Ragged(batch) => out.extend_from_slice(batch.item(item).values()),
         }
     }

@@ -104,7 +104,7 @@ impl<P: Pattern, T: Scalar> UniformBatch<P, T> {
     ///
     /// # Panics
     /// When `item >= nitems`.
-    pub fn copy_values(&self, item: usize, out: &mut Vec<T>) {
+    pub fn append_values(&self, item: usize, out: &mut Vec<T>) {
         assert!(item < self.nitems, "item {item} of {}", self.nitems);
         let stored_len = self.pattern.stored_len();
         match &self.values {
@@ -124,7 +124,7 @@ impl<P: Pattern, T: Scalar> UniformBatch<P, T> {
     /// When `item >= nitems`.
     pub fn to_matrix(&self, item: usize) -> Matrix<P, T> {
         let mut values = Vec::with_capacity(self.pattern.stored_len());
-        self.copy_values(item, &mut values);
+        self.append_values(item, &mut values);
         Matrix::from_parts(Arc::clone(&self.pattern), values)
             .expect("an item's values fit the pattern")
     }
@@ -137,7 +137,7 @@ impl<P: Pattern, T: Scalar> UniformBatch<P, T> {
         let len = self.pattern.stored_len().saturating_mul(self.nitems);
         let mut values = Vec::with_capacity(len);
         for item in 0..self.nitems {
-            self.copy_values(item, &mut values);
+            self.append_values(item, &mut values);
         }
         Self {
             pattern: Arc::clone(&self.pattern),

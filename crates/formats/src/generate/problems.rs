@@ -308,7 +308,7 @@ pub fn checksum(batch: &BatchCsr<f64>, rhs: &[f64]) -> Result<u64, FormatError> 
     let mut values = Vec::with_capacity(pattern.nnz());
     for item in 0..nitems {
         values.clear();
-        batch.copy_values(item, &mut values);
+        batch.append_values(item, &mut values);
         values.iter().for_each(|value| add(value.to_bits()));
     }
     rhs[..nitems * pattern.nrows()].iter().for_each(|value| add(value.to_bits()));

@@ -258,7 +258,7 @@ fn write_uniform(
     let mut values = Vec::with_capacity(pattern.nnz());
     for item in 0..batch.nitems() {
         values.clear();
-        batch.copy_values(item, &mut values);
+        batch.append_values(item, &mut values);
         write_f64s(writer, &values)?;
     }
     write_f64s(writer, rhs)

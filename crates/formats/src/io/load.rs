@@ -437,7 +437,7 @@ fn join(mut pieces: Vec<Piece>, memory: MemoryLimit) -> Result<Batch<f64>, Forma
         let entries = batches.iter().map(|batch| batch.pattern().nnz() * batch.nitems());
         let mut values = reserve("values of the batch", entries.sum::<usize>() as u128)?;
         for batch in &batches {
-            (0..batch.nitems()).for_each(|item| batch.copy_values(item, &mut values));
+            (0..batch.nitems()).for_each(|item| batch.append_values(item, &mut values));
         }
         let pattern = Arc::clone(batches[0].pattern());
         return BatchCsr::try_new(pattern, nitems, BatchValues::ItemMajor(values))

@@ -163,7 +163,7 @@ pub(super) fn values_of<T: Value>(batch: &Batch<T>) -> Cow<'_, [T]> {
             BatchValues::ItemMajor(values) | BatchValues::Shared(values) => Cow::Borrowed(values),
             BatchValues::Interleaved(values) => {
                 let mut item_major = Vec::with_capacity(values.len());
-                (0..uniform.nitems()).for_each(|item| uniform.copy_values(item, &mut item_major));
+                (0..uniform.nitems()).for_each(|item| uniform.append_values(item, &mut item_major));
                 Cow::Owned(item_major)
             }
         },
