@@ -2,6 +2,8 @@
 
 use sparsebatch_formats::{CsrPatternRef, Scalar};
 
+use crate::simd::{Part, widest};
+
 /// `sqrt(sum v_i^2)` without spurious overflow or underflow; NaN when an element is NaN, infinite
 /// when one is.
 pub fn norm2<T: Scalar>(v: &[T]) -> f64 {
@@ -24,6 +26,44 @@ pub fn norm2<T: Scalar>(v: &[T]) -> f64 {
     // A power of two, so that scaling is exact.
     let exponent = exponent(largest);
     sum_squares(v, pow2(-exponent)).sqrt() * pow2(exponent)
+}
+
+/// `||A||_F` from the values of A: [`norm2`], but for the order of the sum, in which many entries take less
+/// time.
+pub fn frobenius_norm<T: Scalar>(values: &[T]) -> f64 {
+    let sum = widest(ManySquares(values));
+    if (1e-280..1e280).contains(&sum) { sum.sqrt() } else { norm2(values) }
+}
+
+/// `sum v_i^2` in 32 interleaved partial sums, which are four chains of additions at the widest vectors.
+struct ManySquares<'a, T>(&'a [T]);
+
+impl<T: Scalar> Part for ManySquares<'_, T> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run(self) -> f64 {
+        let mut sums = [0.0f64; 32];
+        let (chunks, rest) = self.0.as_chunks::<32>();
+        for chunk in chunks {
+            for (sum, value) in sums.iter_mut().zip(chunk) {
+                let value = value.to_f64();
+                *sum += value * value;
+            }
+        }
+        for (sum, value) in sums.iter_mut().zip(rest) {
+            let value = value.to_f64();
+            *sum += value * value;
+        }
+        let mut width = sums.len() / 2;
+        while width > 0 {
+            for i in 0..width {
+                sums[i] += sums[i + width];
+            }
+            width /= 2;
+        }
+        sums[0]
+    }
 }
 
 /// `sum (scale * v_i)^2` in eight interleaved partial sums.
@@ -103,15 +143,32 @@ pub(crate) fn residual_magnitude<T: Scalar>(
     x: &[T],
     b: &[T],
 ) -> f64 {
-    let magnitudes: Vec<f64> = (0..pattern.nrows())
-        .map(|row| {
-            let products = pattern.row(row).map(|k| {
-                values[k].to_f64().abs() * x[pattern.col_idx()[k] as usize].to_f64().abs()
-            });
-            products.sum::<f64>() + b[row].to_f64().abs()
-        })
-        .collect();
-    norm2(&magnitudes)
+    widest(Magnitude { pattern, values, x, b })
+}
+
+struct Magnitude<'a, T> {
+    pattern: CsrPatternRef<'a>,
+    values: &'a [T],
+    x: &'a [T],
+    b: &'a [T],
+}
+
+impl<T: Scalar> Part for Magnitude<'_, T> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run(self) -> f64 {
+        let Self { pattern, values, x, b } = self;
+        let magnitudes: Vec<f64> = (0..pattern.nrows())
+            .map(|row| {
+                let products = pattern.row(row).map(|k| {
+                    values[k].to_f64().abs() * x[pattern.col_idx()[k] as usize].to_f64().abs()
+                });
+                products.sum::<f64>() + b[row].to_f64().abs()
+            })
+            .collect();
+        norm2(&magnitudes)
+    }
 }
 
 /// The sizes of a system on which bounds of rounding errors depend.
@@ -181,37 +238,58 @@ pub(crate) fn residual_twofold<T: Scalar>(
     b: &[T],
     r: &mut [T],
 ) -> Evaluated {
-    // Below this a product's error may not be a number of f64.
-    const SAFE_PRODUCT: f64 = 1e-290;
-    let cols = pattern.col_idx();
-    let (mut exact, mut errors) = (vec![0.0; r.len()], vec![0.0; r.len()]);
-    for (row, r) in r.iter_mut().enumerate() {
-        // sum + rest is b - A x, but for errors of `rest`, whose terms' sizes are summed in `size`.
-        let (mut sum, mut rest, mut size, mut lost) = (b[row].to_f64(), 0.0f64, 0.0f64, 0u32);
-        for k in pattern.row(row) {
-            let (value, x) = (-values[k].to_f64(), x[cols[k] as usize].to_f64());
-            let product = value * x;
-            let error_of_product = value.mul_add(x, -product);
-            let (next, error_of_sum) = two_sum(sum, product);
-            sum = next;
-            rest += error_of_product + error_of_sum;
-            size += error_of_product.abs() + error_of_sum.abs();
-            lost += u32::from(product.abs() < SAFE_PRODUCT && value != 0.0 && x != 0.0);
+    widest(Twofold { pattern, values, x, b, r })
+}
+
+/// A fused multiply-add is an instruction where the machine has it, and rounds alike where it is computed.
+struct Twofold<'a, T> {
+    pattern: CsrPatternRef<'a>,
+    values: &'a [T],
+    x: &'a [T],
+    b: &'a [T],
+    r: &'a mut [T],
+}
+
+impl<T: Scalar> Part for Twofold<'_, T> {
+    type Output = Evaluated;
+
+    #[inline(always)]
+    fn run(self) -> Evaluated {
+        // Below this a product's error may not be a number of f64.
+        const SAFE_PRODUCT: f64 = 1e-290;
+        let Self { pattern, values, x, b, r } = self;
+        let cols = pattern.col_idx();
+        let (mut exact, mut errors) = (vec![0.0; r.len()], vec![0.0; r.len()]);
+        for (row, r) in r.iter_mut().enumerate() {
+            // sum + rest is b - A x, but for errors of `rest`, whose terms' sizes are summed in `size`.
+            let (mut sum, mut rest, mut size, mut lost) = (b[row].to_f64(), 0.0f64, 0.0f64, 0u32);
+            let range = pattern.row(row);
+            for (&value, &col) in values[range.clone()].iter().zip(&cols[range.clone()]) {
+                let (value, x) = (-value.to_f64(), x[col as usize].to_f64());
+                let product = value * x;
+                let error_of_product = value.mul_add(x, -product);
+                let (next, error_of_sum) = two_sum(sum, product);
+                sum = next;
+                rest += error_of_product + error_of_sum;
+                size += error_of_product.abs() + error_of_sum.abs();
+                lost += u32::from(product.abs() < SAFE_PRODUCT && value != 0.0 && x != 0.0);
+            }
+            let (value, last) = two_sum(sum, rest);
+            exact[row] = value;
+            let terms = 2.0 * range.len() as f64 + 2.0;
+            errors[row] =
+                terms * f64::EPSILON * size + last.abs() + f64::from(lost) * f64::from_bits(1);
+            *r = T::from_f64(value);
         }
-        let (value, last) = two_sum(sum, rest);
-        exact[row] = value;
-        let terms = 2.0 * pattern.row(row).len() as f64 + 2.0;
-        errors[row] =
-            terms * f64::EPSILON * size + last.abs() + f64::from(lost) * f64::from_bits(1);
-        *r = T::from_f64(value);
+        let sizes = Sizes { nrows: r.len(), longest_row: 0 };
+        let (norm, error) = (norm2(&exact), norm2(&errors));
+        let of_error = sizes.error_of_norm(error);
+        Evaluated { norm, error: error + of_error + sizes.error_of_norm(norm) }
     }
-    let sizes = Sizes { nrows: r.len(), longest_row: 0 };
-    let (norm, error) = (norm2(&exact), norm2(&errors));
-    let of_error = sizes.error_of_norm(error);
-    Evaluated { norm, error: error + of_error + sizes.error_of_norm(norm) }
 }
 
 /// `a + b` rounded, and the rounding error, which is a number of f64 whenever the sum is finite.
+#[inline(always)]
 fn two_sum(a: f64, b: f64) -> (f64, f64) {
     let sum = a + b;
     let of_b = sum - a;

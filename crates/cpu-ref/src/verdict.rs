@@ -6,11 +6,11 @@ use sparsebatch_formats::{CsrPatternRef, Scalar};
 use crate::lanes::LaneMatrix;
 use crate::outcome::{Criteria, Outcome, Status};
 use crate::residual::{
-    Evaluated, exponent, finish_residual, residual, residual_magnitude, residual_twofold,
+    Evaluated, exponent, finish_residual, pow2, residual, residual_magnitude, residual_twofold,
 };
 use crate::simd::{plain, plain_mut};
 
-pub use crate::residual::{Sizes, by_power_of_two, norm2};
+pub use crate::residual::{Sizes, by_power_of_two, frobenius_norm, norm2};
 
 /// One system as the rules see it: `A` in CSR, `b`, and the criteria that apply to it.
 #[derive(Clone, Copy)]
@@ -25,8 +25,32 @@ pub struct System<'a, T> {
     pub b: &'a [T],
     /// When the solve ends.
     pub criteria: &'a Criteria,
-    /// The pattern prepared for products, where there is one; it changes the speed alone.
-    pub(crate) prepared: Option<&'a LaneMatrix>,
+    /// What its solver has prepared; it changes the speed alone.
+    pub(crate) prepared: Option<Prepared<'a>>,
+}
+
+/// What is known of the matrix of a system beforehand.
+#[derive(Clone, Copy)]
+pub(crate) struct Prepared<'a> {
+    /// The pattern, prepared for products.
+    pub(crate) matrix: &'a LaneMatrix,
+    /// `||A||_F`.
+    pub(crate) norm: f64,
+}
+
+/// The norms of a residual as the plain evaluation has it, and of x.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain {
+    pub(crate) norm: f64,
+    pub(crate) of_x: f64,
+}
+
+/// What a residual is held against.
+#[derive(Clone, Copy)]
+struct Limits {
+    threshold: f64,
+    rhs_norm: f64,
+    floor: Option<f64>,
 }
 
 /// What a system starts from.
@@ -109,7 +133,7 @@ impl<'a, T: Scalar> System<'a, T> {
     fn residual(&self, x: &[T], r: &mut [T]) -> f64 {
         match self.prepared {
             None => residual(self.pattern, self.values, x, self.b, r),
-            Some(matrix) => {
+            Some(Prepared { matrix, .. }) => {
                 matrix.product(plain(self.values), plain(x), plain_mut(r));
                 finish_residual(self.b, r)
             }
@@ -129,7 +153,8 @@ impl<'a, T: Scalar> System<'a, T> {
         let from_zero = x.iter().all(|&v| v == T::ZERO);
         if !from_zero && rhs_norm.is_finite() {
             let norm = self.residual(x, r);
-            let check = self.judge(norm, threshold, None, x, r);
+            let limits = Limits { threshold, rhs_norm, floor: None };
+            let check = self.judge(norm, limits, x, r);
             return Entry::new(self.number, criteria, rhs_norm, check.residual_norm, check.passed);
         }
         // From x = 0 the residual is b, exactly. It is still computed where it alone decides, since a
@@ -146,53 +171,109 @@ impl<'a, T: Scalar> System<'a, T> {
     /// A residual passes when its computed norm and a bound of the evaluation's own error do together.
     /// The plain evaluation decides where its bound is small beside the threshold, as it nearly always is;
     /// else the residual is evaluated with twofold precision.
-    pub fn check(&self, threshold: f64, x: &[T], r: &mut [T]) -> Check {
+    pub fn check(&self, entry: &Entry, x: &[T], r: &mut [T]) -> Check {
+        self.check_against(self.limits(entry), x, r)
+    }
+
+    fn limits(&self, entry: &Entry) -> Limits {
+        let floor = self.criteria.floor;
+        Limits { threshold: entry.threshold, rhs_norm: entry.rhs_norm, floor }
+    }
+
+    fn check_against(&self, limits: Limits, x: &[T], r: &mut [T]) -> Check {
         let norm = self.residual(x, r);
-        self.judge(norm, threshold, self.criteria.floor, x, r)
+        self.judge(norm, limits, x, r)
     }
 
     /// Judges x by the norm of `r = b - A x`, both as the plain evaluation has them. Where it evaluates the
     /// residual more accurately, r takes that.
-    fn judge(&self, norm: f64, threshold: f64, floor: Option<f64>, x: &[T], r: &mut [T]) -> Check {
-        let judged = |residual_norm, passed, floor_passed, is_accurate| Check {
-            residual_norm,
-            passed,
-            floor_passed,
-            is_accurate,
-        };
-        // What decides by the plain evaluation passes, or fails clearly.
-        let verdict = |norm: f64, passed| judged(norm, passed, false, norm.is_finite());
+    fn judge(&self, norm: f64, limits: Limits, x: &[T], r: &mut [T]) -> Check {
+        let plain = Plain { norm, of_x: norm2(x) };
+        self.judge_plain(plain, limits).unwrap_or_else(|| {
+            let magnitude = residual_magnitude(self.pattern, self.values, x, self.b);
+            self.judge_closely(norm, magnitude, limits, x, r)
+        })
+    }
+
+    /// [`System::check`] of an x whose residual was evaluated elsewhere: its norms, the residual, and its magnitude
+    /// where that is known.
+    pub(crate) fn check_evaluated(
+        &self,
+        entry: &Entry,
+        plain: Plain,
+        residual: impl Iterator<Item = T>,
+        magnitude: impl FnOnce() -> Option<f64>,
+        x: &[T],
+        r: &mut [T],
+    ) -> Check {
+        let limits = self.limits(entry);
+        let judged = self.judge_plain(plain, limits);
+        if let Some(check) = judged.filter(|check| check.passed) {
+            return check;
+        }
+        r.iter_mut().zip(residual).for_each(|(r, value)| *r = value);
+        judged.unwrap_or_else(|| {
+            let magnitude = magnitude()
+                .unwrap_or_else(|| residual_magnitude(self.pattern, self.values, x, self.b));
+            self.judge_closely(plain.norm, magnitude, limits, x, r)
+        })
+    }
+
+    /// What the plain evaluation of a residual says by itself; `None` where its error may be too large.
+    fn judge_plain(&self, plain: Plain, limits: Limits) -> Option<Check> {
+        let Plain { norm, of_x } = plain;
         // An infinite x may be seen by no entry, where a column is empty.
-        let of_x = norm2(x);
         if !norm.is_finite() || !of_x.is_finite() {
-            return verdict(f64::NAN, false);
+            return Some(Check::plain(f64::NAN, false));
         }
-        let sizes = Sizes::of(self.pattern);
-        let rhs_norm = norm2(self.b);
-        match plainly::<T>(sizes, [norm2(self.values), of_x, rhs_norm], norm, threshold) {
-            Some(true) => return verdict(norm, true),
-            Some(false) if floor.is_none() => return verdict(norm, false),
-            _ => {}
+        let (sizes, of_values) = self.sizes_and_norm();
+        let norms = [of_values, of_x, limits.rhs_norm];
+        plainly::<T>(sizes, norms, norm, limits.threshold)
+            .filter(|&passed| passed || limits.floor.is_none())
+            .map(|passed| Check::plain(norm, passed))
+    }
+
+    fn sizes_and_norm(&self) -> (Sizes, f64) {
+        match self.prepared {
+            Some(Prepared { matrix, norm }) => (matrix.sizes(), norm),
+            None => (Sizes::of(self.pattern), frobenius_norm(self.values)),
         }
-        let magnitude = residual_magnitude(self.pattern, self.values, x, self.b);
+    }
+
+    /// Judges x by the sizes of the numbers that cancel in its residual, and by twofold precision where these do
+    /// not tell.
+    fn judge_closely(
+        &self,
+        norm: f64,
+        magnitude: f64,
+        limits: Limits,
+        x: &[T],
+        r: &mut [T],
+    ) -> Check {
+        let Limits { threshold, rhs_norm, floor } = limits;
+        let sizes = self.prepared.map_or_else(|| Sizes::of(self.pattern), |p| p.matrix.sizes());
         let error = sizes.error_of_plain::<T>(magnitude, norm);
         if norm + error <= threshold {
-            return verdict(norm, true);
+            return Check::plain(norm, true);
         }
         // Negative where there is none.
         let floor = floor.filter(|_| magnitude.is_finite()).map_or(-1.0, |floor| {
             (floor * T::EPSILON.to_f64() * magnitude).min(LARGEST_FLOOR * rhs_norm)
         });
         if fails_clearly(norm, error, threshold.max(floor)) {
-            return verdict(norm, false);
+            return Check::plain(norm, false);
         }
-        let evaluated = residual_twofold(self.pattern, self.values, x, self.b, r);
-        let Evaluated { norm, error } = evaluated;
+        let Evaluated { norm, error } = residual_twofold(self.pattern, self.values, x, self.b, r);
         if !norm.is_finite() {
-            return verdict(f64::NAN, false);
+            return Check::plain(f64::NAN, false);
         }
         let passed = norm + error <= threshold;
-        judged(norm, passed, !passed && norm + error <= floor, error <= ROUGH * norm)
+        Check {
+            residual_norm: norm,
+            passed,
+            floor_passed: !passed && norm + error <= floor,
+            is_accurate: error <= ROUGH * norm,
+        }
     }
 
     /// Gives a system that did not converge its guess back (0 where there is none), unless x, whose residual
@@ -214,7 +295,7 @@ impl<'a, T: Scalar> System<'a, T> {
             Some(guess) => x.copy_from_slice(guess),
             None => x.fill(T::ZERO),
         }
-        *check = self.check(entry.threshold, x, r);
+        *check = self.check(entry, x, r);
         // The guess was judged on entry.
         (check.passed, check.floor_passed) = (false, false);
     }
@@ -226,10 +307,14 @@ impl<T: Scalar> System<'_, T> {
     /// is `Stagnated` unless it passes; one that did not converge gets its guess back (0 where there is none) unless
     /// its x is better. Cost: a product or two; [`keeps_rules`] tells where there is nothing to do.
     pub fn confirm(&self, guess: Option<&[T]>, x: &mut [T], outcome: &mut Outcome) {
-        let threshold = threshold(self.number, self.criteria, outcome.rhs_norm);
+        let limits = Limits {
+            threshold: threshold(self.number, self.criteria, outcome.rhs_norm),
+            rhs_norm: norm2(self.b),
+            floor: self.criteria.floor,
+        };
         let converged = outcome.status == Status::Converged;
         let mut r = vec![T::ZERO; x.len()];
-        let mut check = self.check(threshold, x, &mut r);
+        let mut check = self.check_against(limits, x, &mut r);
         if converged && (check.passed || check.floor_passed) {
             outcome.residual_norm = check.residual_norm;
             outcome.accepted_by_floor = check.floor_passed;
@@ -335,16 +420,29 @@ impl Entry {
     }
 }
 
+/// Exponents of up to this size leave squares in the range of `T`.
+fn safe_exponent<T: Scalar>() -> i32 {
+    if T::NAME == "f64" { 200 } else { 20 }
+}
+
 /// The exponent e such that `norm * 2^-e` is about 1: 0 unless squares of such numbers might leave the range
 /// of `T`.
 pub fn scale_for_squares<T: Scalar>(norm: f64) -> i32 {
     // Within the second bound `2^e` and `2^-e` are values of T.
-    let (safe, largest) = if T::NAME == "f64" { (200, 1000) } else { (20, 120) };
+    let (safe, largest) = (safe_exponent::<T>(), if T::NAME == "f64" { 1000 } else { 120 });
     if !(norm > 0.0 && norm.is_finite()) {
         return 0;
     }
     let exponent = exponent(norm);
     if exponent.abs() <= safe { 0 } else { exponent.clamp(-largest, largest) }
+}
+
+/// [`scale_of_matrix`], given the norm of the values, which nearly always tells.
+pub(crate) fn scale_by_norm<T: Scalar>(norm: f64, values: &[T]) -> i32 {
+    let safe = pow2(safe_exponent::<T>());
+    // The largest entry is at most the norm, and at least the norm over the root of their number.
+    let least = norm / (values.len() as f64).sqrt();
+    if norm < safe && least > 1.0 / safe { 0 } else { scale_of_matrix(values) }
 }
 
 /// The exponent e such that solvers work on `A * 2^-e`: 0 unless squares of products with the largest entry might
@@ -362,6 +460,12 @@ pub fn scale_of_matrix<T: Scalar>(values: &[T]) -> i32 {
 }
 
 impl Check {
+    /// What the plain evaluation decides: x passes, or fails clearly.
+    fn plain(residual_norm: f64, passed: bool) -> Self {
+        let is_accurate = residual_norm.is_finite();
+        Self { residual_norm, passed, floor_passed: false, is_accurate }
+    }
+
     /// The status of a system that stopped, or `None` when it is to start again from its true
     /// residual: the recurrence passed and the true residual did not, or BiCGStab broke down,
     /// and `restarts` and iterations are left.
@@ -532,7 +636,8 @@ mod tests {
             let criteria = with_floor(floor);
             let (pattern, values) = (matrix.view().pattern(), matrix.values());
             let system = System::new(0, pattern, values, &[1.0], &criteria);
-            system.check(0.0, &[x], &mut [0.0])
+            let entry = Entry { rhs_norm: 1.0, threshold: 0.0, residual_norm: 1.0, status: None };
+            system.check(&entry, &[x], &mut [0.0])
         };
         let near = 1.0 / 3.0 + f64::EPSILON;
 

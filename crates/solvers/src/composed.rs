@@ -161,9 +161,9 @@ impl<'a, T: Scalar> Composed<'a, T> {
         let scale = self.scales[system];
         let mut solution = x[range.clone()].to_vec();
         rescale(scale - self.matrix_scales[system], &mut solution);
-        let threshold = self.entries[system].threshold;
         let mut r = vec![T::ZERO; range.len()];
-        let mut check = self.with_system(system, |s| s.check(threshold, &solution, &mut r));
+        let entry = &self.entries[system];
+        let mut check = self.with_system(system, |s| s.check(entry, &solution, &mut r));
         let left = self.iterations_left(system);
         match check.status(stop, self.restarts[system], left, self.criteria) {
             None => {

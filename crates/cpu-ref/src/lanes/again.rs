@@ -7,17 +7,15 @@
 
 use sparsebatch_formats::{Batch, CsrPattern, Pattern, Scalar};
 
+use super::evaluate::{MOST_LANES, Residual, norms};
 use super::factored::{LuOnPattern, LuState};
 use super::job::{Slot, ones};
 use super::kept::AnyPart;
 use super::matrix::LaneMatrix;
 use crate::outcome::{Criteria, Outcome, Status};
 use crate::residual::{Sizes, norm2, pow2};
-use crate::simd::{CpuScalar, Kernel, Part as KernelPart, Vector, lane, set_lane, set_lanes};
+use crate::simd::{CpuScalar, Kernel, Vector, lane, set_lane, set_lanes};
 use crate::verdict::{Check, Entry, Stop, System, plainly, threshold};
-
-/// The most lanes of a vector.
-const MOST_LANES: usize = 16;
 
 /// Groups with the vectors that their solves take turns in.
 struct Part<V: Vector> {
@@ -415,8 +413,8 @@ where
         x: &[V::Scalar],
     ) -> Check {
         let mut r = vec![V::Scalar::ZERO; x.len()];
-        let check = self
-            .with_system(l, slot.system, slot.b, |system| system.check(entry.threshold, x, &mut r));
+        let check =
+            self.with_system(l, slot.system, slot.b, |system| system.check(entry, x, &mut r));
         set_lane(&mut self.space.r, l, r.into_iter());
         check
     }
@@ -488,69 +486,5 @@ where
             accepted_by_floor: check.floor_passed,
             history,
         }
-    }
-}
-
-/// `r = b - A y` in the lanes of `lanes`, `b` in the others, rounded as
-/// [`residual`](crate::residual::residual) does.
-struct Residual<'a, V> {
-    matrix: &'a LaneMatrix,
-    a: &'a [V],
-    b: &'a [V],
-    y: &'a [V],
-    r: &'a mut [V],
-    lanes: u32,
-}
-
-impl<V: Vector> KernelPart for Residual<'_, V> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        let rows = self.matrix.row_ptr.windows(2);
-        for ((r, b), range) in self.r.iter_mut().zip(self.b).zip(rows) {
-            let range = range[0] as usize..range[1] as usize;
-            let product = self.matrix.cols.rounded_dot(range, self.a, self.y);
-            *r = b.sub(product.keep(self.lanes));
-        }
-    }
-}
-
-/// The norms of some lanes, as [`norm2`] gives them.
-#[inline(always)]
-fn norms<V: Vector>(v: &[V], lanes: u32) -> [f64; MOST_LANES] {
-    let mut norms = [0.0; MOST_LANES];
-    let wide = V::Scalar::NAME == "f64";
-    let squares = if wide { V::call(SquareSums(v)) } else { V::zero() };
-    for l in ones(lanes) {
-        let sum = squares.get(l).to_f64();
-        norms[l] = match wide && (1e-280..1e280).contains(&sum) {
-            true => sum.sqrt(),
-            false => norm2(&lane(v, l).collect::<Vec<_>>()),
-        };
-    }
-    norms
-}
-
-/// The sums of squares, in eight partial ones as [`norm2`] has them.
-struct SquareSums<'a, V>(&'a [V]);
-
-impl<V: Vector> KernelPart for SquareSums<'_, V> {
-    type Output = V;
-
-    #[inline(always)]
-    fn run(self) -> V {
-        let mut sums = [V::zero(); 8];
-        let (chunks, rest) = self.0.as_chunks::<8>();
-        for chunk in chunks {
-            for (sum, value) in sums.iter_mut().zip(chunk) {
-                *sum = sum.add(value.mul(*value));
-            }
-        }
-        for (sum, value) in sums.iter_mut().zip(rest) {
-            *sum = sum.add(value.mul(*value));
-        }
-        let [a, b, c, d, e, f, g, h] = sums;
-        a.add(b).add(c.add(d)).add(e.add(f).add(g.add(h)))
     }
 }

@@ -5,11 +5,13 @@
 //! Accuracy and Stability of Numerical Algorithms, 2nd ed. 2002, chapter 12): once always, and
 //! again while the residual does not pass, up to the limit of `max_restarts`.
 
+use super::evaluate::{Residual, magnitudes, norms};
 use super::factored::LuOnPattern;
 use super::job::{Job, Lanes, Verdict, ones};
 use crate::outcome::Status;
-use crate::simd::{CpuScalar, Kernel, Vector, lane as column, set_lane};
-use crate::verdict::Stop;
+use crate::residual::by_power_of_two;
+use crate::simd::{CpuScalar, Kernel, Vector, lane as column, set_lane, set_lanes};
+use crate::verdict::{Plain, Stop};
 
 /// The direct solve of one job.
 pub(crate) struct Direct<'a, T> {
@@ -26,7 +28,7 @@ impl<T: CpuScalar> Kernel<T> for Direct<'_, T> {
         let mut lanes = Lanes::new(self.job, V::LANES);
         let mut state = self.lu.start::<V>();
         let mut a = vec![V::zero(); matrix.nvalues()];
-        let (mut x, mut r, mut dx) = (vec![V::zero(); n], vec![V::zero(); n], vec![V::zero(); n]);
+        let [mut x, mut y, mut b, mut r, mut dx] = std::array::from_fn(|_| vec![V::zero(); n]);
         // The verdict rests on the true residual alone.
         let mut threshold = V::zero();
         loop {
@@ -38,6 +40,7 @@ impl<T: CpuScalar> Kernel<T> for Direct<'_, T> {
             if lanes.active == 0 {
                 return;
             }
+            set_lanes(&mut b, &lanes.right_hand_sides());
             let bad = self.lu.factor(&mut state, &a) & lanes.active;
             for lane in ones(bad) {
                 // NaN and infinities leave no pivot either, but say nothing of pivots.
@@ -55,13 +58,36 @@ impl<T: CpuScalar> Kernel<T> for Direct<'_, T> {
                 }
                 lanes.step += 1;
                 let overdue = lanes.overdue();
+                // The solutions of the systems as they are.
+                y.copy_from_slice(&x);
+                for lane in ones(lanes.active) {
+                    let scale = lanes.scale(lane);
+                    if scale != 0 {
+                        set_lane(&mut y, lane, column(&x, lane).map(by_power_of_two(scale)));
+                    }
+                }
+                let (a, b, y) = (&a, &b, &y);
+                V::call(Residual { matrix, a, b, y, r: &mut r, lanes: lanes.active });
+                let [of_residuals, of_solutions] = [&r, y].map(|v| norms(v, lanes.active));
+                let mut sizes = None;
                 for lane in ones(lanes.active) {
                     let stop = if overdue >> lane & 1 == 1 {
                         Stop::Failed(Status::MaxIterations)
                     } else {
                         Stop::Passed
                     };
-                    if let Verdict::Restart = lanes.settle(lane, stop, column(&x, lane)) {
+                    let plain = Plain { norm: of_residuals[lane], of_x: of_solutions[lane] };
+                    let size = || sizes.get_or_insert_with(|| magnitudes(matrix, [a, b, y]))[lane];
+                    let verdict = lanes.settle_by(
+                        lane,
+                        stop,
+                        column(&x, lane),
+                        |system, entry, x, residual| {
+                            let plain_residual = column(&r, lane);
+                            system.check_evaluated(entry, plain, plain_residual, size, x, residual)
+                        },
+                    );
+                    if let Verdict::Restart = verdict {
                         set_lane(&mut r, lane, lanes.residual(lane).iter().copied());
                     }
                 }

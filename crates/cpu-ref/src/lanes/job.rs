@@ -5,10 +5,10 @@ use sparsebatch_formats::Batch;
 
 use super::matrix::LaneMatrix;
 use crate::outcome::{Criteria, Outcome, Status};
-use crate::residual::{by_power_of_two, pow2};
+use crate::residual::{by_power_of_two, frobenius_norm, pow2};
 use crate::simd::spmv::prefetch_all;
 use crate::simd::{CpuScalar, Vector, set_lane, set_lanes};
-use crate::verdict::{Entry, Stop, System, scale_of_matrix};
+use crate::verdict::{Check, Entry, Prepared, Stop, System, scale_by_norm};
 
 /// A system to solve: where its solution and its outcome go.
 pub(crate) struct Slot<'a, T> {
@@ -52,6 +52,8 @@ struct Occupant<'a, T> {
     scale: i32,
     /// The lane works on `A * 2^-matrix_scale`.
     matrix_scale: i32,
+    /// `||A||_F`.
+    norm: f64,
     entry: Entry,
     /// The initial guess; none where it is 0.
     guess: Option<Vec<T>>,
@@ -61,6 +63,12 @@ struct Occupant<'a, T> {
     deadline: u64,
     restarts: u32,
     history: Vec<f64>,
+}
+
+impl<T> Occupant<'_, T> {
+    fn scale_of_x(&self) -> i32 {
+        self.scale - self.matrix_scale
+    }
 }
 
 /// The lanes of a group and who is in them.
@@ -184,7 +192,9 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
     /// and its (scaled) squared threshold is returned.
     fn admit(&mut self, lane: usize, slot: Slot<'a, T>) -> Option<(Occupant<'a, T>, T)> {
         let criteria = self.job.criteria;
-        let entry = self.with_system(lane, slot.system, slot.b, |system, residual| {
+        let item = slot.system / self.job.nrhs;
+        let norm = frobenius_norm(self.job.batch.values_in(item, &mut self.values));
+        let entry = self.with_system(lane, slot.system, norm, slot.b, |system, residual| {
             system.enter(slot.x, residual)
         });
         if let Some(status) = entry.status {
@@ -196,10 +206,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
             self.scale_residual(lane, -scale);
         }
         let matrix_scale = match self.job.squares_products {
-            true => {
-                let item = slot.system / self.job.nrhs;
-                scale_of_matrix(self.job.batch.values_in(item, &mut self.values))
-            }
+            true => scale_by_norm(norm, self.job.batch.values_in(item, &mut self.values)),
             false => 0,
         };
         let threshold = T::from_f64(entry.threshold * pow2(-scale));
@@ -207,6 +214,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         let occupant = Occupant {
             scale,
             matrix_scale,
+            norm,
             entry,
             guess: if is_zero { None } else { Some(slot.x.to_vec()) },
             start: self.step,
@@ -232,11 +240,12 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         self.residuals[lane * nrows..(lane + 1) * nrows].iter_mut().for_each(|v| *v *= factor);
     }
 
-    /// Calls `f` with a system and the residual of a lane.
+    /// Calls `f` with a system, whose matrix has this norm, and the residual of a lane.
     fn with_system<R>(
         &mut self,
         lane: usize,
         number: usize,
+        norm: f64,
         b: &[T],
         f: impl FnOnce(&System<'_, T>, &mut [T]) -> R,
     ) -> R {
@@ -244,7 +253,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         let batch = self.job.batch;
         let pattern = batch.pattern(item);
         let values = batch.values_in(item, &mut self.values);
-        let prepared = Some(self.job.rows);
+        let prepared = Some(Prepared { matrix: self.job.rows, norm });
         let criteria = self.job.criteria;
         let system = System { number, pattern, values, b, criteria, prepared };
         let nrows = pattern.nrows();
@@ -275,6 +284,17 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
             .fold(0, |bits, (l, o)| bits | u32::from(overdue(o)) << l)
     }
 
+    /// The right-hand sides of the occupied lanes.
+    pub(crate) fn right_hand_sides(&self) -> Vec<(usize, &'a [T])> {
+        let occupants = self.occupants.iter().enumerate();
+        occupants.filter_map(|(lane, o)| Some((lane, o.as_ref()?.slot.b))).collect()
+    }
+
+    /// The exponent e such that a lane works on `x * 2^-e`.
+    pub(crate) fn scale(&self, lane: usize) -> i32 {
+        self.occupants[lane].as_ref().map_or(0, Occupant::scale_of_x)
+    }
+
     /// Takes the solution of a stopped lane, element by element, recomputes the residual and
     /// decides. When the lane is to start again, its residual is [`Lanes::residual`].
     pub(crate) fn settle(
@@ -283,16 +303,27 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         stop: Stop,
         solution: impl Iterator<Item = T>,
     ) -> Verdict {
+        self.settle_by(lane, stop, solution, |system, entry, x, r| system.check(entry, x, r))
+    }
+
+    /// As [`Lanes::settle`], where the check is made by `check` from the system, x and the place of its residual.
+    pub(crate) fn settle_by(
+        &mut self,
+        lane: usize,
+        stop: Stop,
+        solution: impl Iterator<Item = T>,
+        check: impl FnOnce(&System<'_, T>, &Entry, &[T], &mut [T]) -> Check,
+    ) -> Verdict {
         let Some(mut occupant) = self.occupants[lane].take() else {
             return Verdict::Ended;
         };
-        let up = by_power_of_two(occupant.scale - occupant.matrix_scale);
+        let up = by_power_of_two(occupant.scale_of_x());
         for (x, value) in occupant.slot.x.iter_mut().zip(solution) {
             *x = up(value);
         }
-        let Occupant { slot, entry, .. } = &mut occupant;
-        let mut check = self.with_system(lane, slot.system, slot.b, |system, residual| {
-            system.check(entry.threshold, slot.x, residual)
+        let Occupant { slot, entry, norm, .. } = &mut occupant;
+        let mut check = self.with_system(lane, slot.system, *norm, slot.b, |system, residual| {
+            check(system, entry, slot.x, residual)
         });
         let criteria = self.job.criteria;
         let iterations_left = self.step < occupant.deadline;
@@ -303,8 +334,8 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
             return Verdict::Restart;
         };
         if status != Status::Converged {
-            let Occupant { slot, entry, guess, .. } = &mut occupant;
-            self.with_system(lane, slot.system, slot.b, |system, residual| {
+            let Occupant { slot, entry, guess, norm, .. } = &mut occupant;
+            self.with_system(lane, slot.system, *norm, slot.b, |system, residual| {
                 system.keep_better(entry, guess.as_deref(), &mut check, slot.x, residual);
             });
         }

@@ -10,6 +10,7 @@
 
 use sparsebatch_formats::{CsrPatternRef, Scalar};
 
+use crate::residual::Sizes;
 use crate::simd::{Columns, Vector, set_lane};
 
 /// Consecutive rows.
@@ -56,6 +57,7 @@ pub(crate) struct LaneMatrix {
     pub(super) runs: Vec<Run>,
     pub(super) starts: Vec<u32>,
     pub(super) storage: Storage,
+    sizes: Sizes,
 }
 
 /// Shorter runs of shifted rows are not worth their start where rows may be taken as they come.
@@ -157,7 +159,13 @@ impl LaneMatrix {
             runs: Vec::new(),
             starts: Vec::new(),
             storage: Storage::Rows,
+            sizes: Sizes::of(pattern),
         }
+    }
+
+    /// On which bounds of rounding errors depend.
+    pub(crate) fn sizes(&self) -> Sizes {
+        self.sizes
     }
 
     /// Whether this is the pattern it was made from.

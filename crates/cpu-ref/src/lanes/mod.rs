@@ -14,6 +14,7 @@ mod classes;
 mod direct;
 mod dot;
 mod equilibrate;
+mod evaluate;
 mod factored;
 mod job;
 mod kept;

@@ -47,6 +47,8 @@ pub unsafe trait Vector: Copy + Send + Sync + 'static {
     fn div(self, other: Self) -> Self;
     /// Square root.
     fn sqrt(self) -> Self;
+    /// Absolute value.
+    fn abs(self) -> Self;
     /// `self * a + b`, fused where the instruction set has it.
     fn mul_add(self, a: Self, b: Self) -> Self;
     /// `b - self * a`, fused where the instruction set has it.
@@ -247,6 +249,24 @@ impl Columns {
         acc
     }
 
+    /// The sum of `|values[k] * x[columns[k]]|` over `range`, rounded as [`Columns::rounded_dot`].
+    #[inline(always)]
+    pub(crate) fn rounded_abs_dot<V: Vector>(
+        &self,
+        range: std::ops::Range<usize>,
+        values: &[V],
+        x: &[V],
+    ) -> V {
+        let (values, idx) = (&values[range.clone()], &self.idx[range]);
+        assert!(x.len() >= self.limit);
+        let mut acc = V::zero();
+        for (&value, &col) in values.iter().zip(idx) {
+            // SAFETY: as in `dot`.
+            acc = value.mul(unsafe { *x.get_unchecked(col as usize) }).abs().add(acc);
+        }
+        acc
+    }
+
     /// `acc - sum of values[k] * x[columns[k]]` over `range`, in ascending order.
     #[inline(always)]
     pub(crate) fn neg_dot<V: Vector, S: Stored<V>>(
@@ -317,6 +337,21 @@ pub trait Part {
     type Output;
     /// Runs it.
     fn run(self) -> Self::Output;
+}
+
+/// Runs a part with the widest instruction set of this machine, for parts that round alike in all of them.
+pub(crate) fn widest<P: Part>(part: P) -> P::Output {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        // SAFETY: the functions need AVX2 and FMA, and AVX-512F in the first case, which were detected.
+        return unsafe {
+            match is_x86_feature_detected!("avx512f") {
+                true => x86::call_avx512(part),
+                false => x86::call_avx2(part),
+            }
+        };
+    }
+    part.run()
 }
 
 /// An algorithm over lanes.
@@ -602,6 +637,9 @@ macro_rules! plain {
     (sqrt, $a:expr) => {
         $a.sqrt()
     };
+    (abs, $a:expr) => {
+        $a.abs()
+    };
     (mul_add, $a:expr, $b:expr, $c:expr) => {
         $a * $b + $c
     };
@@ -620,7 +658,7 @@ unsafe impl<T: Scalar, const N: usize> Vector for Plain<T, N> {
     fn splat(value: T) -> Self {
         Self([value; N])
     }
-    by_element!(add(o), sub(o), mul(o), div(o), sqrt(), mul_add(a, b), neg_mul_add(a, b); plain);
+    by_element!(add(o), sub(o), mul(o), div(o), sqrt(), abs(), mul_add(a, b), neg_mul_add(a, b); plain);
     #[inline(always)]
     fn le(self, other: Self) -> u32 {
         (0..N).fold(0, |bits, i| bits | u32::from(self.0[i] <= other.0[i]) << i)
@@ -679,6 +717,10 @@ unsafe impl<T: Scalar> Vector for Fused<T> {
         Self(self.0.sqrt())
     }
     #[inline(always)]
+    fn abs(self) -> Self {
+        Self(self.0.abs())
+    }
+    #[inline(always)]
     fn mul_add(self, a: Self, b: Self) -> Self {
         Self(self.0.mul_add(a.0, b.0))
     }
@@ -730,7 +772,7 @@ unsafe impl<V: Vector, const N: usize> Vector for Wide<V, N> {
     fn splat(value: V::Scalar) -> Self {
         Self([V::splat(value); N])
     }
-    by_element!(add(o), sub(o), mul(o), div(o), sqrt(), mul_add(a, b), neg_mul_add(a, b); wide);
+    by_element!(add(o), sub(o), mul(o), div(o), sqrt(), abs(), mul_add(a, b), neg_mul_add(a, b); wide);
     #[inline(always)]
     fn le(self, other: Self) -> u32 {
         (0..N).fold(0, |bits, i| bits | self.0[i].le(other.0[i]) << (i * V::LANES))

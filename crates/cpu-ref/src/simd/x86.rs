@@ -32,14 +32,14 @@ pub(super) fn call_avx2<P: Part>(part: P) -> P::Output {
 /// A part of a kernel as a function of its own, for AVX-512F.
 #[target_feature(enable = "avx512f,avx2,fma")]
 #[inline(never)]
-fn call_avx512<P: Part>(part: P) -> P::Output {
+pub(super) fn call_avx512<P: Part>(part: P) -> P::Output {
     part.run()
 }
 
 macro_rules! vector {
     ($name:ident, $raw:ident, $t:ident, $lanes:literal, $call:ident, $doc:literal,
      $set1:ident, $add:ident, $sub:ident, $mul:ident, $div:ident, $sqrt:ident,
-     $fmadd:ident, $fnmadd:ident, |$a:ident, $b:ident| $le:expr, |$v:ident, $lanes_bits:ident| $keep:expr,
+     $fmadd:ident, $fnmadd:ident, |$of:ident| $abs:expr, |$a:ident, $b:ident| $le:expr, |$v:ident, $lanes_bits:ident| $keep:expr,
      $single:ident, |$wide:ident| $narrowed:expr, |$narrow:ident| $widened:expr) => {
         #[doc = $doc]
         #[derive(Clone, Copy)]
@@ -84,6 +84,12 @@ macro_rules! vector {
             fn sqrt(self) -> Self {
                 // SAFETY: (1) and (2) above.
                 Self(unsafe { $sqrt(self.0) })
+            }
+            #[inline(always)]
+            fn abs(self) -> Self {
+                let $of = self.0;
+                // SAFETY: (1) and (2) above.
+                Self(unsafe { $abs })
             }
             #[inline(always)]
             fn mul_add(self, a: Self, b: Self) -> Self {
@@ -149,6 +155,7 @@ vector!(
     _mm256_sqrt_pd,
     _mm256_fmadd_pd,
     _mm256_fnmadd_pd,
+    |v| _mm256_andnot_pd(_mm256_set1_pd(-0.0), v),
     |a, b| _mm256_movemask_pd(_mm256_cmp_pd::<_CMP_LE_OQ>(a, b)) as u32,
     |v, lanes| {
         let bits = _mm256_set_epi64x(8, 4, 2, 1);
@@ -174,6 +181,7 @@ vector!(
     _mm256_sqrt_ps,
     _mm256_fmadd_ps,
     _mm256_fnmadd_ps,
+    |v| _mm256_andnot_ps(_mm256_set1_ps(-0.0), v),
     |a, b| _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_LE_OQ>(a, b)) as u32,
     |v, lanes| {
         let bits = _mm256_set_epi32(128, 64, 32, 16, 8, 4, 2, 1);
@@ -199,6 +207,7 @@ vector!(
     _mm512_sqrt_pd,
     _mm512_fmadd_pd,
     _mm512_fnmadd_pd,
+    |v| _mm512_abs_pd(v),
     |a, b| u32::from(_mm512_cmp_pd_mask::<_CMP_LE_OQ>(a, b)),
     |v, lanes| _mm512_maskz_mov_pd(lanes as u8, v),
     __m256,
@@ -220,6 +229,7 @@ vector!(
     _mm512_sqrt_ps,
     _mm512_fmadd_ps,
     _mm512_fnmadd_ps,
+    |v| _mm512_abs_ps(v),
     |a, b| u32::from(_mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b)),
     |v, lanes| _mm512_maskz_mov_ps(lanes as u16, v),
     __m512,

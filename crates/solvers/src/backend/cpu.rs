@@ -193,7 +193,7 @@ fn pivoting<T: CpuScalar>(
         Some(analysed) => analysed.factor_and_solve(&values, b, x),
         None => Err(PivotingLuError::OutOfMemory),
     };
-    let mut check = view.check(entry.threshold, x, &mut r);
+    let mut check = view.check(&entry, x, &mut r);
     let failed = match &solved {
         Ok(report) if report.is_singular(entry.threshold) => Status::Singular,
         Ok(_) => Status::Stagnated,

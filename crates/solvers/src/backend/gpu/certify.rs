@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::verdict::{Sizes, System, keeps_rules, norm2};
+use sparsebatch_cpu_ref::verdict::{Sizes, System, frobenius_norm, keeps_rules, norm2};
 use sparsebatch_cpu_ref::{CpuScalar, Criteria, Outcome};
 use sparsebatch_formats::{Batch, Pattern, Scalar};
 
@@ -35,7 +35,7 @@ impl Bounds {
     /// Takes over the values of an item while they are at hand.
     pub(super) fn see<T: Scalar>(&self, item: usize, values: &[T]) {
         if let Some(norm) = self.norms.get(item) {
-            norm.store(norm2(values).to_bits(), Ordering::Relaxed);
+            norm.store(frobenius_norm(values).to_bits(), Ordering::Relaxed);
         }
     }
 
