@@ -220,6 +220,18 @@ pub(crate) struct Evaluated {
     pub(crate) error: f64,
 }
 
+/// Below this a product's error may not be a number of f64.
+pub(crate) const SAFE_PRODUCT: f64 = 1e-290;
+
+impl Evaluated {
+    /// From the norms of a residual of so many rows and of the bounds of its rows' errors.
+    pub(crate) fn new(nrows: usize, norm: f64, error: f64) -> Self {
+        let sizes = Sizes { nrows, longest_row: 0 };
+        let error = error + sizes.error_of_norm(error) + sizes.error_of_norm(norm);
+        Self { norm, error }
+    }
+}
+
 /// `r = b - A x`, rounded once to the working precision, and its norm with a bound of the error.
 ///
 /// Each row is a dot product of twofold precision in f64: products are split into a rounded product and
@@ -255,8 +267,6 @@ impl<T: Scalar> Part for Twofold<'_, T> {
 
     #[inline(always)]
     fn run(self) -> Evaluated {
-        // Below this a product's error may not be a number of f64.
-        const SAFE_PRODUCT: f64 = 1e-290;
         let Self { pattern, values, x, b, r } = self;
         let cols = pattern.col_idx();
         let (mut exact, mut errors) = (vec![0.0; r.len()], vec![0.0; r.len()]);
@@ -281,10 +291,7 @@ impl<T: Scalar> Part for Twofold<'_, T> {
                 terms * f64::EPSILON * size + last.abs() + f64::from(lost) * f64::from_bits(1);
             *r = T::from_f64(value);
         }
-        let sizes = Sizes { nrows: r.len(), longest_row: 0 };
-        let (norm, error) = (norm2(&exact), norm2(&errors));
-        let of_error = sizes.error_of_norm(error);
-        Evaluated { norm, error: error + of_error + sizes.error_of_norm(norm) }
+        Evaluated::new(r.len(), norm2(&exact), norm2(&errors))
     }
 }
 

@@ -45,6 +45,14 @@ pub(crate) struct Plain {
     pub(crate) of_x: f64,
 }
 
+/// What is known of a residual beside the plain evaluation, made when it is asked for.
+pub(crate) trait Elsewhere<T> {
+    /// `|| |A||x| + |b| ||_2`, where it is known.
+    fn magnitude(&self) -> Option<f64>;
+    /// The residual as [`residual_twofold`] has it, in `r`; `None` where it was not evaluated.
+    fn twofold(&self, r: &mut [T]) -> Option<Evaluated>;
+}
+
 /// What a residual is held against.
 #[derive(Clone, Copy)]
 struct Limits {
@@ -191,7 +199,7 @@ impl<'a, T: Scalar> System<'a, T> {
         let plain = Plain { norm, of_x: norm2(x) };
         self.judge_plain(plain, limits).unwrap_or_else(|| {
             let magnitude = residual_magnitude(self.pattern, self.values, x, self.b);
-            self.judge_closely(norm, magnitude, limits, x, r)
+            self.judge_closely(norm, magnitude, limits, |_| None, x, r)
         })
     }
 
@@ -202,7 +210,7 @@ impl<'a, T: Scalar> System<'a, T> {
         entry: &Entry,
         plain: Plain,
         residual: impl Iterator<Item = T>,
-        magnitude: impl FnOnce() -> Option<f64>,
+        elsewhere: impl Elsewhere<T>,
         x: &[T],
         r: &mut [T],
     ) -> Check {
@@ -213,9 +221,10 @@ impl<'a, T: Scalar> System<'a, T> {
         }
         r.iter_mut().zip(residual).for_each(|(r, value)| *r = value);
         judged.unwrap_or_else(|| {
-            let magnitude = magnitude()
+            let magnitude = elsewhere
+                .magnitude()
                 .unwrap_or_else(|| residual_magnitude(self.pattern, self.values, x, self.b));
-            self.judge_closely(plain.norm, magnitude, limits, x, r)
+            self.judge_closely(plain.norm, magnitude, limits, |r| elsewhere.twofold(r), x, r)
         })
     }
 
@@ -247,6 +256,7 @@ impl<'a, T: Scalar> System<'a, T> {
         norm: f64,
         magnitude: f64,
         limits: Limits,
+        twofold: impl FnOnce(&mut [T]) -> Option<Evaluated>,
         x: &[T],
         r: &mut [T],
     ) -> Check {
@@ -263,7 +273,8 @@ impl<'a, T: Scalar> System<'a, T> {
         if fails_clearly(norm, error, threshold.max(floor)) {
             return Check::plain(norm, false);
         }
-        let Evaluated { norm, error } = residual_twofold(self.pattern, self.values, x, self.b, r);
+        let Evaluated { norm, error } =
+            twofold(r).unwrap_or_else(|| residual_twofold(self.pattern, self.values, x, self.b, r));
         if !norm.is_finite() {
             return Check::plain(f64::NAN, false);
         }

@@ -5,7 +5,7 @@
 //! Accuracy and Stability of Numerical Algorithms, 2nd ed. 2002, chapter 12): once always, and
 //! again while the residual does not pass, up to the limit of `max_restarts`.
 
-use super::evaluate::{Residual, magnitudes, norms};
+use super::evaluate::{Closely, LaneClosely, Residual, norms};
 use super::factored::LuOnPattern;
 use super::job::{Job, Lanes, Verdict, ones};
 use crate::outcome::Status;
@@ -69,7 +69,7 @@ impl<T: CpuScalar> Kernel<T> for Direct<'_, T> {
                 let (a, b, y) = (&a, &b, &y);
                 V::call(Residual { matrix, a, b, y, r: &mut r, lanes: lanes.active });
                 let [of_residuals, of_solutions] = [&r, y].map(|v| norms(v, lanes.active));
-                let mut sizes = None;
+                let closely = Closely::new(matrix, [a, b, y], lanes.active);
                 for lane in ones(lanes.active) {
                     let stop = if overdue >> lane & 1 == 1 {
                         Stop::Failed(Status::MaxIterations)
@@ -77,14 +77,21 @@ impl<T: CpuScalar> Kernel<T> for Direct<'_, T> {
                         Stop::Passed
                     };
                     let plain = Plain { norm: of_residuals[lane], of_x: of_solutions[lane] };
-                    let size = || sizes.get_or_insert_with(|| magnitudes(matrix, [a, b, y]))[lane];
+                    let closely = LaneClosely(&closely, lane);
                     let verdict = lanes.settle_by(
                         lane,
                         stop,
                         column(&x, lane),
                         |system, entry, x, residual| {
                             let plain_residual = column(&r, lane);
-                            system.check_evaluated(entry, plain, plain_residual, size, x, residual)
+                            system.check_evaluated(
+                                entry,
+                                plain,
+                                plain_residual,
+                                closely,
+                                x,
+                                residual,
+                            )
                         },
                     );
                     if let Verdict::Restart = verdict {

@@ -32,6 +32,8 @@ pub unsafe trait Vector: Copy + Send + Sync + 'static {
     type Scalar: Scalar;
     /// Systems side by side, at most 16.
     const LANES: usize;
+    /// Whether [`Vector::mul_add`] rounds once.
+    const FUSED: bool;
     /// The same lanes in f32, as they are stored: `f32` values one after the other.
     type Single: Copy + Send + Sync + 'static;
 
@@ -247,6 +249,22 @@ impl Columns {
             acc = value.mul(unsafe { *x.get_unchecked(col as usize) }).add(acc);
         }
         acc
+    }
+
+    /// The entries of `range`: each of `values` with that of `x` in its column.
+    #[inline(always)]
+    pub(crate) fn pairs<'a, V: Vector>(
+        &'a self,
+        range: std::ops::Range<usize>,
+        values: &'a [V],
+        x: &'a [V],
+    ) -> impl Iterator<Item = (V, V)> + 'a {
+        let (values, idx) = (&values[range.clone()], &self.idx[range]);
+        assert!(x.len() >= self.limit);
+        values.iter().zip(idx).map(|(&value, &col)| {
+            // SAFETY: as in `dot`.
+            (value, unsafe { *x.get_unchecked(col as usize) })
+        })
     }
 
     /// The sum of `|values[k] * x[columns[k]]|` over `range`, rounded as [`Columns::rounded_dot`].
@@ -652,6 +670,7 @@ macro_rules! plain {
 unsafe impl<T: Scalar, const N: usize> Vector for Plain<T, N> {
     type Scalar = T;
     const LANES: usize = N;
+    const FUSED: bool = false;
     type Single = [f32; N];
 
     #[inline(always)]
@@ -690,6 +709,7 @@ unsafe impl<T: Scalar, const N: usize> Vector for Plain<T, N> {
 unsafe impl<T: Scalar> Vector for Fused<T> {
     type Scalar = T;
     const LANES: usize = 1;
+    const FUSED: bool = true;
     type Single = f32;
 
     #[inline(always)]
@@ -766,6 +786,7 @@ macro_rules! wide {
 unsafe impl<V: Vector, const N: usize> Vector for Wide<V, N> {
     type Scalar = V::Scalar;
     const LANES: usize = V::LANES * N;
+    const FUSED: bool = V::FUSED;
     type Single = [V::Single; N];
 
     #[inline(always)]

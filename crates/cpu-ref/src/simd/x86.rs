@@ -53,6 +53,7 @@ macro_rules! vector {
         unsafe impl Vector for $name {
             type Scalar = $t;
             const LANES: usize = $lanes;
+            const FUSED: bool = true;
             type Single = $single;
 
             #[inline(always)]
