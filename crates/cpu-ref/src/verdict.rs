@@ -34,8 +34,8 @@ pub struct System<'a, T> {
 pub(crate) struct Prepared<'a> {
     /// The pattern, prepared for products.
     pub(crate) matrix: &'a LaneMatrix,
-    /// `||A||_F`.
-    pub(crate) norm: f64,
+    /// `||A||_F`, where it is known.
+    pub(crate) norm: Option<f64>,
 }
 
 /// The norms of a residual as the plain evaluation has it, and of x.
@@ -243,10 +243,12 @@ impl<'a, T: Scalar> System<'a, T> {
     }
 
     fn sizes_and_norm(&self) -> (Sizes, f64) {
-        match self.prepared {
-            Some(Prepared { matrix, norm }) => (matrix.sizes(), norm),
-            None => (Sizes::of(self.pattern), frobenius_norm(self.values)),
-        }
+        let norm = self.prepared.and_then(|prepared| prepared.norm);
+        (self.sizes(), norm.unwrap_or_else(|| frobenius_norm(self.values)))
+    }
+
+    fn sizes(&self) -> Sizes {
+        self.prepared.map_or_else(|| Sizes::of(self.pattern), |p| p.matrix.sizes())
     }
 
     /// Judges x by the sizes of the numbers that cancel in its residual, and by twofold precision where these do
@@ -261,7 +263,7 @@ impl<'a, T: Scalar> System<'a, T> {
         r: &mut [T],
     ) -> Check {
         let Limits { threshold, rhs_norm, floor } = limits;
-        let sizes = self.prepared.map_or_else(|| Sizes::of(self.pattern), |p| p.matrix.sizes());
+        let sizes = self.sizes();
         let error = sizes.error_of_plain::<T>(magnitude, norm);
         if norm + error <= threshold {
             return Check::plain(norm, true);

@@ -41,6 +41,9 @@ impl<T: CpuScalar> Kernel<T> for Direct<'_, T> {
                 return;
             }
             set_lanes(&mut b, &lanes.right_hand_sides());
+            if T::NAME == "f64" {
+                lanes.know_norms(&norms(&a, lanes.active));
+            }
             let bad = self.lu.factor(&mut state, &a) & lanes.active;
             for lane in ones(bad) {
                 // NaN and infinities leave no pivot either, but say nothing of pivots.

@@ -52,8 +52,8 @@ struct Occupant<'a, T> {
     scale: i32,
     /// The lane works on `A * 2^-matrix_scale`.
     matrix_scale: i32,
-    /// `||A||_F`.
-    norm: f64,
+    /// `||A||_F`, once it is known.
+    norm: Option<f64>,
     entry: Entry,
     /// The initial guess; none where it is 0.
     guess: Option<Vec<T>>,
@@ -193,7 +193,11 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
     fn admit(&mut self, lane: usize, slot: Slot<'a, T>) -> Option<(Occupant<'a, T>, T)> {
         let criteria = self.job.criteria;
         let item = slot.system / self.job.nrhs;
-        let norm = frobenius_norm(self.job.batch.values_in(item, &mut self.values));
+        let norm = match self.job.squares_products {
+            true => Some(frobenius_norm(self.job.batch.values_in(item, &mut self.values))),
+            // Nobody reads the values before they are in their lane.
+            false => None,
+        };
         let entry = self.with_system(lane, slot.system, norm, slot.b, |system, residual| {
             system.enter(slot.x, residual)
         });
@@ -205,10 +209,9 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         if scale != 0 {
             self.scale_residual(lane, -scale);
         }
-        let matrix_scale = match self.job.squares_products {
-            true => scale_by_norm(norm, self.job.batch.values_in(item, &mut self.values)),
-            false => 0,
-        };
+        let matrix_scale = norm.map_or(0, |norm| {
+            scale_by_norm(norm, self.job.batch.values_in(item, &mut self.values))
+        });
         let threshold = T::from_f64(entry.threshold * pow2(-scale));
         let is_zero = slot.x.iter().fold(true, |zero, &v| zero & (v == T::ZERO));
         let occupant = Occupant {
@@ -245,7 +248,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         &mut self,
         lane: usize,
         number: usize,
-        norm: f64,
+        norm: Option<f64>,
         b: &[T],
         f: impl FnOnce(&System<'_, T>, &mut [T]) -> R,
     ) -> R {
@@ -288,6 +291,15 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
     pub(crate) fn right_hand_sides(&self) -> Vec<(usize, &'a [T])> {
         let occupants = self.occupants.iter().enumerate();
         occupants.filter_map(|(lane, o)| Some((lane, o.as_ref()?.slot.b))).collect()
+    }
+
+    /// Takes over the norms of the matrices in the occupied lanes.
+    pub(crate) fn know_norms(&mut self, norms: &[f64]) {
+        for (occupant, &norm) in self.occupants.iter_mut().zip(norms) {
+            if let Some(occupant) = occupant {
+                occupant.norm = Some(norm);
+            }
+        }
     }
 
     /// The exponent e such that a lane works on `x * 2^-e`.
