@@ -235,16 +235,12 @@ impl<'a, T: Scalar> System<'a, T> {
         if !norm.is_finite() || !of_x.is_finite() {
             return Some(Check::plain(f64::NAN, false));
         }
-        let (sizes, of_values) = self.sizes_and_norm();
+        let known = self.prepared.and_then(|prepared| prepared.norm);
+        let of_values = known.unwrap_or_else(|| frobenius_norm(self.values));
         let norms = [of_values, of_x, limits.rhs_norm];
-        plainly::<T>(sizes, norms, norm, limits.threshold)
+        plainly::<T>(self.sizes(), norms, norm, limits.threshold)
             .filter(|&passed| passed || limits.floor.is_none())
             .map(|passed| Check::plain(norm, passed))
-    }
-
-    fn sizes_and_norm(&self) -> (Sizes, f64) {
-        let norm = self.prepared.and_then(|prepared| prepared.norm);
-        (self.sizes(), norm.unwrap_or_else(|| frobenius_norm(self.values)))
     }
 
     fn sizes(&self) -> Sizes {

@@ -103,7 +103,11 @@ impl<V: Vector> Part for Magnitudes<'_, V> {
         let mut squares = V::zero();
         for (b, range) in self.b.iter().zip(self.matrix.row_ptr.windows(2)) {
             let range = range[0] as usize..range[1] as usize;
-            let size = self.matrix.cols.rounded_abs_dot(range, self.a, self.y).add(b.abs());
+            let mut size = V::zero();
+            for (value, y) in self.matrix.cols.pairs(range, self.a, self.y) {
+                size = value.mul(y).abs().add(size);
+            }
+            size = size.add(b.abs());
             squares = squares.add(size.mul(size));
         }
         squares

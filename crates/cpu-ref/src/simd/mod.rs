@@ -267,24 +267,6 @@ impl Columns {
         })
     }
 
-    /// The sum of `|values[k] * x[columns[k]]|` over `range`, rounded as [`Columns::rounded_dot`].
-    #[inline(always)]
-    pub(crate) fn rounded_abs_dot<V: Vector>(
-        &self,
-        range: std::ops::Range<usize>,
-        values: &[V],
-        x: &[V],
-    ) -> V {
-        let (values, idx) = (&values[range.clone()], &self.idx[range]);
-        assert!(x.len() >= self.limit);
-        let mut acc = V::zero();
-        for (&value, &col) in values.iter().zip(idx) {
-            // SAFETY: as in `dot`.
-            acc = value.mul(unsafe { *x.get_unchecked(col as usize) }).abs().add(acc);
-        }
-        acc
-    }
-
     /// `acc - sum of values[k] * x[columns[k]]` over `range`, in ascending order.
     #[inline(always)]
     pub(crate) fn neg_dot<V: Vector, S: Stored<V>>(
