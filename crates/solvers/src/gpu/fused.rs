@@ -2,18 +2,18 @@
 
 use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_cpu_ref::lanes::by_pattern;
-use sparsebatch_formats::{Batch, BatchValues, CsrPatternRef, Layout, Pattern, RaggedCsr};
-use sparsebatch_spmv_gpu::{Args, Executor, GpuError, KernelBuffer, LaunchConfig, Value};
+use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, RaggedCsr};
+use sparsebatch_spmv_gpu::{Args, Executor, GpuError, LaunchConfig, Value};
 
 use super::bins::{Addresses, Asked, Bin, Class, Common, bins, prepare};
 use super::explain::GpuExplain;
 use super::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use super::shape::{GpuTuning, Load};
 use super::task::{
-    FusedMethod, Guess, Layouts, Sizes, Steps, check_active, check_apart, check_square,
-    check_supported, count_systems,
+    FusedMethod, Guess, Layouts, Sizes, Steps, UniformPlaces, check_active, check_apart,
+    check_supported, count_systems, ragged_sizes,
 };
-use crate::options::{Preconditioner, check_len};
+use crate::options::Preconditioner;
 use crate::{SolveError, SolveOptions};
 
 /// Bits of the kernel's `flags`.
@@ -85,11 +85,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         match batch {
             Batch::Ragged(ragged) => Self::ragged(executor, ragged, options, &tuning),
             Batch::Uniform(uniform) => {
-                let values = match uniform.values() {
-                    BatchValues::Interleaved(_) => Layout::Interleaved,
-                    BatchValues::ItemMajor(_) | BatchValues::Shared(_) => Layout::ItemMajor,
-                };
-                let layouts = Layouts { values, vectors: Layout::ItemMajor };
+                let layouts = Layouts::of(uniform);
                 let (pattern, nitems) = (uniform.pattern().view(), uniform.nitems());
                 Self::with_layouts(executor, pattern, nitems, layouts, options, &tuning)
             }
@@ -122,29 +118,14 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         options: &SolveOptions,
         tuning: &GpuTuning,
     ) -> Result<Self, SolveError> {
-        let (nrows, nnz) = (pattern.nrows(), pattern.nnz());
-        check_square(0, pattern)?;
-        count_systems(nitems, options.nrhs)?;
-        let rows = nrows * options.nrhs;
-        let sizes = Sizes {
-            nitems,
-            nrhs: options.nrhs,
-            values: nnz * nitems,
-            shared: Some(nnz),
-            rows: rows * nitems,
-        };
-        let step = |layout| if layout == Layout::Interleaved { nitems as u64 } else { 1 };
-        let (value, row) = (step(layouts.values), step(layouts.vectors));
-        let value_of = |item: u32| u64::from(item) * if value == 1 { nnz as u64 } else { 1 };
-        let row_of = |item: u32| u64::from(item) * if row == 1 { rows as u64 } else { 1 };
-        // An interleaved batch of one item is item-major.
-        let is_uniform = value == 1 && row == 1;
-        let addresses = if is_uniform {
+        let places = UniformPlaces::new(pattern, nitems, options.nrhs, layouts)?;
+        let (value, row) = (|item| places.value(item), |item| places.row(item));
+        let addresses = if places.is_item_major() {
             Addresses::Uniform
         } else {
-            Addresses::Scattered { value: &value_of, row: &row_of }
+            Addresses::Scattered { value: &value, row: &row }
         };
-        let steps = Steps { item: if is_uniform { nnz as u64 } else { 1 }, value, row };
+        let (sizes, steps) = (places.sizes, places.steps);
         let make_classes = || vec![Class { pattern, items: (0..nitems as u32).collect() }];
         Self::plan(executor, sizes, steps, make_classes, addresses, options, tuning)
     }
@@ -160,14 +141,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         options: &SolveOptions,
         tuning: &GpuTuning,
     ) -> Result<Self, SolveError> {
-        let nitems = batch.nitems();
-        for item in 0..nitems {
-            check_square(item, batch.item(item).pattern())?;
-        }
-        count_systems(nitems, options.nrhs)?;
-        let rows = batch.row_offsets().last().copied().unwrap_or(0) * options.nrhs;
-        let values = batch.total_nnz();
-        let sizes = Sizes { nitems, nrhs: options.nrhs, values, shared: None, rows };
+        let (nitems, sizes) = (batch.nitems(), ragged_sizes(batch, options.nrhs)?);
         let value_of = |item: u32| batch.nnz_offsets()[item as usize] as u64;
         let row_of = |item: u32| (batch.row_offsets()[item as usize] * options.nrhs) as u64;
         let addresses = Addresses::Scattered { value: &value_of, row: &row_of };
@@ -247,19 +221,14 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         guess: Guess,
         x: &mut E::Buffer<T>,
     ) -> Result<(), SolveError> {
-        let shared = self.sizes.shared == Some(values.len());
-        if !shared {
-            check_len("values", self.sizes.values, values.len())?;
-        }
-        check_len("b", self.sizes.rows, b.len())?;
-        check_len("x", self.sizes.rows, x.len())?;
+        let shared = self.sizes.check(values, b, x)?;
         check_apart(values, x)?;
         check_apart(b, x)?;
         if self.active == 0 {
             return Ok(());
         }
         // Values of one item may be all there are.
-        let steps = match shared && self.sizes.nitems > 1 {
+        let steps = match shared {
             true => Steps { item: 0, value: 1, ..self.steps },
             false => self.steps,
         };

@@ -1,7 +1,7 @@
 //! What a plan is asked for, and what it refuses.
 
 use sparsebatch_formats::{
-    Batch, BatchValues, CsrPattern, CsrPatternRef, Layout, Scalar, UniformBatch,
+    Batch, BatchValues, CsrPattern, CsrPatternRef, Layout, Pattern, RaggedCsr, Scalar, UniformBatch,
 };
 use sparsebatch_spmv_gpu::{KernelBuffer, Pod};
 
@@ -48,6 +48,17 @@ pub struct Layouts {
     pub vectors: Layout,
 }
 
+impl Layouts {
+    /// Values as those of a batch, vectors item-major.
+    pub(super) fn of<P: Pattern, T: Scalar>(batch: &UniformBatch<P, T>) -> Self {
+        let values = match batch.values() {
+            BatchValues::Interleaved(_) => Layout::Interleaved,
+            BatchValues::ItemMajor(_) | BatchValues::Shared(_) => Layout::ItemMajor,
+        };
+        Self { values, vectors: Layout::ItemMajor }
+    }
+}
+
 /// The lengths of the arrays of a solve.
 #[derive(Clone, Copy)]
 pub(super) struct Sizes {
@@ -68,6 +79,89 @@ pub(super) struct Steps {
     pub(super) item: u64,
     pub(super) value: u64,
     pub(super) row: u64,
+}
+
+/// Where the systems of one pattern are in their arrays.
+pub(super) struct UniformPlaces {
+    pub(super) sizes: Sizes,
+    pub(super) steps: Steps,
+    /// From the first value of an item to that of the next, and from its first row.
+    values: u64,
+    rows: u64,
+}
+
+impl UniformPlaces {
+    /// Those of `nitems` items in arrays of these layouts; refuses what no plan takes.
+    pub(super) fn new(
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        nrhs: usize,
+        layouts: Layouts,
+    ) -> Result<Self, SolveError> {
+        let nnz = pattern.nnz();
+        check_square(0, pattern)?;
+        count_systems(nitems, nrhs)?;
+        let of_item = pattern.nrows() * nrhs;
+        let (values, rows) = (nnz * nitems, of_item * nitems);
+        let sizes = Sizes { nitems, nrhs, values, shared: Some(nnz), rows };
+        let step = |layout| if layout == Layout::Interleaved { nitems as u64 } else { 1 };
+        let (value, row) = (step(layouts.values), step(layouts.vectors));
+        // An interleaved batch of one item is item-major.
+        let item = if value == 1 && row == 1 { nnz as u64 } else { 1 };
+        Ok(Self {
+            sizes,
+            steps: Steps { item, value, row },
+            values: if value == 1 { nnz as u64 } else { 1 },
+            rows: if row == 1 { of_item as u64 } else { 1 },
+        })
+    }
+
+    /// Whether everything of an item lies together.
+    pub(super) fn is_item_major(&self) -> bool {
+        self.steps.value == 1 && self.steps.row == 1
+    }
+
+    /// The first value of an item.
+    pub(super) fn value(&self, item: u32) -> u64 {
+        u64::from(item) * self.values
+    }
+
+    /// The first row of an item.
+    pub(super) fn row(&self, item: u32) -> u64 {
+        u64::from(item) * self.rows
+    }
+}
+
+/// The sizes of the arrays of a ragged batch; refuses what no plan takes.
+pub(super) fn ragged_sizes<T: Scalar>(
+    batch: &RaggedCsr<T>,
+    nrhs: usize,
+) -> Result<Sizes, SolveError> {
+    let nitems = batch.nitems();
+    for item in 0..nitems {
+        check_square(item, batch.item(item).pattern())?;
+    }
+    count_systems(nitems, nrhs)?;
+    let rows = batch.row_offsets().last().copied().unwrap_or(0) * nrhs;
+    Ok(Sizes { nitems, nrhs, values: batch.total_nnz(), shared: None, rows })
+}
+
+impl Sizes {
+    /// Checks the arrays of a solve; whether all items share their values.
+    pub(super) fn check<T: Pod>(
+        &self,
+        values: &impl KernelBuffer<T>,
+        b: &impl KernelBuffer<T>,
+        x: &impl KernelBuffer<T>,
+    ) -> Result<bool, SolveError> {
+        let shared = self.shared == Some(values.len());
+        if !shared {
+            check_len("values", self.values, values.len())?;
+        }
+        check_len("b", self.rows, b.len())?;
+        check_len("x", self.rows, x.len())?;
+        Ok(shared && self.nitems > 1)
+    }
 }
 
 /// A batch of one pattern, item-major; refuses others.
