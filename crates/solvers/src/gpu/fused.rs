@@ -6,6 +6,7 @@ use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, RaggedCsr};
 use sparsebatch_spmv_gpu::{Args, Executor, GpuError, LaunchConfig, Value};
 
 use super::bins::{Addresses, Asked, Bin, Class, Common, bins, prepare};
+use super::confirm::Confirmer;
 use super::explain::GpuExplain;
 use super::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use super::shape::{GpuTuning, Load};
@@ -23,12 +24,12 @@ const LENIENT: u32 = 2;
 /// CG or BiCGStab for every system of a batch, each solved whole by a group of threads, in one launch
 /// for all systems of about one size; several launches run at once.
 ///
-/// Statuses, restarts and the true residual are those of the CPU's solvers, but for one rule: `Converged` is said
-/// after `b - A x` was recomputed in the same launch, and does not count the rounding errors of that, as
-/// [`BatchSolver`](crate::BatchSolver) does. In singular systems x may grow to 1e16, and what is computed be 0 by
-/// chance. A system's result is a function of that system
-/// and of the plan's kernel, bit for bit: not of its neighbours, its place in the batch, or the order
-/// of threads. [`InnerPrecision`](crate::InnerPrecision) says what differs with iterations in f32.
+/// Statuses, restarts and the true residual are those of the CPU's solvers, but for one rule: `Converged` is said after
+/// `b - A x` was recomputed in the same launch, and does not count the rounding errors of that. In singular systems x may
+/// grow to 1e16, and what is computed be 0 by chance: [`FusedSolver::confirm`] tells in a launch of its own, and
+/// [`BatchSolver`](crate::BatchSolver) always does. A system's result is a function of that system and of the plan's
+/// kernel, bit for bit: not of its neighbours, its place in the batch, or the order of threads.
+/// [`InnerPrecision`](crate::InnerPrecision) says what differs with iterations in f32.
 ///
 /// A system of up to 4,096 rows is a block's or a part of it, one of up to 32,768 that of a cluster of 2, 4 or 8
 /// blocks, which read operands in each other's shared memory: from compute capability 9.0 on. Larger ones are
@@ -344,6 +345,23 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
     /// The outcomes of the last solve, where kernels of the caller read them.
     pub fn device_outcomes(&self) -> DeviceOutcomes<'_, E> {
         self.outcomes.on_device()
+    }
+
+    /// Confirms which systems of the last solve converged, the rounding errors of their residuals counted: see
+    /// [`Confirmer`]. `values`, `b` and `x` are those of that solve. Allocates nothing, launches one kernel behind the
+    /// solve and returns before it is done.
+    ///
+    /// # Errors
+    /// [`SolveError::Length`] when an array does not fit, or the confirmer is for another number of systems;
+    /// [`SolveError::Gpu`] when the launch is refused. Nothing has changed then.
+    pub fn confirm(
+        &mut self,
+        confirmer: &Confirmer<E, T>,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        x: &E::Buffer<T>,
+    ) -> Result<(), SolveError> {
+        confirmer.confirm((&mut self.outcomes, self.active), values, b, x)
     }
 
     /// How each system of the last solve ended, item by item. Waits for the solve.

@@ -9,6 +9,7 @@
 //! | `outcomes.rs` | tolerances and limits of the systems, and how each ended |
 //! | `bins.rs` | which systems a launch solves, and where their numbers are |
 //! | `shape/` | threads per system, and where its values are kept: what was quickest, what tuning may ask for |
+//! | `confirm.rs` | [`Confirmer`]: whether what converged did so, rounding errors counted |
 //! | `pattern.rs`, `banks.rs` | a pattern in the order of the kernel |
 //! | `explain.rs` | what was chosen, in words |
 //! | `choose.rs` | when LU is estimated to be quicker than iterations |
@@ -30,6 +31,7 @@ mod banks;
 mod bins;
 mod choose;
 mod composed;
+mod confirm;
 mod explain;
 mod factored;
 mod fused;
@@ -45,6 +47,7 @@ pub(crate) use outcomes::{Outcomes, PinnedOutcomes};
 pub(crate) use choose::OnChip;
 pub use choose::choose_methods;
 pub use composed::{Amortisation, ComposedExplain, ComposedSolver, ProductKernel};
+pub use confirm::Confirmer;
 pub use explain::{GpuBin, GpuExplain};
 pub use factored::{FactoredExplain, FactoredPlace, FactoredSolver, FactoredTuning};
 pub use fused::FusedSolver;

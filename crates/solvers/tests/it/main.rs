@@ -8,6 +8,7 @@ mod common;
 mod gpu;
 mod gpu_clusters;
 mod gpu_composed;
+mod gpu_confirmed;
 mod gpu_factored;
 mod gpu_lu;
 mod solves;

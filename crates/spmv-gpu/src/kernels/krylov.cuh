@@ -22,12 +22,11 @@
 // Blocks of 256 threads.
 #pragma once
 
-#include "solver.cuh"
+#include "evaluate.cuh"
 
 constexpr u32 KRYLOV_THREADS = 256;
 constexpr u32 KRYLOV_BLOCKS = 3; // that a multiprocessor shall hold: fewer registers spill
 constexpr u32 KRYLOV_WARPS = KRYLOV_THREADS / WARP_THREADS;
-constexpr u32 MOST_SUMS = 4;
 constexpr u32 STATE_WORDS = 16;
 
 // Beside the statuses of solver.cuh: it is to start from the residual just computed.
@@ -135,41 +134,6 @@ __device__ __forceinline__ void group_sums(T (&sums)[MOST_SUMS], double* scratch
         }
     }
 }
-
-// A norm in one pass without spurious overflow or underflow: squares of small, usual and large values,
-// each scaled into range (Blue 1978, doi 10.1145/355769.355771; Anderson 2017, doi 10.1145/3061665).
-struct Norm {
-    static constexpr double SMALL = 0x1p-511, LARGE = 0x1p486;
-    static constexpr double UP = 0x1p537, DOWN = 0x1p-538;
-
-    __device__ __forceinline__ static void add(double value, double (&sums)[MOST_SUMS]) {
-        const double size = magnitude(value);
-        if (size > LARGE) {
-            sums[2] += (value * DOWN) * (value * DOWN);
-        } else if (size < SMALL) {
-            sums[0] += (value * UP) * (value * UP);
-        } else {
-            sums[1] += value * value; // NaN too
-        }
-    }
-
-    __device__ __forceinline__ static double of(const double (&sums)[MOST_SUMS]) {
-        const double small = sums[0], usual = sums[1], large = sums[2];
-        if (usual != usual) {
-            return usual;
-        }
-        if (large > 0) {
-            return __dsqrt_rn(large + (usual * DOWN) * DOWN) / DOWN;
-        }
-        const double root = __dsqrt_rn(usual);
-        if (small > 0) {
-            const double tiny = __dsqrt_rn(small) / UP;
-            const double most = maximum(root, tiny), ratio = minimum(root, tiny) / most;
-            return most * __dsqrt_rn(1.0 + ratio * ratio);
-        }
-        return root;
-    }
-};
 
 template <typename V>
 __device__ __forceinline__ u32 unless_lost(V value, u32 status) {

@@ -14,7 +14,7 @@ use crate::executor::Source;
 pub const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Every module and its source.
-const SOURCES: [(&str, &str); 26] = [
+const SOURCES: [(&str, &str); 27] = [
     ("pack", include_str!("pack.cu")),
     ("packed", include_str!("packed.cu")),
     ("vector", include_str!("vector.cu")),
@@ -38,13 +38,15 @@ const SOURCES: [(&str, &str); 26] = [
     ("lu_substitute", include_str!("lu_substitute.cu")),
     ("lu_verify", include_str!("lu_verify.cu")),
     ("krylov", include_str!("krylov.cu")),
+    ("confirm", include_str!("confirm.cu")),
     ("factored", include_str!("factored.cu")),
     ("shift", include_str!("shift.cu")),
     ("diagonal", include_str!("diagonal.cu")),
 ];
 
 /// Every header and its source.
-const HEADERS: [(&str, &str); 15] = [
+const HEADERS: [(&str, &str); 16] = [
+    ("evaluate.cuh", include_str!("evaluate.cuh")),
     ("solver.cuh", include_str!("solver.cuh")),
     ("fused_task.cuh", include_str!("fused_task.cuh")),
     ("fused_queue.cuh", include_str!("fused_queue.cuh")),

@@ -25,6 +25,7 @@ template <>
 struct Precision<double> {
     static constexpr double LARGEST = 1.7976931348623157e308;
     static constexpr double EPSILON = 2.220446049250313e-16;
+    static constexpr double SMALLEST = 4.9406564584124654e-324; // positive number
     static constexpr int SAFE_EXPONENT = 200;
     static constexpr int LARGEST_EXPONENT = 1000;
 };
@@ -33,6 +34,7 @@ template <>
 struct Precision<float> {
     static constexpr float LARGEST = 3.402823466e38f;
     static constexpr double EPSILON = 1.1920928955078125e-7;
+    static constexpr double SMALLEST = 0x1p-149;
     static constexpr int SAFE_EXPONENT = 20;
     static constexpr int LARGEST_EXPONENT = 120;
 };

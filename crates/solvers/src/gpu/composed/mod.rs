@@ -29,6 +29,7 @@ use sparsebatch_formats::Batch;
 use sparsebatch_formats::batch::PatternFingerprint;
 use sparsebatch_spmv_gpu::{Executor, GpuError, KernelBuffer, Value};
 
+use super::confirm::Confirmer;
 use super::outcomes::{Limits, Outcomes};
 use super::task::{FusedMethod, check_square, check_supported, count_systems};
 use crate::options::{Engine, Preconditioner, check_len};
@@ -57,8 +58,8 @@ const MOST_SUMS: usize = 4;
 /// products multiply on. A system's result is a function of that system and of the plan's kernel, bit
 /// for bit, as long as that of its products is: not of its neighbours or its place.
 ///
-/// `Converged` rests on the residual as the kernels compute it, without a bound of its rounding errors: see
-/// [`FusedSolver`](crate::gpu::FusedSolver).
+/// `Converged` rests on the residual as the kernels compute it, without a bound of its rounding errors;
+/// [`ComposedSolver::confirm`] counts them.
 ///
 /// # Source
 /// Hestenes and Stiefel 1952 (doi 10.6028/jres.049.044), van der Vorst 1992 (doi 10.1137/0913035);
@@ -249,6 +250,24 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             }
         }
         Ok(())
+    }
+
+    /// Confirms which systems of the last solve converged, the rounding errors of their residuals counted: see
+    /// [`Confirmer`]. `values`, `b` and `x` are those of that solve. Allocates nothing, launches one kernel behind the
+    /// solve and returns before it is done.
+    ///
+    /// # Errors
+    /// [`SolveError::Length`] when an array does not fit, or the confirmer is for another number of systems;
+    /// [`SolveError::Gpu`] when the launch is refused. Nothing has changed then.
+    pub fn confirm(
+        &mut self,
+        confirmer: &Confirmer<E, T>,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        x: &E::Buffer<T>,
+    ) -> Result<(), SolveError> {
+        let nitems = self.outcomes.systems() / self.nrhs.max(1);
+        confirmer.confirm((&mut self.outcomes, nitems), values, b, x)
     }
 
     /// How each system of the last solve ended, item by item.

@@ -4,6 +4,7 @@ use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, Scalar};
 use sparsebatch_spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 
+use super::super::confirm::Confirmer;
 use super::super::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use super::super::task::{
     Guess, check_active, check_apart, check_common, check_square, count_systems, item_major,
@@ -53,8 +54,8 @@ const ONE_KEPT: u32 = 16;
 /// to 33,554,432 products a factorisation. With several right-hand sides each has its factors made anew, unless
 /// they are kept.
 ///
-/// `Converged` rests on the residual as the kernels compute it, without a bound of its rounding errors: see
-/// [`FusedSolver`](crate::gpu::FusedSolver).
+/// `Converged` rests on the residual as the kernels compute it, without a bound of its rounding errors;
+/// [`FactoredSolver::confirm`] counts them.
 ///
 /// # Source
 /// Y. Saad, Iterative Methods for Sparse Linear Systems, 2nd ed., 2003, algorithms 10.4 (ILU(0)) and 9.1
@@ -387,6 +388,23 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// The outcomes of the last solve, where kernels of the caller read them.
     pub fn device_outcomes(&self) -> DeviceOutcomes<'_, E> {
         self.outcomes.on_device()
+    }
+
+    /// Confirms which systems of the last solve converged, the rounding errors of their residuals counted: see
+    /// [`Confirmer`]. `values`, `b` and `x` are those of that solve. Allocates nothing, launches one kernel behind the
+    /// solve and returns before it is done.
+    ///
+    /// # Errors
+    /// [`SolveError::Length`] when an array does not fit, or the confirmer is for another number of systems;
+    /// [`SolveError::Gpu`] when the launch is refused. Nothing has changed then.
+    pub fn confirm(
+        &mut self,
+        confirmer: &Confirmer<E, T>,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        x: &E::Buffer<T>,
+    ) -> Result<(), SolveError> {
+        confirmer.confirm((&mut self.outcomes, self.active), values, b, x)
     }
 
     /// How each system of the last solve ended, item by item. Waits for the solve.

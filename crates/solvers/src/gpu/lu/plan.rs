@@ -4,6 +4,7 @@ use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern};
 use sparsebatch_spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 
+use super::super::confirm::Confirmer;
 use super::super::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use super::super::task::{
     Guess, check_active, check_apart, check_common, check_square, count_systems, item_major,
@@ -38,8 +39,8 @@ const FROM_GUESS: u32 = 1;
 /// has the LU of larger systems. A refinement factors again; [`GpuLu::factor`] and [`GpuLu::solve_again`] keep the factors
 /// in the device's memory instead, for several solves with each.
 ///
-/// `Converged` rests on the residual as the kernels compute it, without a bound of its rounding errors: see
-/// [`FusedSolver`](crate::gpu::FusedSolver).
+/// `Converged` rests on the residual as the kernels compute it, without a bound of its rounding errors;
+/// [`GpuLu::confirm`] counts them.
 ///
 /// # Source
 /// One system a lane, the values of many side by side: as on the CPU. Work in parallel within a system
@@ -305,6 +306,23 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// The outcomes of the last solve, where kernels of the caller read them.
     pub fn device_outcomes(&self) -> DeviceOutcomes<'_, E> {
         self.outcomes.on_device()
+    }
+
+    /// Confirms which systems of the last solve converged, the rounding errors of their residuals counted: see
+    /// [`Confirmer`]. `values`, `b` and `x` are those of that solve. Allocates nothing, launches one kernel behind the
+    /// solve and returns before it is done.
+    ///
+    /// # Errors
+    /// [`SolveError::Length`] when an array does not fit, or the confirmer is for another number of systems;
+    /// [`SolveError::Gpu`] when the launch is refused. Nothing has changed then.
+    pub fn confirm(
+        &mut self,
+        confirmer: &Confirmer<E, T>,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        x: &E::Buffer<T>,
+    ) -> Result<(), SolveError> {
+        confirmer.confirm((&mut self.outcomes, self.active), values, b, x)
     }
 
     /// How each system of the last solve ended, item by item. Waits for the solve.

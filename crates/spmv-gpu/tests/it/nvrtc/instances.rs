@@ -17,7 +17,7 @@ pub(crate) const MAY_SPILL: [(&str, u32); 7] = [
 
 /// The instances that hosts use (of `cg` and `bicgstab` some of each kind: they take half a second
 /// each), by module, the oldest architecture that has them, and the registers that each may have.
-pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 32] = [
+pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 33] = [
     (
         "pack",
         "sm_80",
@@ -505,6 +505,17 @@ pub(crate) const INSTANCES: [(&str, &str, &[&str], u32); 32] = [
             "krylov_sizes_part<float>",
         ],
         80,
+    ),
+    (
+        "confirm",
+        "sm_80",
+        &[
+            "confirm<double, u16>",
+            "confirm<double, u32>",
+            "confirm<float, u16>",
+            "confirm<float, u32>",
+        ],
+        128,
     ),
     (
         "factored",

@@ -1,0 +1,228 @@
+// Confirms what a plan's kernels call CONVERGED: their residuals passed as they were computed, but maybe not together with
+// a bound of the rounding errors of that. A system whose bound, from |A||x|, does not tell is evaluated in twofold
+// precision (evaluate.cuh), and is CONVERGED or STAGNATED then; its x stays as it is.
+//
+// A block has CONFIRM_THREADS systems at a time, one after the other: ROW_LANES threads have a row, rows are so far apart
+// that all threads have some. Sums have an order that the number of rows decides. Traffic: A, b and x of each system that
+// converged, once or twice, and 17 B of its outcome.
+//
+// Arguments: a pattern has nrows + 1 words of `row_ptr`, from 0 on, and columns in `col_idx`, both in the order of CSR.
+// `items` is null where all items have the one pattern of `nrows` rows, and the values of item i begin at i *
+// value_stride, its rows at i * nrhs * nrows; else item i has four words there: nrows | its first word of row_ptr << 32,
+// its first column, its first value in units of value_stride, its first row. Entries of an item are value_step apart, rows
+// row_step, right-hand sides nrows * row_step. Arrays of tolerances are null or hold one a system, those of outcomes one
+// a system. Blocks of CONFIRM_THREADS; any grid.
+
+#include "evaluate.cuh"
+
+constexpr u32 CONFIRM_THREADS = 256;
+constexpr u32 CONFIRM_WARPS = CONFIRM_THREADS / WARP_THREADS;
+constexpr u32 ROW_LANES = 8;
+
+// Entries of a row that a thread reads at once.
+constexpr u32 ROW_ENTRIES = 4;
+
+// What the threads of a block share.
+struct ConfirmShared {
+    double partials[CONFIRM_WARPS][MOST_SUMS];
+    u32 longest, count;
+    u32 numbers[CONFIRM_THREADS];
+};
+
+// One system, as threads of a block see it.
+template <typename V, typename Index>
+struct ConfirmedSystem {
+    u32 nrows;
+    const u32* row_ptr;
+    const Index* col_idx;
+    const V* values;
+    u64 value_step, row_step;
+    const V *b, *x;
+
+    // Calls of_row(row, whether there is one) for each that this thread has a part of, for all lanes of a warp at once.
+    template <typename OfRow>
+    __device__ __forceinline__ void rows(OfRow of_row) const {
+        constexpr u32 OF_WARP = WARP_THREADS / ROW_LANES;
+        const u32 lane = threadIdx.x % WARP_THREADS;
+        for (u32 first = threadIdx.x / WARP_THREADS * OF_WARP; first < nrows;
+             first += CONFIRM_WARPS * OF_WARP) {
+            const u32 row = first + lane / ROW_LANES;
+            of_row(row, row < nrows);
+        }
+    }
+
+    // The right-hand side of a row, for the one thread that counts it.
+    __device__ __forceinline__ double own_b(u32 row, bool exists) const {
+        return exists && threadIdx.x % ROW_LANES == 0 ? double(b[u64(row) * row_step]) : 0.0;
+    }
+
+    // 0 where x is finite in a row, else NaN: an infinite x may be seen by no entry, where a column is empty.
+    __device__ __forceinline__ double unless_finite(u32 row) const {
+        const V own = x[u64(row) * row_step];
+        return double(own - own);
+    }
+
+    // Calls visit(value, its operand) for this thread's part of a row.
+    template <typename Visit>
+    __device__ __forceinline__ void entries(u32 row, bool exists, Visit visit) const {
+        if (!exists) {
+            return;
+        }
+        const u32 end = load(row_ptr + row + 1);
+        for (u32 k = load(row_ptr + row) + threadIdx.x % ROW_LANES; k < end;
+             k += ROW_LANES * ROW_ENTRIES) {
+            V value[ROW_ENTRIES], operand[ROW_ENTRIES];
+            u32 columns[ROW_ENTRIES];
+#pragma unroll
+            for (u32 i = 0; i < ROW_ENTRIES; ++i) {
+                const u32 own = minimum(k + i * ROW_LANES, end - 1);
+                columns[i] = load(col_idx + own);
+                value[i] = values[own * value_step];
+            }
+#pragma unroll
+            for (u32 i = 0; i < ROW_ENTRIES; ++i) {
+                operand[i] = x[columns[i] * row_step];
+            }
+#pragma unroll
+            for (u32 i = 0; i < ROW_ENTRIES; ++i) {
+                if (k + i * ROW_LANES < end) {
+                    visit(double(value[i]), double(operand[i]));
+                }
+            }
+        }
+    }
+
+    // The sums over the threads of the block, the same in all.
+    __device__ __forceinline__ static void add_up(double (&sums)[MOST_SUMS], ConfirmShared& shared) {
+        const u32 warp = threadIdx.x / WARP_THREADS;
+        __syncthreads(); // the sums before were read
+#pragma unroll
+        for (u32 i = 0; i < MOST_SUMS; ++i) {
+            const double of_warp = sum_of_lanes(sums[i]);
+            if (threadIdx.x % WARP_THREADS == 0) {
+                shared.partials[warp][i] = of_warp;
+            }
+        }
+        __syncthreads();
+#pragma unroll
+        for (u32 i = 0; i < MOST_SUMS; ++i) {
+            sums[i] = 0;
+#pragma unroll
+            for (u32 k = 0; k < CONFIRM_WARPS; ++k) {
+                sums[i] += shared.partials[k][i];
+            }
+        }
+    }
+
+    // || |b| + |A||x| ||, and the longest row.
+    __device__ __forceinline__ void find_plain(Evaluated& found, ConfirmShared& shared) const {
+        double sums[MOST_SUMS] = {};
+        u32 longest = 0;
+        rows([&](u32 row, bool exists) {
+            double plain = magnitude(own_b(row, exists));
+            entries(row, exists, [&](double value, double operand) { plain += magnitude(value * operand); });
+#pragma unroll
+            for (u32 offset = ROW_LANES / 2; offset > 0; offset /= 2) {
+                plain += __shfl_xor_sync(ALL_LANES, plain, offset);
+            }
+            if (exists && threadIdx.x % ROW_LANES == 0) {
+                Norm::add(plain + unless_finite(row), sums);
+                longest = maximum(longest, load(row_ptr + row + 1) - load(row_ptr + row));
+            }
+        });
+        shared.longest = 0;
+        __syncthreads();
+        atomicMax(&shared.longest, longest);
+        add_up(sums, shared);
+        found.nrows = nrows;
+        found.longest_row = shared.longest;
+        found.plain = Norm::of(sums);
+    }
+
+    // The residual in twofold precision.
+    __device__ __forceinline__ void find_twofold(Evaluated& found, ConfirmShared& shared) const {
+        double sums[MOST_SUMS] = {};
+        rows([&](u32 row, bool exists) {
+            TwofoldRow own{own_b(row, exists)};
+            entries(row, exists, [&](double value, double operand) { own.subtract(value, operand); });
+            own.template join<ROW_LANES>();
+            double error;
+            const double residual = own.finish(error);
+            if (exists && threadIdx.x % ROW_LANES == 0) {
+                Norm::add(residual + unless_finite(row), sums);
+                sums[3] += error;
+            }
+        });
+        add_up(sums, shared);
+        found.norm = Norm::of(sums);
+        found.error = sums[3];
+    }
+};
+
+template <typename V, typename Index>
+__global__ void __launch_bounds__(CONFIRM_THREADS)
+    confirm(u32 nsystems, u32 nrhs, u32 nrows, const u32* __restrict__ row_ptr,
+            const Index* __restrict__ col_idx, const u64* __restrict__ items,
+            const V* __restrict__ values, u64 value_stride, u64 value_step, u64 row_step,
+            const V* __restrict__ b, const V* __restrict__ x, double rel_tol,
+            const double* __restrict__ rel_tols, double abs_tol, const double* __restrict__ abs_tols,
+            u32 max_iters, const u32* __restrict__ max_iters_each, u32 max_restarts, double floor,
+            u8* statuses, u32* iterations, u32* restarts, double* residual_norms,
+            const double* rhs_norms) {
+    __shared__ ConfirmShared shared;
+    // Blocks have systems side by side.
+    const u32 each = (nsystems + gridDim.x - 1) / gridDim.x;
+    const u64 begin = u64(blockIdx.x) * each, end = minimum(begin + each, u64(nsystems));
+    for (u64 first = begin; first < end; first += CONFIRM_THREADS) {
+        const u64 own = first + threadIdx.x;
+        const bool asks = own < end && statuses[own < end ? own : first] == CONVERGED;
+        if (threadIdx.x == 0) {
+            shared.count = 0;
+        }
+        __syncthreads();
+        if (asks) {
+            shared.numbers[atomicAdd(&shared.count, 1u)] = threadIdx.x;
+        }
+        __syncthreads();
+        const u32 count = shared.count;
+        for (u32 k = 0; k < count; ++k) {
+            const u32 system = u32(first) + shared.numbers[k], item = system / nrhs;
+            const u64* const words = items + 4 * u64(item);
+            const bool listed = items != nullptr;
+            const u32 own_rows = listed ? u32(load(words)) : nrows;
+            const u64 value = listed ? load(words + 2) : item;
+            const u64 row = (listed ? load(words + 3) : u64(item) * nrhs * nrows) +
+                            u64(system % nrhs) * own_rows * row_step;
+            const ConfirmedSystem<V, Index> all{own_rows,
+                                                row_ptr + (listed ? load(words) >> 32 : 0),
+                                                col_idx + (listed ? load(words + 1) : 0),
+                                                values + value * value_stride,
+                                                value_step,
+                                                row_step,
+                                                b + row,
+                                                x + row};
+            Evaluated found;
+            found.rhs_norm = rhs_norms[system];
+            found.floor = floor;
+            found.threshold = abs_tols == nullptr ? abs_tol : load(abs_tols + system);
+            found.threshold = maximum(
+                found.threshold,
+                (rel_tols == nullptr ? rel_tol : load(rel_tols + system)) * found.rhs_norm);
+            all.find_plain(found, shared);
+            double residual = residual_norms[system];
+            bool by_floor = false;
+            u32 status = found.template judge_plain<V>(residual);
+            if (status == RUNNING) {
+                all.find_twofold(found, shared);
+                status = found.template judge_twofold<V>(by_floor);
+                residual = found.reported_norm();
+            }
+            __syncthreads(); // all have read the residual
+            if (threadIdx.x == 0) {
+                statuses[system] = u8(status);
+                restarts[system] = (restarts[system] & ~1u) | by_floor;
+                residual_norms[system] = residual;
+            }
+        }
+    }
+}
