@@ -3,7 +3,7 @@
 
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Pattern, UniformBatch};
-use sparsebatch_solvers::gpu::{GpuLu, Guess, LuTuning};
+use sparsebatch_solvers::gpu::{Confirmer, GpuLu, Guess, LuTuning};
 use sparsebatch_solvers::{Method, Outcome, SolveOptions, Status, solve};
 use sparsebatch_spmv_gpu::testing::{device_or_skip, systems};
 use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
@@ -129,6 +129,20 @@ fn blocks_of_every_size_agree_with_the_cpu() {
             assert_eq!(loaded.solve_again(&device, &mut plan), kept, "{what} by kept factors");
         }
     }
+}
+
+#[test]
+fn what_converged_stays_so_when_it_is_confirmed() {
+    let Some(device) = device_or_skip() else { return };
+    let mut loaded = Loaded::new(&device, Family::Lap2d, 225, systems(2000));
+    let mut plan = loaded.plan(&device, &LuTuning::default());
+    loaded.solve(&device, &mut plan);
+    let before = plan.outcomes().unwrap();
+    let (pattern, items) = (loaded.batch.pattern().view(), loaded.batch.nitems());
+    let confirmer = Confirmer::new(&device, pattern, items, &options()).unwrap();
+    plan.confirm(&confirmer, &loaded.values, &loaded.b, &loaded.x).unwrap();
+    assert_eq!(before, plan.outcomes().unwrap());
+    assert!(before.iter().all(|outcome| outcome.status == Status::Converged), "{before:?}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Every solver on a real GPU.
 
 mod composed;
+mod confirmed;
 mod factored;
 mod fused;
 #[path = "../it/backends/listed.rs"]
