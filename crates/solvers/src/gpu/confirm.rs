@@ -64,7 +64,8 @@ enum Columns<E: Executor> {
 struct Patterns {
     row_ptr: Vec<u32>,
     col_idx: Vec<u32>,
-    items: Option<Vec<u64>>,
+    /// Empty where all have one pattern and lie one after the other.
+    items: Vec<u64>,
 }
 
 impl Patterns {
@@ -87,7 +88,7 @@ impl Patterns {
         for &item in items {
             let [value, row] = places(item);
             let words = [sizes, first_column, value, row];
-            self.items.get_or_insert_default()[4 * item as usize..][..4].copy_from_slice(&words);
+            self.items[4 * item as usize..][..4].copy_from_slice(&words);
         }
     }
 }
@@ -145,7 +146,7 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
             patterns.push(pattern);
             nrows = pattern.nrows() as u32;
         } else {
-            patterns.items = Some(vec![0; 4 * nitems]);
+            patterns.items = vec![0; 4 * nitems];
             let items: Vec<u32> = (0..nitems as u32).collect();
             patterns.push_items(pattern, &items, |item| [places.value(item), places.row(item)]);
         }
@@ -162,7 +163,7 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
         options: &SolveOptions,
     ) -> Result<Self, SolveError> {
         let (nitems, sizes) = (batch.nitems(), ragged_sizes(batch, options.nrhs)?);
-        let mut patterns = Patterns { items: Some(vec![0; 4 * nitems]), ..Patterns::default() };
+        let mut patterns = Patterns { items: vec![0; 4 * nitems], ..Patterns::default() };
         let place = |item: u32| {
             let item = item as usize;
             [batch.nnz_offsets()[item] as u64, (batch.row_offsets()[item] * options.nrhs) as u64]
@@ -197,7 +198,7 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
                 Ok(narrow) => Columns::Narrow(executor.upload(&narrow)?),
                 Err(_) => Columns::Wide(executor.upload(&col_idx)?),
             },
-            items: items.map(|items| executor.upload(&items)).transpose()?,
+            items: if items.is_empty() { None } else { Some(executor.upload(&items)?) },
             limits: Limits::new(executor, criteria)?,
             executor: executor.clone(),
             values: PhantomData,
@@ -215,11 +216,11 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
         (4 * self.row_ptr.len() + columns + items + limits) as u64
     }
 
-    /// Confirms the outcomes of the first `active` items of a plan. Allocates nothing, returns before it is done.
+    /// Confirms the first `systems` outcomes of a plan, which has so many. Allocates nothing, returns before it is done.
     #[expect(unsafe_code, reason = "a launch")]
     pub(super) fn confirm(
         &self,
-        (outcomes, active): (&mut Outcomes<E>, usize),
+        (outcomes, systems): (&mut Outcomes<E>, usize),
         values: &E::Buffer<T>,
         b: &E::Buffer<T>,
         x: &E::Buffer<T>,
@@ -227,7 +228,7 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
         let shared = self.sizes.check(values, b, x)?;
         let of_all = self.sizes.nitems * self.sizes.nrhs;
         check_len("outcomes", of_all, outcomes.systems())?;
-        let systems = active * self.sizes.nrhs;
+        let systems = systems.min(of_all);
         if systems == 0 {
             return Ok(());
         }
@@ -253,7 +254,8 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
         let blocks = systems.div_ceil(SYSTEMS).min(most);
         let config = LaunchConfig::linear(blocks as u32, THREADS);
         // SAFETY: the arguments are those of `confirm`; the lengths of values, vectors and outcomes were checked here,
-        // and items are in them where their patterns and layouts say; nothing that is read is written.
+        // there are not more systems than the confirmer is for, however the plan divides them among items, and items are
+        // where their patterns and layouts say; what is written is outcomes alone.
         unsafe { self.executor.launch(&self.key, config, &mut args) }.map_err(GpuError::into)
     }
 }

@@ -361,7 +361,8 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         b: &E::Buffer<T>,
         x: &E::Buffer<T>,
     ) -> Result<(), SolveError> {
-        confirmer.confirm((&mut self.outcomes, self.active), values, b, x)
+        let systems = self.active * self.sizes.nrhs;
+        confirmer.confirm((&mut self.outcomes, systems), values, b, x)
     }
 
     /// How each system of the last solve ended, item by item. Waits for the solve.

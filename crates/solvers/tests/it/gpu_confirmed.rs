@@ -348,4 +348,15 @@ fn arrays_that_do_not_fit_are_refused() {
     let refused = other.confirm(&confirmer(3), values, b, x).unwrap_err();
     assert!(refused.to_string().contains("outcomes"), "{refused}");
     assert!(confirmer(3).bytes() > 0);
+
+    // As many systems, divided otherwise among items: none beyond them is looked at.
+    let one = SolveOptions { nrhs: 1, ..options.clone() };
+    let mut six = FusedSolver::<_, f64>::new(&executor, systems.pattern(), 6, &one).unwrap();
+    let by = Confirmer::new(&executor, systems.pattern(), 3, &twice).unwrap();
+    let b = executor.upload(&[&systems.b[..], &systems.b].concat()).unwrap();
+    let mut x = executor.alloc_zeroed(2 * systems.b.len()).unwrap();
+    let all = executor.upload(&[systems.values(), systems.values()].concat()).unwrap();
+    six.solve(&all, &b, Guess::Zero, &mut x).unwrap();
+    six.confirm(&by, values, &b, &x).unwrap();
+    assert_eq!(six.outcomes().unwrap().len(), 6);
 }

@@ -266,8 +266,8 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         b: &E::Buffer<T>,
         x: &E::Buffer<T>,
     ) -> Result<(), SolveError> {
-        let nitems = self.outcomes.systems() / self.nrhs.max(1);
-        confirmer.confirm((&mut self.outcomes, nitems), values, b, x)
+        let systems = self.outcomes.systems();
+        confirmer.confirm((&mut self.outcomes, systems), values, b, x)
     }
 
     /// How each system of the last solve ended, item by item.

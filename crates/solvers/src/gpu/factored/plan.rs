@@ -404,7 +404,8 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         b: &E::Buffer<T>,
         x: &E::Buffer<T>,
     ) -> Result<(), SolveError> {
-        confirmer.confirm((&mut self.outcomes, self.active), values, b, x)
+        let systems = self.active * self.nrhs;
+        confirmer.confirm((&mut self.outcomes, systems), values, b, x)
     }
 
     /// How each system of the last solve ended, item by item. Waits for the solve.
