@@ -4,6 +4,7 @@
 //! One program, so that plans are compiled for the emulation once.
 
 mod backends;
+mod bits;
 mod common;
 mod gpu;
 mod gpu_clusters;

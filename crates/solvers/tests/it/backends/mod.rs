@@ -3,7 +3,7 @@
 mod agreement;
 mod auto;
 mod certified;
-mod common;
+pub(crate) mod common;
 mod factors;
 mod fallback;
 mod large_lu;
