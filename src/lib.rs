@@ -35,7 +35,7 @@
 //! | make test problems | [`generate`] |
 //! | multiply once | [`cpu::seq`] (the reference), [`cpu::par`] (all cores) |
 //! | multiply often | [`cpu::SpmvPlan`] |
-//! | multiply on a GPU | [`spmv_gpu::device::availability()`], [`spmv_gpu::SinglePlan`], [`spmv_gpu::PackedPlan`] for batches |
+//! | multiply on a GPU | [`cuda::device::availability()`], [`spmv_gpu::SinglePlan`], [`spmv_gpu::PackedPlan`] for batches |
 //! | solve a batch | [`solve`], or [`BatchSolver`] to solve again with the analysis kept |
 //! | solve on a GPU | [`solve_on`], [`BatchSolver::on`] or [`BatchSolver::on_with_rhs`] with a [`Backend`]; [`gpu`] for data on the device |
 //! | choose how | [`SolveOptions`]: [`Method`], [`Preconditioner`], [`PrecondPrecision`], [`InnerPrecision`], [`Order`], tolerances, fallback |
@@ -50,6 +50,7 @@
 #![forbid(unsafe_code)]
 
 pub use sparsebatch_cpu_ref as cpu;
+pub use sparsebatch_cuda as cuda;
 pub use sparsebatch_formats::*;
 pub use sparsebatch_solvers::*;
 pub use sparsebatch_spmv_gpu as spmv_gpu;

@@ -18,32 +18,45 @@ use parts::Part;
 struct Source {
     /// Relative to this crate. A folder that does not exist is left out.
     folder: &'static str,
-    /// The folder whose prelude it takes, an earlier one where it has none of its own.
+    /// The folder with its prelude.
     prelude: &'static str,
-    /// Where `<module>.inc` lists the instances of a module, relative to this crate.
-    instances: &'static str,
+    /// An earlier folder whose headers it includes beside its own.
+    headers: Option<&'static str>,
     /// Put before the names of the modules, which are unique over all folders.
     prefix: &'static str,
 }
 
+/// Kernels of the library, behind its prelude.
+const fn library(folder: &'static str) -> Source {
+    Source { folder, prelude: PRELUDE, headers: None, prefix: "" }
+}
+
+/// Kernels of a solver, which include what all solvers share.
+const fn solver(folder: &'static str) -> Source {
+    Source { headers: Some(SOLVERS), ..library(folder) }
+}
+
+/// `<module>.inc` beside `<module>.cu` lists the instances of a module.
 const SOURCES: &[Source] = &[
-    Source {
-        folder: "tests-kernels",
-        prelude: "tests-kernels",
-        instances: "tests-kernels/instances",
-        prefix: "test_",
-    },
-    Source { folder: KERNELS, prelude: KERNELS, instances: "instances", prefix: "" },
-    Source {
-        folder: "../../examples/drivers/src/nuclear_burning/gpu/kernels",
-        prelude: KERNELS,
-        instances: "instances",
-        prefix: "",
-    },
+    Source { folder: "tests-kernels", prelude: "tests-kernels", headers: None, prefix: "test_" },
+    library(PRELUDE),
+    library("../spmv-gpu/src/kernels"),
+    library("../spmv-gpu/src/packed/kernels"),
+    library("../spmv-gpu/src/flexible/kernels"),
+    library("../spmv-gpu/src/single/kernels"),
+    library(SOLVERS),
+    solver("../solvers/src/gpu/fused/kernels"),
+    solver("../solvers/src/gpu/factored/kernels"),
+    solver("../solvers/src/gpu/lu/kernels"),
+    solver("../solvers/src/gpu/composed/kernels"),
+    library("../../examples/drivers/src/nuclear_burning/gpu/kernels"),
 ];
 
-/// The kernels of the library.
-const KERNELS: &str = "../spmv-gpu/src/kernels";
+/// Kernels over vectors, and the prelude of all.
+const PRELUDE: &str = "../cuda/src/kernels";
+
+/// Kernels and headers that solvers share.
+const SOLVERS: &str = "../solvers/src/gpu/common/kernels";
 
 /// Checks for faults that a GPU has and a CPU has not; `runtime/checks.cpp` receives them.
 const CHECKS: &str = "-fsanitize=alignment,bounds,integer-divide-by-zero,shift-exponent";
@@ -77,7 +90,7 @@ fn main() {
 fn build() -> Result<(), String> {
     let out = PathBuf::from(env::var("OUT_DIR").map_err(|e| format!("OUT_DIR: {e}"))?);
     println!("cargo:rerun-if-env-changed={SANITIZE}");
-    for watched in ["build.rs", "build", "include", "runtime", "instances"] {
+    for watched in ["build.rs", "build", "include", "runtime"] {
         println!("cargo:rerun-if-changed={watched}");
     }
     let threads = match env::var(SANITIZE).as_deref() {
@@ -100,6 +113,7 @@ fn build() -> Result<(), String> {
     for source in SOURCES {
         modules.extend(modules_of(source, &out)?);
     }
+    write(&out.join("lists.rs"), &lists_text(&modules)?)?;
     let parts = parts::cut(&kernels, &modules, INSTANCES_AT_ONCE, &out)?;
     let registry = out.join("registry_modules.cpp");
     write(&registry, &registry_text(&parts))?;
@@ -169,8 +183,12 @@ struct Module {
     name: String,
     /// What a generated source file begins with, inside of the unnamed namespace.
     includes: String,
-    /// The list of instances, if there is one.
+    /// The folder of headers that it includes beside its own.
+    headers: Option<PathBuf>,
+    /// The list of instances of the emulation, if there is one.
     instances: Option<PathBuf>,
+    /// Where the list of instances for GPUs would be.
+    list: PathBuf,
 }
 
 /// Copies the folder's sources with shared memory rewritten.
@@ -213,7 +231,7 @@ fn copies(folder: &str, out: &Path) -> PathBuf {
 fn module(source: &Source, file: &Path, copies: &Path, out: &Path) -> Result<Module, String> {
     let stem = file.file_stem().and_then(|s| s.to_str()).ok_or("a file name is not text")?;
     let name = format!("{}{stem}", source.prefix);
-    let instances = Path::new(source.instances).join(format!("{stem}.inc"));
+    let instances = Path::new(source.folder).join(format!("{stem}.inc"));
     if !instances.is_file() {
         println!("cargo:warning=kernel module {name} has no {}", instances.display());
     }
@@ -223,7 +241,21 @@ fn module(source: &Source, file: &Path, copies: &Path, out: &Path) -> Result<Mod
         String::new()
     };
     let includes = format!("{prelude}#include {:?}\n", copies.join(file));
-    Ok(Module { name, includes, instances: instances.is_file().then_some(instances) })
+    let headers = source.headers.map(|folder| self::copies(folder, out));
+    let instances = instances.is_file().then_some(instances);
+    let list = Path::new(source.folder).join(format!("{stem}.nvrtc"));
+    Ok(Module { name, includes, headers, instances, list })
+}
+
+/// The lists of instances that are compiled for GPUs, `<module>.nvrtc`, as a constant.
+fn lists_text(modules: &[Module]) -> Result<String, String> {
+    let mut text = String::from("const LISTS: &[(&str, &str)] = &[\n");
+    for Module { name, list, .. } in modules.iter().filter(|module| module.list.is_file()) {
+        let list = fs::canonicalize(list).map_err(|e| format!("{}: {e}", list.display()))?;
+        let _ = writeln!(text, "    ({name:?}, include_str!({list:?})),");
+    }
+    text += "];\n";
+    Ok(text)
 }
 
 fn registry_text(parts: &[Part]) -> String {

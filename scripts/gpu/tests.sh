@@ -4,7 +4,7 @@
 #
 # usage: scripts/gpu/tests.sh BINARIES RESULTS
 #   BINARIES   folder with test programs built with --release elsewhere, named by package and program:
-#              spmv-gpu-it, spmv-gpu-device, spmv-gpu-context_lost and spmv-gpu-out_of_memory,
+#              cuda-it, cuda-device, cuda-context_lost, spmv-gpu-it, spmv-gpu-device, spmv-gpu-out_of_memory,
 #              solvers-device, and sparsebatch-it with the program sparsebatch itself for the command line;
 #              those that are not there are left out; and libkernel_emu.so of a build of kernel-emu, for
 #              the tests among them that run kernels on the processor
@@ -23,8 +23,8 @@ export SPARSEBATCH_REQUIRE_GPU=1
 [[ ! -e $binaries/libkernel_emu.so ]] || export KERNEL_EMU_LIBRARY=$binaries/libkernel_emu.so
 nvidia-smi >"$results/nvidia-smi.txt" 2>&1
 [[ ! -e $binaries/sparsebatch ]] || export SPARSEBATCH_PROGRAM=$(realpath "$binaries/sparsebatch")
-for test in spmv-gpu-device spmv-gpu-context_lost spmv-gpu-it spmv-gpu-out_of_memory sparsebatch-it \
-    solvers-device; do
+for test in cuda-device cuda-context_lost cuda-it spmv-gpu-device spmv-gpu-it spmv-gpu-out_of_memory \
+    sparsebatch-it solvers-device; do
     [[ -x $binaries/$test && ${PLAIN:-yes} == yes ]] || continue
     filter=
     # Of the command line what needs a GPU, and of the products what is not about NVRTC alone.

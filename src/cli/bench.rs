@@ -315,7 +315,7 @@ impl SingleArgs {
 
 impl From<BenchError> for CliError {
     fn from(error: BenchError) -> Self {
-        use sparsebatch_spmv_gpu::GpuError;
+        use sparsebatch_cuda::GpuError;
         match error {
             // What a machine without a GPU says is about the request.
             BenchError::Gpu(

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::ErrorKind;
 
 use sparsebatch::cpu::CpuError;
-use sparsebatch::spmv_gpu::GpuError;
+use sparsebatch::cuda::GpuError;
 use sparsebatch::{FormatError, SolveError};
 
 /// Why a command was given up.

@@ -1,6 +1,6 @@
 //! The GPU of a command: which one, or why none.
 
-use sparsebatch::spmv_gpu::Device;
+use sparsebatch::cuda::Device;
 
 use super::error::CliError;
 use super::options::Backend;
@@ -37,7 +37,7 @@ pub(crate) fn refused(error: impl Into<CliError>) -> CliError {
 
 #[cfg(test)]
 mod tests {
-    use sparsebatch::spmv_gpu::GpuError;
+    use sparsebatch::cuda::GpuError;
 
     use super::*;
 

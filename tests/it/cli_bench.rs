@@ -107,7 +107,7 @@ fn folders_of_matrices_are_checked() {
 
 #[test]
 fn a_gpu_that_is_asked_for_and_absent_is_one_line_and_nothing_is_written() {
-    if sparsebatch_spmv_gpu::device::availability().is_ok() {
+    if sparsebatch_cuda::device::availability().is_ok() {
         println!("skipped: there is a GPU");
         return;
     }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use serde_json::Value;
+use sparsebatch::cuda::Device;
 use sparsebatch::io::read_npz_array;
-use sparsebatch::spmv_gpu::Device;
 use sparsebatch::{Backend, Pattern};
 use sparsebatch_drivers::radiation_diffusion::args::{Args, Case, Where};
 use sparsebatch_drivers::radiation_diffusion::error::Error;

@@ -1,10 +1,9 @@
 //! What is measured: plans, ours or a peer's, with the vectors they multiply.
 
 use rayon::prelude::*;
+use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError, Value};
 use sparsebatch_spmv_gpu::flexible::FlexiblePlan;
-use sparsebatch_spmv_gpu::{
-    Device, DeviceBuffer, Executor, GpuError, PackedPlan, SinglePlan, Value,
-};
+use sparsebatch_spmv_gpu::{PackedPlan, SinglePlan};
 
 /// A vector on the device.
 pub(crate) type Operand<T = f64> = DeviceBuffer<T>;

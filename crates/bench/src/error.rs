@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use sparsebatch_cuda::GpuError;
 use sparsebatch_formats::FormatError;
 use sparsebatch_solvers::SolveError;
-use sparsebatch_spmv_gpu::GpuError;
 
 /// Why a suite or a table was given up.
 #[derive(Debug, thiserror::Error)]

@@ -7,8 +7,8 @@
 
 use std::time::{Duration, Instant};
 
-use sparsebatch_spmv_gpu::device::{Device, Event, Graph};
-use sparsebatch_spmv_gpu::{Executor, GpuError};
+use sparsebatch_cuda::device::{Device, Event, Graph};
+use sparsebatch_cuda::{Executor, GpuError};
 
 use crate::contender::Timed;
 use crate::statistics::median;

@@ -76,7 +76,9 @@ impl Store {
         let next = || missing.lock().expect("no thread panics").next();
         let work = || -> Result<(), String> {
             while let Some((part, object)) = next() {
-                let fresh = build.clone().file(&part.file).try_compile_intermediates();
+                let mut build = build.clone();
+                build.includes(&part.headers);
+                let fresh = build.file(&part.file).try_compile_intermediates();
                 let fresh = fresh.map_err(|e| format!("{}: {e}", part.name))?;
                 publish(&fresh[0], &object).map_err(|e| format!("{}: {e}", object.display()))?;
             }

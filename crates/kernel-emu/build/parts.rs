@@ -12,6 +12,8 @@ pub(crate) struct Part {
     /// That of the module with a number.
     pub(crate) name: String,
     pub(crate) file: PathBuf,
+    /// The folder of headers that the module includes beside its own.
+    pub(crate) headers: Option<PathBuf>,
     /// The preprocessed text of the module. With the instances it is all that the object depends on but
     /// compiler and options.
     pub(crate) before: Arc<str>,
@@ -50,7 +52,7 @@ fn parts_of(
     at_once: usize,
     out: &Path,
 ) -> Result<Vec<Part>, String> {
-    let Module { name, includes, instances } = module;
+    let Module { name, includes, headers, instances, .. } = module;
     let list = match instances {
         Some(list) => read(list)?,
         None => String::new(),
@@ -61,6 +63,7 @@ fn parts_of(
     write(&whole, &format!("{head}\n#undef EMU_REGISTER\n{INSTANCES_FROM_HERE}\n{list}\n}}\n"))?;
     // Nothing in the text depends on where the checkout is.
     let mut build = build.clone();
+    build.includes(headers);
     let text = build.flag_if_supported("-fno-working-directory").file(&whole).try_expand();
     let text = text.map_err(|e| e.to_string())?;
     let text = String::from_utf8_lossy(&text);
@@ -82,7 +85,8 @@ fn parts_of(
             );
             let file = out.join(format!("part_{name}.cpp"));
             write(&file, &text)?;
-            Ok(Part { name, file, before: Arc::clone(&before), registrations })
+            let (headers, before) = (headers.clone(), Arc::clone(&before));
+            Ok(Part { name, file, headers, before, registrations })
         })
         .collect()
 }

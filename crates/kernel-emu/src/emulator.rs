@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use sparsebatch_spmv_gpu::{
+use sparsebatch_cuda::{
     Args, DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig, PinnedValues, Pod,
 };
 
@@ -202,9 +202,9 @@ impl Executor for Emulator {
 
     fn prepare(&self, keys: &[KernelKey]) -> Result<(), GpuError> {
         // Instances that no test launches are not compiled, whatever a plan prepares.
-        keys.iter().try_for_each(|key| match crate::has_module(key.module) {
+        keys.iter().try_for_each(|key| match crate::has_module(key.module.name()) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(unknown(format!("no module {}", key.module))),
+            Ok(false) => Err(unknown(format!("no module {}", key.module.name()))),
             Err(reason) => Err(unknown(reason)),
         })
     }
@@ -259,7 +259,7 @@ impl Executor for Emulator {
 }
 
 fn name(key: &KernelKey) -> String {
-    format!("{}:{}", key.module, key.expression)
+    format!("{}:{}", key.module.name(), key.expression)
 }
 
 /// The sizes of a kernel's parameters.

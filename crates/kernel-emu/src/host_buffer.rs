@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use sparsebatch_spmv_gpu::{KernelBuffer, Pod};
+use sparsebatch_cuda::{KernelBuffer, Pod};
 
 /// Alignment of a buffer, as `cudaMalloc` aligns.
 const ALIGNMENT: usize = 256;

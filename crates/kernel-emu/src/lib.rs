@@ -26,6 +26,7 @@ mod emulator;
 mod ffi;
 mod host_buffer;
 mod names;
+pub mod nvrtc;
 
 pub use args::Args;
 pub use emulator::{Emulator, Pinned, emulators};

@@ -48,7 +48,7 @@ pub enum SolveError {
     },
     /// The GPU refused the batch, or failed.
     #[error(transparent)]
-    Gpu(#[from] sparsebatch_spmv_gpu::GpuError),
+    Gpu(#[from] sparsebatch_cuda::GpuError),
     /// The CPU backend refused the batch or the options.
     #[error(transparent)]
     Cpu(#[from] sparsebatch_cpu_ref::CpuError),

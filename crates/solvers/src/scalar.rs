@@ -1,8 +1,8 @@
 //! The value types of solves, for which solves are compiled in this crate.
 
 use sparsebatch_cpu_ref::CpuScalar;
+use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::Batch;
-use sparsebatch_spmv_gpu::{Executor, Value};
 
 use crate::{Backend, BatchReport, BatchSolver, Rhs, SolveError, SolveOptions};
 

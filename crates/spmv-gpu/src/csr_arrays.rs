@@ -1,13 +1,14 @@
 //! CSR arrays that lie in the memory of an executor already: those of another library, or of
 //! kernels of the caller.
 
-use crate::error::check_len;
-use crate::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value};
+use crate::kernels::CHECK;
+use sparsebatch_cuda::check_len;
+use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value};
 
 /// The arrays of a CSR matrix, or of a batch of them, in the memory of an executor.
 ///
-/// On a [`Device`](crate::Device) the buffers may stand for
-/// [memory of someone else](crate::DeviceBuffer::from_raw).
+/// On a [`Device`](sparsebatch_cuda::Device) the buffers may stand for
+/// [memory of someone else](sparsebatch_cuda::DeviceBuffer::from_raw).
 pub struct CsrArrays<E: Executor, T: Value> {
     /// Row starts from 0 to the number of entries, one more than rows.
     pub row_ptr: E::Buffer<i32>,
@@ -62,7 +63,7 @@ pub(crate) fn check_csr<E: Executor>(
     // of the arrays and with the limits of the kernel; it reads nothing beyond them. 3. The buffers
     // are of the executor, by their types, and borrowed. 4. `fault` is a buffer of its own.
     unsafe {
-        executor.launch(&KernelKey::new("check", "csr_check"), config, &mut args)?;
+        executor.launch(&KernelKey::new(&CHECK, "csr_check"), config, &mut args)?;
     }
     let fault = executor.download(&fault)?[0];
     if fault == u64::MAX { Ok(()) } else { Err(error_of(fault, sizes)) }

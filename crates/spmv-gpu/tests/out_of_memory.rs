@@ -1,16 +1,15 @@
 //! A device without memory left. In a process of its own, since it takes it from all tests in it.
 
+use sparsebatch_cuda::testing::device_or_skip;
+use sparsebatch_cuda::{Device, Executor, GpuError};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_spmv_gpu::flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};
-use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{
-    Device, Executor, GpuError, PackedOptions, PackedPlan, SingleKernel, SingleOptions, SinglePlan,
-};
+use sparsebatch_spmv_gpu::{PackedOptions, PackedPlan, SingleKernel, SingleOptions, SinglePlan};
 use sparsebatch_testing::random_vector;
 
 /// All memory but about `left` bytes.
-fn take_all_but(device: &Device, left: u64) -> Vec<sparsebatch_spmv_gpu::DeviceBuffer<u8>> {
+fn take_all_but(device: &Device, left: u64) -> Vec<sparsebatch_cuda::DeviceBuffer<u8>> {
     let mut taken = Vec::new();
     let mut size = device.free_memory().unwrap();
     while size >= 1 << 20 {

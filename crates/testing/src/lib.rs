@@ -9,6 +9,6 @@ mod strategies;
 pub use data::{Reference, read_xref, shared_dir};
 pub use invalid::{InvalidInput, invalid_inputs};
 pub use strategies::{
-    CsrParts, csr, csr_integers, csr_parts, csr_reals, integer_vector, random_vector,
-    square_csr_integers,
+    CsrParts, csr, csr_integers, csr_parts, csr_reals, integer_vector, random_integers,
+    random_vector, square_csr_integers,
 };

@@ -79,6 +79,11 @@ pub fn integer_vector<T: Scalar>(len: usize) -> impl Strategy<Value = Vec<T>> {
     vec(integer(), len)
 }
 
+/// `len` integers in -8..=8, the same for the same seed.
+pub fn random_integers<T: Scalar>(len: usize, seed: u64) -> Vec<T> {
+    rng::vector(seed, len).into_iter().map(|v| T::from_f64((8.5 * v).round())).collect()
+}
+
 /// `len` numbers uniform in [-1, 1), the same for the same seed.
 pub fn random_vector<T: Scalar>(len: usize, seed: u64) -> Vec<T> {
     rng::vector(seed, len).into_iter().map(T::from_f64).collect()

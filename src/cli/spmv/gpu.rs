@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use sparsebatch::spmv_gpu::device::{Event, measure_bandwidth};
+use sparsebatch::cuda::device::{Event, measure_bandwidth};
+use sparsebatch::cuda::{Device, DeviceBuffer, Executor, GpuError, Value};
 use sparsebatch::spmv_gpu::flexible::Explanation;
 use sparsebatch::spmv_gpu::{
-    Device, DeviceBuffer, Executor, FlexibleKernel, FlexibleOptions, FlexiblePlan, GpuError,
-    PackedExplain, PackedOptions, PackedPlan, SingleExplain, SingleKernel, SingleOptions,
-    SinglePlan, Value,
+    FlexibleKernel, FlexibleOptions, FlexiblePlan, PackedExplain, PackedOptions, PackedPlan,
+    SingleExplain, SingleKernel, SingleOptions, SinglePlan,
 };
 use sparsebatch::{Batch, Csr};
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use sparsebatch::cpu::FormatChoice;
-use sparsebatch::spmv_gpu::{Device, Executor, Value};
+use sparsebatch::cuda::{Device, Executor, Value};
 use sparsebatch::{Batch, CpuScalar};
 
 use self::choice::{Target, Wanted};

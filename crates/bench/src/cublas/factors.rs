@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use sparsebatch_spmv_gpu::{Device, DeviceBuffer, GpuError};
+use sparsebatch_cuda::{Device, DeviceBuffer, GpuError};
 
 use super::Library;
 use super::ffi::Work;

@@ -8,7 +8,7 @@ use std::ptr;
 use std::rc::Rc;
 
 use cudarc::cublas::sys::{self, cublasStatus_t as Status};
-use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError, Pod};
+use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError, Pod};
 
 const PLAIN: sys::cublasOperation_t = sys::cublasOperation_t::CUBLAS_OP_N;
 

@@ -10,9 +10,9 @@ mod ffi;
 use std::rc::Rc;
 
 use rayon::prelude::*;
+use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError};
 use sparsebatch_formats::{Batch, Pattern};
 use sparsebatch_solvers::SolveError;
-use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError};
 
 use crate::solves::systems::Systems;
 use crate::solves::{Answer, Real, Solve};

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use rayon::prelude::*;
+use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError};
 use sparsebatch_formats::{Csr, CsrPatternRef, FormatError, RaggedCsr};
-use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError};
 
 use crate::parallel::in_parts;
 

@@ -8,7 +8,7 @@ use std::ptr;
 use std::rc::Rc;
 
 use cudarc::cusparse::sys::{self, cusparseSpMVAlg_t as Alg, cusparseStatus_t as Status};
-use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError, Pod};
+use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError, Pod};
 
 use super::{Algorithm, Format, SLICE};
 

@@ -2,8 +2,9 @@
 
 use std::rc::Rc;
 
+use sparsebatch_cuda::{Device, GpuError};
 use sparsebatch_formats::RaggedCsr;
-use sparsebatch_spmv_gpu::{CsrArrays, Device, GpuError};
+use sparsebatch_spmv_gpu::CsrArrays;
 
 use super::ffi::{Layout, Product, Scratch};
 use super::{Algorithm, Format, Library};

@@ -9,7 +9,7 @@ mod looped;
 
 use std::rc::Rc;
 
-use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError};
+use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError};
 
 use crate::contender::{Multiply, Operand};
 pub(crate) use arrays::HostCsr;

@@ -1,7 +1,7 @@
 //! The counter of a GPU: NVML's total energy since the driver was loaded.
 
 use cudarc::driver::result::device;
-use sparsebatch_spmv_gpu::{Device, Executor};
+use sparsebatch_cuda::{Device, Executor};
 
 use super::Meter;
 

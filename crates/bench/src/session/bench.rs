@@ -3,9 +3,10 @@
 use std::io::Write;
 use std::path::Path;
 
+use sparsebatch_cuda::Device;
 use sparsebatch_formats::Batch;
 use sparsebatch_peers::Peer;
-use sparsebatch_spmv_gpu::{Device, SingleOptions};
+use sparsebatch_spmv_gpu::SingleOptions;
 
 use super::{CUSPARSE, Effort, Host, HostSession, Session, Target};
 use crate::energy::EnergyMeter;

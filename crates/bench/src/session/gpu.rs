@@ -7,14 +7,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rayon::prelude::*;
+use sparsebatch_cuda::device::{Bandwidth, availability, measure_bandwidth};
+use sparsebatch_cuda::{Device, Executor, GpuError, KernelKey, Value};
 use sparsebatch_formats::generate::random;
 use sparsebatch_formats::{Batch, Csr, CsrPattern, Pattern, Scalar, UniformBatch, View};
-use sparsebatch_spmv_gpu::device::{Bandwidth, availability, measure_bandwidth};
 use sparsebatch_spmv_gpu::single::SingleExplain;
-use sparsebatch_spmv_gpu::{
-    Device, Executor, GpuError, KernelKey, PackedOptions, PackedPlan, SingleOptions, SinglePlan,
-    Value,
-};
+use sparsebatch_spmv_gpu::{PackedOptions, PackedPlan, SingleOptions, SinglePlan};
 
 use super::{CUSPARSE, Costs, Label, Measured, Problem, host_cores};
 use crate::contender::{Contender, Multiply, Operand, Operands, Timed};

@@ -1,6 +1,6 @@
 //! What a run measures.
 
-use sparsebatch_spmv_gpu::device::availability;
+use sparsebatch_cuda::device::availability;
 
 use crate::BenchError;
 

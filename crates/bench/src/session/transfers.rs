@@ -1,6 +1,6 @@
 //! Products of data on the host by a GPU: copies there and back are part of the time.
 
-use sparsebatch_spmv_gpu::{Device, GpuError};
+use sparsebatch_cuda::{Device, GpuError};
 
 use super::{Costs, Effort, Label, Measured, Problem, Session};
 use crate::BenchError;

@@ -7,9 +7,9 @@
 
 use std::time::{Duration, Instant};
 
+use sparsebatch_cuda::device::Event;
+use sparsebatch_cuda::{Device, Executor};
 use sparsebatch_solvers::SolveError;
-use sparsebatch_spmv_gpu::device::Event;
-use sparsebatch_spmv_gpu::{Device, Executor};
 
 use super::{Real, Solve};
 use crate::statistics::median;

@@ -1,12 +1,12 @@
 //! Our solves on the device.
 
+use sparsebatch_cuda::{Device, DeviceBuffer, DeviceInfo, Executor, GpuError};
 use sparsebatch_formats::{Batch, Pattern};
 use sparsebatch_solvers::gpu::{
     ComposedSolver, FactoredExplain, FactoredPlace, FactoredSolver, FusedSolver, GpuExplain, GpuLu,
     GpuLuExplain, GpuTuning, Guess, ProductKernel, choose_methods, most_rows,
 };
 use sparsebatch_solvers::{Engine, Method, Outcome, Preconditioner, SolveError, SolveOptions};
-use sparsebatch_spmv_gpu::{Device, DeviceBuffer, DeviceInfo, Executor, GpuError};
 
 use super::systems::Systems;
 use super::tuning::place_name;

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::time::Instant;
 
 use rayon::prelude::*;
+use sparsebatch_cuda::device::measure_bandwidth;
+use sparsebatch_cuda::{Device, Executor, GpuError};
 use sparsebatch_formats::Scalar;
 use sparsebatch_solvers::gpu::GpuTuning;
 use sparsebatch_solvers::{
     Engine, Gpu, InnerPrecision, Method, Preconditioner, SolveError, SolveOptions,
 };
-use sparsebatch_spmv_gpu::device::measure_bandwidth;
-use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
 
 use super::clock::time;
 use super::gpu::{DeviceSystems, GpuSolve, is_soon_made, plan};

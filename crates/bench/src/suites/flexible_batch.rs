@@ -8,13 +8,14 @@ use std::str::FromStr;
 
 use rayon::prelude::*;
 use sparsebatch_corpus::List;
+use sparsebatch_cuda::{Device, Executor, GpuError};
 use sparsebatch_formats::accuracy::SpmvReference;
 use sparsebatch_formats::generate::spmv_operands;
 use sparsebatch_formats::{Batch, RaggedCsr};
 use sparsebatch_spmv_gpu::flexible::{BatchSizes, DeviceBatch, Storage};
 use sparsebatch_spmv_gpu::{
-    CsrArrays, CsrSize, Device, Executor, FlexibleKernel, FlexibleOptions, FlexiblePlan, GpuError,
-    PackedKernel, PackedOptions, PackedPlan,
+    CsrArrays, CsrSize, FlexibleKernel, FlexibleOptions, FlexiblePlan, PackedKernel, PackedOptions,
+    PackedPlan,
 };
 
 pub use super::Size;

@@ -1,10 +1,9 @@
 //! The products that a user gets of a batch or a matrix, on the GPU and on the processor.
 
 use sparsebatch_cpu_ref::PlanSource;
+use sparsebatch_cuda::{Device, Executor, GpuError};
 use sparsebatch_formats::{Batch, Csr};
-use sparsebatch_spmv_gpu::{
-    Device, Executor, GpuError, PackedOptions, PackedPlan, SingleOptions, SinglePlan,
-};
+use sparsebatch_spmv_gpu::{PackedOptions, PackedPlan, SingleOptions, SinglePlan};
 
 use super::host_kernels::{self, HostKernel};
 use crate::BenchError;

@@ -8,8 +8,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use sparsebatch_corpus::List;
+use sparsebatch_cuda::Value;
 use sparsebatch_formats::{Csr, CsrPattern, Scalar};
-use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions, Value};
+use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions};
 use sprs::CsMatI;
 use sprs::prod::mul_acc_mat_vec_csr;
 

@@ -5,6 +5,7 @@
 mod clusters;
 #[path = "../common/mod.rs"]
 mod common;
+mod instances;
 mod kernels;
 mod nuclear_burning;
 mod rewrite;

@@ -1,6 +1,6 @@
 //! Where a batch is solved: [`Backend`].
 
-use sparsebatch_spmv_gpu::Device;
+use sparsebatch_cuda::Device;
 
 /// Where a batch is solved. By itself `Backend::Cpu` does not tell its type:
 /// `let backend: Backend = Backend::Cpu`.
@@ -9,7 +9,7 @@ use sparsebatch_spmv_gpu::Device;
 /// ```no_run
 /// use sparsebatch_formats::{Batch, Csr};
 /// use sparsebatch_solvers::{Backend, BatchSolver, Gpu, SolveOptions};
-/// use sparsebatch_spmv_gpu::Device;
+/// use sparsebatch_cuda::Device;
 /// let a = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![2.0])?;
 /// let batch = Batch::from(a);
 /// // The same solve by one argument: on the first GPU, or on the CPU where there is none.
@@ -43,7 +43,7 @@ pub struct Gpu<E = Device> {
     pub or_cpu: bool,
     /// Whether a batch that does not fit in the GPU's memory is solved nevertheless, with some of its
     /// pieces there at a time. Otherwise it is refused before anything is launched, with
-    /// [`GpuError::OutOfMemory`](sparsebatch_spmv_gpu::GpuError::OutOfMemory).
+    /// [`GpuError::OutOfMemory`](sparsebatch_cuda::GpuError::OutOfMemory).
     pub in_chunks: bool,
     /// The most bytes of device memory that a solve takes; all that is free when absent.
     pub memory_limit: Option<u64>,

@@ -18,7 +18,7 @@
 //! | `factored/` | CG and BiCGStab with block-Jacobi, ILU(0) and IC(0); sparse LU in device memory |
 //! | `lu/` | sparse LU on chip: its plan, its schedule |
 //!
-//! Plans are written over [`Executor`](sparsebatch_spmv_gpu::Executor), like the products: tests run
+//! Plans are written over [`Executor`](sparsebatch_cuda::Executor), like the products: tests run
 //! the same kernels on the CPU.
 //!
 //! Limitations: CG and BiCGStab with no preconditioner or Jacobi, fused of at most 4,096 rows, 32,768 from
@@ -27,32 +27,40 @@
 //! not for graphs; no ladder. Everything else is refused with
 //! [`SolveError::Unsupported`](crate::SolveError::Unsupported).
 
-mod banks;
-mod bins;
 mod choose;
+mod common;
 mod composed;
-mod confirm;
-mod explain;
 mod factored;
 mod fused;
 mod lu;
-mod outcomes;
-mod pattern;
-mod shape;
-mod shift;
-mod task;
-
-pub(crate) use outcomes::{Outcomes, PinnedOutcomes};
 
 pub(crate) use choose::OnChip;
 pub use choose::choose_methods;
+pub use common::{Confirmer, DeviceOutcomes, FusedMethod, Guess, Layouts, ShiftedValues};
+pub(crate) use common::{Outcomes, PinnedOutcomes};
 pub use composed::{Amortisation, ComposedExplain, ComposedSolver, ProductKernel};
-pub use confirm::Confirmer;
-pub use explain::{GpuBin, GpuExplain};
 pub use factored::{FactoredExplain, FactoredPlace, FactoredSolver, FactoredTuning};
-pub use fused::FusedSolver;
+pub use fused::{FusedSolver, GpuBin, GpuExplain, GpuTuning, ValuePlace, most_rows};
 pub use lu::{GpuLu, GpuLuExplain, LuOrder, LuSolve, LuTuning};
-pub use outcomes::DeviceOutcomes;
-pub use shape::{GpuTuning, ValuePlace, most_rows};
-pub use shift::ShiftedValues;
-pub use task::{FusedMethod, Guess, Layouts};
+
+/// Every module of kernels of the solvers.
+#[doc(hidden)]
+pub static MODULES: &[&sparsebatch_cuda::Module] = &[
+    &fused::kernels::CG,
+    &fused::kernels::BICGSTAB,
+    &lu::kernels::LU,
+    &lu::kernels::LU_KEPT,
+    &lu::kernels::LU_SUBSTITUTE,
+    &lu::kernels::LU_VERIFY,
+    &composed::kernels::KRYLOV,
+    &common::kernels::CONFIRM,
+    &factored::kernels::FACTORED,
+    &common::kernels::SHIFT,
+    &composed::kernels::DIAGONAL,
+];
+
+/// A module of the solvers.
+#[doc(hidden)]
+pub fn module(name: &str) -> Option<&'static sparsebatch_cuda::Module> {
+    MODULES.iter().copied().find(|module| module.name() == name)
+}

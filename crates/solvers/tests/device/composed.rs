@@ -2,6 +2,8 @@
 //! of products, large systems, again and again.
 
 use sparsebatch_cpu_ref::{FormatChoice, KernelChoice};
+use sparsebatch_cuda::testing::{device_or_skip, systems};
+use sparsebatch_cuda::{Device, Executor};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solvers::gpu::{ComposedSolver, Guess, ProductKernel};
@@ -9,8 +11,7 @@ use sparsebatch_solvers::{
     Backend, Engine, Gpu, Method, Outcome, Preconditioner, SolveOptions, SpmvOptions, Status,
     solve, solve_on,
 };
-use sparsebatch_spmv_gpu::testing::{device_or_skip, systems};
-use sparsebatch_spmv_gpu::{Device, Executor, FlexibleKernel};
+use sparsebatch_spmv_gpu::FlexibleKernel;
 
 fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
     SolveOptions { method, preconditioner, fallback: false, ..SolveOptions::default() }

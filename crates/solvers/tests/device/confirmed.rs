@@ -1,11 +1,11 @@
 //! Confirmed outcomes on a real GPU: a guess whose computed residual is 0 by chance, and batches in which all is well.
 
+use sparsebatch_cuda::testing::{device_or_skip, systems};
+use sparsebatch_cuda::{Device, Executor, GpuError};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, CsrPattern, Pattern};
 use sparsebatch_solvers::gpu::{Confirmer, FactoredSolver, FusedSolver, Guess};
 use sparsebatch_solvers::{Method, Outcome, Preconditioner, SolveOptions, Status};
-use sparsebatch_spmv_gpu::testing::{device_or_skip, systems};
-use sparsebatch_spmv_gpu::{Device, Executor, GpuError};
 
 type Arrays = [<Device as Executor>::Buffer<f64>; 3];
 

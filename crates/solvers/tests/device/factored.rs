@@ -3,6 +3,8 @@
 
 use std::time::Instant;
 
+use sparsebatch_cuda::testing::{device_or_skip, systems};
+use sparsebatch_cuda::{Device, DeviceBuffer, Executor};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, Pattern, UniformBatch};
 use sparsebatch_solvers::gpu::{FactoredPlace, FactoredSolver, FactoredTuning, Guess};
@@ -10,8 +12,6 @@ use sparsebatch_solvers::{
     Backend, Gpu, Method, Order, Outcome, PrecondPrecision, Preconditioner, SolveOptions, Status,
     solve, solve_on,
 };
-use sparsebatch_spmv_gpu::testing::{device_or_skip, systems};
-use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
 
 const PRECONDITIONERS: [Preconditioner; 3] =
     [Preconditioner::BlockJacobi, Preconditioner::Ilu0, Preconditioner::Ic0];

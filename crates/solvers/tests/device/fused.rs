@@ -1,15 +1,15 @@
 //! Whole solves on a real GPU, held against the CPU's: batches of all families, in one launch or
 //! several at once, again and again, and from a graph.
 
+use sparsebatch_cuda::device::Graph;
+use sparsebatch_cuda::testing::{device_or_skip, systems};
+use sparsebatch_cuda::{Device, DeviceBuffer, Executor};
 use sparsebatch_formats::generate::{Family, GeneratedBatch, Problem};
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, ValuePlace};
 use sparsebatch_solvers::{
     InnerPrecision, Method, Outcome, Preconditioner, SolveOptions, Status, solve,
 };
-use sparsebatch_spmv_gpu::device::Graph;
-use sparsebatch_spmv_gpu::testing::{device_or_skip, systems};
-use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
 
 fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
     let inner_precision = InnerPrecision::Working;

@@ -1,12 +1,12 @@
 //! The sparse LU on a real GPU, held against the CPU's: in blocks of every size, with few systems side by
 //! side and with many, flawed ones among them, and from a graph.
 
+use sparsebatch_cuda::testing::{device_or_skip, systems};
+use sparsebatch_cuda::{Device, DeviceBuffer, Executor};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Pattern, UniformBatch};
 use sparsebatch_solvers::gpu::{Confirmer, GpuLu, Guess, LuTuning};
 use sparsebatch_solvers::{Method, Outcome, SolveOptions, Status, solve};
-use sparsebatch_spmv_gpu::testing::{device_or_skip, systems};
-use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor};
 
 fn options() -> SolveOptions {
     SolveOptions { method: Method::Lu, fallback: false, ..SolveOptions::default() }

@@ -1,7 +1,7 @@
 //! The listed systems on a real GPU: every status there, as on the CPU.
 
+use sparsebatch_cuda::testing::device_or_skip;
 use sparsebatch_solvers::{Backend, Gpu};
-use sparsebatch_spmv_gpu::testing::device_or_skip;
 
 #[test]
 fn listed_systems_end_alike_on_both_backends() {

@@ -1,6 +1,7 @@
 //! What [`Confirmer`] says of guesses whose residual is 0 as the kernels of every plan compute it, and is not.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::{Batch, BatchValues, Csr, Layout, RaggedCsr, Scalar, UniformBatch};
 use sparsebatch_solvers::gpu::{
     ComposedSolver, Confirmer, FactoredSolver, FusedSolver, GpuLu, GpuTuning, Guess, Layouts,
@@ -10,7 +11,7 @@ use sparsebatch_solvers::{
     Engine, InnerPrecision, Method, Outcome, Preconditioner, SolveError, SolveOptions, SpmvOptions,
     Status,
 };
-use sparsebatch_spmv_gpu::{Executor, FlexibleKernel, Value};
+use sparsebatch_spmv_gpu::FlexibleKernel;
 use sparsebatch_testing::random_vector;
 
 use crate::common::statuses::{chain, chain_of};

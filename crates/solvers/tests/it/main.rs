@@ -12,4 +12,5 @@ mod gpu_composed;
 mod gpu_confirmed;
 mod gpu_factored;
 mod gpu_lu;
+mod nvrtc;
 mod solves;

@@ -7,8 +7,9 @@ use super::indices::Indices;
 use super::kernel::Storage;
 use super::slots::{PADDING, measure, push_slice_ptr, push_slots};
 use crate::csr_arrays::check_csr;
-use crate::error::check_len;
-use crate::{CsrArrays, CsrSize, Executor, GpuError, KernelBuffer, Value};
+use crate::{CsrArrays, CsrSize};
+use sparsebatch_cuda::check_len;
+use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value};
 
 /// What the items of a batch in device memory are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,7 +181,7 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
     /// 1. Nobody writes to `row_ptr` and `col_idx` between this call and the end of the work of the
     ///    last product: the kernels follow them without further checks.
     ///
-    /// What a [buffer from an address](crate::DeviceBuffer::from_raw) asks for comes on top.
+    /// What a [buffer from an address](sparsebatch_cuda::DeviceBuffer::from_raw) asks for comes on top.
     #[expect(unsafe_code, reason = "what others do to the arrays later cannot be checked")]
     pub unsafe fn from_arrays(
         executor: &E,

@@ -1,6 +1,6 @@
 //! Index arrays in the memory of an executor.
 
-use crate::{Args, Executor, GpuError, KernelBuffer};
+use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer};
 
 /// Indices of 16 bits where those of all problems fit, else of 32.
 pub(super) enum Indices<E: Executor> {

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{GpuError, KernelKey, Value};
+use super::kernels;
+use sparsebatch_cuda::{GpuError, KernelKey, Value};
 
 /// A kernel of the flexible batched product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,18 +90,24 @@ impl FlexibleKernel {
     pub(super) fn key<T: Value>(self, compact: bool, storage: Storage) -> KernelKey {
         let types = format!("{}, {}", T::CPP, if compact { "u16" } else { "u32" });
         match (self, storage) {
-            (Self::Coo, _) => KernelKey::new("batch_coo", format!("batch_coo<{types}>")),
-            (Self::CsrScalar, _) => KernelKey::new("batch_csr", format!("batch_csr<{types}, 1>")),
-            (Self::CsrVector, _) => KernelKey::new("batch_csr", format!("batch_csr<{types}, 32>")),
-            (Self::CsrSmart, _) => KernelKey::new("batch_csr", format!("batch_csr<{types}, 0>")),
-            (Self::CsrI, _) => KernelKey::new("batch_csr", format!("batch_csr_i<{types}>")),
-            (Self::Ell, _) => KernelKey::new("batch_ell", format!("batch_ell<{types}>")),
+            (Self::Coo, _) => KernelKey::new(&kernels::BATCH_COO, format!("batch_coo<{types}>")),
+            (Self::CsrScalar, _) => {
+                KernelKey::new(&kernels::BATCH_CSR, format!("batch_csr<{types}, 1>"))
+            }
+            (Self::CsrVector, _) => {
+                KernelKey::new(&kernels::BATCH_CSR, format!("batch_csr<{types}, 32>"))
+            }
+            (Self::CsrSmart, _) => {
+                KernelKey::new(&kernels::BATCH_CSR, format!("batch_csr<{types}, 0>"))
+            }
+            (Self::CsrI, _) => KernelKey::new(&kernels::BATCH_CSR, format!("batch_csr_i<{types}>")),
+            (Self::Ell, _) => KernelKey::new(&kernels::BATCH_ELL, format!("batch_ell<{types}>")),
             (Self::SellP, storage) => {
                 let Storage::SellP { threads_per_row } = storage else {
                     unreachable!("a plan checks that its storage is the kernel's")
                 };
                 let expression = format!("batch_sellp<{types}, {threads_per_row}>");
-                KernelKey::new("batch_sellp", expression)
+                KernelKey::new(&kernels::BATCH_SELLP, expression)
             }
         }
     }

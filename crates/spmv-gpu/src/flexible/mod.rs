@@ -28,6 +28,7 @@ mod batch;
 mod explain;
 mod indices;
 mod kernel;
+pub(crate) mod kernels;
 mod launch;
 mod plan;
 mod slots;

@@ -10,10 +10,12 @@ use super::explain::Explanation;
 use super::kernel::FlexibleKernel;
 use super::launch::{Launch, describe, start_rows};
 use super::tuning::RESERVED_SHARED_BYTES;
-use crate::Value;
-use crate::error::check_len;
-use crate::executor::check_apart;
-use crate::{Args, DeviceInfo, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig};
+use sparsebatch_cuda::Value;
+use sparsebatch_cuda::check_len;
+use sparsebatch_cuda::executor::check_apart;
+use sparsebatch_cuda::{
+    Args, DeviceInfo, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig,
+};
 
 /// What a plan shall do. All but the kernel has defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]

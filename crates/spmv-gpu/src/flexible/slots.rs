@@ -3,7 +3,7 @@
 use sparsebatch_formats::CsrPatternRef;
 
 use super::kernel::Storage;
-use crate::GpuError;
+use sparsebatch_cuda::GpuError;
 
 /// The column of a padding slot: all ones, also after it was cut to 16 bits.
 pub(super) const PADDING: u32 = u32::MAX;

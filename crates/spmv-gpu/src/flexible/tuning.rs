@@ -1,6 +1,6 @@
 //! Threads, shared memory and lanes, from sizes of problems and limits of the device alone.
 
-use crate::DeviceInfo;
+use sparsebatch_cuda::DeviceInfo;
 
 /// Shared memory that kernels use beside x, and that CUDA takes of each block: bytes a block.
 pub(super) const RESERVED_SHARED_BYTES: u32 = 1024;

@@ -10,6 +10,7 @@
 //! Values and columns of ragged batches lie together; a uniform batch has its columns once.
 
 mod explain;
+pub(crate) mod kernels;
 mod layout;
 mod options;
 mod pack;
@@ -23,18 +24,19 @@ use rayon::prelude::*;
 use sparsebatch_formats::Batch;
 use sparsebatch_formats::batch::PatternFingerprint;
 
+use crate::CsrArrays;
 use crate::csr_arrays::check_csr;
-use crate::error::check_len;
-use crate::executor::check_apart;
 use crate::flexible::BatchSizes;
-use crate::value::Value;
-use crate::{Args, CsrArrays, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig};
 pub use explain::PackedExplain;
 use layout::{Layout, kinds};
 pub use options::{PackedKernel, PackedOptions};
 use pack::{Filled, Jobs, Rows};
 use pieces::Pieces;
 use source::Shape;
+use sparsebatch_cuda::Value;
+use sparsebatch_cuda::check_len;
+use sparsebatch_cuda::executor::check_apart;
+use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig};
 use work::{Classes, Launch, PIECE_WORDS};
 
 /// A batch prepared for products `y = alpha A x + beta y`, all systems in one call.

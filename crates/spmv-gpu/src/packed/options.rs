@@ -1,8 +1,9 @@
 //! How a plan may be made, and the kernels it may use.
 
+use super::kernels::PACKED;
 use super::work::{MAX_UNITS, WARP};
-use crate::value::Value;
-use crate::{DeviceInfo, GpuError, KernelKey};
+use sparsebatch_cuda::Value;
+use sparsebatch_cuda::{DeviceInfo, GpuError, KernelKey};
 
 /// What experiments may change; the default is right for everything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +114,7 @@ impl PackedKernel {
                 format!("packed_stream<{value}, {steps}, {stages}, {warps}, {mode}>")
             }
         };
-        KernelKey::new("packed", expression)
+        KernelKey::new(&PACKED, expression)
     }
 
     /// Shared memory of a block of so many warps for what is under way, in bytes.

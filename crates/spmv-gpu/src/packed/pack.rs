@@ -2,10 +2,11 @@
 
 use rayon::prelude::*;
 
+use super::kernels::PACK;
 use super::pieces::{PART_WORDS, Part, Pattern, Pieces};
 use super::work::{Measured, SHARES};
-use crate::value::Value;
-use crate::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig};
+use sparsebatch_cuda::Value;
+use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig};
 
 /// 64-bit words of a job, as `PackJob` in `pack.cu` reads it.
 pub(super) const JOB_WORDS: usize = 9;
@@ -90,7 +91,7 @@ pub(super) fn keys<T: Value>() -> [KernelKey; 6] {
 }
 
 fn key(expression: String) -> KernelKey {
-    KernelKey::new("pack", expression)
+    KernelKey::new(&PACK, expression)
 }
 
 fn fill_key<T: Value>() -> KernelKey {

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use super::PackedOptions;
 use super::source::Shape;
-use crate::{CsrSize, DeviceInfo, GpuError};
+use crate::CsrSize;
+use sparsebatch_cuda::{DeviceInfo, GpuError};
 
 /// The most entries, rows and columns of systems that are grouped.
 const MAX_GROUP_ENTRIES: usize = 2048;

@@ -3,8 +3,9 @@
 use sparsebatch_formats::{Batch, BatchValues, Layout};
 
 use crate::flexible::BatchSizes;
-use crate::value::Value;
-use crate::{CsrArrays, CsrSize, Executor, GpuError};
+use crate::{CsrArrays, CsrSize};
+use sparsebatch_cuda::Value;
+use sparsebatch_cuda::{Executor, GpuError};
 
 /// The sizes of a batch, and where its items begin.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::options::{Class, Mode};
-use crate::DeviceInfo;
+use sparsebatch_cuda::DeviceInfo;
 
 /// 64-bit words of a piece's description, as `PackedPiece` in `packed.cu` reads it.
 pub(super) const PIECE_WORDS: usize = 14;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use sparsebatch_formats::CsrPatternRef;
 
-use crate::GpuError;
+use sparsebatch_cuda::GpuError;
 
 /// Entries that a block of `csr-adaptive` may be given at most.
 pub(super) const BLOCK_ENTRIES: [u32; 5] = [128, 256, 512, 1024, 2048];

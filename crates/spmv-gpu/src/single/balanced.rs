@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use sparsebatch_formats::CsrPatternRef;
 
-use crate::GpuError;
+use sparsebatch_cuda::GpuError;
 
 /// Where equal parts of the entries of a CSR pattern begin: made once per pattern, used by every
 /// product and every set of values.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::SingleKernel;
-use crate::KernelKey;
+use sparsebatch_cuda::KernelKey;
 
 /// What a [`SinglePlan`](crate::SinglePlan) does and costs.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::GpuError;
+use sparsebatch_cuda::GpuError;
 
 /// A way to multiply one matrix on the device. The kernels' sources say what each asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -14,7 +14,8 @@ use super::launch::{
     Product, RowKernel,
 };
 use super::{AdaptiveRows, BalancedRows, SingleKernel, SingleOptions};
-use crate::{Executor, GpuError, KernelBuffer, KernelKey, PackedOptions, PackedPlan, Value};
+use crate::{PackedOptions, PackedPlan};
+use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, KernelKey, Value};
 
 /// The format and kernel of a plan.
 pub(super) enum Method<E: Executor, T: Value> {

@@ -32,6 +32,7 @@ mod balanced;
 pub mod choose;
 mod explain;
 mod kernel;
+pub(crate) mod kernels;
 mod launch;
 mod method;
 mod options;
@@ -49,12 +50,13 @@ pub use kernel::SingleKernel;
 pub use options::SingleOptions;
 
 use crate::csr_arrays::check_csr;
-use crate::error::check_len;
-use crate::executor::check_apart;
-use crate::{CsrArrays, CsrSize, Executor, GpuError, KernelBuffer, Value};
+use crate::{CsrArrays, CsrSize};
 use choose::Shape;
 use launch::{DeviceCsr, Product};
 use method::{Built, Converted, Method, Prepared, in_diagonals, in_slots};
+use sparsebatch_cuda::check_len;
+use sparsebatch_cuda::executor::check_apart;
+use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value};
 
 /// A matrix on a device, ready to be multiplied.
 ///
@@ -64,7 +66,8 @@ use method::{Built, Converted, Method, Prepared, in_diagonals, in_slots};
 /// # Examples
 /// ```no_run
 /// use sparsebatch_formats::Csr;
-/// use sparsebatch_spmv_gpu::{Device, Executor, SingleOptions, SinglePlan};
+/// use sparsebatch_spmv_gpu::{SingleOptions, SinglePlan};
+/// use sparsebatch_cuda::{Device, Executor};
 /// // [2 0; 1 3] * [1, 10]
 /// let a = Csr::try_new(2, 2, vec![0, 1, 3], vec![0, 0, 1], vec![2.0, 1.0, 3.0])?;
 /// let device = Device::new(0)?;
@@ -205,7 +208,7 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
     /// 1. Nobody writes to `row_ptr` and `col_idx` between this call and the end of the work of the
     ///    last product: the kernels follow them without further checks.
     ///
-    /// What a [buffer from an address](crate::DeviceBuffer::from_raw) asks for comes on top.
+    /// What a [buffer from an address](sparsebatch_cuda::DeviceBuffer::from_raw) asks for comes on top.
     #[expect(unsafe_code, reason = "what others do to the arrays later cannot be checked")]
     pub unsafe fn from_arrays(
         executor: &E,

@@ -6,7 +6,7 @@ use sparsebatch_formats::convert::{
 
 use super::SingleKernel;
 use super::adaptive::{BLOCK_ENTRIES, check_entries};
-use crate::{DeviceInfo, GpuError};
+use sparsebatch_cuda::{DeviceInfo, GpuError};
 
 /// The choices of a [`SinglePlan`](crate::SinglePlan).
 #[derive(Clone, Debug, PartialEq)]

@@ -1,5 +1,4 @@
-//! What needs a real GPU: its memory, launches, streams and graphs, and products many times over.
+//! What needs a real GPU: products many times over, and their order on streams.
 
-mod layer;
 mod packed_runs;
 mod stream_order;

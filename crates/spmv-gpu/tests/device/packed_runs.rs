@@ -1,11 +1,12 @@
 //! Packed products on a GPU, many times over, every row against the oracle: what a race between
 //! threads and copies under way would break now and then.
 
+use sparsebatch_cuda::testing::device_or_skip;
+use sparsebatch_cuda::{Device, Executor};
 use sparsebatch_formats::accuracy::assert_spmv_close;
 use sparsebatch_formats::generate::pareto;
 use sparsebatch_formats::{Batch, Csr, RaggedCsr, UniformBatch};
-use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{Device, Executor, PackedKernel, PackedOptions, PackedPlan};
+use sparsebatch_spmv_gpu::{PackedKernel, PackedOptions, PackedPlan};
 use sparsebatch_testing::random_vector;
 
 const RUNS: usize = 20;

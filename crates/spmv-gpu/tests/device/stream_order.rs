@@ -1,12 +1,12 @@
 //! Products that follow one another on the stream of a GPU, each reading what the one before wrote:
 //! launches may begin before those ahead have ended, but must not read or write too early.
 
+use sparsebatch_cuda::testing::device_or_skip;
+use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError};
 use sparsebatch_formats::generate::pareto;
 use sparsebatch_formats::{Batch, Csr, RaggedCsr};
-use sparsebatch_spmv_gpu::testing::device_or_skip;
 use sparsebatch_spmv_gpu::{
-    Device, DeviceBuffer, Executor, GpuError, PackedKernel, PackedOptions, PackedPlan,
-    SingleKernel, SingleOptions, SinglePlan,
+    PackedKernel, PackedOptions, PackedPlan, SingleKernel, SingleOptions, SinglePlan,
 };
 use sparsebatch_testing::random_vector;
 

@@ -9,4 +9,3 @@ mod nvrtc;
 mod packed;
 mod single;
 mod trust;
-mod vector;

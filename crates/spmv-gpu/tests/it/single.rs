@@ -4,13 +4,12 @@
 use crate::common::matrices::{banded, from_columns, integers, mixed, oracle, with_reals};
 use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
+use sparsebatch_cuda::testing::device_or_skip;
+use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::accuracy::assert_spmv_close;
 use sparsebatch_formats::convert::HybWidth;
 use sparsebatch_formats::{Csr, Scalar};
-use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{
-    BalancedRows, Executor, GpuError, SingleKernel, SingleOptions, SinglePlan, Value,
-};
+use sparsebatch_spmv_gpu::{BalancedRows, SingleKernel, SingleOptions, SinglePlan};
 use sparsebatch_testing::{csr_integers, random_vector};
 
 /// The modules whose kernels are for one matrix alone.

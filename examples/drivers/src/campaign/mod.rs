@@ -149,7 +149,7 @@ pub fn main() -> ExitCode {
     let args = Args::parse();
     let backend = match args.gpu {
         false => Backend::Cpu,
-        true => match sparsebatch::spmv_gpu::Device::new(0) {
+        true => match sparsebatch::cuda::Device::new(0) {
             Ok(device) => {
                 Backend::Gpu(sparsebatch::Gpu { or_cpu: true, ..sparsebatch::Gpu::new(device) })
             }

@@ -1,6 +1,6 @@
 //! Runs a case: the batch, the march, the comparison.
 
-use sparsebatch::spmv_gpu::Device;
+use sparsebatch::cuda::Device;
 use sparsebatch::{Backend, Gpu};
 
 use super::args::{Args, Case, Where};

@@ -9,10 +9,11 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use sparsebatch_corpus::List;
+use sparsebatch_cuda::Value;
 use sparsebatch_formats::generate::Stencil;
 use sparsebatch_formats::{Csr, SellPPattern};
 use sparsebatch_spmv_gpu::single::SingleExplain;
-use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions, Value};
+use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions};
 
 pub use self::shape::Shape;
 pub use super::Size;

@@ -1,15 +1,16 @@
 //! The launches of `throughput.cu`: contenders of this suite alone. All its unsafe code is here.
 #![allow(unsafe_code)]
 
-use sparsebatch_formats::{CsrPattern, View};
-use sparsebatch_spmv_gpu::{
-    Args, Device, DeviceBuffer, Executor, GpuError, KernelKey, LaunchConfig, Source, Value,
+use sparsebatch_cuda::{
+    Args, Device, DeviceBuffer, Executor, GpuError, KernelKey, LaunchConfig, Module, Value,
 };
+use sparsebatch_formats::{CsrPattern, View};
 
 use crate::contender::{Multiply, Operand};
 
 /// The kernels.
-pub(super) static SOURCE: Source = Source::new(include_str!("throughput.cu"));
+pub(super) static THROUGHPUT: Module =
+    Module::new("throughput", include_str!("throughput.cu"), &[]);
 
 /// Threads of a block: whole warps.
 const THREADS: u32 = 256;
@@ -22,7 +23,7 @@ fn for_all(count: u64) -> LaunchConfig {
 
 /// A kernel of this suite.
 fn key(expression: String) -> KernelKey {
-    KernelKey::of_source("throughput", &SOURCE, expression)
+    KernelKey::new(&THROUGHPUT, expression)
 }
 
 /// That of [`Axpy`].

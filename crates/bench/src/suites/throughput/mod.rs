@@ -11,7 +11,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use sparsebatch_corpus::List;
-use sparsebatch_spmv_gpu::{KernelKey, SingleOptions, Value};
+use sparsebatch_cuda::{KernelKey, Value};
+use sparsebatch_spmv_gpu::SingleOptions;
 
 pub use self::cases::Experiment;
 use self::cases::{Case, Subject, generated};
@@ -200,8 +201,8 @@ mod tests {
 
     #[test]
     fn the_kernels_compile_for_every_architecture() {
-        use sparsebatch_spmv_gpu::device::nvrtc::{Program, compile};
-        use sparsebatch_spmv_gpu::{kernels::program_of, testing::nvrtc_or_skip};
+        use sparsebatch_cuda::device::nvrtc::{Program, compile};
+        use sparsebatch_cuda::testing::nvrtc_or_skip;
         if nvrtc_or_skip().is_none() {
             return;
         }
@@ -217,7 +218,7 @@ mod tests {
         for architecture in ["sm_75", "sm_90", "sm_120"] {
             let program = Program {
                 name: "throughput.cu",
-                source: &program_of("throughput", &ffi::SOURCE),
+                source: &ffi::THROUGHPUT.program(),
                 expressions: &expressions,
                 architecture,
                 options: &[],
@@ -231,7 +232,7 @@ mod tests {
         }
     }
 
-    fn spills(kernel: &sparsebatch_spmv_gpu::device::nvrtc::CompiledKernel) -> u32 {
+    fn spills(kernel: &sparsebatch_cuda::device::nvrtc::CompiledKernel) -> u32 {
         kernel.resources.map_or(0, |resources| resources.spill_store_bytes)
     }
 }

@@ -1,7 +1,7 @@
 //! Figures 8 to 15: products with matrices.
 
+use sparsebatch_cuda::{KernelKey, Value};
 use sparsebatch_formats::{Csr, CsrPattern, Scalar};
-use sparsebatch_spmv_gpu::{KernelKey, Value};
 
 use super::super::host_kernels::{self, HostKernel};
 use super::super::one_matrix::OneMatrix;

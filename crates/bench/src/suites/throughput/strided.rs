@@ -3,9 +3,9 @@
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuError;
+use sparsebatch_cuda::Executor;
 use sparsebatch_formats::Scalar;
 use sparsebatch_peers::PlainLoops;
-use sparsebatch_spmv_gpu::Executor;
 
 use super::super::one_matrix::operand;
 use super::cases::Case;

@@ -2,14 +2,14 @@
 //! with.
 
 use sparsebatch::{Method, Preconditioner, SolveOptions};
+use sparsebatch_cuda::Device;
+use sparsebatch_cuda::testing::device_or_skip;
 use sparsebatch_drivers::nuclear_burning::equations::Equations;
 use sparsebatch_drivers::nuclear_burning::gpu::dense::DenseLu;
 use sparsebatch_drivers::nuclear_burning::gpu::timer::Events;
 use sparsebatch_drivers::nuclear_burning::gpu::{Groups, Iterative, SparseLu};
 use sparsebatch_drivers::nuclear_burning::integrator::{Burning, Outcome, Settings};
 use sparsebatch_drivers::nuclear_burning::zones::{Zones, log_times};
-use sparsebatch_spmv_gpu::Device;
-use sparsebatch_spmv_gpu::testing::device_or_skip;
 
 use super::{by_host, difference, equations, grid, heated_zones, options, settings};
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch::{Method, Preconditioner, SolveOptions, Status};
+use sparsebatch_cuda::{DeviceInfo, Executor};
 use sparsebatch_drivers::nuclear_burning::equations::Equations;
 use sparsebatch_drivers::nuclear_burning::gpu::timer::Clock;
 use sparsebatch_drivers::nuclear_burning::gpu::{Groups, Iterative, SparseLu};
@@ -19,7 +20,6 @@ use sparsebatch_drivers::nuclear_burning::network::Network;
 use sparsebatch_drivers::nuclear_burning::reference::Reference;
 use sparsebatch_drivers::nuclear_burning::tableau::RODAS4P2;
 use sparsebatch_drivers::nuclear_burning::zones::{Fuel, Grid, Zones, log_times};
-use sparsebatch_spmv_gpu::{DeviceInfo, Executor};
 
 fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/data")

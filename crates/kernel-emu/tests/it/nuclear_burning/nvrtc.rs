@@ -1,9 +1,8 @@
 //! The kernels compile for every architecture, without a GPU.
 
-use sparsebatch_drivers::nuclear_burning::gpu::launches::{KERNELS, SOURCE};
-use sparsebatch_spmv_gpu::device::nvrtc::{Program, compile};
-use sparsebatch_spmv_gpu::kernels;
-use sparsebatch_spmv_gpu::testing::nvrtc_or_skip;
+use sparsebatch_cuda::device::nvrtc::{Program, compile};
+use sparsebatch_cuda::testing::nvrtc_or_skip;
+use sparsebatch_drivers::nuclear_burning::gpu::launches::{BURNING, KERNELS};
 
 /// Registers that a thread may have, so that a multiprocessor holds four blocks of 128 threads.
 const REGISTERS: u32 = 104;
@@ -19,7 +18,7 @@ fn every_kernel_compiles_and_hardly_spills() {
     for architecture in ["sm_80", "sm_90", "sm_100", "sm_120"] {
         let program = Program {
             name: "burning.cu",
-            source: &kernels::program_of("burning", &SOURCE),
+            source: &BURNING.program(),
             expressions: &KERNELS,
             architecture,
             options: &[],

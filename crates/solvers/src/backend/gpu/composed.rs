@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LanePreconditioner};
+use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value};
 use sparsebatch_formats::{Batch, CsrPattern, Pattern, RaggedCsr};
-use sparsebatch_spmv_gpu::{Executor, GpuError, KernelBuffer, Value};
 
 use super::divide::is_full;
 use super::part::Site;

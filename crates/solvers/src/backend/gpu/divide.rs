@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use sparsebatch_cpu_ref::CpuScalar;
+use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::{Batch, RaggedCsr};
-use sparsebatch_spmv_gpu::{Executor, GpuError, Value};
 
 use super::composed::composes;
 use super::part::{Part, Site};

@@ -31,8 +31,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::lanes::{LaneMethod, classes};
 use sparsebatch_cpu_ref::{CpuError, CpuScalar, Criteria, Outcome, SpmvOptions};
+use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::Batch;
-use sparsebatch_spmv_gpu::{Executor, GpuError, Value};
 
 use super::cpu::wanted;
 use super::{AnalysedSolve, CpuBackend, Gpu, Placement, SolveBackend};

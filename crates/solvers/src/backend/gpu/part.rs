@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::Outcome;
+use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value};
 use sparsebatch_formats::{Batch, CsrPattern, CsrPatternRef, Pattern, RaggedCsr};
-use sparsebatch_spmv_gpu::{Executor, GpuError, KernelBuffer, Value};
 
 use super::pipe::{Lens, Pipe};
 use super::plan::{ClassPlan, options_of, plan_for, plan_for_ragged};

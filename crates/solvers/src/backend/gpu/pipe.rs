@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::Outcome;
-use sparsebatch_spmv_gpu::{Executor, KernelBuffer, PinnedValues, Value};
+use sparsebatch_cuda::{Executor, KernelBuffer, PinnedValues, Value};
 
 use super::part::{Site, Target};
 use super::plan::{ClassPlan, has_own_limits, options_of};

@@ -2,8 +2,8 @@
 
 use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LanePreconditioner};
+use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::{CsrPatternRef, RaggedCsr};
-use sparsebatch_spmv_gpu::{Executor, Value};
 
 use crate::choose::Step;
 use crate::gpu::{

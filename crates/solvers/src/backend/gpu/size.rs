@@ -1,7 +1,7 @@
 //! How much of the GPU's memory items take, and the pieces that they are cut into.
 
+use sparsebatch_cuda::Value;
 use sparsebatch_formats::{Batch, CsrPatternRef};
-use sparsebatch_spmv_gpu::Value;
 
 use crate::backend::Pieces;
 use crate::share::shares_values;

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use sparsebatch_cuda::{Executor, KernelBuffer, Value};
 use sparsebatch_formats::Batch;
-use sparsebatch_spmv_gpu::{Executor, FlexibleKernel, KernelBuffer, Value};
+use sparsebatch_spmv_gpu::FlexibleKernel;
 
 use super::diagonal::Diagonal;
 use super::explain::{Amortisation, ComposedExplain};
@@ -12,7 +13,7 @@ use super::product::{Product, ProductKernel};
 use super::sizes::Sizes;
 use super::{ComposedSolver, MOST_SUMS, STATE_WORDS, Vectors};
 use crate::SolveError;
-use crate::gpu::outcomes::Outcomes;
+use crate::gpu::common::outcomes::Outcomes;
 use crate::report::ProductCost;
 
 /// Products that are timed together.
@@ -70,7 +71,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     ///
     /// # Errors
     /// [`SolveError::Gpu`] with what the device reports,
-    /// [`OutOfMemory`](sparsebatch_spmv_gpu::GpuError::OutOfMemory) where there is no room for both.
+    /// [`OutOfMemory`](sparsebatch_cuda::GpuError::OutOfMemory) where there is no room for both.
     pub fn amortisation(&mut self, batch: &Batch<T>) -> Result<Amortisation, SolveError> {
         let scalar = ProductKernel::flexible(FlexibleKernel::CsrScalar);
         let baseline = Product::new(&self.executor, batch, &scalar, self.nrhs)?;

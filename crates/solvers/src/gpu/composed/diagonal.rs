@@ -1,10 +1,9 @@
 //! The inverse of the diagonal of values on the device: [`Diagonal`].
 
+use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, Pattern};
-use sparsebatch_spmv_gpu::{
-    Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value,
-};
 
+use super::kernels;
 use super::work::Work;
 
 /// Threads of a block, and the most blocks, as `diagonal.cu` wants them.
@@ -26,7 +25,7 @@ pub(super) struct Diagonal<E: Executor> {
 
 impl<E: Executor> Diagonal<E> {
     pub(super) fn new<T: Value>(executor: &E, batch: &Batch<T>) -> Result<Self, GpuError> {
-        let key = KernelKey::new("diagonal", format!("invert_diagonal<{}>", T::CPP));
+        let key = KernelKey::new(&kernels::DIAGONAL, format!("invert_diagonal<{}>", T::CPP));
         executor.prepare(std::slice::from_ref(&key))?;
         let (patterns, stride) = match batch {
             Batch::Uniform(uniform) if uniform.is_shared() => (batch.nitems().min(1), 0),

@@ -1,6 +1,6 @@
 //! Residuals iteration by iteration: [`Histories`].
 
-use sparsebatch_spmv_gpu::{Executor, GpuError, KernelBuffer};
+use sparsebatch_cuda::{Executor, GpuError, KernelBuffer};
 
 use super::run::MOST_ITERATIONS;
 

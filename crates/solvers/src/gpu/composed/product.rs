@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use sparsebatch_cpu_ref::{FormatChoice, KernelChoice, SpmvOptions};
+use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::{Batch, BatchValues, Layout};
 use sparsebatch_spmv_gpu::{
-    Executor, FlexibleKernel, FlexibleOptions, FlexiblePlan, GpuError, PackedOptions, PackedPlan,
-    Value,
+    FlexibleKernel, FlexibleOptions, FlexiblePlan, PackedOptions, PackedPlan,
 };
 
 use crate::SolveError;

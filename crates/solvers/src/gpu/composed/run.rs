@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use sparsebatch_spmv_gpu::{Args, Executor, GpuError, KernelBuffer, LaunchConfig, Value};
+use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, LaunchConfig, Value};
 
 use super::history::Histories;
-use super::kernels::Phases;
+use super::phases::Phases;
 use super::work::{PART_ROWS, THREADS};
 use super::{ComposedSolver, Vectors};
 use crate::SolveError;
-use crate::gpu::task::{FusedMethod, Guess, check_apart};
+use crate::gpu::common::task::{FusedMethod, Guess, check_apart};
 use crate::options::check_len;
 
 /// Iterations between two looks at how many systems are left: few at first, since systems may be

@@ -1,11 +1,11 @@
 //! What rounding floors compare residuals with: [`Sizes`].
 
+use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, Pattern};
-use sparsebatch_spmv_gpu::{
-    Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value,
-};
 
+use super::kernels;
 use super::product::values_of;
+use sparsebatch_cuda::kernels::VECTOR;
 
 /// The launch that copies values.
 const COPY_BLOCKS: u32 = 1024;
@@ -27,9 +27,9 @@ pub(super) struct Sizes<E: Executor, T: Value> {
 
 impl<E: Executor, T: Value> Sizes<E, T> {
     pub(super) fn new(executor: &E, batch: &Batch<T>, nrhs: usize) -> Result<Self, GpuError> {
-        let name = |kernel| KernelKey::new("krylov", format!("{kernel}<{}>", T::CPP));
+        let name = |kernel| KernelKey::new(&kernels::KRYLOV, format!("{kernel}<{}>", T::CPP));
         let (whole, part) = (name("krylov_sizes"), name("krylov_sizes_part"));
-        let copy = KernelKey::new("vector", format!("axpby<{}>", T::CPP));
+        let copy = KernelKey::new(&VECTOR, format!("axpby<{}>", T::CPP));
         executor.prepare(&[whole.clone(), part.clone(), copy.clone()])?;
         let (row_ptr, col_idx, entries) = match batch {
             Batch::Uniform(uniform) => {

@@ -1,7 +1,7 @@
 //! Which threads have which rows: [`Work`].
 
+use sparsebatch_cuda::{Executor, GpuError, KernelBuffer};
 use sparsebatch_formats::{Batch, Scalar};
-use sparsebatch_spmv_gpu::{Executor, GpuError, KernelBuffer};
 
 /// Threads of a block, as in `krylov.cuh`.
 pub(super) const THREADS: u32 = 256;

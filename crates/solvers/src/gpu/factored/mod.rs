@@ -13,6 +13,7 @@
 //! | `explain.rs` | what was chosen, in words |
 
 mod explain;
+pub(crate) mod kernels;
 mod layout;
 mod lists;
 mod plan;

@@ -1,19 +1,20 @@
 //! The plan: options checked, arrays on the device, the launches, the outcomes.
 
 use sparsebatch_cpu_ref::Outcome;
+use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, Scalar};
-use sparsebatch_spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 
-use super::super::confirm::Confirmer;
-use super::super::outcomes::{DeviceOutcomes, Limits, Outcomes};
-use super::super::task::{
-    Guess, check_active, check_apart, check_common, check_square, count_systems, item_major,
-    shares_values,
-};
 use super::explain::FactoredExplain;
+use super::kernels::FACTORED;
 use super::layout::{Rows, Words};
 use super::programs::Factors;
 use super::shape::{FactoredMethod, FactoredTuning, Precision, Shape};
+use crate::gpu::common::Confirmer;
+use crate::gpu::common::outcomes::{DeviceOutcomes, Limits, Outcomes};
+use crate::gpu::common::task::{
+    Guess, check_active, check_apart, check_common, check_square, count_systems, item_major,
+    shares_values,
+};
 use crate::options::{Method, Order, Preconditioner, check_len};
 use crate::{SolveError, SolveOptions};
 
@@ -186,7 +187,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
             shape.place.code(),
             if is_mixed { ", float" } else { "" }
         );
-        let key = KernelKey::new("factored", expression);
+        let key = KernelKey::new(&FACTORED, expression);
         executor.prepare(std::slice::from_ref(&key))?;
         let wide = shape.place.is_wide();
         let words = Words::new(&factors, nrows, shape.threads, wide)?;

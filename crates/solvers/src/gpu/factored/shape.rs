@@ -1,7 +1,7 @@
 //! How many threads solve a system, and what is in shared memory meanwhile.
 
+use sparsebatch_cuda::{DeviceInfo, GpuError};
 use sparsebatch_formats::CsrPatternRef;
-use sparsebatch_spmv_gpu::{DeviceInfo, GpuError};
 
 use super::programs::Factors;
 use super::streams::Streams;

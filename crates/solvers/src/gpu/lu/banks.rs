@@ -8,7 +8,7 @@
 
 use super::graph::{NONE, Places};
 use super::grid::LANES;
-use crate::gpu::banks::ALL_BANKS;
+use crate::gpu::common::ALL_BANKS;
 
 /// The most banks: of values of four bytes.
 const MOST_BANKS: usize = ALL_BANKS / 4;

@@ -1,14 +1,15 @@
 //! Substitution with kept factors for right-hand sides that come one after the other, judged together.
 
 use sparsebatch_cpu_ref::Outcome;
-use sparsebatch_spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, Value};
+use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, Value};
 
-use super::super::outcomes::{DeviceOutcomes, Outcomes};
 use super::grid::LANES;
 use super::kept::{Launch, resident_warps};
+use super::kernels;
 use super::plan::{GpuLu, factors};
 use super::tables::{HALVES, KeptSizes};
 use crate::SolveError;
+use crate::gpu::common::outcomes::{DeviceOutcomes, Outcomes};
 
 /// The most solves that are judged together.
 const MOST_SOLVES: usize = 8;
@@ -45,9 +46,9 @@ impl<E: Executor> Deferred<E> {
         }
         let (value, ahead) = (T::CPP, sizes.ahead);
         let substitute =
-            KernelKey::new("lu_substitute", format!("lu_substitute<{value}, {ahead}>"));
+            KernelKey::new(&kernels::LU_SUBSTITUTE, format!("lu_substitute<{value}, {ahead}>"));
         let verify = VECTORS.map(|vectors| {
-            KernelKey::new("lu_verify", format!("lu_verify<{value}, {ahead}, {vectors}>"))
+            KernelKey::new(&kernels::LU_VERIFY, format!("lu_verify<{value}, {ahead}, {vectors}>"))
         });
         let [one, two, four] = verify.clone();
         executor.prepare(&[substitute.clone(), one, two, four])?;

@@ -1,7 +1,7 @@
 //! Launches: threads, systems side by side, blocks, and what fits in their shared memory.
 
+use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_formats::CsrPatternRef;
-use sparsebatch_spmv_gpu::DeviceInfo;
 
 use super::graph::Places;
 use super::order::LuOrder;
@@ -40,7 +40,7 @@ const fn resident_threads(info: &DeviceInfo) -> u32 {
 const MOST_RESIDENT: u32 = 6;
 
 /// The values of a system beside those of L + U.
-pub(in crate::gpu) fn values_beside_factors(a: CsrPatternRef<'_>) -> usize {
+pub(crate) fn values_beside_factors(a: CsrPatternRef<'_>) -> usize {
     Places::new(0, a).len
 }
 

@@ -1,12 +1,11 @@
 //! Factors that stay on the device: what `lu_kept` reads, and its launches.
 
-use sparsebatch_spmv_gpu::{
-    Args, DeviceInfo, Executor, KernelBuffer, KernelKey, LaunchConfig, Value,
-};
+use sparsebatch_cuda::{Args, DeviceInfo, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 
 use super::chunks::{MINUS_ONE, NOTHING};
 use super::graph::{Graph, targets};
 use super::grid::{CHAINS, LANES, RESERVED_BYTES};
+use super::kernels;
 use super::program::{Program, Workers};
 use super::schedule::{Listed, Schedule, list};
 use super::tables::{FAR_AHEAD, KeptSizes, KeptTables};
@@ -94,9 +93,12 @@ impl<E: Executor, T: Value> Kept<E, T> {
                 place => name(place.into()),
             })
             .collect();
-        let factor = KernelKey::new("lu", format!("lu_factor<{}, {}>", T::CPP, grid.threads));
-        let solve =
-            KernelKey::new("lu_kept", format!("lu_kept<{}, {}>", T::CPP, tables.sizes.ahead));
+        let factor =
+            KernelKey::new(&kernels::LU, format!("lu_factor<{}, {}>", T::CPP, grid.threads));
+        let solve = KernelKey::new(
+            &kernels::LU_KEPT,
+            format!("lu_kept<{}, {}>", T::CPP, tables.sizes.ahead),
+        );
         executor.prepare(&[factor.clone(), solve.clone()])?;
         Ok(Self {
             factor,

@@ -1,21 +1,22 @@
 //! The plan: options checked, arrays on the device, the launch, the outcomes.
 
 use sparsebatch_cpu_ref::Outcome;
+use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern};
-use sparsebatch_spmv_gpu::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 
-use super::super::confirm::Confirmer;
-use super::super::outcomes::{DeviceOutcomes, Limits, Outcomes};
-use super::super::task::{
-    Guess, check_active, check_apart, check_common, check_square, count_systems, item_major,
-    shares_values,
-};
 use super::backward::CHUNKS;
 use super::deferred::Deferred;
 use super::explain::GpuLuExplain;
 use super::grid::LuTuning;
 use super::kept::{Factored, Kept};
+use super::kernels;
 use super::schedule::Schedule;
+use crate::gpu::common::Confirmer;
+use crate::gpu::common::outcomes::{DeviceOutcomes, Limits, Outcomes};
+use crate::gpu::common::task::{
+    Guess, check_active, check_apart, check_common, check_square, count_systems, item_major,
+    shares_values,
+};
 use crate::options::{Method, check_len};
 use crate::{SolveError, SolveOptions};
 
@@ -116,7 +117,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         let info = executor.info();
         let schedule = Schedule::choose(pattern, size_of::<T>(), systems as u64, info, tuning)?;
         let expression = format!("lu<{}, {}>", T::CPP, schedule.grid.threads);
-        let key = KernelKey::new("lu", expression);
+        let key = KernelKey::new(&kernels::LU, expression);
         executor.prepare(std::slice::from_ref(&key))?;
         let perm: Vec<u16> = schedule.pattern.perm().iter().map(|&row| row as u16).collect();
         Ok(Self {

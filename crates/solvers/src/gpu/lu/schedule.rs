@@ -3,8 +3,8 @@
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuError;
 use sparsebatch_cpu_ref::symbolic::FactorPattern;
+use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_formats::CsrPatternRef;
-use sparsebatch_spmv_gpu::DeviceInfo;
 
 use super::backward::Sharing;
 use super::banks::Names;

@@ -3,8 +3,8 @@
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuError;
 use sparsebatch_cpu_ref::symbolic::{FactorPattern, SymbolicError};
+use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_formats::CsrPatternRef;
-use sparsebatch_spmv_gpu::DeviceInfo;
 
 use super::backward::{Backward, Sharing};
 use super::graph::{Graph, Places, Sum, residual};

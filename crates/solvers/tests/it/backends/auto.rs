@@ -1,13 +1,13 @@
 //! What `auto` takes on a GPU, and what it says.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_formats::{Csr, io};
 use sparsebatch_solvers::gpu::choose_methods;
 use sparsebatch_solvers::{
     Backend, BatchSolver, Method, Rhs, SolveError, SolveOptions, Status, SystemReport,
     solve_on_executor,
 };
-use sparsebatch_spmv_gpu::DeviceInfo;
 use sparsebatch_testing::shared_dir;
 
 use crate::backends::common::{agree, chain, dense, gpu, ragged, rhs};

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
+use sparsebatch_cuda::Executor;
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solvers::{
     Backend, InnerPrecision, Method, Preconditioner, Rung, Solution, SolveOptions, Status, solve,
     solve_on_executor,
 };
-use sparsebatch_spmv_gpu::Executor;
 use sparsebatch_testing::random_vector;
 
 /// Rows of the chains.

@@ -2,11 +2,11 @@
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cpu_ref::KernelChoice;
+use sparsebatch_cuda::{Executor, GpuError};
 use sparsebatch_formats::{Batch, UniformBatch};
 use sparsebatch_solvers::{
     Backend, BatchSolver, Engine, Gpu, SolveError, SolveOptions, SpmvOptions, solve_on_executor,
 };
-use sparsebatch_spmv_gpu::{Executor, GpuError};
 
 use crate::backends::common::{agree, bits, cg, chain, gpu, patterns, ragged, rhs};
 

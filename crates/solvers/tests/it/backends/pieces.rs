@@ -1,12 +1,12 @@
 //! Batches that go through the GPU in pieces, some of them there at a time.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::{DeviceInfo, Executor};
 use sparsebatch_formats::{Batch, BatchValues, UniformBatch};
 use sparsebatch_solvers::{
     Backend, BatchSolver, Gpu, Method, Pieces, Preconditioner, SolveOptions, Status,
     solve_on_executor,
 };
-use sparsebatch_spmv_gpu::{DeviceInfo, Executor};
 
 use crate::backends::common::{agree, bits, cg, chain, dense, patterns, ragged, rhs};
 use crate::common::one_step;

@@ -1,10 +1,10 @@
 //! `I/dt - J` formed on the device.
 
 use kernel_emu::{Emulator, Order, emulators};
+use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::{Csr, CsrPattern, Pattern, Scalar};
 use sparsebatch_solvers::SolveError;
 use sparsebatch_solvers::gpu::ShiftedValues;
-use sparsebatch_spmv_gpu::{Executor, Value};
 use sparsebatch_testing::random_vector;
 
 use crate::backends::common::{chain, dense};

@@ -1,14 +1,14 @@
 //! Products and solves on the emulated GPU.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::Scalar;
 use sparsebatch_solvers::{
     Backend, Gpu, InnerPrecision, Method, SolveError, SolveOptions, SolveScalar, solve_on_executor,
 };
 use sparsebatch_spmv_gpu::flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};
 use sparsebatch_spmv_gpu::{
-    Executor, GpuError, PackedKernel, PackedOptions, PackedPlan, SingleKernel, SingleOptions,
-    SinglePlan, Value,
+    PackedKernel, PackedOptions, PackedPlan, SingleKernel, SingleOptions, SinglePlan,
 };
 
 use super::{Case, EMULATED, FMA, Hash, Table, best, cases, check, item_of, vectors, ways};

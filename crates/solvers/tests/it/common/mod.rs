@@ -8,6 +8,7 @@ pub(crate) use honesty::honesty_tests;
 pub(crate) use statuses::statuses_tests;
 
 use kernel_emu::Emulator;
+use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::{
     Batch, BatchValues, Csr, CsrPattern, CsrPatternRef, Pattern, Scalar, UniformBatch,
 };
@@ -15,7 +16,6 @@ use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess};
 use sparsebatch_solvers::{
     InnerPrecision, Method, Outcome, Preconditioner, SolveOptions, SolveScalar, Status, solve,
 };
-use sparsebatch_spmv_gpu::{Executor, Value};
 
 /// The preconditioners that the GPU has.
 pub(crate) const PRECONDITIONERS: [Preconditioner; 3] =

@@ -1,11 +1,11 @@
 //! Iterations in f32 within f64 solves.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::{DeviceInfo, Executor};
 use sparsebatch_formats::Csr;
 use sparsebatch_formats::generate::Family;
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess};
 use sparsebatch_solvers::{InnerPrecision, Method, Preconditioner, SolveOptions, Status};
-use sparsebatch_spmv_gpu::{DeviceInfo, Executor};
 use sparsebatch_testing::random_vector;
 
 use crate::common::{ENDLESS, METHODS, Systems, compare_within, on_cpu, on_gpu, options};

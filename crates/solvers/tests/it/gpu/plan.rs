@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::{DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, Pattern, RaggedCsr, UniformBatch};
+use sparsebatch_solvers::gpu::module;
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, ValuePlace};
 use sparsebatch_solvers::{
     Engine, Method, Preconditioner, SolveError, SolveOptions, SpmvOptions, Status, solve,
 };
-use sparsebatch_spmv_gpu::{DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig};
 use sparsebatch_testing::random_vector;
 
 use crate::common::one_step;
@@ -69,7 +70,7 @@ fn blocks_that_are_resident_are_those_that_have_room() {
     let (pattern, ..) = tri(16, 1);
     let options = options(Method::Cg, Preconditioner::Jacobi);
     let plan = FusedSolver::<_, f64>::new(&executor, pattern.view(), 1, &options).unwrap();
-    let key = KernelKey::new("cg", plan.explain().bins[0].kernel.clone());
+    let key = KernelKey::new(module("cg").unwrap(), plan.explain().bins[0].kernel.clone());
     let info = executor.info();
     let resident = |threads, shared_bytes| {
         let config = LaunchConfig { shared_bytes, ..LaunchConfig::linear(1, threads) };

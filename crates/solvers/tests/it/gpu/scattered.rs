@@ -2,11 +2,11 @@
 //! bit.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, Csr, Layout, Pattern, RaggedCsr, UniformBatch};
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, Layouts};
 use sparsebatch_solvers::{InnerPrecision, Method, Preconditioner, SolveError, Status, solve};
-use sparsebatch_spmv_gpu::{Executor, Value};
 use sparsebatch_testing::random_vector;
 
 use crate::common::one_step;

@@ -1,9 +1,9 @@
 //! The solver that statuses are tested of.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::Value;
 use sparsebatch_solvers::SolveOptions;
 use sparsebatch_solvers::gpu::GpuTuning;
-use sparsebatch_spmv_gpu::Value;
 
 use crate::common::{Solved, Systems, Trial, on_gpu};
 

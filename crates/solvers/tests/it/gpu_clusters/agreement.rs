@@ -1,11 +1,11 @@
 //! Solves by clusters against the CPU's.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::Executor;
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Scalar};
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, ValuePlace};
 use sparsebatch_solvers::{Method, Preconditioner, SolveOptions, SolveScalar, Status};
-use sparsebatch_spmv_gpu::Executor;
 use sparsebatch_testing::random_vector;
 
 use crate::common::{

@@ -2,11 +2,11 @@
 //! has it.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::Executor;
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, ValuePlace};
 use sparsebatch_solvers::{Method, Preconditioner, SolveOptions, Status};
-use sparsebatch_spmv_gpu::Executor;
 use sparsebatch_testing::random_vector;
 
 use crate::common::{METHODS, Solved, Systems, on_gpu, options};

@@ -1,11 +1,11 @@
 //! Which systems clusters have, and what plans say of it.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::{DeviceInfo, Executor};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{CsrPattern, Pattern};
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, ValuePlace};
 use sparsebatch_solvers::{Method, Preconditioner, SolveError, SolveOptions};
-use sparsebatch_spmv_gpu::{DeviceInfo, Executor};
 use std::sync::Arc;
 
 use crate::common::options;

@@ -1,10 +1,11 @@
 //! What plans take and refuse, repeated solves, and what they tell of themselves.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::{Executor, GpuError};
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
 use sparsebatch_solvers::gpu::{ComposedSolver, Guess, ProductKernel};
 use sparsebatch_solvers::{Method, Preconditioner, SolveError, SolveOptions, Status};
-use sparsebatch_spmv_gpu::{Executor, FlexibleKernel, GpuError};
+use sparsebatch_spmv_gpu::FlexibleKernel;
 
 use crate::gpu_composed::support::{
     METHODS, compare, kernels, matrix, on_cpu, on_gpu, options, ragged, rhs,

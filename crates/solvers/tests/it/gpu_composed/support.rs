@@ -1,11 +1,12 @@
 //! Batches, and composed solves of them on the emulated GPU and on the CPU.
 
+use sparsebatch_cuda::{Executor, KernelBuffer, Value};
 use sparsebatch_formats::{Batch, Csr, Scalar};
 use sparsebatch_solvers::gpu::{ComposedSolver, Guess, ProductKernel};
 use sparsebatch_solvers::{
     Engine, Method, Outcome, Preconditioner, SolveOptions, SolveScalar, SpmvOptions, Status, solve,
 };
-use sparsebatch_spmv_gpu::{Executor, FlexibleKernel, KernelBuffer, Value};
+use sparsebatch_spmv_gpu::FlexibleKernel;
 use sparsebatch_testing::random_vector;
 
 use crate::common::one_step;

@@ -1,10 +1,11 @@
 //! The solver that statuses are tested of.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::Value;
 use sparsebatch_formats::Batch;
 use sparsebatch_solvers::SolveOptions;
 use sparsebatch_solvers::gpu::ProductKernel;
-use sparsebatch_spmv_gpu::{FlexibleKernel, Value};
+use sparsebatch_spmv_gpu::FlexibleKernel;
 
 use crate::common::{Solved, Systems, Trial};
 use crate::gpu_composed::support::on_gpu;

@@ -1,13 +1,13 @@
 //! Solves of the GPU beside the CPU's.
 
 use kernel_emu::{Emulator, Order as Threads};
+use sparsebatch_cuda::Executor;
 use sparsebatch_formats::generate::Family;
 use sparsebatch_formats::{Batch, BatchValues, Csr, Pattern, UniformBatch};
 use sparsebatch_solvers::gpu::{FactoredPlace, FactoredSolver, FactoredTuning, Guess};
 use sparsebatch_solvers::{
     Method, Order, PrecondPrecision, Preconditioner, SolveOptions, SolveScalar, Status, solve,
 };
-use sparsebatch_spmv_gpu::Executor;
 use sparsebatch_testing::random_vector;
 
 use crate::common::{METHODS, Systems, compare, on_cpu, options};

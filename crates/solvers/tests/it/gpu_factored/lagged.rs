@@ -1,10 +1,10 @@
 //! Factors that are kept, and solves of other values with them.
 
 use kernel_emu::{Emulator, Order as Threads};
+use sparsebatch_cuda::Executor;
 use sparsebatch_formats::{Csr, Pattern};
 use sparsebatch_solvers::gpu::{FactoredSolver, Guess, ShiftedValues};
 use sparsebatch_solvers::{Method, Outcome, Preconditioner, SolveError, SolveOptions, Status};
-use sparsebatch_spmv_gpu::Executor;
 use sparsebatch_testing::random_vector;
 
 use crate::common::{Systems, options, residual_norm};

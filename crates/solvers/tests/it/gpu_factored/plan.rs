@@ -1,6 +1,7 @@
 //! What a plan takes, refuses, and says of itself.
 
 use kernel_emu::{Emulator, Order as Threads};
+use sparsebatch_cuda::{Executor, GpuError};
 use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Pattern, UniformBatch};
 use sparsebatch_solvers::gpu::{
     FactoredExplain, FactoredPlace, FactoredSolver, FactoredTuning, Guess,
@@ -9,7 +10,6 @@ use sparsebatch_solvers::{
     Engine, Method, Order, PrecondPrecision, Preconditioner, SolveError, SolveOptions, SpmvOptions,
     Status,
 };
-use sparsebatch_spmv_gpu::{Executor, GpuError};
 
 use crate::common::{METHODS, options};
 use crate::gpu_factored::support::{PRECONDITIONERS, SHAPES, matrix, pattern, tuning};

@@ -1,12 +1,12 @@
 //! Every status that solves with factors can end with, each among healthy neighbours, as on the CPU.
 
 use kernel_emu::{Emulator, Order as Threads};
+use sparsebatch_cuda::Value;
 use sparsebatch_formats::{Csr, CsrPattern, Scalar};
 use sparsebatch_solvers::gpu::FactoredTuning;
 use sparsebatch_solvers::{
     Method, PrecondPrecision, Preconditioner, SolveOptions, SolveScalar, Status,
 };
-use sparsebatch_spmv_gpu::Value;
 use sparsebatch_testing::random_vector;
 
 use crate::common::{METHODS, Solved, Systems, compare, on_cpu, options};

@@ -1,11 +1,11 @@
 //! Solves with factors on the emulated GPU, and systems for them.
 
 use kernel_emu::{Emulator, Order as Threads};
+use sparsebatch_cuda::Value;
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr, CsrPattern, Pattern, Scalar};
 use sparsebatch_solvers::gpu::{FactoredPlace, FactoredSolver, FactoredTuning, Guess};
 use sparsebatch_solvers::{Order, PrecondPrecision, Preconditioner, SolveError, SolveOptions};
-use sparsebatch_spmv_gpu::Value;
 use sparsebatch_testing::random_vector;
 
 use crate::common::{Solved, Systems, from_guesses};

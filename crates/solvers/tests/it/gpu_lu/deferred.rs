@@ -2,10 +2,10 @@
 
 use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
+use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::{Csr, CsrPattern, Pattern};
 use sparsebatch_solvers::gpu::{GpuLu, Guess};
 use sparsebatch_solvers::{Outcome, SolveError, SolveOptions, SolveScalar, Status};
-use sparsebatch_spmv_gpu::{Executor, Value};
 use sparsebatch_testing::random_vector;
 
 use crate::common::Systems;

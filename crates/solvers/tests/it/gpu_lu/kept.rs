@@ -3,10 +3,10 @@
 use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
 use sparsebatch_cpu_ref::Outcome;
+use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::{Csr, CsrPattern, Pattern};
 use sparsebatch_solvers::gpu::{GpuLu, Guess, LuTuning};
 use sparsebatch_solvers::{SolveError, SolveOptions, SolveScalar, Status};
-use sparsebatch_spmv_gpu::{Executor, Value};
 use sparsebatch_testing::random_vector;
 
 use crate::common::{Solved, Systems, compare};

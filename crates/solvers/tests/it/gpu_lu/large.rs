@@ -1,6 +1,7 @@
 //! The LU of systems whose factors are in device memory, against the CPU's.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr, CsrPattern, Pattern};
 use sparsebatch_solvers::gpu::{
@@ -9,7 +10,6 @@ use sparsebatch_solvers::gpu::{
 use sparsebatch_solvers::{
     PrecondPrecision, Preconditioner, SolveError, SolveOptions, SolveScalar, Status,
 };
-use sparsebatch_spmv_gpu::{Executor, GpuError, Value};
 use sparsebatch_testing::random_vector;
 
 use crate::common::{Solved, Systems, compare, on_cpu, residual_norm};

@@ -1,12 +1,12 @@
 //! What a plan takes, refuses, and says of itself.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::{Executor, GpuError};
 use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, Pattern, UniformBatch};
 use sparsebatch_solvers::gpu::{GpuLu, Guess, LuOrder, LuTuning};
 use sparsebatch_solvers::{
     Engine, Method, Preconditioner, SolveError, SolveOptions, SpmvOptions, Status, solve,
 };
-use sparsebatch_spmv_gpu::{Executor, GpuError};
 use sparsebatch_testing::random_vector;
 
 use crate::common::{Systems, on_cpu};

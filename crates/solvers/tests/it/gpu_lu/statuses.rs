@@ -1,10 +1,10 @@
 //! Every status that the LU can end with, each among healthy neighbours, as on the CPU.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::Value;
 use sparsebatch_formats::{Csr, CsrPattern, Pattern, Scalar};
 use sparsebatch_solvers::gpu::LuTuning;
 use sparsebatch_solvers::{SolveOptions, SolveScalar, Status};
-use sparsebatch_spmv_gpu::Value;
 use sparsebatch_testing::random_vector;
 
 use crate::common::{Solved, Systems, compare, on_cpu};

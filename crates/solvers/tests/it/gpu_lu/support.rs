@@ -1,9 +1,9 @@
 //! LU on the emulated GPU, and random systems for it.
 
+use sparsebatch_cuda::Value;
 use sparsebatch_formats::{Csr, CsrPattern, Pattern, Scalar};
 use sparsebatch_solvers::gpu::{GpuLu, Guess, LuTuning};
 use sparsebatch_solvers::{Method, SolveOptions};
-use sparsebatch_spmv_gpu::Value;
 use sparsebatch_testing::random_vector;
 
 use crate::common::one_step;

@@ -1,9 +1,10 @@
 //! CSR-Adaptive.
 #![expect(unsafe_code, reason = "launches kernels")]
 
+use super::super::kernels;
 use super::{DeviceCsr, Product};
 use crate::single::adaptive::{AdaptiveRows, shape};
-use crate::{Args, Executor, GpuError, KernelKey, LaunchConfig, Value};
+use sparsebatch_cuda::{Args, Executor, GpuError, KernelKey, LaunchConfig, Value};
 
 /// The blocks of rows, and where blocks that share a row meet.
 pub(in crate::single) struct AdaptiveKernel<E: Executor, T: Value> {
@@ -31,7 +32,10 @@ impl<E: Executor, T: Value> AdaptiveKernel<E, T> {
             ..LaunchConfig::linear(nblocks, threads)
         };
         Ok(Self {
-            key: KernelKey::new("csr_adaptive", format!("csr_adaptive<{}, {steps}>", T::CPP)),
+            key: KernelKey::new(
+                &kernels::CSR_ADAPTIVE,
+                format!("csr_adaptive<{}, {steps}>", T::CPP),
+            ),
             config: (nblocks > 0).then_some(config),
             blocks: executor.upload(&rows.words())?,
             partials: executor.alloc(rows.nblocks())?,

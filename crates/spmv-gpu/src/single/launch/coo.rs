@@ -3,8 +3,9 @@
 
 use sparsebatch_formats::{CooPattern, Pattern};
 
+use super::super::kernels;
 use super::{BLOCK_THREADS, Parts, Product, instance, linear};
-use crate::{Args, Executor, GpuError, KernelKey, Value};
+use sparsebatch_cuda::{Args, Executor, GpuError, KernelKey, Value};
 
 /// A matrix in COO and the sums that its parts carry.
 pub(in crate::single) struct DeviceCoo<E: Executor, T: Value> {
@@ -30,9 +31,9 @@ impl<E: Executor, T: Value> DeviceCoo<E, T> {
         assert_eq!(values.len(), pattern.nnz());
         assert!(nparts as usize <= pattern.nnz() && (nparts > 0 || pattern.nnz() == 0));
         Ok(Self {
-            scale: instance::<T>("coo", "coo_scale"),
-            first: instance::<T>("coo", "coo_parts"),
-            second: instance::<T>("coo", "coo_carries"),
+            scale: instance::<T>(&kernels::COO, "coo_scale"),
+            first: instance::<T>(&kernels::COO, "coo_parts"),
+            second: instance::<T>(&kernels::COO, "coo_carries"),
             nrows: pattern.nrows() as u32,
             nnz: pattern.nnz() as u32,
             row_idx: executor.upload(pattern.row_idx())?,

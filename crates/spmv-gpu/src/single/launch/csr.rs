@@ -3,9 +3,11 @@
 
 use sparsebatch_formats::CsrPatternRef;
 
+use super::super::kernels;
 use super::{BLOCK_THREADS, Parts, Product, WARP_THREADS, instance, spread};
+use crate::CsrArrays;
 use crate::single::BalancedRows;
-use crate::{Args, CsrArrays, Executor, GpuError, KernelBuffer, KernelKey, Value};
+use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, Value};
 
 /// CSR arrays.
 pub(in crate::single) struct DeviceCsr<E: Executor, T: Value> {
@@ -52,23 +54,23 @@ pub(in crate::single) struct RowKernel {
 
 impl RowKernel {
     pub(in crate::single) fn scalar<T: Value>() -> Self {
-        let key = instance::<T>("csr", "csr_scalar");
+        let key = instance::<T>(&kernels::CSR, "csr_scalar");
         Self { key, threads_per_row: 1, block: BLOCK_THREADS }
     }
 
     pub(in crate::single) fn unrolled<T: Value>() -> Self {
-        let key = instance::<T>("csr", "csr_scalar_unrolled");
+        let key = instance::<T>(&kernels::CSR, "csr_scalar_unrolled");
         Self { key, threads_per_row: 1, block: BLOCK_THREADS }
     }
 
     /// `lanes` is 2, 4, 8, 16 or 32.
     pub(in crate::single) fn vector<T: Value>(lanes: u32) -> Self {
-        let key = KernelKey::new("csr", format!("csr_vector<{}, {lanes}>", T::CPP));
+        let key = KernelKey::new(&kernels::CSR, format!("csr_vector<{}, {lanes}>", T::CPP));
         Self { key, threads_per_row: lanes, block: BLOCK_THREADS }
     }
 
     pub(in crate::single) fn tile<T: Value>() -> Self {
-        let key = instance::<T>("csr", "csr_tile");
+        let key = instance::<T>(&kernels::CSR, "csr_tile");
         // As TILE_WARPS of the kernel.
         Self { key, threads_per_row: WARP_THREADS, block: 4 * WARP_THREADS }
     }
@@ -112,8 +114,8 @@ impl<E: Executor, T: Value> BalancedKernel<E, T> {
     /// `rows` has been checked against the pattern that the kernel will be used with.
     pub(in crate::single) fn upload(executor: &E, rows: &BalancedRows) -> Result<Self, GpuError> {
         Ok(Self {
-            first: instance::<T>("csr_balanced", "balanced_parts"),
-            second: instance::<T>("csr_balanced", "balanced_carries"),
+            first: instance::<T>(&kernels::CSR_BALANCED, "balanced_parts"),
+            second: instance::<T>(&kernels::CSR_BALANCED, "balanced_carries"),
             start_rows: executor.upload(rows.start_rows())?,
             parts: Parts::new(executor, rows.nparts() as u32)?,
             empty: RowKernel::scalar::<T>(),

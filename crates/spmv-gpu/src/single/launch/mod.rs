@@ -14,7 +14,7 @@ pub(super) use coo::DeviceCoo;
 pub(super) use csr::{BalancedKernel, DeviceCsr, RowKernel};
 pub(super) use padded::{DIA_ROUND, DeviceDia, DeviceEll, DeviceSell};
 
-use crate::{Executor, GpuError, KernelKey, LaunchConfig, Value};
+use sparsebatch_cuda::{Executor, GpuError, KernelKey, LaunchConfig, Module, Value};
 
 /// As `BLOCK_THREADS` of the kernels.
 const BLOCK_THREADS: u32 = 256;
@@ -57,7 +57,7 @@ fn spread<E: Executor>(executor: &E, threads: u64, largest: u32) -> Option<Launc
     linear(threads, block)
 }
 
-fn instance<T: Value>(module: &'static str, kernel: &str) -> KernelKey {
+fn instance<T: Value>(module: &'static Module, kernel: &str) -> KernelKey {
     KernelKey::new(module, format!("{kernel}<{}>", T::CPP))
 }
 

@@ -3,8 +3,9 @@
 
 use sparsebatch_formats::{DiaPattern, EllPattern, Pattern, SellPPattern};
 
+use super::super::kernels;
 use super::{BLOCK_THREADS, Product, ROW_BLOCK_THREADS, WARP_THREADS, instance, spread};
-use crate::{Args, Executor, GpuError, KernelKey, LaunchConfig, Value};
+use sparsebatch_cuda::{Args, Executor, GpuError, KernelKey, LaunchConfig, Value};
 
 /// A matrix in ELL.
 pub(in crate::single) struct DeviceEll<E: Executor, T: Value> {
@@ -23,7 +24,7 @@ impl<E: Executor, T: Value> DeviceEll<E, T> {
     ) -> Result<Self, GpuError> {
         assert_eq!(values.len(), pattern.stored_len());
         Ok(Self {
-            key: instance::<T>("ell", "ell"),
+            key: instance::<T>(&kernels::ELL, "ell"),
             nrows: pattern.nrows() as u32,
             // Of a matrix without rows a width may be anything.
             width: if pattern.nrows() == 0 { 0 } else { pattern.width() as u32 },
@@ -82,7 +83,7 @@ impl<E: Executor, T: Value> DeviceDia<E, T> {
         assert_eq!(values.len(), pattern.stored_len());
         let ndiags = pattern.diag_offsets().len();
         Ok(Self {
-            key: KernelKey::new("dia", format!("dia<{}, {}>", T::CPP, dia_unroll(ndiags))),
+            key: KernelKey::new(&kernels::DIA, format!("dia<{}, {}>", T::CPP, dia_unroll(ndiags))),
             nrows: pattern.nrows() as u32,
             ncols: pattern.ncols() as u32,
             ndiags: ndiags as u32,
@@ -135,7 +136,13 @@ impl<E: Executor, T: Value> DeviceSell<E, T> {
         let in_order = pattern.row_perm().iter().enumerate().all(|(k, &row)| k == row as usize);
         let row_perm = (!in_order).then(|| executor.upload(pattern.row_perm())).transpose()?;
         let config = spread(executor, pattern.nrows() as u64, ROW_BLOCK_THREADS);
-        Self::upload(executor, pattern, values, (instance::<T>("sell", "sell"), config), row_perm)
+        Self::upload(
+            executor,
+            pattern,
+            values,
+            (instance::<T>(&kernels::SELL, "sell"), config),
+            row_perm,
+        )
     }
 
     /// For `sellp`: a block per slice.
@@ -150,7 +157,13 @@ impl<E: Executor, T: Value> DeviceSell<E, T> {
         let linear = LaunchConfig::linear(nslices, 1);
         let config = (nslices > 0).then_some(LaunchConfig { block, shared_bytes, ..linear });
         let row_perm = Some(executor.upload(pattern.row_perm())?);
-        Self::upload(executor, pattern, values, (instance::<T>("sellp", "sellp"), config), row_perm)
+        Self::upload(
+            executor,
+            pattern,
+            values,
+            (instance::<T>(&kernels::SELLP, "sellp"), config),
+            row_perm,
+        )
     }
 
     fn upload(

@@ -1,7 +1,8 @@
 //! CSR arrays in the memory of an executor, and parts of long buffers on a GPU.
 #![allow(dead_code, reason = "each test file uses a part of this one")]
 
-use sparsebatch_spmv_gpu::{CsrArrays, Device, DeviceBuffer, Executor, Pod, Value};
+use sparsebatch_cuda::{Device, DeviceBuffer, Executor, Pod, Value};
+use sparsebatch_spmv_gpu::CsrArrays;
 
 pub(crate) fn upload<E: Executor, T: Value>(
     executor: &E,

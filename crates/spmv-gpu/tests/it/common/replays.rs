@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "launches graphs")]
 #![allow(dead_code, reason = "each test file uses a part of this one")]
 
-use sparsebatch_spmv_gpu::{Device, DeviceBuffer, Executor, GpuError};
+use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError};
 use sparsebatch_testing::random_vector;
 
 /// Records a product and a second one on top of it, and runs both several times with other vectors.

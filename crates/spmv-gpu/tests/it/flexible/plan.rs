@@ -1,10 +1,10 @@
 //! What plans refuse and report.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::{Executor, GpuError};
 use sparsebatch_formats::generate::dense;
 use sparsebatch_formats::{Batch, BatchValues, Csr, RaggedCsr, UniformBatch};
 use sparsebatch_spmv_gpu::flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};
-use sparsebatch_spmv_gpu::{Executor, GpuError};
 
 use super::{apply, empty};
 

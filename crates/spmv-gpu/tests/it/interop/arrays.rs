@@ -4,15 +4,13 @@
 use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
 use sparsebatch_cpu_ref::seq;
+use sparsebatch_cuda::testing::device_or_skip;
+use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError, Pod, Value};
 use sparsebatch_formats::{BatchValues, Csr, CsrPattern, RaggedCsr, UniformBatch};
 use sparsebatch_spmv_gpu::flexible::{
     BatchSizes, DeviceBatch, FlexibleKernel, FlexibleOptions, FlexiblePlan,
 };
-use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{
-    CsrArrays, CsrSize, Device, DeviceBuffer, Executor, GpuError, Pod, SingleKernel, SingleOptions,
-    SinglePlan, Value,
-};
+use sparsebatch_spmv_gpu::{CsrArrays, CsrSize, SingleKernel, SingleOptions, SinglePlan};
 use sparsebatch_testing::csr_integers;
 
 use crate::common::arrays::upload;

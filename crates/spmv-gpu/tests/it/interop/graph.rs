@@ -4,10 +4,11 @@
 use std::ptr;
 
 use cudarc::driver::sys;
+use sparsebatch_cuda::testing::device_or_skip;
+use sparsebatch_cuda::{DeviceBuffer, Executor};
 use sparsebatch_formats::{Batch, Csr, RaggedCsr};
 use sparsebatch_spmv_gpu::flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};
-use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{DeviceBuffer, Executor, SingleKernel, SingleOptions, SinglePlan};
+use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions, SinglePlan};
 
 use crate::common::matrices::{integers, mixed, oracle};
 use crate::common::replays::check_replays;

@@ -1,6 +1,5 @@
-//! Plans over arrays that lie on the device, copies that nobody waits for, and products inside of
+//! Plans over arrays that lie on the device, and products inside of
 //! recorded graphs.
 
 mod arrays;
 mod graph;
-mod pinned;

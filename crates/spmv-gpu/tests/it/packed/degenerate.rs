@@ -1,10 +1,11 @@
 //! Batches and systems without items, rows, columns or entries, and of one row.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::Executor;
+use sparsebatch_cuda::testing::device_or_skip;
 use sparsebatch_formats::{Batch, BatchCsr, Csr, RaggedCsr, UniformBatch};
 use sparsebatch_spmv_gpu::flexible::BatchSizes;
-use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{CsrSize, Executor, PackedOptions, PackedPlan};
+use sparsebatch_spmv_gpu::{CsrSize, PackedOptions, PackedPlan};
 use sparsebatch_testing::random_vector;
 
 use super::{

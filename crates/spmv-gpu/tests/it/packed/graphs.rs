@@ -4,9 +4,10 @@
 use std::ptr;
 
 use cudarc::driver::sys;
+use sparsebatch_cuda::testing::device_or_skip;
+use sparsebatch_cuda::{Device, Executor};
 use sparsebatch_formats::{Batch, Csr};
-use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{Device, Executor, PackedOptions, PackedPlan};
+use sparsebatch_spmv_gpu::{PackedOptions, PackedPlan};
 use sparsebatch_testing::random_vector;
 
 use super::{REGISTERS, columns, large, options, ragged, rows, shapes, uniform};

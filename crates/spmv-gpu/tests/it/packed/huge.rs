@@ -3,13 +3,12 @@
 #![expect(unsafe_code, reason = "launches kernels")]
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::testing::device_or_skip;
+use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig};
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
 use sparsebatch_spmv_gpu::flexible::BatchSizes;
-use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{
-    Args, CsrArrays, Executor, KernelBuffer, KernelKey, LaunchConfig, PackedKernel, PackedOptions,
-    PackedPlan,
-};
+use sparsebatch_spmv_gpu::kernels::module;
+use sparsebatch_spmv_gpu::{CsrArrays, PackedKernel, PackedOptions, PackedPlan};
 
 use super::{options, oracle, ragged, size_of_matrix, some};
 use crate::common::arrays::{get, set};
@@ -100,7 +99,7 @@ fn pair(low: u32, high: u32) -> u64 {
 /// entries and columns, what packing writes, and x and y.
 fn check_far(executor: &Emulator, mode: u32, product: &str, staging: u32) -> Option<()> {
     const NRHS: usize = 2;
-    let key = |expression: &str| KernelKey::new("pack", expression);
+    let key = |expression: &str| KernelKey::new(module("pack").unwrap(), expression);
     let (joint, wide) = (mode & 1 != 0, mode & 4 != 0);
     let a = piece();
     let (nrows, ncols, nnz) = (a.nrows(), a.ncols(), a.nnz());
@@ -186,7 +185,12 @@ fn check_far(executor: &Emulator, mode: u32, product: &str, staging: u32) -> Opt
     };
     args.input(&index).scalar(NRHS as u32).scalar(room_bytes);
     args.scalar(2.0_f32).input(&x).scalar(-1.0_f32).output(&mut y);
-    launch(executor, KernelKey::new("packed", product), (1, 128, staging + room_bytes), &mut args);
+    launch(
+        executor,
+        KernelKey::new(module("packed").unwrap(), product),
+        (1, 128, staging + room_bytes),
+        &mut args,
+    );
 
     let batch = ragged(&[a]);
     for rhs in 0..NRHS {
@@ -238,7 +242,12 @@ fn values_of_a_uniform_batch_may_be_beyond_32_bits() {
     args.input(&values);
     args.output(&mut packed).raw(0).output(&mut index);
 
-    launch(&executor, KernelKey::new("pack", "pack_fill<double>"), (1, 256, 20), &mut args);
+    launch(
+        &executor,
+        KernelKey::new(module("pack").unwrap(), "pack_fill<double>"),
+        (1, 256, 20),
+        &mut args,
+    );
 
     assert_eq!(packed.get(far(2) / 8, 3), [1.0, 11.0, 21.0]);
     assert_eq!(packed.get(far(2) / 8 + 32, 3), [2.0, 12.0, 22.0]);

@@ -1,9 +1,10 @@
 //! Batches of many systems, more than 16 bits count, and of numbers of them that do not divide well.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::Executor;
+use sparsebatch_cuda::testing::device_or_skip;
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
-use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{Executor, PackedOptions, PackedPlan};
+use sparsebatch_spmv_gpu::{PackedOptions, PackedPlan};
 use sparsebatch_testing::random_vector;
 
 use super::{columns, multiply, options, oracle, ragged, rows, some, uniform};

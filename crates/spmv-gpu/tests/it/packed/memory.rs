@@ -1,8 +1,9 @@
 //! Memory that runs out: an error that says so before anything is packed, and nothing left behind.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::{Executor, GpuError};
 use sparsebatch_formats::{Batch, UniformBatch};
-use sparsebatch_spmv_gpu::{Executor, GpuError, PackedPlan};
+use sparsebatch_spmv_gpu::PackedPlan;
 use sparsebatch_testing::random_vector;
 
 use super::{columns, multiply, options, rows, shapes, spread, uniform, with_arrays};

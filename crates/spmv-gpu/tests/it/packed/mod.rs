@@ -18,12 +18,11 @@ use std::sync::Arc;
 
 use crate::common::arrays::upload;
 use sparsebatch_cpu_ref::seq;
+use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::accuracy::assert_spmv_close;
 use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, RaggedCsr, Scalar, UniformBatch};
 use sparsebatch_spmv_gpu::flexible::BatchSizes;
-use sparsebatch_spmv_gpu::{
-    CsrArrays, CsrSize, Executor, PackedKernel, PackedOptions, PackedPlan, Value,
-};
+use sparsebatch_spmv_gpu::{CsrArrays, CsrSize, PackedKernel, PackedOptions, PackedPlan};
 use sparsebatch_testing::random_vector;
 
 /// `alpha A x + beta y` of all systems.

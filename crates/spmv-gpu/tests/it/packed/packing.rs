@@ -4,11 +4,13 @@
 
 use kernel_emu::{Emulator, Order, emulators};
 use proptest::prelude::*;
+use sparsebatch_cuda::testing::device_or_skip;
+use sparsebatch_cuda::{Args, Executor, KernelKey, LaunchConfig};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::io::read_matrix_market;
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
-use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{Args, Executor, KernelKey, LaunchConfig, PackedOptions, PackedPlan};
+use sparsebatch_spmv_gpu::kernels::module;
+use sparsebatch_spmv_gpu::{PackedOptions, PackedPlan};
 use sparsebatch_testing::{csr_integers, random_vector, shared_dir};
 
 use super::{
@@ -222,7 +224,10 @@ fn found_cuts(executor: &Emulator, parts: &[Vec<usize>], value_bytes: usize) -> 
     args.output(&mut cuts);
     let config = LaunchConfig::linear(count.div_ceil(8).max(1) as u32, 128);
     // SAFETY: the parameters of pack_cut; every part has its row pointers and its cut.
-    unsafe { executor.launch(&KernelKey::new("pack", "pack_cut<4>"), config, &mut args) }.unwrap();
+    unsafe {
+        executor.launch(&KernelKey::new(module("pack").unwrap(), "pack_cut<4>"), config, &mut args)
+    }
+    .unwrap();
     let cuts = executor.download(&cuts).unwrap();
     cuts.chunks(2).for_each(|both| assert_eq!(both[0], both[1]));
     cuts.into_iter().step_by(2).collect()

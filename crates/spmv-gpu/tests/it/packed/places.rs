@@ -3,9 +3,10 @@
 
 use kernel_emu::{Emulator, Order, emulators};
 use proptest::prelude::*;
+use sparsebatch_cuda::testing::device_or_skip;
+use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
-use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{Executor, GpuError, PackedKernel, PackedOptions, PackedPlan, Value};
+use sparsebatch_spmv_gpu::{PackedKernel, PackedOptions, PackedPlan};
 use sparsebatch_testing::{csr_integers, random_vector};
 use std::sync::Arc;
 

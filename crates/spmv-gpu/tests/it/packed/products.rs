@@ -1,9 +1,9 @@
 //! Products of batches of any shapes against exact sums.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::testing::device_or_skip;
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchCsr, UniformBatch};
-use sparsebatch_spmv_gpu::testing::device_or_skip;
 use sparsebatch_spmv_gpu::{PackedKernel, PackedOptions, PackedPlan};
 use sparsebatch_testing::random_vector;
 

@@ -3,9 +3,10 @@
 
 use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
+use sparsebatch_cuda::testing::device_or_skip;
+use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::{Batch, Csr};
-use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{Executor, PackedKernel, PackedOptions, PackedPlan, Value};
+use sparsebatch_spmv_gpu::{PackedKernel, PackedOptions, PackedPlan};
 use sparsebatch_testing::{csr_integers, random_vector};
 
 use super::{REGISTERS, check, columns, multiply, options, oracle, product, ragged, rows, spread};

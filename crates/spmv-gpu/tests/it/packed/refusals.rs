@@ -1,12 +1,11 @@
 //! What is refused, and with which error.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::testing::device_or_skip;
+use sparsebatch_cuda::{DeviceInfo, Executor, GpuError};
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
 use sparsebatch_spmv_gpu::flexible::BatchSizes;
-use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{
-    CsrSize, DeviceInfo, Executor, GpuError, PackedKernel, PackedOptions, PackedPlan,
-};
+use sparsebatch_spmv_gpu::{CsrSize, PackedKernel, PackedOptions, PackedPlan};
 use sparsebatch_testing::random_vector;
 
 use super::{check, options, ragged, uneven, upload, with_lengths};

@@ -1,9 +1,10 @@
 //! Large systems, whose rows are divided into pieces, and the columns that a piece uses.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::testing::device_or_skip;
+use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
-use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{Executor, PackedOptions, PackedPlan, Value};
+use sparsebatch_spmv_gpu::{PackedOptions, PackedPlan};
 use sparsebatch_testing::random_vector;
 
 use super::{

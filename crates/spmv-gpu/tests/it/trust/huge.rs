@@ -5,11 +5,13 @@
 use std::sync::Arc;
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::testing::device_or_skip;
+use sparsebatch_cuda::{Args, Executor, KernelKey, LaunchConfig};
 use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, UniformBatch};
 use sparsebatch_spmv_gpu::flexible::{BatchSizes, DeviceBatch};
 use sparsebatch_spmv_gpu::flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};
-use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{Args, CsrArrays, CsrSize, Executor, KernelKey, LaunchConfig};
+use sparsebatch_spmv_gpu::kernels::module;
+use sparsebatch_spmv_gpu::{CsrArrays, CsrSize};
 
 use crate::common::arrays::{get, set};
 use crate::common::matrices::{banded, integers, oracle};
@@ -135,7 +137,7 @@ fn every_array_of_a_problem_may_begin_beyond_32_bits() {
             }
             args.scalar(2.0_f32).input(&x).scalar(-1.0_f32).output(&mut y);
 
-            let key = KernelKey::new(arrays.module, arrays.expression);
+            let key = KernelKey::new(module(arrays.module).unwrap(), arrays.expression);
             // SAFETY: the arguments are those of the kernel; the description is that of the arrays;
             // two warps, for which there are start rows; shared memory for x and a sum a row.
             unsafe { executor.launch(&key, config, &mut args) }.unwrap();

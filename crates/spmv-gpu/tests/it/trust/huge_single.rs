@@ -2,8 +2,9 @@
 #![expect(unsafe_code, reason = "hands arrays to plans")]
 
 use kernel_emu::{Emulator, Order};
-use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{CsrArrays, Executor, SingleKernel, SingleOptions, SinglePlan};
+use sparsebatch_cuda::Executor;
+use sparsebatch_cuda::testing::device_or_skip;
+use sparsebatch_spmv_gpu::{CsrArrays, SingleKernel, SingleOptions, SinglePlan};
 
 use crate::common::matrices::integers;
 

@@ -1,8 +1,9 @@
 //! Memory that runs out: an error that says so before anything is launched, and nothing left behind.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::{Executor, GpuError};
 use sparsebatch_spmv_gpu::flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};
-use sparsebatch_spmv_gpu::{Executor, GpuError, SingleKernel, SinglePlan};
+use sparsebatch_spmv_gpu::{SingleKernel, SinglePlan};
 use sparsebatch_testing::random_vector;
 
 use super::{batch_of, single_options, systems};

@@ -4,10 +4,11 @@
 use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
 use sparsebatch_cpu_ref::seq;
+use sparsebatch_cuda::testing::device_or_skip;
+use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::{Batch, Csr, CsrPattern};
+use sparsebatch_spmv_gpu::SinglePlan;
 use sparsebatch_spmv_gpu::flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};
-use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{Executor, SinglePlan, Value};
 use sparsebatch_testing::csr_integers;
 
 use super::{ragged, single_options, systems};

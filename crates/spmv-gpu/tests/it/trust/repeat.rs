@@ -1,9 +1,10 @@
 //! The same bits again and again: over runs, orders of threads, and places in the batch.
 
+use sparsebatch_cuda::testing::device_or_skip;
+use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::Csr;
 use sparsebatch_spmv_gpu::flexible::{FlexibleOptions, FlexiblePlan};
-use sparsebatch_spmv_gpu::testing::device_or_skip;
-use sparsebatch_spmv_gpu::{Executor, SingleOptions, SinglePlan, Value};
+use sparsebatch_spmv_gpu::{SingleOptions, SinglePlan};
 use sparsebatch_testing::random_vector;
 
 use super::{batch_of, flexible_options, single_options, systems};

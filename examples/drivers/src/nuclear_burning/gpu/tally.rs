@@ -1,6 +1,6 @@
 //! A tally of how systems were solved, kept on the device.
 
-use sparsebatch::spmv_gpu::{Executor, GpuError};
+use sparsebatch::cuda::{Executor, GpuError};
 use sparsebatch::{Rung, Status};
 
 use super::launches::{STATUSES, TALLY};

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use sparsebatch::spmv_gpu::Device;
-use sparsebatch::spmv_gpu::device::Event;
+use sparsebatch::cuda::Device;
+use sparsebatch::cuda::device::Event;
 
 use crate::nuclear_burning::error::BurningError;
 use crate::nuclear_burning::outcome::Shares;

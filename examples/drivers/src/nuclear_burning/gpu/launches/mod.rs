@@ -13,9 +13,7 @@ mod dense;
 mod evaluate;
 mod heating;
 
-use sparsebatch::spmv_gpu::{
-    Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Source,
-};
+use sparsebatch::cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Module};
 
 pub(super) use control::{Moves, Rules, begin, compact, judge};
 pub(super) use dense::{densify, judge_dense};
@@ -26,7 +24,8 @@ use super::linear::Ended;
 use super::tally::DeviceTally;
 
 /// The kernels.
-pub static SOURCE: Source = Source::with_headers(
+pub static BURNING: Module = Module::new(
+    "burning",
     include_str!("../kernels/burning.cu"),
     &[
         ("state.cuh", include_str!("../kernels/state.cuh")),
@@ -78,7 +77,7 @@ const WARP: u32 = 32;
 
 /// A kernel of this driver.
 pub(crate) fn key(name: &'static str) -> KernelKey {
-    KernelKey::of_source("burning", &SOURCE, name)
+    KernelKey::new(&BURNING, name)
 }
 
 /// Blocks enough for a thread each of `work` items.

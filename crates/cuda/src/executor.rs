@@ -1,0 +1,306 @@
+//! The seam between host plans and kernels.
+//!
+//! A plan is written once, generic over [`Executor`]: on a [`Device`](crate::Device) it launches
+//! CUDA kernels, in an emulation the same kernel sources run on host memory. Kernels are named by
+//! [`KernelKey`], their arguments are collected in [`Args`].
+
+mod args;
+mod key;
+mod launch;
+
+use std::fmt;
+
+pub use args::{Args, KernelScalar, Kind, MAX_ARGS};
+pub use key::KernelKey;
+pub use launch::LaunchConfig;
+
+use crate::{DeviceInfo, GpuError};
+
+/// A value that host and kernels share bit for bit. Sealed: `f32`, `f64`, `u8`, `u16`, `u32`,
+/// `i32`, `u64`.
+///
+/// Every bit pattern is a value and there is no padding, which reading from and writing to device
+/// memory relies on.
+pub trait Pod:
+    sealed::Sealed + Copy + Default + fmt::Debug + PartialEq + Send + Sync + 'static
+{
+    /// The name of the type in kernels, to put name expressions together.
+    const CPP_NAME: &'static str;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! pod {
+    ($($t:ty => $name:literal),*) => {$(
+        impl sealed::Sealed for $t {}
+        impl Pod for $t {
+            const CPP_NAME: &'static str = $name;
+        }
+    )*};
+}
+pod!(f32 => "float", f64 => "double");
+pod!(u8 => "u8", u16 => "u16", u32 => "u32", i32 => "i32", u64 => "u64");
+
+/// Shared memory that a block takes beside that of its launch, about: what kernels declare, and the system.
+const SHARED_BYTES_OF_A_BLOCK: u32 = 1536;
+
+/// Memory of an executor, as kernels see it.
+pub trait KernelBuffer<T: Pod> {
+    /// The address of the first value: a device pointer, or a host address in an emulation.
+    fn raw(&self) -> u64;
+    /// The number of values.
+    fn len(&self) -> usize;
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Whether some memory belongs to both.
+    fn shares_memory_with(&self, other: &impl KernelBuffer<T>) -> bool {
+        let end = |raw: u64, len: usize| raw + (len * size_of::<T>()) as u64;
+        self.raw() < end(other.raw(), other.len()) && other.raw() < end(self.raw(), self.len())
+    }
+}
+
+/// Host memory of an executor, which copies between it and a [`KernelBuffer`] need not be waited for:
+/// reaching the values, and dropping them, waits for the copies that were started.
+pub trait PinnedValues<T: Pod> {
+    /// The values, after all copies.
+    ///
+    /// # Errors
+    /// What the work before the copies met, as [`GpuError::ContextLost`].
+    fn as_slice(&self) -> Result<&[T], GpuError>;
+
+    /// The values, after all copies.
+    ///
+    /// # Errors
+    /// As [`PinnedValues::as_slice`].
+    fn as_mut_slice(&mut self) -> Result<&mut [T], GpuError>;
+}
+
+/// Checks that a product reads no x from memory that it writes y to.
+pub fn check_apart<T: Pod>(
+    x: &impl KernelBuffer<T>,
+    y: &impl KernelBuffer<T>,
+) -> Result<(), GpuError> {
+    if x.shares_memory_with(y) {
+        return Err(GpuError::InvalidArgument {
+            name: "y",
+            expected: "memory apart from x".to_owned(),
+            found: "memory shared with x".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// Where kernels run.
+///
+/// Work is ordered as it is issued, but on [`branches`](Executor::branches).
+/// [`launch`](Executor::launch) and
+/// [`fill_zero`](Executor::fill_zero) may return before the work is done; uploads and downloads
+/// wait for their own copy and for all work before it.
+pub trait Executor {
+    /// Memory that kernels read and write.
+    type Buffer<T: Pod>: KernelBuffer<T> + Send + Sync;
+
+    /// Host memory for copies that nobody waits for.
+    type Pinned<T: Pod>: PinnedValues<T> + Send;
+
+    /// The limits that choices of kernels and launch shapes depend on.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Bytes that can be allocated now, as far as the executor knows.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn free_memory(&self) -> Result<u64, GpuError>;
+
+    /// Allocates `len` values of unspecified contents, for buffers that a kernel fills.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`].
+    fn alloc<T: Pod>(&self, len: usize) -> Result<Self::Buffer<T>, GpuError>;
+
+    /// Allocates `len` zeros.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`].
+    fn alloc_zeroed<T: Pod>(&self, len: usize) -> Result<Self::Buffer<T>, GpuError> {
+        let mut buffer = self.alloc(len)?;
+        self.fill_zero(&mut buffer)?;
+        Ok(buffer)
+    }
+
+    /// Allocates a copy of `host`.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`].
+    fn upload<T: Pod>(&self, host: &[T]) -> Result<Self::Buffer<T>, GpuError> {
+        let mut buffer = self.alloc(host.len())?;
+        self.copy_from_host(host, &mut buffer)?;
+        Ok(buffer)
+    }
+
+    /// All values of a buffer.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn download<T: Pod>(&self, buffer: &Self::Buffer<T>) -> Result<Vec<T>, GpuError> {
+        let mut host = vec![T::default(); buffer.len()];
+        self.copy_to_host(buffer, &mut host)?;
+        Ok(host)
+    }
+
+    /// Overwrites a buffer with zeros, in the order of launches.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn fill_zero<T: Pod>(&self, buffer: &mut Self::Buffer<T>) -> Result<(), GpuError>;
+
+    /// Overwrites a buffer of the same length. Waits for the copy.
+    ///
+    /// # Errors
+    /// [`GpuError::Length`] when the lengths differ.
+    fn copy_from_host<T: Pod>(
+        &self,
+        host: &[T],
+        buffer: &mut Self::Buffer<T>,
+    ) -> Result<(), GpuError>;
+
+    /// Copies a buffer into a slice of the same length. Waits for the copy.
+    ///
+    /// # Errors
+    /// [`GpuError::Length`] when the lengths differ.
+    fn copy_to_host<T: Pod>(
+        &self,
+        buffer: &Self::Buffer<T>,
+        host: &mut [T],
+    ) -> Result<(), GpuError>;
+
+    /// Allocates `len` zeros on the host, for [`copy_from_pinned`](Executor::copy_from_pinned) and
+    /// [`copy_to_pinned`](Executor::copy_to_pinned). To be kept: the system takes a while to pin them.
+    ///
+    /// # Errors
+    /// [`GpuError::Driver`] when the system has no such memory to give.
+    fn alloc_pinned<T: Pod>(&self, len: usize) -> Result<Self::Pinned<T>, GpuError>;
+
+    /// Starts to overwrite a buffer with the first values of host memory, in the order of launches, and
+    /// returns.
+    ///
+    /// # Errors
+    /// [`GpuError::Length`] when the host memory is shorter; else what the device reports.
+    fn copy_from_pinned<T: Pod>(
+        &self,
+        host: &Self::Pinned<T>,
+        buffer: &mut Self::Buffer<T>,
+    ) -> Result<(), GpuError>;
+
+    /// Starts to copy a buffer to the beginning of host memory, in the order of launches, and returns.
+    ///
+    /// # Errors
+    /// As [`Executor::copy_from_pinned`].
+    fn copy_to_pinned<T: Pod>(
+        &self,
+        buffer: &Self::Buffer<T>,
+        host: &mut Self::Pinned<T>,
+    ) -> Result<(), GpuError>;
+
+    /// Makes kernels ready, so that later launches neither compile nor load anything.
+    ///
+    /// # Errors
+    /// [`GpuError::Compile`]; [`GpuError::InvalidArgument`] for a module that does not exist.
+    fn prepare(&self, keys: &[KernelKey]) -> Result<(), GpuError>;
+
+    /// Starts a kernel. Compiles and loads it when it was not [prepared](Executor::prepare).
+    ///
+    /// # Errors
+    /// [`GpuError::InvalidArgument`] when the shape exceeds the limits of the device, or when the
+    /// arguments visibly differ from the kernel's parameters in number or size; else what compiling
+    /// or launching reports. Nothing ran then.
+    ///
+    /// # Safety
+    /// 1. The arguments match the kernel's parameters in number, order and type.
+    /// 2. Every buffer has the length that the kernel's comment asks for, given the scalars and the
+    ///    launch shape, and index values in buffers are in the ranges that it asks for.
+    /// 3. Buffers belong to this executor; those given by raw address are alive until the work is
+    ///    done.
+    /// 4. No buffer that the kernel writes is another argument of it, unless its comment allows so.
+    /// 5. Where the launch [overlaps](LaunchConfig::overlaps) with the one ahead, the kernel waits
+    ///    for it before it touches what launches write that may not have ended.
+    #[expect(unsafe_code, reason = "a launch cannot be checked against the kernel's own promises")]
+    unsafe fn launch(
+        &self,
+        key: &KernelKey,
+        config: LaunchConfig,
+        args: &mut Args<'_>,
+    ) -> Result<(), GpuError>;
+
+    /// Blocks of this shape that a multiprocessor holds at once, of a kernel that is compiled and loaded when it
+    /// was not [prepared](Executor::prepare); at least 1. Where nobody knows what a kernel takes, as many as threads
+    /// and the shared memory of the launch leave.
+    ///
+    /// # Errors
+    /// As [`Executor::launch`], but for the arguments.
+    fn resident_blocks(&self, key: &KernelKey, config: LaunchConfig) -> Result<u32, GpuError> {
+        let _ = key;
+        config.check(self.info())?;
+        let threads = config.block.iter().product::<u32>();
+        let by_threads = self.info().max_threads_per_multiprocessor / threads;
+        let by_shared = self.info().shared_bytes_per_multiprocessor
+            / (config.shared_bytes + SHARED_BYTES_OF_A_BLOCK);
+        Ok(by_threads.min(by_shared).clamp(1, 32))
+    }
+
+    /// Clusters of this shape that the whole device holds at once, of a kernel as in
+    /// [`resident_blocks`](Executor::resident_blocks); at least 1. The blocks of a cluster share a part of the
+    /// device, so that some multiprocessors may be left over. Where nobody knows how many, as if none were.
+    ///
+    /// # Errors
+    /// As [`Executor::launch`], but for the arguments.
+    fn resident_clusters(&self, key: &KernelKey, config: LaunchConfig) -> Result<u32, GpuError> {
+        let blocks = self.resident_blocks(key, config)? * self.info().multiprocessors;
+        Ok((blocks / config.cluster).max(1))
+    }
+
+    /// Executors of the same memory, on which work can run beside that of this one, between
+    /// [`fork`](Executor::fork) and [`join`](Executor::join). To be made once: they take a while.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn branches(&self, count: usize) -> Result<Vec<Self>, GpuError>
+    where
+        Self: Sized;
+
+    /// Whether what is issued is recorded into a graph, and does not run.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn is_recording(&self) -> Result<bool, GpuError> {
+        Ok(false)
+    }
+
+    /// Puts later work on the branches behind all work issued here so far. Neither waits nor
+    /// allocates; may be recorded in a graph, the branches with it.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn fork(&self, branches: &[Self]) -> Result<(), GpuError>
+    where
+        Self: Sized;
+
+    /// Puts later work here behind all work issued to the branches so far, as
+    /// [`fork`](Executor::fork) does.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn join(&self, branches: &[Self]) -> Result<(), GpuError>
+    where
+        Self: Sized;
+
+    /// Waits until all work is done.
+    ///
+    /// # Errors
+    /// What a kernel since the last wait met, as [`GpuError::ContextLost`].
+    fn synchronize(&self) -> Result<(), GpuError>;
+}

@@ -1,0 +1,33 @@
+//! The CUDA runtime of sparsebatch: devices, kernels compiled at run time, memory, streams and graphs. It knows
+//! no matrices and no solvers.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`device`] | the GPU: availability, compiler, cache of compiled kernels, memory, streams, timing, graphs |
+//! | [`executor`] | the seam between host plans and kernels: an [`Executor`] runs kernels on a [`Device`] or in an emulation |
+//! | [`module`] | [`Module`]: a CUDA source with its headers, and what is compiled in front of each |
+//! | [`kernels`] | kernels over vectors, by which bandwidth is measured |
+//!
+//! Kernels are compiled by NVRTC for the GPU at hand and kept on disk. The crate builds and its functions
+//! return typed errors on machines with neither driver nor CUDA.
+//!
+//! Limitations: NVIDIA GPUs; a driver for CUDA 12.8 or newer; one GPU per [`Device`].
+#![deny(unsafe_code)]
+
+pub mod device;
+mod error;
+pub mod executor;
+pub mod kernels;
+pub mod module;
+#[doc(hidden)]
+pub mod testing;
+mod value;
+
+pub use device::{Device, DeviceBuffer, DeviceInfo, PinnedBuffer};
+pub use error::{CudaVersion, GpuError, check_len};
+pub use executor::{
+    Args, Executor, KernelBuffer, KernelKey, KernelScalar, LaunchConfig, PinnedValues, Pod,
+    check_apart,
+};
+pub use module::Module;
+pub use value::Value;

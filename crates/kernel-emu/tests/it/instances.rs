@@ -1,0 +1,31 @@
+//! Nothing is compiled for the emulation in vain.
+
+use std::collections::HashSet;
+
+/// The file to which [`kernel_emu`] adds the kernels that tests launch.
+const LAUNCHED: &str = "KERNEL_EMU_LAUNCHED";
+
+/// Instances that random systems choose, not in every run.
+const DRAWN: &str = include_str!("../../../solvers/src/gpu/fused/kernels/drawn.txt");
+
+/// An instance that is compiled for the emulation, but that no test launches and no list of instances for GPUs
+/// names, only takes time. Run by `.ci/run` behind all tests, with the names of what they have launched in the file
+/// `KERNEL_EMU_LAUNCHED`.
+#[test]
+#[ignore = "needs the launches of all tests: see .ci/run"]
+fn every_instance_of_the_emulation_is_launched_or_compiled_for_a_gpu() {
+    let file = std::env::var_os(LAUNCHED).expect("KERNEL_EMU_LAUNCHED names a file");
+    let launched = std::fs::read_to_string(file).unwrap();
+    let known: HashSet<&str> = launched.lines().chain(DRAWN.lines()).collect();
+    let listed = kernel_emu::nvrtc::all_listed();
+
+    let mut idle = kernel_emu::registered().unwrap();
+    // The emulator's own kernels are also there for its example, those of the drivers are listed with the
+    // test that compiles them.
+    let elsewhere = |name: &str| name.starts_with("test_") || name.starts_with("burning:");
+    idle.retain(|name| {
+        !elsewhere(name) && !known.contains(name.as_str()) && !listed.contains(name)
+    });
+
+    assert!(idle.is_empty(), "{} instances that nothing needs: {idle:#?}", idle.len());
+}
