@@ -12,9 +12,11 @@ use serde::Serialize;
 use sparsebatch_bench::suites::flexible_batch::{Experiment, Kernel};
 use sparsebatch_bench::suites::single::Configuration;
 use sparsebatch_bench::{
-    Backend, BenchError, FlexibleBatch, Gap, Outcome, Row, Single, cpu, energy, flexible_batch,
-    gpu_vs_cpu, row_kernels, rows, scaling, sell_p, single, solvers, suites, table, throughput,
+    Backend, BenchError, FlexibleBatch, Outcome, Single, cpu, energy, flexible_batch, gpu_vs_cpu,
+    row_kernels, scaling, sell_p, single, solvers, suites, throughput,
 };
+use sparsebatch_rows::RowsError;
+use sparsebatch_rows::{Gap, Row, table};
 
 use self::machines::{CpuArgs, EnergyArgs, GpuVsCpuArgs, ScalingArgs};
 use self::products::{RowKernelArgs, SellPArgs, ThroughputArgs};
@@ -240,7 +242,7 @@ pub(crate) fn run(args: &BenchArgs, global: Global) -> Result<Exit, CliError> {
             measured(global, &args.common, |report| solvers(&args.options()?, report))
         }
         Suite::Table { files } => {
-            let files = rows::read_all(files)?;
+            let files = sparsebatch_rows::read_all(files)?;
             pages::note_partial(global, &files);
             output::print(&table(&files))?;
             Ok(Exit::Done)
@@ -310,6 +312,12 @@ impl SingleArgs {
             no_peer: *no_peer,
             output: output.clone(),
         })
+    }
+}
+
+impl From<RowsError> for CliError {
+    fn from(error: RowsError) -> Self {
+        Self::Input(error.to_string())
     }
 }
 

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
-use sparsebatch_bench::rows;
 use sparsebatch_report::{Change, CompareError, Comparison, DEFAULT_THRESHOLD, compare};
 
 use super::error::CliError;
@@ -55,7 +54,7 @@ struct Report<'a> {
 /// # Errors
 /// Files that are no rows, and those that have nothing in common to be judged by.
 pub(crate) fn run(args: &CompareArgs, global: Global) -> Result<Exit, CliError> {
-    let files = [rows::read(&args.a)?, rows::read(&args.b)?];
+    let files = [sparsebatch_rows::read(&args.a)?, sparsebatch_rows::read(&args.b)?];
     note_partial(global, &files);
     let comparison = compare(&files[0], &files[1], args.threshold / 100.0)?;
     let regressions = comparison.regressions().count();

@@ -7,8 +7,8 @@ use clap::Args;
 use serde::Serialize;
 use sparsebatch::io::atomic_write;
 use sparsebatch::{BatchReport, FormatError};
-use sparsebatch_bench::{RowFile, rows};
 use sparsebatch_report::{History, HistoryError, Solve, SolvedSystem, bench_page, solve_page};
+use sparsebatch_rows::RowFile;
 
 use super::error::CliError;
 use super::output::{self, SCHEMA};
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &ReportArgs, global: Global) -> Result<Exit, CliError> {
     let (histories, files): (Vec<&PathBuf>, Vec<&PathBuf>) =
         args.files.iter().partition(is_history);
     let files: Vec<RowFile> =
-        files.into_iter().map(|path| rows::read(path)).collect::<Result<_, _>>()?;
+        files.into_iter().map(|path| sparsebatch_rows::read(path)).collect::<Result<_, _>>()?;
     let histories: Vec<History> =
         histories.into_iter().map(|path| History::read(path)).collect::<Result<_, _>>()?;
     note_partial(global, &files);

@@ -4,7 +4,7 @@
 use crate::common::{Folder, SPD, run};
 use serde_json::Value;
 
-const ROWS: &str = "crates/bench/tests/data/rows.jsonl";
+const ROWS: &str = "crates/rows/tests/data/rows.jsonl";
 
 #[test]
 fn unknown_names_are_refused_with_the_known_ones() {

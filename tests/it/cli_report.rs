@@ -3,7 +3,7 @@
 use crate::common::{ALPHA13, Folder, SPD, diagonal_batch, root, run};
 use serde_json::Value;
 
-const ROWS: &str = "crates/bench/tests/data/rows.jsonl";
+const ROWS: &str = "crates/rows/tests/data/rows.jsonl";
 
 fn rows() -> String {
     std::fs::read_to_string(root().join(ROWS)).expect("the fixture")

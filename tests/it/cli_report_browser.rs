@@ -157,7 +157,7 @@ fn what_a_page_saves_is_harmless_and_well_formed() {
     };
     let folder = Folder::new();
     let hostile = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "a\"b<c>&'d", "\u{1b}[2J", "plain"];
-    let rows = std::fs::read_to_string(root().join("crates/bench/tests/data/rows.jsonl")).unwrap();
+    let rows = std::fs::read_to_string(root().join("crates/rows/tests/data/rows.jsonl")).unwrap();
     let lines: String = rows
         .lines()
         .enumerate()

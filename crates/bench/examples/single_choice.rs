@@ -10,8 +10,8 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use sparsebatch_bench::suites::single::for_each_matrix;
-use sparsebatch_bench::summary::OURS;
-use sparsebatch_bench::{BenchError, Single, rows};
+use sparsebatch_bench::{BenchError, Single};
+use sparsebatch_rows::summary::OURS;
 use sparsebatch_spmv_gpu::single::choose::cost::{Cost, cost};
 use sparsebatch_spmv_gpu::single::choose::{Candidate, Family, Shape, candidates, choose};
 
@@ -92,7 +92,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn read(path: &Path) -> Result<BTreeMap<String, Case>, BenchError> {
     let mut cases: BTreeMap<String, Case> = BTreeMap::new();
-    for row in rows::read(path)?.rows.into_iter().filter(|row| row.suite == "single") {
+    for row in sparsebatch_rows::read(path)?.rows.into_iter().filter(|row| row.suite == "single") {
         let case = cases.entry(row.case).or_default();
         let times = if row.library == OURS { &mut case.ours } else { &mut case.peer };
         times.insert(row.configuration, 1e3 * row.median_ms);

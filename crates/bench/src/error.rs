@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use sparsebatch_cuda::GpuError;
 use sparsebatch_formats::FormatError;
+use sparsebatch_rows::RowsError;
 use sparsebatch_solvers::SolveError;
 
 /// Why a suite or a table was given up.
@@ -51,46 +52,9 @@ pub enum BenchError {
         /// What cannot be written, and why.
         source: Box<FormatError>,
     },
-    /// A line of a file is no row.
-    #[error("{}:{line}: expected a row of a bench, found {reason}", path.display())]
-    Row {
-        /// The file.
-        path: PathBuf,
-        /// The line, counted from 1.
-        line: usize,
-        /// What the parser met.
-        reason: String,
-    },
-    /// A line of a file is a row of another schema than this program's.
-    #[error("{}:{line}: expected rows of schema {expected}, found schema {found}", path.display())]
-    Schema {
-        /// The file.
-        path: PathBuf,
-        /// The line, counted from 1.
-        line: usize,
-        /// The schema that this program reads.
-        expected: u32,
-        /// That of the line.
-        found: u64,
-    },
-    /// A line of a file is no text.
-    #[error("{}:{line}: expected UTF-8, found another byte at column {byte}", path.display())]
-    NotText {
-        /// The file.
-        path: PathBuf,
-        /// The line, counted from 1.
-        line: usize,
-        /// The byte, counted from 1.
-        byte: usize,
-    },
-    /// A file without rows.
-    #[error("{}: expected rows of a bench, found {found}", path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-        /// What it holds.
-        found: &'static str,
-    },
+    /// Rows, or recorded figures, cannot be read.
+    #[error(transparent)]
+    Rows(#[from] RowsError),
     /// The report cannot be printed.
     #[error("standard output: {0}")]
     Print(std::io::Error),

@@ -12,14 +12,11 @@
 //! | [`scaling()`] | the suite `scaling`: what cost grows with |
 //! | [`energy()`] | the suite `energy`: joules of products and solves |
 //! | [`cpu()`] | the suite `cpu`: every kernel of the processor on 1 to all threads |
-//! | [`Row`] | what a measurement holds |
-//! | [`rows::read()`] | the rows of a file of JSON lines |
-//! | [`table()`] | Markdown tables of JSON lines |
 //!
 //! Every answer is checked before it is timed: products against the sequential sums of the host,
 //! solves by the residual of every system, recomputed there in f64. NVIDIA's libraries are loaded at
 //! run time, crates (sprs, faer, nalgebra-sparse) are in process; what is missing is a [`Gap`] in the
-//! outcome, in the file of rows and in the report.
+//! outcome, in the file of rows and in the report. Rows as such, files and tables of them are in `sparsebatch-rows`.
 //!
 //! Limitations: the first GPU; peers in f64 alone, ours in f32 too in `throughput`, `sell-p` and
 //! `row-kernels`; MKL, Eigen and SciPy are measured apart, by `benches/peers`.
@@ -30,30 +27,20 @@ mod cublas;
 mod cusparse;
 mod energy;
 mod error;
-pub mod growth;
 mod host_clock;
 mod parallel;
 mod part;
 mod phases;
 pub mod processor;
 mod recorder;
-mod row;
-pub mod rows;
 mod session;
 pub mod solves;
-pub mod statistics;
 pub mod suites;
-pub mod summary;
-pub mod table;
 mod timing;
-pub mod versus;
 
 pub use cublas::DenseFactors;
 pub use error::BenchError;
-pub use recorder::Gap;
-pub use row::{Machine, Row, Run, SCHEMA};
-pub use rows::RowFile;
-pub use session::Backend;
+pub use session::{Backend, machine_of};
 pub use suites::cpu::{Cpu, cpu};
 pub use suites::energy::{Energy, energy};
 pub use suites::flexible_batch::{FlexibleBatch, flexible_batch};
@@ -64,7 +51,8 @@ pub use suites::sell_p::{SellP, sell_p};
 pub use suites::single::{Single, single};
 pub use suites::solvers::{Solvers, solvers};
 pub use suites::throughput::{Throughput, throughput};
-pub use table::table;
+
+use sparsebatch_rows::{Gap, Machine, Row, Run};
 
 /// What a suite measured.
 #[derive(Debug)]
@@ -82,4 +70,9 @@ impl Outcome {
     pub fn faults(&self) -> impl Iterator<Item = &Gap> {
         self.gaps.iter().filter(|gap| gap.is_fault)
     }
+}
+
+/// A run that begins now, of this program.
+pub fn begin(suite: &'static str, machine: Machine) -> Run {
+    Run::new(suite, env!("BENCH_BUILT_COMMIT"), machine)
 }

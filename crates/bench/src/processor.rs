@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use sparsebatch_peers::{copy, sum};
 
-use crate::row::Machine;
 use crate::session::host_cores;
+use sparsebatch_rows::Machine;
 
 /// Rates of all threads of the pool in use, in 1e9 bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,17 +79,15 @@ pub fn last_level_cache() -> Option<usize> {
     sizes.max()
 }
 
-impl Machine {
-    /// The processor, with the threads of the pool that is in use, without bandwidths.
-    pub fn of_processor() -> Self {
-        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-        let name = model.map_or("processor", |(_, name)| name.trim());
-        let threads = rayon::current_num_threads();
-        let device = Some(format!("{name}, {threads} threads"));
-        let l2_bytes = last_level_cache().map(|bytes| bytes as u64);
-        Self { device, cores: host_cores(), l2_bytes, ..Self::default() }
-    }
+/// The processor as rows describe it, with the threads of the pool that is in use, without bandwidths.
+pub fn machine() -> Machine {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let name = model.map_or("processor", |(_, name)| name.trim());
+    let threads = rayon::current_num_threads();
+    let device = Some(format!("{name}, {threads} threads"));
+    let l2_bytes = last_level_cache().map(|bytes| bytes as u64);
+    Machine { device, cores: host_cores(), l2_bytes, ..Machine::default() }
 }
 
 #[cfg(test)]

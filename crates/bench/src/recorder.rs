@@ -5,58 +5,8 @@ use std::path::Path;
 
 use crate::energy::Joules;
 use crate::part::PartFile;
-use crate::row::{Row, Run, SCHEMA};
-use crate::{BenchError, Outcome, phases, solves, summary};
-
-/// What could not be measured, and why.
-#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Gap {
-    /// The case.
-    pub case: String,
-    /// Ours, or the peer.
-    pub library: String,
-    /// Kernel and format.
-    pub configuration: String,
-    /// The reason, one sentence.
-    pub reason: String,
-    /// Whether an answer was wrong or the device failed, rather than a format not fitting.
-    pub is_fault: bool,
-}
-
-impl Gap {
-    /// What could not be measured, for no fault.
-    pub(crate) fn new(
-        case: &str,
-        library: &str,
-        configuration: &str,
-        reason: impl Into<String>,
-    ) -> Self {
-        Self {
-            case: case.to_owned(),
-            library: library.to_owned(),
-            configuration: configuration.to_owned(),
-            reason: reason.into(),
-            is_fault: false,
-        }
-    }
-}
-
-/// A line of a file of rows that says what could not be measured.
-#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct GapLine {
-    schema: u32,
-    suite: String,
-    run: String,
-    date: String,
-    pub(crate) gap: Gap,
-}
-
-impl GapLine {
-    fn new(run: &Run, gap: Gap) -> Self {
-        let (suite, id, date) = (run.suite.to_owned(), run.id.clone(), run.date.clone());
-        Self { schema: SCHEMA, suite, run: id, date, gap }
-    }
-}
+use crate::{BenchError, Outcome, phases};
+use sparsebatch_rows::{Gap, GapLine, Row, Run, summary};
 
 /// Collects and prints the rows of a run.
 ///
@@ -189,7 +139,7 @@ impl<'a> Recorder<'a> {
             self.note(&summary::text(&products))?;
         }
         if has_solves {
-            self.note(&solves::summary::text(&self.rows))?;
+            self.note(&sparsebatch_rows::solves::summary::text(&self.rows))?;
         }
         let mut closing = format!("{} rows", self.rows.len());
         let faults = self.gaps.iter().filter(|gap| gap.is_fault).count();
@@ -251,7 +201,8 @@ fn line_of(line: &impl serde::Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::row::Machine;
+    use crate::begin;
+    use sparsebatch_rows::{Machine, SCHEMA};
 
     pub(crate) fn row(run: &Run) -> Row {
         Row {
@@ -307,7 +258,7 @@ mod tests {
             copy_gb_per_s: 1.0,
             ..Machine::default()
         };
-        let run = Run::new("single", on("a GPU"));
+        let run = begin("single", on("a GPU"));
         let mut report = Vec::new();
         let mut recorder = Recorder::new(run.clone(), Some(&path), &mut report).unwrap();
         let gap = Gap {
@@ -322,13 +273,13 @@ mod tests {
         recorder.gap(gap.clone()).unwrap();
         recorder.row(Row { machine: on("a processor"), ..row(&run) }).unwrap();
         let part_path = folder.path().join("rows.jsonl.part");
-        let part = crate::rows::read(&part_path).unwrap();
+        let part = sparsebatch_rows::read(&part_path).unwrap();
         assert_eq!((part.rows.len(), part.gaps.len(), path.exists()), (2, 1, false));
         recorder.copy_at_end(Some("a GPU"), 4000.0);
         recorder.copy_at_end(Some("a processor"), 20.0);
         let outcome = recorder.finish().unwrap();
 
-        let read = crate::rows::read(&path).unwrap();
+        let read = sparsebatch_rows::read(&path).unwrap();
         assert_eq!(read.rows, outcome.rows);
         assert_eq!((read.gaps, read.partial), (vec![gap], None));
         let ends = outcome.rows.iter().map(|row| row.machine.copy_gb_per_s_end);

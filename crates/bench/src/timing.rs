@@ -11,7 +11,7 @@ use sparsebatch_cuda::device::{Device, Event, Graph};
 use sparsebatch_cuda::{Executor, GpuError};
 
 use crate::contender::Timed;
-use crate::statistics::median;
+use sparsebatch_rows::statistics::median;
 
 /// Products whose data a copy would pass in less are bound by their launch.
 pub(crate) const LAUNCH_BOUND_MS: f64 = 0.020;

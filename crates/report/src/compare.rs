@@ -5,11 +5,11 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use sparsebatch_bench::solves::reference::RECORDED;
-use sparsebatch_bench::statistics::{geomean, rank_sum_p};
-use sparsebatch_bench::summary::OURS;
-use sparsebatch_bench::{Machine, Row, RowFile};
 use sparsebatch_formats::io::in_one_line;
+use sparsebatch_rows::solves::reference::RECORDED;
+use sparsebatch_rows::statistics::{geomean, rank_sum_p};
+use sparsebatch_rows::summary::OURS;
+use sparsebatch_rows::{Machine, Row, RowFile};
 
 /// The change that counts by default: 0.05, five per cent.
 pub const DEFAULT_THRESHOLD: f64 = 0.05;
@@ -510,7 +510,7 @@ mod tests {
 
     /// A row of these rounds.
     fn rounds(round_ms: &[f64]) -> Row {
-        let median = sparsebatch_bench::statistics::median(round_ms).unwrap();
+        let median = sparsebatch_rows::statistics::median(round_ms).unwrap();
         let min = round_ms.iter().copied().fold(f64::INFINITY, f64::min);
         let max = round_ms.iter().copied().fold(0.0, f64::max);
         Row { round_ms: round_ms.to_vec(), ..row("x", [median, min, max]) }

@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use sparsebatch_bench::{RowFile, rows};
 use sparsebatch_report::{DEFAULT_THRESHOLD, History, bench_page, compare};
+use sparsebatch_rows::RowFile;
 use sparsebatch_testing::fuzz;
 
-const ROWS: &str = include_str!("../../bench/tests/data/rows.jsonl");
+const ROWS: &str = include_str!("../../rows/tests/data/rows.jsonl");
 const HEADER: &str = "item,iteration,residual\n";
 
 /// Cells, and what breaks lines.
@@ -116,7 +116,7 @@ fn seeds_of_rows() -> Vec<Vec<u8>> {
 /// Of what is accepted a page can be made, and it can be compared with other rows.
 fn check_rows(path: &Path, others: &RowFile, scripts: usize, bytes: &[u8]) -> bool {
     std::fs::write(path, bytes).unwrap();
-    let Ok(file) = rows::read(path) else { return false };
+    let Ok(file) = sparsebatch_rows::read(path) else { return false };
     for (a, b) in [(&file, others), (others, &file)] {
         if let Err(error) = compare(a, b, DEFAULT_THRESHOLD) {
             fuzz::assert_names(&error, "jsonl");
@@ -143,7 +143,7 @@ fn fuzz_pages() {
     let folder = tempfile::tempdir().unwrap();
     let (path, scripts) = (folder.path().join("rows.jsonl"), scripts());
     std::fs::write(&path, ROWS).unwrap();
-    let others = rows::read(&path).unwrap();
+    let others = sparsebatch_rows::read(&path).unwrap();
     fuzz::run("pages", &seeds_of_rows(), &VALUES, |bytes| {
         check_rows(&path, &others, scripts, bytes)
     });

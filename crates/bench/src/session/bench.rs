@@ -9,11 +9,12 @@ use sparsebatch_peers::Peer;
 use sparsebatch_spmv_gpu::SingleOptions;
 
 use super::{CUSPARSE, Effort, Host, HostSession, Session, Target};
+use crate::begin;
 use crate::energy::EnergyMeter;
-use crate::recorder::{Gap, Recorder};
-use crate::row::Run;
-use crate::summary::OURS;
+use crate::recorder::Recorder;
 use crate::{BenchError, Outcome};
+use sparsebatch_rows::Gap;
+use sparsebatch_rows::summary::OURS;
 
 /// A run on whatever its [`Target`] says.
 pub(crate) struct Bench<'a> {
@@ -79,7 +80,7 @@ impl<'a> Bench<'a> {
         report: &'a mut dyn Write,
     ) -> Result<Self, BenchError> {
         let host = Host::new(effort);
-        let recorder = Recorder::new(Run::new(suite, host.machine().clone()), output, report)?;
+        let recorder = Recorder::new(begin(suite, host.machine().clone()), output, report)?;
         Ok(Self { place: Place::Host(recorder), without_gpu: true, host: Some(host) })
     }
 

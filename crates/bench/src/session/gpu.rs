@@ -15,16 +15,18 @@ use sparsebatch_spmv_gpu::single::SingleExplain;
 use sparsebatch_spmv_gpu::{PackedOptions, PackedPlan, SingleOptions, SinglePlan};
 
 use super::{CUSPARSE, Costs, Label, Measured, Problem, host_cores};
+use crate::begin;
 use crate::contender::{Contender, Multiply, Operand, Operands, Timed};
 use crate::cusparse::{Format, HostCsr, Library, Matrix};
 use crate::energy::EnergyMeter;
 use crate::phases::Phase::{Ceilings, Checking, Compiling, Measuring, Planning, Uploading};
 use crate::phases::timed;
-use crate::recorder::{Gap, Recorder};
-use crate::row::{Machine, Run};
-use crate::summary::OURS;
+use crate::recorder::Recorder;
 use crate::timing::{Pace, copies, time};
 use crate::{BenchError, Outcome};
+use sparsebatch_rows::Gap;
+use sparsebatch_rows::Machine;
+use sparsebatch_rows::summary::OURS;
 
 /// Most entries of a pattern that kernels are compiled with.
 const COMPILED_VALUES: usize = 1 << 22;
@@ -63,7 +65,7 @@ impl<'a> Session<'a> {
             cusparse: found.as_ref().and_then(|found| found.as_ref().ok()).map(Library::version),
             ..machine(&device, bandwidth)
         };
-        let mut recorder = Recorder::new(Run::new(suite, machine), output, report)?;
+        let mut recorder = Recorder::new(begin(suite, machine), output, report)?;
         let library = match found {
             None => None,
             Some(Ok(library)) => Some(library),
@@ -330,22 +332,20 @@ pub(crate) fn machine(device: &Device, bandwidth: Bandwidth) -> Machine {
     Machine {
         copy_gb_per_s: bandwidth.copy_gb_per_s,
         read_gb_per_s: Some(bandwidth.read_gb_per_s),
-        ..Machine::of_device(device)
+        ..machine_of(device)
     }
 }
 
-impl Machine {
-    /// A GPU, without bandwidths and libraries.
-    pub fn of_device(device: &Device) -> Self {
-        let info = device.info();
-        Self {
-            device: Some(info.name.clone()),
-            driver: driver(),
-            cuda: Some(info.driver_version.to_string()),
-            cores: host_cores(),
-            l2_bytes: Some(info.l2_bytes),
-            ..Self::default()
-        }
+/// A GPU as rows describe it, without bandwidths and libraries.
+pub fn machine_of(device: &Device) -> Machine {
+    let info = device.info();
+    Machine {
+        device: Some(info.name.clone()),
+        driver: driver(),
+        cuda: Some(info.driver_version.to_string()),
+        cores: host_cores(),
+        l2_bytes: Some(info.l2_bytes),
+        ..Machine::default()
     }
 }
 

@@ -10,10 +10,11 @@ pub(crate) use crate::host_clock::Effort;
 use crate::host_clock::{HostContender, HostMultiply, HostOperands, time};
 use crate::phases::Phase::{Ceilings, Checking, Making, Measuring, Planning};
 use crate::phases::timed;
-use crate::processor::{available_memory, measure_bandwidth};
-use crate::recorder::{Gap, Recorder};
-use crate::row::Machine;
-use crate::summary::OURS;
+use crate::processor::{self, available_memory, measure_bandwidth};
+use crate::recorder::Recorder;
+use sparsebatch_rows::Gap;
+use sparsebatch_rows::Machine;
+use sparsebatch_rows::summary::OURS;
 
 /// Bytes of a matrix for each entry while it is measured: ours or a peer's, its source, and what
 /// conversions hold meanwhile.
@@ -48,7 +49,7 @@ impl Host {
         let machine = Machine {
             copy_gb_per_s: found.map_or(0.0, |found| found.copy_gb_per_s),
             read_gb_per_s: found.map(|found| found.read_gb_per_s),
-            ..Machine::of_processor()
+            ..processor::machine()
         };
         let one_thread = rayon::ThreadPoolBuilder::new().num_threads(1).build().ok();
         Self { machine, effort, one_thread, meter: None }

@@ -15,6 +15,7 @@ mod target;
 mod transfers;
 
 pub(crate) use bench::{Bench, Parts};
+pub use gpu::machine_of;
 pub(crate) use gpu::{Session, is_refusal, machine};
 pub(crate) use host::{Effort, Host, HostSession, Turn};
 pub use target::Backend;
@@ -22,9 +23,9 @@ pub(crate) use target::Target;
 
 use sparsebatch_formats::Scalar;
 
-use crate::row::{self, Machine, Row, Run, SCHEMA};
-use crate::summary::OURS;
 use crate::timing::Timing;
+use sparsebatch_rows::summary::OURS;
+use sparsebatch_rows::{self, Machine, Row, Run, SCHEMA};
 
 /// The name of the peer on GPUs in rows.
 pub(crate) const CUSPARSE: &str = "cuSPARSE";
@@ -155,7 +156,7 @@ impl Problem<'_> {
             median_ms: timing.median_ms,
             min_ms: timing.min_ms,
             max_ms: timing.max_ms,
-            round_ms: row::short(&timing.round_ms),
+            round_ms: sparsebatch_rows::short(&timing.round_ms),
             wall_ms: None,
             rounds: timing.round_ms.len() as u64,
             products: timing.products as u64,

@@ -7,7 +7,7 @@ use crate::BenchError;
 use crate::host_clock::wall;
 use crate::phases::Phase::{Checking, Measuring};
 use crate::phases::timed;
-use crate::recorder::Gap;
+use sparsebatch_rows::Gap;
 
 impl Session<'_> {
     /// Checks a call that computes `y += A x` of arrays on the host, times it by the host's clock and

@@ -12,8 +12,8 @@ use sparsebatch_cuda::{Device, Executor};
 use sparsebatch_solvers::SolveError;
 
 use super::{Real, Solve};
-use crate::statistics::median;
 use crate::timing::{Pace, Timing, rounds};
+use sparsebatch_rows::statistics::median;
 
 /// Milliseconds of a solve.
 #[derive(Clone, Debug)]

@@ -7,23 +7,16 @@
 //! | `host.rs` | our solver of data on the host, on the CPU or the GPU |
 //! | `clock.rs` | the clock |
 //! | `tuning.rs` | kernel shapes by name |
-//! | `reference.rs` | figures of other libraries that were recorded elsewhere |
 //! | `session.rs` | a run: contenders are checked, timed and become rows |
 //! | `rows.rs` | what is said of a contender: whether its answers are right, and its row |
-//! | `summary.rs`, `table.rs` | the rows of a case beside each other, and the targets |
 
 pub(crate) mod clock;
 pub(crate) mod gpu;
 pub(crate) mod host;
-pub mod reference;
 mod rows;
 pub(crate) mod session;
-pub mod summary;
 pub(crate) mod systems;
-pub(crate) mod table;
 pub mod tuning;
-
-pub use table::newest;
 
 use sparsebatch_formats::{CsrPattern, SellPPattern};
 use sparsebatch_peers::{PlainLoops, SequentialProduct};

@@ -6,7 +6,7 @@ use sparsebatch_solvers::{Method, Outcome, SolveError, SolveOptions, Status};
 use super::clock::SolveTiming;
 use super::systems::{Systems, Verdict, check};
 use super::{Real, Solve};
-use crate::row::{self, Machine, Row, Run, SCHEMA};
+use sparsebatch_rows::{self, Machine, Row, Run, SCHEMA};
 
 /// What solves.
 pub(super) struct Label<'a> {
@@ -62,7 +62,7 @@ impl Label<'_> {
             median_ms: timing.median_ms,
             min_ms: timing.min_ms,
             max_ms: timing.max_ms,
-            round_ms: row::short(&timing.round_ms),
+            round_ms: sparsebatch_rows::short(&timing.round_ms),
             wall_ms: *wall_ms,
             rounds: timing.round_ms.len() as u64,
             products: timing.products as u64,

@@ -17,20 +17,22 @@ use sparsebatch_solvers::{
 use super::clock::time;
 use super::gpu::{DeviceSystems, GpuSolve, is_soon_made, plan};
 use super::host::HostSolve;
-use super::reference::Reference;
 use super::rows::{Label, judge, preconditioner, unsolved};
 use super::systems::Systems;
 use super::{Real, Solve};
+use crate::begin;
 use crate::cublas::{self, DenseLu};
 use crate::energy::EnergyMeter;
 use crate::phases::Phase::{Ceilings, Checking, Compiling, Measuring, Planning, Uploading};
 use crate::phases::timed;
-use crate::recorder::{Gap, Recorder};
-use crate::row::{Machine, Row, Run};
+use crate::recorder::Recorder;
 use crate::session::{self, Bench, Effort, Host, Parts, Target, machine};
-use crate::summary::OURS;
 use crate::timing::copies;
 use crate::{BenchError, Outcome as Measured};
+use sparsebatch_rows::Gap;
+use sparsebatch_rows::solves::reference::Reference;
+use sparsebatch_rows::summary::OURS;
+use sparsebatch_rows::{Machine, Row};
 
 /// The name of the peer in rows.
 pub(crate) const CUBLAS: &str = "cuBLAS";
@@ -94,7 +96,7 @@ impl<'a> SolveSession<'a> {
             device = Some(first);
         }
         let on = gpu.or(host.as_ref().map(|host| host.machine().clone())).unwrap_or_default();
-        let mut recorder = Recorder::new(Run::new(suite, on), output, report)?;
+        let mut recorder = Recorder::new(begin(suite, on), output, report)?;
         if let Some(reason) = &target.no_gpu {
             recorder.gap(Gap::new("all", OURS, "all solvers of the GPU", reason))?;
             if peers {

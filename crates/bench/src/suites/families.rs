@@ -9,7 +9,9 @@ use sparsebatch_formats::{Batch, Csr, FormatError};
 use sparsebatch_solvers::{Method, Preconditioner, SolveOptions};
 
 use super::one_matrix::Reference;
-use super::solver_cases::{Case, Source, family_name};
+use sparsebatch_rows::solves::families::family_name;
+
+use super::solver_cases::{Case, Source};
 use crate::BenchError;
 use crate::session::Problem;
 use crate::solves::systems::Systems;

@@ -29,10 +29,10 @@ use crate::cusparse::{HostCsr, Loop};
 use crate::phases::Phase::{Checking, Making, Planning, Uploading};
 use crate::phases::timed;
 use crate::session::{Backend, Bench, Costs, Label, Problem, Session, Target};
-use crate::statistics::median;
-use crate::summary::OURS;
 use crate::timing::Pace;
 use crate::{BenchError, Outcome};
+use sparsebatch_rows::statistics::median;
+use sparsebatch_rows::summary::OURS;
 
 /// Systems of a batch that are checked.
 const CHECKED: usize = 200;

@@ -18,7 +18,8 @@ use crate::phases::Phase::Making;
 use crate::phases::timed;
 use crate::session::{Bench, Target};
 use crate::solves::session::{Problem, SolveSession};
-use crate::{BenchError, Outcome, versus};
+use crate::{BenchError, Outcome};
+use sparsebatch_rows::versus;
 
 /// What the suite shall measure.
 #[derive(Clone, Debug, Default)]

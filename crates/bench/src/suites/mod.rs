@@ -27,9 +27,9 @@ use sparsebatch_formats::generate::Family;
 use sparsebatch_formats::{Csr, io};
 
 use self::matrices::Source;
-use self::solver_cases::family_name;
 use crate::BenchError;
 use crate::session::{Backend, Effort};
+use sparsebatch_rows::solves::families::family_name;
 
 pub use host_kernels::HostKernel;
 

@@ -15,7 +15,8 @@ use crate::phases::Phase::Making;
 use crate::phases::timed;
 use crate::session::{Backend, Bench, Target};
 use crate::solves::session::{Problem, SolveSession};
-use crate::{BenchError, Outcome, growth};
+use crate::{BenchError, Outcome};
+use sparsebatch_rows::growth;
 
 /// What grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,8 +17,8 @@ use super::stand_ins;
 use super::{check_names, wanted};
 use crate::cusparse::HostCsr;
 use crate::session::{Backend, Bench, Label, Problem, Session, Target};
-use crate::summary::OURS;
 use crate::{BenchError, Outcome};
+use sparsebatch_rows::summary::OURS;
 
 /// A way of ours to multiply a matrix.
 ///

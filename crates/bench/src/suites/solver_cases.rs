@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use sparsebatch_formats::generate::{self, Family, MIX, Problem, rng};
+use sparsebatch_formats::generate::{self, Family, MIX, Problem};
 use sparsebatch_formats::{Batch, FormatError, Pattern, io};
 
 use super::Size;
+use sparsebatch_rows::solves::families::family_name;
+
 use crate::BenchError;
 use crate::solves::systems::Systems;
 
@@ -30,34 +32,6 @@ pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) source: Source,
     pub(crate) batches: Vec<usize>,
-}
-
-/// The members of a mix, where `name` is one.
-pub(crate) fn members(name: &str) -> Option<&'static [(Family, usize)]> {
-    match name {
-        "mix" => Some(&MIX),
-        "mix_spd" => Some(&MIX[..8]),
-        _ => None,
-    }
-}
-
-/// How many systems of each member a mix has.
-pub(crate) fn counts(members: &[(Family, usize)], nitems: u64) -> Vec<u64> {
-    let mut counts = vec![0; members.len()];
-    for item in 0..nitems {
-        counts[(rng::mix(rng::key(99, item)) % members.len() as u64) as usize] += 1;
-    }
-    counts
-}
-
-/// The name of a family at a size.
-pub(crate) fn family_name((family, nrows): (Family, usize)) -> String {
-    format!("{} {nrows}", family.name())
-}
-
-/// Whether a case is one of the families.
-pub(crate) fn is_family(name: &str) -> bool {
-    MIX.iter().any(|&member| family_name(member) == name)
 }
 
 /// The cases of a size; `batches` in place of the suite's own where they are given.
@@ -256,21 +230,6 @@ mod tests {
             assert_eq!((found.batch, found.b), (expected.batch, expected.rhs));
         }
         assert_eq!(family_systems(Family::Tri, 32, 0).unwrap().b, [0.0; 0]);
-    }
-
-    #[test]
-    fn mixes_are_counted_as_they_are_made() {
-        let members = members("mix").unwrap();
-        let Batch::Ragged(batch) = generate::mix(200).unwrap().batch else {
-            panic!("a mix is ragged");
-        };
-
-        let counts = counts(members, 200);
-
-        assert_eq!(counts.iter().sum::<u64>(), 200);
-        let rows: u64 = members.iter().zip(&counts).map(|((_, n), count)| *n as u64 * count).sum();
-        assert_eq!(rows, batch.row_offsets()[200] as u64);
-        assert_eq!(super::members("tri 32"), None);
     }
 
     #[test]

@@ -21,11 +21,11 @@ use crate::phases::timed;
 pub use crate::session::Backend;
 use crate::session::Target;
 use crate::solves::Real;
-use crate::solves::reference::{self, Reference};
 use crate::solves::session::{Problem as Named, SolveSession, is_first};
 use crate::solves::systems::Systems;
 pub use crate::solves::tuning::Tuning;
 use crate::{BenchError, Outcome};
+use sparsebatch_rows::solves::reference::{self, Reference};
 
 /// The rounding floor by which systems of the sets may be solved; see [`SolveOptions::floor`].
 pub(super) const FLOOR: f64 = 4.0;

@@ -5,7 +5,7 @@ use sparsebatch_formats::generate::{MIX, Problem, random};
 use sparsebatch_formats::{Csr, FormatError};
 
 use super::cases::{ORDER, accumulated};
-use crate::recorder::Gap;
+use sparsebatch_rows::Gap;
 
 /// The matrices of Table 3 of Bell and Garland 2009 (doi 10.1145/1654059.1654078), of Table I of
 /// Anzt, Tomov and Dongarra 2014 (UT-EECS-14-727) and of Table I of Mazzucchi 2025, each once.

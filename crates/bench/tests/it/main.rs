@@ -1,6 +1,3 @@
-//! Rows read from files, rows measured on the CPU, and the tables of both, from outside of the crate. One
-//! program, because each takes seconds to build.
+//! Rows measured on the CPU, and their tables, from outside of the crate.
 
-mod rows;
 mod solves;
-mod table;

@@ -1,11 +1,12 @@
 //! The suite `solvers` on the CPU, and its rows compared.
 
 use serde_json::json;
-use sparsebatch_bench::solves::summary::{compare, mix_ratios, ratios};
 use sparsebatch_bench::suites::solvers::{Backend, Precision};
-use sparsebatch_bench::{Outcome, Row, Solvers, rows, solvers, table};
+use sparsebatch_bench::{Outcome, Solvers, solvers};
 use sparsebatch_formats::generate::{Family, MIX, Problem, rng};
 use sparsebatch_formats::io::write_batch;
+use sparsebatch_rows::solves::summary::{compare, mix_ratios, ratios};
+use sparsebatch_rows::{Row, table};
 use sparsebatch_solvers::{Method, Preconditioner};
 
 const HEADER: &str = "suite,problem,n,nnz,batch,precision,operation,preconditioner,peer,\
@@ -276,7 +277,7 @@ fn the_cpu_solves_families_mixes_and_sets() {
     let lines: Vec<String> =
         outcome.rows.iter().map(|row| serde_json::to_string(row).unwrap() + "\n").collect();
     assert!(std::fs::read_to_string(&output).unwrap().starts_with(&lines.concat()));
-    let file = rows::read(&output).unwrap();
+    let file = sparsebatch_rows::read(&output).unwrap();
     assert_eq!(file.gaps, outcome.gaps);
     let text = table(&[file]);
     assert!(text.contains("| small | 10 | auto | cpu lu"), "{text}");

@@ -1,7 +1,7 @@
 //! Curves over the size of the batch.
 
 use serde_json::{Value, json};
-use sparsebatch_bench::Row;
+use sparsebatch_rows::Row;
 
 use super::group::{Group, columns, is_ours, roles};
 use crate::page::{Chart, Figure};

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use sparsebatch_bench::Row;
-use sparsebatch_bench::solves::reference::RECORDED;
-use sparsebatch_bench::solves::summary::is_solved;
-use sparsebatch_bench::summary::OURS;
+use sparsebatch_rows::Row;
+use sparsebatch_rows::solves::reference::RECORDED;
+use sparsebatch_rows::solves::summary::is_solved;
+use sparsebatch_rows::summary::OURS;
 
 /// Rows that are shown together.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Exponents of the suite `scaling`.
 
-use sparsebatch_bench::Row;
-use sparsebatch_bench::growth::{Growth, growths};
+use sparsebatch_rows::Row;
+use sparsebatch_rows::growth::{Growth, growths};
 
 use crate::page::TableBlock;
 use crate::table::Table;

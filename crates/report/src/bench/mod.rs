@@ -19,7 +19,7 @@ mod speedups;
 mod summary;
 mod versus;
 
-use sparsebatch_bench::{Row, RowFile};
+use sparsebatch_rows::{Row, RowFile};
 
 use crate::history::{self, History};
 use crate::page::{Block, Page, Section};

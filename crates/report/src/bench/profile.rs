@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
-use sparsebatch_bench::Row;
+use sparsebatch_rows::Row;
 
 use super::group::{Group, Problem, is_ours, roles};
 use crate::page::{Chart, Figure};

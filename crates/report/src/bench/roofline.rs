@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
-use sparsebatch_bench::Row;
+use sparsebatch_rows::Row;
 
 use super::group::{Group, Problem, columns, is_ours};
 use crate::page::{Chart, Figure};

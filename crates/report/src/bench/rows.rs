@@ -1,6 +1,6 @@
 //! The table of all rows.
 
-use sparsebatch_bench::Row;
+use sparsebatch_rows::Row;
 
 use crate::page::TableBlock;
 use crate::table::Table;

@@ -1,7 +1,7 @@
 //! How often ours is faster than the peers, case by case.
 
-use sparsebatch_bench::solves::summary as solves;
-use sparsebatch_bench::{Row, summary, table as products};
+use sparsebatch_rows::solves::summary as solves;
+use sparsebatch_rows::{Row, summary, table as products};
 
 use super::group::Group;
 use crate::page::TableBlock;
@@ -57,7 +57,7 @@ fn of_products(group: &Group) -> TableBlock {
 }
 
 fn of_solves(group: &Group) -> TableBlock {
-    let cases = sparsebatch_bench::solves::newest(&solves::compare(&group.rows));
+    let cases = sparsebatch_rows::solves::newest(&solves::compare(&group.rows));
     let text = |row: Option<&Row>, text: fn(&Row) -> String| row.map_or_else(String::new, text);
     let table = Table::new()
         .texts("case", cases.iter().map(|case| case.first.case.clone()))

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use sparsebatch_bench::solves::reference::RECORDED;
-use sparsebatch_bench::solves::summary::is_solved;
-use sparsebatch_bench::statistics::geomean;
-use sparsebatch_bench::{Gap, Machine, Row, RowFile, summary, table as products};
+use sparsebatch_rows::solves::reference::RECORDED;
+use sparsebatch_rows::solves::summary::is_solved;
+use sparsebatch_rows::statistics::geomean;
+use sparsebatch_rows::{Gap, Machine, Row, RowFile, summary, table as products};
 
 use super::group::{Group, Problem, is_ours};
 use crate::page::{Block, Section, TableBlock};

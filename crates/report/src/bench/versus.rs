@@ -1,7 +1,7 @@
 //! The GPU against the processor, from the suite `gpu-vs-cpu`.
 
-use sparsebatch_bench::Row;
-use sparsebatch_bench::versus::{Versus, versus};
+use sparsebatch_rows::Row;
+use sparsebatch_rows::versus::{Versus, versus};
 
 use crate::page::TableBlock;
 use crate::table::Table;

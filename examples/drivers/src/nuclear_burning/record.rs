@@ -6,7 +6,8 @@ use std::path::Path;
 
 use serde::Serialize;
 use sparsebatch::{FormatError, Rung};
-use sparsebatch_bench::{Machine as Computer, Run};
+use sparsebatch_bench::{begin, machine_of, processor};
+use sparsebatch_rows::Machine as Computer;
 
 use crate::nuclear_burning::equations::Equations;
 use crate::nuclear_burning::error::BurningError;
@@ -77,10 +78,10 @@ pub(crate) fn append(
 ) -> Result<(), BurningError> {
     let (network, tally, shares) = (equations.network(), &burning.tally, burning.shares);
     let (backend, computer) = match machine {
-        Machine::Host(_) => ("cpu", Computer::of_processor()),
-        Machine::Gpu(device, ..) => ("gpu", Computer::of_device(device)),
+        Machine::Host(_) => ("cpu", processor::machine()),
+        Machine::Gpu(device, ..) => ("gpu", machine_of(device)),
     };
-    let run = Run::new("nuclear-burning", computer);
+    let run = begin("nuclear-burning", computer);
     let sum = |of: fn(&Burned) -> u32| burning.zones.iter().map(|zone| u64::from(of(zone))).sum();
     let drift = |k: usize| burning.zones.iter().map(|zone| zone.drift[k]).fold(0.0, f64::max);
     let all = shares.rates + shares.jacobian + shares.solve + shares.control;

@@ -21,8 +21,8 @@ use super::matrices::{Source, made};
 use super::single::Configuration;
 use super::{check_names, files, wanted};
 use crate::session::{Backend, Bench, Target};
-use crate::summary::OURS;
 use crate::{BenchError, Outcome};
+use sparsebatch_rows::summary::OURS;
 
 /// What the suite shall measure.
 #[derive(Clone, Debug, Default)]

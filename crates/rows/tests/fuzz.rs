@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use sparsebatch_bench::{Gap, Row, RowFile, SCHEMA, rows, table};
+use sparsebatch_rows::{Gap, Row, RowFile, SCHEMA, table};
 use sparsebatch_testing::fuzz;
 
 const ROWS: &str = include_str!("data/rows.jsonl");
@@ -103,7 +103,7 @@ fn values(file: &RowFile) -> Vec<Value> {
 /// What is accepted is the same when it is written and read again, and a table can be made of it.
 fn check(path: &Path, bytes: &[u8]) -> bool {
     std::fs::write(path, bytes).unwrap();
-    let file = match rows::read(path) {
+    let file = match sparsebatch_rows::read(path) {
         Ok(file) => file,
         Err(error) => {
             fuzz::assert_names(&error, "rows.jsonl");
@@ -114,7 +114,7 @@ fn check(path: &Path, bytes: &[u8]) -> bool {
     let written = values(&file);
     let lines: String = written.iter().map(|value| format!("{value}\n")).collect();
     std::fs::write(path, lines).unwrap();
-    let again = rows::read(path).unwrap();
+    let again = sparsebatch_rows::read(path).unwrap();
     assert_eq!(again.partial, None);
     let again = values(&again);
     assert_eq!(again.len(), written.len());

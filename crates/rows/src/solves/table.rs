@@ -23,7 +23,7 @@ pub fn newest<'a>(cases: &[Solves<'a>]) -> Vec<Solves<'a>> {
 
 /// The tables of the solves among some rows: one for each suite and device, each case from the
 /// newest run.
-pub(crate) fn render(rows: &[Row]) -> Vec<String> {
+pub fn render(rows: &[Row]) -> Vec<String> {
     let newest = newest(&compare(rows));
     let mut sections: Vec<_> = Vec::new();
     for case in &newest {

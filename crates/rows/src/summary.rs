@@ -146,12 +146,12 @@ pub fn totals(cases: &[Comparison<'_>]) -> Totals {
 }
 
 /// A number, or a dash.
-pub(crate) fn cell(value: Option<f64>, digits: usize) -> String {
+pub fn cell(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
 }
 
 /// The summary that ends a run.
-pub(crate) fn text(rows: &[Row]) -> String {
+pub fn text(rows: &[Row]) -> String {
     let cases = compare(rows);
     let mut text = format!(
         "\n{:<28} {:<24} {:>10} {:>6} {:<18} {:>10} {:<35} {:>10} {:>7} {:>7}\n",

@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
-use sparsebatch_bench::{BenchError, Row, RowFile, rows};
+use sparsebatch_rows::{Row, RowFile, RowsError};
 
 const ROWS: &str = include_str!("../data/rows.jsonl");
 
 /// Reads a file of that name and content.
-fn read(name: &str, content: impl AsRef<[u8]>) -> Result<RowFile, BenchError> {
+fn read(name: &str, content: impl AsRef<[u8]>) -> Result<RowFile, RowsError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
     std::fs::write(&path, content).unwrap();
-    rows::read(&path)
+    sparsebatch_rows::read(&path)
 }
 
-fn refused(content: impl AsRef<[u8]>) -> BenchError {
+fn refused(content: impl AsRef<[u8]>) -> RowsError {
     read("rows.jsonl", content).unwrap_err()
 }
 
@@ -69,9 +69,9 @@ fn gaps_are_lines_among_rows_and_may_stand_alone() {
 #[test]
 fn gaps_of_other_shapes_are_refused() {
     let newer = GAP.replace('\n', "").replace("\"schema\":1", "\"schema\":2");
-    assert!(matches!(refused(newer + "\n"), BenchError::Schema { found: 2, .. }));
+    assert!(matches!(refused(newer + "\n"), RowsError::Schema { found: 2, .. }));
     let nameless = r#"{"schema":1,"suite":"s","run":"r","date":"d","gap":{"case":"all"}}"#;
-    assert!(matches!(refused(nameless), BenchError::Row { line: 1, .. }));
+    assert!(matches!(refused(nameless), RowsError::Row { line: 1, .. }));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_file_without_rows_is_refused() {
     assert!(
         found("{\"schema\":1,").ends_with("expected rows of a bench, found the beginning of one")
     );
-    assert!(matches!(refused(""), BenchError::Empty { .. }));
+    assert!(matches!(refused(""), RowsError::Empty { .. }));
 }
 
 #[test]
@@ -99,9 +99,9 @@ fn lines_that_are_no_rows_are_named() {
     assert!(after("{\"schema\":1,\"su").contains(":2: expected a row"));
     assert!(refused(format!("{first}\n{{}}")).to_string().contains(":2: expected a row"));
     let deep = "[".repeat(100_000);
-    assert!(matches!(refused(format!("{first}\n{deep}\n")), BenchError::Row { line: 2, .. }));
+    assert!(matches!(refused(format!("{first}\n{deep}\n")), RowsError::Row { line: 2, .. }));
     let overflow = first.replacen("\"schema\":1", "\"schema\":1e400", 1);
-    assert!(matches!(refused(overflow), BenchError::Row { line: 1, .. }));
+    assert!(matches!(refused(overflow), RowsError::Row { line: 1, .. }));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn what_is_no_text_is_named() {
         error.ends_with("rows.jsonl:2: expected UTF-8, found another byte at column 9"),
         "{error}"
     );
-    assert!(matches!(refused(b"\x1f\x8b\x08\x00"), BenchError::NotText { line: 1, byte: 2, .. }));
+    assert!(matches!(refused(b"\x1f\x8b\x08\x00"), RowsError::NotText { line: 1, byte: 2, .. }));
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn rows_of_another_schema_in_the_object_of_a_bench_are_refused() {
     let other = ROWS.lines().next().unwrap().replacen("\"schema\":1", "\"schema\":2", 1);
     let object = format!("{{\"schema\":1,\"command\":\"bench\",\"rows\":[{other}]}}\n");
 
-    assert!(matches!(refused(object), BenchError::Schema { line: 1, found: 2, .. }));
+    assert!(matches!(refused(object), RowsError::Schema { line: 1, found: 2, .. }));
 }
 
 #[test]
@@ -164,8 +164,8 @@ fn times_that_were_no_numbers_are_nan() {
 
 #[test]
 fn a_file_that_is_not_there_is_named() {
-    let error = rows::read(Path::new("/nowhere/rows.jsonl")).unwrap_err();
+    let error = sparsebatch_rows::read(Path::new("/nowhere/rows.jsonl")).unwrap_err();
 
-    assert!(matches!(error, BenchError::Io { .. }));
-    assert!(rows::read_all(&["/nowhere/rows.jsonl".into()]).is_err());
+    assert!(matches!(error, RowsError::Io { .. }));
+    assert!(sparsebatch_rows::read_all(&["/nowhere/rows.jsonl".into()]).is_err());
 }

@@ -149,7 +149,7 @@ fn all_or_nan<'de, D: serde::Deserializer<'de>>(numbers: D) -> Result<Vec<f64>, 
 }
 
 /// Times to six digits, more than a clock has.
-pub(crate) fn short(times: &[f64]) -> Vec<f64> {
+pub fn short(times: &[f64]) -> Vec<f64> {
     times.iter().map(|time| format!("{time:.5e}").parse().unwrap_or(*time)).collect()
 }
 
@@ -197,15 +197,15 @@ pub struct Run {
     pub id: String,
     /// When it began, UTC.
     pub date: String,
-    /// What was built: the variable `BENCH_COMMIT`, else what the build saw.
+    /// The commit that was built: the variable `BENCH_COMMIT`, else the one that the build saw.
     pub commit: String,
     /// What is measured on.
     pub machine: Machine,
 }
 
 impl Run {
-    /// A run that begins now.
-    pub fn new(suite: &'static str, machine: Machine) -> Self {
+    /// A run that begins now, of a program that was built from the commit `built`.
+    pub fn new(suite: &'static str, built: &str, machine: Machine) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let date = utc(now.map_or(0, |time| time.as_secs()));
         let commit = std::env::var("BENCH_COMMIT").ok().filter(|commit| !commit.is_empty());
@@ -213,7 +213,7 @@ impl Run {
             suite,
             id: format!("{suite}-{date}-{}", std::process::id()),
             date,
-            commit: commit.unwrap_or_else(|| env!("BENCH_BUILT_COMMIT").to_owned()),
+            commit: commit.unwrap_or_else(|| built.to_owned()),
             machine,
         }
     }

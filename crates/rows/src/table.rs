@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::file::RowFile;
 use crate::row::Row;
-use crate::rows::RowFile;
 use crate::summary::{Comparison, cell, compare, totals, totals_text};
 
 /// The tables of some files: one for each suite and experiment, each case from its newest run on a
@@ -72,7 +72,7 @@ fn distinct(rows: &[&Row], text: impl Fn(&Row) -> String) -> String {
 }
 
 /// Title and machine of a table of cases that begin with these rows.
-pub(crate) fn heading(rows: &[&Row]) -> String {
+pub fn heading(rows: &[&Row]) -> String {
     let first = rows[0];
     let title = match &first.experiment {
         Some(experiment) => format!("{}, {experiment}", first.suite),
@@ -151,7 +151,7 @@ fn milliseconds(ms: f64) -> String {
 }
 
 /// Appends a line of a table.
-pub(crate) fn line(text: &mut String, cells: impl Iterator<Item = String>) {
+pub fn line(text: &mut String, cells: impl Iterator<Item = String>) {
     let cells: Vec<String> = cells.map(|cell| cell.replace('|', "\\|")).collect();
     writeln!(text, "| {} |", cells.join(" | ")).expect("writing to a string does not fail");
 }

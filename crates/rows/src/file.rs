@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use sparsebatch_formats::io::read_file;
 
-use crate::BenchError;
-use crate::recorder::{Gap, GapLine};
+use crate::RowsError;
+use crate::gap::{Gap, GapLine};
 use crate::row::{Row, SCHEMA};
 
 /// The rows of a file.
@@ -49,17 +49,17 @@ struct Found {
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_all(paths: &[PathBuf]) -> Result<Vec<RowFile>, BenchError> {
+pub fn read_all(paths: &[PathBuf]) -> Result<Vec<RowFile>, RowsError> {
     paths.iter().map(|path| read(path)).collect()
 }
 
 /// Reads a file of rows. Empty lines are passed over.
 ///
 /// # Errors
-/// [`BenchError::Io`], also for pipes and devices; [`BenchError::Empty`] where there is neither row nor gap; [`BenchError::NotText`];
-/// [`BenchError::Row`] for a line that is none; [`BenchError::Schema`] for one of another schema.
-pub fn read(path: &Path) -> Result<RowFile, BenchError> {
-    let bytes = read_file(path).map_err(BenchError::io(path))?;
+/// [`RowsError::Io`], also for pipes and devices; [`RowsError::Empty`] where there is neither row nor gap; [`RowsError::NotText`];
+/// [`RowsError::Row`] for a line that is none; [`RowsError::Schema`] for one of another schema.
+pub fn read(path: &Path) -> Result<RowFile, RowsError> {
+    let bytes = read_file(path).map_err(RowsError::io(path))?;
     let mut file =
         RowFile { path: path.to_owned(), rows: Vec::new(), gaps: Vec::new(), partial: None };
     let mut lines = 0;
@@ -82,7 +82,7 @@ pub fn read(path: &Path) -> Result<RowFile, BenchError> {
             (None, 0) => "an empty file",
             (None, _) => "none",
         };
-        return Err(BenchError::Empty { path: path.to_owned(), found });
+        return Err(RowsError::Empty { path: path.to_owned(), found });
     }
     if file.partial.is_none() && path.extension().is_some_and(|ending| ending == "part") {
         file.partial = Some("it was left by a run that did not get to its end".to_owned());
@@ -102,16 +102,16 @@ enum Fault {
 
 impl Fault {
     /// The error, and whether the line may be the beginning of a good one.
-    fn into_error(self, path: &Path, line: usize) -> (BenchError, bool) {
+    fn into_error(self, path: &Path, line: usize) -> (RowsError, bool) {
         let path = path.to_owned();
         match self {
-            Self::Bytes(byte, is_cut) => (BenchError::NotText { path, line, byte }, is_cut),
+            Self::Bytes(byte, is_cut) => (RowsError::NotText { path, line, byte }, is_cut),
             Self::Json(error) => {
                 let is_cut = error.is_eof();
-                (BenchError::Row { path, line, reason: error.to_string() }, is_cut)
+                (RowsError::Row { path, line, reason: error.to_string() }, is_cut)
             }
             Self::Schema(found) => {
-                (BenchError::Schema { path, line, expected: SCHEMA, found }, false)
+                (RowsError::Schema { path, line, expected: SCHEMA, found }, false)
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use sparsebatch_bench::summary::{compare, totals};
-use sparsebatch_bench::{rows, table};
+use sparsebatch_rows::summary::{compare, totals};
+use sparsebatch_rows::table;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
@@ -13,14 +13,14 @@ fn data(name: &str) -> PathBuf {
 fn the_table_is_the_one_beside_the_rows() {
     let expected = std::fs::read_to_string(data("rows.md")).unwrap();
 
-    let found = table(&[rows::read(&data("rows.jsonl")).unwrap()]);
+    let found = table(&[sparsebatch_rows::read(&data("rows.jsonl")).unwrap()]);
 
     assert_eq!(found, expected);
 }
 
 #[test]
 fn cases_are_compared_within_their_runs() {
-    let rows = rows::read(&data("rows.jsonl")).unwrap().rows;
+    let rows = sparsebatch_rows::read(&data("rows.jsonl")).unwrap().rows;
 
     let cases = compare(&rows);
 
@@ -41,7 +41,7 @@ fn cases_are_compared_within_their_runs() {
 
 #[test]
 fn totals_name_the_worst_case() {
-    let rows = rows::read(&data("rows.jsonl")).unwrap().rows;
+    let rows = sparsebatch_rows::read(&data("rows.jsonl")).unwrap().rows;
     let cases = compare(&rows);
 
     let found = totals(&cases[4..]);
@@ -51,5 +51,5 @@ fn totals_name_the_worst_case() {
     assert_eq!(found.worst, Some(("banded 4".to_owned(), 1.0)));
     assert!((found.mean_regret.unwrap() - (0.05 + 0.25) / 2.0).abs() < 1e-12);
     assert_eq!(found.worst_regret.unwrap().0, "laplace 7-point");
-    assert_eq!(totals(&[]), sparsebatch_bench::summary::Totals::default());
+    assert_eq!(totals(&[]), sparsebatch_rows::summary::Totals::default());
 }

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 use sparsebatch_formats::generate::Family;
 
+use super::families::{counts, family_name, is_family, members};
 use super::reference::RECORDED;
 use crate::row::Row;
 use crate::statistics::{geomean, regret};
-use crate::suites::solver_cases::{counts, family_name, is_family, members};
 use crate::summary::{OURS, cell};
 
 /// The largest relative residual of a recorded solve that counts: sparse or dense LU of the worst
@@ -267,7 +267,7 @@ fn configured(row: &Row) -> String {
 }
 
 /// The headings of [`cells`].
-pub(crate) const HEADINGS: [&str; 12] = [
+pub const HEADINGS: [&str; 12] = [
     "case",
     "batch",
     "method",
@@ -283,7 +283,7 @@ pub(crate) const HEADINGS: [&str; 12] = [
 ];
 
 /// A line about a case.
-pub(crate) fn cells(case: &Solves<'_>) -> [String; 12] {
+pub fn cells(case: &Solves<'_>) -> [String; 12] {
     let row = case.first;
     let mut method = row.operation.clone();
     for part in apart(row).into_iter().chain((row.precision != "f64").then_some(&*row.precision)) {
@@ -393,7 +393,7 @@ pub fn totals(cases: &[Solves<'_>]) -> Vec<String> {
 }
 
 /// The summary that ends a run.
-pub(crate) fn text(rows: &[Row]) -> String {
+pub fn text(rows: &[Row]) -> String {
     let cases = compare(rows);
     let mut lines = vec![HEADINGS.map(str::to_owned)];
     lines.extend(cases.iter().map(cells));

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use sparsebatch_formats::io::read_file;
 
-use crate::BenchError;
+use crate::RowsError;
 use crate::row::{Machine, Row, Run, SCHEMA};
 
 /// What `timing` says in the rows of recorded figures.
@@ -51,12 +51,12 @@ pub struct Reference {
 /// `solvers` and `files` are passed over.
 ///
 /// # Errors
-/// [`BenchError::Io`]; [`BenchError::Row`] for a line that is none.
-pub fn read(path: &Path) -> Result<Vec<Reference>, BenchError> {
+/// [`RowsError::Io`]; [`RowsError::Row`] for a line that is none.
+pub fn read(path: &Path) -> Result<Vec<Reference>, RowsError> {
     let text = read_file(path)
         .and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other))
-        .map_err(BenchError::io(path))?;
-    parse(&text).map_err(|(line, reason)| BenchError::Row { path: path.to_owned(), line, reason })
+        .map_err(RowsError::io(path))?;
+    parse(&text).map_err(|(line, reason)| RowsError::Row { path: path.to_owned(), line, reason })
 }
 
 /// The fields of a line. Quotes keep commas together.
@@ -143,7 +143,7 @@ fn solve_of(fields: &[String]) -> Result<Option<Reference>, String> {
 
 impl Reference {
     /// As a row beside those of `run`. `source` says where it comes from.
-    pub(crate) fn row(&self, run: &Run, source: &str) -> Row {
+    pub fn row(&self, run: &Run, source: &str) -> Row {
         let Self { n, nnz, batch, median_ms, .. } = *self;
         Row {
             schema: SCHEMA,
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn rows_of_recorded_figures_say_so() {
         let text = file("files,mid57,57,739,10000,f64,direct,-,cuDSS,refactor,1.9722,,,5.73e-09");
-        let run = Run::new("solvers", Machine::default());
+        let run = Run::new("solvers", "c", Machine::default());
 
         let row = parse(&text).unwrap()[0].row(&run, "elsewhere");
 

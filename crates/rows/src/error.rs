@@ -1,0 +1,65 @@
+//! The one error type of this crate.
+
+use std::path::PathBuf;
+
+/// Why a file of rows could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RowsError {
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system reports.
+        source: std::io::Error,
+    },
+    /// A line of a file is no row.
+    #[error("{}:{line}: expected a row of a bench, found {reason}", path.display())]
+    Row {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What the parser met.
+        reason: String,
+    },
+    /// A line of a file is a row of another schema than this program's.
+    #[error("{}:{line}: expected rows of schema {expected}, found schema {found}", path.display())]
+    Schema {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// The schema that this program reads.
+        expected: u32,
+        /// That of the line.
+        found: u64,
+    },
+    /// A line of a file is no text.
+    #[error("{}:{line}: expected UTF-8, found another byte at column {byte}", path.display())]
+    NotText {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// The byte, counted from 1.
+        byte: usize,
+    },
+    /// A file without rows.
+    #[error("{}: expected rows of a bench, found {found}", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+        /// What it holds.
+        found: &'static str,
+    },
+}
+
+impl RowsError {
+    /// Turns what the system reports of a file into an error with its name.
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { path, source }
+    }
+}
