@@ -1,6 +1,8 @@
 //! The one error type of this crate.
 
 use sparsebatch_formats::FormatError;
+use sparsebatch_solve_core::ArgumentError;
+use sparsebatch_solve_core::symbolic::SymbolicError;
 
 /// Why a product, a plan or a batched solve was refused. Nothing is written to an output then.
 #[derive(Debug, thiserror::Error)]
@@ -74,10 +76,20 @@ pub enum CpuError {
     },
     /// A pattern could not be ordered or factorised.
     #[error(transparent)]
-    Symbolic(#[from] crate::symbolic::SymbolicError),
+    Symbolic(#[from] SymbolicError),
     /// A matrix or batch could not be brought into the format asked for.
     #[error(transparent)]
     Format(#[from] FormatError),
+}
+
+impl From<ArgumentError> for CpuError {
+    fn from(error: ArgumentError) -> Self {
+        match error {
+            ArgumentError::Length { what, expected, found } => {
+                Self::Length { what, expected, found }
+            }
+        }
+    }
 }
 
 /// Checks the length of an array.

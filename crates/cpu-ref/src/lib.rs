@@ -7,24 +7,16 @@
 //! What else used rayon's global pool before the fork is not known here.
 #![deny(unsafe_code)]
 
-mod checked;
 mod error;
 pub mod lanes;
-mod outcome;
 pub mod par;
 pub mod pivoting_lu;
 mod plan;
-mod residual;
 pub mod seq;
 mod simd;
-pub mod symbolic;
 mod threads;
-pub mod verdict;
 
-pub use checked::{residual, residual_magnitude};
 pub use error::CpuError;
-pub use outcome::{Criteria, Outcome, PerSystem, Status};
 pub use plan::{Explain, FormatChoice, KernelChoice, PlanSource, SpmvOptions, SpmvPlan};
-pub use residual::norm2;
 pub use simd::{CpuScalar, Isa};
 pub use threads::check_threads;

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
-use sparsebatch_cpu_ref::{Criteria, Status, check_threads};
+use sparsebatch_cpu_ref::check_threads;
 use sparsebatch_formats::{Batch, Csr};
+use sparsebatch_solve_core::{Criteria, Status};
 
 use crate::ladder::Ladder;
 use crate::options::check_len;

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LanePreconditioner, classes};
-use sparsebatch_cpu_ref::symbolic::{LuCosts, lu_costs};
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
+use sparsebatch_solve_core::symbolic::{LuCosts, lu_costs};
 
 use crate::gpu::OnChip;
 use crate::share::shares_values;

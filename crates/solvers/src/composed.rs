@@ -6,9 +6,9 @@
 //! [`sparsebatch_cpu_ref::lanes`], where they are cited; without fused multiply-add the two agree
 //! bit for bit as long as the products add each row's entries in ascending order.
 
-use sparsebatch_cpu_ref::verdict::{Entry, Stop, System, by_power_of_two, scale_of_matrix};
-use sparsebatch_cpu_ref::{Criteria, Outcome, Status};
 use sparsebatch_formats::{Batch, Scalar};
+use sparsebatch_solve_core::verdict::{Entry, Stop, System, by_power_of_two, scale_of_matrix};
+use sparsebatch_solve_core::{Criteria, Outcome, Status};
 
 use crate::SolveError;
 use crate::backend::Primitives;

@@ -6,11 +6,12 @@
 use std::borrow::Cow;
 
 use rayon::prelude::*;
+use sparsebatch_cpu_ref::CpuError;
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LanePreconditioner, classes};
 use sparsebatch_cpu_ref::pivoting_lu::{PivotingLu, PivotingLuError};
-use sparsebatch_cpu_ref::symbolic::{FactorPattern, SymbolicError, min_degree};
-use sparsebatch_cpu_ref::{CpuError, Criteria, Outcome, Status, residual_magnitude};
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
+use sparsebatch_solve_core::symbolic::{FactorPattern, SymbolicError, min_degree};
+use sparsebatch_solve_core::{Criteria, Outcome, Status, residual_magnitude};
 
 use crate::backend::{AnalysedSolve, SolveBackend};
 use crate::choose::{Step, looks_semidefinite};

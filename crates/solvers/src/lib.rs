@@ -51,4 +51,5 @@ pub use scalar::{GpuExecutor, SolveScalar};
 #[doc(hidden)]
 pub use solver::solve_on_executor;
 pub use solver::{BatchSolver, Solution, cpu_instruction_sets, solve, solve_on};
-pub use sparsebatch_cpu_ref::{CpuScalar, Outcome, SpmvOptions, Status};
+pub use sparsebatch_cpu_ref::{CpuScalar, SpmvOptions};
+pub use sparsebatch_solve_core::{Outcome, Status};

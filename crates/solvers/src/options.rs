@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use sparsebatch_cpu_ref::PerSystem;
 use sparsebatch_formats::Scalar;
+use sparsebatch_solve_core::PerSystem;
 
 use crate::SolveError;
 use crate::report::Rung;
@@ -53,7 +53,7 @@ pub enum Method {
     /// Sparse LU without pivoting in an order of little fill, refined from the true residual: once always, again
     /// while that does not pass, up to [`SolveOptions::max_restarts`] times. Systems in which that order meets a zero
     /// pivot are factorised again with large entries of their rows on the diagonal (static pivoting, chosen by
-    /// [`match_rows`](sparsebatch_cpu_ref::symbolic::match_rows) from the values of each;
+    /// [`match_rows`](sparsebatch_solve_core::symbolic::match_rows) from the values of each;
     /// [`Rung::StaticPivotingLu`](crate::Rung::StaticPivotingLu)); they end `ZeroPivot` where that finds none either.
     Lu,
 }
@@ -288,7 +288,7 @@ impl SolveOptions {
     pub fn criteria<T: Scalar>(
         &self,
         systems: usize,
-    ) -> Result<sparsebatch_cpu_ref::Criteria, SolveError> {
+    ) -> Result<sparsebatch_solve_core::Criteria, SolveError> {
         let rel_tol = self.rel_tol.unwrap_or_else(Self::default_rel_tol::<T>);
         let tolerance = |name, value: f64| {
             if value >= 0.0 {
@@ -319,7 +319,7 @@ impl SolveOptions {
                 PerSystem::Each(each.clone())
             }
         };
-        Ok(sparsebatch_cpu_ref::Criteria {
+        Ok(sparsebatch_solve_core::Criteria {
             rel_tol: per_system("rel_tol", rel_tol, &self.rel_tols)?,
             abs_tol: per_system("abs_tol", self.abs_tol, &self.abs_tols)?,
             max_iters,

@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan};
-use sparsebatch_cpu_ref::{CpuError, CpuScalar, Criteria, Outcome, SpmvOptions, SpmvPlan};
+use sparsebatch_cpu_ref::{CpuError, CpuScalar, SpmvOptions, SpmvPlan};
 use sparsebatch_formats::{Batch, BatchValues, Layout};
+use sparsebatch_solve_core::{Criteria, Outcome};
 
 use crate::SolveError;
 use crate::backend::{AnalysedSolve, CpuBackend, CpuPrimitives, Placement};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use sparsebatch_cpu_ref::{Outcome, Status};
+use sparsebatch_solve_core::{Outcome, Status};
 
 use crate::backend::Placement;
 

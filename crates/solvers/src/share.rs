@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use sparsebatch_cpu_ref::lanes::LaneMethod;
-use sparsebatch_cpu_ref::{Criteria, Outcome, PerSystem};
 use sparsebatch_formats::{Batch, BatchValues, Pattern, RaggedCsr, Scalar, UniformBatch};
+use sparsebatch_solve_core::{Criteria, Outcome, PerSystem};
 
 use crate::backend::{AnalysedSolve, SolveBackend};
 use crate::choose::{Choice, Step, Target, step};

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::{CpuError, Isa, Outcome, check_threads};
+use sparsebatch_cpu_ref::{CpuError, Isa, check_threads};
 use sparsebatch_formats::{Batch, Scalar};
+use sparsebatch_solve_core::Outcome;
 
 use crate::again::Matrices;
 use crate::backend::{Backend, CpuBackend, GpuBackend, KeptFactors, Placement, SolveBackend};

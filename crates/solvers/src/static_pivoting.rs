@@ -5,8 +5,8 @@
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuError;
-use sparsebatch_cpu_ref::symbolic::match_rows;
 use sparsebatch_formats::{Batch, Csr, CsrPatternRef, RaggedCsr, Scalar};
+use sparsebatch_solve_core::symbolic::match_rows;
 
 use crate::SolveError;
 

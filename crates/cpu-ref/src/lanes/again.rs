@@ -12,10 +12,10 @@ use super::factored::{LuOnPattern, LuState};
 use super::job::{Slot, ones};
 use super::kept::AnyPart;
 use super::matrix::LaneMatrix;
-use crate::outcome::{Criteria, Outcome, Status};
-use crate::residual::{Sizes, norm2, pow2};
 use crate::simd::{CpuScalar, Kernel, Vector, lane, set_lane, set_lanes};
-use crate::verdict::{Check, Entry, Stop, System, plainly, threshold};
+use sparsebatch_solve_core::evaluate::{Sizes, norm2, pow2};
+use sparsebatch_solve_core::verdict::{Check, Entry, Stop, System, plainly, threshold};
+use sparsebatch_solve_core::{Criteria, Outcome, Status};
 
 /// Groups with the vectors that their solves take turns in.
 struct Part<V: Vector> {

@@ -20,9 +20,9 @@
 use super::dot::{Dot, PARTIAL_SUMS, dot, dots, scalar_dot};
 use super::job::{Job, Lanes, Verdict, ones};
 use super::precond::LanePrecond;
-use crate::outcome::Status;
 use crate::simd::{CpuScalar, Kernel, Vector, lane, set_lane};
-use crate::verdict::Stop;
+use sparsebatch_solve_core::Status;
+use sparsebatch_solve_core::verdict::Stop;
 
 /// BiCGStab on one job.
 pub(crate) struct BiCgStab<'a, T, P> {

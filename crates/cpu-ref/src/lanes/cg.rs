@@ -19,9 +19,9 @@ use super::dot::{Dot, PARTIAL_SUMS, dot};
 use super::job::{Job, Lanes, Slot, Verdict, ones};
 use super::matrix::staggered;
 use super::precond::LanePrecond;
-use crate::outcome::Status;
 use crate::simd::{CpuScalar, Kernel, Vector, lane, set_lane};
-use crate::verdict::Stop;
+use sparsebatch_solve_core::Status;
+use sparsebatch_solve_core::verdict::Stop;
 
 /// CG on one job. Returns the systems that are not symmetric, untouched, when the matrix stores
 /// its values once for both triangles.

@@ -8,10 +8,10 @@
 use super::evaluate::{Closely, LaneClosely, Residual, norms};
 use super::factored::LuOnPattern;
 use super::job::{Job, Lanes, Verdict, ones};
-use crate::outcome::Status;
-use crate::residual::by_power_of_two;
 use crate::simd::{CpuScalar, Kernel, Vector, lane as column, set_lane, set_lanes};
-use crate::verdict::{Plain, Stop};
+use sparsebatch_solve_core::Status;
+use sparsebatch_solve_core::evaluate::by_power_of_two;
+use sparsebatch_solve_core::verdict::{Plain, Stop};
 
 /// The direct solve of one job.
 pub(crate) struct Direct<'a, T> {

@@ -1,8 +1,8 @@
 //! Factors in f32 within f64 solves: the scaling that keeps them in range, and their storage.
 
 use crate::simd::{Single, Stored, Vector, scalars, scalars_mut};
-use crate::symbolic::NO_SOURCE;
 use sparsebatch_formats::Scalar;
+use sparsebatch_solve_core::symbolic::NO_SOURCE;
 
 /// Exponents are kept within this, so that their powers of two can be undone.
 const MOST: i32 = 1000;

@@ -6,15 +6,15 @@ use sparsebatch_formats::Scalar;
 
 use super::job::ones;
 use super::matrix::LaneMatrix;
-use crate::residual::{Evaluated, SAFE_PRODUCT, norm2};
 use crate::simd::{Part, Vector, lane};
-use crate::verdict::Elsewhere;
+use sparsebatch_solve_core::evaluate::{Evaluated, SAFE_PRODUCT, norm2};
+use sparsebatch_solve_core::verdict::Elsewhere;
 
 /// The most lanes of a vector.
 pub(super) const MOST_LANES: usize = 16;
 
 /// `r = b - A y` in the lanes of `lanes`, `b` in the others, rounded as
-/// [`residual`](crate::residual::residual) does.
+/// [`residual`](sparsebatch_solve_core::evaluate::residual) does.
 pub(super) struct Residual<'a, V> {
     pub(super) matrix: &'a LaneMatrix,
     pub(super) a: &'a [V],
@@ -149,7 +149,7 @@ impl<V: Vector> Elsewhere<V::Scalar> for LaneClosely<'_, V> {
 }
 
 /// Residuals `b - A y` of the systems side by side in twofold precision, as
-/// [`residual_twofold`](crate::residual::residual_twofold) has each of them.
+/// [`residual_twofold`](sparsebatch_solve_core::evaluate::residual_twofold) has each of them.
 struct TwofoldResiduals<V> {
     /// Rounded to the working precision.
     r: Vec<V>,
@@ -231,9 +231,9 @@ impl<V: Vector> Part for Twofold<'_, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::residual::{residual_magnitude, residual_twofold};
     use crate::simd::{CpuScalar, Isa, Kernel, dispatch, set_lane};
     use sparsebatch_formats::Csr;
+    use sparsebatch_solve_core::evaluate::{residual_magnitude, residual_twofold};
 
     /// Compares what lanes say with what is said of one system at a time.
     struct Compared;

@@ -6,8 +6,8 @@
 use super::equilibrate::{Rounded, Scales, by_column, by_row};
 use super::precond::LanePrecond;
 use crate::simd::{Columns, CpuScalar, Single, Stored, Vector};
-use crate::symbolic::{DiagonalBlocks, FactorPattern, LowerPattern, NO_SOURCE};
 use sparsebatch_formats::Scalar;
+use sparsebatch_solve_core::symbolic::{DiagonalBlocks, FactorPattern, LowerPattern, NO_SOURCE};
 
 /// The lanes in which `value` is zero or NaN.
 #[inline(always)]

@@ -4,11 +4,11 @@
 use sparsebatch_formats::Batch;
 
 use super::matrix::LaneMatrix;
-use crate::outcome::{Criteria, Outcome, Status};
-use crate::residual::{by_power_of_two, frobenius_norm, pow2};
 use crate::simd::spmv::prefetch_all;
 use crate::simd::{CpuScalar, Vector, set_lane, set_lanes};
-use crate::verdict::{Check, Entry, Prepared, Stop, System, scale_by_norm};
+use sparsebatch_solve_core::evaluate::{by_power_of_two, frobenius_norm, pow2};
+use sparsebatch_solve_core::verdict::{Check, Entry, Prepared, Stop, System, scale_by_norm};
+use sparsebatch_solve_core::{Criteria, Outcome, Status};
 
 /// A system to solve: where its solution and its outcome go.
 pub(crate) struct Slot<'a, T> {

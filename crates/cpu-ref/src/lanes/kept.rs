@@ -14,9 +14,9 @@ use sparsebatch_formats::{Batch, Csr, CsrPattern};
 use super::again::{Count, FactorPart, SolvePart, TakeValues};
 use super::{Class, Factors, LaneMethod, LanePlan, LuOnPattern, slots};
 use crate::error::check_len;
-use crate::outcome::{Criteria, Outcome};
 use crate::simd::{CpuScalar, dispatch_narrow};
 use crate::{CpuError, check_threads};
+use sparsebatch_solve_core::{Criteria, Outcome};
 
 /// What a plan keeps of a batch.
 pub(super) struct Kept {

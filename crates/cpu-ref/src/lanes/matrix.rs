@@ -10,8 +10,9 @@
 
 use sparsebatch_formats::{CsrPatternRef, Scalar};
 
-use crate::residual::Sizes;
-use crate::simd::{Columns, Vector, set_lane};
+use crate::simd::{Columns, Vector, plain, plain_mut, set_lane};
+use sparsebatch_solve_core::evaluate::Sizes;
+use sparsebatch_solve_core::verdict::PreparedProduct;
 
 /// Consecutive rows.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +63,16 @@ pub(crate) struct LaneMatrix {
 
 /// Shorter runs of shifted rows are not worth their start where rows may be taken as they come.
 const MIN_SHIFTED: u32 = 3;
+
+impl<T: Scalar> PreparedProduct<T> for LaneMatrix {
+    fn product(&self, values: &[T], x: &[T], r: &mut [T]) {
+        LaneMatrix::product(self, plain(values), plain(x), plain_mut(r));
+    }
+
+    fn sizes(&self) -> Sizes {
+        LaneMatrix::sizes(self)
+    }
+}
 
 impl LaneMatrix {
     /// Prepares a pattern, values stored as in CSR.

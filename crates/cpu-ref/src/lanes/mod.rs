@@ -30,13 +30,13 @@ use rayon::prelude::*;
 use sparsebatch_formats::{Batch, CsrPatternRef};
 
 use crate::error::{check_len, check_numbers};
-use crate::outcome::{Criteria, Outcome};
 use crate::simd::{CpuScalar, Isa, Kernel, dispatch, dispatch_narrow};
-use crate::symbolic::{self, DiagonalBlocks, FactorPattern, LowerPattern};
 use crate::{CpuError, check_threads};
 use factored::{BlockJacobi, Ic0, LuOnPattern};
 use job::{Job, Slot};
 pub(crate) use matrix::LaneMatrix;
+use sparsebatch_solve_core::symbolic::{self, DiagonalBlocks, FactorPattern, LowerPattern};
+use sparsebatch_solve_core::{Criteria, Outcome};
 
 /// What runs in the lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use super::dot::scalar_dot;
 use super::matrix::LaneMatrix;
-use crate::outcome::Status;
 use crate::simd::{CpuScalar, Vector};
+use sparsebatch_solve_core::Status;
 
 /// A preconditioner `z = M r` over lanes.
 ///

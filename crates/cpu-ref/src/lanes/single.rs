@@ -7,8 +7,8 @@ use super::precond::{Identity, Jacobi, LanePrecond};
 use super::{Class, Factors, LaneMethod, LanePlan};
 use crate::CpuError;
 use crate::error::check_len;
-use crate::outcome::Status;
 use crate::simd::{CpuScalar, Plain, plain, plain_mut};
+use sparsebatch_solve_core::Status;
 
 /// `z = M r` for one system. Rounds as the lanes of the baseline instruction set do.
 pub struct SystemPreconditioner<'p, T>(Box<dyn Apply<T> + 'p>);

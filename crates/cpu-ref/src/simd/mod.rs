@@ -18,9 +18,11 @@ pub(crate) mod spmv;
 mod x86;
 
 use sparsebatch_formats::{Batch, Scalar};
+pub(crate) use sparsebatch_solve_core::wide::Part;
 
 use crate::lanes::LanePlan;
-use crate::{CpuError, Criteria, Outcome, PlanSource, SpmvOptions, SpmvPlan};
+use crate::{CpuError, PlanSource, SpmvOptions, SpmvPlan};
+use sparsebatch_solve_core::{Criteria, Outcome};
 
 /// The same quantity of `LANES` systems.
 ///
@@ -330,30 +332,6 @@ impl Columns {
     }
 }
 
-/// A part of a kernel, for [`Vector::call`]. Implementations are `#[inline(always)]`, and so is all
-/// they call per element.
-pub trait Part {
-    /// What it returns.
-    type Output;
-    /// Runs it.
-    fn run(self) -> Self::Output;
-}
-
-/// Runs a part with the widest instruction set of this machine, for parts that round alike in all of them.
-pub(crate) fn widest<P: Part>(part: P) -> P::Output {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        // SAFETY: the functions need AVX2 and FMA, and AVX-512F in the first case, which were detected.
-        return unsafe {
-            match is_x86_feature_detected!("avx512f") {
-                true => x86::call_avx512(part),
-                false => x86::call_avx2(part),
-            }
-        };
-    }
-    part.run()
-}
-
 /// An algorithm over lanes.
 pub(crate) trait Kernel<T: CpuScalar> {
     /// What it returns.
@@ -472,9 +450,9 @@ macro_rules! solve_lanes {
             nrhs: usize,
             b: &[Self],
             x: &mut [Self],
-            criteria: &$crate::Criteria,
+            criteria: &sparsebatch_solve_core::Criteria,
             only: Option<&[usize]>,
-        ) -> Result<Vec<$crate::Outcome>, $crate::CpuError> {
+        ) -> Result<Vec<sparsebatch_solve_core::Outcome>, $crate::CpuError> {
             plan.solve_here(batch, nrhs, b, x, criteria, only)
         }
 
@@ -497,8 +475,8 @@ macro_rules! solve_lanes {
             nrhs: usize,
             b: &[Self],
             x: &mut [Self],
-            criteria: &$crate::Criteria,
-        ) -> Result<Vec<$crate::Outcome>, $crate::CpuError> {
+            criteria: &sparsebatch_solve_core::Criteria,
+        ) -> Result<Vec<sparsebatch_solve_core::Outcome>, $crate::CpuError> {
             plan.solve_again_here(nrhs, b, x, criteria)
         }
     };
@@ -754,7 +732,7 @@ unsafe impl<T: Scalar> Vector for Fused<T> {
     fn call<P: Part>(part: P) -> P::Output {
         // SAFETY: `call_avx2` needs AVX2 and FMA; values of this type are only made under
         // `avx2`, after detection.
-        unsafe { x86::call_avx2(part) }
+        unsafe { sparsebatch_solve_core::wide::call_avx2(part) }
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::{CpuScalar, Kernel, Part, Vector, Wide};
+use sparsebatch_solve_core::wide::{Part, call_avx2, call_avx512};
+
+use super::{CpuScalar, Kernel, Vector, Wide};
 
 /// Compiles a kernel for AVX2 and FMA.
 #[target_feature(enable = "avx2,fma")]
@@ -20,20 +22,6 @@ where
     V::Scalar: CpuScalar,
 {
     kernel.run::<V>()
-}
-
-/// A part of a kernel as a function of its own, for AVX2 and FMA.
-#[target_feature(enable = "avx2,fma")]
-#[inline(never)]
-pub(super) fn call_avx2<P: Part>(part: P) -> P::Output {
-    part.run()
-}
-
-/// A part of a kernel as a function of its own, for AVX-512F.
-#[target_feature(enable = "avx512f,avx2,fma")]
-#[inline(never)]
-pub(super) fn call_avx512<P: Part>(part: P) -> P::Output {
-    part.run()
 }
 
 macro_rules! vector {

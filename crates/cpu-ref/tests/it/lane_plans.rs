@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan, LanePreconditioner};
-use sparsebatch_cpu_ref::{CpuError, Criteria, Isa, Outcome, PerSystem, Status};
+use sparsebatch_cpu_ref::{CpuError, Isa};
 use sparsebatch_formats::{Batch, BatchValues, Csr, FormatError, RaggedCsr, UniformBatch};
+use sparsebatch_solve_core::{Criteria, Outcome, PerSystem, Status};
 
 const METHODS: [LaneMethod; 5] = [
     LaneMethod::Lu,

@@ -1,4 +1,4 @@
-//! Products, the pivoting LU and symbolic analyses, from outside of the crate. One program, because each
+//! Products and the pivoting LU, from outside of the crate. One program, because each
 //! takes seconds to build.
 
 mod lane_plans;
@@ -6,5 +6,3 @@ mod pivoting_lu;
 mod spmv_batch;
 mod spmv_common;
 mod spmv_single;
-mod symbolic_fill;
-mod symbolic_properties;

@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::lanes::{self, LaneMethod, LaneOptions, LanePlan, SystemPreconditioner};
 use sparsebatch_cpu_ref::pivoting_lu::{PivotingLu, PivotingLuError};
-use sparsebatch_cpu_ref::verdict::{Stop, System};
-use sparsebatch_cpu_ref::{
-    CpuError, CpuScalar, Criteria, Isa, Outcome, SpmvOptions, SpmvPlan, Status,
-};
+use sparsebatch_cpu_ref::{CpuError, CpuScalar, Isa, SpmvOptions, SpmvPlan};
 use sparsebatch_formats::{Batch, Csr};
+use sparsebatch_solve_core::verdict::{Stop, System};
+use sparsebatch_solve_core::{Criteria, Outcome, Status};
 
 use super::{AnalysedSolve, KeptFactors, Placement, Primitives, SolveBackend};
 use crate::SolveError;

@@ -11,9 +11,10 @@ pub use target::{Backend, Gpu, Pieces};
 
 use std::ops::Range;
 
+use sparsebatch_cpu_ref::SpmvOptions;
 use sparsebatch_cpu_ref::lanes::LaneMethod;
-use sparsebatch_cpu_ref::{Criteria, Outcome, SpmvOptions};
 use sparsebatch_formats::{Batch, Csr, Scalar};
+use sparsebatch_solve_core::{Criteria, Outcome};
 
 use crate::choose::{Step, Target};
 use crate::report::{ProductCost, Rung};

@@ -1,8 +1,8 @@
 //! What `auto` stands for on a GPU ([`choose_methods`]): when the sparse LU is quicker than iterations.
 
-use sparsebatch_cpu_ref::symbolic::LuCosts;
 use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
+use sparsebatch_solve_core::symbolic::LuCosts;
 
 use super::lu::values_beside_factors;
 use crate::choose::{Diagonal, Dominance, Flags, PatternFeatures, Target, choose};

@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::verdict::{Sizes, System, frobenius_norm, keeps_rules, norm2};
-use sparsebatch_cpu_ref::{CpuScalar, Criteria, Outcome};
+use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_formats::{Batch, Pattern, Scalar};
+use sparsebatch_solve_core::verdict::{Sizes, System, frobenius_norm, keeps_rules, norm2};
+use sparsebatch_solve_core::{Criteria, Outcome};
 
 use crate::share::{rows_of, shares_values};
 

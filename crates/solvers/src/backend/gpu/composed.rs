@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LanePreconditioner};
 use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value};
 use sparsebatch_formats::{Batch, CsrPattern, Pattern, RaggedCsr};
+use sparsebatch_solve_core::Outcome;
 
 use super::divide::is_full;
 use super::part::Site;

@@ -30,9 +30,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::lanes::{LaneMethod, classes};
-use sparsebatch_cpu_ref::{CpuError, CpuScalar, Criteria, Outcome, SpmvOptions};
+use sparsebatch_cpu_ref::{CpuError, CpuScalar, SpmvOptions};
 use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::Batch;
+use sparsebatch_solve_core::{Criteria, Outcome};
 
 use super::cpu::wanted;
 use super::{AnalysedSolve, CpuBackend, Gpu, Placement, SolveBackend};

@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value};
 use sparsebatch_formats::{Batch, CsrPattern, CsrPatternRef, Pattern, RaggedCsr};
+use sparsebatch_solve_core::Outcome;
 
 use super::pipe::{Lens, Pipe};
 use super::plan::{ClassPlan, options_of, plan_for, plan_for_ragged};

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_cuda::{Executor, KernelBuffer, PinnedValues, Value};
+use sparsebatch_solve_core::Outcome;
 
 use super::part::{Site, Target};
 use super::plan::{ClassPlan, has_own_limits, options_of};

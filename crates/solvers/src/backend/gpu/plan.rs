@@ -1,9 +1,9 @@
 //! The plans of the GPU, as the backend sees them: [`plan_for`].
 
-use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LanePreconditioner};
 use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::{CsrPatternRef, RaggedCsr};
+use sparsebatch_solve_core::Outcome;
 
 use crate::choose::Step;
 use crate::gpu::{

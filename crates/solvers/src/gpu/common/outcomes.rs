@@ -1,7 +1,7 @@
 //! What every plan tells its kernels of each system, and hears of it: [`Limits`] and [`Outcomes`].
 
-use sparsebatch_cpu_ref::{Criteria, Outcome, PerSystem, Status};
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, PinnedValues, Pod};
+use sparsebatch_solve_core::{Criteria, Outcome, PerSystem, Status};
 
 use crate::SolveError;
 use crate::options::check_len;

@@ -25,10 +25,10 @@ mod work;
 
 use std::time::Duration;
 
-use sparsebatch_cpu_ref::{Outcome, PerSystem};
 use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value};
 use sparsebatch_formats::Batch;
 use sparsebatch_formats::batch::PatternFingerprint;
+use sparsebatch_solve_core::{Outcome, PerSystem};
 
 use crate::gpu::common::Confirmer;
 use crate::gpu::common::outcomes::{Limits, Outcomes};

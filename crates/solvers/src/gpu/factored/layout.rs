@@ -1,8 +1,8 @@
 //! What kernels read of a pattern: programs, row pointers, columns.
 
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::symbolic::DiagonalBlocks;
 use sparsebatch_formats::CsrPatternRef;
+use sparsebatch_solve_core::symbolic::DiagonalBlocks;
 
 use super::lists::{Segment, segments};
 use super::programs::{Factors, Program};

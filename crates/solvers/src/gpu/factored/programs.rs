@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use sparsebatch_cpu_ref::CpuError;
-use sparsebatch_cpu_ref::symbolic::{
+use sparsebatch_formats::CsrPatternRef;
+use sparsebatch_solve_core::symbolic::{
     DiagonalBlocks, FactorPattern, LowerPattern, SymbolicError, find_blocks, fixed_blocks,
     min_degree,
 };
-use sparsebatch_formats::CsrPatternRef;
 
 use super::tasks as narrow;
 use crate::options::{Order, Preconditioner};
@@ -359,8 +359,8 @@ fn positions(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sparsebatch_cpu_ref::symbolic::NO_SOURCE;
     use sparsebatch_formats::{CsrPattern, Pattern};
+    use sparsebatch_solve_core::symbolic::NO_SOURCE;
 
     /// [4 1 .; 1 5 2; . 2 6].
     const VALUES: [f64; 7] = [4.0, 1.0, 1.0, 5.0, 2.0, 2.0, 6.0];

@@ -7,10 +7,10 @@ pub(crate) mod kernels;
 mod pattern;
 mod shape;
 
-use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_cpu_ref::lanes::by_pattern;
 use sparsebatch_cuda::{Args, Executor, GpuError, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, RaggedCsr};
+use sparsebatch_solve_core::Outcome;
 
 pub use explain::{GpuBin, GpuExplain};
 pub use shape::{GpuTuning, ValuePlace, most_rows};

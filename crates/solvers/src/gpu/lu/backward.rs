@@ -1,6 +1,6 @@
 //! Backward substitution by a few lanes a system, in chunks: what `lu.cu` goes by.
 
-use sparsebatch_cpu_ref::symbolic::FactorPattern;
+use sparsebatch_solve_core::symbolic::FactorPattern;
 
 use super::banks::{Names, classes};
 use super::chunks::{BANKS, MINUS_ONE, Product, Step, in_chunks};

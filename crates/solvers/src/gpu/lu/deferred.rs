@@ -1,7 +1,7 @@
 //! Substitution with kept factors for right-hand sides that come one after the other, judged together.
 
-use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, Value};
+use sparsebatch_solve_core::Outcome;
 
 use super::grid::LANES;
 use super::kept::{Launch, resident_warps};

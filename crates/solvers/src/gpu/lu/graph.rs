@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use sparsebatch_cpu_ref::symbolic::{FactorPattern, NO_SOURCE};
 use sparsebatch_formats::CsrPatternRef;
+use sparsebatch_solve_core::symbolic::{FactorPattern, NO_SOURCE};
 
 use super::chunks::PRODUCTS;
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use sparsebatch_cpu_ref::symbolic::{SymbolicError, min_degree};
 use sparsebatch_formats::CsrPatternRef;
+use sparsebatch_solve_core::symbolic::{SymbolicError, min_degree};
 
 /// The order in which rows and columns are eliminated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,8 +1,8 @@
 //! The plan: options checked, arrays on the device, the launch, the outcomes.
 
-use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern};
+use sparsebatch_solve_core::Outcome;
 
 use super::backward::CHUNKS;
 use super::deferred::Deferred;

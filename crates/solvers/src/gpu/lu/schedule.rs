@@ -2,9 +2,9 @@
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuError;
-use sparsebatch_cpu_ref::symbolic::FactorPattern;
 use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_formats::CsrPatternRef;
+use sparsebatch_solve_core::symbolic::FactorPattern;
 
 use super::backward::Sharing;
 use super::banks::Names;

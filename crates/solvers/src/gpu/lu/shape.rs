@@ -2,9 +2,9 @@
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuError;
-use sparsebatch_cpu_ref::symbolic::{FactorPattern, SymbolicError};
 use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_formats::CsrPatternRef;
+use sparsebatch_solve_core::symbolic::{FactorPattern, SymbolicError};
 
 use super::backward::{Backward, Sharing};
 use super::graph::{Graph, Places, Sum, residual};

@@ -1,6 +1,6 @@
 //! The tables of substitution and residual with factors that are kept: see `lu_kept.cuh`.
 
-use sparsebatch_cpu_ref::symbolic::{FactorPattern, NO_SOURCE};
+use sparsebatch_solve_core::symbolic::{FactorPattern, NO_SOURCE};
 
 use super::chunks::{MINUS_ONE, NOTHING, Product, Step, in_chunks, split};
 use super::sums::{Factor, Sums, Term, in_lanes};

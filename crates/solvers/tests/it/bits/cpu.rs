@@ -1,9 +1,8 @@
 //! Products and solves on the CPU.
 
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan, LanePreconditioner};
-use sparsebatch_cpu_ref::{
-    CpuScalar, Criteria, FormatChoice, KernelChoice, PerSystem, SpmvOptions, SpmvPlan,
-};
+use sparsebatch_cpu_ref::{CpuScalar, FormatChoice, KernelChoice, SpmvOptions, SpmvPlan};
+use sparsebatch_solve_core::{Criteria, PerSystem};
 use sparsebatch_solvers::{BatchSolver, Method, SolveOptions, SolveScalar, solve};
 
 use super::{Case, Hash, Table, best, cases, check, instruction_sets, item_of, vectors, ways};

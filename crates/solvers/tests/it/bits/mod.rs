@@ -13,9 +13,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use sparsebatch_cpu_ref::{Isa, Outcome};
+use sparsebatch_cpu_ref::Isa;
 use sparsebatch_formats::generate::{Family, Problem, pareto, random, rng};
 use sparsebatch_formats::{Batch, Csr, Scalar};
+use sparsebatch_solve_core::Outcome;
 use sparsebatch_solvers::{BatchReport, Order};
 
 use crate::backends::common::{patterns, ragged};

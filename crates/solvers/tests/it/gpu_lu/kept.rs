@@ -2,9 +2,9 @@
 
 use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
-use sparsebatch_cpu_ref::Outcome;
 use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::{Csr, CsrPattern, Pattern};
+use sparsebatch_solve_core::Outcome;
 use sparsebatch_solvers::gpu::{GpuLu, Guess, LuTuning};
 use sparsebatch_solvers::{SolveError, SolveOptions, SolveScalar, Status};
 use sparsebatch_testing::random_vector;

@@ -3,8 +3,9 @@
 
 use proptest::prelude::*;
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan, LanePreconditioner};
-use sparsebatch_cpu_ref::{CpuError, Criteria, Isa, PerSystem};
+use sparsebatch_cpu_ref::{CpuError, Isa};
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
+use sparsebatch_solve_core::{Criteria, PerSystem};
 use sparsebatch_solvers::{
     BatchReport, BatchSolver, Method, Preconditioner, Rung, RungRun, SolveError, SolveOptions,
     SolveScalar, Status,

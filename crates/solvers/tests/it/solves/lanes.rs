@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan, LanePreconditioner};
-use sparsebatch_cpu_ref::{CpuScalar, Criteria, Isa, PerSystem};
+use sparsebatch_cpu_ref::{CpuScalar, Isa};
 use sparsebatch_formats::{Batch, Csr};
+use sparsebatch_solve_core::{Criteria, PerSystem};
 use sparsebatch_testing::random_vector;
 
 use crate::solves::support::{Bits, Kind, matrix, pattern, ragged, tridiagonal};

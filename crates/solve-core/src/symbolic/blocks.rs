@@ -20,9 +20,9 @@ pub const MAX_BLOCK_SIZE: usize = 128;
 ///
 /// # Examples
 /// ```
-/// # use sparsebatch_cpu_ref::symbolic::fixed_blocks;
+/// # use sparsebatch_solve_core::symbolic::fixed_blocks;
 /// assert_eq!(fixed_blocks(7, 3)?, [0, 3, 6, 7]);
-/// # Ok::<(), sparsebatch_cpu_ref::symbolic::SymbolicError>(())
+/// # Ok::<(), sparsebatch_solve_core::symbolic::SymbolicError>(())
 /// ```
 pub fn fixed_blocks(nrows: usize, size: usize) -> Result<Vec<u32>, SymbolicError> {
     check_block_size(size)?;

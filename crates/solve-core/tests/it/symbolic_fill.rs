@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use sparsebatch_cpu_ref::symbolic::{FactorPattern, min_degree};
 use sparsebatch_formats::{CsrPattern, Pattern};
+use sparsebatch_solve_core::symbolic::{FactorPattern, min_degree};
 
 /// Entries of L + U by the minimum-degree order.
 fn factor_entries(pattern: &CsrPattern) -> usize {

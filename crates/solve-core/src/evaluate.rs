@@ -1,8 +1,9 @@
-//! The true residual and robust norms: what every verdict of a solver rests on.
+//! The true residual and robust norms: what every verdict of a solver rests on. Lengths are those of the pattern;
+//! they are not checked here ([`crate::residual()`] does).
 
 use sparsebatch_formats::{CsrPatternRef, Scalar};
 
-use crate::simd::{Part, widest};
+use crate::wide::{Part, widest};
 
 /// `sqrt(sum v_i^2)` without spurious overflow or underflow; NaN when an element is NaN, infinite
 /// when one is.
@@ -85,13 +86,15 @@ fn sum_squares<T: Scalar>(v: &[T], scale: f64) -> f64 {
 }
 
 /// The exponent of a positive finite number, clamped to what [`pow2`] can undo.
-pub(crate) fn exponent(value: f64) -> i32 {
+#[inline]
+pub fn exponent(value: f64) -> i32 {
     let biased = (value.to_bits() >> 52 & 0x7ff) as i32;
     (biased - 1023).clamp(-1000, 1000)
 }
 
 /// `2^exponent` for exponents in -1022..=1023.
-pub(crate) fn pow2(exponent: i32) -> f64 {
+#[inline]
+pub fn pow2(exponent: i32) -> f64 {
     f64::from_bits(((exponent + 1023) as u64) << 52)
 }
 
@@ -108,7 +111,7 @@ pub fn by_power_of_two<T: Scalar>(exponent: i32) -> impl Fn(T) -> T {
 /// `b` and leaves a residual of 0 that is none.
 ///
 /// Lengths: `values` one per entry, `x`, `b` and `r` one per row.
-pub(crate) fn residual<T: Scalar>(
+pub fn residual<T: Scalar>(
     pattern: CsrPatternRef<'_>,
     values: &[T],
     x: &[T],
@@ -128,7 +131,7 @@ pub(crate) fn residual<T: Scalar>(
 }
 
 /// `r = b - r`, where `r` holds `A x`, and `||r||_2` (NaN when it is not finite).
-pub(crate) fn finish_residual<T: Scalar>(b: &[T], r: &mut [T]) -> f64 {
+pub fn finish_residual<T: Scalar>(b: &[T], r: &mut [T]) -> f64 {
     for (r, &b) in r.iter_mut().zip(b) {
         *r = b - *r;
     }
@@ -137,7 +140,7 @@ pub(crate) fn finish_residual<T: Scalar>(b: &[T], r: &mut [T]) -> f64 {
 }
 
 /// `|| |A||x| + |b| ||_2` of one system: the size of the numbers that cancel in the residual.
-pub(crate) fn residual_magnitude<T: Scalar>(
+pub fn residual_magnitude<T: Scalar>(
     pattern: CsrPatternRef<'_>,
     values: &[T],
     x: &[T],
@@ -196,7 +199,8 @@ impl Sizes {
     /// # Source
     /// N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 2002, section 3.1,
     /// doi:10.1137/1.9780898718027.
-    pub(crate) fn error_of_plain<T: Scalar>(self, magnitude: f64, norm: f64) -> f64 {
+    #[inline]
+    pub fn error_of_plain<T: Scalar>(self, magnitude: f64, norm: f64) -> f64 {
         let unit = 0.5 * T::EPSILON.to_f64();
         let operations = self.longest_row as f64 + 3.0;
         // The smallest positive number of the working precision.
@@ -206,6 +210,7 @@ impl Sizes {
     }
 
     /// A bound of the rounding error of [`norm2`], in f64, for a vector with an entry a row.
+    #[inline]
     fn error_of_norm(self, norm: f64) -> f64 {
         (0.125 * self.nrows as f64 + 16.0) * f64::EPSILON * norm
     }
@@ -213,19 +218,20 @@ impl Sizes {
 
 /// A residual evaluated with twice the working precision.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Evaluated {
+pub struct Evaluated {
     /// `||b - A x||_2`; NaN or infinite where sums overflow.
-    pub(crate) norm: f64,
+    pub norm: f64,
     /// A bound of the error of `norm`; 0 where no operation was rounded.
-    pub(crate) error: f64,
+    pub error: f64,
 }
 
 /// Below this a product's error may not be a number of f64.
-pub(crate) const SAFE_PRODUCT: f64 = 1e-290;
+pub const SAFE_PRODUCT: f64 = 1e-290;
 
 impl Evaluated {
     /// From the norms of a residual of so many rows and of the bounds of its rows' errors.
-    pub(crate) fn new(nrows: usize, norm: f64, error: f64) -> Self {
+    #[inline]
+    pub fn new(nrows: usize, norm: f64, error: f64) -> Self {
         let sizes = Sizes { nrows, longest_row: 0 };
         let error = error + sizes.error_of_norm(error) + sizes.error_of_norm(norm);
         Self { norm, error }
@@ -243,7 +249,7 @@ impl Evaluated {
 /// T. Ogita, S. M. Rump, S. Oishi, Accurate sum and dot product, 2005, doi:10.1137/030601818,
 /// algorithms 3.1 to 5.3; S. Boldo, J.-M. Muller, Some functions computable with a fused-mac, 2005,
 /// for the underflow of products.
-pub(crate) fn residual_twofold<T: Scalar>(
+pub fn residual_twofold<T: Scalar>(
     pattern: CsrPatternRef<'_>,
     values: &[T],
     x: &[T],

@@ -1,10 +1,10 @@
 //! Factor patterns, orders and blocks against a dense boolean elimination.
 
 use proptest::prelude::*;
-use sparsebatch_cpu_ref::symbolic::{
+use sparsebatch_formats::{CsrPattern, Pattern};
+use sparsebatch_solve_core::symbolic::{
     DiagonalBlocks, FactorPattern, LowerPattern, NO_SOURCE, find_blocks, fixed_blocks, min_degree,
 };
-use sparsebatch_formats::{CsrPattern, Pattern};
 
 /// A square pattern with up to 24 rows, some diagonals missing, and an order of its rows.
 fn pattern_and_order() -> impl Strategy<Value = (CsrPattern, Vec<u32>)> {

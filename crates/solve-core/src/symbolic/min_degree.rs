@@ -27,7 +27,7 @@ use super::{SymbolicError, check_square};
 ///
 /// # Examples
 /// ```
-/// use sparsebatch_cpu_ref::symbolic::min_degree;
+/// use sparsebatch_solve_core::symbolic::min_degree;
 /// use sparsebatch_formats::Csr;
 /// // The first row and column are full: eliminated first, they would fill everything.
 /// let arrow = Csr::try_new(4, 4, vec![0, 4, 6, 8, 10], vec![0, 1, 2, 3, 0, 1, 0, 2, 0, 3], vec![1.0; 10])?;

@@ -36,7 +36,7 @@ const NONE: u32 = u32::MAX;
 ///
 /// # Examples
 /// ```
-/// use sparsebatch_cpu_ref::symbolic::match_rows;
+/// use sparsebatch_solve_core::symbolic::match_rows;
 /// use sparsebatch_formats::Csr;
 /// // [0 2; 4 0], its zeros not stored.
 /// let swap = Csr::try_new(2, 2, vec![0, 1, 2], vec![1, 0], vec![2.0f64, 4.0])?;

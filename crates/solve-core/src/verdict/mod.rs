@@ -3,14 +3,16 @@
 
 use sparsebatch_formats::{CsrPatternRef, Scalar};
 
-use crate::lanes::LaneMatrix;
+use crate::evaluate::{Evaluated, finish_residual, residual, residual_magnitude, residual_twofold};
 use crate::outcome::{Criteria, Outcome, Status};
-use crate::residual::{
-    Evaluated, exponent, finish_residual, pow2, residual, residual_magnitude, residual_twofold,
-};
-use crate::simd::{plain, plain_mut};
 
-pub use crate::residual::{Sizes, by_power_of_two, frobenius_norm, norm2};
+mod scale;
+#[cfg(test)]
+mod tests;
+
+pub use scale::{scale_by_norm, scale_for_squares, scale_of_matrix};
+
+pub use crate::evaluate::{Sizes, by_power_of_two, frobenius_norm, norm2};
 
 /// One system as the rules see it: `A` in CSR, `b`, and the criteria that apply to it.
 #[derive(Clone, Copy)]
@@ -26,27 +28,38 @@ pub struct System<'a, T> {
     /// When the solve ends.
     pub criteria: &'a Criteria,
     /// What its solver has prepared; it changes the speed alone.
-    pub(crate) prepared: Option<Prepared<'a>>,
+    pub prepared: Option<Prepared<'a, T>>,
+}
+
+/// The product of a solver that has the pattern of a system prepared.
+pub trait PreparedProduct<T> {
+    /// `r = A x`, each row's products added in ascending column order in the working precision.
+    fn product(&self, values: &[T], x: &[T], r: &mut [T]);
+
+    /// The sizes of the pattern.
+    fn sizes(&self) -> Sizes;
 }
 
 /// What is known of the matrix of a system beforehand.
 #[derive(Clone, Copy)]
-pub(crate) struct Prepared<'a> {
+pub struct Prepared<'a, T> {
     /// The pattern, prepared for products.
-    pub(crate) matrix: &'a LaneMatrix,
+    pub matrix: &'a dyn PreparedProduct<T>,
     /// `||A||_F`, where it is known.
-    pub(crate) norm: Option<f64>,
+    pub norm: Option<f64>,
 }
 
 /// The norms of a residual as the plain evaluation has it, and of x.
 #[derive(Clone, Copy)]
-pub(crate) struct Plain {
-    pub(crate) norm: f64,
-    pub(crate) of_x: f64,
+pub struct Plain {
+    /// `||b - A x||_2`; NaN when it is not finite.
+    pub norm: f64,
+    /// `||x||_2`.
+    pub of_x: f64,
 }
 
 /// What is known of a residual beside the plain evaluation, made when it is asked for.
-pub(crate) trait Elsewhere<T> {
+pub trait Elsewhere<T> {
     /// `|| |A||x| + |b| ||_2`, where it is known.
     fn magnitude(&self) -> Option<f64>;
     /// The residual as [`residual_twofold`] has it, in `r`; `None` where it was not evaluated.
@@ -142,7 +155,7 @@ impl<'a, T: Scalar> System<'a, T> {
         match self.prepared {
             None => residual(self.pattern, self.values, x, self.b, r),
             Some(Prepared { matrix, .. }) => {
-                matrix.product(plain(self.values), plain(x), plain_mut(r));
+                matrix.product(self.values, x, r);
                 finish_residual(self.b, r)
             }
         }
@@ -205,7 +218,7 @@ impl<'a, T: Scalar> System<'a, T> {
 
     /// [`System::check`] of an x whose residual was evaluated elsewhere: its norms, the residual, and its magnitude
     /// where that is known.
-    pub(crate) fn check_evaluated(
+    pub fn check_evaluated(
         &self,
         entry: &Entry,
         plain: Plain,
@@ -358,7 +371,7 @@ pub fn keeps_rules<T: Scalar>(
 
 /// What the plain evaluation of a residual, whose norm this is, says by itself, given the norms of the values,
 /// of x and of b: that it passes, that it does not, or neither, where its error may be too large.
-pub(crate) fn plainly<T: Scalar>(
+pub fn plainly<T: Scalar>(
     sizes: Sizes,
     [values, x, b]: [f64; 3],
     norm: f64,
@@ -381,14 +394,14 @@ fn fails_clearly(norm: f64, error: f64, threshold: f64) -> bool {
 }
 
 /// `max(abs_tol, rel_tol * ||b||_2)` of a system.
-pub(crate) fn threshold(number: usize, criteria: &Criteria, rhs_norm: f64) -> f64 {
+pub fn threshold(number: usize, criteria: &Criteria, rhs_norm: f64) -> f64 {
     criteria.abs_tol.get(number).max(criteria.rel_tol.get(number) * rhs_norm)
 }
 
 impl Entry {
     /// Decides whether a system needs iterations at all, by the norms of its right-hand side and of its
     /// residual, and whether that passes, the error of its evaluation counted.
-    pub(crate) fn new(
+    pub fn new(
         number: usize,
         criteria: &Criteria,
         rhs_norm: f64,
@@ -429,45 +442,6 @@ impl Entry {
     }
 }
 
-/// Exponents of up to this size leave squares in the range of `T`.
-fn safe_exponent<T: Scalar>() -> i32 {
-    if T::NAME == "f64" { 200 } else { 20 }
-}
-
-/// The exponent e such that `norm * 2^-e` is about 1: 0 unless squares of such numbers might leave the range
-/// of `T`.
-pub fn scale_for_squares<T: Scalar>(norm: f64) -> i32 {
-    // Within the second bound `2^e` and `2^-e` are values of T.
-    let (safe, largest) = (safe_exponent::<T>(), if T::NAME == "f64" { 1000 } else { 120 });
-    if !(norm > 0.0 && norm.is_finite()) {
-        return 0;
-    }
-    let exponent = exponent(norm);
-    if exponent.abs() <= safe { 0 } else { exponent.clamp(-largest, largest) }
-}
-
-/// [`scale_of_matrix`], given the norm of the values, which nearly always tells.
-pub(crate) fn scale_by_norm<T: Scalar>(norm: f64, values: &[T]) -> i32 {
-    let safe = pow2(safe_exponent::<T>());
-    // The largest entry is at most the norm, and at least the norm over the root of their number.
-    let least = norm / (values.len() as f64).sqrt();
-    if norm < safe && least > 1.0 / safe { 0 } else { scale_of_matrix(values) }
-}
-
-/// The exponent e such that solvers work on `A * 2^-e`: 0 unless squares of products with the largest entry might
-/// leave the range of `T`, or where the smallest one would leave it by that.
-pub fn scale_of_matrix<T: Scalar>(values: &[T]) -> i32 {
-    let (mut largest, mut smallest) = (0.0f64, f64::INFINITY);
-    for value in values {
-        let size = value.to_f64().abs();
-        largest = largest.max(size);
-        smallest = if size > 0.0 { smallest.min(size) } else { smallest };
-    }
-    let scale = scale_for_squares::<T>(largest);
-    let reach = if T::NAME == "f64" { 900 } else { 100 };
-    if exponent(smallest) - scale < -reach { 0 } else { scale }
-}
-
 impl Check {
     /// What the plain evaluation decides: x passes, or fails clearly.
     fn plain(residual_norm: f64, passed: bool) -> Self {
@@ -499,161 +473,5 @@ impl Check {
             Stop::Passed if !iterations_left => Some(Status::MaxIterations),
             Stop::Passed => Some(Status::Stagnated),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::outcome::PerSystem;
-    use sparsebatch_formats::Csr;
-
-    fn criteria() -> Criteria {
-        Criteria {
-            rel_tol: PerSystem::All(1e-2),
-            abs_tol: PerSystem::Each(vec![0.0, 3.0]),
-            max_iters: PerSystem::All(9),
-            max_restarts: 2,
-            floor: None,
-            history: false,
-        }
-    }
-
-    /// [2 0; 1 4]
-    fn matrix() -> Csr<f64> {
-        Csr::try_new(2, 2, vec![0, 1, 3], vec![0, 0, 1], vec![2.0, 1.0, 4.0]).unwrap()
-    }
-
-    fn enter(criteria: &Criteria, number: usize, b: &[f64], x: &mut [f64]) -> (Entry, Vec<f64>) {
-        let matrix = matrix();
-        let (pattern, values) = (matrix.view().pattern(), matrix.values());
-        let system = System::new(number, pattern, values, b, criteria);
-        let mut r = vec![0.0; 2];
-        let entry = system.enter(x, &mut r);
-        (entry, r)
-    }
-
-    #[test]
-    fn the_threshold_is_the_larger_of_both() {
-        let (relative, r) = enter(&criteria(), 0, &[30.0, 40.0], &mut [0.0; 2]);
-        let (absolute, _) = enter(&criteria(), 1, &[30.0, 40.0], &mut [0.0; 2]);
-
-        assert_eq!((relative.rhs_norm, relative.threshold), (50.0, 0.5));
-        assert_eq!(absolute.threshold, 3.0);
-        assert_eq!((relative.status, r), (None, vec![30.0, 40.0]));
-    }
-
-    #[test]
-    fn a_good_guess_needs_no_iterations() {
-        let (entry, r) = enter(&criteria(), 1, &[3.0, 4.0], &mut [1.5, 0.0]);
-
-        assert_eq!(entry.status, Some(Status::Converged));
-        assert_eq!((entry.residual_norm, r), (2.5, vec![0.0, 2.5]));
-    }
-
-    #[test]
-    fn a_zero_right_hand_side_overwrites_the_guess() {
-        let mut x = [5.0, f64::NAN];
-
-        let (entry, _) = enter(&criteria(), 0, &[0.0, -0.0], &mut x);
-
-        assert_eq!((entry.status, x), (Some(Status::Converged), [0.0; 2]));
-    }
-
-    #[test]
-    fn nothing_finite_is_never_entered() {
-        let nan = enter(&criteria(), 0, &[1.0, f64::NAN], &mut [0.0; 2]).0;
-        let infinite = enter(&criteria(), 0, &[1.0, f64::INFINITY], &mut [0.0; 2]).0;
-        let guess = enter(&criteria(), 0, &[1.0, 1.0], &mut [f64::NAN, 0.0]).0;
-        let product = enter(&criteria(), 0, &[1.0, 1.0], &mut [1e308, 0.0]).0;
-
-        for entry in [nan, infinite, guess, product] {
-            assert_eq!(entry.status, Some(Status::NonFinite));
-            assert!(entry.residual_norm.is_nan());
-        }
-    }
-
-    #[test]
-    fn scales_keep_squares_in_range_and_are_values_themselves() {
-        let scale = |rhs_norm| {
-            let entry = Entry { rhs_norm, threshold: 0.0, residual_norm: rhs_norm, status: None };
-            (entry.scale::<f64>(), entry.scale::<f32>())
-        };
-
-        assert_eq!(scale(1.0), (0, 0));
-        assert_eq!(scale(2f64.powi(-20)), (0, 0));
-        assert_eq!(scale(2f64.powi(21)), (0, 21));
-        assert_eq!(scale(2f64.powi(201)), (201, 120));
-        assert_eq!(scale(2f64.powi(-149)), (0, -120));
-        assert_eq!(scale(5e-324), (-1000, -120));
-        assert_eq!(scale(f64::MAX), (1000, 120));
-    }
-
-    #[test]
-    fn every_stop_has_its_verdict() {
-        let check = |residual_norm: f64, passed| Check {
-            residual_norm,
-            passed,
-            floor_passed: false,
-            is_accurate: true,
-        };
-        let (good, bad, lost) = (check(0.1, true), check(9.0, false), check(f64::NAN, false));
-        let floor = Check { floor_passed: true, ..bad };
-        let limit = Stop::Failed(Status::MaxIterations);
-        let broken = Stop::Broken(Status::BreakdownRho);
-        let singular = Stop::Failed(Status::Singular);
-        let table = [
-            // The true residual decides, whatever stopped the iterations.
-            (good, Stop::Passed, 0, true, Some(Status::Converged)),
-            (good, limit, 2, false, Some(Status::Converged)),
-            (good, broken, 2, false, Some(Status::Converged)),
-            (floor, Stop::Passed, 0, true, Some(Status::Converged)),
-            // Restarts, as long as there are any.
-            (bad, Stop::Passed, 0, true, None),
-            (bad, Stop::Passed, 1, true, None),
-            (bad, Stop::Passed, 2, true, Some(Status::Stagnated)),
-            (bad, Stop::Passed, 0, false, Some(Status::MaxIterations)),
-            (bad, broken, 1, true, None),
-            (bad, broken, 2, true, Some(Status::BreakdownRho)),
-            (bad, broken, 0, false, Some(Status::BreakdownRho)),
-            (bad, limit, 0, true, Some(Status::MaxIterations)),
-            (bad, singular, 0, true, Some(Status::Singular)),
-            // NaN is neither a breakdown nor a missing pivot.
-            (lost, Stop::Passed, 0, true, Some(Status::NonFinite)),
-            (lost, broken, 0, true, Some(Status::NonFinite)),
-            (lost, limit, 0, true, Some(Status::NonFinite)),
-            (lost, singular, 0, true, Some(Status::NonFinite)),
-        ];
-
-        for (i, (check, stop, restarts, left, expected)) in table.into_iter().enumerate() {
-            let status = check.status(stop, restarts, left, &criteria());
-            assert_eq!(status, expected, "row {i}");
-        }
-    }
-
-    #[test]
-    fn the_floor_is_relative_to_what_cancels() {
-        // x = 0.1: 2 x and b cancel to some rounding error that no tolerance of 0 accepts.
-        let matrix = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![3.0f64]).unwrap();
-        let with_floor = |floor| Criteria {
-            rel_tol: PerSystem::All(0.0),
-            abs_tol: PerSystem::All(0.0),
-            floor,
-            ..criteria()
-        };
-        let check = |floor, x: f64| {
-            let criteria = with_floor(floor);
-            let (pattern, values) = (matrix.view().pattern(), matrix.values());
-            let system = System::new(0, pattern, values, &[1.0], &criteria);
-            let entry = Entry { rhs_norm: 1.0, threshold: 0.0, residual_norm: 1.0, status: None };
-            system.check(&entry, &[x], &mut [0.0])
-        };
-        let near = 1.0 / 3.0 + f64::EPSILON;
-
-        assert!(!check(None, near).floor_passed);
-        assert!(check(Some(4.0), near).floor_passed);
-        assert!(!check(Some(4.0), near).passed);
-        assert!(!check(Some(4.0), 0.3333).floor_passed);
-        assert!(!check(Some(4.0), f64::NAN).floor_passed);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::CpuError;
-use crate::error::check_len;
+use crate::ArgumentError;
+use crate::argument::check_len;
 
 /// How the solve of one system ended. The names are the same in Rust, JSON and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -129,7 +129,7 @@ impl<V: Copy> PerSystem<V> {
     }
 
     /// Checks that each of so many systems has a value.
-    fn check(&self, what: &'static str, systems: usize) -> Result<(), CpuError> {
+    fn check(&self, what: &'static str, systems: usize) -> Result<(), ArgumentError> {
         match self {
             Self::All(_) => Ok(()),
             Self::Each(values) => check_len(what, systems, values.len()),
@@ -164,8 +164,8 @@ impl Criteria {
     /// Checks that what systems have one by one is there for each of so many.
     ///
     /// # Errors
-    /// [`CpuError::Length`] where it is not.
-    pub fn check(&self, systems: usize) -> Result<(), CpuError> {
+    /// [`ArgumentError::Length`] where it is not.
+    pub fn check(&self, systems: usize) -> Result<(), ArgumentError> {
         self.rel_tol.check("rel_tol", systems)?;
         self.abs_tol.check("abs_tol", systems)?;
         self.max_iters.check("max_iters", systems)

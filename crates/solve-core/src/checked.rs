@@ -2,8 +2,8 @@
 
 use sparsebatch_formats::{CsrPatternRef, Scalar};
 
-use crate::CpuError;
-use crate::error::check_len;
+use crate::argument::check_len;
+use crate::{ArgumentError, evaluate};
 
 /// `r = b - A x` of one system in the working precision, and `||r||_2` (NaN when it is not finite).
 /// The products of a row are added in ascending column order, and their sum subtracted from `b`:
@@ -13,11 +13,11 @@ use crate::error::check_len;
 /// Lengths: `values` one per entry, `x` one per column, `b` and `r` one per row.
 ///
 /// # Errors
-/// [`CpuError::Length`] for an array of another length; `r` is untouched then.
+/// [`ArgumentError::Length`] for an array of another length; `r` is untouched then.
 ///
 /// # Examples
 /// ```
-/// use sparsebatch_cpu_ref::residual;
+/// use sparsebatch_solve_core::residual;
 /// use sparsebatch_formats::Csr;
 /// // [2 0; 1 4] x = [5; 1] at x = (1, -1)
 /// let a = Csr::try_new(2, 2, vec![0, 1, 3], vec![0, 0, 1], vec![2.0, 1.0, 4.0])?;
@@ -32,24 +32,24 @@ pub fn residual<T: Scalar>(
     x: &[T],
     b: &[T],
     r: &mut [T],
-) -> Result<f64, CpuError> {
+) -> Result<f64, ArgumentError> {
     check(pattern, values, x, b)?;
     check_len("r", pattern.nrows(), r.len())?;
-    Ok(crate::residual::residual(pattern, values, x, b, r))
+    Ok(evaluate::residual(pattern, values, x, b, r))
 }
 
 /// `|| |A||x| + |b| ||_2` of one system: the size of the numbers that cancel in the residual.
 ///
 /// # Errors
-/// [`CpuError::Length`] for an array of another length.
+/// [`ArgumentError::Length`] for an array of another length.
 pub fn residual_magnitude<T: Scalar>(
     pattern: CsrPatternRef<'_>,
     values: &[T],
     x: &[T],
     b: &[T],
-) -> Result<f64, CpuError> {
+) -> Result<f64, ArgumentError> {
     check(pattern, values, x, b)?;
-    Ok(crate::residual::residual_magnitude(pattern, values, x, b))
+    Ok(evaluate::residual_magnitude(pattern, values, x, b))
 }
 
 fn check<T: Scalar>(
@@ -57,7 +57,7 @@ fn check<T: Scalar>(
     values: &[T],
     x: &[T],
     b: &[T],
-) -> Result<(), CpuError> {
+) -> Result<(), ArgumentError> {
     check_len("values", pattern.nnz(), values.len())?;
     check_len("x", pattern.ncols(), x.len())?;
     check_len("b", pattern.nrows(), b.len())

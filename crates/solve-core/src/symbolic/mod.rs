@@ -117,7 +117,10 @@ pub enum SymbolicError {
 }
 
 /// The number of rows of a square pattern.
-pub(crate) fn check_square(pattern: CsrPatternRef<'_>) -> Result<usize, SymbolicError> {
+///
+/// # Errors
+/// [`SymbolicError::NotSquare`].
+pub fn check_square(pattern: CsrPatternRef<'_>) -> Result<usize, SymbolicError> {
     let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
     if nrows == ncols { Ok(nrows) } else { Err(SymbolicError::NotSquare { nrows, ncols }) }
 }

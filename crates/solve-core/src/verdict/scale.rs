@@ -1,0 +1,44 @@
+//! Powers of two by which solvers scale what might leave the range of the working precision.
+
+use sparsebatch_formats::Scalar;
+
+use crate::evaluate::{exponent, pow2};
+
+/// Exponents of up to this size leave squares in the range of `T`.
+fn safe_exponent<T: Scalar>() -> i32 {
+    if T::NAME == "f64" { 200 } else { 20 }
+}
+
+/// The exponent e such that `norm * 2^-e` is about 1: 0 unless squares of such numbers might leave the range
+/// of `T`.
+pub fn scale_for_squares<T: Scalar>(norm: f64) -> i32 {
+    // Within the second bound `2^e` and `2^-e` are values of T.
+    let (safe, largest) = (safe_exponent::<T>(), if T::NAME == "f64" { 1000 } else { 120 });
+    if !(norm > 0.0 && norm.is_finite()) {
+        return 0;
+    }
+    let exponent = exponent(norm);
+    if exponent.abs() <= safe { 0 } else { exponent.clamp(-largest, largest) }
+}
+
+/// [`scale_of_matrix`], given the norm of the values, which nearly always tells.
+pub fn scale_by_norm<T: Scalar>(norm: f64, values: &[T]) -> i32 {
+    let safe = pow2(safe_exponent::<T>());
+    // The largest entry is at most the norm, and at least the norm over the root of their number.
+    let least = norm / (values.len() as f64).sqrt();
+    if norm < safe && least > 1.0 / safe { 0 } else { scale_of_matrix(values) }
+}
+
+/// The exponent e such that solvers work on `A * 2^-e`: 0 unless squares of products with the largest entry might
+/// leave the range of `T`, or where the smallest one would leave it by that.
+pub fn scale_of_matrix<T: Scalar>(values: &[T]) -> i32 {
+    let (mut largest, mut smallest) = (0.0f64, f64::INFINITY);
+    for value in values {
+        let size = value.to_f64().abs();
+        largest = largest.max(size);
+        smallest = if size > 0.0 { smallest.min(size) } else { smallest };
+    }
+    let scale = scale_for_squares::<T>(largest);
+    let reach = if T::NAME == "f64" { 900 } else { 100 };
+    if exponent(smallest) - scale < -reach { 0 } else { scale }
+}
