@@ -8,8 +8,9 @@ mod peers;
 use criterion::{BenchmarkId, Criterion, Throughput};
 use peers::{PEER_PRODUCTS, PeerItem};
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::{KernelChoice, SpmvOptions, SpmvPlan, seq};
+use sparsebatch_cpu_ref::{SpmvPlan, seq};
 use sparsebatch_formats::{BatchCsr, BatchValues, Csr, Layout, Pattern, RaggedCsr, UniformBatch};
+use sparsebatch_solve_core::{KernelChoice, SpmvOptions};
 
 /// Items of the batches.
 const ITEMS: usize = 2_000;

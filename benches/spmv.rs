@@ -7,8 +7,9 @@ mod peers;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use peers::{PEER_PRODUCTS, PeerItem};
-use sparsebatch_cpu_ref::{FormatChoice, KernelChoice, SpmvOptions, SpmvPlan};
+use sparsebatch_cpu_ref::SpmvPlan;
 use sparsebatch_formats::Csr;
+use sparsebatch_solve_core::{FormatChoice, KernelChoice, SpmvOptions};
 
 fn cases() -> [(&'static str, Csr<f64>); 2] {
     [("laplace7_100", common::laplace7(100)), ("scattered_100k", common::scattered(100_000))]

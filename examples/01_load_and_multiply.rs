@@ -4,7 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
-use sparsebatch::cpu::{SpmvOptions, SpmvPlan, seq};
+use sparsebatch::SpmvOptions;
+use sparsebatch::cpu::{SpmvPlan, seq};
 use sparsebatch::io::read_matrix_market;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

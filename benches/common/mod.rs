@@ -4,9 +4,10 @@
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::{FormatChoice, KernelChoice, seq};
+use sparsebatch_cpu_ref::seq;
 use sparsebatch_formats::Csr;
 use sparsebatch_formats::generate::{Stencil, laplace, pareto};
+use sparsebatch_solve_core::{FormatChoice, KernelChoice};
 
 /// The 7-point Laplacian on a `side`^3 grid.
 pub(crate) fn laplace7(side: usize) -> Csr<f64> {

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use common::Triad;
 use serde_json::json;
-use sparsebatch_cpu_ref::{SpmvOptions, SpmvPlan};
+use sparsebatch_cpu_ref::SpmvPlan;
 use sparsebatch_formats::Csr;
+use sparsebatch_solve_core::SpmvOptions;
 
 /// Products per kernel; the medians are reported.
 const REPEATS: usize = 15;

@@ -45,10 +45,10 @@ const SOURCES: &[Source] = &[
     library("../spmv-gpu/src/flexible/kernels"),
     library("../spmv-gpu/src/single/kernels"),
     library(SOLVERS),
-    solver("../solvers/src/gpu/fused/kernels"),
-    solver("../solvers/src/gpu/factored/kernels"),
-    solver("../solvers/src/gpu/lu/kernels"),
-    solver("../solvers/src/gpu/composed/kernels"),
+    solver("../solvers-gpu/src/fused/kernels"),
+    solver("../solvers-gpu/src/factored/kernels"),
+    solver("../solvers-gpu/src/lu/kernels"),
+    solver("../solvers-gpu/src/composed/kernels"),
     library("../../examples/drivers/src/nuclear_burning/gpu/kernels"),
 ];
 
@@ -56,7 +56,7 @@ const SOURCES: &[Source] = &[
 const PRELUDE: &str = "../cuda/src/kernels";
 
 /// Kernels and headers that solvers share.
-const SOLVERS: &str = "../solvers/src/gpu/common/kernels";
+const SOLVERS: &str = "../solvers-gpu/src/common/kernels";
 
 /// Checks for faults that a GPU has and a CPU has not; `runtime/checks.cpp` receives them.
 const CHECKS: &str = "-fsanitize=alignment,bounds,integer-divide-by-zero,shift-exponent";

@@ -3,10 +3,11 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use sparsebatch::cpu::{FormatChoice, KernelChoice, SpmvOptions, SpmvPlan};
+use sparsebatch::cpu::SpmvPlan;
 use sparsebatch::generate::{Family, Problem, Stencil, laplace};
 use sparsebatch::io::{LoadOptions, load, write_batch};
 use sparsebatch::{Csr, Method, SolveOptions, solve};
+use sparsebatch::{FormatChoice, KernelChoice, SpmvOptions};
 use sparsebatch_bench::processor::available_memory;
 
 use super::error::CliError;

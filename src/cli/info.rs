@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
-use sparsebatch::cpu::{SpmvOptions, SpmvPlan};
+use sparsebatch::SpmvOptions;
+use sparsebatch::cpu::SpmvPlan;
 use sparsebatch::{Batch, BatchOf, Csr, stats::MatrixStats};
 
 use super::error::CliError;

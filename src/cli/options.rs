@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use sparsebatch::cpu::{FormatChoice, KernelChoice};
+use sparsebatch::{FormatChoice, KernelChoice};
 
 use super::error::CliError;
 

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use sparsebatch::cpu::{FormatChoice, KernelChoice, SpmvOptions};
 use sparsebatch::{
     Backend, Batch, BatchReport, BatchSolver, Budget, Engine, Gpu, InnerPrecision, Method, Order,
     PrecondPrecision, Preconditioner, Rhs, SolveError, SolveOptions, SolveScalar,
 };
+use sparsebatch::{FormatChoice, KernelChoice, SpmvOptions};
 
 use super::error::CliError;
 use super::input::{InputArgs, Purpose};

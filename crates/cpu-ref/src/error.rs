@@ -88,6 +88,9 @@ impl From<ArgumentError> for CpuError {
             ArgumentError::Length { what, expected, found } => {
                 Self::Length { what, expected, found }
             }
+            ArgumentError::OutOfRange { name, expected, found } => {
+                Self::Parameter { name, expected, found }
+            }
         }
     }
 }

@@ -17,6 +17,6 @@ mod simd;
 mod threads;
 
 pub use error::CpuError;
-pub use plan::{Explain, FormatChoice, KernelChoice, PlanSource, SpmvOptions, SpmvPlan};
+pub use plan::{Explain, PlanSource, SpmvPlan};
 pub use simd::{CpuScalar, Isa};
 pub use threads::check_threads;

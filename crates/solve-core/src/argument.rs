@@ -13,16 +13,22 @@ pub enum ArgumentError {
         /// The length given.
         found: usize,
     },
+    /// An option has a value outside its range, or two options exclude each other.
+    #[error("{name} is {found}, expected {expected}")]
+    OutOfRange {
+        /// The option.
+        name: &'static str,
+        /// Its range.
+        expected: &'static str,
+        /// Its value.
+        found: String,
+    },
 }
 
 /// Checks the length of an array.
 ///
 /// # Errors
 /// [`ArgumentError::Length`] where `found` is not `expected`.
-pub(crate) fn check_len(
-    what: &'static str,
-    expected: usize,
-    found: usize,
-) -> Result<(), ArgumentError> {
+pub fn check_len(what: &'static str, expected: usize, found: usize) -> Result<(), ArgumentError> {
     if expected == found { Ok(()) } else { Err(ArgumentError::Length { what, expected, found }) }
 }

@@ -3,24 +3,35 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`Status`], [`Outcome`], [`Criteria`] | how the solve of a system ends, and when |
+//! | [`SolveOptions`], [`SpmvOptions`] | what to solve with; how repeated products are made |
 //! | [`verdict`] | the rules by which every solver judges a system, on entry and at the end |
 //! | [`residual()`], [`residual_magnitude`], [`norm2`] | the true residual of a system, checked |
 //! | [`evaluate`] | the same for solvers: in the working precision and in twofold, with bounds of the error |
+//! | [`classes()`], [`by_pattern`] | which items of a batch have equal patterns |
 //! | [`symbolic`] | orders, patterns of factors, matchings, diagonal blocks |
 //! | [`wide`] | functions compiled for the widest instruction set of the machine |
 //!
-//! The crate knows no devices, no threads and no methods; `sparsebatch-cpu-ref` and the solvers stand on it.
+//! The crate knows no devices and implements no method; `sparsebatch-cpu-ref` and the solvers stand on it.
 #![deny(unsafe_code)]
 
 mod argument;
 mod checked;
+mod classes;
 pub mod evaluate;
+mod options;
 mod outcome;
+mod product;
 pub mod symbolic;
 pub mod verdict;
 pub mod wide;
 
-pub use argument::ArgumentError;
+pub use argument::{ArgumentError, check_len};
 pub use checked::{residual, residual_magnitude};
+pub use classes::{by_pattern, classes};
 pub use evaluate::norm2;
+pub use options::{
+    Budget, Engine, InnerPrecision, Method, Order, PrecondPrecision, Preconditioner, Rhs,
+    SolveOptions,
+};
 pub use outcome::{Criteria, Outcome, PerSystem, Status};
+pub use product::{FormatChoice, KernelChoice, ProductCost, SpmvOptions};

@@ -29,6 +29,9 @@ pub fn widest<P: Part>(part: P) -> P::Output {
 }
 
 /// A part as a function of its own, for AVX2 and FMA.
+///
+/// # Safety
+/// The processor has AVX2 and FMA.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 #[inline(never)]
@@ -37,6 +40,9 @@ pub fn call_avx2<P: Part>(part: P) -> P::Output {
 }
 
 /// A part as a function of its own, for AVX-512F.
+///
+/// # Safety
+/// The processor has AVX-512F, AVX2 and FMA.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx2,fma")]
 #[inline(never)]

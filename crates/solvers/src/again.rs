@@ -7,11 +7,11 @@ use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solve_core::{Criteria, Status};
 
 use crate::ladder::Ladder;
-use crate::options::check_len;
 use crate::report::{BatchReport, RungRun, SystemReport};
 use crate::share::{criteria_of, systems_of};
 use crate::solver::{drop_lost, reports};
 use crate::{BatchSolver, SolveError, SolveScalar};
+use sparsebatch_solve_core::check_len;
 
 /// What a solver has of the matrices to solve with again.
 #[derive(Default)]

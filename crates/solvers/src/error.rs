@@ -1,5 +1,8 @@
 //! Why a batch was not solved at all.
 
+use sparsebatch_solve_core::ArgumentError;
+use sparsebatch_solvers_gpu::GpuSolveError;
+
 /// Why no system of a batch was solved. A system that does not converge is a result, not an
 /// error: see [`Status`](crate::Status).
 #[derive(Debug, thiserror::Error)]
@@ -52,4 +55,36 @@ pub enum SolveError {
     /// The CPU backend refused the batch or the options.
     #[error(transparent)]
     Cpu(#[from] sparsebatch_cpu_ref::CpuError),
+}
+
+impl From<GpuSolveError> for SolveError {
+    fn from(error: GpuSolveError) -> Self {
+        match error {
+            GpuSolveError::NotSquare { item, nrows, ncols } => {
+                Self::NotSquare { item, nrows, ncols }
+            }
+            GpuSolveError::Length { what, expected, found } => {
+                Self::Length { what, expected, found }
+            }
+            GpuSolveError::Option { name, expected, found } => {
+                Self::Option { name, expected, found }
+            }
+            GpuSolveError::Unsupported { what, instead } => Self::Unsupported { what, instead },
+            GpuSolveError::Symbolic(error) => Self::Cpu(error.into()),
+            GpuSolveError::Gpu(error) => Self::Gpu(error),
+        }
+    }
+}
+
+impl From<ArgumentError> for SolveError {
+    fn from(error: ArgumentError) -> Self {
+        match error {
+            ArgumentError::Length { what, expected, found } => {
+                Self::Length { what, expected, found }
+            }
+            ArgumentError::OutOfRange { name, expected, found } => {
+                Self::Option { name, expected, found }
+            }
+        }
+    }
 }

@@ -7,19 +7,20 @@ use std::borrow::Cow;
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuError;
-use sparsebatch_cpu_ref::lanes::{LaneMethod, LanePreconditioner, classes};
+use sparsebatch_cpu_ref::lanes::{LaneMethod, LanePreconditioner};
 use sparsebatch_cpu_ref::pivoting_lu::{PivotingLu, PivotingLuError};
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
+use sparsebatch_solve_core::classes;
 use sparsebatch_solve_core::symbolic::{FactorPattern, SymbolicError, min_degree};
 use sparsebatch_solve_core::{Criteria, Outcome, Status, residual_magnitude};
 
 use crate::backend::{AnalysedSolve, SolveBackend};
 use crate::choose::{Step, looks_semidefinite};
-use crate::options::Budget;
 use crate::report::{Rung, RungRun, SystemReport};
 use crate::share::rows_of;
 use crate::static_pivoting::RowOrders;
 use crate::{SolveError, SolveOptions};
+use sparsebatch_solve_core::Budget;
 
 /// The sparse LU, with which static pivoting goes.
 pub(crate) const LU: Step = Step::Lanes(LaneMethod::Lu);

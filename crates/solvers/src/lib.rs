@@ -30,9 +30,7 @@ mod backend;
 mod choose;
 mod composed;
 mod error;
-pub mod gpu;
 mod ladder;
-mod options;
 mod products;
 mod report;
 mod scalar;
@@ -41,15 +39,16 @@ mod solver;
 mod static_pivoting;
 
 pub use backend::{Backend, Gpu, Pieces};
+pub use choose::choose_methods;
 pub use error::SolveError;
-pub use options::{
-    Budget, Engine, InnerPrecision, Method, Order, PrecondPrecision, Preconditioner, Rhs,
-    SolveOptions,
-};
-pub use report::{BatchReport, MethodRun, ProductCost, Rung, RungRun, SystemReport};
+pub use report::{BatchReport, MethodRun, Rung, RungRun, SystemReport};
 pub use scalar::{GpuExecutor, SolveScalar};
 #[doc(hidden)]
 pub use solver::solve_on_executor;
 pub use solver::{BatchSolver, Solution, cpu_instruction_sets, solve, solve_on};
-pub use sparsebatch_cpu_ref::{CpuScalar, SpmvOptions};
-pub use sparsebatch_solve_core::{Outcome, Status};
+pub use sparsebatch_cpu_ref::CpuScalar;
+pub use sparsebatch_solve_core::{
+    Budget, Engine, FormatChoice, InnerPrecision, KernelChoice, Method, Order, Outcome,
+    PrecondPrecision, Preconditioner, ProductCost, Rhs, SolveOptions, SpmvOptions, Status,
+};
+pub use sparsebatch_solvers_gpu as gpu;

@@ -3,14 +3,15 @@
 use std::borrow::Cow;
 
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan};
-use sparsebatch_cpu_ref::{CpuError, CpuScalar, SpmvOptions, SpmvPlan};
+use sparsebatch_cpu_ref::{CpuError, CpuScalar, SpmvPlan};
 use sparsebatch_formats::{Batch, BatchValues, Layout};
+use sparsebatch_solve_core::SpmvOptions;
 use sparsebatch_solve_core::{Criteria, Outcome};
 
 use crate::SolveError;
 use crate::backend::{AnalysedSolve, CpuBackend, CpuPrimitives, Placement};
 use crate::composed::Composed;
-use crate::report::ProductCost;
+use sparsebatch_solve_core::ProductCost;
 
 /// A batch analysed for composed solves.
 pub(crate) struct ComposedEngine<T> {

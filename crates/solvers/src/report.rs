@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use sparsebatch_solve_core::{Outcome, Status};
+use sparsebatch_solve_core::{Outcome, PrecondPrecision, ProductCost, Status};
 
 use crate::backend::Placement;
 
@@ -55,6 +55,17 @@ impl Rung {
             Self::Cg => "cg",
             Self::BiCgStab => "bicgstab",
             Self::PivotingLu => "pivoting-lu",
+        }
+    }
+}
+
+impl Rung {
+    /// The precision of factors in this rung of solves with `precision`: the stronger preconditioner has them in
+    /// the working precision.
+    pub(crate) fn factor_precision(self, precision: PrecondPrecision) -> PrecondPrecision {
+        match self {
+            Self::StrongerPreconditioner => PrecondPrecision::Working,
+            _ => precision,
         }
     }
 }
@@ -144,45 +155,6 @@ impl RungRun {
         let Placement { backend, kernel, chunks, device_bytes, .. } = placement;
         let (cpu_reason, composed_reason) = (placement.cpu_reason, placement.composed_reason);
         Self { rung, systems, backend, kernel, chunks, device_bytes, cpu_reason, composed_reason }
-    }
-}
-
-/// The cost of composed products, for the question whether a plan paid for itself.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ProductCost {
-    /// Batched products done.
-    pub products: u64,
-    /// Time in products, in total.
-    pub product_time: Duration,
-    /// Time of the SpMV plan's analysis and conversion.
-    pub plan_time: Duration,
-    /// Products after which the plan's cost is below one per cent of the time spent in products.
-    pub break_even_products: u64,
-    /// Share of the whole solve spent in products, 0 to 1.
-    pub share_of_solve: f64,
-}
-
-impl ProductCost {
-    /// Of a plan; the share of the solve is not known yet.
-    pub(crate) fn new(products: u64, product_time: Duration, plan_time: Duration) -> Self {
-        let per_product = product_time.as_secs_f64() / products.max(1) as f64;
-        let break_even = 100.0 * plan_time.as_secs_f64() / per_product;
-        Self {
-            products,
-            product_time,
-            plan_time,
-            break_even_products: if per_product > 0.0 { break_even.ceil() as u64 } else { 0 },
-            share_of_solve: 0.0,
-        }
-    }
-
-    /// Of this part of a batch and another: products of both count once.
-    pub(crate) fn beside(&self, other: &Self) -> Self {
-        Self::new(
-            self.products.max(other.products),
-            self.product_time + other.product_time,
-            self.plan_time + other.plan_time,
-        )
     }
 }
 

@@ -9,9 +9,9 @@ use sparsebatch_solve_core::{Criteria, Outcome, PerSystem};
 
 use crate::backend::{AnalysedSolve, SolveBackend};
 use crate::choose::{Choice, Step, Target, step};
-use crate::options::Engine;
 use crate::report::Rung;
 use crate::{Method, SolveError, SolveOptions};
+use sparsebatch_solve_core::Engine;
 
 /// Systems that are solved by one method first, and the engine that does it.
 pub(crate) struct Share<T> {

@@ -11,11 +11,12 @@ use crate::again::Matrices;
 use crate::backend::{Backend, CpuBackend, GpuBackend, KeptFactors, Placement, SolveBackend};
 use crate::choose::{Step, choose};
 use crate::ladder::{Kept, LU, Ladder};
-use crate::options::{Engine, Method, Preconditioner, Rhs, check_len};
-use crate::report::{BatchReport, MethodRun, ProductCost, Rung, RungRun, SystemReport};
+use crate::report::{BatchReport, MethodRun, Rung, RungRun, SystemReport};
 use crate::scalar::{GpuExecutor, SolveScalar};
 use crate::share::Share;
 use crate::{SolveError, SolveOptions};
+use sparsebatch_solve_core::ProductCost;
+use sparsebatch_solve_core::{Engine, Method, Preconditioner, Rhs, check_len};
 
 /// The solutions of a batch and how each system ended.
 #[derive(Clone, Debug)]
@@ -415,7 +416,7 @@ fn check<T: Scalar>(
     }
     let (systems, rows) = sizes(batch, options.nrhs)?;
     options.criteria::<T>(systems)?;
-    rhs.map_or(Ok(()), |rhs| rhs.check(rows))
+    Ok(rhs.map_or(Ok(()), |rhs| rhs.check(rows))?)
 }
 
 /// The systems of a batch, and the values of their right-hand sides.

@@ -5,8 +5,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan};
-use sparsebatch_cpu_ref::{CpuError, SpmvOptions, SpmvPlan, par};
+use sparsebatch_cpu_ref::{CpuError, SpmvPlan, par};
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
+use sparsebatch_solve_core::SpmvOptions;
 use sparsebatch_solve_core::{Criteria, PerSystem, Status};
 use sparsebatch_solvers::{BatchSolver, Method, SolveError, SolveOptions};
 

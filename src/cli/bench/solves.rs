@@ -82,10 +82,12 @@ enum SolvePrecision {
 }
 
 /// The choices of a list of names.
-fn choices<C: std::str::FromStr<Err = sparsebatch_solvers::SolveError>>(
+fn choices<C: std::str::FromStr<Err = sparsebatch::ArgumentError>>(
     names: &[String],
 ) -> Result<Vec<C>, BenchError> {
-    Ok(names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?)
+    let parsed: Result<_, sparsebatch::ArgumentError> =
+        names.iter().map(|name| name.parse()).collect();
+    Ok(parsed.map_err(sparsebatch::SolveError::from)?)
 }
 
 impl SolverArgs {

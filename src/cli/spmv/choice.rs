@@ -2,9 +2,9 @@
 
 use std::str::FromStr;
 
-use sparsebatch::cpu::{FormatChoice, KernelChoice};
 use sparsebatch::spmv_gpu::flexible::Storage;
 use sparsebatch::spmv_gpu::{FlexibleKernel, SingleKernel};
+use sparsebatch::{FormatChoice, KernelChoice};
 
 use super::super::gpu::Found;
 use super::super::options::{FORMATS, KERNELS, name_of};

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use sparsebatch::cpu::{CpuError, Explain, FormatChoice, KernelChoice, SpmvOptions, SpmvPlan};
+use sparsebatch::cpu::{CpuError, Explain, SpmvPlan};
 use sparsebatch::{Batch, CpuScalar, Csr, Scalar};
+use sparsebatch::{FormatChoice, KernelChoice, SpmvOptions};
 
 use super::super::error::CliError;
 use super::super::input::only_matrix;

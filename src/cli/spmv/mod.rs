@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use sparsebatch::cpu::FormatChoice;
+use sparsebatch::FormatChoice;
 use sparsebatch::cuda::{Device, Executor, Value};
 use sparsebatch::{Batch, CpuScalar};
 

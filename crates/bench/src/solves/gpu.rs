@@ -2,9 +2,10 @@
 
 use sparsebatch_cuda::{Device, DeviceBuffer, DeviceInfo, Executor, GpuError};
 use sparsebatch_formats::{Batch, Pattern};
+use sparsebatch_solvers::choose_methods;
 use sparsebatch_solvers::gpu::{
     ComposedSolver, FactoredExplain, FactoredPlace, FactoredSolver, FusedSolver, GpuExplain, GpuLu,
-    GpuLuExplain, GpuTuning, Guess, ProductKernel, choose_methods, most_rows,
+    GpuLuExplain, GpuSolveError, GpuTuning, Guess, ProductKernel, most_rows,
 };
 use sparsebatch_solvers::{Engine, Method, Outcome, Preconditioner, SolveError, SolveOptions};
 
@@ -48,11 +49,11 @@ macro_rules! plans {
                 b: &DeviceBuffer<T>,
                 x: &mut DeviceBuffer<T>,
             ) -> Result<(), SolveError> {
-                Self::solve(self, values, b, Guess::Zero, x)
+                Ok(Self::solve(self, values, b, Guess::Zero, x)?)
             }
 
             fn outcomes(&self) -> Result<Vec<Outcome>, SolveError> {
-                Self::outcomes(self)
+                Ok(Self::outcomes(self)?)
             }
 
             fn configuration(&self) -> String {
@@ -83,11 +84,11 @@ impl<T: Real> Plan<T> for Composed<T> {
         b: &DeviceBuffer<T>,
         x: &mut DeviceBuffer<T>,
     ) -> Result<(), SolveError> {
-        self.0.solve(b, Guess::Zero, x)
+        Ok(self.0.solve(b, Guess::Zero, x)?)
     }
 
     fn outcomes(&self) -> Result<Vec<Outcome>, SolveError> {
-        self.0.outcomes()
+        Ok(self.0.outcomes()?)
     }
 
     fn configuration(&self) -> String {
@@ -166,7 +167,7 @@ pub(crate) fn plan<T: Real>(
         }
         (Method::Lu, ..) => match GpuLu::for_batch(device, batch, options) {
             // With factors in device memory.
-            Err(SolveError::Unsupported { .. }) => {
+            Err(GpuSolveError::Unsupported { .. }) => {
                 Ok(Box::new(FactoredSolver::for_batch(device, batch, options)?))
             }
             plan => Ok(Box::new(plan?)),

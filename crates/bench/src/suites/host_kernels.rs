@@ -4,12 +4,11 @@ use std::cell::RefCell;
 use std::fmt;
 use std::str::FromStr;
 
-use sparsebatch_cpu_ref::{
-    CpuError, CpuScalar, Explain, FormatChoice, KernelChoice, PlanSource, SpmvOptions, SpmvPlan,
-};
+use sparsebatch_cpu_ref::{CpuError, CpuScalar, Explain, PlanSource, SpmvPlan};
 use sparsebatch_formats::convert::FromCsr;
 use sparsebatch_formats::{Csr, Matrix, Pattern, RaggedCsr, Scalar};
 use sparsebatch_peers::{Peer, PeerLoop, PeerMatrix, SequentialProduct};
+use sparsebatch_solve_core::{FormatChoice, KernelChoice, SpmvOptions};
 
 use crate::BenchError;
 use crate::cusparse::HostCsr;

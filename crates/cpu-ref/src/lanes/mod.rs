@@ -10,7 +10,6 @@
 mod again;
 mod bicgstab;
 mod cg;
-mod classes;
 mod direct;
 mod dot;
 mod equilibrate;
@@ -23,11 +22,12 @@ mod precond;
 mod product;
 mod single;
 
-pub use classes::{by_pattern, classes};
 pub use single::{SystemPreconditioner, dot};
 
 use rayon::prelude::*;
 use sparsebatch_formats::{Batch, CsrPatternRef};
+
+use sparsebatch_solve_core::classes;
 
 use crate::error::{check_len, check_numbers};
 use crate::simd::{CpuScalar, Isa, Kernel, dispatch, dispatch_narrow};
@@ -160,7 +160,7 @@ impl LanePlan {
             });
         }
         let single = options.single_factors && size_of::<T>() > size_of::<f32>();
-        let classes = classes::classes(batch, only);
+        let classes = classes(batch, only);
         let classes = classes.into_par_iter().map(|items| {
             let pattern = batch.pattern(items[0] as usize);
             symbolic::check_square(pattern)?;

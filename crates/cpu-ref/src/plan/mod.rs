@@ -17,7 +17,8 @@ use sparsebatch_formats::{
 use self::engine::{Engine, Packed, RaggedItems, RaggedRows, Single, Uniform};
 pub use self::explain::Explain;
 use self::options::{Choice, Facts, choose, csr_by_rows_or_parts, kernel_of, longest_row};
-pub use self::options::{FormatChoice, KernelChoice, SpmvOptions};
+use sparsebatch_solve_core::{FormatChoice, KernelChoice, SpmvOptions};
+
 use crate::error::check_len;
 use crate::par::{DiaBlocks, RowEntries, Schedule, SellRuns, WHOLE};
 use crate::{CpuError, CpuScalar, check_threads};
@@ -75,7 +76,8 @@ impl<'a, T> From<&'a RaggedCsr<T>> for PlanSource<'a, T> {
 ///
 /// # Examples
 /// ```
-/// use sparsebatch_cpu_ref::{SpmvOptions, SpmvPlan};
+/// use sparsebatch_cpu_ref::SpmvPlan;
+/// use sparsebatch_solve_core::SpmvOptions;
 /// use sparsebatch_formats::Csr;
 /// let a = Csr::try_new(2, 2, vec![0, 1, 3], vec![0, 0, 1], vec![2.0, 1.0, 3.0])?;
 /// let plan = SpmvPlan::new(&a, &SpmvOptions::default())?;

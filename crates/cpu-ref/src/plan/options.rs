@@ -1,109 +1,12 @@
 //! What a user may ask of a plan, and the automatic choice.
 
-use sparsebatch_formats::convert::{
-    DEFAULT_MAX_FILL, DiaOptions, EllOptions, HybOptions, SellPOptions, occupied_diagonals,
-};
-use sparsebatch_formats::{CsrPatternRef, DiaPattern, Layout, Pattern};
+use sparsebatch_formats::convert::occupied_diagonals;
+use sparsebatch_formats::{CsrPatternRef, DiaPattern, Pattern};
+
+use sparsebatch_solve_core::{FormatChoice, KernelChoice};
 
 use crate::CpuError;
 use crate::par::{RunStats, WHOLE};
-
-/// The format in which a plan keeps the matrix.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum FormatChoice {
-    /// Chosen by [`SpmvPlan`](crate::SpmvPlan)'s documented rule.
-    #[default]
-    Auto,
-    /// Compressed sparse rows.
-    Csr,
-    /// Coordinates.
-    Coo,
-    /// ELLPACK.
-    Ell,
-    /// Diagonals. Those with fill have a bit for each row, which products read besides.
-    Dia,
-    /// ELLPACK and coordinates.
-    Hyb,
-    /// Slices of rows.
-    SellP,
-}
-
-/// The kernel by which a plan multiplies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum KernelChoice {
-    /// The fastest of the format.
-    #[default]
-    Auto,
-    /// Whole rows, in the format's own layout (CSR, ELL, DIA, SELL-P; HYB's ELL part).
-    Rows,
-    /// CSR only: equal parts of the entries, with carried sums
-    /// ([`BalancedSplit`](crate::par::BalancedSplit)). Wins where single rows hold a good part of
-    /// all entries.
-    CsrI,
-    /// COO only: as `CsrI`, over coordinates.
-    Entries,
-    /// DIA of a single matrix: values in blocks of 512 rows, diagonal after diagonal.
-    Blocks,
-    /// SELL-P of a single matrix: slices of 8 rows, one column per run of 8 consecutive ones.
-    Runs,
-}
-
-/// The choices of a [`SpmvPlan`](crate::SpmvPlan).
-#[derive(Clone, Debug, PartialEq)]
-pub struct SpmvOptions {
-    /// The format.
-    pub format: FormatChoice,
-    /// The kernel; it has to belong to the format.
-    pub kernel: KernelChoice,
-    /// Right-hand sides per system, at least 1.
-    pub nrhs: usize,
-    /// Layout of the vectors of a batch; `Interleaved` for uniform batches only.
-    pub layout: Layout,
-    /// Parts of CSR-I and COO, 1 to 256; one per 32,768 entries and rows by default. The order of
-    /// the sums of rows that straddle parts depends on it.
-    pub parts: Option<usize>,
-    /// Stored slots per entry above which a format is refused.
-    pub max_fill: f64,
-    /// The split of HYB.
-    pub hyb: HybOptions,
-    /// The slices of SELL-P under the kernel `Rows`.
-    pub sellp: SellPOptions,
-}
-
-impl Default for SpmvOptions {
-    fn default() -> Self {
-        Self {
-            format: FormatChoice::Auto,
-            kernel: KernelChoice::Auto,
-            nrhs: 1,
-            layout: Layout::ItemMajor,
-            parts: None,
-            max_fill: DEFAULT_MAX_FILL,
-            hyb: HybOptions::default(),
-            sellp: SellPOptions { threads_per_row: 1, ..SellPOptions::default() },
-        }
-    }
-}
-
-impl SpmvOptions {
-    pub(super) fn ell(&self) -> EllOptions {
-        EllOptions { max_fill: self.max_fill }
-    }
-
-    pub(super) fn dia(&self) -> DiaOptions {
-        DiaOptions { max_fill: self.max_fill }
-    }
-
-    pub(super) fn hyb(&self) -> HybOptions {
-        HybOptions { max_fill: self.max_fill, ..self.hyb.clone() }
-    }
-
-    pub(super) fn sellp(&self) -> SellPOptions {
-        SellPOptions { max_fill: self.max_fill, ..self.sellp.clone() }
-    }
-}
 
 /// A format, one of its kernels, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,7 +21,8 @@ use sparsebatch_formats::{Batch, Scalar};
 pub(crate) use sparsebatch_solve_core::wide::Part;
 
 use crate::lanes::LanePlan;
-use crate::{CpuError, PlanSource, SpmvOptions, SpmvPlan};
+use crate::{CpuError, PlanSource, SpmvPlan};
+use sparsebatch_solve_core::SpmvOptions;
 use sparsebatch_solve_core::{Criteria, Outcome};
 
 /// The same quantity of `LANES` systems.
@@ -458,7 +459,7 @@ macro_rules! solve_lanes {
 
         fn spmv_plan(
             source: $crate::PlanSource<'_, Self>,
-            options: &$crate::SpmvOptions,
+            options: &sparsebatch_solve_core::SpmvOptions,
         ) -> Result<$crate::SpmvPlan<Self>, $crate::CpuError> {
             $crate::SpmvPlan::new_here(source, options)
         }

@@ -6,12 +6,13 @@ use crate::spmv_common::{
     all_options, banded, batch_options, bits, integers, mixed, pool, reals, small_matrix,
 };
 use proptest::prelude::*;
-use sparsebatch_cpu_ref::{CpuError, CpuScalar, FormatChoice, SpmvOptions, SpmvPlan, par, seq};
+use sparsebatch_cpu_ref::{CpuError, CpuScalar, SpmvPlan, par, seq};
 use sparsebatch_formats::convert::HybWidth;
 use sparsebatch_formats::{
     Batch, BatchCsr, BatchValues, Csr, EllPattern, FormatError, Layout, Pattern, RaggedBatch,
     RaggedCsr, UniformBatch,
 };
+use sparsebatch_solve_core::{FormatChoice, SpmvOptions};
 
 /// A batch of `nitems` matrices with the pattern of `a` and the given values, item-major.
 fn uniform<T: CpuScalar>(a: &Csr<T>, nitems: usize, values: Vec<T>) -> BatchCsr<T> {

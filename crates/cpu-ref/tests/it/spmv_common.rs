@@ -1,8 +1,8 @@
 //! Matrices and oracles shared by the product tests.
 
 use proptest::prelude::*;
-use sparsebatch_cpu_ref::{FormatChoice, KernelChoice, SpmvOptions};
 use sparsebatch_formats::{Csr, Scalar};
+use sparsebatch_solve_core::{FormatChoice, KernelChoice, SpmvOptions};
 
 /// Every format with each of its kernels; `max_fill` lets all of them take any test matrix.
 pub(crate) fn all_options() -> Vec<SpmvOptions> {

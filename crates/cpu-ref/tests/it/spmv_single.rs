@@ -6,14 +6,13 @@ use crate::spmv_common::{
     Sequence, all_options, banded, bits, from_rows, integers, mixed, pool, reals, small_matrix,
 };
 use proptest::prelude::*;
-use sparsebatch_cpu_ref::{
-    CpuError, CpuScalar, FormatChoice, KernelChoice, SpmvOptions, SpmvPlan, par, seq,
-};
+use sparsebatch_cpu_ref::{CpuError, CpuScalar, SpmvPlan, par, seq};
 use sparsebatch_formats::convert::{HybOptions, HybWidth, SellPOptions};
 use sparsebatch_formats::{
     Coo, CooPattern, Csr, CsrPattern, Dia, DiaPattern, Ell, EllPattern, Hyb, HybPattern, Layout,
     Matrix, SellP, SellPPattern,
 };
+use sparsebatch_solve_core::{FormatChoice, KernelChoice, SpmvOptions};
 
 fn oracle<T: CpuScalar>(alpha: T, a: &Csr<T>, x: &[T], beta: T, y: &[T]) -> Vec<T> {
     let mut y = y.to_vec();

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 const LAUNCHED: &str = "KERNEL_EMU_LAUNCHED";
 
 /// Instances that random systems choose, not in every run.
-const DRAWN: &str = include_str!("../../../solvers/src/gpu/fused/kernels/drawn.txt");
+const DRAWN: &str = include_str!("../../../solvers-gpu/src/fused/kernels/drawn.txt");
 
 /// An instance that is compiled for the emulation, but that no test launches and no list of instances for GPUs
 /// names, only takes time. Run by `.ci/run` behind all tests, with the names of what they have launched in the file

@@ -6,22 +6,23 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::lanes::{self, LaneMethod, LaneOptions, LanePlan, SystemPreconditioner};
 use sparsebatch_cpu_ref::pivoting_lu::{PivotingLu, PivotingLuError};
-use sparsebatch_cpu_ref::{CpuError, CpuScalar, Isa, SpmvOptions, SpmvPlan};
+use sparsebatch_cpu_ref::{CpuError, CpuScalar, Isa, SpmvPlan};
 use sparsebatch_formats::{Batch, Csr};
+use sparsebatch_solve_core::SpmvOptions;
 use sparsebatch_solve_core::verdict::{Stop, System};
 use sparsebatch_solve_core::{Criteria, Outcome, Status};
 
 use super::{AnalysedSolve, KeptFactors, Placement, Primitives, SolveBackend};
 use crate::SolveError;
 use crate::choose::Step;
-use crate::options::{PrecondPrecision, SolveOptions};
 use crate::products::ComposedEngine;
 use crate::report::Rung;
+use sparsebatch_solve_core::{PrecondPrecision, SolveOptions};
 
 /// All cores of rayon's current pool.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CpuBackend {
-    /// Of the first rung; see [`PrecondPrecision::of_rung`].
+    /// Of the first rung; see [`Rung::factor_precision`].
     pub(crate) precond_precision: PrecondPrecision,
 }
 
@@ -33,7 +34,8 @@ impl CpuBackend {
 
     /// How the lanes of a rung are used.
     pub(crate) fn lanes(self, rung: Rung) -> LaneOptions {
-        let single_factors = self.precond_precision.of_rung(rung) == PrecondPrecision::Single;
+        let single_factors =
+            rung.factor_precision(self.precond_precision) == PrecondPrecision::Single;
         LaneOptions { single_factors, ..LaneOptions::default() }
     }
 

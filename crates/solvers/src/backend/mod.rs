@@ -11,14 +11,15 @@ pub use target::{Backend, Gpu, Pieces};
 
 use std::ops::Range;
 
-use sparsebatch_cpu_ref::SpmvOptions;
 use sparsebatch_cpu_ref::lanes::LaneMethod;
 use sparsebatch_formats::{Batch, Csr, Scalar};
+use sparsebatch_solve_core::SpmvOptions;
 use sparsebatch_solve_core::{Criteria, Outcome};
 
 use crate::choose::{Step, Target};
-use crate::report::{ProductCost, Rung};
+use crate::report::Rung;
 use crate::{SolveError, SolveOptions};
+use sparsebatch_solve_core::ProductCost;
 
 /// A machine that runs whole batched solves.
 pub(crate) trait SolveBackend<T: Scalar>: Send + Sync {

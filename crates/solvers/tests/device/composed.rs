@@ -1,11 +1,11 @@
 //! Composed solves on a real GPU, held against the CPU's: uniform and ragged batches over every kernel
 //! of products, large systems, again and again.
 
-use sparsebatch_cpu_ref::{FormatChoice, KernelChoice};
 use sparsebatch_cuda::testing::{device_or_skip, systems};
 use sparsebatch_cuda::{Device, Executor};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr};
+use sparsebatch_solve_core::{FormatChoice, KernelChoice};
 use sparsebatch_solvers::gpu::{ComposedSolver, Guess, ProductKernel};
 use sparsebatch_solvers::{
     Backend, Engine, Gpu, Method, Outcome, Preconditioner, SolveOptions, SpmvOptions, Status,

@@ -3,13 +3,13 @@
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::{Batch, BatchValues, Csr, Layout, RaggedCsr, Scalar, UniformBatch};
+use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{
     ComposedSolver, Confirmer, FactoredSolver, FusedSolver, GpuLu, GpuTuning, Guess, Layouts,
     ProductKernel,
 };
 use sparsebatch_solvers::{
-    Engine, InnerPrecision, Method, Outcome, Preconditioner, SolveError, SolveOptions, SpmvOptions,
-    Status,
+    Engine, InnerPrecision, Method, Outcome, Preconditioner, SolveOptions, SpmvOptions, Status,
 };
 use sparsebatch_spmv_gpu::FlexibleKernel;
 use sparsebatch_testing::random_vector;
@@ -339,7 +339,7 @@ fn arrays_that_do_not_fit_are_refused() {
         ("values", plan.confirm(&confirmer(2), values, b, x)),
     ] {
         let refused = refused.unwrap_err();
-        assert!(matches!(&refused, SolveError::Length { .. }), "{refused}");
+        assert!(matches!(&refused, GpuSolveError::Length { .. }), "{refused}");
         assert!(refused.to_string().contains(what), "{refused}");
     }
     assert_eq!(plan.outcomes().unwrap(), before);

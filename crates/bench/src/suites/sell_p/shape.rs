@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use sparsebatch_cpu_ref::{FormatChoice, KernelChoice, SpmvOptions};
 use sparsebatch_formats::convert::SellPOptions;
+use sparsebatch_solve_core::{FormatChoice, KernelChoice, SpmvOptions};
 use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions};
 
 use super::super::Size;

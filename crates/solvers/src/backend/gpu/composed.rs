@@ -15,8 +15,8 @@ use super::staging::Systems;
 use crate::SolveError;
 use crate::choose::Step;
 use crate::gpu::{ComposedSolver, Guess, ProductKernel};
-use crate::report::ProductCost;
 use crate::share::shares_values;
+use sparsebatch_solve_core::ProductCost;
 
 /// Whether there is a composed solver for a step, whatever the patterns are.
 pub(super) fn composes<E>(site: &Site<E>) -> bool {
@@ -150,7 +150,7 @@ where
     /// What the products of the last solve have cost, all chunks together.
     pub(super) fn product_cost(&mut self) -> Result<Option<ProductCost>, SolveError> {
         match &mut self.loaded {
-            Some(part) => part.solver.product_cost().map(Some),
+            Some(part) => Ok(Some(part.solver.product_cost()?)),
             None => Ok(self.cost.clone()),
         }
     }
@@ -275,7 +275,7 @@ where
     ) -> Result<(), SolveError> {
         let batch = batch_of(batch, &self.items);
         if self.shares_values == shares_values(&batch) {
-            return self.solver.update_values(&batch);
+            return Ok(self.solver.update_values(&batch)?);
         }
         self.solver = solver(site, &batch, &self.items, products)?;
         self.shares_values = shares_values(&batch);
@@ -350,7 +350,7 @@ fn solver<E: Executor + Clone, T: Value>(
     products: &ProductKernel,
 ) -> Result<ComposedSolver<E, T>, SolveError> {
     let options = of_step(site.step, options_of(&site.options, items))?;
-    ComposedSolver::new(&site.executor, batch, products, &options)
+    Ok(ComposedSolver::new(&site.executor, batch, products, &options)?)
 }
 
 /// The batch of some items.

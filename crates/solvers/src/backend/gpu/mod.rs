@@ -29,24 +29,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::lanes::{LaneMethod, classes};
-use sparsebatch_cpu_ref::{CpuError, CpuScalar, SpmvOptions};
+use sparsebatch_cpu_ref::lanes::LaneMethod;
+use sparsebatch_cpu_ref::{CpuError, CpuScalar};
 use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::Batch;
+use sparsebatch_solve_core::SpmvOptions;
+use sparsebatch_solve_core::classes;
 use sparsebatch_solve_core::{Criteria, Outcome};
 
 use super::cpu::wanted;
 use super::{AnalysedSolve, CpuBackend, Gpu, Placement, SolveBackend};
+use crate::choose::OnChip;
 use crate::choose::{Step, Target as ChoiceTarget};
-use crate::gpu::{OnChip, ProductKernel};
+use crate::gpu::ProductKernel;
+use crate::gpu::kernels_in_words;
 use crate::products::ComposedEngine;
-use crate::report::{ProductCost, Rung};
+use crate::report::Rung;
 use crate::{SolveError, SolveOptions};
 use certify::{Bounds, certify, guesses};
 use composed::{ComposedItems, Room, composes};
 use divide::{Divided, May, Refused, all_together, at_once, in_turns, is_full, is_unsupported};
 use part::{Part, Site, Target};
-use plan::named;
+use sparsebatch_solve_core::ProductCost;
 use staging::{Staging, Systems};
 
 /// A GPU, with the options of the solves that run there.
@@ -83,7 +87,7 @@ impl<E> GpuBackend<E> {
         E: Clone,
     {
         let (executor, pieces) = (self.gpu.executor.clone(), self.gpu.pieces);
-        let precond_precision = self.options.precond_precision.of_rung(rung);
+        let precond_precision = rung.factor_precision(self.options.precond_precision);
         let options = SolveOptions { precond_precision, ..self.options.clone() };
         Site { executor, step, options, pieces }
     }
@@ -115,6 +119,7 @@ where
         let budget = self.budget()?;
         let room = Room { budget, may_divide: self.gpu.in_chunks, in_turns: false };
         let composed = ProductKernel::of(spmv)
+            .map_err(SolveError::from)
             .and_then(|products| ComposedItems::new(&site, batch, items, products, room));
         match composed {
             Ok(composed) => {
@@ -363,7 +368,7 @@ where
         }
         let mut kernels: Vec<(&str, usize)> = systems.into_iter().collect();
         kernels.sort_by_key(|&(_, systems)| std::cmp::Reverse(systems));
-        named(&kernels)
+        kernels_in_words(&kernels)
     }
 }
 
@@ -427,7 +432,7 @@ where
         criteria: &Criteria,
         only: Option<&[usize]>,
     ) -> Result<Vec<Outcome>, SolveError> {
-        crate::options::check_len("items of the batch", self.nitems, batch.nitems())?;
+        sparsebatch_solve_core::check_len("items of the batch", self.nitems, batch.nitems())?;
         let composed = self.composed.iter().filter_map(|items| items.first_difference(batch));
         let parts = self.parts.iter().filter_map(|part| part.first_difference(batch));
         if let Some(item) = composed.chain(parts).min() {

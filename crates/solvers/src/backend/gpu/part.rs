@@ -9,11 +9,12 @@ use sparsebatch_formats::{Batch, CsrPattern, CsrPatternRef, Pattern, RaggedCsr};
 use sparsebatch_solve_core::Outcome;
 
 use super::pipe::{Lens, Pipe};
-use super::plan::{ClassPlan, options_of, plan_for, plan_for_ragged};
+use super::plan::{options_of, plan_for, plan_for_ragged};
 use super::size::{SYSTEM_BYTES, Size, Split, pattern_bytes};
 use super::staging::{Staging, Systems};
 use crate::backend::Pieces;
 use crate::choose::Step;
+use crate::gpu::GpuSolver;
 use crate::gpu::Guess;
 use crate::share::shares_values;
 use crate::{SolveError, SolveOptions};
@@ -265,7 +266,7 @@ where
         &mut self,
         executor: &E,
         cuts: Vec<Range<usize>>,
-        mut plans: Vec<Box<dyn ClassPlan<E, T>>>,
+        mut plans: Vec<Box<dyn GpuSolver<E, T>>>,
         lens: &[Lens],
         at_once: usize,
     ) -> Result<(), SolveError> {
@@ -348,7 +349,7 @@ fn reach<V>(mutex: &mut Mutex<V>) -> &mut V {
 
 /// The plan of all items, and memory for what it reads and writes.
 struct Whole<E: Executor, T: Value> {
-    plan: Box<dyn ClassPlan<E, T>>,
+    plan: Box<dyn GpuSolver<E, T>>,
     values: E::Buffer<T>,
     b: E::Buffer<T>,
     x: E::Buffer<T>,
@@ -360,7 +361,7 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
 {
-    fn new(executor: &E, plan: Box<dyn ClassPlan<E, T>>, lens: Lens) -> Result<Self, SolveError> {
+    fn new(executor: &E, plan: Box<dyn GpuSolver<E, T>>, lens: Lens) -> Result<Self, SolveError> {
         Ok(Self {
             plan,
             values: executor.alloc(lens.values)?,
@@ -398,7 +399,7 @@ where
     }
 
     fn start(&mut self) -> Result<(), SolveError> {
-        self.plan.solve(&self.values, &self.b, self.guess, &mut self.x)
+        Ok(self.plan.solve(&self.values, &self.b, self.guess, &mut self.x)?)
     }
 
     fn receive(

@@ -7,9 +7,10 @@ use sparsebatch_cuda::{Executor, KernelBuffer, PinnedValues, Value};
 use sparsebatch_solve_core::Outcome;
 
 use super::part::{Site, Target};
-use super::plan::{ClassPlan, has_own_limits, options_of};
+use super::plan::{has_own_limits, options_of};
 use super::staging::Systems;
 use crate::SolveError;
+use crate::gpu::GpuSolver;
 use crate::gpu::{Guess, PinnedOutcomes};
 
 /// Plans for pieces, and memory for several of them.
@@ -21,7 +22,7 @@ use crate::gpu::{Guess, PinnedOutcomes};
 pub(super) struct Pipe<E: Executor, T: Value> {
     /// Which items of the part are in each piece.
     pieces: Vec<Range<usize>>,
-    plans: Vec<Box<dyn ClassPlan<E, T>>>,
+    plans: Vec<Box<dyn GpuSolver<E, T>>>,
     uploads: E,
     downloads: E,
     device: Vec<OnDevice<E, T>>,
@@ -63,7 +64,7 @@ where
     pub(super) fn new(
         executor: &E,
         pieces: Vec<Range<usize>>,
-        plans: Vec<Box<dyn ClassPlan<E, T>>>,
+        plans: Vec<Box<dyn GpuSolver<E, T>>>,
         lens: &[Lens],
         at_once: usize,
     ) -> Result<Self, SolveError> {

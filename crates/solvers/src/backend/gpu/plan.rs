@@ -3,43 +3,13 @@
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LanePreconditioner};
 use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::{CsrPatternRef, RaggedCsr};
-use sparsebatch_solve_core::Outcome;
 
 use crate::choose::Step;
 use crate::gpu::{
-    FactoredExplain, FactoredPlace, FactoredSolver, FactoredTuning, FusedSolver, GpuExplain, GpuLu,
-    GpuLuExplain, GpuTuning, Guess, Outcomes,
+    FactoredSolver, FactoredTuning, FusedSolver, GpuLu, GpuSolveError, GpuSolver, GpuTuning,
 };
-use crate::options::{Engine, Method, Order, Preconditioner};
 use crate::{SolveError, SolveOptions};
-
-/// Solves of systems of equal pattern on a GPU.
-pub(super) trait ClassPlan<E: Executor, T: Value>: Send + Sync {
-    /// Starts the solve of every system; see [`FusedSolver::solve`].
-    fn solve(
-        &mut self,
-        values: &E::Buffer<T>,
-        b: &E::Buffer<T>,
-        guess: Guess,
-        x: &mut E::Buffer<T>,
-    ) -> Result<(), SolveError>;
-
-    /// How each system ended, item by item. Waits for the solve.
-    fn outcomes(&self) -> Result<Vec<Outcome>, SolveError>;
-
-    /// The same on the device, to be copied behind the solve.
-    fn outcome_arrays(&self) -> &Outcomes<E>;
-
-    /// Takes tolerances and limits of other systems, in as many options as before; waits for the
-    /// last solve.
-    fn replace_limits(&mut self, executor: &E, options: &SolveOptions) -> Result<(), SolveError>;
-
-    /// The kernel, for reports.
-    fn kernel(&self) -> String;
-
-    /// Bytes of device memory.
-    fn bytes(&self) -> u64;
-}
+use sparsebatch_solve_core::{Engine, Method, Order, Preconditioner};
 
 /// The plan of a step for `nitems` systems of one pattern, in so many bytes of the device. `options` are those of
 /// these systems.
@@ -53,7 +23,7 @@ pub(super) fn plan_for<E, T>(
     pattern: CsrPatternRef<'_>,
     (nitems, room): (usize, u64),
     options: SolveOptions,
-) -> Result<Box<dyn ClassPlan<E, T>>, SolveError>
+) -> Result<Box<dyn GpuSolver<E, T>>, SolveError>
 where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
@@ -66,7 +36,7 @@ where
     Ok(match (options.method, options.preconditioner) {
         (Method::Lu, _) => match GpuLu::<E, T>::new(executor, pattern, nitems, &options) {
             // Factors in device memory, where they do not fit on chip.
-            Err(SolveError::Unsupported { .. }) => Box::new(factored()?),
+            Err(GpuSolveError::Unsupported { .. }) => Box::new(factored()?),
             plan => Box::new(plan?),
         },
         (_, Preconditioner::BlockJacobi | Preconditioner::Ilu0 | Preconditioner::Ic0) => {
@@ -91,7 +61,7 @@ pub(super) fn plan_for_ragged<E, T>(
     step: Step,
     batch: &RaggedCsr<T>,
     options: SolveOptions,
-) -> Result<Box<dyn ClassPlan<E, T>>, SolveError>
+) -> Result<Box<dyn GpuSolver<E, T>>, SolveError>
 where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
@@ -160,91 +130,3 @@ pub(super) fn options_of(options: &SolveOptions, items: &[u32]) -> SolveOptions 
 pub(super) fn has_own_limits(options: &SolveOptions) -> bool {
     options.rel_tols.is_some() || options.abs_tols.is_some() || options.max_iters_each.is_some()
 }
-
-/// Kernels that a report names.
-const NAMED_KERNELS: usize = 3;
-
-/// Kernels with the systems of each, most first, for reports.
-pub(super) fn named(kernels: &[(&str, usize)]) -> String {
-    match kernels {
-        [] => "none".to_owned(),
-        [(kernel, _)] => (*kernel).to_owned(),
-        kernels => {
-            let named = kernels.iter().take(NAMED_KERNELS);
-            let mut text: Vec<String> =
-                named.map(|(kernel, systems)| format!("{kernel} ({systems} systems)")).collect();
-            if kernels.len() > NAMED_KERNELS {
-                text.push(format!("{} more", kernels.len() - NAMED_KERNELS));
-            }
-            text.join(", ")
-        }
-    }
-}
-
-/// The kernels of a plan for several patterns.
-fn bins(explain: GpuExplain) -> String {
-    let mut bins: Vec<(&str, usize)> =
-        explain.bins.iter().map(|bin| (bin.kernel.as_str(), bin.systems)).collect();
-    bins.sort_by_key(|&(_, systems)| std::cmp::Reverse(systems));
-    named(&bins)
-}
-
-/// The kernel; by LU with what is not on chip, as it is in the usual plan.
-fn factored(explain: FactoredExplain) -> String {
-    let what = match (explain.method, explain.place) {
-        ("lu", FactoredPlace::AllGlobal) => " with factors and vectors in device memory",
-        ("lu", FactoredPlace::FactorsGlobal) => " with factors in device memory",
-        _ => "",
-    };
-    explain.kernel + what
-}
-
-/// A solver of the GPU as a plan, with the kernel out of its account of itself.
-macro_rules! class_plan {
-    ($solver:ident, $kernel:expr) => {
-        impl<E, T> ClassPlan<E, T> for $solver<E, T>
-        where
-            E: Executor + Clone + Send + Sync,
-            T: Value,
-        {
-            fn solve(
-                &mut self,
-                values: &E::Buffer<T>,
-                b: &E::Buffer<T>,
-                guess: Guess,
-                x: &mut E::Buffer<T>,
-            ) -> Result<(), SolveError> {
-                Self::solve(self, values, b, guess, x)
-            }
-
-            fn outcomes(&self) -> Result<Vec<Outcome>, SolveError> {
-                Self::outcomes(self)
-            }
-
-            fn outcome_arrays(&self) -> &Outcomes<E> {
-                self.outcome_arrays()
-            }
-
-            fn replace_limits(
-                &mut self,
-                executor: &E,
-                options: &SolveOptions,
-            ) -> Result<(), SolveError> {
-                let systems = self.outcome_arrays().systems();
-                self.limits_mut().replace(executor, options.criteria::<T>(systems)?)
-            }
-
-            fn kernel(&self) -> String {
-                $kernel(self.explain())
-            }
-
-            fn bytes(&self) -> u64 {
-                let explain = self.explain();
-                explain.pattern_bytes + explain.workspace_bytes
-            }
-        }
-    };
-}
-class_plan!(FusedSolver, bins);
-class_plan!(FactoredSolver, factored);
-class_plan!(GpuLu, |explain: GpuLuExplain| explain.kernel);

@@ -3,7 +3,7 @@
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_formats::{Csr, io};
-use sparsebatch_solvers::gpu::choose_methods;
+use sparsebatch_solvers::choose_methods;
 use sparsebatch_solvers::{
     Backend, BatchSolver, Method, Rhs, SolveError, SolveOptions, Status, SystemReport,
     solve_on_executor,

@@ -1,8 +1,8 @@
 //! What the GPU cannot do, and the ladder.
 
 use kernel_emu::{Emulator, Order};
-use sparsebatch_cpu_ref::{FormatChoice, KernelChoice};
 use sparsebatch_formats::Csr;
+use sparsebatch_solve_core::{FormatChoice, KernelChoice};
 use sparsebatch_solvers::{
     Backend, BatchSolver, Engine, Method, Preconditioner, Rung, SolveError, SolveOptions,
     SpmvOptions, Status, solve, solve_on_executor,

@@ -1,9 +1,9 @@
 //! Batches beside the memory of the device.
 
 use kernel_emu::{Emulator, Order};
-use sparsebatch_cpu_ref::KernelChoice;
 use sparsebatch_cuda::{Executor, GpuError};
 use sparsebatch_formats::{Batch, UniformBatch};
+use sparsebatch_solve_core::KernelChoice;
 use sparsebatch_solvers::{
     Backend, BatchSolver, Engine, Gpu, SolveError, SolveOptions, SpmvOptions, solve_on_executor,
 };

@@ -1,8 +1,9 @@
 //! Products and solves on the CPU.
 
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan, LanePreconditioner};
-use sparsebatch_cpu_ref::{CpuScalar, FormatChoice, KernelChoice, SpmvOptions, SpmvPlan};
+use sparsebatch_cpu_ref::{CpuScalar, SpmvPlan};
 use sparsebatch_solve_core::{Criteria, PerSystem};
+use sparsebatch_solve_core::{FormatChoice, KernelChoice, SpmvOptions};
 use sparsebatch_solvers::{BatchSolver, Method, SolveOptions, SolveScalar, solve};
 
 use super::{Case, Hash, Table, best, cases, check, instruction_sets, item_of, vectors, ways};

@@ -6,10 +6,11 @@ use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, Pattern, RaggedCsr, UniformBatch};
+use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::module;
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, ValuePlace};
 use sparsebatch_solvers::{
-    Engine, Method, Preconditioner, SolveError, SolveOptions, SpmvOptions, Status, solve,
+    Engine, Method, Preconditioner, SolveOptions, SpmvOptions, Status, solve,
 };
 use sparsebatch_testing::random_vector;
 
@@ -30,9 +31,9 @@ fn emulator() -> Emulator {
     Emulator::new(Order::Forward)
 }
 
-fn unsupported<T>(result: Result<T, SolveError>) -> String {
+fn unsupported<T>(result: Result<T, GpuSolveError>) -> String {
     match result.map(drop) {
-        Err(error @ SolveError::Unsupported { .. }) => error.to_string(),
+        Err(error @ GpuSolveError::Unsupported { .. }) => error.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -127,36 +128,36 @@ fn options_and_lengths_are_checked() {
     }
     let wide = CsrPattern::try_new(1, 2, vec![0, 1], vec![0]).unwrap();
     let wide = FusedSolver::<_, f64>::new(&emulator(), wide.view(), 1, &cg);
-    assert!(matches!(wide, Err(SolveError::NotSquare { .. })));
+    assert!(matches!(wide, Err(GpuSolveError::NotSquare { .. })));
     for group in [(3, 8), (8, 0), (4, 1), (2048, 1)] {
         let tuning = GpuTuning { group: Some(group), ..GpuTuning::default() };
         let plan = FusedSolver::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &cg, &tuning);
-        assert!(matches!(plan, Err(SolveError::Option { name: "group", .. })), "{group:?}");
+        assert!(matches!(plan, Err(GpuSolveError::Option { name: "group", .. })), "{group:?}");
     }
     for parts in [0, 3, 16] {
         let tuning = GpuTuning { parts: Some(parts), ..GpuTuning::default() };
         let plan = FusedSolver::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &cg, &tuning);
-        assert!(matches!(plan, Err(SolveError::Option { name: "parts", .. })), "{parts}");
+        assert!(matches!(plan, Err(GpuSolveError::Option { name: "parts", .. })), "{parts}");
     }
     let tuning = GpuTuning { vectors: Some(2), ..GpuTuning::default() };
     let plan = FusedSolver::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &cg, &tuning);
-    assert!(matches!(plan, Err(SolveError::Option { name: "vectors", .. })));
+    assert!(matches!(plan, Err(GpuSolveError::Option { name: "vectors", .. })));
 
     let executor = emulator();
     let mut plan = FusedSolver::<_, f64>::new(&executor, pattern.view(), 2, &cg).unwrap();
     let up = |v: &[f64]| executor.upload(v).unwrap();
     let mut x = up(&[5.0; 16]);
     let short = plan.solve(&up(&values[1..]), &up(&b), Guess::Zero, &mut x);
-    assert!(matches!(short, Err(SolveError::Length { what: "values", .. })));
+    assert!(matches!(short, Err(GpuSolveError::Length { what: "values", .. })));
     let short = plan.solve(&up(&values), &up(&b[1..]), Guess::Zero, &mut x);
-    assert!(matches!(short, Err(SolveError::Length { what: "b", .. })));
+    assert!(matches!(short, Err(GpuSolveError::Length { what: "b", .. })));
     let short = plan.solve(&up(&values), &up(&b), Guess::Zero, &mut up(&b[1..]));
-    assert!(matches!(short, Err(SolveError::Length { what: "x", .. })));
+    assert!(matches!(short, Err(GpuSolveError::Length { what: "x", .. })));
     assert_eq!(executor.download(&x).unwrap(), [5.0; 16]);
 
     let small = Emulator::with_memory(64);
     let plan = FusedSolver::<_, f64>::new(&small, pattern.view(), 2, &cg);
-    assert!(matches!(plan, Err(SolveError::Gpu(GpuError::OutOfMemory { .. }))));
+    assert!(matches!(plan, Err(GpuSolveError::Gpu(GpuError::OutOfMemory { .. }))));
 }
 
 /// A kernel is compiled for what solves ask of it: guesses, a floor, both or neither.
@@ -382,7 +383,7 @@ fn only_the_active_items_take_part() {
     assert!(on_device[active * nrhs..].iter().all(|&k| k == 0));
     plan.set_active(0).unwrap();
     plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
-    assert!(matches!(plan.set_active(items + 1), Err(SolveError::Length { .. })));
+    assert!(matches!(plan.set_active(items + 1), Err(GpuSolveError::Length { .. })));
 
     let ragged = Batch::<f64>::Ragged(RaggedCsr::new());
     let mut plan = FusedSolver::for_batch(&emulator, &ragged, &options).unwrap();

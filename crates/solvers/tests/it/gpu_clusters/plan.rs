@@ -4,8 +4,9 @@ use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{DeviceInfo, Executor};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{CsrPattern, Pattern};
+use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, ValuePlace};
-use sparsebatch_solvers::{Method, Preconditioner, SolveError, SolveOptions};
+use sparsebatch_solvers::{Method, Preconditioner, SolveOptions};
 use std::sync::Arc;
 
 use crate::common::options;
@@ -20,7 +21,7 @@ fn plan(
     pattern: &CsrPattern,
     options: &SolveOptions,
     tuning: &GpuTuning,
-) -> Result<FusedSolver<Emulator, f64>, SolveError> {
+) -> Result<FusedSolver<Emulator, f64>, GpuSolveError> {
     FusedSolver::with_tuning(executor, pattern.view(), 100, options, tuning)
 }
 
@@ -58,7 +59,7 @@ fn what_no_cluster_has_is_refused() {
     for (executor, n, most) in [(&older, 4097, "4096"), (&executor, 32_769, "32768")] {
         let refused = plan(executor, &pattern(Family::Tri, n), &cg, &none);
         match refused.map(drop) {
-            Err(error @ SolveError::Unsupported { .. }) => {
+            Err(error @ GpuSolveError::Unsupported { .. }) => {
                 assert!(error.to_string().contains(&format!("more than {most} rows")), "{error}");
             }
             other => panic!("{other:?}"),
@@ -69,17 +70,17 @@ fn what_no_cluster_has_is_refused() {
     for cluster in [0, 3, 16] {
         let tuning = GpuTuning { cluster: Some(cluster), ..shape };
         let refused = plan(&executor, &small, &cg, &tuning);
-        assert!(matches!(refused, Err(SolveError::Option { name: "cluster", .. })), "{cluster}");
+        assert!(matches!(refused, Err(GpuSolveError::Option { name: "cluster", .. })), "{cluster}");
     }
     let refused = plan(&older, &small, &cg, &shape);
-    assert!(matches!(refused, Err(SolveError::Option { name: "cluster", .. })));
+    assert!(matches!(refused, Err(GpuSolveError::Option { name: "cluster", .. })));
     let one = GpuTuning { cluster: Some(1), ..none };
     let refused = plan(&executor, &pattern(Family::Tri, 4097), &cg, &one);
-    assert!(matches!(refused, Err(SolveError::Option { name: "cluster", .. })));
+    assert!(matches!(refused, Err(GpuSolveError::Option { name: "cluster", .. })));
     // Less than a warp a block, and too few rows.
     for group in [(32, 4), (64, 1)] {
         let tuning = GpuTuning { group: Some(group), ..shape };
         let refused = plan(&executor, &small, &cg, &tuning);
-        assert!(matches!(refused, Err(SolveError::Option { name: "group", .. })), "{group:?}");
+        assert!(matches!(refused, Err(GpuSolveError::Option { name: "group", .. })), "{group:?}");
     }
 }

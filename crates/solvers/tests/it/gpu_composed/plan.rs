@@ -3,8 +3,9 @@
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, GpuError};
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
+use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{ComposedSolver, Guess, ProductKernel};
-use sparsebatch_solvers::{Method, Preconditioner, SolveError, SolveOptions, Status};
+use sparsebatch_solvers::{Method, Preconditioner, SolveOptions, Status};
 use sparsebatch_spmv_gpu::FlexibleKernel;
 
 use crate::gpu_composed::support::{
@@ -244,11 +245,11 @@ fn values_on_the_device_that_do_not_fit_are_refused() {
     let few = executor.upload(&[1.0; 3]).unwrap();
     let mut plan = ComposedSolver::new(&executor, &batch, &ProductKernel::default(), &cg).unwrap();
     let refused = plan.update_from(&few).unwrap_err();
-    assert!(matches!(refused, SolveError::Gpu(GpuError::Length { found: 3, .. })), "{refused}");
+    assert!(matches!(refused, GpuSolveError::Gpu(GpuError::Length { found: 3, .. })), "{refused}");
     let kernel = ProductKernel::flexible(FlexibleKernel::CsrI);
     let mut plan = ComposedSolver::new(&executor, &batch, &kernel, &cg).unwrap();
     let refused = plan.update_from(&few).unwrap_err();
-    assert!(matches!(refused, SolveError::Unsupported { .. }), "{refused}");
+    assert!(matches!(refused, GpuSolveError::Unsupported { .. }), "{refused}");
 }
 
 /// The batch, of whose item 1 one entry stands in another column.
@@ -285,13 +286,16 @@ fn bad_arguments_are_refused_in_one_line() {
     };
     for preconditioner in [Preconditioner::BlockJacobi, Preconditioner::Ilu0, Preconditioner::Ic0] {
         let error = refused(SolveOptions { preconditioner, ..cg.clone() });
-        assert!(matches!(error, SolveError::Unsupported { .. }), "{error}");
+        assert!(matches!(error, GpuSolveError::Unsupported { .. }), "{error}");
     }
     let lu = SolveOptions { method: Method::Lu, ..cg.clone() };
-    assert!(matches!(refused(lu), SolveError::Unsupported { .. }));
-    assert!(matches!(refused(SolveOptions { nrhs: 0, ..cg.clone() }), SolveError::Option { .. }));
+    assert!(matches!(refused(lu), GpuSolveError::Unsupported { .. }));
+    assert!(matches!(
+        refused(SolveOptions { nrhs: 0, ..cg.clone() }),
+        GpuSolveError::Option { .. }
+    ));
     let few = SolveOptions { rel_tols: Some(vec![0.1]), ..cg.clone() };
-    assert!(matches!(refused(few), SolveError::Length { .. }));
+    assert!(matches!(refused(few), GpuSolveError::Length { .. }));
 
     let mut plan = ComposedSolver::new(&executor, &batch, &kernel, &cg).unwrap();
     let short = executor.upload(&[1.0; 10]).unwrap();
@@ -300,16 +304,16 @@ fn bad_arguments_are_refused_in_one_line() {
     let error = plan.solve(&short, Guess::Zero, &mut x).unwrap_err();
     assert_eq!(error.to_string(), "b has 10 entries, expected 11");
     let other = ragged::<f64>(&[6, 5], Method::Cg);
-    assert!(matches!(plan.update_values(&other), Err(SolveError::Gpu(_))));
+    assert!(matches!(plan.update_values(&other), Err(GpuSolveError::Gpu(_))));
     // As many rows and entries, in another place.
     for kernel in [ProductKernel::default(), ProductKernel::flexible(FlexibleKernel::CsrVector)] {
         let mut plan = ComposedSolver::new(&executor, &batch, &kernel, &cg).unwrap();
         let error = plan.update_values(&with_moved_entry(&batch)).unwrap_err();
-        assert!(matches!(error, SolveError::Gpu(GpuError::OtherPattern { item: 1 })), "{error}");
+        assert!(matches!(error, GpuSolveError::Gpu(GpuError::OtherPattern { item: 1 })), "{error}");
         plan.update_values(&batch).unwrap();
     }
     let shorter = ragged::<f64>(&[5], Method::Cg);
-    assert!(matches!(plan.update_values(&shorter), Err(SolveError::Length { .. })));
+    assert!(matches!(plan.update_values(&shorter), Err(GpuSolveError::Length { .. })));
     assert_eq!(executor.download(&x).unwrap(), [7.0; 11]);
     plan.solve(&b, Guess::Zero, &mut x).unwrap();
     assert!(plan.outcomes().unwrap().iter().all(|o| o.status == Status::Converged));
@@ -324,7 +328,7 @@ fn a_batch_that_does_not_fit_is_refused_and_leaves_nothing_behind() {
     for kernel in kernels() {
         let refused = ComposedSolver::<_, f64>::new(&small, &batch, &kernel, &options).map(drop);
         assert!(
-            matches!(refused, Err(SolveError::Gpu(GpuError::OutOfMemory { .. }))),
+            matches!(refused, Err(GpuSolveError::Gpu(GpuError::OutOfMemory { .. }))),
             "{kernel:?}: {refused:?}"
         );
         assert_eq!(small.bytes_in_use(), 0);

@@ -3,8 +3,9 @@
 use kernel_emu::{Emulator, Order as Threads};
 use sparsebatch_cuda::Executor;
 use sparsebatch_formats::{Csr, Pattern};
+use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{FactoredSolver, Guess, ShiftedValues};
-use sparsebatch_solvers::{Method, Outcome, Preconditioner, SolveError, SolveOptions, Status};
+use sparsebatch_solvers::{Method, Outcome, Preconditioner, SolveOptions, Status};
 use sparsebatch_testing::random_vector;
 
 use crate::common::{Systems, options, residual_norm};
@@ -189,14 +190,14 @@ fn only_the_active_items_take_part() {
         plan.set_active(active + 1).unwrap();
         let more = plan.solve(&values, &b, Guess::Zero, &mut x);
         if kept {
-            assert!(matches!(more, Err(SolveError::Option { name: "factors", .. })), "{more:?}");
+            assert!(matches!(more, Err(GpuSolveError::Option { name: "factors", .. })), "{more:?}");
         } else {
             more.unwrap();
         }
         plan.set_active(0).unwrap();
         plan.factorise(&values).unwrap();
         plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
-        assert!(matches!(plan.set_active(items + 1), Err(SolveError::Length { .. })));
+        assert!(matches!(plan.set_active(items + 1), Err(GpuSolveError::Length { .. })));
     }
 
     // Factors of one item for all are made whoever takes part.

@@ -4,8 +4,9 @@ use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
 use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::{Csr, CsrPattern, Pattern};
+use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{GpuLu, Guess};
-use sparsebatch_solvers::{Outcome, SolveError, SolveOptions, SolveScalar, Status};
+use sparsebatch_solvers::{Outcome, SolveOptions, SolveScalar, Status};
 use sparsebatch_testing::random_vector;
 
 use crate::common::Systems;
@@ -342,8 +343,8 @@ fn what_is_asked_for_in_the_wrong_order_is_refused() {
     let values = executor.upload(systems.values()).unwrap();
     let b = executor.upload(&systems.b).unwrap();
     let mut x = executor.upload(&[7.0; 5]).unwrap();
-    let option = |result: Result<(), SolveError>| match result {
-        Err(SolveError::Option { name, .. }) => name,
+    let option = |result: Result<(), GpuSolveError>| match result {
+        Err(GpuSolveError::Option { name, .. }) => name,
         other => panic!("{other:?}"),
     };
 
@@ -356,8 +357,8 @@ fn what_is_asked_for_in_the_wrong_order_is_refused() {
     assert_eq!(option(plan.verify(&[])), "solves");
     assert_eq!(option(plan.verify(&[(&b, &x); 9])), "solves");
     let short = executor.upload(&[1.0; 4]).unwrap();
-    assert!(matches!(plan.substitute(&short, &mut x), Err(SolveError::Length { .. })));
-    assert!(matches!(plan.verify(&[(&b, &short)]), Err(SolveError::Length { .. })));
+    assert!(matches!(plan.substitute(&short, &mut x), Err(GpuSolveError::Length { .. })));
+    assert!(matches!(plan.verify(&[(&b, &short)]), Err(GpuSolveError::Length { .. })));
     plan.verify(&[(&b, &x), (&b, &x)]).unwrap();
     let both = plan.verified().unwrap();
     assert_eq!(both.len(), 2);
@@ -379,7 +380,7 @@ fn a_chain_of_which_eight_vectors_exceed_a_block_is_refused() {
 
     let refused = plan.substitute(&b, &mut x);
 
-    assert!(matches!(refused, Err(SolveError::Unsupported { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(GpuSolveError::Unsupported { .. })), "{refused:?}");
     plan.solve_again(&b, Guess::Zero, &mut x).unwrap();
     assert_eq!(executor.download(&x).unwrap(), vec![0.5; n]);
 }

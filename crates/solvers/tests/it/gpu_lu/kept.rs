@@ -5,8 +5,9 @@ use proptest::prelude::*;
 use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::{Csr, CsrPattern, Pattern};
 use sparsebatch_solve_core::Outcome;
+use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{GpuLu, Guess, LuTuning};
-use sparsebatch_solvers::{SolveError, SolveOptions, SolveScalar, Status};
+use sparsebatch_solvers::{SolveOptions, SolveScalar, Status};
 use sparsebatch_testing::random_vector;
 
 use crate::common::{Solved, Systems, compare};
@@ -153,12 +154,12 @@ fn only_the_active_items_take_part() {
     assert_eq!(executor.download(&x).unwrap()[..n * 3], again.x[..n * 3]);
     plan.set_active(active + 1).unwrap();
     let refused = plan.solve_again(&b, Guess::Zero, &mut x);
-    assert!(matches!(refused, Err(SolveError::Option { name: "factors", .. })), "{refused:?}");
+    assert!(matches!(refused, Err(GpuSolveError::Option { name: "factors", .. })), "{refused:?}");
     plan.set_active(0).unwrap();
     plan.factor(&values).unwrap();
     plan.solve_again(&b, Guess::Zero, &mut x).unwrap();
     assert_eq!(executor.download(&x).unwrap()[n * 3..], vec![7.0; n * (items - 3)]);
-    assert!(matches!(plan.set_active(items + 1), Err(SolveError::Length { .. })));
+    assert!(matches!(plan.set_active(items + 1), Err(GpuSolveError::Length { .. })));
 
     // Factors of one item for all are made whoever takes part.
     let one = executor.upload(&systems.values()[..systems.values().len() / items]).unwrap();
@@ -178,14 +179,14 @@ fn without_factors_nothing_is_solved() {
 
     let refused = plan.solve_again(&b, Guess::Zero, &mut x);
 
-    assert!(matches!(refused, Err(SolveError::Option { name: "factors", .. })), "{refused:?}");
+    assert!(matches!(refused, Err(GpuSolveError::Option { name: "factors", .. })), "{refused:?}");
     assert_eq!(executor.download(&x).unwrap(), [7.0; 20]);
     let few = executor.upload(&vec![1.0; systems.values().len() - 1]).unwrap();
-    assert!(matches!(plan.factor(&few), Err(SolveError::Length { .. })));
+    assert!(matches!(plan.factor(&few), Err(GpuSolveError::Length { .. })));
     plan.factor(&executor.upload(systems.values()).unwrap()).unwrap();
     let short = executor.upload(&[1.0; 19]).unwrap();
     let refused = plan.solve_again(&short, Guess::Zero, &mut x);
-    assert!(matches!(refused, Err(SolveError::Length { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(GpuSolveError::Length { .. })), "{refused:?}");
 }
 
 #[test]
@@ -198,5 +199,5 @@ fn a_long_chain_whose_vectors_exceed_a_block_is_refused() {
 
     let refused = plan.factor(&executor.upload(&vec![2.0; 2 * n]).unwrap());
 
-    assert!(matches!(refused, Err(SolveError::Unsupported { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(GpuSolveError::Unsupported { .. })), "{refused:?}");
 }

@@ -4,12 +4,11 @@ use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr, CsrPattern, Pattern};
+use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{
     FactoredExplain, FactoredPlace, FactoredSolver, FactoredTuning, GpuLu, Guess,
 };
-use sparsebatch_solvers::{
-    PrecondPrecision, Preconditioner, SolveError, SolveOptions, SolveScalar, Status,
-};
+use sparsebatch_solvers::{PrecondPrecision, Preconditioner, SolveOptions, SolveScalar, Status};
 use sparsebatch_testing::random_vector;
 
 use crate::common::{Solved, Systems, compare, on_cpu, residual_norm};
@@ -201,7 +200,7 @@ fn factors_beyond_shared_memory_are_made_in_device_memory() {
     let systems = Systems::new(&matrices, random_vector(560, 3));
     let executor = Emulator::new(Order::Forward);
     let refused = GpuLu::<_, f64>::new(&executor, pattern.view(), 2, &options()).map(drop);
-    assert!(matches!(refused, Err(SolveError::Unsupported { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(GpuSolveError::Unsupported { .. })), "{refused:?}");
     let plan = FactoredSolver::<_, f64>::new(&executor, pattern.view(), 2, &options()).unwrap();
     let explain = plan.explain();
     assert!(explain.factor_entries > 28_910 && explain.factor_bytes > 231_280, "{explain}");
@@ -249,7 +248,7 @@ fn blocks_are_as_many_as_there_is_memory_for() {
             assert_eq!(some.bits(item), all.bits(item), "{place:?}");
         }
         match plan(Some(1000)) {
-            Err(SolveError::Gpu(GpuError::OutOfMemory { needed, free: 1000 })) => {
+            Err(GpuSolveError::Gpu(GpuError::OutOfMemory { needed, free: 1000 })) => {
                 assert!(needed > 1000 && needed <= less, "{needed} {less}");
             }
             other => panic!("{other:?}"),
@@ -314,7 +313,7 @@ fn what_is_not_there_is_refused_in_one_line() {
     let unsupported = |pattern: &CsrPattern, options: &SolveOptions| {
         let executor = Emulator::new(Order::Forward);
         match FactoredSolver::<_, f64>::new(&executor, pattern.view(), 1, options).map(drop) {
-            Err(error @ SolveError::Unsupported { .. }) => error.to_string(),
+            Err(error @ GpuSolveError::Unsupported { .. }) => error.to_string(),
             other => panic!("{other:?}"),
         }
     };
@@ -330,5 +329,5 @@ fn what_is_not_there_is_refused_in_one_line() {
     let tuning = tuning(FactoredPlace::AllShared);
     let plan =
         FactoredSolver::<_, f64>::with_tuning(&executor, small.view(), 1, &options(), &tuning);
-    assert!(matches!(plan, Err(SolveError::Option { name: "tuning", .. })));
+    assert!(matches!(plan, Err(GpuSolveError::Option { name: "tuning", .. })));
 }

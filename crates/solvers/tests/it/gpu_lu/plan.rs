@@ -3,9 +3,10 @@
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, GpuError};
 use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, Pattern, UniformBatch};
+use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{GpuLu, Guess, LuOrder, LuTuning};
 use sparsebatch_solvers::{
-    Engine, Method, Preconditioner, SolveError, SolveOptions, SpmvOptions, Status, solve,
+    Engine, Method, Preconditioner, SolveOptions, SpmvOptions, Status, solve,
 };
 use sparsebatch_testing::random_vector;
 
@@ -16,9 +17,9 @@ fn emulator() -> Emulator {
     Emulator::new(Order::Forward)
 }
 
-fn unsupported<T>(result: Result<T, SolveError>) -> String {
+fn unsupported<T>(result: Result<T, GpuSolveError>) -> String {
     match result.map(drop) {
-        Err(error @ SolveError::Unsupported { .. }) => error.to_string(),
+        Err(error @ GpuSolveError::Unsupported { .. }) => error.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -103,7 +104,7 @@ fn options_and_lengths_are_checked() {
     }
     let wide = CsrPattern::try_new(1, 2, vec![0, 1], vec![0]).unwrap();
     let wide = GpuLu::<_, f64>::new(&emulator(), wide.view(), 1, &lu);
-    assert!(matches!(wide, Err(SolveError::NotSquare { .. })));
+    assert!(matches!(wide, Err(GpuSolveError::NotSquare { .. })));
     let tunings = [
         ("threads", LuTuning { threads: Some(48), ..LuTuning::default() }),
         ("threads", LuTuning { threads: Some(1024), ..LuTuning::default() }),
@@ -114,13 +115,13 @@ fn options_and_lengths_are_checked() {
     for (expected, tuning) in tunings {
         let plan = GpuLu::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &lu, &tuning);
         assert!(
-            matches!(plan, Err(SolveError::Option { name, .. }) if name == expected),
+            matches!(plan, Err(GpuSolveError::Option { name, .. }) if name == expected),
             "{tuning:?}"
         );
     }
     let tuning = LuTuning { systems: Some(2), ..LuTuning::default() };
     let plan = GpuLu::<_, f64>::with_tuning(&emulator(), dense(150).view(), 2, &lu, &tuning);
-    assert!(matches!(plan, Err(SolveError::Option { name: "tuning", .. })));
+    assert!(matches!(plan, Err(GpuSolveError::Option { name: "tuning", .. })));
 
     let executor = emulator();
     let mut plan = GpuLu::<_, f64>::new(&executor, pattern.view(), 2, &lu).unwrap();
@@ -128,16 +129,16 @@ fn options_and_lengths_are_checked() {
     let (values, b) = (vec![1.0; 2 * pattern.view().nnz()], vec![1.0; 16]);
     let mut x = up(&[5.0; 16]);
     let short = plan.solve(&up(&values[1..]), &up(&b), Guess::Zero, &mut x);
-    assert!(matches!(short, Err(SolveError::Length { what: "values", .. })));
+    assert!(matches!(short, Err(GpuSolveError::Length { what: "values", .. })));
     let short = plan.solve(&up(&values), &up(&b[1..]), Guess::Zero, &mut x);
-    assert!(matches!(short, Err(SolveError::Length { what: "b", .. })));
+    assert!(matches!(short, Err(GpuSolveError::Length { what: "b", .. })));
     let short = plan.solve(&up(&values), &up(&b), Guess::Zero, &mut up(&b[1..]));
-    assert!(matches!(short, Err(SolveError::Length { what: "x", .. })));
+    assert!(matches!(short, Err(GpuSolveError::Length { what: "x", .. })));
     assert_eq!(executor.download(&x).unwrap(), [5.0; 16]);
 
     let small = Emulator::with_memory(64);
     let plan = GpuLu::<_, f64>::new(&small, pattern.view(), 2, &lu);
-    assert!(matches!(plan, Err(SolveError::Gpu(GpuError::OutOfMemory { .. }))));
+    assert!(matches!(plan, Err(GpuSolveError::Gpu(GpuError::OutOfMemory { .. }))));
 }
 
 #[test]

@@ -6,10 +6,11 @@
 //! alike; dot products and updates are without it in both.
 
 use proptest::prelude::*;
+use sparsebatch_cpu_ref::Isa;
 use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan, LanePreconditioner};
-use sparsebatch_cpu_ref::{FormatChoice, Isa, KernelChoice};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr, Pattern};
+use sparsebatch_solve_core::{FormatChoice, KernelChoice};
 use sparsebatch_solvers::{
     Engine, Method, Order, Preconditioner, SolveOptions, SolveScalar, SpmvOptions, Status, solve,
 };

@@ -76,7 +76,7 @@ fn what_is_asked_for_is_done() {
 fn the_composed_engine_tells_its_format_and_what_the_products_cost() {
     let options = SolveOptions {
         engine: Engine::Composed(SpmvOptions {
-            format: sparsebatch_cpu_ref::FormatChoice::Ell,
+            format: sparsebatch_solve_core::FormatChoice::Ell,
             ..SpmvOptions::default()
         }),
         ..one_step()

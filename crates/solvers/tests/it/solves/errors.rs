@@ -119,7 +119,7 @@ fn what_the_backend_refuses_comes_through() {
         options.engine = Engine::Composed(spmv);
         error(&two(), &[1.0; 6], None, &options)
     };
-    use sparsebatch_cpu_ref::{FormatChoice, KernelChoice};
+    use sparsebatch_solve_core::{FormatChoice, KernelChoice};
 
     let zero = block(0);
     let large = block(129);

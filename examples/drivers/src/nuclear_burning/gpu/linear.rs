@@ -244,11 +244,11 @@ impl<E: Executor + Clone> Plan<E> for StageLu<E> {
     }
 
     fn set_active(&mut self, active: usize) -> Result<(), SolveError> {
-        self.plan.set_active(active)
+        Ok(self.plan.set_active(active)?)
     }
 
     fn factor(&mut self, values: &E::Buffer<f64>) -> Result<(), SolveError> {
-        self.plan.factor(values)
+        Ok(self.plan.factor(values)?)
     }
 
     fn solve(
@@ -258,9 +258,9 @@ impl<E: Executor + Clone> Plan<E> for StageLu<E> {
         x: &mut E::Buffer<f64>,
     ) -> Result<(), SolveError> {
         if self.together {
-            self.plan.substitute(b, x)
+            Ok(self.plan.substitute(b, x)?)
         } else {
-            self.plan.solve_again(b, Guess::Zero, x)
+            Ok(self.plan.solve_again(b, Guess::Zero, x)?)
         }
     }
 
@@ -320,14 +320,14 @@ impl<E: Executor + Clone> Plan<E> for BiCgStab<E> {
 
     fn set_active(&mut self, active: usize) -> Result<(), SolveError> {
         match self {
-            Self::Factored(plan) => plan.set_active(active),
-            Self::Plain(plan, _) => plan.set_active(active),
+            Self::Factored(plan) => Ok(plan.set_active(active)?),
+            Self::Plain(plan, _) => Ok(plan.set_active(active)?),
         }
     }
 
     fn factor(&mut self, values: &E::Buffer<f64>) -> Result<(), SolveError> {
         match self {
-            Self::Factored(plan) => plan.factorise(values),
+            Self::Factored(plan) => Ok(plan.factorise(values)?),
             Self::Plain(..) => Ok(()),
         }
     }
@@ -339,8 +339,8 @@ impl<E: Executor + Clone> Plan<E> for BiCgStab<E> {
         x: &mut E::Buffer<f64>,
     ) -> Result<(), SolveError> {
         match self {
-            Self::Factored(plan) => plan.solve(values, b, Guess::Zero, x),
-            Self::Plain(plan, _) => plan.solve(values, b, Guess::Zero, x),
+            Self::Factored(plan) => Ok(plan.solve(values, b, Guess::Zero, x)?),
+            Self::Plain(plan, _) => Ok(plan.solve(values, b, Guess::Zero, x)?),
         }
     }
 

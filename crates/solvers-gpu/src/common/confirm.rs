@@ -1,0 +1,261 @@
+//! [`Confirmer`]: which systems converged, the rounding errors of their residuals counted.
+
+use sparsebatch_solve_core::SolveOptions;
+use std::marker::PhantomData;
+
+use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value};
+use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, RaggedCsr};
+use sparsebatch_solve_core::by_pattern;
+
+use super::kernels::CONFIRM;
+use super::outcomes::{Limits, Outcomes};
+use super::task::{Layouts, Sizes, Steps, UniformPlaces, ragged_sizes};
+use crate::GpuSolveError;
+use sparsebatch_solve_core::check_len;
+
+/// Threads of a block of the kernel.
+const THREADS: u32 = 256;
+
+/// Systems of a block where there are few, and the most blocks of a launch for each multiprocessor.
+const SYSTEMS: usize = 2;
+const BLOCKS: u32 = 4;
+
+/// Confirms `Converged` for batches that were solved on the device, and stays there.
+///
+/// The kernels of [`FusedSolver`](crate::FusedSolver), [`FactoredSolver`](crate::FactoredSolver),
+/// [`GpuLu`](crate::GpuLu) and [`ComposedSolver`](crate::ComposedSolver) say `Converged` of a residual `b - A x` that
+/// passes as it was computed. In a nearly singular system, whose `x` may be 1e16, that can be small by chance. A confirmer
+/// holds every system that converged against the rule of the CPU's solvers and of `BatchSolver`: the
+/// norm of the residual and a bound of its rounding errors pass together. Where the bound of the plain evaluation,
+/// `gamma_(k+3) || |A||x| + |b| ||_2` with rows of at most `k` entries, does not tell, the residual is evaluated in
+/// twofold precision. A system that does not pass is `Stagnated`. Statuses, residual norms and the mark of the rounding
+/// floor may change, `x` does not.
+///
+/// One confirmer serves all plans of the same patterns, layouts and tolerances. It takes a launch: A, b and x of each
+/// system that converged are read once, and once more where twofold precision is needed.
+///
+/// # Source
+/// Ogita, Rump, Oishi, Accurate sum and dot product, SIAM J. Sci. Comput. 26, 2005 (doi 10.1137/030601818); bounds as
+/// in Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed. 2002, section 3.1.
+pub struct Confirmer<E: Executor, T: Value> {
+    executor: E,
+    key: KernelKey,
+    sizes: Sizes,
+    steps: Steps,
+    /// Of the one pattern of all items, item-major; else 0.
+    nrows: u32,
+    /// Patterns, one after the other.
+    row_ptr: E::Buffer<u32>,
+    col_idx: Columns<E>,
+    /// Four words an item, unless all have one pattern and lie one after the other.
+    items: Option<E::Buffer<u64>>,
+    limits: Limits<E>,
+    values: PhantomData<T>,
+}
+
+/// Columns, in 16 bits where no pattern has more.
+enum Columns<E: Executor> {
+    Narrow(E::Buffer<u16>),
+    Wide(E::Buffer<u32>),
+}
+
+/// Patterns in CSR, one after the other, and where their items are.
+#[derive(Default)]
+struct Patterns {
+    row_ptr: Vec<u32>,
+    col_idx: Vec<u32>,
+    /// Empty where all have one pattern and lie one after the other.
+    items: Vec<u64>,
+}
+
+impl Patterns {
+    /// Appends a pattern, whose words of `row_ptr` begin at 0.
+    fn push(&mut self, pattern: CsrPatternRef<'_>) {
+        self.row_ptr.extend(pattern.row_ptr().iter().map(|&entry| entry as u32));
+        self.col_idx.extend(pattern.col_idx().iter().map(|&column| column as u32));
+    }
+
+    /// Appends the pattern of these items; `places` says where their first value and their first row are.
+    fn push_items(
+        &mut self,
+        pattern: CsrPatternRef<'_>,
+        items: &[u32],
+        places: impl Fn(u32) -> [u64; 2],
+    ) {
+        let sizes = pattern.nrows() as u64 | (self.row_ptr.len() as u64) << 32;
+        let first_column = self.col_idx.len() as u64;
+        self.push(pattern);
+        for &item in items {
+            let [value, row] = places(item);
+            let words = [sizes, first_column, value, row];
+            self.items[4 * item as usize..][..4].copy_from_slice(&words);
+        }
+    }
+}
+
+impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
+    /// For `nitems` systems of a pattern with `options.nrhs` right-hand sides each, and the tolerances and the floor
+    /// of the options. Arrays are item-major.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for options out of range;
+    /// [`GpuSolveError::Gpu`] when memory or compiler fail.
+    pub fn new(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        options: &SolveOptions,
+    ) -> Result<Self, GpuSolveError> {
+        Self::with_layouts(executor, pattern, nitems, Layouts::default(), options)
+    }
+
+    /// As [`Confirmer::new`], for the patterns of a batch; vectors are item-major, values laid out as those of the batch.
+    ///
+    /// # Errors
+    /// Those of [`Confirmer::new`].
+    pub fn for_batch(
+        executor: &E,
+        batch: &Batch<T>,
+        options: &SolveOptions,
+    ) -> Result<Self, GpuSolveError> {
+        match batch {
+            Batch::Ragged(ragged) => Self::ragged(executor, ragged, options),
+            Batch::Uniform(uniform) => {
+                let layouts = Layouts::of(uniform);
+                let pattern = uniform.pattern().view();
+                Self::with_layouts(executor, pattern, uniform.nitems(), layouts, options)
+            }
+        }
+    }
+
+    /// As [`Confirmer::new`], for arrays of these layouts.
+    ///
+    /// # Errors
+    /// Those of [`Confirmer::new`].
+    pub fn with_layouts(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        layouts: Layouts,
+        options: &SolveOptions,
+    ) -> Result<Self, GpuSolveError> {
+        let places = UniformPlaces::new(pattern, nitems, options.nrhs, layouts)?;
+        let mut patterns = Patterns::default();
+        let mut nrows = 0;
+        if places.is_item_major() {
+            patterns.push(pattern);
+            nrows = pattern.nrows() as u32;
+        } else {
+            patterns.items = vec![0; 4 * nitems];
+            let items: Vec<u32> = (0..nitems as u32).collect();
+            patterns.push_items(pattern, &items, |item| [places.value(item), places.row(item)]);
+        }
+        Self::build(executor, patterns, nrows, (places.sizes, places.steps), options)
+    }
+
+    /// As [`Confirmer::new`], for the patterns of a ragged batch, whose arrays are concatenated.
+    ///
+    /// # Errors
+    /// Those of [`Confirmer::new`].
+    pub fn ragged(
+        executor: &E,
+        batch: &RaggedCsr<T>,
+        options: &SolveOptions,
+    ) -> Result<Self, GpuSolveError> {
+        let (nitems, sizes) = (batch.nitems(), ragged_sizes(batch, options.nrhs)?);
+        let mut patterns = Patterns { items: vec![0; 4 * nitems], ..Patterns::default() };
+        let place = |item: u32| {
+            let item = item as usize;
+            [batch.nnz_offsets()[item] as u64, (batch.row_offsets()[item] * options.nrhs) as u64]
+        };
+        for items in by_pattern(nitems, |item| batch.item(item).pattern()) {
+            patterns.push_items(batch.item(items[0] as usize).pattern(), &items, place);
+        }
+        let steps = Steps { item: 1, value: 1, row: 1 };
+        Self::build(executor, patterns, 0, (sizes, steps), options)
+    }
+
+    fn build(
+        executor: &E,
+        patterns: Patterns,
+        nrows: u32,
+        (sizes, steps): (Sizes, Steps),
+        options: &SolveOptions,
+    ) -> Result<Self, GpuSolveError> {
+        let criteria = options.criteria::<T>(sizes.nitems * sizes.nrhs)?;
+        let Patterns { row_ptr, col_idx, items } = patterns;
+        let narrow: Result<Vec<u16>, _> = col_idx.iter().map(|&column| column.try_into()).collect();
+        let index = if narrow.is_ok() { "u16" } else { "u32" };
+        let key = KernelKey::new(&CONFIRM, format!("confirm<{}, {index}>", T::CPP));
+        executor.prepare(std::slice::from_ref(&key))?;
+        Ok(Self {
+            key,
+            sizes,
+            steps,
+            nrows,
+            row_ptr: executor.upload(&row_ptr)?,
+            col_idx: match narrow {
+                Ok(narrow) => Columns::Narrow(executor.upload(&narrow)?),
+                Err(_) => Columns::Wide(executor.upload(&col_idx)?),
+            },
+            items: if items.is_empty() { None } else { Some(executor.upload(&items)?) },
+            limits: Limits::new(executor, criteria)?,
+            executor: executor.clone(),
+            values: PhantomData,
+        })
+    }
+
+    /// Bytes that it holds on the device.
+    pub fn bytes(&self) -> u64 {
+        let columns = match &self.col_idx {
+            Columns::Narrow(columns) => 2 * columns.len(),
+            Columns::Wide(columns) => 4 * columns.len(),
+        };
+        let items = self.items.as_ref().map_or(0, |items| 8 * items.len());
+        let limits = self.limits.bytes_a_system() * self.sizes.nitems * self.sizes.nrhs;
+        (4 * self.row_ptr.len() + columns + items + limits) as u64
+    }
+
+    /// Confirms the first `systems` outcomes of a plan, which has so many. Allocates nothing, returns before it is done.
+    #[expect(unsafe_code, reason = "a launch")]
+    pub(crate) fn confirm(
+        &self,
+        (outcomes, systems): (&mut Outcomes<E>, usize),
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        x: &E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        let shared = self.sizes.check(values, b, x)?;
+        let of_all = self.sizes.nitems * self.sizes.nrhs;
+        check_len("outcomes", of_all, outcomes.systems())?;
+        let systems = systems.min(of_all);
+        if systems == 0 {
+            return Ok(());
+        }
+        let mut args = Args::new();
+        args.scalar(systems as u32)
+            .scalar(self.sizes.nrhs as u32)
+            .scalar(self.nrows)
+            .input(&self.row_ptr);
+        match &self.col_idx {
+            Columns::Narrow(columns) => args.input(columns),
+            Columns::Wide(columns) => args.input(columns),
+        };
+        args.raw(self.items.as_ref().map_or(0, KernelBuffer::raw))
+            .input(values)
+            .scalar(if shared { 0 } else { self.steps.item })
+            .scalar(if shared { 1 } else { self.steps.value })
+            .scalar(self.steps.row)
+            .input(b)
+            .input(x);
+        self.limits.pass(&mut args);
+        outcomes.pass(&mut args);
+        let most = (BLOCKS * self.executor.info().multiprocessors.max(1)) as usize;
+        let blocks = systems.div_ceil(SYSTEMS).min(most);
+        let config = LaunchConfig::linear(blocks as u32, THREADS);
+        // SAFETY: the arguments are those of `confirm`; the lengths of values, vectors and outcomes were checked here,
+        // there are not more systems than the confirmer is for, however the plan divides them among items, and items are
+        // where their patterns and layouts say; what is written is outcomes alone.
+        unsafe { self.executor.launch(&self.key, config, &mut args) }.map_err(GpuError::into)
+    }
+}

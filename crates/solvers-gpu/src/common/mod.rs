@@ -1,0 +1,18 @@
+//! What all solvers of the GPU share.
+
+mod confirm;
+pub(crate) mod kernels;
+pub(crate) mod outcomes;
+mod shift;
+mod solver;
+pub(crate) mod task;
+
+pub use confirm::Confirmer;
+pub use outcomes::DeviceOutcomes;
+pub use outcomes::{Limits, OutcomeSlices, Outcomes, PinnedOutcomes};
+pub use shift::ShiftedValues;
+pub use solver::{GpuSolver, kernels_in_words};
+pub use task::{FusedMethod, Guess, Layouts};
+
+/// Bytes that all banks of shared memory hand out at a time.
+pub(crate) const ALL_BANKS: usize = 128;

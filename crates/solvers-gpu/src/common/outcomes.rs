@@ -1,0 +1,274 @@
+//! What every plan tells its kernels of each system, and hears of it: [`Limits`] and [`Outcomes`].
+
+use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, PinnedValues, Pod};
+use sparsebatch_solve_core::{Criteria, Outcome, PerSystem, Status};
+
+use crate::GpuSolveError;
+use sparsebatch_solve_core::check_len;
+
+/// Tolerances and limits on the device.
+pub struct Limits<E: Executor> {
+    criteria: Criteria,
+    rel_tols: Option<E::Buffer<f64>>,
+    abs_tols: Option<E::Buffer<f64>>,
+    max_iters: Option<E::Buffer<u32>>,
+}
+
+impl<E: Executor> Limits<E> {
+    /// Uploads what systems have one by one.
+    pub(crate) fn new(executor: &E, criteria: Criteria) -> Result<Self, GpuError> {
+        Ok(Self {
+            rel_tols: upload_each(executor, &criteria.rel_tol)?,
+            abs_tols: upload_each(executor, &criteria.abs_tol)?,
+            max_iters: upload_each(executor, &criteria.max_iters)?,
+            criteria,
+        })
+    }
+
+    /// Takes those of other systems, one by one wherever they were so before. Allocates nothing.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Length`] when they are of another kind or number; what the device reports.
+    pub(crate) fn replace(
+        &mut self,
+        executor: &E,
+        criteria: Criteria,
+    ) -> Result<(), GpuSolveError> {
+        overwrite(executor, "rel_tols", &criteria.rel_tol, &mut self.rel_tols)?;
+        overwrite(executor, "abs_tols", &criteria.abs_tol, &mut self.abs_tols)?;
+        overwrite(executor, "max_iters_each", &criteria.max_iters, &mut self.max_iters)?;
+        self.criteria = criteria;
+        Ok(())
+    }
+
+    /// Appends `rel_tol, rel_tols, abs_tol, abs_tols, max_iters, max_iters_each, max_restarts, floor`.
+    pub(crate) fn pass(&self, args: &mut Args<'_>) {
+        let criteria = &self.criteria;
+        args.scalar(of_all(&criteria.rel_tol))
+            .raw(address(&self.rel_tols))
+            .scalar(of_all(&criteria.abs_tol))
+            .raw(address(&self.abs_tols))
+            .scalar(of_all(&criteria.max_iters))
+            .raw(address(&self.max_iters))
+            .scalar(criteria.max_restarts)
+            .scalar(criteria.floor.unwrap_or(-1.0));
+    }
+
+    /// Whether systems may be solved by the rounding floor.
+    pub(crate) fn has_floor(&self) -> bool {
+        self.criteria.floor.is_some()
+    }
+
+    /// Bytes on the device, for each system.
+    pub(crate) fn bytes_a_system(&self) -> usize {
+        let each = |there: bool, size: usize| if there { size } else { 0 };
+        each(self.rel_tols.is_some(), 8)
+            + each(self.abs_tols.is_some(), 8)
+            + each(self.max_iters.is_some(), 4)
+    }
+}
+
+/// What all systems have in common, or 0.
+fn of_all<V: Copy + Default>(limit: &PerSystem<V>) -> V {
+    match limit {
+        PerSystem::All(value) => *value,
+        PerSystem::Each(_) => V::default(),
+    }
+}
+
+fn upload_each<E: Executor, V: Pod>(
+    executor: &E,
+    limits: &PerSystem<V>,
+) -> Result<Option<E::Buffer<V>>, GpuError> {
+    match limits {
+        PerSystem::All(_) => Ok(None),
+        PerSystem::Each(each) => executor.upload(each).map(Some),
+    }
+}
+
+fn overwrite<E: Executor, V: Pod>(
+    executor: &E,
+    what: &'static str,
+    limits: &PerSystem<V>,
+    buffer: &mut Option<E::Buffer<V>>,
+) -> Result<(), GpuSolveError> {
+    match (limits, buffer) {
+        (PerSystem::All(_), None) => Ok(()),
+        (PerSystem::Each(each), Some(buffer)) => {
+            check_len(what, buffer.len(), each.len())?;
+            Ok(executor.copy_from_host(each, buffer)?)
+        }
+        (PerSystem::All(_), Some(buffer)) => Ok(check_len(what, buffer.len(), 0)?),
+        (PerSystem::Each(each), None) => Ok(check_len(what, 0, each.len())?),
+    }
+}
+
+/// The address of an array, or null.
+fn address<V: Pod>(buffer: &Option<impl KernelBuffer<V>>) -> u64 {
+    buffer.as_ref().map_or(0, KernelBuffer::raw)
+}
+
+/// One entry per system, written by kernels.
+pub struct Outcomes<E: Executor> {
+    status: E::Buffer<u8>,
+    iterations: E::Buffer<u32>,
+    /// Twice the restarts, plus 1 where the rounding floor accepted the system.
+    restarts: E::Buffer<u32>,
+    residual_norm: E::Buffer<f64>,
+    rhs_norm: E::Buffer<f64>,
+}
+
+/// How each system of the last solve ended, on the device: item by item, within an item by right-hand
+/// sides. Written by the solve, in the order of launches.
+pub struct DeviceOutcomes<'a, E: Executor> {
+    /// Numbers of [`Status::ALL`].
+    pub statuses: &'a E::Buffer<u8>,
+    /// Iterations.
+    pub iterations: &'a E::Buffer<u32>,
+    /// Twice the restarts, plus 1 where the rounding floor accepted the system.
+    pub restarts: &'a E::Buffer<u32>,
+    /// Norms of the true residuals.
+    pub residual_norms: &'a E::Buffer<f64>,
+    /// Norms of the right-hand sides.
+    pub rhs_norms: &'a E::Buffer<f64>,
+}
+
+impl<E: Executor> Outcomes<E> {
+    /// Where they are.
+    pub fn on_device(&self) -> DeviceOutcomes<'_, E> {
+        DeviceOutcomes {
+            statuses: &self.status,
+            iterations: &self.iterations,
+            restarts: &self.restarts,
+            residual_norms: &self.residual_norm,
+            rhs_norms: &self.rhs_norm,
+        }
+    }
+
+    /// Bytes on the device, for each system.
+    pub const BYTES_A_SYSTEM: usize = 25;
+
+    /// Room for so many systems.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`].
+    pub fn new(executor: &E, systems: usize) -> Result<Self, GpuError> {
+        Ok(Self {
+            status: executor.alloc_zeroed(systems)?,
+            iterations: executor.alloc_zeroed(systems)?,
+            restarts: executor.alloc_zeroed(systems)?,
+            residual_norm: executor.alloc_zeroed(systems)?,
+            rhs_norm: executor.alloc_zeroed(systems)?,
+        })
+    }
+
+    /// The number of systems.
+    pub fn systems(&self) -> usize {
+        self.status.len()
+    }
+
+    /// Appends `statuses, iterations, restarts, residual_norms, rhs_norms`.
+    pub fn pass<'a>(&'a mut self, args: &mut Args<'a>) {
+        args.output(&mut self.status)
+            .output(&mut self.iterations)
+            .output(&mut self.restarts)
+            .output(&mut self.residual_norm)
+            .output(&mut self.rhs_norm);
+    }
+
+    /// The norms of residuals, as far as they are written. Waits for the solve.
+    pub fn residual_norms(&self, executor: &E) -> Result<Vec<f64>, GpuError> {
+        executor.download(&self.residual_norm)
+    }
+
+    /// How each system ended. Waits for the solve.
+    pub fn download(&self, executor: &E) -> Result<Vec<Outcome>, GpuError> {
+        let status = executor.download(&self.status)?;
+        let iterations = executor.download(&self.iterations)?;
+        let restarts = executor.download(&self.restarts)?;
+        let residual_norm = executor.download(&self.residual_norm)?;
+        let rhs_norm = executor.download(&self.rhs_norm)?;
+        let all = OutcomeSlices {
+            status: &status,
+            iterations: &iterations,
+            restarts: &restarts,
+            residual_norm: &residual_norm,
+            rhs_norm: &rhs_norm,
+        };
+        Ok((0..status.len()).map(|system| all.outcome(system)).collect())
+    }
+
+    /// Starts to copy all of them, behind the solve, and returns.
+    pub fn start_download(
+        &self,
+        executor: &E,
+        host: &mut PinnedOutcomes<E>,
+    ) -> Result<(), GpuError> {
+        executor.copy_to_pinned(&self.status, &mut host.status)?;
+        executor.copy_to_pinned(&self.iterations, &mut host.iterations)?;
+        executor.copy_to_pinned(&self.restarts, &mut host.restarts)?;
+        executor.copy_to_pinned(&self.residual_norm, &mut host.residual_norm)?;
+        executor.copy_to_pinned(&self.rhs_norm, &mut host.rhs_norm)
+    }
+}
+
+/// [`Outcomes`] on the host, for copies that nobody waits for.
+pub struct PinnedOutcomes<E: Executor> {
+    status: E::Pinned<u8>,
+    iterations: E::Pinned<u32>,
+    restarts: E::Pinned<u32>,
+    residual_norm: E::Pinned<f64>,
+    rhs_norm: E::Pinned<f64>,
+}
+
+impl<E: Executor> PinnedOutcomes<E> {
+    /// Room for so many systems.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`].
+    pub fn new(executor: &E, systems: usize) -> Result<Self, GpuError> {
+        Ok(Self {
+            status: executor.alloc_pinned(systems)?,
+            iterations: executor.alloc_pinned(systems)?,
+            restarts: executor.alloc_pinned(systems)?,
+            residual_norm: executor.alloc_pinned(systems)?,
+            rhs_norm: executor.alloc_pinned(systems)?,
+        })
+    }
+
+    /// Waits for the copies.
+    pub fn read(&self) -> Result<OutcomeSlices<'_>, GpuError> {
+        Ok(OutcomeSlices {
+            status: self.status.as_slice()?,
+            iterations: self.iterations.as_slice()?,
+            restarts: self.restarts.as_slice()?,
+            residual_norm: self.residual_norm.as_slice()?,
+            rhs_norm: self.rhs_norm.as_slice()?,
+        })
+    }
+}
+
+/// What kernels wrote, on the host.
+#[derive(Clone, Copy)]
+pub struct OutcomeSlices<'a> {
+    status: &'a [u8],
+    iterations: &'a [u32],
+    restarts: &'a [u32],
+    residual_norm: &'a [f64],
+    rhs_norm: &'a [f64],
+}
+
+impl OutcomeSlices<'_> {
+    /// How a system ended.
+    pub fn outcome(&self, s: usize) -> Outcome {
+        Outcome {
+            status: Status::ALL[usize::from(self.status[s])],
+            iterations: self.iterations[s],
+            restarts: self.restarts[s] >> 1,
+            residual_norm: self.residual_norm[s],
+            rhs_norm: self.rhs_norm[s],
+            accepted_by_floor: self.restarts[s] & 1 != 0,
+            history: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What every solver of systems of equal pattern does: [`GpuSolver`].
+
+use sparsebatch_cuda::{Executor, Value};
+use sparsebatch_solve_core::{Outcome, SolveOptions};
+
+use super::outcomes::{Limits, Outcomes};
+use super::task::Guess;
+use crate::GpuSolveError;
+
+/// A solver of a batch of systems on a GPU, of data that lies there: [`FusedSolver`](crate::FusedSolver),
+/// [`FactoredSolver`](crate::FactoredSolver) and [`GpuLu`](crate::GpuLu), whose documentation says what each takes.
+pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
+    /// Starts the solve of every system, from guesses in `x` or from 0. `values`, `b` and `x` have the layout that the
+    /// solver was made for.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Gpu`] when the launch is refused. `x` is
+    /// unchanged then.
+    fn solve(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError>;
+
+    /// How each system of the last solve ended, item by item. Waits for the solve.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Gpu`] with what the device reports.
+    fn outcomes(&self) -> Result<Vec<Outcome>, GpuSolveError>;
+
+    /// The same on the device, to be copied behind the solve.
+    fn outcome_arrays(&self) -> &Outcomes<E>;
+
+    /// Tolerances and limits on the device.
+    #[doc(hidden)]
+    fn limits_mut(&mut self) -> &mut Limits<E>;
+
+    /// Takes tolerances and limits of other systems, given one by one where they were before; waits for the last
+    /// solve.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Length`] when there are not as many as systems, [`GpuSolveError::Option`] for negative ones.
+    fn replace_limits(
+        &mut self,
+        executor: &E,
+        options: &SolveOptions,
+    ) -> Result<(), GpuSolveError> {
+        let systems = self.outcome_arrays().systems();
+        self.limits_mut().replace(executor, options.criteria::<T>(systems)?)
+    }
+
+    /// The kernel, for reports; of a ragged batch the kernels with the systems of each.
+    fn kernel(&self) -> String;
+
+    /// Bytes of device memory, vectors and values apart.
+    fn bytes(&self) -> u64;
+}
+
+/// Kernels that a report names.
+const NAMED_KERNELS: usize = 3;
+
+/// Kernels with the systems of each, most first, for reports.
+pub fn kernels_in_words(kernels: &[(&str, usize)]) -> String {
+    match kernels {
+        [] => "none".to_owned(),
+        [(kernel, _)] => (*kernel).to_owned(),
+        kernels => {
+            let named = kernels.iter().take(NAMED_KERNELS);
+            let mut text: Vec<String> =
+                named.map(|(kernel, systems)| format!("{kernel} ({systems} systems)")).collect();
+            if kernels.len() > NAMED_KERNELS {
+                text.push(format!("{} more", kernels.len() - NAMED_KERNELS));
+            }
+            text.join(", ")
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! What a plan is asked for, and what it refuses.
+
+use sparsebatch_cuda::{KernelBuffer, Pod};
+use sparsebatch_formats::{
+    Batch, BatchValues, CsrPattern, CsrPatternRef, Layout, Pattern, RaggedCsr, Scalar, UniformBatch,
+};
+use sparsebatch_solve_core::SolveOptions;
+
+use crate::GpuSolveError;
+use sparsebatch_solve_core::{Engine, Method, Preconditioner, check_len};
+
+/// The most systems of a launch: the kernel counts those it was asked for, and some more, in 32 bits.
+const MAX_SYSTEMS: usize = 4_000_000_000;
+
+/// What the solution vector holds before a solve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Guess {
+    /// Nothing: solves start from 0.
+    Zero,
+    /// Initial guesses.
+    InX,
+}
+
+/// The methods that solve a system in one launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FusedMethod {
+    /// Conjugate gradients, for symmetric positive definite matrices.
+    Cg,
+    /// BiCGStab, for any matrix.
+    BiCgStab,
+}
+
+impl FusedMethod {
+    /// The name in reports, and of the kernels.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cg => "cg",
+            Self::BiCgStab => "bicgstab",
+        }
+    }
+}
+
+/// How the arrays of a uniform batch are laid out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Layouts {
+    /// The values of the matrices, unless all items share them.
+    pub values: Layout,
+    /// Right-hand sides and solutions.
+    pub vectors: Layout,
+}
+
+impl Layouts {
+    /// Values as those of a batch, vectors item-major.
+    pub(crate) fn of<P: Pattern, T: Scalar>(batch: &UniformBatch<P, T>) -> Self {
+        let values = match batch.values() {
+            BatchValues::Interleaved(_) => Layout::Interleaved,
+            BatchValues::ItemMajor(_) | BatchValues::Shared(_) => Layout::ItemMajor,
+        };
+        Self { values, vectors: Layout::ItemMajor }
+    }
+}
+
+/// The lengths of the arrays of a solve.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) nitems: usize,
+    pub(crate) nrhs: usize,
+    /// Values of all items.
+    pub(crate) values: usize,
+    /// Values of one item that all may share.
+    pub(crate) shared: Option<usize>,
+    /// Values of `b` and of `x`.
+    pub(crate) rows: usize,
+}
+
+/// Distances in the arrays of a solve: from item to item (1 where a bin says where they are), from
+/// value to value, from row to row.
+#[derive(Clone, Copy)]
+pub(crate) struct Steps {
+    pub(crate) item: u64,
+    pub(crate) value: u64,
+    pub(crate) row: u64,
+}
+
+/// Where the systems of one pattern are in their arrays.
+pub(crate) struct UniformPlaces {
+    pub(crate) sizes: Sizes,
+    pub(crate) steps: Steps,
+    /// From the first value of an item to that of the next, and from its first row.
+    values: u64,
+    rows: u64,
+}
+
+impl UniformPlaces {
+    /// Those of `nitems` items in arrays of these layouts; refuses what no plan takes.
+    pub(crate) fn new(
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        nrhs: usize,
+        layouts: Layouts,
+    ) -> Result<Self, GpuSolveError> {
+        let nnz = pattern.nnz();
+        check_square(0, pattern)?;
+        count_systems(nitems, nrhs)?;
+        let of_item = pattern.nrows() * nrhs;
+        let (values, rows) = (nnz * nitems, of_item * nitems);
+        let sizes = Sizes { nitems, nrhs, values, shared: Some(nnz), rows };
+        let step = |layout| if layout == Layout::Interleaved { nitems as u64 } else { 1 };
+        let (value, row) = (step(layouts.values), step(layouts.vectors));
+        // An interleaved batch of one item is item-major.
+        let item = if value == 1 && row == 1 { nnz as u64 } else { 1 };
+        Ok(Self {
+            sizes,
+            steps: Steps { item, value, row },
+            values: if value == 1 { nnz as u64 } else { 1 },
+            rows: if row == 1 { of_item as u64 } else { 1 },
+        })
+    }
+
+    /// Whether everything of an item lies together.
+    pub(crate) fn is_item_major(&self) -> bool {
+        self.steps.value == 1 && self.steps.row == 1
+    }
+
+    /// The first value of an item.
+    pub(crate) fn value(&self, item: u32) -> u64 {
+        u64::from(item) * self.values
+    }
+
+    /// The first row of an item.
+    pub(crate) fn row(&self, item: u32) -> u64 {
+        u64::from(item) * self.rows
+    }
+}
+
+/// The sizes of the arrays of a ragged batch; refuses what no plan takes.
+pub(crate) fn ragged_sizes<T: Scalar>(
+    batch: &RaggedCsr<T>,
+    nrhs: usize,
+) -> Result<Sizes, GpuSolveError> {
+    let nitems = batch.nitems();
+    for item in 0..nitems {
+        check_square(item, batch.item(item).pattern())?;
+    }
+    count_systems(nitems, nrhs)?;
+    let rows = batch.row_offsets().last().copied().unwrap_or(0) * nrhs;
+    Ok(Sizes { nitems, nrhs, values: batch.total_nnz(), shared: None, rows })
+}
+
+impl Sizes {
+    /// Checks the arrays of a solve; whether all items share their values.
+    pub(crate) fn check<T: Pod>(
+        &self,
+        values: &impl KernelBuffer<T>,
+        b: &impl KernelBuffer<T>,
+        x: &impl KernelBuffer<T>,
+    ) -> Result<bool, GpuSolveError> {
+        let shared = self.shared == Some(values.len());
+        if !shared {
+            check_len("values", self.values, values.len())?;
+        }
+        check_len("b", self.rows, b.len())?;
+        check_len("x", self.rows, x.len())?;
+        Ok(shared && self.nitems > 1)
+    }
+}
+
+/// A batch of one pattern, item-major; refuses others.
+pub(crate) fn item_major<T: Scalar>(
+    batch: &Batch<T>,
+) -> Result<&UniformBatch<CsrPattern, T>, GpuSolveError> {
+    match batch {
+        Batch::Ragged(_) => Err(GpuSolveError::Unsupported {
+            what: "a ragged batch",
+            instead: "give systems of one pattern as a uniform batch",
+        }),
+        Batch::Uniform(uniform) if matches!(uniform.values(), BatchValues::Interleaved(_)) => {
+            Err(GpuSolveError::Unsupported {
+                what: "a batch of interleaved values",
+                instead: "give them item-major",
+            })
+        }
+        Batch::Uniform(uniform) => Ok(uniform),
+    }
+}
+
+/// Whether so many values are those of one item, which all share; refuses what is not of all either.
+pub(crate) fn shares_values(len: usize, nnz: usize, nitems: usize) -> Result<bool, GpuSolveError> {
+    if len == nnz {
+        return Ok(true);
+    }
+    check_len("values", nnz * nitems, len)?;
+    Ok(false)
+}
+
+/// Refuses a pattern that is not square.
+pub(crate) fn check_square(item: usize, pattern: CsrPatternRef<'_>) -> Result<(), GpuSolveError> {
+    let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
+    if nrows == ncols { Ok(()) } else { Err(GpuSolveError::NotSquare { item, nrows, ncols }) }
+}
+
+/// The systems of `nitems` items of `nrhs` right-hand sides, if a launch can count them.
+pub(crate) fn count_systems(nitems: usize, nrhs: usize) -> Result<usize, GpuSolveError> {
+    let systems = nitems.saturating_mul(nrhs);
+    if nrhs == 0 || systems > MAX_SYSTEMS {
+        return Err(GpuSolveError::Option {
+            name: "nrhs",
+            expected: "at least 1, and at most 4000000000 systems in all",
+            found: nrhs.to_string(),
+        });
+    }
+    Ok(systems)
+}
+
+/// Refuses what no plan does.
+pub(crate) fn check_common(options: &SolveOptions) -> Result<(), GpuSolveError> {
+    let refuse = |what, instead| Err(GpuSolveError::Unsupported { what, instead });
+    if options.engine != Engine::Fused {
+        return refuse("a composed engine", "take the fused one");
+    }
+    if options.history {
+        return refuse("the residual history", "take the composed solver, or solve on the CPU");
+    }
+    Ok(())
+}
+
+/// The method, and whether the preconditioner is Jacobi.
+pub(crate) fn check_supported(
+    options: &SolveOptions,
+) -> Result<(FusedMethod, bool), GpuSolveError> {
+    let refuse = |what, instead| Err(GpuSolveError::Unsupported { what, instead });
+    let method = match options.method {
+        Method::Auto | Method::Cg => FusedMethod::Cg,
+        Method::BiCgStab => FusedMethod::BiCgStab,
+        Method::Lu => {
+            return refuse("a solver other than cg and bicgstab", "take one of these");
+        }
+    };
+    check_common(options)?;
+    match options.preconditioner {
+        Preconditioner::None => Ok((method, false)),
+        Preconditioner::Auto | Preconditioner::Jacobi => Ok((method, true)),
+        Preconditioner::BlockJacobi | Preconditioner::Ilu0 | Preconditioner::Ic0 => {
+            refuse("a preconditioner with factors by this plan", "take FactoredSolver")
+        }
+    }
+}
+
+/// Refuses more items to take part than there are.
+pub(crate) fn check_active(items: usize, nitems: usize) -> Result<(), GpuSolveError> {
+    if items > nitems {
+        check_len("active items", nitems, items)?;
+    }
+    Ok(())
+}
+
+/// Refuses a solution in memory of an input.
+pub(crate) fn check_apart<T: Pod>(
+    input: &impl KernelBuffer<T>,
+    x: &impl KernelBuffer<T>,
+) -> Result<(), GpuSolveError> {
+    if input.shares_memory_with(x) {
+        return Err(GpuSolveError::Option {
+            name: "x",
+            expected: "memory apart from values and b",
+            found: "memory shared with them".to_owned(),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! The products of a composed solve: [`ProductKernel`], and a plan of either kind.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use sparsebatch_cuda::{Executor, GpuError, Value};
+use sparsebatch_formats::{Batch, BatchValues, Layout};
+use sparsebatch_solve_core::{FormatChoice, KernelChoice, SpmvOptions};
+use sparsebatch_spmv_gpu::{
+    FlexibleKernel, FlexibleOptions, FlexiblePlan, PackedOptions, PackedPlan,
+};
+
+use crate::GpuSolveError;
+
+/// The plan whose products a composed solve repeats. Right-hand sides are those of the solve,
+/// whatever the options say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProductKernel {
+    /// The packed product, the default.
+    Packed(PackedOptions),
+    /// One of the flexible kernels. Solves over [`FlexibleKernel::Coo`] are not repeatable.
+    Flexible(FlexibleOptions),
+}
+
+impl Default for ProductKernel {
+    fn default() -> Self {
+        Self::Packed(PackedOptions::default())
+    }
+}
+
+impl ProductKernel {
+    /// A flexible kernel with its defaults.
+    pub fn flexible(kernel: FlexibleKernel) -> Self {
+        Self::Flexible(FlexibleOptions::new(kernel))
+    }
+
+    /// What options of the CPU's products ask for on a GPU.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Unsupported`] for formats and kernels that no plan for batches has;
+    /// [`GpuSolveError::Option`] for interleaved vectors.
+    pub fn of(spmv: &SpmvOptions) -> Result<Self, GpuSolveError> {
+        use FormatChoice::{Auto, Coo, Csr, Ell, SellP};
+        if spmv.layout != Layout::ItemMajor {
+            return Err(GpuSolveError::Option {
+                name: "layout",
+                expected: "item-major vectors",
+                found: "interleaved".to_owned(),
+            });
+        }
+        let kernel = match (spmv.format, spmv.kernel) {
+            (Auto, KernelChoice::Auto) => return Ok(Self::default()),
+            (Csr, KernelChoice::Auto) => FlexibleKernel::CsrSmart,
+            (Auto | Csr, KernelChoice::Rows) => FlexibleKernel::CsrScalar,
+            (Auto | Csr, KernelChoice::CsrI) => FlexibleKernel::CsrI,
+            (Coo, KernelChoice::Auto) | (Auto | Coo, KernelChoice::Entries) => FlexibleKernel::Coo,
+            (Ell, KernelChoice::Auto | KernelChoice::Rows) => FlexibleKernel::Ell,
+            (SellP, KernelChoice::Auto | KernelChoice::Rows) => FlexibleKernel::SellP,
+            _ => {
+                return Err(GpuSolveError::Unsupported {
+                    what: "a composed engine over this format and kernel",
+                    instead: "take csr, coo, ell or sell-p with a kernel of it",
+                });
+            }
+        };
+        Ok(Self::flexible(kernel))
+    }
+}
+
+/// A plan of either kind.
+pub(super) enum Product<E: Executor, T: Value> {
+    Packed(Box<PackedPlan<E, T>>),
+    Flexible(Box<FlexiblePlan<E, T>>),
+}
+
+impl<E: Executor + Clone, T: Value> Product<E, T> {
+    pub(super) fn new(
+        executor: &E,
+        batch: &Batch<T>,
+        kernel: &ProductKernel,
+        nrhs: usize,
+    ) -> Result<Self, GpuError> {
+        Ok(match kernel {
+            ProductKernel::Packed(options) => {
+                let options = PackedOptions { nrhs, ..*options };
+                Self::Packed(Box::new(PackedPlan::new(executor.clone(), batch, options)?))
+            }
+            ProductKernel::Flexible(options) => {
+                let options = FlexibleOptions { nrhs, ..options.clone() };
+                Self::Flexible(Box::new(FlexiblePlan::new(executor, batch, options)?))
+            }
+        })
+    }
+
+    /// `y = A x` for all systems.
+    pub(super) fn apply(&self, x: &E::Buffer<T>, y: &mut E::Buffer<T>) -> Result<(), GpuError> {
+        match self {
+            Self::Packed(plan) => plan.apply(T::ONE, x, T::ZERO, y),
+            Self::Flexible(plan) => plan.apply(T::ONE, x, T::ZERO, y),
+        }
+    }
+
+    /// Whether values may come from the device.
+    pub(super) fn takes_values_there(&self) -> bool {
+        matches!(self, Self::Packed(_))
+    }
+
+    /// The values of a batch of the same patterns, which shares them as the one before did.
+    pub(super) fn update_values(&mut self, batch: &Batch<T>) -> Result<(), GpuError> {
+        match self {
+            Self::Packed(plan) => plan.update_values(batch),
+            Self::Flexible(plan) => plan.update_values(&values_of(batch)),
+        }
+    }
+
+    /// The name of the kernel.
+    pub(super) fn kernel(&self) -> &'static str {
+        match self {
+            Self::Packed(_) => "packed",
+            Self::Flexible(plan) => plan.explain().kernel.name(),
+        }
+    }
+
+    /// The storage of the matrices.
+    pub(super) fn format(&self) -> &'static str {
+        match self {
+            Self::Packed(_) => "packed",
+            Self::Flexible(plan) => match plan.explain().kernel {
+                FlexibleKernel::Coo => "coo",
+                FlexibleKernel::Ell => "ell",
+                FlexibleKernel::SellP => "sell-p",
+                FlexibleKernel::CsrScalar
+                | FlexibleKernel::CsrVector
+                | FlexibleKernel::CsrSmart
+                | FlexibleKernel::CsrI => "csr",
+            },
+        }
+    }
+
+    /// What the plan has cost: analysis, conversion and upload, without compiling kernels.
+    pub(super) fn cost(&self) -> Duration {
+        match self {
+            Self::Packed(plan) => plan.explain().packing,
+            Self::Flexible(plan) => plan.explain().preprocessing,
+        }
+    }
+
+    /// Bytes on the device.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Self::Packed(plan) => plan.explain().device_bytes,
+            Self::Flexible(plan) => plan.explain().matrix_bytes,
+        }
+    }
+}
+
+/// The values of a batch in the order of CSR, item after item; one set where they are shared.
+pub(super) fn values_of<T: Value>(batch: &Batch<T>) -> Cow<'_, [T]> {
+    match batch {
+        Batch::Ragged(ragged) => Cow::Borrowed(ragged.values()),
+        Batch::Uniform(uniform) if uniform.nitems() == 0 => Cow::Borrowed(&[]),
+        Batch::Uniform(uniform) => match uniform.values() {
+            BatchValues::ItemMajor(values) | BatchValues::Shared(values) => Cow::Borrowed(values),
+            BatchValues::Interleaved(values) => {
+                let mut item_major = Vec::with_capacity(values.len());
+                (0..uniform.nitems()).for_each(|item| uniform.append_values(item, &mut item_major));
+                Cow::Owned(item_major)
+            }
+        },
+    }
+}

@@ -1,0 +1,224 @@
+//! The solve: launches between products, until no system is left.
+
+use std::time::Instant;
+
+use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, LaunchConfig, Value};
+
+use super::history::Histories;
+use super::phases::Phases;
+use super::work::{PART_ROWS, THREADS};
+use super::{ComposedSolver, Vectors};
+use crate::GpuSolveError;
+use crate::common::task::{FusedMethod, Guess, check_apart};
+use sparsebatch_solve_core::check_len;
+
+/// Iterations between two looks at how many systems are left: few at first, since systems may be
+/// well guessed.
+const FIRST_ITERATIONS: u32 = 4;
+pub(super) const MOST_ITERATIONS: u32 = 32;
+
+/// A group of launches between products.
+#[derive(Clone, Copy)]
+enum Step {
+    Enter,
+    Lift,
+    Judge,
+    Iterate(usize),
+}
+
+impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
+    /// Solves every system, with the values last given. Allocates nothing on the device; returns when
+    /// all systems have ended.
+    ///
+    /// `b` and `x` are item-major, right-hand side after right-hand side within an item. Systems that
+    /// do not converge are no error: see [`ComposedSolver::outcomes`].
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Length`] when a vector does not fit, [`GpuSolveError::Option`] when they overlap,
+    /// [`GpuSolveError::Gpu`] with what the device reports; `x` is untouched in the first two cases.
+    pub fn solve(
+        &mut self,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        let rows = self.vectors.r.len();
+        check_len("b", rows, b.len())?;
+        check_len("x", rows, x.len())?;
+        check_apart(b, x)?;
+        if self.systems == 0 {
+            return Ok(());
+        }
+        let (start, before) = (Instant::now(), self.products);
+        self.executor.copy_from_host(&[self.systems as u32], &mut self.remaining)?;
+        if guess == Guess::Zero {
+            self.executor.fill_zero(x)?;
+        }
+        self.launch(Step::Enter, b, x, 0)?;
+        self.verdict(b, x)?;
+        if let Some(histories) = &mut self.histories {
+            histories.begin(self.outcomes.residual_norms(&self.executor)?);
+        }
+        let (mut done, mut iterations) = (0u32, FIRST_ITERATIONS);
+        while self.remaining()? > 0 {
+            // Systems that started again are behind the others.
+            let left = self.most_iterations.saturating_sub(done).max(1);
+            let most = self.histories.as_ref().map_or(MOST_ITERATIONS, Histories::most_iterations);
+            let count = iterations.min(left).min(most);
+            self.iterate(count, b, x)?;
+            self.launch(Step::Lift, b, x, 0)?;
+            self.verdict(b, x)?;
+            if let Some(histories) = &mut self.histories {
+                histories.take(&self.executor, count)?;
+            }
+            done = done.saturating_add(count);
+            iterations = (2 * iterations).min(MOST_ITERATIONS);
+        }
+        self.last_solve = start.elapsed();
+        self.last_products = self.products - before;
+        Ok(())
+    }
+
+    /// Systems that have not ended. Waits.
+    fn remaining(&self) -> Result<u32, GpuError> {
+        let mut remaining = [0];
+        self.executor.copy_to_host(&self.remaining, &mut remaining)?;
+        Ok(remaining[0])
+    }
+
+    /// Judges what is new or has stopped, by `A x`.
+    fn verdict(&mut self, b: &E::Buffer<T>, x: &mut E::Buffer<T>) -> Result<(), GpuError> {
+        self.product.apply(x, &mut self.vectors.w)?;
+        self.products += 1;
+        self.launch_sizes(b, x)?;
+        self.launch(Step::Judge, b, x, 0)
+    }
+
+    /// So many iterations of all systems that have not stopped.
+    fn iterate(
+        &mut self,
+        count: u32,
+        b: &E::Buffer<T>,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), GpuError> {
+        if let Some(histories) = &mut self.histories {
+            histories.clear(&self.executor)?;
+        }
+        for iteration in 0..count {
+            let history = self.histories.as_ref().map_or(0, |h| h.address(iteration));
+            let Vectors { p, w, v, hat, .. } = &mut self.vectors;
+            if self.method == FusedMethod::Cg {
+                self.product.apply(p, w)?;
+                self.launch(Step::Iterate(0), b, x, history)?;
+            } else {
+                self.product.apply(if self.jacobi { hat } else { p }, v)?;
+                self.launch(Step::Iterate(0), b, x, history)?;
+                let Vectors { r, w, hat, .. } = &mut self.vectors;
+                self.product.apply(if self.jacobi { hat } else { r }, w)?;
+                self.launch(Step::Iterate(1), b, x, history)?;
+            }
+            self.products += self.steps.iterate.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// The launches of a step.
+    #[expect(unsafe_code, reason = "the launches")]
+    fn launch(
+        &mut self,
+        step: Step,
+        b: &E::Buffer<T>,
+        x: &mut E::Buffer<T>,
+        history: u64,
+    ) -> Result<(), GpuError> {
+        let Self { executor, steps, work, limits, outcomes, vectors, .. } = self;
+        let phases: &Phases = match step {
+            Step::Enter => &steps.enter,
+            Step::Lift => &steps.lift,
+            Step::Judge => &steps.judge,
+            Step::Iterate(number) => &steps.iterate[number],
+        };
+        let whole = std::iter::once((&phases.whole, &work.whole, 1));
+        let parts = phases.parts.iter().map(|key| (key, &work.parts, 2));
+        for (key, blocks, words) in whole.chain(parts) {
+            if blocks.is_empty() {
+                continue;
+            }
+            let mut args = Args::new();
+            args.input(blocks)
+                .input(&work.order)
+                .input(&work.firsts)
+                .output(&mut self.states)
+                .output(&mut self.tickets)
+                .output(&mut self.partials)
+                .output(x)
+                .input(b)
+                .output(&mut vectors.r)
+                .output(&mut vectors.p)
+                .output(&mut vectors.w)
+                .output(&mut vectors.v)
+                .output(&mut vectors.shadow)
+                .output(&mut vectors.hat)
+                .input(&vectors.m)
+                .raw(history);
+            limits.pass(&mut args);
+            outcomes.pass(&mut args);
+            args.output(&mut self.remaining);
+            if self.jacobi && !self.lenient {
+                args.input(&vectors.flawed);
+            } else {
+                args.raw(0);
+            }
+            if words == 2 {
+                args.scalar(PART_ROWS);
+            }
+            // SAFETY: (1) these are the parameters of `krylov` and, with part_rows, of `krylov_part`;
+            // (2) the plan made blocks, order, firsts, states, tickets and partials for each other and
+            // for vectors of the length that `solve` has checked, those that the method does not have
+            // aside; the history has a number for each system, or is null; (3) all buffers are of this
+            // executor, by the types, the history's is the plan's; (4) x is borrowed exclusively and
+            // apart from b, all else is the plan's; (5) the kernels wait before they touch states and
+            // vectors; what they read before is written when the plan is made.
+            unsafe { executor.launch(key, config(blocks.len() / words), &mut args)? };
+        }
+        Ok(())
+    }
+
+    /// The launches before a judgement that may rest on a rounding floor.
+    #[expect(unsafe_code, reason = "the launches")]
+    fn launch_sizes(&mut self, b: &E::Buffer<T>, x: &mut E::Buffer<T>) -> Result<(), GpuError> {
+        let Self { executor, work, .. } = self;
+        let Some(sizes) = &self.sizes else {
+            return Ok(());
+        };
+        for (key, blocks, words) in [(&sizes.whole, &work.whole, 1), (&sizes.part, &work.parts, 2)]
+        {
+            if blocks.is_empty() {
+                continue;
+            }
+            let mut args = Args::new();
+            args.input(blocks)
+                .input(&work.order)
+                .input(&work.firsts)
+                .output(&mut self.states)
+                .output(&mut self.tickets)
+                .output(&mut self.partials)
+                .output(x)
+                .input(b);
+            sizes.pass(&mut args);
+            if words == 2 {
+                args.scalar(PART_ROWS);
+            }
+            // SAFETY: as in `launch`, of `krylov_sizes` and `krylov_sizes_part`; their matrices are
+            // those of the batch that the work was made of, validated, with values of its length.
+            unsafe { executor.launch(key, config(blocks.len() / words), &mut args)? };
+        }
+        Ok(())
+    }
+}
+
+/// A launch of so many blocks, which waits by itself for those ahead.
+fn config(blocks: usize) -> LaunchConfig {
+    let grid = u32::try_from(blocks).unwrap_or(u32::MAX);
+    LaunchConfig { overlaps: true, ..LaunchConfig::linear(grid, THREADS) }
+}

@@ -1,0 +1,538 @@
+//! The plan: options checked, arrays on the device, the launches, the outcomes.
+
+use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
+use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, Scalar};
+use sparsebatch_solve_core::Outcome;
+use sparsebatch_solve_core::SolveOptions;
+
+use super::explain::FactoredExplain;
+use super::kernels::FACTORED;
+use super::layout::{Rows, Words};
+use super::programs::Factors;
+use super::shape::{FactoredMethod, FactoredTuning, Precision, Shape};
+use crate::common::Confirmer;
+use crate::common::GpuSolver;
+use crate::common::outcomes::{DeviceOutcomes, Limits, Outcomes};
+use crate::common::task::{
+    Guess, check_active, check_apart, check_common, check_square, count_systems, item_major,
+    shares_values,
+};
+use crate::{FactoredPlace, GpuSolveError};
+use sparsebatch_solve_core::{Method, Order, Preconditioner, check_len};
+
+/// Bits of the kernel's `flags`.
+const FROM_GUESS: u32 = 1;
+const ROOT: u32 = 2;
+const KEPT: u32 = 4;
+const KEEP: u32 = 8;
+const ONE_KEPT: u32 = 16;
+
+/// CG or BiCGStab with block-Jacobi, ILU(0) or IC(0), or the sparse LU, for every system of a uniform batch, each
+/// factorised and solved whole by a group of threads, all in one launch.
+///
+/// Levels of the factorisation and of triangular solves are found once per pattern, on the CPU. Statuses,
+/// restarts and the true residual are those of the CPU's solvers: `SingularPreconditioner` where a pivot
+/// is zero (with IC(0): not positive), `Converged` only after `b - A x` was recomputed in the same
+/// launch. A system's result is a function of that system and of the plan's kernel, bit for bit: not of
+/// its neighbours, its place in the batch, or the order of threads.
+///
+/// With [`PrecondPrecision::Single`](sparsebatch_solve_core::PrecondPrecision::Single) factors of f64 systems are stored
+/// in f32, in half of the memory. They are made in f64, in memory that vectors and values have later, of
+/// the matrix with its rows and columns scaled by powers of two.
+///
+/// By default each solve makes the factors of each system anew and stores none. After
+/// [`FactoredSolver::factorise`] solves use the factors that it kept: a lagged preconditioner for values
+/// that have changed since, whose residual is still the true one.
+///
+/// With [`Method::Lu`] factors are complete, in minimum-degree order whatever the options say, without pivoting,
+/// and in the precision of the values; there is no scaling, as on the CPU. They are in device memory: for systems
+/// whose factors do not fit where [`GpuLu`](crate::GpuLu) has them, of up to 33,554,432 products a
+/// factorisation. An iteration is a solve with the factors; the solution is refined from the true residual while
+/// that does not pass, up to [`SolveOptions::max_restarts`] times, by the same factors. A system without a pivot
+/// is `Singular` (`BatchSolver` permutes its rows and tries again). Statuses and counts are those of `GpuLu` and the CPU, and so is the order of elimination of the
+/// CPU; sums have another order.
+///
+/// What fits is in the shared memory of a block, the rest in a workspace on the device
+/// ([`FactoredPlace`](super::FactoredPlace)), so that systems may have any size; ILU(0) and IC(0), too, are of up
+/// to 33,554,432 products a factorisation. With several right-hand sides each has its factors made anew, unless
+/// they are kept.
+///
+/// `Converged` rests on the residual as the kernels compute it, without a bound of its rounding errors;
+/// [`FactoredSolver::confirm`] counts them.
+///
+/// # Source
+/// Y. Saad, Iterative Methods for Sparse Linear Systems, 2nd ed., 2003, algorithms 10.4 (ILU(0)) and 9.1
+/// (CG); Meijerink and van der Vorst 1977 (doi 10.1090/S0025-5718-1977-0438681-4, IC(0)); Anzt et al. 2019
+/// (doi 10.1016/j.parco.2017.12.006, block-Jacobi by Gauss-Jordan with row pivoting; doi 10.1002/cpe.4460,
+/// its blocks in less precision); van der Vorst 1992
+/// (doi 10.1137/0913035, BiCGStab); levels of triangular solves: Anderson and Saad 1989
+/// (doi 10.1142/S0129053389000056).
+pub struct FactoredSolver<E: Executor, T: Value> {
+    executor: E,
+    method: FactoredMethod,
+    preconditioner: Preconditioner,
+    order: Order,
+    nrows: usize,
+    nnz: usize,
+    nfactors: usize,
+    nitems: usize,
+    /// Of which so many take part.
+    active: usize,
+    nrhs: usize,
+    root: bool,
+    key: KernelKey,
+    shape: Shape,
+    words: E::Buffer<u32>,
+    starts: E::Buffer<u32>,
+    index: E::Buffer<u32>,
+    columns: Columns<E>,
+    sources: E::Buffer<u32>,
+    workspace: E::Buffer<T>,
+    kept: Option<Kept<E, T>>,
+    limits: Limits<E>,
+    queue: E::Buffer<u32>,
+    outcomes: Outcomes<E>,
+}
+
+/// Columns in 16 or 32 bits.
+enum Columns<E: Executor> {
+    Narrow(E::Buffer<u16>),
+    Wide(E::Buffer<u32>),
+}
+
+/// Factors that last.
+struct Kept<E: Executor, T: Value> {
+    /// Of each item, or of one for all.
+    factors: KeptFactors<E, T>,
+    /// 1 for items that have none.
+    refused: E::Buffer<u8>,
+    /// Items of a batch that they serve.
+    made: usize,
+}
+
+/// Factors and a 0, item by item; those in f32 with the exponents of their rows and columns behind them.
+enum KeptFactors<E: Executor, T: Value> {
+    Working(E::Buffer<T>),
+    Single(E::Buffer<f32>),
+}
+
+impl<E: Executor, T: Value> KeptFactors<E, T> {
+    fn raw(&self) -> u64 {
+        match self {
+            Self::Working(factors) => factors.raw(),
+            Self::Single(factors) => factors.raw(),
+        }
+    }
+}
+
+impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
+    /// Analyses a pattern for `nitems` systems of `options.nrhs` right-hand sides each, allocates
+    /// everything and compiles the kernel. [`Method::Auto`] is CG.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for options out of
+    /// range; [`GpuSolveError::Symbolic`] for a block size out of range; [`GpuSolveError::Unsupported`] for what
+    /// the GPU does not do yet, too many products among it, and for preconditioners without factors;
+    /// [`GpuSolveError::Gpu`] when memory or compiler fail.
+    pub fn new(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        options: &SolveOptions,
+    ) -> Result<Self, GpuSolveError> {
+        Self::with_tuning(executor, pattern, nitems, options, &FactoredTuning::default())
+    }
+
+    /// As [`FactoredSolver::new`], for the pattern of a batch.
+    ///
+    /// # Errors
+    /// Those of [`FactoredSolver::new`]; [`GpuSolveError::Unsupported`] for ragged batches and interleaved
+    /// values.
+    pub fn for_batch(
+        executor: &E,
+        batch: &Batch<T>,
+        options: &SolveOptions,
+    ) -> Result<Self, GpuSolveError> {
+        let uniform = item_major(batch)?;
+        Self::new(executor, uniform.pattern().view(), uniform.nitems(), options)
+    }
+
+    /// As [`FactoredSolver::new`], with choices fixed.
+    ///
+    /// # Errors
+    /// Those of [`FactoredSolver::new`]; [`GpuSolveError::Option`] for choices that do not fit the pattern.
+    pub fn with_tuning(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        options: &SolveOptions,
+        tuning: &FactoredTuning,
+    ) -> Result<Self, GpuSolveError> {
+        let nrows = pattern.nrows();
+        check_square(0, pattern)?;
+        let method = check_supported(options)?;
+        let systems = count_systems(nitems, options.nrhs)?;
+        let criteria = options.criteria::<T>(systems)?;
+        let is_lu = method == FactoredMethod::Lu;
+        let factors =
+            if is_lu { Factors::complete(pattern) } else { Factors::new(pattern, options) }?;
+        let info = executor.info();
+        let is_mixed = !is_lu && options.precond_precision.is_mixed::<T>();
+        let precision = Precision { value_bytes: size_of::<T>(), is_mixed };
+        let mut shape = Shape::choose(pattern, &factors, method, precision, systems, info, tuning)?;
+        let expression = format!(
+            "factored<{}, {}, {}, {}, {}{}>",
+            T::CPP,
+            shape.threads,
+            method.code(),
+            u8::from(matches!(factors, Factors::Blocks(_))),
+            shape.place.code(),
+            if is_mixed { ", float" } else { "" }
+        );
+        let key = KernelKey::new(&FACTORED, expression);
+        executor.prepare(std::slice::from_ref(&key))?;
+        let wide = shape.place.is_wide();
+        let words = Words::new(&factors, nrows, shape.threads, wide)?;
+        let rows = Rows::new(pattern)?;
+        let mut sources = factors.sources();
+        if is_mixed {
+            for numbers in factors.positions() {
+                sources.extend(numbers);
+            }
+        }
+        let columns = rows.columns.len() * if wide { 4 } else { 2 };
+        let numbers = words.words.len() + words.starts.len() + rows.index.len() + sources.len();
+        let limits = Limits::new(executor, criteria)?;
+        let each = Outcomes::<E>::BYTES_A_SYSTEM + limits.bytes_a_system();
+        let free = executor.free_memory()?;
+        let free = tuning.max_bytes.map_or(free, |most| most.min(free));
+        shape.fit((4 * numbers + columns + systems * each) as u64, size_of::<T>(), free)?;
+        let groups = u64::from(shape.blocks * shape.groups);
+        Ok(Self {
+            method,
+            preconditioner: options.preconditioner,
+            order: options.order,
+            nrows,
+            nnz: pattern.nnz(),
+            nfactors: factors.len(),
+            nitems,
+            active: nitems,
+            nrhs: options.nrhs,
+            root: matches!(&factors, Factors::Sums(sums) if sums.root),
+            key,
+            words: executor.upload(&words.words)?,
+            starts: executor.upload(&words.starts)?,
+            index: executor.upload(&rows.index)?,
+            columns: if wide {
+                Columns::Wide(executor.upload(&rows.columns)?)
+            } else {
+                Columns::Narrow(executor.upload(&rows.narrow_columns())?)
+            },
+            sources: executor.upload(&sources)?,
+            workspace: executor.alloc((groups * shape.workspace) as usize)?,
+            kept: None,
+            shape,
+            limits,
+            queue: executor.alloc_zeroed(2)?,
+            outcomes: Outcomes::new(executor, systems)?,
+            executor: executor.clone(),
+        })
+    }
+
+    /// Makes the factors of every item from `values`, as [`FactoredSolver::solve`] takes them, and keeps
+    /// them on the device: solves use them from now on, with whatever values. The first call allocates
+    /// the memory. Launches one kernel and returns before it is done.
+    ///
+    /// An item without factors is no error: its systems end with `SingularPreconditioner`, by LU with `Singular`.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Length`] when the array does not fit, [`GpuSolveError::Gpu`] when memory is short or
+    /// the launch is refused; what was kept before is gone then.
+    pub fn factorise(&mut self, values: &E::Buffer<T>) -> Result<(), GpuSolveError> {
+        let shared = shares_values(values.len(), self.nnz, self.nitems)?;
+        let items = if shared { self.nitems.min(1) } else { self.nitems };
+        let mut kept = match self.kept.take().filter(|kept| kept.refused.len() == items) {
+            Some(kept) => kept,
+            None => Kept {
+                factors: if self.shape.is_mixed {
+                    let each = self.nfactors + 1 + self.nrows;
+                    KeptFactors::Single(self.executor.alloc(items * each)?)
+                } else {
+                    KeptFactors::Working(self.executor.alloc(items * (self.nfactors + 1))?)
+                },
+                refused: self.executor.alloc(items)?,
+                made: 0,
+            },
+        };
+        kept.made = if shared { self.nitems } else { self.active };
+        // Those of one item for all are made whoever takes part.
+        if kept.made > 0 {
+            self.launch(Task { values, shared, keep: Some(&kept), vectors: None })?;
+        }
+        self.kept = Some(kept);
+        Ok(())
+    }
+
+    /// Drops the factors that were kept: solves make their own again.
+    pub fn forget_factors(&mut self) {
+        self.kept = None;
+    }
+
+    /// Solves every system. Allocates nothing, launches one kernel and returns before it is done.
+    ///
+    /// `values` holds the entries of item 0 in the order of CSR, of item 1, ...; or those of one
+    /// item, for all. `b` and `x` are item-major, right-hand side after right-hand side within an
+    /// item. Systems that do not converge are no error: see [`FactoredSolver::outcomes`].
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Option`] when `x` overlaps
+    /// another one or factors are kept of too few items, [`GpuSolveError::Gpu`] when the launch is refused; `x` is
+    /// untouched then.
+    pub fn solve(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        let rows = self.nrows * self.nitems * self.nrhs;
+        let shared = shares_values(values.len(), self.nnz, self.nitems)?;
+        check_len("b", rows, b.len())?;
+        check_len("x", rows, x.len())?;
+        check_apart(values, x)?;
+        check_apart(b, x)?;
+        if let Some(kept) = self.kept.as_ref().filter(|kept| kept.made < self.active) {
+            return Err(GpuSolveError::Option {
+                name: "factors",
+                expected: "a call of factorise before, for all items that take part",
+                found: format!("factors of {} items, where {} take part", kept.made, self.active),
+            });
+        }
+        if self.active == 0 {
+            return Ok(());
+        }
+        self.launch(Task { values, shared, keep: None, vectors: Some((b, guess, x)) })
+    }
+
+    #[expect(unsafe_code, reason = "the one launch")]
+    fn launch(&mut self, task: Task<'_, E, T>) -> Result<(), GpuSolveError> {
+        let Task { values, shared, keep, vectors } = task;
+        let mut flags = if self.root { ROOT } else { 0 };
+        let (systems, nrhs) = match keep {
+            Some(kept) => (kept.refused.len().min(kept.made), 1),
+            None => (self.active * self.nrhs, self.nrhs),
+        };
+        let kept = keep.or(self.kept.as_ref());
+        flags |= match (keep, kept) {
+            (Some(_), _) => KEEP,
+            (None, Some(kept)) if kept.refused.len() == self.nitems => KEPT,
+            (None, Some(_)) => KEPT | ONE_KEPT,
+            (None, None) => 0,
+        };
+        let (b, x) = match vectors {
+            Some((b, guess, x)) => {
+                flags |= if guess == Guess::InX { FROM_GUESS } else { 0 };
+                (b.raw(), x.raw())
+            }
+            None => (0, 0),
+        };
+        let mut args = Args::new();
+        args.scalar(systems as u32)
+            .scalar(self.nrows as u32)
+            .scalar(nrhs as u32)
+            .scalar(self.nnz as u32)
+            .scalar(self.nfactors as u32)
+            .input(&self.words)
+            .input(&self.starts)
+            .input(&self.index);
+        match &self.columns {
+            Columns::Narrow(columns) => args.input(columns),
+            Columns::Wide(columns) => args.input(columns),
+        };
+        args.input(&self.sources)
+            .output(&mut self.workspace)
+            .raw(kept.map_or(0, |kept| kept.factors.raw()))
+            .raw(kept.map_or(0, |kept| kept.refused.raw()))
+            .input(values)
+            .scalar(if shared { 0 } else { self.nnz as u64 })
+            .raw(b)
+            .raw(x)
+            .scalar(flags);
+        self.limits.pass(&mut args);
+        args.output(&mut self.queue);
+        self.outcomes.pass(&mut args);
+        let config = LaunchConfig {
+            shared_bytes: self.shape.shared_bytes,
+            ..LaunchConfig::linear(self.shape.blocks, self.shape.threads * self.shape.groups)
+        };
+        // SAFETY: the arguments are those of `factored`; the callers checked the lengths of values, b
+        // and x, and that x overlaps neither of them; all three are borrowed as long as `task` is.
+        // What is kept has `nfactors + 1` values (in f32: and `nrows` more) and a byte for as many items as
+        // the flags say; the
+        // kernel writes it only for KEEP, when no other launch is given it. The plan's own arrays are
+        // what `with_tuning` made of one pattern: places below the numbers of factors and rows,
+        // columns below the rows, entries below those of A, a workspace for each group of the launch.
+        // The queue holds zeros before and after each launch.
+        unsafe { self.executor.launch(&self.key, config, &mut args) }?;
+        Ok(())
+    }
+
+    /// From now on only the first `items` take part in factorisations and solves; the arrays stay as long
+    /// as they are, and what they hold for the others is not touched, outcomes included.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Length`] when there are fewer.
+    pub fn set_active(&mut self, items: usize) -> Result<(), GpuSolveError> {
+        check_active(items, self.nitems)?;
+        self.active = items;
+        Ok(())
+    }
+
+    /// The outcomes of the last solve, where kernels of the caller read them.
+    pub fn device_outcomes(&self) -> DeviceOutcomes<'_, E> {
+        self.outcomes.on_device()
+    }
+
+    /// Confirms which systems of the last solve converged, the rounding errors of their residuals counted: see
+    /// [`Confirmer`]. `values`, `b` and `x` are those of that solve. Allocates nothing, launches one kernel behind the
+    /// solve and returns before it is done.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Length`] when an array does not fit, or the confirmer is for another number of systems;
+    /// [`GpuSolveError::Gpu`] when the launch is refused. Nothing has changed then.
+    pub fn confirm(
+        &mut self,
+        confirmer: &Confirmer<E, T>,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        x: &E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        let systems = self.active * self.nrhs;
+        confirmer.confirm((&mut self.outcomes, systems), values, b, x)
+    }
+
+    /// How each system of the last solve ended, item by item. Waits for the solve.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Gpu`] with what the device reports.
+    pub fn outcomes(&self) -> Result<Vec<Outcome>, GpuSolveError> {
+        Ok(self.outcomes.download(&self.executor)?)
+    }
+
+    /// What was chosen, and what it takes.
+    pub fn explain(&self) -> FactoredExplain {
+        let bytes = |len: usize, each: usize| (len * each) as u64;
+        let (shape, value) = (&self.shape, size_of::<T>());
+        let columns = match &self.columns {
+            Columns::Narrow(columns) => bytes(columns.len(), 2),
+            Columns::Wide(columns) => bytes(columns.len(), 4),
+        };
+        let numbers = self.words.len() + self.starts.len() + self.index.len() + self.sources.len();
+        let (preconditioner, order) = match (self.method, self.preconditioner) {
+            (FactoredMethod::Lu, _) => ("complete factors", Order::MinDegree),
+            (_, Preconditioner::BlockJacobi) => (self.preconditioner.name(), Order::Natural),
+            _ => (self.preconditioner.name(), self.order),
+        };
+        FactoredExplain {
+            method: self.method.name(),
+            preconditioner,
+            order: order.name(),
+            kernel: self.key.expression.clone(),
+            nrows: self.nrows,
+            nnz: self.nnz,
+            factor_entries: self.nfactors,
+            precision: <T as Scalar>::NAME,
+            factor_precision: if shape.is_mixed { "f32" } else { <T as Scalar>::NAME },
+            factor_bytes: shape.factor_bytes,
+            factorisation_levels: shape.levels[0],
+            application_levels: shape.levels[1],
+            system_bytes: shape.system_bytes,
+            place: shape.place,
+            threads_per_system: shape.threads,
+            systems_per_block: shape.groups,
+            systems_per_multiprocessor: shape.resident * shape.groups,
+            blocks: shape.blocks,
+            shared_bytes: shape.shared_bytes,
+            pattern_bytes: bytes(numbers, 4) + columns,
+            workspace_bytes: bytes(self.workspace.len(), value)
+                + bytes(
+                    self.nitems * self.nrhs,
+                    Outcomes::<E>::BYTES_A_SYSTEM + self.limits.bytes_a_system(),
+                )
+                + 8,
+            kept_bytes: self.kept.as_ref().map_or(0, |kept| {
+                let factors = match &kept.factors {
+                    KeptFactors::Working(factors) => bytes(factors.len(), value),
+                    KeptFactors::Single(factors) => bytes(factors.len(), size_of::<f32>()),
+                };
+                factors + bytes(kept.refused.len(), 1)
+            }),
+        }
+    }
+}
+
+/// What a launch is for.
+struct Task<'a, E: Executor, T: Value> {
+    values: &'a E::Buffer<T>,
+    /// Whether one item has values for all.
+    shared: bool,
+    /// Where factors are to be kept; nothing is solved then.
+    keep: Option<&'a Kept<E, T>>,
+    vectors: Option<Vectors<'a, E, T>>,
+}
+
+/// Right-hand sides, what the solutions hold before, solutions.
+type Vectors<'a, E, T> =
+    (&'a <E as Executor>::Buffer<T>, Guess, &'a mut <E as Executor>::Buffer<T>);
+
+fn check_supported(options: &SolveOptions) -> Result<FactoredMethod, GpuSolveError> {
+    check_common(options)?;
+    Ok(match options.method {
+        Method::Auto | Method::Cg => FactoredMethod::Cg,
+        Method::BiCgStab => FactoredMethod::BiCgStab,
+        Method::Lu => FactoredMethod::Lu,
+    })
+}
+
+impl<E, T> GpuSolver<E, T> for FactoredSolver<E, T>
+where
+    E: Executor + Clone + Send + Sync,
+    T: Value,
+{
+    fn solve(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        Self::solve(self, values, b, guess, x)
+    }
+
+    fn outcomes(&self) -> Result<Vec<Outcome>, GpuSolveError> {
+        Self::outcomes(self)
+    }
+
+    fn outcome_arrays(&self) -> &Outcomes<E> {
+        &self.outcomes
+    }
+
+    fn limits_mut(&mut self) -> &mut Limits<E> {
+        &mut self.limits
+    }
+
+    fn kernel(&self) -> String {
+        let explain = self.explain();
+        let what = match (explain.method, explain.place) {
+            ("lu", FactoredPlace::AllGlobal) => " with factors and vectors in device memory",
+            ("lu", FactoredPlace::FactorsGlobal) => " with factors in device memory",
+            _ => "",
+        };
+        explain.kernel + what
+    }
+
+    fn bytes(&self) -> u64 {
+        let explain = self.explain();
+        explain.pattern_bytes + explain.workspace_bytes
+    }
+}

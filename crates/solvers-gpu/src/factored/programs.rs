@@ -1,0 +1,516 @@
+//! Factorisation and application of a preconditioner, or of complete factors, as sums of products in levels.
+
+use sparsebatch_solve_core::SolveOptions;
+use std::ops::Range;
+
+use sparsebatch_formats::CsrPatternRef;
+use sparsebatch_solve_core::symbolic::{
+    DiagonalBlocks, FactorPattern, LowerPattern, SymbolicError, find_blocks, fixed_blocks,
+    min_degree,
+};
+
+use super::tasks as narrow;
+use crate::GpuSolveError;
+use sparsebatch_solve_core::{Order, Preconditioner};
+
+/// No factor: a task does not multiply its sum.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// The largest block that is looked for when no size is given, as on the CPU.
+const FOUND_BLOCK_SIZE: usize = 16;
+
+/// The most products of a factorisation: 256 MiB of places on the device.
+const MOST_PRODUCTS: u64 = 1 << 25;
+
+/// `value[place] -= sum of left * right`, then times `value[factor]`; a pivot, inverted, where factor
+/// and place of a factorisation are one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Task {
+    pub(super) place: u32,
+    pub(super) factor: u32,
+    /// Its pairs among [`Program::pairs`].
+    pub(super) pairs: Range<usize>,
+    /// Counted from 0; it needs results of lower levels only.
+    pub(super) level: u32,
+}
+
+/// Tasks, operands first, and the places of their products.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Program {
+    pub(super) tasks: Vec<Task>,
+    /// Left and right operand.
+    pub(super) pairs: Vec<(u32, u32)>,
+}
+
+impl Program {
+    pub(super) fn nlevels(&self) -> usize {
+        self.tasks.iter().map(|task| task.level as usize + 1).max().unwrap_or(0)
+    }
+
+    /// The same with places of 16 bits, which all have.
+    pub(super) fn to_narrow(&self) -> narrow::Tasks {
+        let task = |task: &Task| narrow::Task {
+            place: task.place,
+            factor: if task.factor == NONE { narrow::NONE } else { task.factor },
+            pairs: task.pairs.clone(),
+            level: task.level,
+        };
+        narrow::Tasks {
+            tasks: self.tasks.iter().map(task).collect(),
+            pairs: self.pairs.iter().map(|&(left, right)| left | right << 16).collect(),
+        }
+    }
+}
+
+/// Builds programs and finds levels. Places of one space are written by tasks; the other operands,
+/// where there are any, are there before.
+struct Builder {
+    program: Program,
+    /// One more than the level of the task that last wrote a place; 0 where none did.
+    ready: Vec<u32>,
+    /// One more than the highest level of the tasks that read a place as right operand.
+    read: Vec<u32>,
+    /// Whether left operands and factors are places that tasks write.
+    is_factorisation: bool,
+}
+
+impl Builder {
+    fn new(places: usize, is_factorisation: bool) -> Self {
+        let (ready, read) = (vec![0; places], vec![0; places]);
+        Self { program: Program::default(), ready, read, is_factorisation }
+    }
+
+    fn push(&mut self, place: u32, factor: u32, pairs: impl Iterator<Item = (u32, u32)>) {
+        let all = &mut self.program.pairs;
+        let first = all.len();
+        all.extend(pairs);
+        let pairs = first..all.len();
+        if pairs.is_empty() && factor == NONE {
+            return;
+        }
+        // What others still read is not overwritten.
+        let mut level = self.ready[place as usize].max(self.read[place as usize]);
+        if self.is_factorisation && factor != NONE {
+            level = level.max(self.ready[factor as usize]);
+        }
+        for &(left, right) in &all[pairs.clone()] {
+            level = level.max(self.ready[right as usize]);
+            if self.is_factorisation {
+                level = level.max(self.ready[left as usize]);
+            }
+        }
+        for &(_, right) in &all[pairs.clone()] {
+            let read = &mut self.read[right as usize];
+            *read = (*read).max(level + 1);
+        }
+        self.ready[place as usize] = level + 1;
+        self.program.tasks.push(Task { place, factor, pairs, level });
+    }
+}
+
+/// What a preconditioner is made of, once per pattern.
+#[derive(Clone, Debug)]
+pub(super) enum Factors {
+    /// Inverses of diagonal blocks.
+    Blocks(DiagonalBlocks),
+    /// Incomplete factors, or complete ones.
+    Sums(Box<Sums>),
+}
+
+/// Factorisation and application of factors, whose entries have places as in their pattern.
+#[derive(Clone, Debug)]
+pub(super) struct Sums {
+    /// Position in A's values of each entry, or `NO_SOURCE`.
+    pub(super) sources: Vec<u32>,
+    /// Row and column of A of each entry.
+    pub(super) positions: Vec<(u32, u32)>,
+    pub(super) factorisation: Program,
+    /// Places are rows of A, left operands and factors are entries.
+    pub(super) application: Program,
+    /// Whether a pivot is positive and its root divides: Cholesky.
+    pub(super) root: bool,
+}
+
+impl Factors {
+    /// Those of the preconditioner of `options`, which is not none or Jacobi.
+    pub(super) fn new(a: CsrPatternRef<'_>, options: &SolveOptions) -> Result<Self, GpuSolveError> {
+        let permutation = match options.order {
+            Order::MinDegree if options.preconditioner != Preconditioner::BlockJacobi => {
+                Some(min_degree(a)?)
+            }
+            _ => None,
+        };
+        let order = permutation.as_deref();
+        let factors = match options.preconditioner {
+            Preconditioner::BlockJacobi => {
+                let starts = match options.block_size {
+                    Some(size) => fixed_blocks(a.nrows(), size),
+                    None => find_blocks(a, FOUND_BLOCK_SIZE),
+                };
+                starts.and_then(|starts| DiagonalBlocks::try_new(a, &starts)).map(Self::Blocks)
+            }
+            Preconditioner::Ic0 => {
+                let pattern = LowerPattern::ic0(a, order)?;
+                check_products(pattern.flops())?;
+                Ok(Self::Sums(Box::new(cholesky(&pattern))))
+            }
+            Preconditioner::Ilu0 => {
+                let pattern = FactorPattern::ilu0(a, order)?;
+                check_products(pattern.flops())?;
+                Ok(Self::Sums(Box::new(lu(&pattern))))
+            }
+            Preconditioner::None | Preconditioner::Auto | Preconditioner::Jacobi => {
+                return Err(GpuSolveError::Unsupported {
+                    what: "a solve with factors without a preconditioner that has some",
+                    instead: "take block-jacobi, ilu0 or ic0",
+                });
+            }
+        };
+        let factors = factors?;
+        if factors.len() >= NONE as usize {
+            return Err(GpuSolveError::Unsupported {
+                what: "a preconditioner of more than 4294967294 values",
+                instead: "take smaller blocks",
+            });
+        }
+        Ok(factors)
+    }
+
+    /// Those of the sparse LU without pivoting, all fill included, in minimum-degree order.
+    pub(super) fn complete(a: CsrPatternRef<'_>) -> Result<Self, GpuSolveError> {
+        let order = min_degree(a)?;
+        // Each entry of fill has a product at least.
+        let most = (a.nnz() + a.nrows()).saturating_add(MOST_PRODUCTS as usize);
+        let pattern = match FactorPattern::lu(a, Some(&order), most) {
+            Err(SymbolicError::TooManyEntries { .. }) => return Err(TOO_MUCH_FILL),
+            pattern => pattern?,
+        };
+        if complete_products(&pattern) > MOST_PRODUCTS {
+            return Err(TOO_MUCH_FILL);
+        }
+        Ok(Self::Sums(Box::new(lu(&pattern))))
+    }
+
+    /// Values of the factors of a system.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Blocks(blocks) => blocks.source().len(),
+            Self::Sums(sums) => sums.sources.len(),
+        }
+    }
+
+    /// The entry of A that each value is made of, or `NO_SOURCE`.
+    pub(super) fn sources(&self) -> Vec<u32> {
+        match self {
+            Self::Sums(sums) => sums.sources.clone(),
+            // Column by column: the rows of a block are side by side.
+            Self::Blocks(blocks) => (0..blocks.nblocks())
+                .flat_map(|block| {
+                    let (size, source) = (blocks.rows(block).len(), blocks.block_source(block));
+                    (0..size * size).map(move |k| source[k % size * size + k / size])
+                })
+                .collect(),
+        }
+    }
+
+    /// The row of A of each value, and the column.
+    pub(super) fn positions(&self) -> [Vec<u32>; 2] {
+        let (rows, columns) = match self {
+            Self::Sums(sums) => sums.positions.iter().copied().unzip(),
+            Self::Blocks(blocks) => (0..blocks.nblocks())
+                .flat_map(|block| {
+                    let rows = blocks.rows(block);
+                    let (first, size) = (rows.start, rows.len());
+                    (0..size * size).map(move |k| (first + k % size, first + k / size))
+                })
+                .map(|(row, column)| (row as u32, column as u32))
+                .unzip(),
+        };
+        [rows, columns]
+    }
+}
+
+const TOO_MUCH_FILL: GpuSolveError = GpuSolveError::Unsupported {
+    what: "a sparse LU of more than 33554432 products",
+    instead: "solve it on the CPU, or by an iterative method",
+};
+
+/// [`FactorPattern::flops`] where all fill is there: each entry of a column of L times each of the row of U.
+fn complete_products(pattern: &FactorPattern) -> u64 {
+    let row = |row: usize| pattern.cols()[pattern.lower(row)].iter();
+    let of = |&pivot: &u32| pattern.upper(pivot as usize).len() as u64;
+    (0..pattern.nrows()).flat_map(row).map(of).sum()
+}
+
+fn check_products(products: u64) -> Result<(), GpuSolveError> {
+    if products <= MOST_PRODUCTS {
+        return Ok(());
+    }
+    Err(GpuSolveError::Unsupported {
+        what: "an incomplete factorisation of more than 33554432 products",
+        instead: "take block-jacobi, or solve on the CPU",
+    })
+}
+
+/// ILU on a pattern, by inner products (Crout): `a_ij - sum of l_ik u_kj over k < min(i, j)`, for L times the
+/// inverse of the pivot, which is kept in the pivot's place. Pairs that the pattern lacks are left out.
+fn lu(pattern: &FactorPattern) -> Sums {
+    let (nrows, perm, cols) = (pattern.nrows(), pattern.perm(), pattern.cols());
+    let mut factorisation = Builder::new(pattern.nnz(), true);
+    let mut in_row = vec![usize::MAX; nrows];
+    let mut products: Vec<Vec<(u32, u32)>> = Vec::new();
+    for row in 0..nrows {
+        let entries = pattern.lower(row).start..pattern.upper(row).end;
+        for (position, k) in entries.clone().enumerate() {
+            in_row[cols[k] as usize] = position;
+        }
+        products.clear();
+        products.resize(entries.len(), Vec::new());
+        for k in pattern.lower(row) {
+            for other in pattern.upper(cols[k] as usize) {
+                if let Some(own) = products.get_mut(in_row[cols[other] as usize]) {
+                    own.push((k as u32, other as u32));
+                }
+            }
+        }
+        for (own, k) in products.iter_mut().zip(entries.clone()) {
+            let col = cols[k] as usize;
+            let factor = if col <= row { pattern.diag()[col] } else { NONE };
+            factorisation.push(k as u32, factor, own.drain(..));
+        }
+        for k in entries {
+            in_row[cols[k] as usize] = usize::MAX;
+        }
+    }
+    let mut application = Builder::new(nrows, false);
+    let known = |k: usize| (k as u32, perm[cols[k] as usize]);
+    for (row, &place) in perm.iter().enumerate() {
+        application.push(place, NONE, pattern.lower(row).map(known));
+    }
+    for row in (0..nrows).rev() {
+        application.push(perm[row], pattern.diag()[row], pattern.upper(row).map(known));
+    }
+    let entries =
+        |row: usize| (pattern.lower(row).start..pattern.upper(row).end).map(move |k| (row, k));
+    Sums {
+        sources: pattern.source().to_vec(),
+        positions: positions(perm, cols, (0..nrows).flat_map(entries)),
+        factorisation: factorisation.program,
+        application: application.program,
+        root: false,
+    }
+}
+
+/// IC(0): `l_ij = (a_ij - sum of l_ik l_jk over k < j) / l_jj`; the inverse of the root of a pivot is
+/// kept in the pivot's place.
+fn cholesky(pattern: &LowerPattern) -> Sums {
+    let (nrows, perm, cols) = (pattern.nrows(), pattern.perm(), pattern.cols());
+    let mut factorisation = Builder::new(pattern.nnz(), true);
+    let mut in_row = vec![NONE; nrows];
+    for row in 0..nrows {
+        for k in pattern.strict(row) {
+            in_row[cols[k] as usize] = k as u32;
+        }
+        for k in pattern.strict(row) {
+            let col = cols[k] as usize;
+            let shared = pattern.strict(col).filter_map(|other| {
+                let own = in_row[cols[other] as usize];
+                (own != NONE).then_some((own, other as u32))
+            });
+            factorisation.push(k as u32, pattern.diagonal(col) as u32, shared);
+        }
+        let diagonal = pattern.diagonal(row) as u32;
+        let squares = pattern.strict(row).map(|k| (k as u32, k as u32));
+        factorisation.push(diagonal, diagonal, squares);
+        for k in pattern.strict(row) {
+            in_row[cols[k] as usize] = NONE;
+        }
+    }
+    let mut application = Builder::new(nrows, false);
+    for row in 0..nrows {
+        let known = pattern.strict(row).map(|k| (k as u32, perm[cols[k] as usize]));
+        application.push(perm[row], pattern.diagonal(row) as u32, known);
+    }
+    for row in (0..nrows).rev() {
+        let known =
+            pattern.column(row).map(|k| (pattern.pos()[k], perm[pattern.rows()[k] as usize]));
+        application.push(perm[row], pattern.diagonal(row) as u32, known);
+    }
+    let entries =
+        |row: usize| (pattern.strict(row).start..=pattern.diagonal(row)).map(move |k| (row, k));
+    Sums {
+        sources: pattern.source().to_vec(),
+        positions: positions(perm, cols, (0..nrows).flat_map(entries)),
+        factorisation: factorisation.program,
+        application: application.program,
+        root: true,
+    }
+}
+
+/// Rows and columns of A of entries in the numbering of their pattern, which come in their order.
+fn positions(
+    perm: &[u32],
+    cols: &[u32],
+    entries: impl Iterator<Item = (usize, usize)>,
+) -> Vec<(u32, u32)> {
+    entries.map(|(row, k)| (perm[row], perm[cols[k] as usize])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sparsebatch_formats::{CsrPattern, Pattern};
+    use sparsebatch_solve_core::symbolic::NO_SOURCE;
+
+    /// [4 1 .; 1 5 2; . 2 6].
+    const VALUES: [f64; 7] = [4.0, 1.0, 1.0, 5.0, 2.0, 2.0, 6.0];
+
+    fn chain() -> CsrPattern {
+        CsrPattern::try_new(3, 3, vec![0, 2, 5, 7], vec![0, 1, 0, 1, 2, 1, 2]).unwrap()
+    }
+
+    fn sums(preconditioner: Preconditioner, order: Order) -> Sums {
+        let options = SolveOptions { preconditioner, order, ..SolveOptions::default() };
+        match Factors::new(chain().view(), &options).unwrap() {
+            Factors::Sums(sums) => *sums,
+            Factors::Blocks(_) => unreachable!("incomplete factors"),
+        }
+    }
+
+    /// Works through a program level by level, each from its last task to its first: tasks of a level
+    /// need nothing of each other. `left` are the factors, where they are not written.
+    fn work(program: &Program, root: bool, values: &mut [f64], left: Option<&[f64]>) {
+        for level in 0..program.nlevels() as u32 {
+            for task in program.tasks.iter().rev().filter(|task| task.level == level) {
+                let factor = |place: u32, values: &[f64]| match left {
+                    Some(left) => left[place as usize],
+                    None => values[place as usize],
+                };
+                let mut value = values[task.place as usize];
+                for &(l, r) in &program.pairs[task.pairs.clone()] {
+                    value -= factor(l, values) * values[r as usize];
+                }
+                if left.is_none() && task.factor == task.place {
+                    value = 1.0 / if root { value.sqrt() } else { value };
+                } else if task.factor != NONE {
+                    value *= factor(task.factor, values);
+                }
+                values[task.place as usize] = value;
+            }
+        }
+    }
+
+    #[test]
+    fn values_are_in_the_rows_and_columns_of_their_sources() {
+        let a = chain();
+        for (preconditioner, order) in [
+            (Preconditioner::Ilu0, Order::Natural),
+            (Preconditioner::Ilu0, Order::MinDegree),
+            (Preconditioner::Ic0, Order::MinDegree),
+            (Preconditioner::BlockJacobi, Order::Natural),
+        ] {
+            let options = SolveOptions {
+                preconditioner,
+                order,
+                block_size: Some(2),
+                ..SolveOptions::default()
+            };
+            let factors = Factors::new(a.view(), &options).unwrap();
+            let [rows, columns] = factors.positions();
+
+            assert_eq!((rows.len(), columns.len()), (factors.len(), factors.len()));
+            for ((source, row), column) in factors.sources().into_iter().zip(rows).zip(columns) {
+                let found = a.view().position(row as usize, column as usize);
+                assert_eq!(found.map_or(NO_SOURCE, |k| k as u32), source, "{preconditioner}");
+            }
+        }
+    }
+
+    #[test]
+    fn programs_factor_and_solve() {
+        for preconditioner in [Preconditioner::Ilu0, Preconditioner::Ic0] {
+            for order in [Order::Natural, Order::MinDegree] {
+                let sums = sums(preconditioner, order);
+                let mut factors: Vec<f64> =
+                    sums.sources.iter().map(|&source| VALUES[source as usize]).collect();
+                work(&sums.factorisation, sums.root, &mut factors, None);
+                // b of x = (1, 2, 3): without fill the factors are those of A.
+                let mut x = [6.0, 17.0, 22.0];
+                work(&sums.application, sums.root, &mut x, Some(&factors));
+
+                let close = x.iter().zip([1.0, 2.0, 3.0]).all(|(x, y)| (x - y).abs() < 1e-14);
+                assert!(close, "{preconditioner} {order}: {x:?}");
+            }
+        }
+    }
+
+    /// A ring, whose last rows fill up.
+    #[test]
+    fn complete_factors_solve_with_fill() {
+        let cols: Vec<i32> = (0..6)
+            .flat_map(|row: i32| {
+                let mut cols = vec![row, (row + 1) % 6, (row + 5) % 6];
+                cols.sort_unstable();
+                cols
+            })
+            .collect();
+        let row_ptr = (0..7).map(|row| 3 * row).collect();
+        let a = CsrPattern::try_new(6, 6, row_ptr, cols).unwrap();
+        let Factors::Sums(sums) = Factors::complete(a.view()).unwrap() else {
+            unreachable!("sums")
+        };
+        let order = min_degree(a.view()).unwrap();
+        let pattern = FactorPattern::lu(a.view(), Some(&order), usize::MAX).unwrap();
+        assert!(pattern.fill() > 1);
+        assert_eq!(complete_products(&pattern), pattern.flops());
+
+        let values: Vec<f64> = (0..18).map(|k| 1.0 + 0.3 * f64::from(k * k % 7)).collect();
+        let x: Vec<f64> = (1..7).map(f64::from).collect();
+        let product = |row: usize| {
+            let entries = a.view().row(row);
+            entries.map(|k| values[k] * x[a.view().col_idx()[k] as usize]).sum::<f64>()
+        };
+        let mut found: Vec<f64> = (0..6).map(product).collect();
+        let value = |&source: &u32| values.get(source as usize).copied().unwrap_or(0.0);
+        let mut factors: Vec<f64> = sums.sources.iter().map(value).collect();
+        work(&sums.factorisation, sums.root, &mut factors, None);
+        work(&sums.application, sums.root, &mut found, Some(&factors));
+
+        let close = found.iter().zip(&x).all(|(found, x)| (found - x).abs() < 1e-12);
+        assert!(close, "{found:?}");
+    }
+
+    /// What another row still reads of the right-hand side is not overwritten by the solution.
+    #[test]
+    fn unsymmetric_patterns_keep_what_is_read() {
+        // Row 1 reads row 0, whose solution needs nothing of row 1.
+        let a = CsrPattern::try_new(2, 2, vec![0, 1, 3], vec![0, 0, 1]).unwrap();
+        let options =
+            SolveOptions { preconditioner: Preconditioner::Ilu0, ..SolveOptions::default() };
+        let Factors::Sums(sums) = Factors::new(a.view(), &options).unwrap() else {
+            unreachable!("incomplete factors")
+        };
+
+        let level = |place: u32| {
+            sums.application.tasks.iter().rfind(|task| task.place == place).unwrap().level
+        };
+        assert_eq!((level(0), level(1)), (1, 1));
+        assert_eq!(sums.application.nlevels(), 2);
+    }
+
+    #[test]
+    fn blocks_stand_column_by_column() {
+        let options = SolveOptions {
+            preconditioner: Preconditioner::BlockJacobi,
+            block_size: Some(2),
+            ..SolveOptions::default()
+        };
+        let factors = Factors::new(chain().view(), &options).unwrap();
+
+        assert_eq!(factors.len(), 5);
+        assert_eq!(factors.sources(), [0, 2, 1, 3, 6]);
+        let diagonal = CsrPattern::try_new(2, 2, vec![0, 1, 2], vec![0, 1]).unwrap();
+        let factors = Factors::new(diagonal.view(), &options).unwrap();
+        assert_eq!(factors.sources(), [0, NO_SOURCE, NO_SOURCE, 1]);
+    }
+}

@@ -1,0 +1,370 @@
+//! How many threads solve a system, and what is in shared memory meanwhile.
+
+use sparsebatch_cuda::{DeviceInfo, GpuError};
+use sparsebatch_formats::CsrPatternRef;
+
+use super::programs::Factors;
+use super::streams::Streams;
+use crate::GpuSolveError;
+
+/// What is in shared memory during a solve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FactoredPlace {
+    /// Values, factors and vectors.
+    AllShared,
+    /// Factors and vectors; values are read from device memory, through the caches, in every product.
+    ValuesGlobal,
+    /// Vectors; factors are in a workspace on the device.
+    FactorsGlobal,
+    /// Nothing: factors and vectors are in a workspace on the device. For systems of any size.
+    AllGlobal,
+}
+
+impl FactoredPlace {
+    /// All of them, the fastest first.
+    pub const ALL: [Self; 4] =
+        [Self::AllShared, Self::ValuesGlobal, Self::FactorsGlobal, Self::AllGlobal];
+
+    /// What is where, for reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AllShared => "values, factors and vectors in shared memory",
+            Self::ValuesGlobal => "factors and vectors in shared memory",
+            Self::FactorsGlobal => "vectors in shared memory, factors in device memory",
+            Self::AllGlobal => "factors and vectors in device memory",
+        }
+    }
+
+    /// As the kernels number it.
+    pub(super) fn code(self) -> u32 {
+        self as u32
+    }
+
+    /// Whether places have 32 bits.
+    pub(super) fn is_wide(self) -> bool {
+        self == Self::AllGlobal
+    }
+
+    /// The threads per system that there are kernels of a method for.
+    fn threads(self, method: FactoredMethod) -> &'static [u32] {
+        match (self, method) {
+            (Self::FactorsGlobal | Self::AllGlobal, _) => &[512],
+            // Such systems are for another plan.
+            (_, FactoredMethod::Lu) => &[],
+            (Self::AllShared, _) => &[32, 128, 512],
+            (Self::ValuesGlobal, _) => &[128, 512],
+        }
+    }
+}
+
+/// What is done with factors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FactoredMethod {
+    Cg,
+    BiCgStab,
+    /// Refinement by complete factors.
+    Lu,
+}
+
+impl FactoredMethod {
+    /// The name in reports.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Cg => "cg",
+            Self::BiCgStab => "bicgstab",
+            Self::Lu => "lu",
+        }
+    }
+
+    /// As the kernels number it.
+    pub(super) fn code(self) -> u32 {
+        self as u32
+    }
+
+    /// Vectors of a system.
+    fn vectors(self) -> usize {
+        match self {
+            Self::Cg => 5,
+            Self::BiCgStab => 7,
+            Self::Lu => 3,
+        }
+    }
+}
+
+/// Choices that a plan makes by itself where they are left open. For experiments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FactoredTuning {
+    /// Threads per system: 32, 128 or 512 with everything in shared memory, 128 or 512 with values
+    /// elsewhere, else 512. By LU 512.
+    pub threads: Option<u32>,
+    /// What is in shared memory. By LU [`FactoredPlace::FactorsGlobal`] or [`FactoredPlace::AllGlobal`].
+    pub place: Option<FactoredPlace>,
+    /// The most blocks of the launch. Default: what the device can hold at once.
+    pub max_blocks: Option<u32>,
+    /// The most bytes of device memory that the plan takes, for which there are fewer blocks where each has factors
+    /// there. Default: what is free.
+    pub max_bytes: Option<u64>,
+}
+
+/// Shared memory beside that of systems: sums of the warps, and what the device keeps for itself.
+const RESERVED_BYTES: u64 = 2048;
+
+/// The most of a kernel's numbers with 16 bits; one more stands for none.
+const MOST_NARROW: usize = 0xfffe;
+
+/// Systems that a block solves side by side where a warp has one, most first.
+const WARPS_A_BLOCK: [u32; 3] = [4, 2, 1];
+
+/// Blocks that a multiprocessor can hold.
+const MOST_RESIDENT: u64 = 32;
+
+/// Cycles of an iteration, roughly, by which groups are compared.
+mod cycles {
+    /// A row of all vectors, and an entry of a row.
+    pub(super) const ROW: u64 = 150;
+    pub(super) const ENTRY: u64 = 25;
+    /// Sums and barriers of a warp, and of a block.
+    pub(super) const WARP: u64 = 500;
+    pub(super) const BLOCK: u64 = 1000;
+    /// Iterations that share a factorisation.
+    pub(super) const ITERATIONS: u64 = 8;
+}
+
+/// What numbers are stored in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Precision {
+    /// Bytes of a value of A and of vectors.
+    pub(super) value_bytes: usize,
+    /// Whether factors have half of that.
+    pub(super) is_mixed: bool,
+}
+
+/// A system's numbers, and its threads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) place: FactoredPlace,
+    /// Threads of a group, which has a system at a time.
+    pub(super) threads: u32,
+    /// Groups of a block.
+    pub(super) groups: u32,
+    pub(super) blocks: u32,
+    /// Blocks that a multiprocessor holds at once, a guess.
+    pub(super) resident: u32,
+    pub(super) shared_bytes: u32,
+    /// Bytes of a system's values, factors and vectors.
+    pub(super) system_bytes: u64,
+    /// Whether factors are stored in less precision than values, and their bytes.
+    pub(super) is_mixed: bool,
+    pub(super) factor_bytes: u64,
+    /// Values of a group in the workspace.
+    pub(super) workspace: u64,
+    /// Levels of the factorisation, and of an application.
+    pub(super) levels: [usize; 2],
+}
+
+impl Shape {
+    /// The first place that the device has room for, and the threads with the least time by the
+    /// estimate, among those that the tuning allows. Not a function of the number of systems, but for
+    /// the blocks.
+    pub(super) fn choose(
+        a: CsrPatternRef<'_>,
+        factors: &Factors,
+        method: FactoredMethod,
+        precision: Precision,
+        nsystems: usize,
+        info: &DeviceInfo,
+        tuning: &FactoredTuning,
+    ) -> Result<Self, GpuSolveError> {
+        check_tuning(tuning)?;
+        let size = Size {
+            nrows: a.nrows(),
+            nnz: a.nnz(),
+            nfactors: factors.len(),
+            vectors: method.vectors(),
+            precision,
+            inverts: matches!(factors, Factors::Blocks(_)),
+        };
+        let places = FactoredPlace::ALL.into_iter();
+        for place in places.filter(|&place| tuning.place.is_none_or(|wanted| wanted == place)) {
+            let is_numbered =
+                size.nrows <= MOST_NARROW && (size.nfactors <= MOST_NARROW || size.inverts);
+            if !place.is_wide() && !is_numbered {
+                continue;
+            }
+            let threads = place.threads(method).iter().copied();
+            let shapes = threads
+                .filter(|&threads| tuning.threads.is_none_or(|wanted| wanted == threads))
+                .filter_map(|threads| size.shape(place, threads, nsystems, info, tuning));
+            let time = |shape: &Self| {
+                let groups = u64::from(shape.resident * shape.groups);
+                latency(a, factors, shape).div_ceil(groups)
+            };
+            if let Some(mut best) = shapes.min_by_key(time) {
+                if let Factors::Sums(sums) = factors {
+                    best.levels = [sums.factorisation.nlevels(), sums.application.nlevels()];
+                }
+                return Ok(best);
+            }
+        }
+        Err(GpuSolveError::Option {
+            name: "tuning",
+            expected: "threads and a place that there is room and a kernel for",
+            found: format!("{tuning:?}"),
+        })
+    }
+}
+
+/// The numbers that memory depends on.
+struct Size {
+    nrows: usize,
+    nnz: usize,
+    nfactors: usize,
+    vectors: usize,
+    precision: Precision,
+    inverts: bool,
+}
+
+/// Vectors in use while factors of less precision are made over the others: x and r.
+const VECTORS_AT_ONCE: usize = 2;
+
+impl Size {
+    /// Values of the length of A's that factors take: they, a 0, and in less precision the exponents of
+    /// rows and columns.
+    fn factors(&self) -> u64 {
+        let nfactors = self.nfactors as u64;
+        if self.precision.is_mixed {
+            (nfactors + 1 + self.nrows as u64).div_ceil(2)
+        } else {
+            nfactors + 1
+        }
+    }
+
+    /// Values of a group in shared memory, and in the workspace: see `FactoredShape` of the kernels.
+    fn memory(&self, place: FactoredPlace) -> (u64, u64) {
+        let (nrows, nfactors) = (self.nrows as u64, self.nfactors as u64);
+        let vectors = self.vectors as u64 * nrows + 1;
+        // Outside of shared memory factors of less precision have room to be made in.
+        let made = nfactors + 1 + if self.precision.is_mixed { nrows.div_ceil(2) } else { 0 };
+        let before = match place {
+            FactoredPlace::AllShared => vectors + self.nnz as u64,
+            FactoredPlace::ValuesGlobal => vectors,
+            FactoredPlace::FactorsGlobal => return (vectors, made),
+            FactoredPlace::AllGlobal => return (0, vectors + made),
+        };
+        let before = if self.precision.is_mixed {
+            before.max(VECTORS_AT_ONCE as u64 * nrows + nfactors / 2 + 1)
+        } else {
+            before
+        };
+        (before + self.factors(), 0)
+    }
+
+    /// Threads of a multiprocessor at the registers that the kernel may use.
+    fn most_threads(&self, threads: u32) -> u32 {
+        match (threads > 128, self.inverts) {
+            (true, _) => threads,
+            (false, true) => 512,
+            (false, false) => 640,
+        }
+    }
+
+    fn shape(
+        &self,
+        place: FactoredPlace,
+        threads: u32,
+        nsystems: usize,
+        info: &DeviceInfo,
+        tuning: &FactoredTuning,
+    ) -> Option<Shape> {
+        let (shared, workspace) = self.memory(place);
+        let value_bytes = self.precision.value_bytes as u64;
+        let bytes = shared * value_bytes;
+        let fits = |&groups: &u32| {
+            let block = u64::from(groups) * bytes + RESERVED_BYTES;
+            block <= u64::from(info.shared_bytes_per_block)
+        };
+        let groups = match threads {
+            32 => WARPS_A_BLOCK.into_iter().find(fits)?,
+            _ => Some(1).filter(fits)?,
+        };
+        let shared_bytes = u64::from(groups) * bytes;
+        let vectors = (self.vectors * self.nrows + 1) as u64;
+        let by_shared =
+            u64::from(info.shared_bytes_per_multiprocessor) / (shared_bytes + RESERVED_BYTES);
+        let most_threads = info.max_threads_per_multiprocessor.min(self.most_threads(threads));
+        let by_threads = most_threads / (threads * groups);
+        let resident = by_shared.min(u64::from(by_threads)).clamp(1, MOST_RESIDENT);
+        let most = resident * u64::from(info.multiprocessors.max(1));
+        let work = (nsystems as u64).div_ceil(u64::from(groups));
+        let blocks = most.min(work).min(u64::from(tuning.max_blocks.unwrap_or(u32::MAX))).max(1);
+        Some(Shape {
+            place,
+            threads,
+            groups,
+            blocks: blocks as u32,
+            resident: resident as u32,
+            shared_bytes: shared_bytes as u32,
+            system_bytes: (vectors + self.factors() + self.nnz as u64) * value_bytes,
+            is_mixed: self.precision.is_mixed,
+            factor_bytes: self.factors() * value_bytes,
+            workspace,
+            levels: [1, 1],
+        })
+    }
+}
+
+impl Shape {
+    /// As many blocks as there is memory for, where the rest of the plan takes so many bytes.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`] when there is none for one block.
+    pub(super) fn fit(&mut self, rest: u64, value_bytes: usize, free: u64) -> Result<(), GpuError> {
+        let each = u64::from(self.groups) * self.workspace * value_bytes as u64;
+        let left = free.checked_sub(rest).filter(|&left| left >= each);
+        let Some(left) = left else {
+            return Err(GpuError::OutOfMemory { needed: rest + each, free });
+        };
+        let most = left.checked_div(each).map_or(u32::MAX, |most| most.min(1 << 20) as u32);
+        self.blocks = self.blocks.min(most);
+        Ok(())
+    }
+}
+
+/// Cycles of an iteration by the estimate.
+fn latency(a: CsrPatternRef<'_>, factors: &Factors, shape: &Shape) -> u64 {
+    let nrows = a.nrows() as u64;
+    let turns = nrows.div_ceil(u64::from(shape.threads)).max(1);
+    let width = (a.nnz() as u64).div_ceil(nrows.max(1));
+    let mut latency = turns * (cycles::ROW + width * cycles::ENTRY);
+    latency += if shape.threads == 32 { cycles::WARP } else { cycles::BLOCK };
+    match factors {
+        Factors::Blocks(blocks) => {
+            let most = (0..blocks.nblocks()).map(|block| blocks.rows(block).len()).max();
+            latency += turns * most.unwrap_or(0) as u64 * cycles::ENTRY;
+        }
+        // There is but one group to choose from.
+        Factors::Sums(_) if shape.place.is_wide() => {}
+        Factors::Sums(sums) => {
+            let warps = shape.threads as usize / 32;
+            let of = |tasks| Streams::new(&tasks, warps).cost.latency;
+            latency += of(sums.application.to_narrow());
+            latency += of(sums.factorisation.to_narrow()) / cycles::ITERATIONS;
+        }
+    }
+    latency
+}
+
+fn check_tuning(tuning: &FactoredTuning) -> Result<(), GpuSolveError> {
+    let refuse = |name, expected, found: u32| {
+        Err(GpuSolveError::Option { name, expected, found: found.to_string() })
+    };
+    match (tuning.threads, tuning.max_blocks) {
+        (Some(threads), _) if ![32, 128, 512].contains(&threads) => {
+            refuse("threads", "32, 128 or 512", threads)
+        }
+        (_, Some(blocks)) if !(1..=1 << 20).contains(&blocks) => {
+            refuse("max_blocks", "1 to 1048576", blocks)
+        }
+        _ => Ok(()),
+    }
+}

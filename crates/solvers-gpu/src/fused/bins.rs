@@ -1,0 +1,295 @@
+//! Bins: the systems that one launch solves, and where their numbers are.
+
+use std::collections::BTreeMap;
+
+use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, KernelKey, Value};
+use sparsebatch_formats::CsrPatternRef;
+
+use super::explain::GpuBin;
+use super::kernels;
+use super::pattern::Slices;
+use super::shape::{GpuTuning, Grid, Load, Shape, choose, grid, group_bytes, stored};
+use crate::GpuSolveError;
+use crate::common::task::FusedMethod;
+
+/// Items of one pattern.
+pub(super) struct Class<'a> {
+    pub(super) pattern: CsrPatternRef<'a>,
+    pub(super) items: Vec<u32>,
+}
+
+/// Where the numbers of items are in the arrays of a batch.
+pub(super) enum Addresses<'a> {
+    /// Item after item, all of one pattern: the kernel computes it.
+    Uniform,
+    /// Wherever these functions say: the first value, in units of the solve's stride, and the first
+    /// row of `b` and `x`.
+    Scattered { value: &'a dyn Fn(u32) -> u64, row: &'a dyn Fn(u32) -> u64 },
+}
+
+/// What all bins of a plan have in common.
+pub(super) struct Common<'a> {
+    pub(super) method: FusedMethod,
+    pub(super) jacobi: bool,
+    /// Whether iterations shall be in f32, values being in f64.
+    pub(super) mixed: bool,
+    /// What solves ask for that are expected.
+    pub(super) asked: Asked,
+    pub(super) nrhs: usize,
+    pub(super) addresses: Addresses<'a>,
+    pub(super) load: Load,
+    pub(super) tuning: &'a GpuTuning,
+}
+
+impl Common<'_> {
+    fn is_scattered(&self) -> bool {
+        matches!(self.addresses, Addresses::Scattered { .. })
+    }
+}
+
+/// What solves may ask of a kernel beyond what all do.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    /// Guesses in x.
+    pub(super) guesses: bool,
+    /// A rounding floor.
+    pub(super) floor: bool,
+}
+
+/// The kernels of a launch: compiled for what is asked of them and no more, which is less code.
+pub(super) struct Keys([KernelKey; 4]);
+
+impl Keys {
+    fn new(key: &KernelKey) -> Self {
+        // As FUSED_MAY in fused_task.cuh counts.
+        let options: [&[&str]; 4] =
+            [&["-DFUSED_MAY=0"], &["-DFUSED_MAY=1"], &["-DFUSED_MAY=2"], &["-DFUSED_MAY=3"]];
+        Self(options.map(|options| key.clone().with_options(options)))
+    }
+
+    pub(super) fn of(&self, asked: Asked) -> &KernelKey {
+        &self.0[usize::from(asked.guesses) + 2 * usize::from(asked.floor)]
+    }
+}
+
+/// The systems that one launch solves.
+pub(super) struct Bin<E: Executor> {
+    pub(super) keys: Keys,
+    pub(super) grid: Grid,
+    pub(super) systems: u32,
+    /// Rows of each system, where all are of one pattern.
+    pub(super) nrows: u32,
+    /// Entries of each system, where all are of one pattern.
+    pub(super) entries: u32,
+    /// Values that each group has in shared memory beside its vectors.
+    pub(super) stored: u32,
+    pub(super) starts: E::Buffer<u32>,
+    pub(super) firsts: E::Buffer<u32>,
+    pub(super) columns: E::Buffer<u16>,
+    pub(super) order: E::Buffer<u16>,
+    /// Where each item is, and the sizes of each pattern; empty where the kernel computes them.
+    pub(super) items: E::Buffer<u64>,
+    pub(super) patterns: E::Buffer<u64>,
+    pub(super) queue: E::Buffer<u32>,
+    pub(super) rest: Option<Rest<E>>,
+    pub(super) explain: GpuBin,
+}
+
+/// The launch for the systems that iterations in f32 leave.
+pub(super) struct Rest<E: Executor> {
+    pub(super) keys: Keys,
+    pub(super) grid: Grid,
+    /// Their number, 0 between solves, and their numbers in the queue.
+    pub(super) left: E::Buffer<u32>,
+}
+
+impl<E: Executor> Bin<E> {
+    /// The kernels of its launches.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Keys> {
+        std::iter::once(&self.keys).chain(self.rest.as_ref().map(|rest| &rest.keys))
+    }
+
+    /// Bytes of what a solve leaves for itself.
+    pub(super) fn workspace_bytes(&self) -> u64 {
+        let left = self.rest.as_ref().map_or(0, |rest| rest.left.len());
+        4 * (self.queue.len() + left) as u64
+    }
+
+    /// Bytes of patterns, and of where items are, on the device.
+    pub(super) fn pattern_bytes(&self) -> u64 {
+        let words = 4 * (self.starts.len() + self.firsts.len());
+        let halves = 2 * (self.columns.len() + self.order.len());
+        (words + halves + 8 * (self.items.len() + self.patterns.len())) as u64
+    }
+}
+
+/// Brings classes into bins of one kernel each, where values are in shared memory also of about one
+/// size; within a bin, classes in the order of their sizes, so that the largest systems begin first and
+/// a group seldom meets another pattern. First the bin with the most entries, which keeps the device busy
+/// while the others are launched; then those with the least, which have few systems for each group and share
+/// the device better with the large ones that come after them than with one another at the end: the mix of
+/// twelve families by BiCGStab took 1.49 ms so for 1.58 in the order of their sizes, on an NVIDIA H200.
+pub(super) fn bins<E: Executor, T: Value>(
+    executor: &E,
+    classes: Vec<Class<'_>>,
+    common: &Common<'_>,
+) -> Result<Vec<Bin<E>>, GpuSolveError> {
+    let mut by_shape: BTreeMap<(Shape, u32), Vec<(Class<'_>, Slices)>> = BTreeMap::new();
+    for class in classes {
+        let info = executor.info();
+        let Common { method, jacobi, mixed, load, tuning, .. } = *common;
+        let how = (method, jacobi, mixed);
+        let shape = choose(class.pattern, how, size_of::<T>(), load, info, tuning)?;
+        let slices = Slices::new(class.pattern, &shape, shape.work_bytes(size_of::<T>()));
+        let about = if shape.keeps_in_shared() { slices.len().max(1).ilog2() } else { 0 };
+        by_shape.entry((shape, about)).or_default().push((class, slices));
+    }
+    let entries = |(class, _): &(Class<'_>, Slices)| class.pattern.nnz() * class.items.len();
+    let mut together: Vec<_> = by_shape.into_iter().map(|((shape, _), bin)| (shape, bin)).collect();
+    together.sort_by_key(|(_, bin)| bin.iter().map(entries).sum::<usize>());
+    if let Some(most) = together.pop() {
+        together.insert(0, most);
+    }
+    let kernels = |(shape, _): &(Shape, Vec<_>)| {
+        let rest = shape.mixed.then(|| keys::<T>(&shape.unmixed(), true, common));
+        (keys::<T>(shape, false, common), rest)
+    };
+    let kernels: Vec<(Keys, Option<Keys>)> = together.iter().map(kernels).collect();
+    let all = kernels.iter().flat_map(|(keys, rest)| std::iter::once(keys).chain(rest));
+    prepare(executor, all, common.asked)?;
+    together
+        .into_iter()
+        .zip(kernels)
+        .map(|((shape, bin), kernels)| upload::<E, T>(executor, shape, kernels, bin, common))
+        .collect()
+}
+
+/// Makes kernels ready for what is asked of them.
+pub(super) fn prepare<'a, E: Executor>(
+    executor: &E,
+    keys: impl Iterator<Item = &'a Keys>,
+    asked: Asked,
+) -> Result<(), GpuError> {
+    let mut all: Vec<KernelKey> = Vec::new();
+    for key in keys.map(|keys| keys.of(asked)) {
+        if !all.contains(key) {
+            all.push(key.clone());
+        }
+    }
+    executor.prepare(&all)
+}
+
+/// A bin on the device, with its kernels, and those for what iterations in f32 leave.
+fn upload<E: Executor, T: Value>(
+    executor: &E,
+    shape: Shape,
+    (keys, rest_keys): (Keys, Option<Keys>),
+    mut classes: Vec<(Class<'_>, Slices)>,
+    common: &Common<'_>,
+) -> Result<Bin<E>, GpuSolveError> {
+    classes.sort_by_key(|(class, _)| std::cmp::Reverse(class.pattern.nnz()));
+    let mut all = Slices::default();
+    let (mut items, mut patterns) = (Vec::new(), Vec::new());
+    for (number, (class, slices)) in (0u64..).zip(&classes) {
+        if let Addresses::Scattered { value, row } = common.addresses {
+            let (nrows, nnz) = (class.pattern.nrows() as u64, class.pattern.nnz() as u64);
+            let of_pattern = [nrows | nnz << 32, all.columns.len() as u64];
+            patterns.extend(of_pattern);
+            let words = |&item: &u32| {
+                let [sizes, place] = of_pattern;
+                [u64::from(item) | number << 32, value(item), row(item), sizes, place]
+            };
+            items.extend(class.items.iter().flat_map(words));
+        }
+        all.starts.extend_from_slice(&slices.starts);
+        all.firsts.extend_from_slice(&slices.firsts);
+        all.columns.extend_from_slice(&slices.columns);
+        all.order.extend_from_slice(&slices.order);
+    }
+    let largest =
+        |size: &dyn Fn(&(Class<'_>, Slices)) -> usize| classes.iter().map(size).max().unwrap_or(0);
+    let nnz = largest(&|(class, _)| class.pattern.nnz());
+    let bytes = size_of::<T>();
+    let stored = stored(&shape, largest(&|(_, slices)| slices.len()), nnz, bytes);
+    let nitems: usize = classes.iter().map(|(class, _)| class.items.len()).sum();
+    let systems = nitems * common.nrhs;
+    let grid = |keys: &Keys, shape: &Shape| {
+        let bytes = group_bytes(shape, stored, bytes);
+        grid(executor, keys.of(common.asked), shape, bytes, systems as u64, common.tuning)
+    };
+    let rest = |keys| {
+        let grid = grid(&keys, &shape.unmixed())?;
+        Ok::<_, GpuSolveError>(Rest { keys, grid, left: executor.alloc_zeroed(1 + systems)? })
+    };
+    let rest = rest_keys.map(rest).transpose()?;
+    let grid = grid(&keys, &shape)?;
+    let entries: usize = classes.iter().map(|(class, _)| class.pattern.nnz()).sum();
+    let explain = GpuBin {
+        kernel: keys.of(common.asked).expression.clone(),
+        systems,
+        patterns: classes.len(),
+        nrows: largest(&|(class, _)| class.pattern.nrows()),
+        nnz,
+        threads_per_system: shape.team(),
+        threads_per_row: shape.parts,
+        rows_per_thread: shape.rows,
+        values: shape.place,
+        vectors: shape.vectors,
+        is_mixed: shape.mixed,
+        padding: all.len() - entries,
+        blocks_per_system: shape.cluster,
+        systems_per_block: (grid.threads / shape.team()).max(1),
+        threads_per_block: grid.threads,
+        blocks: grid.blocks,
+        shared_bytes: grid.shared_bytes,
+    };
+    Ok(Bin {
+        keys,
+        grid,
+        systems: systems as u32,
+        nrows: explain.nrows as u32,
+        entries: nnz as u32,
+        stored: stored as u32,
+        starts: executor.upload(&all.starts)?,
+        firsts: executor.upload(&all.firsts)?,
+        columns: executor.upload(&all.columns)?,
+        order: executor.upload(&all.order)?,
+        items: executor.upload(&items)?,
+        patterns: executor.upload(&patterns)?,
+        queue: executor.alloc_zeroed(2)?,
+        rest,
+        explain,
+    })
+}
+
+/// The kernels of a shape, for all systems or for what iterations in f32 leave.
+fn keys<T: Value>(shape: &Shape, of_rest: bool, common: &Common<'_>) -> Keys {
+    let &Shape { threads, parts, rows, width, place, near, vectors, mixed, cluster } = shape;
+    let (place, jacobi, near) = (place.code(), u32::from(common.jacobi), u32::from(near));
+    let mut parameters =
+        format!("{}, {threads}, {rows}, {width}, {place}, {jacobi}, {near}", T::CPP);
+    if common.method == FusedMethod::BiCgStab {
+        parameters += &format!(", {vectors}");
+    }
+    // What comes last and is as it is by default is left out.
+    let resident = common.tuning.resident.filter(|_| !of_rest).unwrap_or(0);
+    let work = if mixed { <f32 as Value>::CPP } else { T::CPP };
+    let number = |value: u32, usual: u32| (value.to_string(), value == usual);
+    let more = [
+        number(u32::from(common.is_scattered()), 0),
+        number(resident, 0),
+        number(parts, 1),
+        (work.to_owned(), !mixed),
+        number(u32::from(of_rest), 0),
+        number(cluster, 1),
+    ];
+    let count = more.iter().rposition(|(_, is_usual)| !is_usual).map_or(0, |last| last + 1);
+    for (value, _) in &more[..count] {
+        parameters += &format!(", {value}");
+    }
+    let module = match common.method {
+        FusedMethod::Cg => &kernels::CG,
+        FusedMethod::BiCgStab => &kernels::BICGSTAB,
+    };
+    Keys::new(&KernelKey::new(module, format!("{}<{parameters}>", module.name())))
+}

@@ -1,0 +1,440 @@
+//! [`FusedSolver`]: whole solves by CG or BiCGStab, one launch for all systems of a kind.
+
+mod banks;
+mod bins;
+mod explain;
+pub(crate) mod kernels;
+mod pattern;
+mod shape;
+
+use sparsebatch_cuda::{Args, Executor, GpuError, LaunchConfig, Value};
+use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, RaggedCsr};
+use sparsebatch_solve_core::Outcome;
+use sparsebatch_solve_core::SolveOptions;
+use sparsebatch_solve_core::by_pattern;
+
+pub use explain::{GpuBin, GpuExplain};
+pub use shape::{GpuTuning, ValuePlace, most_rows};
+
+use crate::GpuSolveError;
+use crate::common::Confirmer;
+use crate::common::outcomes::{DeviceOutcomes, Limits, Outcomes};
+use crate::common::task::{
+    FusedMethod, Guess, Layouts, Sizes, Steps, UniformPlaces, check_active, check_apart,
+    check_supported, count_systems, ragged_sizes,
+};
+use crate::common::{GpuSolver, kernels_in_words};
+use bins::{Addresses, Asked, Bin, Class, Common, bins, prepare};
+use shape::Load;
+use sparsebatch_solve_core::Preconditioner;
+
+/// Bits of the kernel's `flags`.
+const FROM_GUESS: u32 = 1;
+const LENIENT: u32 = 2;
+
+/// CG or BiCGStab for every system of a batch, each solved whole by a group of threads, in one launch
+/// for all systems of about one size; several launches run at once.
+///
+/// Statuses, restarts and the true residual are those of the CPU's solvers, but for one rule: `Converged` is said after
+/// `b - A x` was recomputed in the same launch, and does not count the rounding errors of that. In singular systems x may
+/// grow to 1e16, and what is computed be 0 by chance: [`FusedSolver::confirm`] tells in a launch of its own, and
+/// `BatchSolver` always does. A system's result is a function of that system and of the plan's
+/// kernel, bit for bit: not of its neighbours, its place in the batch, or the order of threads.
+/// [`InnerPrecision`](sparsebatch_solve_core::InnerPrecision) says what differs with iterations in f32.
+///
+/// A system of up to 4,096 rows is a block's or a part of it, one of up to 32,768 that of a cluster of 2, 4 or 8
+/// blocks, which read operands in each other's shared memory: from compute capability 9.0 on. Larger ones are
+/// refused; [`ComposedSolver`](crate::ComposedSolver) takes them.
+///
+/// # Source
+/// Hestenes and Stiefel 1952 (doi 10.6028/jres.049.044), van der Vorst 1992 (doi 10.1137/0913035);
+/// batched solvers in one kernel: Aggarwal, Kashi, Nayak, Anzt 2021
+/// (doi 10.1109/ScalA54577.2021.00010).
+pub struct FusedSolver<E: Executor, T: Value> {
+    executor: E,
+    method: FusedMethod,
+    bins: Vec<Bin<E>>,
+    /// Where all launches but the first run.
+    branches: Vec<E>,
+    sizes: Sizes,
+    /// Items that take part.
+    active: usize,
+    steps: Steps,
+    lenient: bool,
+    limits: Limits<E>,
+    outcomes: Outcomes<E>,
+    values: std::marker::PhantomData<T>,
+}
+
+impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
+    /// Analyses a pattern for `nitems` systems of `options.nrhs` right-hand sides each, allocates
+    /// everything and compiles the kernel. [`Method::Auto`](sparsebatch_solve_core::Method::Auto) is CG.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for options out of
+    /// range; [`GpuSolveError::Unsupported`] for what the GPU does not do yet; [`GpuSolveError::Gpu`] when
+    /// memory or compiler fail.
+    pub fn new(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        options: &SolveOptions,
+    ) -> Result<Self, GpuSolveError> {
+        Self::with_tuning(executor, pattern, nitems, options, &GpuTuning::default())
+    }
+
+    /// As [`FusedSolver::new`], for the patterns of a batch; vectors are item-major, values laid out
+    /// as those of the batch.
+    ///
+    /// # Errors
+    /// Those of [`FusedSolver::new`].
+    pub fn for_batch(
+        executor: &E,
+        batch: &Batch<T>,
+        options: &SolveOptions,
+    ) -> Result<Self, GpuSolveError> {
+        let tuning = GpuTuning::default();
+        match batch {
+            Batch::Ragged(ragged) => Self::ragged(executor, ragged, options, &tuning),
+            Batch::Uniform(uniform) => {
+                let layouts = Layouts::of(uniform);
+                let (pattern, nitems) = (uniform.pattern().view(), uniform.nitems());
+                Self::with_layouts(executor, pattern, nitems, layouts, options, &tuning)
+            }
+        }
+    }
+
+    /// As [`FusedSolver::new`], with choices fixed.
+    ///
+    /// # Errors
+    /// Those of [`FusedSolver::new`]; [`GpuSolveError::Option`] for choices that do not fit the pattern.
+    pub fn with_tuning(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        options: &SolveOptions,
+        tuning: &GpuTuning,
+    ) -> Result<Self, GpuSolveError> {
+        Self::with_layouts(executor, pattern, nitems, Layouts::default(), options, tuning)
+    }
+
+    /// As [`FusedSolver::with_tuning`], for arrays of these layouts.
+    ///
+    /// # Errors
+    /// Those of [`FusedSolver::with_tuning`].
+    pub fn with_layouts(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        layouts: Layouts,
+        options: &SolveOptions,
+        tuning: &GpuTuning,
+    ) -> Result<Self, GpuSolveError> {
+        let places = UniformPlaces::new(pattern, nitems, options.nrhs, layouts)?;
+        let (value, row) = (|item| places.value(item), |item| places.row(item));
+        let addresses = if places.is_item_major() {
+            Addresses::Uniform
+        } else {
+            Addresses::Scattered { value: &value, row: &row }
+        };
+        let (sizes, steps) = (places.sizes, places.steps);
+        let make_classes = || vec![Class { pattern, items: (0..nitems as u32).collect() }];
+        Self::plan(executor, sizes, steps, make_classes, addresses, options, tuning)
+    }
+
+    /// As [`FusedSolver::with_tuning`], for the patterns of a ragged batch, whose arrays are
+    /// concatenated.
+    ///
+    /// # Errors
+    /// Those of [`FusedSolver::with_tuning`].
+    pub fn ragged(
+        executor: &E,
+        batch: &RaggedCsr<T>,
+        options: &SolveOptions,
+        tuning: &GpuTuning,
+    ) -> Result<Self, GpuSolveError> {
+        let (nitems, sizes) = (batch.nitems(), ragged_sizes(batch, options.nrhs)?);
+        let value_of = |item: u32| batch.nnz_offsets()[item as usize] as u64;
+        let row_of = |item: u32| (batch.row_offsets()[item as usize] * options.nrhs) as u64;
+        let addresses = Addresses::Scattered { value: &value_of, row: &row_of };
+        let steps = Steps { item: 1, value: 1, row: 1 };
+        let make_classes = || {
+            let class =
+                |items: Vec<u32>| Class { pattern: batch.item(items[0] as usize).pattern(), items };
+            by_pattern(nitems, |item| batch.item(item).pattern()).into_iter().map(class).collect()
+        };
+        Self::plan(executor, sizes, steps, make_classes, addresses, options, tuning)
+    }
+
+    fn plan<'a>(
+        executor: &E,
+        sizes: Sizes,
+        steps: Steps,
+        make_classes: impl FnOnce() -> Vec<Class<'a>>,
+        addresses: Addresses<'_>,
+        options: &SolveOptions,
+        tuning: &GpuTuning,
+    ) -> Result<Self, GpuSolveError> {
+        let (method, jacobi) = check_supported(options)?;
+        let mixed = options.inner_precision.may_mix::<T>();
+        let systems = count_systems(sizes.nitems, sizes.nrhs)?;
+        let criteria = options.criteria::<T>(systems)?;
+        let load = Load::of(systems, executor.info(), tuning);
+        let asked = Asked { guesses: false, floor: criteria.floor.is_some() };
+        let nrhs = sizes.nrhs;
+        let common = Common { method, jacobi, mixed, asked, nrhs, addresses, load, tuning };
+        let bins = bins::<E, T>(executor, make_classes(), &common)?;
+        Ok(Self {
+            method,
+            branches: executor.branches(bins.len().saturating_sub(1))?,
+            bins,
+            active: sizes.nitems,
+            sizes,
+            steps,
+            lenient: options.preconditioner == Preconditioner::Auto,
+            limits: Limits::new(executor, criteria)?,
+            outcomes: Outcomes::new(executor, systems)?,
+            executor: executor.clone(),
+            values: std::marker::PhantomData,
+        })
+    }
+
+    fn asked(&self, guess: Guess) -> Asked {
+        Asked { guesses: guess == Guess::InX, floor: self.limits.has_floor() }
+    }
+
+    /// Makes the kernels ready that solves from such a guess take. Those for [`Guess::Zero`] are; what else is
+    /// asked for is compiled by the first solve that does, which a stream that records does not allow.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Gpu`] when the compiler fails.
+    pub fn prepare(&self, guess: Guess) -> Result<(), GpuSolveError> {
+        let keys = self.bins.iter().flat_map(Bin::keys);
+        Ok(prepare(&self.executor, keys, self.asked(guess))?)
+    }
+
+    /// Solves every system. Allocates nothing, launches a kernel for each bin (two with iterations in f32) and
+    /// returns before they are done. The first solve from guesses compiles kernels, unless they are
+    /// [prepared](FusedSolver::prepare).
+    ///
+    /// `values` holds those of the batch in its layout, entries in the order of CSR; or, for a uniform
+    /// batch, those of one item, for all. `b` and `x` are laid out as the plan was told, right-hand
+    /// side after right-hand side within an item. Systems that do not converge are no error: see
+    /// [`FusedSolver::outcomes`].
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Option`] when `x` overlaps
+    /// another one, [`GpuSolveError::Gpu`] when a launch is refused; `x` is untouched in the first two
+    /// cases.
+    pub fn solve(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        let shared = self.sizes.check(values, b, x)?;
+        check_apart(values, x)?;
+        check_apart(b, x)?;
+        if self.active == 0 {
+            return Ok(());
+        }
+        // Values of one item may be all there are.
+        let steps = match shared {
+            true => Steps { item: 0, value: 1, ..self.steps },
+            false => self.steps,
+        };
+        self.executor.fork(&self.branches)?;
+        // What iterations in f32 leave comes last, so that no bin waits for the launch of another's rest.
+        let launched = [false, true].into_iter().try_for_each(|of_rest| {
+            (0..self.bins.len()).try_for_each(|bin| {
+                if of_rest && self.bins[bin].rest.is_none() {
+                    return Ok(());
+                }
+                self.launch(bin, of_rest, steps, values, b, guess, x)
+            })
+        });
+        let joined = self.executor.join(&self.branches);
+        let failed = launched.is_err();
+        let mut ended = launched.and(joined);
+        if failed {
+            // The launch that solves what is left, and says that nothing is, may be one that was refused.
+            let rests = self.bins.iter_mut().filter_map(|bin| bin.rest.as_mut());
+            let cleared = rests.map(|rest| self.executor.fill_zero(&mut rest.left));
+            // All of them, and the error that came first.
+            let cleared = cleared.fold(Ok(()), Result::and);
+            ended = ended.and(cleared);
+        }
+        Ok(ended?)
+    }
+
+    /// Starts the solves of a bin, or of what iterations in f32 have left of them.
+    #[expect(unsafe_code, reason = "the one launch")]
+    #[expect(clippy::too_many_arguments, reason = "those of a solve, and which launch it is")]
+    fn launch(
+        &mut self,
+        number: usize,
+        of_rest: bool,
+        steps: Steps,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), GpuError> {
+        let asked = self.asked(guess);
+        let flags = if guess == Guess::InX { FROM_GUESS } else { 0 }
+            | if self.lenient { LENIENT } else { 0 };
+        let executor = if number == 0 { &self.executor } else { &self.branches[number - 1] };
+        let bin = &mut self.bins[number];
+        let mut args = Args::new();
+        // Fewer than all take part in uniform batches only, whose one bin has them in their order.
+        let systems = bin.systems.min((self.active * self.sizes.nrhs) as u32);
+        args.scalar(systems)
+            .scalar(bin.nrows)
+            .scalar(bin.entries)
+            .scalar(self.sizes.nrhs as u32)
+            .input(&bin.starts)
+            .input(&bin.firsts)
+            .input(&bin.columns)
+            .input(&bin.order)
+            .scalar(bin.stored)
+            .input(&bin.items)
+            .input(&bin.patterns)
+            .input(values)
+            .scalar(steps.item)
+            .scalar(steps.value)
+            .scalar(steps.row)
+            .input(b)
+            .output(x)
+            .scalar(flags);
+        self.limits.pass(&mut args);
+        args.output(&mut bin.queue);
+        self.outcomes.pass(&mut args);
+        let (keys, grid) = match &mut bin.rest {
+            None => {
+                args.raw(0);
+                (&bin.keys, bin.grid)
+            }
+            Some(rest) => {
+                args.output(&mut rest.left);
+                if of_rest { (&rest.keys, rest.grid) } else { (&bin.keys, bin.grid) }
+            }
+        };
+        let config = LaunchConfig {
+            shared_bytes: grid.shared_bytes,
+            overlaps: of_rest,
+            cluster: bin.explain.blocks_per_system,
+            ..LaunchConfig::linear(grid.blocks, grid.threads)
+        };
+        // SAFETY: the arguments are those of `cg` and `bicgstab`; lengths were checked by `solve`,
+        // those of the plan's own arrays are what `plan` made of the same numbers, and so are columns
+        // below the rows and the places of items, each in one bin; x overlaps neither values nor b,
+        // and everything else belongs to the plan; the queue holds zeros before and after each launch,
+        // and all launches of one solve are behind those of the one before. `left` has room for all systems, and a 0
+        // in front before and after the launches of a bin; the one for the rest waits for the one ahead before it
+        // touches anything.
+        unsafe { executor.launch(keys.of(asked), config, &mut args) }
+    }
+
+    /// From now on only the first `items` take part in solves; the arrays stay as long as they are, and what they
+    /// hold for the others is not touched, outcomes included.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Length`] when there are fewer; [`GpuSolveError::Unsupported`] for ragged batches.
+    pub fn set_active(&mut self, items: usize) -> Result<(), GpuSolveError> {
+        if self.sizes.shared.is_none() {
+            return Err(GpuSolveError::Unsupported {
+                what: "fewer items than all of a ragged batch",
+                instead: "make a plan for the items that take part",
+            });
+        }
+        check_active(items, self.sizes.nitems)?;
+        self.active = items;
+        Ok(())
+    }
+
+    /// The outcomes of the last solve, where kernels of the caller read them.
+    pub fn device_outcomes(&self) -> DeviceOutcomes<'_, E> {
+        self.outcomes.on_device()
+    }
+
+    /// Confirms which systems of the last solve converged, the rounding errors of their residuals counted: see
+    /// [`Confirmer`]. `values`, `b` and `x` are those of that solve. Allocates nothing, launches one kernel behind the
+    /// solve and returns before it is done.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Length`] when an array does not fit, or the confirmer is for another number of systems;
+    /// [`GpuSolveError::Gpu`] when the launch is refused. Nothing has changed then.
+    pub fn confirm(
+        &mut self,
+        confirmer: &Confirmer<E, T>,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        x: &E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        let systems = self.active * self.sizes.nrhs;
+        confirmer.confirm((&mut self.outcomes, systems), values, b, x)
+    }
+
+    /// How each system of the last solve ended, item by item. Waits for the solve.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Gpu`] with what the device reports.
+    pub fn outcomes(&self) -> Result<Vec<Outcome>, GpuSolveError> {
+        Ok(self.outcomes.download(&self.executor)?)
+    }
+
+    /// What was chosen, and what it takes.
+    pub fn explain(&self) -> GpuExplain {
+        let systems = self.sizes.nitems * self.sizes.nrhs;
+        let each = Outcomes::<E>::BYTES_A_SYSTEM + self.limits.bytes_a_system();
+        GpuExplain {
+            method: self.method.name(),
+            bins: self.bins.iter().map(|bin| bin.explain.clone()).collect(),
+            pattern_bytes: self.bins.iter().map(Bin::pattern_bytes).sum(),
+            workspace_bytes: (systems * each) as u64
+                + self.bins.iter().map(Bin::workspace_bytes).sum::<u64>(),
+        }
+    }
+}
+
+impl<E, T> GpuSolver<E, T> for FusedSolver<E, T>
+where
+    E: Executor + Clone + Send + Sync,
+    T: Value,
+{
+    fn solve(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        Self::solve(self, values, b, guess, x)
+    }
+
+    fn outcomes(&self) -> Result<Vec<Outcome>, GpuSolveError> {
+        Self::outcomes(self)
+    }
+
+    fn outcome_arrays(&self) -> &Outcomes<E> {
+        &self.outcomes
+    }
+
+    fn limits_mut(&mut self) -> &mut Limits<E> {
+        &mut self.limits
+    }
+
+    fn kernel(&self) -> String {
+        let explain = self.explain();
+        let mut bins: Vec<(&str, usize)> =
+            explain.bins.iter().map(|bin| (bin.kernel.as_str(), bin.systems)).collect();
+        bins.sort_by_key(|&(_, systems)| std::cmp::Reverse(systems));
+        kernels_in_words(&bins)
+    }
+
+    fn bytes(&self) -> u64 {
+        let explain = self.explain();
+        explain.pattern_bytes + explain.workspace_bytes
+    }
+}

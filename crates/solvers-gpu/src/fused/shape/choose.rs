@@ -1,0 +1,261 @@
+//! The first shape that holds a system, of those that were quickest.
+
+use sparsebatch_cuda::DeviceInfo;
+use sparsebatch_formats::CsrPatternRef;
+
+use super::tables::{
+    CLUSTERS, KERNELS, Kernel, LONG, Load, MANY_NEIGHBOURS, MIXED_OF_FEW, MIXED_OF_MANY,
+    MOST_PADDING, THREADS_IN_CLUSTER,
+};
+use super::tuning::check_tuning;
+use super::{
+    GpuTuning, MAX_CLUSTER, MAX_ROWS, Shape, ValuePlace, group_bytes, has_clusters, most_rows,
+    reserved_bytes, stored,
+};
+use crate::FusedMethod;
+use crate::GpuSolveError;
+use crate::fused::pattern::{has_empty_column, places_a_row, share_of_neighbours, widths};
+
+/// Vectors that a method has in shared memory: in BiCGStab those used least too, where rows are many
+/// or long.
+fn vectors(
+    method: FusedMethod,
+    (threads, rows): (u32, u32),
+    width: u32,
+    mixed: bool,
+    load: Load,
+    tuning: &GpuTuning,
+) -> u32 {
+    match method {
+        FusedMethod::Cg => 1,
+        FusedMethod::BiCgStab => {
+            let fit = match width {
+                3 if mixed => true,
+                9 if mixed => false,
+                3 => load == Load::Few && rows <= 4,
+                5 => rows <= 2,
+                9 => threads >= 32 && rows == 4,
+                _ => false,
+            };
+            tuning.vectors.unwrap_or(if fit { 1 } else { 3 })
+        }
+    }
+}
+
+/// Chooses the shape for the systems of a pattern, given how many there are of all patterns.
+pub(crate) fn choose(
+    pattern: CsrPatternRef<'_>,
+    (method, jacobi, wants_mixed): (FusedMethod, bool, bool),
+    value_bytes: usize,
+    load: Load,
+    info: &DeviceInfo,
+    tuning: &GpuTuning,
+) -> Result<Shape, GpuSolveError> {
+    let nrows = pattern.nrows();
+    if nrows > most_rows(info) {
+        let what = match has_clusters(info) {
+            false => "systems of more than 4096 rows",
+            true => "systems of more than 32768 rows",
+        };
+        return Err(GpuSolveError::Unsupported { what, instead: "take the composed solver" });
+    }
+    let usual = if nrows > MAX_ROWS { 2 } else { 1 };
+    if tuning.cluster.unwrap_or(usual) > 1 {
+        return choose_cluster(pattern, method, value_bytes, info, tuning);
+    }
+    let (longest, _) = widths(pattern, 1);
+    let (plain, beside) = (places_a_row(pattern, 1), places_a_row(pattern, 3));
+    let is_chain = share_of_neighbours(pattern) >= MANY_NEIGHBOURS;
+    let is_whole = !has_empty_column(pattern);
+    check_tuning(nrows, info, tuning)?;
+    let mean = pattern.nnz() / nrows.max(1);
+    let quicker = pattern.nnz() >= if load == Load::Few { MIXED_OF_FEW } else { MIXED_OF_MANY };
+    let shape = |kernel: &Kernel, mixed: bool| {
+        let &Kernel { place, width, near, parts: usual, .. } = kernel;
+        // Columns in registers leave the values in shared memory to rows that are about as long.
+        let suits = match place {
+            ValuePlace::Registers if near => {
+                beside <= width as usize && tuning.near.unwrap_or(is_chain)
+            }
+            ValuePlace::Registers => plain <= width as usize,
+            _ if usual > 1 => tuning.parts.map_or(mean >= LONG, |parts| parts > 1),
+            _ => width == 0 || (longest >= 6 && plain <= width as usize),
+        };
+        // Padding multiplies there: what is not finite in a column that no row stores must not matter.
+        if !suits || (width > 0 && !is_whole) || tuning.values.is_some_and(|only| only != place) {
+            return None;
+        }
+        let usual_group = || kernel.group(nrows, mixed, (load, method, jacobi));
+        let (threads, rows) = tuning.group.or_else(usual_group)?;
+        let parts = if usual > 1 { tuning.parts.unwrap_or(usual) } else { 1 };
+        // What threads share they have in registers.
+        let vectors = if parts > 1 {
+            1
+        } else {
+            vectors(method, (threads, rows), width, mixed, load, tuning)
+        };
+        let shape = Shape { threads, parts, rows, width, place, near, vectors, mixed, cluster: 1 };
+        if shape.team() > info.max_threads_per_block
+            || (parts == 1 && tuning.parts.is_some_and(|n| n > 1))
+        {
+            return None;
+        }
+        let stored = stored(&shape, places(pattern, &shape), pattern.nnz(), value_bytes);
+        // A warp has at least so many groups.
+        let groups = u64::from(32 / shape.team().min(32));
+        // What iterations in f32 leave is solved in the same shape, with vectors in f64.
+        let bytes = group_bytes(&shape, stored, value_bytes);
+        let bytes = bytes.max(group_bytes(&shape.unmixed(), stored, value_bytes));
+        let bytes = groups * bytes + reserved_bytes(&shape);
+        // Places of columns in registers have 16 bits.
+        let reached = width == 0 || groups == 1 || bytes <= 1 << 16;
+        (reached && bytes <= u64::from(info.shared_bytes_per_block)).then_some(shape)
+    };
+    let wants_mixed = wants_mixed && tuning.mixed.unwrap_or(quicker);
+    let either = |kernel: &Kernel| {
+        let mixed = wants_mixed && kernel.place == ValuePlace::Registers;
+        mixed.then(|| shape(kernel, true)).flatten().or_else(|| shape(kernel, false))
+    };
+    KERNELS.iter().find_map(either).ok_or_else(|| no_place(pattern, tuning))
+}
+
+/// Why no shape is right: the tuning, where there is one that systems hang on.
+fn no_place(pattern: CsrPatternRef<'_>, tuning: &GpuTuning) -> GpuSolveError {
+    let asked = GpuTuning { few: None, mixed: None, max_blocks: None, resident: None, ..*tuning };
+    if asked == GpuTuning::default() {
+        return GpuSolveError::Unsupported {
+            what: "systems that have no room in shared memory, or one row among short ones of very many \
+                   entries",
+            instead: "take the composed solver",
+        };
+    }
+    let (nrows, (longest, _)) = (pattern.nrows(), widths(pattern, 1));
+    GpuSolveError::Option {
+        name: "tuning",
+        expected: "a place that holds the values of a system",
+        found: format!("{tuning:?} for {nrows} rows of up to {longest} entries"),
+    }
+}
+
+/// Chooses the shape for systems that the blocks of a cluster have together: the fewest blocks whose shared
+/// memory holds the values, or, where none does, the vectors.
+fn choose_cluster(
+    pattern: CsrPatternRef<'_>,
+    method: FusedMethod,
+    value_bytes: usize,
+    info: &DeviceInfo,
+    tuning: &GpuTuning,
+) -> Result<Shape, GpuSolveError> {
+    check_tuning(pattern.nrows(), info, tuning)?;
+    let only = tuning.group.map(|group| [group]);
+    let groups = only.as_ref().map_or(CLUSTERS, |only| &only[..]);
+    let fits = |&(place, (threads, rows)): &(ValuePlace, (u32, u32))| {
+        let cluster = (threads / THREADS_IN_CLUSTER.min(threads / 2)).min(MAX_CLUSTER);
+        let cluster = tuning.cluster.unwrap_or(cluster);
+        let (parts, width, near, mixed) = (1, 0, false, false);
+        let vectors = vectors(method, (threads, rows), width, mixed, Load::Many, tuning);
+        let shape = Shape { threads, parts, rows, width, place, near, vectors, mixed, cluster };
+        let places = places(pattern, &shape);
+        let stored = stored(&shape, places, pattern.nnz(), value_bytes);
+        let bytes = group_bytes(&shape, stored, value_bytes) + reserved_bytes(&shape);
+        let is_chosen = tuning.group.is_some() || tuning.cluster.is_some();
+        let is_right = (is_chosen || places <= MOST_PADDING * pattern.nnz().max(pattern.nrows()))
+            && tuning.values.is_none_or(|only| only == place)
+            && tuning.parts.is_none_or(|parts| parts == 1)
+            && (threads * rows) as usize >= pattern.nrows()
+            && (tuning.group.is_some() || threads == cluster * THREADS_IN_CLUSTER)
+            && shape.team_of_block() <= info.max_threads_per_block
+            && bytes <= u64::from(info.shared_bytes_per_block);
+        is_right.then_some(shape)
+    };
+    [ValuePlace::Shared, ValuePlace::Global]
+        .into_iter()
+        .flat_map(|place| groups.iter().map(move |&group| (place, group)))
+        .find_map(|choice| fits(&choice))
+        .ok_or_else(|| no_place(pattern, tuning))
+}
+
+/// The places that slices of a pattern take.
+fn places(pattern: CsrPatternRef<'_>, shape: &Shape) -> usize {
+    let threads = shape.threads as usize;
+    let nrows = pattern.nrows();
+    match shape.width {
+        0 if shape.cluster > 1 => {
+            let len = |slot: usize| match shape.row_in(slot, nrows) {
+                row if row < nrows => pattern.row(row).len(),
+                _ => 0,
+            };
+            let width = |slice: usize| (slice * threads..(slice + 1) * threads).map(len).max();
+            (0..shape.rows as usize).filter_map(width).sum::<usize>() * threads
+        }
+        0 => widths(pattern, threads).1,
+        width => (shape.threads * shape.rows * width) as usize,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sparsebatch_formats::{CsrPattern, Pattern};
+
+    use super::*;
+
+    fn info(shared_bytes_per_block: u32) -> DeviceInfo {
+        DeviceInfo {
+            compute_capability: (12, 0),
+            multiprocessors: 132,
+            max_threads_per_block: 1024,
+            shared_bytes_per_block,
+            ..DeviceInfo::default()
+        }
+    }
+
+    /// A diagonal, and a first row with so many entries.
+    fn arrow(n: usize, first: usize) -> CsrPattern {
+        let row_ptr = (0..=n).map(|row| if row == 0 { 0 } else { (first + row - 1) as i32 });
+        let col_idx = (0..first as i32).chain(1..n as i32);
+        CsrPattern::try_new(n, n, row_ptr.collect(), col_idx.collect()).unwrap()
+    }
+
+    fn chosen(
+        pattern: &CsrPattern,
+        method: FusedMethod,
+        info: &DeviceInfo,
+        tuning: &GpuTuning,
+    ) -> Result<Shape, GpuSolveError> {
+        choose(pattern.view(), (method, false, false), 8, Load::Many, info, tuning)
+    }
+
+    #[test]
+    fn what_has_no_room_on_a_device_is_for_another_solver() {
+        let (pattern, usual) = (arrow(20_000, 1), GpuTuning::default());
+        for (shared_bytes, method, is_taken) in [
+            (101_376, FusedMethod::Cg, true),
+            (101_376, FusedMethod::BiCgStab, false),
+            (232_448, FusedMethod::BiCgStab, true),
+        ] {
+            let found = chosen(&pattern, method, &info(shared_bytes), &usual);
+            let is_refused = matches!(found, Err(GpuSolveError::Unsupported { .. }));
+            assert_eq!((found.is_ok(), is_refused), (is_taken, !is_taken), "{found:?}");
+        }
+        let asked = GpuTuning { values: Some(ValuePlace::Shared), ..usual };
+        let found = chosen(&pattern, FusedMethod::BiCgStab, &info(101_376), &asked);
+        assert!(matches!(found, Err(GpuSolveError::Option { name: "tuning", .. })), "{found:?}");
+    }
+
+    #[test]
+    fn one_long_row_is_not_for_a_cluster() {
+        for (first, is_taken) in [(1, true), (5, true), (6000, false)] {
+            let pattern = arrow(6000, first);
+            let found = chosen(&pattern, FusedMethod::Cg, &info(232_448), &GpuTuning::default());
+            let is_refused = matches!(found, Err(GpuSolveError::Unsupported { .. }));
+            assert_eq!((found.is_ok(), is_refused), (is_taken, !is_taken), "{first}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn no_cluster_has_more_blocks_than_there_may_be() {
+        let tuning = GpuTuning { group: Some((8192, 4)), ..GpuTuning::default() };
+        let found = chosen(&arrow(20_000, 1), FusedMethod::Cg, &info(232_448), &tuning).unwrap();
+        assert_eq!((found.cluster, found.team_of_block()), (8, 1024));
+    }
+}

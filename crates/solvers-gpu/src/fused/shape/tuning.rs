@@ -1,0 +1,107 @@
+//! What a caller may choose instead, and the limits of it.
+
+use sparsebatch_cuda::DeviceInfo;
+
+use super::tables::THREADS_IN_CLUSTER;
+use super::{MAX_CLUSTER, MAX_ROWS, MAX_ROWS_OF_CLUSTER, ValuePlace, has_clusters};
+use crate::GpuSolveError;
+
+/// Choices that a plan makes by itself where they are left open. For experiments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GpuTuning {
+    /// Threads per system, a power of two from 2 to 1,024 (of each block of a cluster, from 32), and rows per
+    /// thread; their product is at least the number of rows.
+    pub group: Option<(u32, u32)>,
+    /// Blocks that have a system together: 1, or 2, 4 or 8 from compute capability 9.0 on. Default: more than
+    /// 1 for systems that are too large for a block.
+    pub cluster: Option<u32>,
+    /// Threads that share the entries of each row, which multiplies those of a system: 1, 2, 4 or 8,
+    /// more than 1 where values are in shared memory and their columns not in registers.
+    pub parts: Option<u32>,
+    /// Where values are kept.
+    pub values: Option<ValuePlace>,
+    /// Vectors of BiCGStab in shared memory: 1, or 3 where registers are short.
+    pub vectors: Option<u32>,
+    /// Whether systems are few, or many: threads and rows of each go by it where that is quicker. Default: by how
+    /// many of them a multiprocessor gets, few, some or many.
+    pub few: Option<bool>,
+    /// Whether iterations of f64 solves are in f32, where they may be. Default: where that is quicker.
+    pub mixed: Option<bool>,
+    /// Whether a thread owns rows side by side where it can, whose operands it then mostly has in
+    /// registers. Default: where most rows have both neighbours.
+    pub near: Option<bool>,
+    /// Blocks that a multiprocessor is to hold: the compiler gives a thread as many registers as that
+    /// leaves.
+    pub resident: Option<u32>,
+    /// The most blocks of the launch. Default: what the device can hold at once.
+    pub max_blocks: Option<u32>,
+}
+
+/// Refuses what no launch can have, or too few rows.
+pub(super) fn check_tuning(
+    nrows: usize,
+    info: &DeviceInfo,
+    tuning: &GpuTuning,
+) -> Result<(), GpuSolveError> {
+    let cluster = tuning.cluster.unwrap_or(1);
+    let most = if has_clusters(info) { MAX_CLUSTER } else { 1 };
+    let is_too_large = nrows > MAX_ROWS && tuning.cluster == Some(1);
+    if !cluster.is_power_of_two() || cluster > most || is_too_large {
+        return Err(GpuSolveError::Option {
+            name: "cluster",
+            expected: "blocks that have a system together: 1 for up to 4096 rows, or 2, 4 or 8 from compute \
+                       capability 9.0",
+            found: format!("{cluster} for {nrows} rows"),
+        });
+    }
+    if let Some((threads, rows)) = tuning.group {
+        // Where the blocks are left open they are as large as usual.
+        let blocks = match tuning.cluster {
+            None if nrows > MAX_ROWS => (threads / THREADS_IN_CLUSTER).clamp(2, MAX_CLUSTER),
+            _ => cluster,
+        };
+        let (least, rows_of_group) = match blocks {
+            1 => (2, MAX_ROWS),
+            _ => (32 * blocks, MAX_ROWS_OF_CLUSTER),
+        };
+        let most = info.max_threads_per_block.min(1024) * blocks;
+        let is_group = threads.is_power_of_two() && (least..=most).contains(&threads);
+        let holds = u64::from(threads) * u64::from(rows);
+        if !is_group || holds < nrows as u64 || holds > rows_of_group as u64 {
+            return Err(GpuSolveError::Option {
+                name: "group",
+                expected: "a power of two of threads, with rows enough for the system",
+                found: format!("{threads} threads of {rows} rows for {nrows}"),
+            });
+        }
+    }
+    if tuning.parts.is_some_and(|parts| !parts.is_power_of_two() || parts > 8) {
+        return Err(GpuSolveError::Option {
+            name: "parts",
+            expected: "1, 2, 4 or 8",
+            found: format!("{:?}", tuning.parts),
+        });
+    }
+    if tuning.vectors.is_some_and(|vectors| vectors != 1 && vectors != 3) {
+        return Err(GpuSolveError::Option {
+            name: "vectors",
+            expected: "1 or 3",
+            found: format!("{:?}", tuning.vectors),
+        });
+    }
+    if tuning.resident.is_some_and(|resident| resident == 0 || resident > 32) {
+        return Err(GpuSolveError::Option {
+            name: "resident",
+            expected: "1 to 32",
+            found: format!("{:?}", tuning.resident),
+        });
+    }
+    if tuning.max_blocks.is_some_and(|blocks| blocks == 0 || blocks > 1 << 20) {
+        return Err(GpuSolveError::Option {
+            name: "max_blocks",
+            expected: "1 to 1048576",
+            found: format!("{:?}", tuning.max_blocks),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! Solves on an NVIDIA GPU of data that lies there: [`FusedSolver`], [`FactoredSolver`],
+//! [`ComposedSolver`] and [`GpuLu`]. For data on the host see
+//! `BatchSolver::on`, which uses these plans.
+//!
+//! | folder | holds |
+//! | --- | --- |
+//! | `fused/` | CG and BiCGStab, whole solves in one launch, without preconditioner or with Jacobi |
+//! | `factored/` | CG and BiCGStab with block-Jacobi, ILU(0) and IC(0); sparse LU in device memory |
+//! | `lu/` | sparse LU on chip |
+//! | `composed/` | CG and BiCGStab over the products of a plan, systems of any size |
+//! | `common/` | what all share: limits and outcomes, what is refused; [`Confirmer`], [`ShiftedValues`] |
+//!
+//! Each has its plan, its kernels (`kernels/`) and the lists of their instances.
+//!
+//! Plans are written over [`Executor`](sparsebatch_cuda::Executor), like the products: tests run
+//! the same kernels on the CPU.
+//!
+//! Limitations: CG and BiCGStab with no preconditioner or Jacobi, fused of at most 4,096 rows, 32,768 from
+//! compute capability 9.0 on; with others for uniform batches, item-major, ILU(0), IC(0) and LU of up to 33,554,432
+//! products a factorisation, without pivoting; residual histories of composed solves alone, which wait on the host and are
+//! not for graphs; no ladder. Everything else is refused with
+//! [`GpuSolveError::Unsupported`].
+#![deny(unsafe_code)]
+
+mod common;
+mod composed;
+mod error;
+mod factored;
+mod fused;
+mod lu;
+
+pub use common::{
+    Confirmer, DeviceOutcomes, FusedMethod, GpuSolver, Guess, Layouts, ShiftedValues,
+};
+#[doc(hidden)]
+pub use common::{Limits, OutcomeSlices, Outcomes, PinnedOutcomes, kernels_in_words};
+pub use composed::{Amortisation, ComposedExplain, ComposedSolver, ProductKernel};
+pub use error::GpuSolveError;
+pub use factored::{FactoredExplain, FactoredPlace, FactoredSolver, FactoredTuning};
+pub use fused::{FusedSolver, GpuBin, GpuExplain, GpuTuning, ValuePlace, most_rows};
+#[doc(hidden)]
+pub use lu::values_beside_factors;
+pub use lu::{GpuLu, GpuLuExplain, LuOrder, LuSolve, LuTuning};
+
+/// Every module of kernels of the solvers.
+#[doc(hidden)]
+pub static MODULES: &[&sparsebatch_cuda::Module] = &[
+    &fused::kernels::CG,
+    &fused::kernels::BICGSTAB,
+    &lu::kernels::LU,
+    &lu::kernels::LU_KEPT,
+    &lu::kernels::LU_SUBSTITUTE,
+    &lu::kernels::LU_VERIFY,
+    &composed::kernels::KRYLOV,
+    &common::kernels::CONFIRM,
+    &factored::kernels::FACTORED,
+    &common::kernels::SHIFT,
+    &composed::kernels::DIAGONAL,
+];
+
+/// A module of the solvers.
+#[doc(hidden)]
+pub fn module(name: &str) -> Option<&'static sparsebatch_cuda::Module> {
+    MODULES.iter().copied().find(|module| module.name() == name)
+}

@@ -1,0 +1,211 @@
+//! Substitution with kept factors for right-hand sides that come one after the other, judged together.
+
+use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, Value};
+use sparsebatch_solve_core::Outcome;
+
+use super::grid::LANES;
+use super::kept::{Launch, resident_warps};
+use super::kernels;
+use super::plan::{GpuLu, factors};
+use super::tables::{HALVES, KeptSizes};
+use crate::GpuSolveError;
+use crate::common::outcomes::{DeviceOutcomes, Outcomes};
+
+/// The most solves that are judged together.
+const MOST_SOLVES: usize = 8;
+
+/// Of how many a warp of `lu_verify.cu` has the vectors: of fewer where there are warps enough.
+const VECTORS: [usize; 3] = [1, 2, 4];
+
+/// Warps that judge on a multiprocessor, at the registers that the kernel may use.
+const RESIDENT_VERIFIERS: u32 = 16;
+
+/// What substitution and judgement need beside the factors.
+pub(super) struct Deferred<E: Executor> {
+    substitute: KernelKey,
+    substitutes: Launch,
+    /// For each of [`VECTORS`].
+    verify: [KernelKey; 3],
+    verifies: [Launch; 3],
+    /// Of the solves that were judged together last, so many, and behind them of earlier ones.
+    outcomes: Outcomes<E>,
+    solves: usize,
+}
+
+impl<E: Executor> Deferred<E> {
+    /// Compiles the kernels, and allocates for so many systems.
+    fn new<T: Value>(
+        executor: &E,
+        sizes: &KeptSizes,
+        systems: usize,
+    ) -> Result<Self, GpuSolveError> {
+        let substitutes = substitution::<T>(sizes);
+        let verifies = VECTORS.map(|vectors| verification::<T>(sizes, vectors));
+        if ![&substitutes].into_iter().chain(&verifies).all(|launch| launch.fits(executor.info())) {
+            return Err(GpuSolveError::Unsupported {
+                what: "substitution in a system of which eight vectors exceed the shared memory of a \
+                       block",
+                instead: "take solve_again",
+            });
+        }
+        let (value, ahead) = (T::CPP, sizes.ahead);
+        let substitute =
+            KernelKey::new(&kernels::LU_SUBSTITUTE, format!("lu_substitute<{value}, {ahead}>"));
+        let verify = VECTORS.map(|vectors| {
+            KernelKey::new(&kernels::LU_VERIFY, format!("lu_verify<{value}, {ahead}, {vectors}>"))
+        });
+        let [one, two, four] = verify.clone();
+        executor.prepare(&[substitute.clone(), one, two, four])?;
+        // All that there may ever be: graphs hold their addresses.
+        let outcomes = Outcomes::new(executor, MOST_SOLVES * systems)?;
+        Ok(Self { substitute, substitutes, verify, verifies, outcomes, solves: 0 })
+    }
+
+    /// Bytes on the device.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.outcomes.systems() * Outcomes::<E>::BYTES_A_SYSTEM) as u64
+    }
+}
+
+/// The launch of `lu_substitute`.
+fn substitution<T>(sizes: &KeptSizes) -> Launch {
+    let &KeptSizes { nrows, ahead, slots, .. } = sizes;
+    let chunks = sizes.end_of_u as usize;
+    let words = (chunks + 1) * LANES as usize + (chunks + ahead) * HALVES;
+    Launch {
+        table_bytes: words * 4 + nrows.next_multiple_of(4) * 2,
+        warp_bytes: ((2 * nrows + slots as usize) * size_of::<T>()).next_multiple_of(8),
+        resident: resident_warps(ahead),
+    }
+}
+
+/// The launch of `lu_verify` for so many solves a warp.
+fn verification<T>(sizes: &KeptSizes, vectors: usize) -> Launch {
+    let &KeptSizes { nrows, words, parts, .. } = sizes;
+    let words = words - sizes.end_of_u as usize * (LANES as usize + HALVES);
+    Launch {
+        table_bytes: words * 4 + nrows.next_multiple_of(4) * 2,
+        warp_bytes: (vectors * (nrows + 1 + parts as usize) * size_of::<T>()).next_multiple_of(8),
+        resident: RESIDENT_VERIFIERS,
+    }
+}
+
+/// A right-hand side and a solution for every system.
+pub type LuSolve<'a, B> = (&'a B, &'a B);
+
+impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
+    /// Solves every system with the factors of the last [`GpuLu::factor`] by substitution alone, and does not look
+    /// at what came of it: [`GpuLu::verify`] does, for several solves together. For right-hand sides that depend on
+    /// the solutions before them, as the stages of a Rosenbrock method do; what a residual reads of A it then reads
+    /// once for all of them. Launches one kernel and returns before it is done. The first call compiles kernels and
+    /// allocates the outcomes of 8 solves, later ones allocate nothing. `b` and `x` as for [`GpuLu::solve`].
+    ///
+    /// x is what [`GpuLu::solve_again`] finds from 0 by one solve without refinement, bit for bit but for the signs
+    /// of zeros, and 0 where a pivot is zero or NaN. Right-hand sides whose norm is beyond 2^200 or below 2^-200 (in
+    /// f32 2^20 and 2^-20) are not scaled here.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Option`] when there are no factors; [`GpuSolveError::Unsupported`] when eight vectors of a system
+    /// exceed the shared memory of a block; else those of [`GpuLu::solve`].
+    #[expect(unsafe_code, reason = "a launch")]
+    pub fn substitute(
+        &mut self,
+        b: &E::Buffer<T>,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        self.check_vectors(b, x)?;
+        let Some(kept) = factors(&self.kept, self.active, self.nitems)? else { return Ok(()) };
+        let deferred = match &mut self.deferred {
+            Some(deferred) => deferred,
+            none => none.insert(Deferred::new::<T>(
+                &self.executor,
+                &kept.sizes,
+                self.nitems * self.nrhs,
+            )?),
+        };
+        let sizes = &kept.sizes;
+        let mut args = Args::new();
+        kept.pass(&mut args, self.active, self.nrhs);
+        for count in [sizes.end_of_l, sizes.end_of_u, sizes.end_of_a, sizes.slots] {
+            args.scalar(count);
+        }
+        args.input(&self.perm).scalar(u32::from(kept.is_settled())).input(b).output(x);
+        let config = deferred.substitutes.config(self.active * self.nrhs, self.executor.info());
+        // SAFETY: the arguments are those of `lu_substitute`; the lengths of b and x were checked here, and those of
+        // the plan's own arrays are what they were made as; x does not overlap b; where it is early, a launch of the
+        // same lies between the factorisation and this, which lets no other begin before the factors are there.
+        unsafe { self.executor.launch(&deferred.substitute, config, &mut args) }?;
+        self.kept.iter_mut().try_for_each(|kept| kept.settle(&self.executor))
+    }
+
+    /// Finds how solves by [`GpuLu::substitute`] ended, each a right-hand side and a solution for every system, with
+    /// the factors and the matrices of the last [`GpuLu::factor`], by their residuals `b - A x`: `Converged`, within
+    /// tolerance or at the rounding floor; `NonFinite`; `Singular` where a pivot is zero or NaN; where it would have
+    /// to be refined `Stagnated`, or `MaxIterations` with a limit of 1, and with one of 0 wherever 0 is no solution.
+    /// Launches one kernel and returns before it is done; allocates nothing. Does nothing where no item takes part.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Option`] unless there are 1 to 8 solves, and a substitution was before, with whatever factors;
+    /// else those of [`GpuLu::substitute`].
+    #[expect(unsafe_code, reason = "a launch")]
+    pub fn verify(&mut self, solves: &[LuSolve<'_, E::Buffer<T>>]) -> Result<(), GpuSolveError> {
+        let refuse = |expected, found: String| {
+            Err(GpuSolveError::Option { name: "solves", expected, found })
+        };
+        if !(1..=MOST_SOLVES).contains(&solves.len()) {
+            return refuse("1 to 8", solves.len().to_string());
+        }
+        for (b, x) in solves {
+            self.check_vectors(b, x)?;
+        }
+        let Some(kept) = factors(&self.kept, self.active, self.nitems)? else { return Ok(()) };
+        let Some(deferred) = &mut self.deferred else {
+            return refuse("a call of substitute before", "none".to_owned());
+        };
+        let systems = self.nitems * self.nrhs;
+        let sizes = &kept.sizes;
+        let mut args = Args::new();
+        kept.pass(&mut args, self.active, self.nrhs);
+        args.scalar(sizes.words as u32);
+        for count in [sizes.end_of_u, sizes.end_of_a, sizes.slots, sizes.parts] {
+            args.scalar(count);
+        }
+        args.input(&self.perm).scalar(solves.len() as u32).scalar(systems as u64);
+        for k in 0..MOST_SOLVES {
+            args.raw(solves.get(k).map_or(0, |(b, _)| b.raw()));
+        }
+        for k in 0..MOST_SOLVES {
+            args.raw(solves.get(k).map_or(0, |(_, x)| x.raw()));
+        }
+        self.limits.pass(&mut args);
+        deferred.outcomes.pass(&mut args);
+        let info = self.executor.info();
+        let work = |vectors: usize| self.active * self.nrhs * solves.len().div_ceil(vectors);
+        let room = (RESIDENT_VERIFIERS * info.multiprocessors) as usize;
+        let which = VECTORS.iter().position(|&vectors| work(vectors) <= room);
+        let which = which.unwrap_or(VECTORS.len() - 1);
+        let config = deferred.verifies[which].config(work(VECTORS[which]), info);
+        // SAFETY: the arguments are those of `lu_verify`; the lengths of all b and x were checked here, and those of the
+        // plan's own arrays are what they were made as; there is an outcome for each system of each solve.
+        unsafe { self.executor.launch(&deferred.verify[which], config, &mut args) }?;
+        deferred.solves = solves.len();
+        Ok(())
+    }
+
+    /// What the last [`GpuLu::verify`] found, where kernels of the caller read it: solve by solve that of all systems,
+    /// whether they take part or not; behind them is room for 8. `None` before a substitution.
+    pub fn verified_on_device(&self) -> Option<DeviceOutcomes<'_, E>> {
+        self.deferred.as_ref().map(|deferred| deferred.outcomes.on_device())
+    }
+
+    /// The same on the host, and no others. Waits for it.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Gpu`] with what the device reports.
+    pub fn verified(&self) -> Result<Vec<Outcome>, GpuSolveError> {
+        let Some(deferred) = &self.deferred else { return Ok(Vec::new()) };
+        let mut outcomes = deferred.outcomes.download(&self.executor)?;
+        outcomes.truncate(deferred.solves * self.nitems * self.nrhs);
+        Ok(outcomes)
+    }
+}

@@ -1,0 +1,266 @@
+//! Factors that stay on the device: what `lu_kept` reads, and its launches.
+
+use sparsebatch_cuda::{Args, DeviceInfo, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
+
+use super::chunks::{MINUS_ONE, NOTHING};
+use super::graph::{Graph, targets};
+use super::grid::{CHAINS, LANES, RESERVED_BYTES};
+use super::kernels;
+use super::program::{Program, Workers};
+use super::schedule::{Listed, Schedule, list};
+use super::tables::{FAR_AHEAD, KeptSizes, KeptTables};
+use crate::GpuSolveError;
+
+/// Warps of a multiprocessor at the registers that the kernel may use, and with [`FAR_AHEAD`] chunks asked for ahead.
+const RESIDENT_WARPS: u32 = 32;
+const RESIDENT_FAR_AHEAD: u32 = 16;
+
+/// Warps of a block: fewer take long to copy the tables.
+const LEAST_WARPS: u32 = 4;
+const MOST_WARPS: u32 = 16;
+
+/// What stays on the device between a factorisation and the solves with it.
+pub(super) struct Kept<E: Executor, T: Value> {
+    pub(super) factor: KernelKey,
+    pub(super) solve: KernelKey,
+    /// Of the factorisation.
+    words: E::Buffer<u32>,
+    starts: E::Buffer<u32>,
+    /// Places of the entries of A, then those of fill.
+    targets: E::Buffer<u16>,
+    /// Places of what is kept, in the order of its use.
+    order: E::Buffer<u16>,
+    first_of_a: u32,
+    /// Of the solve.
+    tables: E::Buffer<u32>,
+    launch: Launch,
+    pub(super) sizes: KeptSizes,
+    values: E::Buffer<T>,
+    factored: Factored,
+    /// Whether a launch has waited for the factors and let others begin only then.
+    settled: bool,
+    /// Whether a graph may make factors at any time.
+    is_recorded: bool,
+}
+
+/// Whose factors there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Factored {
+    /// Nobody's.
+    None,
+    /// One matrix that all items have.
+    Shared,
+    /// The matrices of the first items.
+    Items(usize),
+}
+
+impl<E: Executor, T: Value> Kept<E, T> {
+    /// Tables, and memory for factors and matrices; solves for so many right-hand sides each.
+    pub(super) fn new(
+        executor: &E,
+        schedule: &Schedule,
+        nitems: usize,
+        nrhs: usize,
+    ) -> Result<Self, GpuSolveError> {
+        let (pattern, places, grid) = (&schedule.pattern, schedule.places, schedule.grid);
+        let refusal = GpuSolveError::Unsupported {
+            what: "kept factors of a system whose vectors exceed the shared memory of a block",
+            instead: "solve with factorisation",
+        };
+        let info = executor.info();
+        let is_few = nitems * nrhs <= (info.multiprocessors * RESIDENT_FAR_AHEAD) as usize;
+        // Tables for few systems may be the larger ones.
+        let found = [is_few, false].into_iter().find_map(|is_few| {
+            let tables = KeptTables::new(pattern, is_few)?;
+            let launch = launch::<T>(&tables.sizes);
+            launch.fits(info).then_some((tables, launch))
+        });
+        let Some((tables, launch)) = found else { return Err(refusal) };
+        let workers = Workers {
+            warps: (grid.threads / LANES) as usize,
+            slots: (LANES / grid.systems) as usize,
+        };
+        let program = Program::elimination(&Graph::factorisation(pattern), workers);
+        let Listed { words, starts, names } =
+            list(&[program], places, grid.systems, size_of::<T>());
+        let name = |place: u32| names.of(place) as u16;
+        let targets: Vec<u16> = targets(pattern).into_iter().map(name).collect();
+        let order: Vec<u16> = tables
+            .order
+            .iter()
+            .map(|&place| match place {
+                NOTHING | MINUS_ONE => place,
+                place => name(place.into()),
+            })
+            .collect();
+        let factor =
+            KernelKey::new(&kernels::LU, format!("lu_factor<{}, {}>", T::CPP, grid.threads));
+        let solve = KernelKey::new(
+            &kernels::LU_KEPT,
+            format!("lu_kept<{}, {}>", T::CPP, tables.sizes.ahead),
+        );
+        executor.prepare(&[factor.clone(), solve.clone()])?;
+        Ok(Self {
+            factor,
+            solve,
+            words: executor.upload(&words)?,
+            starts: executor.upload(&starts)?,
+            targets: executor.upload(&targets)?,
+            order: executor.upload(&order)?,
+            first_of_a: tables.first_of_a,
+            tables: executor.upload(&tables.words)?,
+            launch,
+            sizes: tables.sizes,
+            values: executor.alloc_zeroed(nitems * stride::<T>(tables.order.len()))?,
+            factored: Factored::None,
+            settled: false,
+            is_recorded: false,
+        })
+    }
+
+    /// Items whose factors there are, at most `nitems`.
+    pub(super) fn items(&self, nitems: usize) -> usize {
+        match self.factored {
+            Factored::None => 0,
+            Factored::Shared => nitems,
+            Factored::Items(items) => items,
+        }
+    }
+
+    /// Bytes on the device.
+    pub(super) fn bytes(&self) -> u64 {
+        let words = self.words.len() + self.starts.len() + self.tables.len();
+        (words * 4
+            + (self.order.len() + self.targets.len()) * 2
+            + self.values.len() * size_of::<T>()) as u64
+    }
+
+    /// Appends what `lu_factor` wants after its queue.
+    pub(super) fn pass_to_factor<'a>(&'a mut self, args: &mut Args<'a>) {
+        let stride = stride::<T>(self.order.len()) as u64;
+        args.input(&self.words)
+            .input(&self.starts)
+            .input(&self.targets)
+            .scalar(self.targets.len() as u32)
+            .output(&mut self.values)
+            .scalar(stride)
+            .scalar(self.first_of_a)
+            .input(&self.order)
+            .scalar(self.order.len() as u32);
+    }
+
+    /// Whether a launch may read the factors before the one ahead of it has ended.
+    pub(super) fn is_settled(&self) -> bool {
+        self.settled
+    }
+
+    /// Notes a launch that has waited for the factors before it let others begin. One that a graph records has not run.
+    pub(super) fn settle(&mut self, executor: &E) -> Result<(), GpuSolveError> {
+        self.settled = self.settled || !self.is_recorded && !executor.is_recording()?;
+        Ok(())
+    }
+
+    /// Notes a factorisation that begins, of which nothing is there yet.
+    pub(super) fn begin(&mut self, executor: &E) -> Result<(), GpuSolveError> {
+        self.note(Factored::None);
+        self.is_recorded = self.is_recorded || executor.is_recording()?;
+        Ok(())
+    }
+
+    /// Notes whose factors there are.
+    pub(super) fn note(&mut self, factored: Factored) {
+        self.factored = factored;
+        self.settled = false;
+    }
+
+    /// The first arguments of all kernels that read what is kept: up to the tables.
+    pub(super) fn pass<'a>(&'a self, args: &mut Args<'a>, nitems: usize, nrhs: usize) {
+        let stride = stride::<T>(self.order.len()) as u64;
+        args.scalar(nitems as u32)
+            .scalar(self.sizes.nrows as u32)
+            .scalar(nrhs as u32)
+            .input(&self.values)
+            .scalar(if self.factored == Factored::Shared { 0 } else { stride })
+            .scalar(self.sizes.first_value)
+            .input(&self.tables);
+    }
+
+    /// The first arguments of `lu_kept`, up to those of the system.
+    pub(super) fn pass_to_solve<'a>(&'a self, args: &mut Args<'a>, nitems: usize, nrhs: usize) {
+        self.pass(args, nitems, nrhs);
+        let sizes = &self.sizes;
+        args.scalar(sizes.words as u32);
+        for count in [sizes.end_of_l, sizes.end_of_u, sizes.end_of_a, sizes.slots, sizes.parts] {
+            args.scalar(count);
+        }
+    }
+
+    /// The launch for so many systems.
+    pub(super) fn config(&self, systems: usize, info: &DeviceInfo) -> LaunchConfig {
+        self.launch.config(systems, info)
+    }
+}
+
+/// Values from an item to the next: whole lines of the caches.
+fn stride<T>(values: usize) -> usize {
+    values.next_multiple_of(128 / size_of::<T>())
+}
+
+/// The launch of the solve.
+fn launch<T>(sizes: &KeptSizes) -> Launch {
+    let values = 2 * sizes.nrows + (sizes.slots + sizes.parts) as usize;
+    Launch {
+        table_bytes: sizes.words * 4,
+        warp_bytes: (CHAINS as usize + 1) * 8 + (values * size_of::<T>()).next_multiple_of(8),
+        resident: resident_warps(sizes.ahead),
+    }
+}
+
+/// Warps that a multiprocessor has registers for, where so many chunks are asked for ahead.
+pub(super) fn resident_warps(ahead: usize) -> u32 {
+    if ahead == FAR_AHEAD { RESIDENT_FAR_AHEAD } else { RESIDENT_WARPS }
+}
+
+/// What decides on a launch of warps that share tables and have a system each.
+pub(super) struct Launch {
+    pub(super) table_bytes: usize,
+    pub(super) warp_bytes: usize,
+    /// Warps that a multiprocessor has registers for.
+    pub(super) resident: u32,
+}
+
+impl Launch {
+    /// Whether a block has room for one warp.
+    pub(super) fn fits(&self, info: &DeviceInfo) -> bool {
+        self.bytes(1) <= info.shared_bytes_per_block as usize
+    }
+
+    fn bytes(&self, warps: u32) -> usize {
+        self.table_bytes + self.warp_bytes * warps as usize
+    }
+
+    /// As many warps at once as there can be, or as there is work for: on all multiprocessors first, then in
+    /// blocks that share tables.
+    pub(super) fn config(&self, systems: usize, info: &DeviceInfo) -> LaunchConfig {
+        let multiprocessors = info.multiprocessors.max(1);
+        let needed =
+            systems.div_ceil(multiprocessors as usize).clamp(1, self.resident as usize) as u32;
+        let resident = |warps: u32| {
+            let bytes = self.bytes(warps) as u64 + RESERVED_BYTES;
+            let blocks = (u64::from(info.shared_bytes_per_multiprocessor) / bytes) as u32;
+            let threads = info.max_threads_per_multiprocessor / LANES;
+            blocks.min(self.resident.min(threads) / warps).max(1)
+        };
+        let fits = |&warps: &u32| self.bytes(warps) <= info.shared_bytes_per_block as usize;
+        let best = (1..=MOST_WARPS.min(needed)).filter(fits);
+        let busy = best.max_by_key(|&warps| (resident(warps) * warps).min(needed)).unwrap_or(1);
+        let warps = (busy..=LEAST_WARPS).rev().find(fits).unwrap_or(busy);
+        let most = u64::from(multiprocessors) * u64::from(resident(warps));
+        let blocks = (systems.div_ceil(busy as usize) as u64).clamp(1, most) as u32;
+        LaunchConfig {
+            shared_bytes: self.bytes(warps) as u32,
+            overlaps: true,
+            ..LaunchConfig::linear(blocks, warps * LANES)
+        }
+    }
+}

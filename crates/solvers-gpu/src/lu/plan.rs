@@ -1,0 +1,438 @@
+//! The plan: options checked, arrays on the device, the launch, the outcomes.
+
+use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
+use sparsebatch_formats::{Batch, CsrPatternRef, Pattern};
+use sparsebatch_solve_core::Outcome;
+use sparsebatch_solve_core::SolveOptions;
+
+use super::backward::CHUNKS;
+use super::deferred::Deferred;
+use super::explain::GpuLuExplain;
+use super::grid::LuTuning;
+use super::kept::{Factored, Kept};
+use super::kernels;
+use super::schedule::Schedule;
+use crate::GpuSolveError;
+use crate::common::Confirmer;
+use crate::common::GpuSolver;
+use crate::common::outcomes::{DeviceOutcomes, Limits, Outcomes};
+use crate::common::task::{
+    Guess, check_active, check_apart, check_common, check_square, count_systems, item_major,
+    shares_values,
+};
+use sparsebatch_solve_core::{Method, check_len};
+
+/// A bit of the kernel's `flags`.
+const FROM_GUESS: u32 = 1;
+
+/// Sparse LU for every system of a uniform batch: factorisation, solve and refinement of each by a
+/// block of threads, all in one launch.
+///
+/// The order of elimination and the filled pattern are found once per pattern, on the CPU; there is no
+/// pivoting (`BatchSolver` permutes the rows of what ends `Singular`). The solution is refined from the true residual while that does not pass, up to
+/// [`SolveOptions::max_restarts`] times. An iteration is one solve with the factors. Statuses are those
+/// of the CPU's LU: `Singular` where a pivot is zero and `NonFinite` where numbers were lost;
+/// `Converged` is only said after `b - A x` was recomputed in the same launch. A system's result is a
+/// function of that system and of the plan's schedule, bit for bit: not of its neighbours, its place in
+/// the batch, or the order of threads.
+///
+/// Factors and vectors are in the shared memory of a block, which limits the size: L + U, two vectors, and a
+/// part of a sum for each 24 entries of rows of A that have more, are at most 65,532 values, and fit in what
+/// a block can have (227 KiB on the H200: about 29,000 values in f64). [`FactoredSolver`](super::super::FactoredSolver)
+/// has the LU of larger systems. A refinement factors again; [`GpuLu::factor`] and [`GpuLu::solve_again`] keep the factors
+/// in the device's memory instead, for several solves with each.
+///
+/// `Converged` rests on the residual as the kernels compute it, without a bound of its rounding errors;
+/// [`GpuLu::confirm`] counts them.
+///
+/// # Source
+/// One system a lane, the values of many side by side: as on the CPU. Work in parallel within a system
+/// by list scheduling of its sums (Graham 1969, doi 10.1137/0117039). Refinement: Higham, Accuracy and Stability
+/// of Numerical Algorithms, 2nd ed. 2002, chapter 12.
+pub struct GpuLu<E: Executor, T: Value> {
+    pub(super) executor: E,
+    pub(super) nrows: usize,
+    nnz: usize,
+    pub(super) nitems: usize,
+    /// The first items, which take part.
+    pub(super) active: usize,
+    pub(super) nrhs: usize,
+    key: KernelKey,
+    schedule: Schedule,
+    words: E::Buffer<u32>,
+    starts: E::Buffer<u32>,
+    targets: E::Buffer<u16>,
+    pub(super) perm: E::Buffer<u16>,
+    pub(super) limits: Limits<E>,
+    queue: E::Buffer<u32>,
+    outcomes: Outcomes<E>,
+    pub(super) kept: Option<Kept<E, T>>,
+    pub(super) deferred: Option<Deferred<E>>,
+}
+
+impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
+    /// Analyses a pattern for `nitems` systems of `options.nrhs` right-hand sides each, allocates
+    /// everything and compiles the kernel. Preconditioner and order of the options do not matter.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for options out of
+    /// range; [`GpuSolveError::Unsupported`] for what the GPU does not do yet, factors beyond its shared
+    /// memory among it; [`GpuSolveError::Gpu`] when memory or compiler fail.
+    pub fn new(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        options: &SolveOptions,
+    ) -> Result<Self, GpuSolveError> {
+        Self::with_tuning(executor, pattern, nitems, options, &LuTuning::default())
+    }
+
+    /// As [`GpuLu::new`], for the pattern of a batch.
+    ///
+    /// # Errors
+    /// Those of [`GpuLu::new`]; [`GpuSolveError::Unsupported`] for ragged batches and interleaved values.
+    pub fn for_batch(
+        executor: &E,
+        batch: &Batch<T>,
+        options: &SolveOptions,
+    ) -> Result<Self, GpuSolveError> {
+        let uniform = item_major(batch)?;
+        Self::new(executor, uniform.pattern().view(), uniform.nitems(), options)
+    }
+
+    /// As [`GpuLu::new`], with choices fixed.
+    ///
+    /// # Errors
+    /// Those of [`GpuLu::new`]; [`GpuSolveError::Option`] for choices that do not fit the pattern.
+    pub fn with_tuning(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        options: &SolveOptions,
+        tuning: &LuTuning,
+    ) -> Result<Self, GpuSolveError> {
+        let nrows = pattern.nrows();
+        check_square(0, pattern)?;
+        check_supported(options)?;
+        let systems = count_systems(nitems, options.nrhs)?;
+        let criteria = options.criteria::<T>(systems)?;
+        let info = executor.info();
+        let schedule = Schedule::choose(pattern, size_of::<T>(), systems as u64, info, tuning)?;
+        let expression = format!("lu<{}, {}>", T::CPP, schedule.grid.threads);
+        let key = KernelKey::new(&kernels::LU, expression);
+        executor.prepare(std::slice::from_ref(&key))?;
+        let perm: Vec<u16> = schedule.pattern.perm().iter().map(|&row| row as u16).collect();
+        Ok(Self {
+            nrows,
+            nnz: pattern.nnz(),
+            nitems,
+            active: nitems,
+            nrhs: options.nrhs,
+            key,
+            words: executor.upload(&schedule.words)?,
+            starts: executor.upload(&schedule.starts)?,
+            targets: executor.upload(&schedule.targets)?,
+            perm: executor.upload(&perm)?,
+            schedule,
+            limits: Limits::new(executor, criteria)?,
+            queue: executor.alloc_zeroed(2)?,
+            outcomes: Outcomes::new(executor, systems)?,
+            executor: executor.clone(),
+            kept: None,
+            deferred: None,
+        })
+    }
+
+    /// Solves every system. Allocates nothing, launches one kernel and returns before it is done.
+    ///
+    /// `values` holds the entries of item 0 in the order of CSR, of item 1, ...; or those of one
+    /// item, for all. `b` and `x` are item-major, right-hand side after right-hand side within an
+    /// item. Systems that do not converge are no error: see [`GpuLu::outcomes`].
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Option`] when `x` overlaps
+    /// another one, [`GpuSolveError::Gpu`] when the launch is refused; `x` is untouched then.
+    #[expect(unsafe_code, reason = "a launch")]
+    pub fn solve(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        let shared = shares_values(values.len(), self.nnz, self.nitems)?;
+        self.check_vectors(b, x)?;
+        check_apart(values, x)?;
+        if self.active == 0 {
+            return Ok(());
+        }
+        let config = self.config();
+        let mut args = Args::new();
+        args.scalar((self.active * self.nrhs) as u32)
+            .scalar(self.schedule.grid.systems)
+            .scalar(self.nrows as u32)
+            .scalar(self.nrhs as u32)
+            .scalar(self.nnz as u32)
+            .input(&self.words)
+            .input(&self.starts)
+            .input(&self.targets)
+            .scalar((self.schedule.targets.len() - self.nrows) as u32)
+            .scalar(self.schedule.first_chunk as u32)
+            .scalar(self.schedule.groups as u32)
+            .scalar(self.schedule.sharing.systems)
+            .input(&self.perm)
+            .scalar(self.schedule.places.len as u32)
+            .scalar(self.schedule.places.y)
+            .input(values)
+            .scalar(if shared { 0 } else { self.nnz as u64 })
+            .input(b)
+            .output(x)
+            .scalar(if guess == Guess::InX { FROM_GUESS } else { 0 });
+        self.limits.pass(&mut args);
+        args.output(&mut self.queue);
+        self.outcomes.pass(&mut args);
+        // SAFETY: the arguments are those of `lu`; lengths were checked here, and those of the plan's
+        // own arrays are what `new` made of the same pattern: places below `nplaces`, rows and entries
+        // below those of A; x overlaps neither values nor b, and everything else belongs to the plan;
+        // the queue holds zeros before and after each launch.
+        unsafe { self.executor.launch(&self.key, config, &mut args) }?;
+        Ok(())
+    }
+
+    /// Factors the matrices and keeps factors and matrices on the device, for any number of solves by
+    /// [`GpuLu::solve_again`]. Launches one kernel and returns before it is done. The first call
+    /// compiles kernels and allocates, the entries of L + U and of A for each item; later ones allocate
+    /// nothing. `values` as for [`GpuLu::solve`]; they are not looked at any more once this is done.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Length`] when `values` does not fit, [`GpuSolveError::Unsupported`] when two vectors
+    /// of two items exceed the shared memory of a block, [`GpuSolveError::Gpu`] when memory or compiler fail
+    /// or the launch is refused. Nothing is kept then.
+    #[expect(unsafe_code, reason = "a launch")]
+    pub fn factor(&mut self, values: &E::Buffer<T>) -> Result<(), GpuSolveError> {
+        let shared = shares_values(values.len(), self.nnz, self.nitems)?;
+        let config = self.config();
+        let kept = match &mut self.kept {
+            Some(kept) => kept,
+            none => none.insert(Kept::new(&self.executor, &self.schedule, self.nitems, self.nrhs)?),
+        };
+        kept.begin(&self.executor)?;
+        // Those of one item for all are made whoever takes part.
+        if self.active > 0 || shared && self.nitems > 0 {
+            let key = kept.factor.clone();
+            let mut args = Args::new();
+            args.scalar(if shared { 1 } else { self.active } as u32)
+                .scalar(self.schedule.grid.systems)
+                .scalar(self.nrows as u32)
+                .scalar(self.nnz as u32)
+                .scalar(self.schedule.places.len as u32)
+                .scalar(self.schedule.places.y)
+                .input(values)
+                .scalar(if shared { 0 } else { self.nnz as u64 })
+                .output(&mut self.queue);
+            kept.pass_to_factor(&mut args);
+            // SAFETY: the arguments are those of `lu_factor`; lengths as for `lu`, whose places these are,
+            // and `kept` has room for all items, of which there is one at least.
+            unsafe {
+                self.executor.launch(&key, LaunchConfig { overlaps: true, ..config }, &mut args)
+            }?;
+        }
+        kept.note(if shared { Factored::Shared } else { Factored::Items(self.active) });
+        Ok(())
+    }
+
+    /// Solves every system with the factors of the last [`GpuLu::factor`], refinement included. Residuals are
+    /// summed in another order than by [`GpuLu::solve`], so that last bits differ; results are as repeatable,
+    /// bit for bit. Allocates nothing, launches one kernel and returns before it is done. Arguments as for
+    /// [`GpuLu::solve`].
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Option`] when there are no factors; else those of [`GpuLu::solve`].
+    #[expect(unsafe_code, reason = "a launch")]
+    pub fn solve_again(
+        &mut self,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        self.check_vectors(b, x)?;
+        let Some(kept) = factors(&self.kept, self.active, self.nitems)? else { return Ok(()) };
+        let mut args = Args::new();
+        kept.pass_to_solve(&mut args, self.active, self.nrhs);
+        args.input(&self.perm).input(b).output(x).scalar(if guess == Guess::InX {
+            FROM_GUESS
+        } else {
+            0
+        });
+        self.limits.pass(&mut args);
+        args.output(&mut self.queue);
+        self.outcomes.pass(&mut args);
+        let config = kept.config(self.active * self.nrhs, self.executor.info());
+        // SAFETY: the arguments are those of `lu_kept`; the lengths of b and x were checked here, and
+        // those of the plan's own arrays are what they were made as; x does not overlap b, and everything
+        // else belongs to the plan; the queue holds zeros before and after each launch.
+        unsafe { self.executor.launch(&kept.solve, config, &mut args) }?;
+        Ok(())
+    }
+
+    /// From now on only the first `items` take part in factorisations and solves; the arrays stay as long
+    /// as they are, and what they hold for the others is not touched, outcomes included.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Length`] when there are fewer.
+    pub fn set_active(&mut self, items: usize) -> Result<(), GpuSolveError> {
+        check_active(items, self.nitems)?;
+        self.active = items;
+        Ok(())
+    }
+
+    /// Checks the lengths of right-hand sides and solutions, and that they are apart.
+    pub(super) fn check_vectors(
+        &self,
+        b: &E::Buffer<T>,
+        x: &E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        let rows = self.nrows * self.nitems * self.nrhs;
+        check_len("b", rows, b.len())?;
+        check_len("x", rows, x.len())?;
+        check_apart(b, x)
+    }
+
+    /// The launch of a solve or a factorisation.
+    fn config(&self) -> LaunchConfig {
+        LaunchConfig {
+            shared_bytes: self.schedule.grid.shared_bytes,
+            ..LaunchConfig::linear(self.schedule.grid.blocks, self.schedule.grid.threads)
+        }
+    }
+
+    /// The outcomes of the last solve, where kernels of the caller read them.
+    pub fn device_outcomes(&self) -> DeviceOutcomes<'_, E> {
+        self.outcomes.on_device()
+    }
+
+    /// Confirms which systems of the last solve converged, the rounding errors of their residuals counted: see
+    /// [`Confirmer`]. `values`, `b` and `x` are those of that solve. Allocates nothing, launches one kernel behind the
+    /// solve and returns before it is done.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Length`] when an array does not fit, or the confirmer is for another number of systems;
+    /// [`GpuSolveError::Gpu`] when the launch is refused. Nothing has changed then.
+    pub fn confirm(
+        &mut self,
+        confirmer: &Confirmer<E, T>,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        x: &E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        let systems = self.active * self.nrhs;
+        confirmer.confirm((&mut self.outcomes, systems), values, b, x)
+    }
+
+    /// How each system of the last solve ended, item by item. Waits for the solve.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Gpu`] with what the device reports.
+    pub fn outcomes(&self) -> Result<Vec<Outcome>, GpuSolveError> {
+        Ok(self.outcomes.download(&self.executor)?)
+    }
+
+    /// What was chosen, and what it takes.
+    pub fn explain(&self) -> GpuLuExplain {
+        let bytes = |len: usize, each: usize| (len * each) as u64;
+        let schedule = &self.schedule;
+        GpuLuExplain {
+            kernel: self.key.expression.clone(),
+            nrows: self.nrows,
+            nnz: self.nnz,
+            order: schedule.order,
+            factor_entries: schedule.pattern.nnz(),
+            depth: schedule.depth,
+            steps: schedule.steps,
+            chunks: schedule.groups * CHUNKS,
+            chunk_lanes: schedule.sharing.lanes(),
+            pairs: schedule.pairs,
+            padding: schedule.padding,
+            threads_per_block: schedule.grid.threads,
+            systems_per_block: schedule.grid.systems,
+            systems_per_multiprocessor: schedule.grid.resident * schedule.grid.systems,
+            blocks: schedule.grid.blocks,
+            shared_bytes: schedule.grid.shared_bytes,
+            cycles: schedule.cycles,
+            pattern_bytes: bytes(self.words.len() + self.starts.len(), 4)
+                + bytes(self.targets.len() + self.perm.len(), 2),
+            workspace_bytes: bytes(
+                self.nitems * self.nrhs,
+                Outcomes::<E>::BYTES_A_SYSTEM + self.limits.bytes_a_system(),
+            ) + 8
+                + self.kept.as_ref().map_or(0, Kept::bytes)
+                + self.deferred.as_ref().map_or(0, Deferred::bytes),
+        }
+    }
+}
+
+/// What is kept, where any items take part.
+///
+/// # Errors
+/// [`GpuSolveError::Option`] when there are no factors of all of them.
+pub(super) fn factors<E: Executor, T: Value>(
+    kept: &Option<Kept<E, T>>,
+    active: usize,
+    nitems: usize,
+) -> Result<Option<&Kept<E, T>>, GpuSolveError> {
+    let items = kept.as_ref().map_or(0, |kept| kept.items(nitems));
+    if items < active {
+        return Err(GpuSolveError::Option {
+            name: "factors",
+            expected: "a call of factor before, for all items that take part",
+            found: format!("factors of {items} items, where {active} take part"),
+        });
+    }
+    Ok(kept.as_ref().filter(|_| active > 0))
+}
+
+fn check_supported(options: &SolveOptions) -> Result<(), GpuSolveError> {
+    match options.method {
+        Method::Auto | Method::Lu => check_common(options),
+        Method::Cg | Method::BiCgStab => {
+            Err(GpuSolveError::Unsupported { what: "a solver other than lu", instead: "take lu" })
+        }
+    }
+}
+
+impl<E, T> GpuSolver<E, T> for GpuLu<E, T>
+where
+    E: Executor + Clone + Send + Sync,
+    T: Value,
+{
+    fn solve(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        Self::solve(self, values, b, guess, x)
+    }
+
+    fn outcomes(&self) -> Result<Vec<Outcome>, GpuSolveError> {
+        Self::outcomes(self)
+    }
+
+    fn outcome_arrays(&self) -> &Outcomes<E> {
+        &self.outcomes
+    }
+
+    fn limits_mut(&mut self) -> &mut Limits<E> {
+        &mut self.limits
+    }
+
+    fn kernel(&self) -> String {
+        self.explain().kernel
+    }
+
+    fn bytes(&self) -> u64 {
+        let explain = self.explain();
+        explain.pattern_bytes + explain.workspace_bytes
+    }
+}

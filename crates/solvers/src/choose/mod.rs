@@ -1,0 +1,578 @@
+//! What [`Method::Auto`] stands for, system by system, and what the later rungs are.
+//!
+//! A system's [`Scheme`] is a function of its own: of its pattern, of a few [`Flags`] of its values, of the
+//! options and of the [`Target`]. Flags are discrete, so that systems of one pattern seldom differ, and none
+//! depends on other systems of the batch.
+
+mod on_chip;
+
+pub(crate) use on_chip::OnChip;
+pub use on_chip::choose_methods;
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+use sparsebatch_cpu_ref::lanes::{LaneMethod, LanePreconditioner};
+use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
+use sparsebatch_solve_core::classes;
+use sparsebatch_solve_core::symbolic::{LuCosts, lu_costs};
+
+use crate::share::shares_values;
+use crate::{Method, Order, Preconditioner, SolveOptions};
+
+/// One way of solving a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A method in lanes.
+    Lanes(LaneMethod),
+    /// LU with partial pivoting, system by system.
+    PivotingLu,
+}
+
+/// Where a batch is solved, as far as the choice depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// The cores of a machine.
+    Cpu,
+    /// A GPU, with room for factors on chip.
+    Gpu(OnChip),
+}
+
+/// The method and preconditioner of a system, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scheme {
+    pub(crate) method: Method,
+    pub(crate) preconditioner: Preconditioner,
+    pub(crate) reason: &'static str,
+}
+
+/// Systems of a batch that are solved by one scheme.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Choice {
+    pub(crate) method: Method,
+    pub(crate) preconditioner: Preconditioner,
+    pub(crate) reason: String,
+    /// Ascending; all items of the batch where there is one choice.
+    pub(crate) items: Vec<usize>,
+}
+
+/// What is known of a pattern.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct PatternFeatures {
+    pub(crate) nrows: usize,
+    pub(crate) nnz: usize,
+    /// The largest distance of an entry from the diagonal, at least 1.
+    pub(crate) bandwidth: usize,
+    /// Whether every diagonal entry is stored.
+    pub(crate) has_diagonal: bool,
+    /// The factors of elimination in minimum-degree order, where they are no larger than what the target
+    /// looks at.
+    pub(crate) factors: Option<LuCosts>,
+}
+
+/// What the choice sees of the values of a system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flags {
+    /// Neither NaN nor infinities; of others nothing else is known.
+    pub(crate) finite: bool,
+    /// Equal to its transpose, value by value.
+    pub(crate) symmetric: bool,
+    pub(crate) diagonal: Diagonal,
+    pub(crate) dominance: Dominance,
+}
+
+impl Flags {
+    /// Those of values that are not looked at.
+    const UNKNOWN: Self = Self {
+        finite: false,
+        symmetric: false,
+        diagonal: Diagonal::Mixed,
+        dominance: Dominance::None,
+    };
+
+    /// All that there may be.
+    fn all() -> impl Iterator<Item = Self> {
+        const DIAGONALS: [Diagonal; 4] =
+            [Diagonal::Positive, Diagonal::Negative, Diagonal::WithZeros, Diagonal::Mixed];
+        const LEVELS: [Dominance; 4] =
+            [Dominance::Half, Dominance::NineTenths, Dominance::Slight, Dominance::None];
+        (0..64).map(|number: usize| Self {
+            finite: number & 1 != 0,
+            symmetric: number & 2 != 0,
+            diagonal: DIAGONALS[number >> 2 & 3],
+            dominance: LEVELS[number >> 4],
+        })
+    }
+}
+
+/// Signs of the diagonal entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Diagonal {
+    /// All are positive.
+    Positive,
+    /// All are negative.
+    Negative,
+    /// Some are zero, or not stored.
+    WithZeros,
+    /// Both signs.
+    Mixed,
+}
+
+/// How much the diagonal outweighs the rest, equations and unknowns being scaled: a bound of the spectral radius of
+/// Jacobi's iteration, `D^-1 |A - D|`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Dominance {
+    /// At most half.
+    Half,
+    /// At most nine tenths.
+    NineTenths,
+    /// At most 0.98.
+    Slight,
+    /// More, or nothing is known.
+    None,
+}
+
+impl Dominance {
+    /// That of a ratio between what is beside the diagonal and what is on it.
+    fn of(ratio: f64) -> Self {
+        [Self::Half, Self::NineTenths, Self::Slight]
+            .into_iter()
+            .find(|level| ratio <= level.radius())
+            .unwrap_or(Self::None)
+    }
+
+    /// The bound of the spectral radius.
+    pub(crate) fn radius(self) -> f64 {
+        match self {
+            Self::Half => 0.5,
+            Self::NineTenths => 0.9,
+            Self::Slight => 0.98,
+            Self::None => 1.0,
+        }
+    }
+}
+
+/// On the CPU `auto` takes the sparse LU when its factors hold at most this many times the entries of A: a
+/// factorisation then costs about as much as a few products.
+const MAX_FILL: usize = 2;
+
+/// ... and at most this many entries, so that the factors of a group stay in the caches.
+const MAX_LU_ENTRIES: usize = 20_000;
+
+impl PatternFeatures {
+    /// Looks at a pattern. Cost: [`lu_costs`], which end where the factors become larger than the target looks at.
+    pub(crate) fn new(pattern: CsrPatternRef<'_>, target: Target) -> Self {
+        let (nrows, nnz) = (pattern.nrows(), pattern.nnz());
+        let limit = match target {
+            Target::Cpu => (MAX_FILL * nnz).min(MAX_LU_ENTRIES),
+            Target::Gpu(chip) => chip.most_entries(pattern),
+        };
+        let has_diagonal = (0..nrows).all(|row| pattern.position(row, row).is_some());
+        let factors = if has_diagonal { lu_costs(pattern, limit) } else { None };
+        Self { nrows, nnz, bandwidth: bandwidth(pattern), has_diagonal, factors }
+    }
+}
+
+fn bandwidth(pattern: CsrPatternRef<'_>) -> usize {
+    let of_row = |row: usize| {
+        let columns = &pattern.col_idx()[pattern.row(row)];
+        let distance = |col: &i32| row.abs_diff(*col as usize);
+        columns.first().map_or(0, distance).max(columns.last().map_or(0, distance))
+    };
+    (0..pattern.nrows()).map(of_row).max().unwrap_or(0).max(1)
+}
+
+/// What [`Method::Auto`] stands for, for a system of these features.
+///
+/// CG where the matrix is symmetric with a positive diagonal, else BiCGStab; but sparse LU where that costs less. On
+/// the CPU it does where elimination in minimum-degree order fills in little (at most 2 entries for one of A,
+/// 20,000 in all) and no diagonal entry is missing. On a GPU times are estimated ([`OnChip`]).
+/// The preconditioner `auto` is Jacobi that takes 1 for zero diagonal entries.
+pub(crate) fn scheme_of(
+    pattern: &PatternFeatures,
+    flags: Flags,
+    target: Target,
+    options: &SolveOptions,
+    rel_tol: f64,
+) -> Scheme {
+    let scheme = |method, reason| {
+        let preconditioner = options.preconditioner;
+        Scheme { method, preconditioner, reason }
+    };
+    if options.method != Method::Auto {
+        return scheme(options.method, "asked for");
+    }
+    let is_for_cg = flags.finite && flags.symmetric && flags.diagonal == Diagonal::Positive;
+    let lu_reason = match (target, &pattern.factors) {
+        (_, None) => None,
+        (Target::Cpu, Some(_)) => Some("elimination in minimum-degree order fills in little"),
+        (Target::Gpu(chip), Some(factors)) => chip
+            .prefers_lu(pattern, factors, flags, rel_tol)
+            .then_some("estimated to be quicker than iterations"),
+    };
+    match lu_reason {
+        Some(reason) => scheme(Method::Lu, reason),
+        None if is_for_cg => scheme(Method::Cg, "symmetric with a positive diagonal"),
+        None => scheme(Method::BiCgStab, why_not_cg(flags)),
+    }
+}
+
+/// Why CG is not for a system.
+fn why_not_cg(flags: Flags) -> &'static str {
+    match (flags.finite, flags.symmetric, flags.diagonal) {
+        (false, ..) => "not finite",
+        (_, false, _) => "not symmetric",
+        (_, _, Diagonal::Negative) => "symmetric with a negative diagonal",
+        (_, _, Diagonal::WithZeros) => "symmetric with zeros on the diagonal",
+        (_, _, Diagonal::Mixed | Diagonal::Positive) => "symmetric with a diagonal of both signs",
+    }
+}
+
+/// Divides a batch by what `auto` stands for, or gives all systems what is asked for. There is one choice at least.
+pub(crate) fn choose<T: Scalar>(
+    batch: &Batch<T>,
+    options: &SolveOptions,
+    target: Target,
+) -> Vec<Choice> {
+    let all = || (0..batch.nitems()).collect::<Vec<usize>>();
+    if options.method != Method::Auto || batch.nitems() == 0 {
+        let method = if options.method == Method::Auto { Method::Cg } else { options.method };
+        let (preconditioner, reason) = (options.preconditioner, "asked for".to_owned());
+        return vec![Choice { method, preconditioner, reason, items: all() }];
+    }
+    let rel_tol = |item: usize| match (&options.rel_tols, options.rel_tol) {
+        (Some(each), _) => each[item * options.nrhs],
+        (None, Some(all)) => all,
+        (None, None) => SolveOptions::default_rel_tol::<T>(),
+    };
+    let of_class = |items: &Vec<u32>| {
+        let features = PatternFeatures::new(batch.pattern(items[0] as usize), target);
+        let scheme = |flags, item| scheme_of(&features, flags, target, options, rel_tol(item));
+        // Values are looked at where something depends on them.
+        let first = items[0] as usize;
+        let is_always_lu = options.rel_tols.is_none()
+            && Flags::all().all(|flags| scheme(flags, first).method == Method::Lu);
+        if is_always_lu {
+            let scheme = scheme(Flags::UNKNOWN, first);
+            return items.iter().map(|&item| (item as usize, scheme)).collect::<Vec<_>>();
+        }
+        let flags = |item: usize, (copy, sums, next): &mut Room<T>| {
+            flags_of(batch.pattern(item), batch.values_in(item, copy), sums, next)
+        };
+        let shared = shares_values(batch).then(|| flags(first, &mut Room::default()));
+        let of = |room: &mut Room<T>, &item: &u32| {
+            let item = item as usize;
+            (item, scheme(shared.unwrap_or_else(|| flags(item, room)), item))
+        };
+        items.par_iter().with_min_len(16).map_init(Room::default, of).collect::<Vec<_>>()
+    };
+    let schemes: Vec<_> = classes(batch, None).par_iter().map(of_class).flatten_iter().collect();
+    let mut choices: Vec<(Scheme, Vec<usize>, BTreeMap<&str, usize>)> = Vec::new();
+    for (item, scheme) in schemes {
+        let is_this = |c: &&mut (Scheme, _, _)| c.0.method == scheme.method;
+        match choices.iter_mut().find(is_this) {
+            Some((_, items, reasons)) => {
+                items.push(item);
+                *reasons.entry(scheme.reason).or_default() += 1;
+            }
+            None => choices.push((scheme, vec![item], BTreeMap::from([(scheme.reason, 1)]))),
+        }
+    }
+    let mut choices: Vec<Choice> = choices
+        .into_iter()
+        .map(|(scheme, mut items, reasons)| {
+            items.sort_unstable();
+            let Scheme { method, preconditioner, .. } = scheme;
+            Choice { method, preconditioner, reason: in_words(&reasons), items }
+        })
+        .collect();
+    choices.sort_by_key(|choice| (std::cmp::Reverse(choice.items.len()), choice.method.name()));
+    choices
+}
+
+/// Reasons with their systems, counted where there are several.
+fn in_words(reasons: &BTreeMap<&str, usize>) -> String {
+    if let (1, Some((reason, _))) = (reasons.len(), reasons.first_key_value()) {
+        return (*reason).to_owned();
+    }
+    let each = reasons.iter().map(|(reason, systems)| format!("{systems}: {reason}"));
+    each.collect::<Vec<_>>().join("; ")
+}
+
+/// A copy of values, and two arrays for [`flags_of`].
+type Room<T> = (Vec<T>, Vec<f64>, Vec<usize>);
+
+/// The flags of one matrix; `sums` and `next` are for numbers of its columns. Cost: one pass over its entries.
+fn flags_of<T: Scalar>(
+    pattern: CsrPatternRef<'_>,
+    values: &[T],
+    sums: &mut Vec<f64>,
+    next: &mut Vec<usize>,
+) -> Flags {
+    if values.iter().any(|value| !value.to_f64().is_finite()) {
+        return Flags::UNKNOWN;
+    }
+    let nrows = pattern.nrows();
+    sums.clear();
+    sums.resize(2 * nrows, 0.0);
+    let (beside, diagonals) = sums.split_at_mut(nrows);
+    // The next entry of each row that a mirrored one has not been matched with: rows in order meet the
+    // columns of each row in order.
+    next.clear();
+    next.extend(pattern.row_ptr()[..nrows].iter().map(|&first| first as usize));
+    let (mut symmetric, mut by_rows) = (true, 0.0f64);
+    for (row, own) in diagonals.iter_mut().enumerate() {
+        let mut sum = 0.0;
+        for k in pattern.row(row) {
+            let (col, value) = (pattern.col_idx()[k] as usize, values[k].to_f64());
+            let mirror = next[col];
+            symmetric &= mirror < pattern.row_ptr()[col + 1] as usize
+                && pattern.col_idx()[mirror] as usize == row
+                && values[mirror] == values[k];
+            next[col] += 1;
+            if col == row {
+                *own = value;
+            } else {
+                sum += value.abs();
+                beside[col] += value.abs();
+            }
+        }
+        by_rows = by_rows.max(ratio(sum, *own));
+    }
+    let columns = beside.iter().zip(&*diagonals).map(|(&sum, &diagonal)| ratio(sum, diagonal));
+    let mut radius = by_rows.min(columns.fold(0.0, f64::max));
+    if Dominance::of(radius) == Dominance::None && radius.is_finite() {
+        radius = radius.min(scaled_radius(pattern, values, beside, diagonals));
+    }
+    let all = |is: fn(&f64) -> bool| diagonals.iter().all(is);
+    let diagonal = if all(|&d| d > 0.0) {
+        Diagonal::Positive
+    } else if all(|&d| d < 0.0) {
+        Diagonal::Negative
+    } else if !all(|&d| d != 0.0) {
+        Diagonal::WithZeros
+    } else {
+        Diagonal::Mixed
+    };
+    Flags { finite: true, symmetric, diagonal, dominance: Dominance::of(radius) }
+}
+
+/// The least bound of the spectral radius of `M = |D^-1 (A - D)|` that some steps of the power method give: for any
+/// x > 0 it is at most the largest of `(M x)_i / x_i`. `x` is overwritten.
+///
+/// # Source
+/// L. Collatz, Einschliessungssatz fuer die charakteristischen Zahlen von Matrizen, 1942, doi:10.1007/BF01180013.
+fn scaled_radius<T: Scalar>(
+    pattern: CsrPatternRef<'_>,
+    values: &[T],
+    x: &mut [f64],
+    diagonals: &[f64],
+) -> f64 {
+    const STEPS: usize = 6;
+    // Of what a step gives this much of x is added, so that it stays positive.
+    const KEPT: f64 = 0.05;
+    let mut least = f64::INFINITY;
+    x.fill(1.0);
+    let mut next = vec![0.0; x.len()];
+    for _ in 0..STEPS {
+        let mut largest = 0.0f64;
+        for (row, next) in next.iter_mut().enumerate() {
+            let sum: f64 = pattern
+                .row(row)
+                .filter(|&k| pattern.col_idx()[k] as usize != row)
+                .map(|k| values[k].to_f64().abs() * x[pattern.col_idx()[k] as usize])
+                .sum();
+            let product = sum / diagonals[row].abs();
+            largest = largest.max(product / x[row]);
+            *next = product + KEPT * x[row];
+        }
+        least = least.min(largest);
+        if !largest.is_finite() {
+            break;
+        }
+        let most = next.iter().fold(0.0f64, |most, &v| most.max(v));
+        x.iter_mut().zip(&next).for_each(|(x, &next)| *x = (next / most).max(1e-200));
+    }
+    least
+}
+
+fn ratio(sum: f64, diagonal: f64) -> f64 {
+    if diagonal == 0.0 { f64::INFINITY } else { sum / diagonal.abs() }
+}
+
+/// Whether a matrix is symmetric and no entry of its diagonal is negative, as those that CG is tried on where no
+/// factorisation was found.
+pub(crate) fn looks_semidefinite<T: Scalar>(pattern: CsrPatternRef<'_>, values: &[T]) -> bool {
+    let flags = flags_of(pattern, values, &mut Vec::new(), &mut Vec::new());
+    let at = |row: usize| pattern.position(row, row).map_or(T::ZERO, |k| values[k]);
+    flags.symmetric && (0..pattern.nrows()).all(|row| at(row) >= T::ZERO)
+}
+
+/// The step of a method with the preconditioner of the options.
+pub(crate) fn step(choice: &Choice, options: &SolveOptions) -> Step {
+    let min_degree = options.order == Order::MinDegree;
+    let preconditioner = match choice.preconditioner {
+        Preconditioner::Auto => LanePreconditioner::Jacobi { lenient: true },
+        Preconditioner::None => LanePreconditioner::None,
+        Preconditioner::Jacobi => LanePreconditioner::Jacobi { lenient: false },
+        Preconditioner::BlockJacobi => LanePreconditioner::BlockJacobi { size: options.block_size },
+        Preconditioner::Ilu0 => LanePreconditioner::Ilu0 { min_degree },
+        Preconditioner::Ic0 => LanePreconditioner::Ic0 { min_degree },
+    };
+    Step::Lanes(match choice.method {
+        Method::Cg => LaneMethod::Cg(preconditioner),
+        Method::Lu => LaneMethod::Lu,
+        Method::BiCgStab | Method::Auto => LaneMethod::BiCgStab(preconditioner),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use sparsebatch_formats::Csr;
+    use sparsebatch_formats::generate::{Family, Problem};
+
+    use super::*;
+
+    fn dense(n: usize, value: impl Fn(usize, usize) -> f64) -> Csr<f64> {
+        let row_ptr = (0..=n).map(|r| (r * n) as i32).collect();
+        let col_idx = (0..n * n).map(|k| (k % n) as i32).collect();
+        let values = (0..n * n).map(|k| value(k / n, k % n)).collect();
+        Csr::try_new(n, n, row_ptr, col_idx, values).unwrap()
+    }
+
+    fn flags(values: [f64; 4]) -> Flags {
+        let matrix = dense(2, |row, col| values[2 * row + col]);
+        flags_of(matrix.view().pattern(), matrix.values(), &mut Vec::new(), &mut Vec::new())
+    }
+
+    /// As much shared memory as an H200 has.
+    fn gpu() -> Target {
+        Target::Gpu(OnChip { shared_bytes: 232_448, value_bytes: 8 })
+    }
+
+    fn chosen(matrix: Csr<f64>, target: Target) -> Choice {
+        let mut choices = choose(&Batch::from(matrix), &SolveOptions::default(), target);
+        assert_eq!(choices.len(), 1);
+        choices.remove(0)
+    }
+
+    #[test]
+    fn flags_are_seen_value_by_value() {
+        let spd = flags([4.0, 1.0, 1.0, 2.0]);
+        assert!(spd.finite && spd.symmetric);
+        assert_eq!((spd.diagonal, spd.dominance), (Diagonal::Positive, Dominance::Half));
+        assert!(!flags([2.0, 1.0, 1.5, 2.0]).symmetric);
+        assert!(!flags([2.0, f64::NAN, 1.0, 2.0]).finite);
+        assert_eq!(flags([-2.0, 1.0, 1.0, -2.0]).diagonal, Diagonal::Negative);
+        assert_eq!(flags([2.0, 1.0, 1.0, 0.0]).diagonal, Diagonal::WithZeros);
+        assert_eq!(flags([2.0, 1.0, 1.0, -2.0]).diagonal, Diagonal::Mixed);
+        assert_eq!(flags([1.0, 1.0, 1.0, 1.0]).dominance, Dominance::None);
+        // By columns, where rows do not dominate.
+        assert_eq!(flags([1.0, 25.0, 0.0, 100.0]).dominance, Dominance::Half);
+    }
+
+    #[test]
+    fn reasons_tell_what_keeps_from_cg() {
+        // A grid, which fills in.
+        let grid = match Problem::new(Family::Lap2d, 900).unwrap().batch(1).unwrap().batch {
+            Batch::Uniform(grid) => grid.to_matrix(0),
+            Batch::Ragged(_) => unreachable!("the family has one pattern"),
+        };
+        let scaled = |scale: f64| {
+            let mut matrix = grid.clone();
+            for row in 0..900 {
+                let diagonal = grid.view().pattern().position(row, row).unwrap();
+                matrix.values_mut()[diagonal] *= scale;
+            }
+            matrix
+        };
+        for (diagonal, method, reason) in [
+            (1.0, Method::Cg, "symmetric with a positive diagonal"),
+            (-1.0, Method::BiCgStab, "symmetric with a negative diagonal"),
+            (0.0, Method::BiCgStab, "symmetric with zeros on the diagonal"),
+        ] {
+            let choice = chosen(scaled(diagonal), Target::Cpu);
+            assert_eq!((choice.method, &*choice.reason), (method, reason));
+        }
+    }
+
+    #[test]
+    fn systems_are_chosen_for_by_themselves() {
+        let lap2d = Problem::new(Family::Lap2d, 900).unwrap().batch(2).unwrap().batch;
+        let alone = choose(&lap2d, &SolveOptions::default(), Target::Cpu);
+        let mut beside: Vec<Csr<f64>> =
+            vec![dense(1, |_, _| f64::NAN), dense(3, |r, c| (r + c) as f64)];
+        let mut values = Vec::new();
+        for item in 0..2 {
+            let pattern = lap2d.pattern(item).to_pattern();
+            lap2d.copy_values(item, &mut values);
+            beside.push(Csr::from_parts(std::sync::Arc::new(pattern), values.clone()).unwrap());
+        }
+        let batch: Batch<f64> = beside.into_iter().collect();
+
+        let choices = choose(&batch, &SolveOptions::default(), Target::Cpu);
+
+        let of = |item: usize| choices.iter().find(|c| c.items.contains(&item)).unwrap();
+        assert_eq!(alone.len(), 1);
+        assert_eq!((of(2).method, of(3).method), (alone[0].method, alone[0].method));
+        let counted: usize = choices.iter().map(|choice| choice.items.len()).sum();
+        assert_eq!(counted, 4);
+    }
+
+    #[test]
+    fn auto_takes_lu_for_a_tridiagonal_matrix() {
+        let a = Csr::try_new(2, 2, vec![0, 2, 4], vec![0, 1, 0, 1], vec![2.0, 1.0, 0.5, 2.0]);
+
+        assert_eq!(chosen(a.unwrap(), Target::Cpu).method, Method::Lu);
+    }
+
+    /// Chosen as measured, or within 30 % of it.
+    #[test]
+    fn families_have_the_method_that_is_quickest_on_a_gpu() {
+        for (family, n, method) in [
+            (Family::Tri, 128, Method::Lu),
+            (Family::Tri, 1024, Method::Lu),
+            (Family::Lap2d, 256, Method::Cg),
+            (Family::Lap2d, 900, Method::Cg),
+            (Family::Rand9, 54, Method::BiCgStab),
+            (Family::Rand9, 512, Method::BiCgStab),
+        ] {
+            let batch = Problem::new(family, n).unwrap().batch(200).unwrap().batch;
+
+            let choices = choose(&batch, &SolveOptions::default(), gpu());
+
+            let chosen: Vec<_> = choices.iter().map(|c| (c.method, c.items.len())).collect();
+            assert_eq!(chosen, [(method, 200)], "{} {n}", family.name());
+        }
+    }
+
+    #[test]
+    fn lu_is_for_matrices_that_nothing_is_known_of_on_a_gpu() {
+        // Small on the diagonal, as in chemistry.
+        let stiff = || dense(20, |row, col| if row == col { 1.0 } else { (col + 1) as f64 });
+        assert_eq!(chosen(stiff(), gpu()).method, Method::Lu);
+        // Unless its factors do not fit.
+        let small = Target::Gpu(OnChip { shared_bytes: 4096, value_bytes: 8 });
+        assert_eq!(chosen(stiff(), small).method, Method::BiCgStab);
+    }
+
+    #[test]
+    fn empty_and_zero_matrices_are_chosen_for() {
+        let empty = || Csr::<f64>::try_new(0, 0, vec![0], vec![], vec![]).unwrap();
+        let no_entries = || Csr::<f64>::try_new(2, 2, vec![0, 0, 0], vec![], vec![]).unwrap();
+        for target in [Target::Cpu, gpu()] {
+            chosen(empty(), target);
+            assert_eq!(chosen(no_entries(), target).method, Method::BiCgStab);
+            let none: Batch<f64> = [].into_iter().collect();
+            assert_eq!(choose(&none, &SolveOptions::default(), target)[0].method, Method::Cg);
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_taken() {
+        let options = SolveOptions { method: Method::BiCgStab, ..SolveOptions::default() };
+        let choices = choose(&Batch::from(dense(2, |_, _| 1.0)), &options, gpu());
+
+        assert_eq!((choices[0].method, &*choices[0].reason), (Method::BiCgStab, "asked for"));
+    }
+}

@@ -1,0 +1,111 @@
+//! What `auto` stands for on a GPU ([`choose_methods`]): when the sparse LU is quicker than iterations.
+
+use sparsebatch_cuda::DeviceInfo;
+use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
+use sparsebatch_solve_core::symbolic::LuCosts;
+
+use sparsebatch_solvers_gpu::values_beside_factors;
+
+use super::{Diagonal, Dominance, Flags, PatternFeatures, Target, choose};
+use crate::{Method, SolveOptions};
+
+/// The methods that [`Method::Auto`] stands for on a GPU, each with the number of items that take it first, most items
+/// first; another method stands for itself. Plans for data on the device, which have one method, may take the first.
+pub fn choose_methods<T: Scalar>(
+    batch: &Batch<T>,
+    options: &SolveOptions,
+    info: &DeviceInfo,
+) -> Vec<(Method, usize)> {
+    let choices = choose(batch, options, Target::Gpu(OnChip::new(info, size_of::<T>())));
+    choices.into_iter().map(|choice| (choice.method, choice.items.len())).collect()
+}
+
+/// Nanoseconds of a system in a batch of 10,000 on an NVIDIA H200, per unit of work. Fitted to measured
+/// solves of generated families and chemistry; only their ratios matter.
+mod nanoseconds {
+    /// A product and its subtraction in a factorisation.
+    pub(super) const LU_PAIR: f64 = 0.0006;
+    /// An entry of the factors.
+    pub(super) const LU_ENTRY: f64 = 0.026;
+    /// To begin and to end a solve by either: by itself, entries.
+    pub(super) const START: [f64; 2] = [3.5, 0.0028];
+    /// An iteration of CG: by itself, entries, rows.
+    pub(super) const CG: [f64; 3] = [0.1, 0.00025, 0.002];
+    /// An iteration of BiCGStab: by itself, entries, rows.
+    pub(super) const BICGSTAB: [f64; 3] = [0.15, 0.0018, 0.0003];
+}
+
+/// Shared memory that factors cannot have.
+const RESERVED_BYTES: u64 = 2048;
+
+/// Values that the kernels of the LU can number.
+const MAX_VALUES: u64 = 65_534;
+
+/// Iterations of BiCGStab for one of CG's bound: it has two products in each, and where matrices dominate without
+/// being symmetric its bound is far from sharp (of `rand9`, 9 for 38 by the bound with two products).
+const BICGSTAB_SHARE: f64 = 0.125;
+
+/// What a GPU has for factors on chip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OnChip {
+    /// Shared memory of a block.
+    pub(crate) shared_bytes: u64,
+    /// Bytes of a value.
+    pub(crate) value_bytes: u64,
+}
+
+impl OnChip {
+    /// That of a device, for values of so many bytes.
+    pub(crate) fn new(info: &DeviceInfo, value_bytes: usize) -> Self {
+        Self {
+            shared_bytes: u64::from(info.shared_bytes_per_block),
+            value_bytes: value_bytes as u64,
+        }
+    }
+
+    /// The most entries of factors of a pattern that a block holds.
+    pub(crate) fn most_entries(self, pattern: CsrPatternRef<'_>) -> usize {
+        let bytes = self.shared_bytes.saturating_sub(RESERVED_BYTES);
+        let most = (bytes / self.value_bytes).min(MAX_VALUES) as usize;
+        most.saturating_sub(values_beside_factors(pattern))
+    }
+
+    /// Whether a system is estimated to take less time by the sparse LU than by CG or BiCGStab.
+    ///
+    /// LU: by the operations of the factorisation. CG, with Jacobi: by the number of iterations
+    /// `k = 1/2 sqrt((1 + r) / (1 - r)) ln(2 / rel_tol)`, where r bounds the spectral radius of Jacobi's iteration, and
+    /// at most the number of rows n and 4 n over the bandwidth, as many as a wave takes to cross the grid four times.
+    /// BiCGStab: an eighth of k. Where nothing bounds the iterations LU is taken.
+    ///
+    /// # Source
+    /// The bound of CG: Saad, Iterative Methods for Sparse Linear Systems, 2nd ed. 2003, section 6.11.3, with
+    /// the condition number bounded by Gershgorin's circles.
+    pub(crate) fn prefers_lu(
+        self,
+        pattern: &PatternFeatures,
+        factors: &LuCosts,
+        flags: Flags,
+        rel_tol: f64,
+    ) -> bool {
+        use nanoseconds::{BICGSTAB, CG, LU_ENTRY, LU_PAIR, START};
+        let (nrows, nnz) = (pattern.nrows as f64, pattern.nnz as f64);
+        let lu = LU_PAIR * factors.products as f64 + LU_ENTRY * factors.entries as f64;
+        let bound = iterations(flags.dominance, rel_tol);
+        let (iterations, costs) = match flags.symmetric && flags.diagonal == Diagonal::Positive {
+            true => (bound.min(nrows).min(4.0 * nrows / pattern.bandwidth as f64), CG),
+            false => (BICGSTAB_SHARE * bound, BICGSTAB),
+        };
+        let each = costs[0] + costs[1] * nnz + costs[2] * nrows;
+        lu < START[0] + START[1] * nnz + iterations * each
+    }
+}
+
+/// Iterations of CG by the bound for a spectral radius of Jacobi's; infinite where that says nothing.
+fn iterations(dominance: Dominance, rel_tol: f64) -> f64 {
+    let radius = dominance.radius();
+    if radius >= 1.0 || rel_tol <= 0.0 {
+        return f64::INFINITY;
+    }
+    let condition = (1.0 + radius) / (1.0 - radius);
+    (0.5 * condition.sqrt() * (2.0 / rel_tol).ln()).max(1.0)
+}
