@@ -4,13 +4,12 @@ use sparsebatch_cuda::{Device, DeviceBuffer, DeviceInfo, Executor, GpuError};
 use sparsebatch_formats::{Batch, Pattern};
 use sparsebatch_solvers::choose_methods;
 use sparsebatch_solvers::gpu::{
-    ComposedSolver, FactoredExplain, FactoredPlace, FactoredSolver, FusedSolver, GpuExplain, GpuLu,
-    GpuLuExplain, GpuSolveError, GpuTuning, Guess, ProductKernel, most_rows,
+    ComposedSolver, FactoredSolver, FusedSolver, GpuLu, GpuSolveError, GpuSolver, GpuTuning, Guess,
+    ProductKernel, most_rows,
 };
 use sparsebatch_solvers::{Engine, Method, Outcome, Preconditioner, SolveError, SolveOptions};
 
 use super::systems::Systems;
-use super::tuning::place_name;
 use super::{Answer, Real, Solve};
 
 /// A plan for batches of one pattern or mix of patterns.
@@ -39,39 +38,31 @@ pub(crate) trait Plan<T: Real> {
     fn is_mixed(&self) -> bool;
 }
 
-/// The plans are alike but for their names.
-macro_rules! plans {
-    ($($plan:ident => $configuration:ident, $is_mixed:expr;)*) => {$(
-        impl<T: Real> Plan<T> for $plan<Device, T> {
-            fn solve(
-                &mut self,
-                values: &DeviceBuffer<T>,
-                b: &DeviceBuffer<T>,
-                x: &mut DeviceBuffer<T>,
-            ) -> Result<(), SolveError> {
-                Ok(Self::solve(self, values, b, Guess::Zero, x)?)
-            }
+/// A solver of data on the device as a plan.
+struct Ours<S>(S);
 
-            fn outcomes(&self) -> Result<Vec<Outcome>, SolveError> {
-                Ok(Self::outcomes(self)?)
-            }
+impl<T: Real, S: GpuSolver<Device, T>> Plan<T> for Ours<S> {
+    fn solve(
+        &mut self,
+        values: &DeviceBuffer<T>,
+        b: &DeviceBuffer<T>,
+        x: &mut DeviceBuffer<T>,
+    ) -> Result<(), SolveError> {
+        Ok(self.0.solve(values, b, Guess::Zero, x)?)
+    }
 
-            fn configuration(&self) -> String {
-                $configuration(&self.explain())
-            }
+    fn outcomes(&self) -> Result<Vec<Outcome>, SolveError> {
+        Ok(self.0.outcomes()?)
+    }
 
-            fn is_mixed(&self) -> bool {
-                $is_mixed(self.explain())
-            }
-        }
-    )*};
+    fn configuration(&self) -> String {
+        self.0.shape()
+    }
+
+    fn is_mixed(&self) -> bool {
+        self.0.is_mixed()
+    }
 }
-
-plans!(
-    FusedSolver => fused, |explain: GpuExplain| is_mixed(&explain);
-    FactoredSolver => factored, |_| false;
-    GpuLu => lu, |_| false;
-);
 
 /// Solves over the products of a plan, which has the values that it was made with: those of all
 /// copies.
@@ -100,49 +91,6 @@ impl<T: Real> Plan<T> for Composed<T> {
     }
 }
 
-/// Whether some systems iterate in f32: of a mix the largest need not be among them.
-fn is_mixed(explain: &GpuExplain) -> bool {
-    explain.bins.iter().any(|bin| bin.is_mixed)
-}
-
-fn fused(explain: &GpuExplain) -> String {
-    let Some(bin) = explain.bins.first() else {
-        return explain.method.to_owned();
-    };
-    let (threads, rows) = (bin.threads_per_system, bin.rows_per_thread);
-    let blocks = match bin.blocks_per_system {
-        1 => String::new(),
-        blocks => format!(",{blocks} blocks"),
-    };
-    let more = match explain.bins.len() - 1 {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let place = place_name(bin.values);
-    let inner = if is_mixed(explain) { ",f32 inner" } else { "" };
-    format!("{}({threads}x{rows},{place}{inner}{blocks}){more}", explain.method)
-}
-
-fn factored(explain: &FactoredExplain) -> String {
-    let place = match explain.place {
-        FactoredPlace::AllShared => "shared",
-        FactoredPlace::ValuesGlobal => "values in global",
-        FactoredPlace::FactorsGlobal => "factors in global",
-        FactoredPlace::AllGlobal => "global",
-    };
-    let factors = if explain.has_mixed_precision() {
-        format!(",factors in {}", explain.factor_precision)
-    } else {
-        String::new()
-    };
-    format!("{}({} threads,{place}{factors})", explain.method, explain.threads_per_system)
-}
-
-fn lu(explain: &GpuLuExplain) -> String {
-    let (threads, systems) = (explain.threads_per_block, explain.systems_per_block);
-    format!("lu({threads} threads, {systems} systems)")
-}
-
 /// The plan for systems by a method; `tuning` where its shape is fixed.
 ///
 /// # Errors
@@ -168,18 +116,18 @@ pub(crate) fn plan<T: Real>(
         (Method::Lu, ..) => match GpuLu::for_batch(device, batch, options) {
             // With factors in device memory.
             Err(GpuSolveError::Unsupported { .. }) => {
-                Ok(Box::new(FactoredSolver::for_batch(device, batch, options)?))
+                Ok(Box::new(Ours(FactoredSolver::for_batch(device, batch, options)?)))
             }
-            plan => Ok(Box::new(plan?)),
+            plan => Ok(Box::new(Ours(plan?))),
         },
-        _ if has_factors => Ok(Box::new(FactoredSolver::for_batch(device, batch, options)?)),
-        (_, Some(tuning), Batch::Uniform(batch)) => Ok(Box::new(FusedSolver::with_tuning(
+        _ if has_factors => Ok(Box::new(Ours(FactoredSolver::for_batch(device, batch, options)?))),
+        (_, Some(tuning), Batch::Uniform(batch)) => Ok(Box::new(Ours(FusedSolver::with_tuning(
             device,
             Pattern::view(&**batch.pattern()),
             batch.nitems(),
             options,
             tuning,
-        )?)),
+        )?))),
         (_, None, _)
             if options.engine != Engine::Fused || largest(batch) > most_rows(device.info()) =>
         {
@@ -187,7 +135,7 @@ pub(crate) fn plan<T: Real>(
             Ok(Box::new(Composed(ComposedSolver::new(device, batch, &kernel, options)?)))
         }
         // It refuses what it is not for.
-        _ => Ok(Box::new(FusedSolver::for_batch(device, batch, options)?)),
+        _ => Ok(Box::new(Ours(FusedSolver::for_batch(device, batch, options)?))),
     }
 }
 

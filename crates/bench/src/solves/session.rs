@@ -415,7 +415,7 @@ fn is_refusal(error: &SolveError) -> bool {
 /// A shape that was asked for.
 fn shape(tuning: &GpuTuning) -> String {
     let group = tuning.group.map(|(threads, rows)| format!("{threads}x{rows}"));
-    let place = tuning.values.map(|place| super::tuning::place_name(place).to_owned());
+    let place = tuning.values.map(|place| place.key().to_owned());
     group.into_iter().chain(place).chain(limits(tuning)).collect::<Vec<_>>().join(",")
 }
 

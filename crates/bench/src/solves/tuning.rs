@@ -6,17 +6,8 @@ use sparsebatch_solvers::gpu::{GpuTuning, ValuePlace};
 
 use crate::BenchError;
 
-/// The places of values, with their names.
-const PLACES: [(&str, ValuePlace); 3] = [
-    ("registers", ValuePlace::Registers),
-    ("shared", ValuePlace::Shared),
-    ("global", ValuePlace::Global),
-];
-
-/// The name of a place.
-pub(crate) fn place_name(place: ValuePlace) -> &'static str {
-    PLACES.iter().find(|(_, known)| *known == place).map_or("?", |(name, _)| name)
-}
+/// The places of values.
+const PLACES: [ValuePlace; 3] = [ValuePlace::Registers, ValuePlace::Shared, ValuePlace::Global];
 
 /// A shape of the solver's kernel, its parts with colons between: `THREADSxROWS`, threads per system by rows
 /// per thread; a place for values (`registers`, `shared`, `global`); `vN`, vectors in shared memory; `rN`,
@@ -45,7 +36,7 @@ impl FromStr for Tuning {
 /// Fixes what a part of a name says, if it says something.
 fn take(tuning: &mut GpuTuning, part: &str) -> Option<()> {
     let number = |letter: char| part.strip_prefix(letter).and_then(|rest| rest.parse().ok());
-    if let Some((_, place)) = PLACES.iter().find(|(known, _)| *known == part) {
+    if let Some(place) = PLACES.iter().find(|place| place.key() == part) {
         tuning.values = Some(*place);
     } else if let Some(vectors) = number('v') {
         tuning.vectors = Some(vectors);
@@ -82,13 +73,6 @@ mod tests {
         {
             let error = tuning(wrong).unwrap_err().to_string();
             assert!(error.starts_with("--tuning is "), "{error}");
-        }
-    }
-
-    #[test]
-    fn places_have_their_names() {
-        for (name, place) in PLACES {
-            assert_eq!(place_name(place), name);
         }
     }
 }

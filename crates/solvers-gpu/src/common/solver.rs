@@ -54,6 +54,15 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
     /// The kernel, for reports; of a ragged batch the kernels with the systems of each.
     fn kernel(&self) -> String;
 
+    /// Method and shape of the kernel in a few words, as rows of measurements name them: such as
+    /// `cg(32x4,registers)`.
+    fn shape(&self) -> String;
+
+    /// Whether some systems iterate in another precision than that of values and vectors.
+    fn is_mixed(&self) -> bool {
+        false
+    }
+
     /// Bytes of device memory, vectors and values apart.
     fn bytes(&self) -> u64;
 }

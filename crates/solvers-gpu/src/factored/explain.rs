@@ -59,6 +59,21 @@ impl FactoredExplain {
     pub fn has_mixed_precision(&self) -> bool {
         self.factor_precision != self.precision
     }
+
+    /// Method and shape, as rows of measurements name them: such as `cg(32 threads,shared)`.
+    pub fn shape(&self) -> String {
+        let place = match self.place {
+            FactoredPlace::AllShared => "shared",
+            FactoredPlace::ValuesGlobal => "values in global",
+            FactoredPlace::FactorsGlobal => "factors in global",
+            FactoredPlace::AllGlobal => "global",
+        };
+        let factors = match self.has_mixed_precision() {
+            true => format!(",factors in {}", self.factor_precision),
+            false => String::new(),
+        };
+        format!("{}({} threads,{place}{factors})", self.method, self.threads_per_system)
+    }
 }
 
 impl fmt::Display for FactoredExplain {

@@ -531,6 +531,10 @@ where
         explain.kernel + what
     }
 
+    fn shape(&self) -> String {
+        self.explain().shape()
+    }
+
     fn bytes(&self) -> u64 {
         let explain = self.explain();
         explain.pattern_bytes + explain.workspace_bytes

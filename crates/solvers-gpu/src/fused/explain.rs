@@ -63,6 +63,31 @@ impl GpuExplain {
     pub fn kernels(&self) -> String {
         self.bins.iter().map(|bin| bin.kernel.as_str()).collect::<Vec<_>>().join("; ")
     }
+
+    /// Method and shape of the launch with the most work, as rows of measurements name them: such as
+    /// `cg(32x4,registers)` for 32 threads a system with 4 rows each.
+    pub fn shape(&self) -> String {
+        let Some(bin) = self.bins.first() else {
+            return self.method.to_owned();
+        };
+        let (threads, rows) = (bin.threads_per_system, bin.rows_per_thread);
+        let blocks = match bin.blocks_per_system {
+            1 => String::new(),
+            blocks => format!(",{blocks} blocks"),
+        };
+        let more = match self.bins.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let place = bin.values.key();
+        let inner = if self.is_mixed() { ",f32 inner" } else { "" };
+        format!("{}({threads}x{rows},{place}{inner}{blocks}){more}", self.method)
+    }
+
+    /// Whether some systems iterate in f32 within f64; of a ragged batch the largest need not be among them.
+    pub fn is_mixed(&self) -> bool {
+        self.bins.iter().any(|bin| bin.is_mixed)
+    }
 }
 
 impl fmt::Display for GpuExplain {

@@ -433,6 +433,14 @@ where
         kernels_in_words(&bins)
     }
 
+    fn shape(&self) -> String {
+        self.explain().shape()
+    }
+
+    fn is_mixed(&self) -> bool {
+        self.explain().is_mixed()
+    }
+
     fn bytes(&self) -> u64 {
         let explain = self.explain();
         explain.pattern_bytes + explain.workspace_bytes

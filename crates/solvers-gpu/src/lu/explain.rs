@@ -47,6 +47,14 @@ pub struct GpuLuExplain {
     pub workspace_bytes: u64,
 }
 
+impl GpuLuExplain {
+    /// The shape, as rows of measurements name it: such as `lu(512 threads, 16 systems)`.
+    pub fn shape(&self) -> String {
+        let (threads, systems) = (self.threads_per_block, self.systems_per_block);
+        format!("lu({threads} threads, {systems} systems)")
+    }
+}
+
 impl fmt::Display for GpuLuExplain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

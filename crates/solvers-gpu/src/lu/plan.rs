@@ -431,6 +431,10 @@ where
         self.explain().kernel
     }
 
+    fn shape(&self) -> String {
+        self.explain().shape()
+    }
+
     fn bytes(&self) -> u64 {
         let explain = self.explain();
         explain.pattern_bytes + explain.workspace_bytes

@@ -33,6 +33,15 @@ impl ValuePlace {
         }
     }
 
+    /// The name in options, and in rows of measurements.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Registers => "registers",
+            Self::Shared => "shared",
+            Self::Global => "global",
+        }
+    }
+
     /// As the kernels number it.
     pub(super) fn code(self) -> u32 {
         match self {
