@@ -11,11 +11,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data");
     let systems = read_batch(data.join("alpha13_small.batch"))?;
 
-    let options = SolveOptions {
-        method: Method::BiCgStab,
-        preconditioner: Preconditioner::Jacobi,
-        ..SolveOptions::default()
-    };
+    let options =
+        SolveOptions::new().method(Method::BiCgStab).preconditioner(Preconditioner::Jacobi);
     // What depends on the pattern alone is done once; solve as often as you like.
     let mut solver = BatchSolver::new(&systems.batch, &options)?;
     let mut x = vec![0.0; systems.rhs.len()];

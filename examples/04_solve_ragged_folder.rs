@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     // Systems that do not converge at once climb a ladder that ends with sparse LU.
-    let options = SolveOptions { fallback: true, ..SolveOptions::default() };
+    let options = SolveOptions::new().fallback(true);
     let solution = solve(&batch, &b, None, &options)?;
 
     for (item, system) in solution.report.systems.iter().enumerate() {

@@ -53,7 +53,7 @@ pub use sparsebatch_cpu_ref as cpu;
 pub use sparsebatch_cuda as cuda;
 pub use sparsebatch_formats::*;
 pub use sparsebatch_solve_core::{
-    ArgumentError, Criteria, PerSystem, norm2, residual, residual_magnitude, symbolic, verdict,
+    ArgumentError, Criteria, norm2, residual, residual_magnitude, symbolic, verdict,
 };
 pub use sparsebatch_solvers::*;
 pub use sparsebatch_spmv_gpu as spmv_gpu;

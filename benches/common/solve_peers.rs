@@ -94,13 +94,11 @@ fn values(case: &SolveCase, item: usize) -> &[f64] {
 
 /// The fused solver, analysed before; values are transposed into lanes within the call.
 fn ours(case: &SolveCase, method: Method) -> Peer<'_> {
-    let options = SolveOptions {
-        method,
-        preconditioner: Preconditioner::None,
-        rel_tol: Some(REL_TOL),
-        max_iters: MAX_ITERS as u32,
-        ..SolveOptions::default()
-    };
+    let options = SolveOptions::new()
+        .method(method)
+        .preconditioner(Preconditioner::None)
+        .rel_tol(REL_TOL)
+        .max_iters(MAX_ITERS as u32);
     let mut solver = BatchSolver::new(&case.batch, &options).expect("the batch is square");
     let configuration = match method {
         Method::Lu => "shared symbolic, one refinement",

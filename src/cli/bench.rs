@@ -15,8 +15,7 @@ use sparsebatch_bench::{
     Backend, BenchError, FlexibleBatch, Outcome, Single, cpu, energy, flexible_batch, gpu_vs_cpu,
     row_kernels, scaling, sell_p, single, solvers, suites, throughput,
 };
-use sparsebatch_rows::RowsError;
-use sparsebatch_rows::{Gap, Row, table};
+use sparsebatch_rows::{Gap, Row, RowsError, table};
 
 use self::machines::{CpuArgs, EnergyArgs, GpuVsCpuArgs, ScalingArgs};
 use self::products::{RowKernelArgs, SellPArgs, ThroughputArgs};

@@ -6,8 +6,7 @@ use serde::Serialize;
 use sparsebatch::cpu::SpmvPlan;
 use sparsebatch::generate::{Family, Problem, Stencil, laplace};
 use sparsebatch::io::{LoadOptions, load, write_batch};
-use sparsebatch::{Csr, Method, SolveOptions, solve};
-use sparsebatch::{FormatChoice, KernelChoice, SpmvOptions};
+use sparsebatch::{Csr, FormatChoice, KernelChoice, Method, SolveOptions, SpmvOptions, solve};
 use sparsebatch_bench::processor::available_memory;
 
 use super::error::CliError;
@@ -171,7 +170,7 @@ fn solving() -> Result<String, String> {
         Problem::new(Family::Tri, 64).and_then(|p| p.batch(50)).map_err(|e| e.to_string())?;
     let mut worst = 0.0f64;
     for method in [Method::Cg, Method::BiCgStab] {
-        let options = SolveOptions { method, ..SolveOptions::default() };
+        let options = SolveOptions::new().method(method);
         let solution = solve(&made.batch, &made.rhs, None, &options).map_err(|e| e.to_string())?;
         let report = solution.report;
         if !report.all_converged() {

@@ -227,7 +227,7 @@ pub(super) fn solves(device: &Device) -> Result<String, String> {
         sizes.into_iter().collect::<Result<_, _>>().map_err(|e| e.to_string())?;
     let b: Vec<f64> = matrices.iter().flat_map(row_sums).collect();
     let batch = Batch::from_iter(matrices);
-    let options = SolveOptions { method: Method::Cg, ..SolveOptions::default() };
+    let options = SolveOptions::new().method(Method::Cg);
     let backend = Backend::Gpu(Gpu::new(device.clone()));
     let solution = solve_on(&backend, &batch, &b, None, &options).map_err(|e| e.to_string())?;
     let report = &solution.report;

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
-use sparsebatch::SpmvOptions;
 use sparsebatch::cpu::SpmvPlan;
-use sparsebatch::{Batch, BatchOf, Csr, stats::MatrixStats};
+use sparsebatch::{Batch, BatchOf, Csr, SpmvOptions, stats::MatrixStats};
 
 use super::error::CliError;
 use super::input::{InputArgs, Purpose, Systems, only_matrix};

@@ -55,9 +55,14 @@ impl Narrow {
             narrow
         };
         let mut options = options.clone();
-        if options.abs_tol > 0.0 && exponents.iter().any(|exponents| exponents[1] != 0) {
-            let of = |exponents: &[i32; 2]| by_power(options.abs_tol, -exponents[1]);
-            options.abs_tols = Some(exponents.iter().map(of).collect());
+        if exponents.iter().any(|exponents| exponents[1] != 0) {
+            let of = |(system, exponents): (usize, &[i32; 2])| {
+                by_power(options.abs_tol.get(system), -exponents[1])
+            };
+            let scaled: Vec<f64> = exponents.iter().enumerate().map(of).collect();
+            if scaled.iter().any(|&tolerance| tolerance > 0.0) {
+                options.abs_tol = scaled.into();
+            }
         }
         let narrow = Self {
             batch: scaled.cast(),
@@ -154,7 +159,7 @@ mod tests {
                 .into_iter()
                 .collect();
         let b = [1e-50, 2e-50, 1.0, 1.0, 1e39, 0.0];
-        let options = SolveOptions { abs_tol: 1e-60, ..SolveOptions::default() };
+        let options = SolveOptions::new().abs_tol(1e-60);
 
         let (narrow, options) = Narrow::new(&batch, &b, Some(&[1.0; 6]), &options);
 
@@ -164,7 +169,7 @@ mod tests {
             (0..3).flat_map(|item| narrow.batch.values_in(item, &mut copy).to_vec()).collect();
         assert!(values.iter().all(|v| v.is_finite() && *v != 0.0), "{values:?}");
         assert_eq!(narrow.exponents[0][0], 0);
-        let tolerances = options.abs_tols.unwrap();
+        let tolerances = options.abs_tol.values();
         assert!((tolerances[0] / 1e-60).log2() > 150.0 && tolerances[1] == 1e-60);
     }
 

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use clap::Args;
 use sparsebatch::{
-    Backend, Batch, BatchReport, BatchSolver, Budget, Engine, Gpu, InnerPrecision, Method, Order,
-    PrecondPrecision, Preconditioner, Rhs, SolveError, SolveOptions, SolveScalar,
+    Backend, Batch, BatchReport, BatchSolver, Budget, Engine, FormatChoice, Gpu, InnerPrecision,
+    KernelChoice, Method, Order, PerSystem, PrecondPrecision, Preconditioner, Rhs, SolveError,
+    SolveOptions, SolveScalar, SpmvOptions,
 };
-use sparsebatch::{FormatChoice, KernelChoice, SpmvOptions};
 
 use super::error::CliError;
 use super::input::{InputArgs, Purpose};
@@ -261,23 +261,22 @@ impl SolveArgs {
             (SolveKernel::Auto, _) => plan(KernelChoice::Auto),
             (SolveKernel::Plan(kernel), _) => plan(kernel),
         };
-        Ok(SolveOptions {
-            method: self.solver,
-            preconditioner: self.precond,
-            order: self.order,
-            block_size: self.block_size.map(usize::from),
-            precond_precision: self.precond_precision,
-            inner_precision: self.inner_precision,
-            rel_tol: self.rtol,
-            abs_tol: self.atol,
-            max_iters: self.max_iters,
-            floor: self.floor,
-            fallback: !self.no_fallback,
-            fallback_budget: self.budget(),
-            history: self.history.is_some(),
-            engine,
-            ..SolveOptions::default()
-        })
+        let mut options = SolveOptions::new()
+            .method(self.solver)
+            .preconditioner(self.precond)
+            .order(self.order)
+            .block_size(self.block_size.map(usize::from))
+            .precond_precision(self.precond_precision)
+            .inner_precision(self.inner_precision)
+            .abs_tol(self.atol)
+            .max_iters(self.max_iters)
+            .floor(self.floor)
+            .fallback(!self.no_fallback)
+            .fallback_budget(self.budget())
+            .history(self.history.is_some())
+            .engine(engine);
+        options.rel_tol = self.rtol.map(PerSystem::All);
+        Ok(options)
     }
 }
 

@@ -3,7 +3,8 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`Status`], [`Outcome`], [`Criteria`] | how the solve of a system ends, and when |
-//! | [`SolveOptions`], [`SpmvOptions`] | what to solve with; how repeated products are made |
+//! | [`Scheme`] | what a system is solved by: method and preconditioner with their data |
+//! | [`SolveOptions`], [`SpmvOptions`] | what users ask for; how repeated products are made |
 //! | [`verdict`] | the rules by which every solver judges a system, on entry and at the end |
 //! | [`residual()`], [`residual_magnitude`], [`norm2`] | the true residual of a system, checked |
 //! | [`evaluate`] | the same for solvers: in the working precision and in twofold, with bounds of the error |
@@ -21,6 +22,7 @@ pub mod evaluate;
 mod options;
 mod outcome;
 mod product;
+mod scheme;
 pub mod symbolic;
 pub mod verdict;
 pub mod wide;
@@ -29,9 +31,7 @@ pub use argument::{ArgumentError, check_len};
 pub use checked::{residual, residual_magnitude};
 pub use classes::{by_pattern, classes};
 pub use evaluate::norm2;
-pub use options::{
-    Budget, Engine, InnerPrecision, Method, Order, PrecondPrecision, Preconditioner, Rhs,
-    SolveOptions,
-};
+pub use options::{Budget, Engine, Rhs, SolveOptions};
 pub use outcome::{Criteria, Outcome, PerSystem, Status};
 pub use product::{FormatChoice, KernelChoice, ProductCost, SpmvOptions};
+pub use scheme::{InnerPrecision, Krylov, Method, Order, PrecondPrecision, Preconditioner, Scheme};

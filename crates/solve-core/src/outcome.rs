@@ -128,7 +128,29 @@ impl<V: Copy> PerSystem<V> {
         }
     }
 
-    /// Checks that each of so many systems has a value.
+    /// The values: one for all, or one per system.
+    pub fn values(&self) -> &[V] {
+        match self {
+            Self::All(value) => std::slice::from_ref(value),
+            Self::Each(values) => values,
+        }
+    }
+
+    /// Those of some systems.
+    ///
+    /// # Panics
+    /// As [`PerSystem::get`].
+    #[must_use]
+    pub fn pick(&self, systems: &[usize]) -> Self {
+        match self {
+            Self::All(value) => Self::All(*value),
+            Self::Each(values) => {
+                Self::Each(systems.iter().map(|&system| values[system]).collect())
+            }
+        }
+    }
+
+    /// Checks that there is a value for each of `systems` systems.
     fn check(&self, what: &'static str, systems: usize) -> Result<(), ArgumentError> {
         match self {
             Self::All(_) => Ok(()),
@@ -136,6 +158,23 @@ impl<V: Copy> PerSystem<V> {
         }
     }
 }
+
+macro_rules! per_system {
+    ($($t:ty),+) => {$(
+        impl From<$t> for PerSystem<$t> {
+            fn from(value: $t) -> Self {
+                Self::All(value)
+            }
+        }
+
+        impl From<Vec<$t>> for PerSystem<$t> {
+            fn from(values: Vec<$t>) -> Self {
+                Self::Each(values)
+            }
+        }
+    )+};
+}
+per_system!(f64, u32);
 
 /// When an iterative solve of a system ends.
 ///
@@ -161,6 +200,20 @@ pub struct Criteria {
 }
 
 impl Criteria {
+    /// The criteria of some systems.
+    ///
+    /// # Panics
+    /// As [`PerSystem::get`].
+    #[must_use]
+    pub fn pick(&self, systems: &[usize]) -> Self {
+        Self {
+            rel_tol: self.rel_tol.pick(systems),
+            abs_tol: self.abs_tol.pick(systems),
+            max_iters: self.max_iters.pick(systems),
+            ..self.clone()
+        }
+    }
+
     /// Checks that what systems have one by one is there for each of so many.
     ///
     /// # Errors

@@ -8,6 +8,7 @@
 //! | `factored/` | CG and BiCGStab with block-Jacobi, ILU(0) and IC(0); sparse LU in device memory |
 //! | `lu/` | sparse LU on chip |
 //! | `composed/` | CG and BiCGStab over the products of a plan, systems of any size |
+//! | `choose.rs` | which of them a scheme gets: [`solver_for`] |
 //! | `common/` | what all share: limits and outcomes, what is refused; [`Confirmer`], [`ShiftedValues`] |
 //!
 //! Each has its plan, its kernels (`kernels/`) and the lists of their instances.
@@ -22,6 +23,7 @@
 //! [`GpuSolveError::Unsupported`].
 #![deny(unsafe_code)]
 
+mod choose;
 mod common;
 mod composed;
 mod error;
@@ -29,9 +31,8 @@ mod factored;
 mod fused;
 mod lu;
 
-pub use common::{
-    Confirmer, DeviceOutcomes, FusedMethod, GpuSolver, Guess, Layouts, ShiftedValues,
-};
+pub use choose::{SolverTuning, solver_for, solver_for_ragged};
+pub use common::{Confirmer, DeviceOutcomes, GpuSolver, Guess, Layouts, ShiftedValues};
 #[doc(hidden)]
 pub use common::{Limits, OutcomeSlices, Outcomes, PinnedOutcomes, kernels_in_words};
 pub use composed::{Amortisation, ComposedExplain, ComposedSolver, ProductKernel};

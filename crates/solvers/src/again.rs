@@ -4,14 +4,13 @@ use std::time::Instant;
 
 use sparsebatch_cpu_ref::check_threads;
 use sparsebatch_formats::{Batch, Csr};
-use sparsebatch_solve_core::{Criteria, Status};
+use sparsebatch_solve_core::{Criteria, Status, check_len};
 
 use crate::ladder::Ladder;
 use crate::report::{BatchReport, RungRun, SystemReport};
-use crate::share::{criteria_of, systems_of};
+use crate::share::systems_of;
 use crate::solver::{drop_lost, reports};
 use crate::{BatchSolver, SolveError, SolveScalar};
-use sparsebatch_solve_core::check_len;
 
 /// What a solver has of the matrices to solve with again.
 #[derive(Default)]
@@ -54,7 +53,7 @@ impl<T: SolveScalar> BatchSolver<T> {
     /// // [2 1; 0 4]
     /// let a = Csr::try_new(2, 2, vec![0, 2, 3], vec![0, 1, 1], vec![2.0, 1.0, 4.0])?;
     /// let batch = Batch::from(a);
-    /// let options = SolveOptions { method: Method::Lu, ..SolveOptions::default() };
+    /// let options = SolveOptions::new().method(Method::Lu);
     /// let mut solver = BatchSolver::new(&batch, &options)?;
     /// solver.factor(&batch)?;
     /// for b in [[3.0, 4.0], [2.0, 0.0]] {
@@ -179,7 +178,7 @@ impl<T: SolveScalar> BatchSolver<T> {
             backend: &*self.backend,
             batch: &matrices.into_iter().collect(),
             options: &self.options,
-            criteria: &criteria_of(criteria, &places),
+            criteria: &criteria.pick(&places),
             b: &some_b,
             first: &self.first[..1],
         };

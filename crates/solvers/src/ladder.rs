@@ -7,29 +7,26 @@ use std::borrow::Cow;
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuError;
-use sparsebatch_cpu_ref::lanes::{LaneMethod, LanePreconditioner};
 use sparsebatch_cpu_ref::pivoting_lu::{PivotingLu, PivotingLuError};
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
-use sparsebatch_solve_core::classes;
 use sparsebatch_solve_core::symbolic::{FactorPattern, SymbolicError, min_degree};
-use sparsebatch_solve_core::{Criteria, Outcome, Status, residual_magnitude};
+use sparsebatch_solve_core::{
+    Budget, Criteria, Order, Outcome, PrecondPrecision, Preconditioner, Scheme, Status, classes,
+    residual_magnitude,
+};
 
 use crate::backend::{AnalysedSolve, SolveBackend};
-use crate::choose::{Step, looks_semidefinite};
+use crate::choose::looks_semidefinite;
 use crate::report::{Rung, RungRun, SystemReport};
 use crate::share::rows_of;
 use crate::static_pivoting::RowOrders;
 use crate::{SolveError, SolveOptions};
-use sparsebatch_solve_core::Budget;
 
-/// The sparse LU, with which static pivoting goes.
-pub(crate) const LU: Step = Step::Lanes(LaneMethod::Lu);
-
-/// That of the stronger preconditioner.
-const STRONGER: Step =
-    Step::Lanes(LaneMethod::BiCgStab(LanePreconditioner::Ilu0 { min_degree: true }));
-
-const LENIENT_JACOBI: LanePreconditioner = LanePreconditioner::Jacobi { lenient: true };
+/// The scheme of the stronger preconditioner.
+const STRONGER: Scheme = Scheme::BiCgStab(Preconditioner::Ilu0 {
+    order: Order::MinDegree,
+    precision: PrecondPrecision::Working,
+});
 
 /// Starting again helps only where something had been gained: a residual below this share of `||b||`.
 const GAINED: f64 = 0.1;
@@ -58,8 +55,8 @@ pub(crate) struct Climber {
 /// What a system needs to have known before its next rung can be told.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Next {
-    /// The rung and its step.
-    Rung(Rung, Step),
+    /// The rung and its scheme.
+    Rung(Rung, Scheme),
     /// [`Climber::affordable`].
     AskBudget,
     /// [`Climber::semidefinite`].
@@ -68,23 +65,22 @@ pub(crate) enum Next {
     End,
 }
 
-/// The rung that comes next for a system whose first step was `first`. `mixed` says whether that had factors in
-/// another precision than the rungs have; without a `fallback` there is static pivoting alone, which is part of
+/// The rung that comes next for a system whose first scheme was `first`. Without a `fallback` there is static pivoting alone, which is part of
 /// the sparse LU.
-pub(crate) fn next_rung(climber: &Climber, first: Step, mixed: bool, fallback: bool) -> Next {
+pub(crate) fn next_rung(climber: &Climber, first: Scheme, fallback: bool) -> Next {
     if climber.last == Status::Converged || climber.at_rounding {
         return Next::End;
     }
-    let direct = first == LU;
+    let direct = first == Scheme::Lu;
     for rung in Rung::ALL.into_iter().filter(|&rung| rung > climber.at) {
-        let step = match rung {
+        let scheme = match rung {
             Rung::First => continue,
             Rung::Restart => first,
             Rung::StrongerPreconditioner => STRONGER,
-            Rung::Lu | Rung::StaticPivotingLu => LU,
-            Rung::Cg => Step::Lanes(LaneMethod::Cg(LENIENT_JACOBI)),
-            Rung::BiCgStab => Step::Lanes(LaneMethod::BiCgStab(LENIENT_JACOBI)),
-            Rung::PivotingLu => Step::PivotingLu,
+            Rung::Lu | Rung::StaticPivotingLu => Scheme::Lu,
+            Rung::Cg => Scheme::Cg(Preconditioner::Auto),
+            Rung::BiCgStab => Scheme::BiCgStab(Preconditioner::Auto),
+            Rung::PivotingLu => Scheme::PivotingLu,
         };
         let is_part_of_lu = direct && rung == Rung::StaticPivotingLu;
         if !(fallback || is_part_of_lu) {
@@ -104,11 +100,11 @@ pub(crate) fn next_rung(climber: &Climber, first: Step, mixed: bool, fallback: b
                 !direct && can_go_on && climber.residual_norm < GAINED * climber.rhs_norm
             }
             // Nothing iterative is stronger than the factors themselves.
-            Rung::StrongerPreconditioner => !direct && (first != STRONGER || mixed),
+            Rung::StrongerPreconditioner => !direct && first != STRONGER,
             Rung::Lu => !direct,
             Rung::StaticPivotingLu => climber.last == Status::ZeroPivot,
-            Rung::Cg => !matches!(first, Step::Lanes(LaneMethod::Cg(_))),
-            Rung::BiCgStab => !matches!(first, Step::Lanes(LaneMethod::BiCgStab(_))),
+            Rung::Cg => !matches!(first, Scheme::Cg(_)),
+            Rung::BiCgStab => !matches!(first, Scheme::BiCgStab(_)),
             Rung::PivotingLu => true,
         };
         if !takes {
@@ -119,7 +115,7 @@ pub(crate) fn next_rung(climber: &Climber, first: Step, mixed: bool, fallback: b
             (Rung::Lu | Rung::PivotingLu, Some(false), _) => {}
             (Rung::Cg, _, None) => return Next::AskSemidefinite,
             (Rung::Cg, _, Some(false)) => {}
-            _ => return Next::Rung(rung, step),
+            _ => return Next::Rung(rung, scheme),
         }
     }
     Next::End
@@ -128,7 +124,7 @@ pub(crate) fn next_rung(climber: &Climber, first: Step, mixed: bool, fallback: b
 /// The analysis of a rung, kept for the next solve.
 pub(crate) struct Kept<T> {
     rung: Rung,
-    step: Step,
+    scheme: Scheme,
     /// The items that it is of.
     items: Vec<usize>,
     /// The orders of their rows, in static pivoting.
@@ -143,8 +139,8 @@ pub(crate) struct Ladder<'a, T> {
     pub(crate) options: &'a SolveOptions,
     pub(crate) criteria: &'a Criteria,
     pub(crate) b: &'a [T],
-    /// The step that ran first, of each item or of all.
-    pub(crate) first: &'a [Step],
+    /// The scheme that ran first, of each item or of all.
+    pub(crate) first: &'a [Scheme],
 }
 
 impl<T: Scalar> Ladder<'_, T> {
@@ -165,21 +161,21 @@ impl<T: Scalar> Ladder<'_, T> {
             .collect();
         let mut runs = Vec::new();
         for rung in Rung::ALL {
-            let mut groups: Vec<(Step, Vec<usize>)> = Vec::new();
+            let mut groups: Vec<(Scheme, Vec<usize>)> = Vec::new();
             for (place, next) in self.next(&mut climbers).into_iter().enumerate() {
                 match next {
-                    Next::Rung(next, step) if next == rung => {
-                        match groups.iter_mut().find(|group| group.0 == step) {
+                    Next::Rung(next, scheme) if next == rung => {
+                        match groups.iter_mut().find(|group| group.0 == scheme) {
                             Some(group) => group.1.push(place),
-                            None => groups.push((step, vec![place])),
+                            None => groups.push((scheme, vec![place])),
                         }
                     }
                     _ => {}
                 }
             }
-            for (step, places) in groups {
+            for (scheme, places) in groups {
                 let only: Vec<usize> = places.iter().map(|&place| climbers[place].0).collect();
-                let ended = self.rung((rung, step), &only, x, systems, kept)?;
+                let ended = self.rung((rung, scheme), &only, x, systems, kept)?;
                 for (place, status) in places.into_iter().zip(ended.statuses) {
                     let (system, climber) = &mut climbers[place];
                     let outcome = &systems[*system].outcome;
@@ -207,11 +203,10 @@ impl<T: Scalar> Ladder<'_, T> {
 
     /// The next rungs of all, with what has to be known for them.
     fn next(&self, climbers: &mut [(usize, Climber)]) -> Vec<Next> {
-        let mixed = self.options.precond_precision.is_mixed::<T>();
         let fallback = self.options.fallback;
         let asks = |climbers: &[(usize, Climber)], what: Next| -> Vec<usize> {
             let next = |&(system, ref climber): &(usize, Climber)| {
-                next_rung(climber, self.first_of(system), mixed, fallback)
+                next_rung(climber, self.first_of(system), fallback)
             };
             (0..climbers.len()).filter(|&place| next(&climbers[place]) == what).collect()
         };
@@ -244,15 +239,15 @@ impl<T: Scalar> Ladder<'_, T> {
         }
         climbers
             .iter()
-            .map(|(system, climber)| next_rung(climber, self.first_of(*system), mixed, fallback))
+            .map(|(system, climber)| next_rung(climber, self.first_of(*system), fallback))
             .collect()
     }
 
-    fn first_of(&self, system: usize) -> Step {
+    fn first_of(&self, system: usize) -> Scheme {
         *self.first.get(system / self.options.nrhs).unwrap_or(&self.first[0])
     }
 
-    /// What is known of a system behind its first step.
+    /// What is known of a system behind its first scheme.
     fn climber(&self, system: usize, outcome: &Outcome, x: &[T]) -> Climber {
         let at_rounding = outcome.status == Status::Stagnated
             && outcome.residual_norm <= T::EPSILON.to_f64().sqrt() * outcome.rhs_norm
@@ -278,7 +273,7 @@ impl<T: Scalar> Ladder<'_, T> {
 
     fn rung(
         &self,
-        (rung, step): (Rung, Step),
+        (rung, scheme): (Rung, Scheme),
         asked: &[usize],
         x: &mut [T],
         systems: &mut [SystemReport],
@@ -304,21 +299,22 @@ impl<T: Scalar> Ladder<'_, T> {
             b = Cow::Owned(found.rhs(self.batch, nrhs, self.b));
             orders = Some(found);
         }
-        let is_of =
-            |k: &Kept<T>| (k.rung, k.step, &k.items, &k.orders) == (rung, step, &items, &orders);
+        let is_of = |k: &Kept<T>| {
+            (k.rung, k.scheme, &k.items, &k.orders) == (rung, scheme, &items, &orders)
+        };
         let place = match kept.iter().position(is_of) {
             Some(place) => place,
             None => {
                 // First, so that its memory is free.
-                kept.retain(|kept| (kept.rung, kept.step) != (rung, step));
-                let analysed = match self.backend.analyse(&batch, (rung, step), Some(&items)) {
+                kept.retain(|kept| (kept.rung, kept.scheme) != (rung, scheme));
+                let analysed = match self.backend.analyse(&batch, (rung, scheme), Some(&items)) {
                     // Factors too large to hold: the next rung may still do.
                     Err(SolveError::Cpu(CpuError::Symbolic(SymbolicError::TooManyEntries {
                         ..
                     }))) => return Ok(Ended { statuses, run: None }),
                     analysed => analysed?,
                 };
-                kept.push(Kept { rung, step, items, orders, analysed });
+                kept.push(Kept { rung, scheme, items, orders, analysed });
                 kept.len() - 1
             }
         };
@@ -437,7 +433,8 @@ fn is_affordable(pattern: CsrPatternRef<'_>, budget: Budget) -> bool {
 mod tests {
     use super::*;
 
-    const CG: Step = Step::Lanes(LaneMethod::Cg(LENIENT_JACOBI));
+    const CG: Scheme = Scheme::Cg(Preconditioner::Auto);
+    const LU: Scheme = Scheme::Lu;
 
     fn climber(at: Rung, last: Status, residual_norm: f64) -> Climber {
         Climber {
@@ -452,10 +449,10 @@ mod tests {
     }
 
     /// Every rung that a system takes that ends everywhere as `last`.
-    fn way(first: Step, last: Status, residual_norm: f64, fallback: bool) -> Vec<Rung> {
+    fn way(first: Scheme, last: Status, residual_norm: f64, fallback: bool) -> Vec<Rung> {
         let (mut way, mut at) = (Vec::new(), Rung::First);
         while let Next::Rung(rung, _) =
-            next_rung(&climber(at, last, residual_norm), first, false, fallback)
+            next_rung(&climber(at, last, residual_norm), first, fallback)
         {
             way.push(rung);
             at = rung;
@@ -492,13 +489,13 @@ mod tests {
         let unknown = Climber { affordable: None, ..failed };
         let at_rounding = Climber { at_rounding: true, ..failed };
 
-        let next = |climber| next_rung(&climber, CG, false, true);
+        let next = |climber| next_rung(&climber, CG, true);
 
         assert_eq!(next(unknown), Next::AskBudget);
         assert!(matches!(next(too_dear), Next::Rung(Rung::BiCgStab, _)));
         assert_eq!(next(Climber { at: Rung::BiCgStab, ..too_dear }), Next::End);
         assert_eq!(next(at_rounding), Next::End);
         let asks = Climber { at: Rung::Lu, semidefinite: None, ..failed };
-        assert_eq!(next_rung(&asks, LU, false, true), Next::AskSemidefinite);
+        assert_eq!(next_rung(&asks, LU, true), Next::AskSemidefinite);
     }
 }

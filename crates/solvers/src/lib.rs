@@ -39,7 +39,7 @@ mod solver;
 mod static_pivoting;
 
 pub use backend::{Backend, Gpu, Pieces};
-pub use choose::choose_methods;
+pub use choose::choose_schemes;
 pub use error::SolveError;
 pub use report::{BatchReport, MethodRun, Rung, RungRun, SystemReport};
 pub use scalar::{GpuExecutor, SolveScalar};
@@ -48,7 +48,8 @@ pub use solver::solve_on_executor;
 pub use solver::{BatchSolver, Solution, cpu_instruction_sets, solve, solve_on};
 pub use sparsebatch_cpu_ref::CpuScalar;
 pub use sparsebatch_solve_core::{
-    Budget, Engine, FormatChoice, InnerPrecision, KernelChoice, Method, Order, Outcome,
-    PrecondPrecision, Preconditioner, ProductCost, Rhs, SolveOptions, SpmvOptions, Status,
+    Budget, Engine, FormatChoice, InnerPrecision, KernelChoice, Krylov, Method, Order, Outcome,
+    PerSystem, PrecondPrecision, Preconditioner, ProductCost, Rhs, Scheme, SolveOptions,
+    SpmvOptions, Status,
 };
 pub use sparsebatch_solvers_gpu as gpu;

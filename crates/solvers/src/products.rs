@@ -2,23 +2,21 @@
 
 use std::borrow::Cow;
 
-use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan};
+use sparsebatch_cpu_ref::lanes::{LaneOptions, LanePlan};
 use sparsebatch_cpu_ref::{CpuError, CpuScalar, SpmvPlan};
 use sparsebatch_formats::{Batch, BatchValues, Layout};
-use sparsebatch_solve_core::SpmvOptions;
-use sparsebatch_solve_core::{Criteria, Outcome};
+use sparsebatch_solve_core::{Criteria, Outcome, ProductCost, Scheme, SpmvOptions};
 
 use crate::SolveError;
 use crate::backend::{AnalysedSolve, CpuBackend, CpuPrimitives, Placement};
 use crate::composed::Composed;
-use sparsebatch_solve_core::ProductCost;
 
 /// A batch analysed for composed solves.
 pub(crate) struct ComposedEngine<T> {
     plan: Box<SpmvPlan<T>>,
     analysis: LanePlan,
     order: ValueOrder,
-    method: LaneMethod,
+    scheme: Scheme,
     /// Why the CPU computes in place of a GPU.
     cpu_reason: Option<String>,
     /// Of the last solve.
@@ -29,7 +27,7 @@ impl<T: CpuScalar> ComposedEngine<T> {
     /// Analyses a batch for CG or BiCGStab over the products that `spmv` asks for.
     pub(crate) fn new(
         batch: &Batch<T>,
-        (method, lanes): (LaneMethod, LaneOptions),
+        scheme: Scheme,
         spmv: &SpmvOptions,
         nrhs: usize,
         cpu_reason: Option<String>,
@@ -44,9 +42,9 @@ impl<T: CpuScalar> ComposedEngine<T> {
         }
         Ok(Self {
             plan: Box::new(SpmvPlan::new(batch, &spmv)?),
-            analysis: LanePlan::new(batch, method, lanes, None)?,
+            analysis: LanePlan::new(batch, scheme, LaneOptions::default(), None)?,
             order: ValueOrder::of(batch),
-            method,
+            scheme,
             cpu_reason,
             cost: None,
         })
@@ -81,7 +79,7 @@ impl<T: CpuScalar> AnalysedSolve<T> for ComposedEngine<T> {
         self.plan.update_values(&values_in(self.order, batch)?)?;
         let (mut primitives, failed) = CpuPrimitives::new(batch, nrhs, &self.plan, &self.analysis)?;
         let mut run = Composed::new(batch, nrhs, b, x, criteria, &failed);
-        if matches!(self.method, LaneMethod::Cg(_)) {
+        if matches!(self.scheme, Scheme::Cg(_)) {
             run.cg(x, &mut primitives)?;
         } else {
             run.bicgstab(x, &mut primitives)?;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use sparsebatch_solve_core::{Outcome, PrecondPrecision, ProductCost, Status};
+use sparsebatch_solve_core::{Outcome, ProductCost, Status};
 
 use crate::backend::Placement;
 
@@ -55,17 +55,6 @@ impl Rung {
             Self::Cg => "cg",
             Self::BiCgStab => "bicgstab",
             Self::PivotingLu => "pivoting-lu",
-        }
-    }
-}
-
-impl Rung {
-    /// The precision of factors in this rung of solves with `precision`: the stronger preconditioner has them in
-    /// the working precision.
-    pub(crate) fn factor_precision(self, precision: PrecondPrecision) -> PrecondPrecision {
-        match self {
-            Self::StrongerPreconditioner => PrecondPrecision::Working,
-            _ => precision,
         }
     }
 }

@@ -3,20 +3,17 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use sparsebatch_cpu_ref::lanes::LaneMethod;
 use sparsebatch_formats::{Batch, BatchValues, Pattern, RaggedCsr, Scalar, UniformBatch};
-use sparsebatch_solve_core::{Criteria, Outcome, PerSystem};
+use sparsebatch_solve_core::{Criteria, Engine, Outcome, Scheme};
 
 use crate::backend::{AnalysedSolve, SolveBackend};
-use crate::choose::{Choice, Step, Target, step};
+use crate::choose::{Chosen, Target};
 use crate::report::Rung;
 use crate::{Method, SolveError, SolveOptions};
-use sparsebatch_solve_core::Engine;
 
 /// Systems that are solved by one method first, and the engine that does it.
 pub(crate) struct Share<T> {
-    pub(crate) choice: Choice,
-    pub(crate) step: Step,
+    pub(crate) chosen: Chosen,
     pub(crate) engine: Box<dyn AnalysedSolve<T>>,
     scope: Scope,
 }
@@ -32,39 +29,39 @@ enum Scope {
 }
 
 impl<T: Scalar> Share<T> {
-    /// Analyses the items of a choice.
+    /// Analyses the items of a chosen.
     pub(crate) fn new(
         backend: &dyn SolveBackend<T>,
         batch: &Batch<T>,
-        mut choice: Choice,
+        mut chosen: Chosen,
         options: &SolveOptions,
     ) -> Result<Self, SolveError> {
-        if let (Engine::Composed(_), Method::Lu) = (&options.engine, choice.method) {
-            choice.method = Method::BiCgStab;
-            choice.reason = "the sparse LU has no products to compose".to_owned();
+        if let (Engine::Composed(_), Scheme::Lu) = (&options.engine, chosen.scheme) {
+            chosen.scheme = Scheme::new::<T>(Method::BiCgStab, options.preconditioner);
+            chosen.reason = "the sparse LU has no products to compose".to_owned();
         }
-        let step = step(&choice, options);
+        let scheme = chosen.scheme;
         let composed = matches!(options.engine, Engine::Composed(_));
         // A GPU solves the patterns of a ragged batch together where it has all of it.
         let is_pooled =
             matches!(batch, Batch::Ragged(_)) && matches!(backend.target(), Target::Gpu(_));
-        let scope = if choice.items.len() == batch.nitems() {
+        let scope = if chosen.items.len() == batch.nitems() {
             Scope::All
         } else if composed || is_pooled {
             Scope::Copied
         } else {
-            Scope::Only(systems_of(&choice.items, options.nrhs))
+            Scope::Only(systems_of(&chosen.items, options.nrhs))
         };
         let engine = match scope {
-            Scope::All => analyse(backend, batch, step, options)?,
-            Scope::Only(_) => backend.analyse(batch, (Rung::First, step), Some(&choice.items))?,
+            Scope::All => analyse(backend, batch, scheme, options)?,
+            Scope::Only(_) => backend.analyse(batch, (Rung::First, scheme), Some(&chosen.items))?,
             Scope::Copied => {
-                let own = options_of(options, &choice.items);
+                let own = options.for_systems(&systems_of(&chosen.items, options.nrhs));
                 let backend = backend.with_options(&own);
-                analyse(&*backend, &some_items(batch, &choice.items), step, &own)?
+                analyse(&*backend, &some_items(batch, &chosen.items), scheme, &own)?
             }
         };
-        Ok(Self { choice, step, engine, scope })
+        Ok(Self { chosen, engine, scope })
     }
 
     /// Solves its systems; outcomes go to their places among those of the batch.
@@ -92,7 +89,7 @@ impl<T: Scalar> Share<T> {
             }
             Scope::Copied => {}
         }
-        let items = &self.choice.items;
+        let items = &self.chosen.items;
         let places = systems_of(items, nrhs);
         let parts: Vec<_> = items
             .iter()
@@ -101,7 +98,7 @@ impl<T: Scalar> Share<T> {
         let own_b: Vec<T> = parts.iter().flat_map(|part| &b[part.clone()]).copied().collect();
         let mut own_x: Vec<T> = parts.iter().flat_map(|part| &x[part.clone()]).copied().collect();
         let own = some_items(batch, items);
-        let criteria = criteria_of(criteria, &places);
+        let criteria = criteria.pick(&places);
         let solved = self.engine.solve(&own, nrhs, &own_b, &mut own_x, &criteria, None)?;
         let mut rest = own_x.as_slice();
         for part in parts {
@@ -119,14 +116,14 @@ impl<T: Scalar> Share<T> {
 fn analyse<T: Scalar>(
     backend: &dyn SolveBackend<T>,
     batch: &Batch<T>,
-    step: Step,
+    scheme: Scheme,
     options: &SolveOptions,
 ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError> {
-    match (&options.engine, step) {
-        (Engine::Composed(spmv), Step::Lanes(method)) if method != LaneMethod::Lu => {
-            backend.analyse_composed(batch, method, spmv, options.nrhs)
+    match (&options.engine, scheme) {
+        (Engine::Composed(spmv), Scheme::Cg(_) | Scheme::BiCgStab(_)) => {
+            backend.analyse_composed(batch, scheme, spmv, options.nrhs)
         }
-        _ => backend.analyse(batch, (Rung::First, step), None),
+        _ => backend.analyse(batch, (Rung::First, scheme), None),
     }
 }
 
@@ -166,37 +163,5 @@ pub(crate) fn some_items<T: Scalar>(batch: &Batch<T>, items: &[usize]) -> Batch<
             let some = UniformBatch::try_new(pattern, items.len(), BatchValues::ItemMajor(values));
             Batch::Uniform(some.expect("as many values as items have entries"))
         }
-    }
-}
-
-/// The criteria of some systems.
-pub(crate) fn criteria_of(criteria: &Criteria, systems: &[usize]) -> Criteria {
-    fn some<V: Copy>(all: &PerSystem<V>, systems: &[usize]) -> PerSystem<V> {
-        match all {
-            PerSystem::All(value) => PerSystem::All(*value),
-            PerSystem::Each(values) => {
-                PerSystem::Each(systems.iter().map(|&system| values[system]).collect())
-            }
-        }
-    }
-    Criteria {
-        rel_tol: some(&criteria.rel_tol, systems),
-        abs_tol: some(&criteria.abs_tol, systems),
-        max_iters: some(&criteria.max_iters, systems),
-        ..criteria.clone()
-    }
-}
-
-/// The options of some items: limits of the systems one by one are picked out.
-fn options_of(options: &SolveOptions, items: &[usize]) -> SolveOptions {
-    let systems = systems_of(items, options.nrhs);
-    fn pick<V: Copy>(each: &Option<Vec<V>>, systems: &[usize]) -> Option<Vec<V>> {
-        each.as_ref().map(|each| systems.iter().map(|&system| each[system]).collect())
-    }
-    SolveOptions {
-        rel_tols: pick(&options.rel_tols, &systems),
-        abs_tols: pick(&options.abs_tols, &systems),
-        max_iters_each: pick(&options.max_iters_each, &systems),
-        ..options.clone()
     }
 }

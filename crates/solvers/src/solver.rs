@@ -5,18 +5,16 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::{CpuError, Isa, check_threads};
 use sparsebatch_formats::{Batch, Scalar};
-use sparsebatch_solve_core::Outcome;
+use sparsebatch_solve_core::{Engine, Method, Outcome, ProductCost, Rhs, Scheme, check_len};
 
 use crate::again::Matrices;
 use crate::backend::{Backend, CpuBackend, GpuBackend, KeptFactors, Placement, SolveBackend};
-use crate::choose::{Step, choose};
-use crate::ladder::{Kept, LU, Ladder};
+use crate::choose::choose;
+use crate::ladder::{Kept, Ladder};
 use crate::report::{BatchReport, MethodRun, Rung, RungRun, SystemReport};
 use crate::scalar::{GpuExecutor, SolveScalar};
 use crate::share::Share;
 use crate::{SolveError, SolveOptions};
-use sparsebatch_solve_core::ProductCost;
-use sparsebatch_solve_core::{Engine, Method, Preconditioner, Rhs, check_len};
 
 /// The solutions of a batch and how each system ended.
 #[derive(Clone, Debug)]
@@ -96,8 +94,8 @@ pub struct BatchSolver<T> {
     pub(crate) backend: Box<dyn SolveBackend<T>>,
     /// What `auto` made of the batch; one share at least.
     pub(crate) shares: Vec<Share<T>>,
-    /// The first step of each item; one where all have the same.
-    pub(crate) first: Vec<Step>,
+    /// The first scheme of each item; one where all have the same.
+    pub(crate) first: Vec<Scheme>,
     pub(crate) nitems: usize,
     /// Of the later rungs.
     kept: Vec<Kept<T>>,
@@ -152,7 +150,7 @@ impl<T: SolveScalar> BatchSolver<T> {
         options: &SolveOptions,
     ) -> Result<Self, SolveError> {
         let backend: Box<dyn SolveBackend<T>> = match backend {
-            Backend::Cpu => Box::new(CpuBackend::new(options)),
+            Backend::Cpu => Box::new(CpuBackend),
             Backend::Gpu(gpu) => Box::new(GpuBackend::new(gpu.clone(), options.clone())),
         };
         Self::analyse(backend, batch, rhs, options)
@@ -187,13 +185,13 @@ impl<T: SolveScalar> BatchSolver<T> {
         let choices = choose(batch, options, backend.target());
         let shares = choices
             .into_iter()
-            .map(|choice| Share::new(&*backend, batch, choice, options))
+            .map(|chosen| Share::new(&*backend, batch, chosen, options))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut first = vec![shares[0].step];
+        let mut first = vec![shares[0].chosen.scheme];
         if shares.len() > 1 {
-            first.resize(batch.nitems(), shares[0].step);
+            first.resize(batch.nitems(), shares[0].chosen.scheme);
             for share in &shares {
-                share.choice.items.iter().for_each(|&item| first[item] = share.step);
+                share.chosen.items.iter().for_each(|&item| first[item] = share.chosen.scheme);
             }
         }
         let plan_time = start.elapsed();
@@ -281,7 +279,7 @@ impl<T: SolveScalar> BatchSolver<T> {
     fn drop_lost_guesses(&self, batch: &Batch<T>, x: &mut [T]) {
         match &self.first[..] {
             [first] => {
-                if *first == LU {
+                if *first == Scheme::Lu {
                     drop_lost(x);
                 }
             }
@@ -291,7 +289,7 @@ impl<T: SolveScalar> BatchSolver<T> {
                     let rows = batch.row_offset(item + 1) - batch.row_offset(item);
                     let part = rest.split_off_mut(..rows * self.options.nrhs);
                     let part = part.expect("x holds every row");
-                    if first == LU {
+                    if first == Scheme::Lu {
                         drop_lost(part);
                     }
                 }
@@ -302,7 +300,7 @@ impl<T: SolveScalar> BatchSolver<T> {
     /// Whether systems that did not converge may be tried again: by the ladder, or by static pivoting in the
     /// sparse LU.
     pub(crate) fn climbs(&self) -> bool {
-        self.options.fallback || self.first.contains(&LU)
+        self.options.fallback || self.first.contains(&Scheme::Lu)
     }
 
     /// The report of a solve that began at `start`.
@@ -340,16 +338,12 @@ impl<T: SolveScalar> BatchSolver<T> {
             .iter()
             .zip(&placements)
             .map(|(share, placement)| {
-                let choice = &share.choice;
-                let preconditioner = match choice.method {
-                    Method::Lu => Preconditioner::None,
-                    _ => choice.preconditioner,
-                };
+                let chosen = &share.chosen;
                 MethodRun {
-                    solver: choice.method.name(),
-                    preconditioner: preconditioner.name(),
-                    systems: choice.items.len() * self.options.nrhs,
-                    reason: choice.reason.clone(),
+                    solver: chosen.scheme.name(),
+                    preconditioner: chosen.scheme.preconditioner().name(),
+                    systems: chosen.items.len() * self.options.nrhs,
+                    reason: chosen.reason.clone(),
                     kernel: placement.kernel.clone(),
                 }
             })

@@ -4,11 +4,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan};
+use sparsebatch_cpu_ref::lanes::{LaneOptions, LanePlan};
 use sparsebatch_cpu_ref::{CpuError, SpmvPlan, par};
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
-use sparsebatch_solve_core::SpmvOptions;
-use sparsebatch_solve_core::{Criteria, PerSystem, Status};
+use sparsebatch_solve_core::{Criteria, PerSystem, Scheme, SpmvOptions, Status};
 use sparsebatch_solvers::{BatchSolver, Method, SolveError, SolveOptions};
 
 /// Seconds after which a child that hangs is ended.
@@ -65,7 +64,7 @@ fn a_forked_process_is_told_to_make_a_pool_of_its_own() {
         floor: None,
         history: false,
     };
-    let make = || LanePlan::new(&batch, LaneMethod::Lu, LaneOptions::default(), None);
+    let make = || LanePlan::new(&batch, Scheme::Lu, LaneOptions::default(), None);
     let solve = |plan: &LanePlan| {
         let mut x = vec![0.0; 600];
         let solved = plan.solve(&batch, 1, &[1.0; 600], &mut x, &criteria, None);
@@ -90,7 +89,7 @@ fn a_forked_process_is_told_to_make_a_pool_of_its_own() {
     let to_y = |y: &mut [f64]| par::spmv(1.0, a.view(), &vec![1.0; a.nrows()], 0.0, y);
     assert_eq!(in_child(|| is_forked(to_y(&mut vec![0.0; a.nrows()]))), Some(true));
 
-    let options = SolveOptions { method: Method::Lu, ..SolveOptions::default() };
+    let options = SolveOptions::new().method(Method::Lu);
     let mut solver = BatchSolver::new(&batch, &options).unwrap();
     solver.factor(&batch).unwrap();
     let b = vec![1.0; 600];

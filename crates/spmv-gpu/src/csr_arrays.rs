@@ -2,8 +2,9 @@
 //! kernels of the caller.
 
 use crate::kernels::CHECK;
-use sparsebatch_cuda::check_len;
-use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value};
+use sparsebatch_cuda::{
+    Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value, check_len,
+};
 
 /// The arrays of a CSR matrix, or of a batch of them, in the memory of an executor.
 ///

@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sparsebatch::cpu::{CpuError, Explain, SpmvPlan};
-use sparsebatch::{Batch, CpuScalar, Csr, Scalar};
-use sparsebatch::{FormatChoice, KernelChoice, SpmvOptions};
+use sparsebatch::{Batch, CpuScalar, Csr, FormatChoice, KernelChoice, Scalar, SpmvOptions};
 
 use super::super::error::CliError;
 use super::super::input::only_matrix;

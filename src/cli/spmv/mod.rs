@@ -16,9 +16,8 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use sparsebatch::FormatChoice;
 use sparsebatch::cuda::{Device, Executor, Value};
-use sparsebatch::{Batch, CpuScalar};
+use sparsebatch::{Batch, CpuScalar, FormatChoice};
 
 use self::choice::{Target, Wanted};
 use self::report::{Context, Report};

@@ -46,19 +46,19 @@ fn sparse(options: SolveOptions) -> Means {
 }
 
 fn lu() -> Means {
-    let options = SolveOptions { floor: Some(4.0), fallback: true, ..SolveOptions::default() };
-    sparse(SolveOptions { method: Method::Lu, ..options })
+    let options = SolveOptions::new().floor(4.0).fallback(true);
+    sparse(options.method(Method::Lu))
 }
 
 fn bicgstab(rel_tol: f64) -> Means {
-    sparse(SolveOptions {
-        method: Method::BiCgStab,
-        preconditioner: Preconditioner::Jacobi,
-        rel_tol: Some(rel_tol),
-        floor: Some(4.0),
-        fallback: true,
-        ..SolveOptions::default()
-    })
+    sparse(
+        SolveOptions::new()
+            .method(Method::BiCgStab)
+            .preconditioner(Preconditioner::Jacobi)
+            .rel_tol(rel_tol)
+            .floor(4.0)
+            .fallback(true),
+    )
 }
 
 fn settings() -> Settings {
@@ -496,8 +496,7 @@ fn systems_without_a_solution_shorten_steps_until_the_zone_is_given_up() {
     let network = alpha13();
     let equations = Equations::new(Arc::clone(&network), false).unwrap();
     let zones = grid(3).zones(&network, &log_times(1.0, 1.0, 1)).unwrap();
-    let nothing =
-        SolveOptions { method: Method::BiCgStab, max_iters: 0, ..SolveOptions::default() };
+    let nothing = SolveOptions::new().method(Method::BiCgStab).max_iters(0);
 
     let burning = burn(&equations, &zones, sparse(nothing), &settings());
 

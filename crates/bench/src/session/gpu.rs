@@ -24,9 +24,8 @@ use crate::phases::timed;
 use crate::recorder::Recorder;
 use crate::timing::{Pace, copies, time};
 use crate::{BenchError, Outcome};
-use sparsebatch_rows::Gap;
-use sparsebatch_rows::Machine;
 use sparsebatch_rows::summary::OURS;
+use sparsebatch_rows::{Gap, Machine};
 
 /// Most entries of a pattern that kernels are compiled with.
 const COMPILED_VALUES: usize = 1 << 22;

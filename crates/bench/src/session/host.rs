@@ -12,9 +12,8 @@ use crate::phases::Phase::{Ceilings, Checking, Making, Measuring, Planning};
 use crate::phases::timed;
 use crate::processor::{self, available_memory, measure_bandwidth};
 use crate::recorder::Recorder;
-use sparsebatch_rows::Gap;
-use sparsebatch_rows::Machine;
 use sparsebatch_rows::summary::OURS;
+use sparsebatch_rows::{Gap, Machine};
 
 /// Bytes of a matrix for each entry while it is measured: ours or a peer's, its source, and what
 /// conversions hold meanwhile.

@@ -2,12 +2,11 @@
 
 use sparsebatch_cuda::{Device, DeviceBuffer, DeviceInfo, Executor, GpuError};
 use sparsebatch_formats::{Batch, Pattern};
-use sparsebatch_solvers::choose_methods;
 use sparsebatch_solvers::gpu::{
-    ComposedSolver, FactoredSolver, FusedSolver, GpuLu, GpuSolveError, GpuSolver, GpuTuning, Guess,
-    ProductKernel, most_rows,
+    ComposedSolver, GpuSolver, GpuTuning, Guess, ProductKernel, SolverTuning, most_rows,
+    solver_for, solver_for_ragged,
 };
-use sparsebatch_solvers::{Engine, Method, Outcome, Preconditioner, SolveError, SolveOptions};
+use sparsebatch_solvers::{Engine, Method, Outcome, SolveError, SolveOptions, choose_schemes};
 
 use super::systems::Systems;
 use super::{Answer, Real, Solve};
@@ -39,9 +38,9 @@ pub(crate) trait Plan<T: Real> {
 }
 
 /// A solver of data on the device as a plan.
-struct Ours<S>(S);
+struct Ours<T: Real>(Box<dyn GpuSolver<Device, T>>);
 
-impl<T: Real, S: GpuSolver<Device, T>> Plan<T> for Ours<S> {
+impl<T: Real> Plan<T> for Ours<T> {
     fn solve(
         &mut self,
         values: &DeviceBuffer<T>,
@@ -102,41 +101,27 @@ pub(crate) fn plan<T: Real>(
     tuning: Option<&GpuTuning>,
 ) -> Result<Box<dyn Plan<T>>, SolveError> {
     let batch = &systems.batch;
-    let has_factors = matches!(
-        options.preconditioner,
-        Preconditioner::BlockJacobi | Preconditioner::Ilu0 | Preconditioner::Ic0
-    );
-    match (options.method, tuning, batch) {
-        (Method::Auto, ..) => {
-            // A plan has one method. What it leaves shows in the row; the ladder is climbed on the host.
-            let method = choose_methods(batch, options, device.info())[0].0;
-            let options = SolveOptions { method, fallback: false, ..options.clone() };
-            plan(device, systems, &options, tuning)
-        }
-        (Method::Lu, ..) => match GpuLu::for_batch(device, batch, options) {
-            // With factors in device memory.
-            Err(GpuSolveError::Unsupported { .. }) => {
-                Ok(Box::new(Ours(FactoredSolver::for_batch(device, batch, options)?)))
-            }
-            plan => Ok(Box::new(Ours(plan?))),
-        },
-        _ if has_factors => Ok(Box::new(Ours(FactoredSolver::for_batch(device, batch, options)?))),
-        (_, Some(tuning), Batch::Uniform(batch)) => Ok(Box::new(Ours(FusedSolver::with_tuning(
-            device,
-            Pattern::view(&**batch.pattern()),
-            batch.nitems(),
-            options,
-            tuning,
-        )?))),
-        (_, None, _)
-            if options.engine != Engine::Fused || largest(batch) > most_rows(device.info()) =>
-        {
-            let kernel = ProductKernel::default();
-            Ok(Box::new(Composed(ComposedSolver::new(device, batch, &kernel, options)?)))
-        }
-        // It refuses what it is not for.
-        _ => Ok(Box::new(Ours(FusedSolver::for_batch(device, batch, options)?))),
+    let scheme = match options.method {
+        // A plan has one scheme. What it leaves shows in the row; the ladder is climbed on the host.
+        Method::Auto => choose_schemes(batch, options, device.info())[0].0,
+        _ => options.scheme::<T>(),
+    };
+    let options = options.for_scheme(scheme).engine(options.engine.clone());
+    let is_whole = options.engine == Engine::Fused && largest(batch) <= most_rows(device.info());
+    let has_products = scheme.krylov().is_some() && !scheme.preconditioner().has_factors();
+    if has_products && tuning.is_none() && !is_whole {
+        let kernel = ProductKernel::default();
+        return Ok(Box::new(Composed(ComposedSolver::new(device, batch, &kernel, &options)?)));
     }
+    let tuning = SolverTuning { fused: tuning.copied().unwrap_or_default(), ..Default::default() };
+    let solver = match batch {
+        Batch::Uniform(batch) => {
+            let systems = (Pattern::view(&**batch.pattern()), batch.nitems());
+            solver_for(device, scheme, systems, &options, &tuning)?
+        }
+        Batch::Ragged(batch) => solver_for_ragged(device, scheme, batch, &options, &tuning)?,
+    };
+    Ok(Box::new(Ours(solver)))
 }
 
 /// Most values of a batch whose plan is made to compile its kernels: that of a larger one takes longer.
@@ -149,10 +134,7 @@ pub(crate) fn is_soon_made<T: Real>(
     info: &DeviceInfo,
 ) -> bool {
     let is_iterative = matches!(options.method, Method::Cg | Method::BiCgStab);
-    let has_factors = !matches!(
-        options.preconditioner,
-        Preconditioner::Auto | Preconditioner::None | Preconditioner::Jacobi
-    );
+    let has_factors = options.preconditioner.has_factors();
     let is_whole = largest(&systems.batch) <= most_rows(info);
     is_iterative && !has_factors && (is_whole || systems.values().len() <= COMPILED_VALUES)
 }

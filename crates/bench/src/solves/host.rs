@@ -46,7 +46,7 @@ impl<'a, T: Real> HostSolve<'a, T> {
 
     fn new(solver: BatchSolver<T>, systems: &'a Systems<T>, options: &SolveOptions) -> Self {
         let x = vec![T::ZERO; systems.b.len()];
-        let SolveOptions { method, precond_precision, .. } = *options;
+        let (method, precond_precision) = (options.method, options.preconditioner.precision());
         Self { systems, solver, method, precond_precision, x, report: None }
     }
 

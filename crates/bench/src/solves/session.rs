@@ -29,10 +29,9 @@ use crate::recorder::Recorder;
 use crate::session::{self, Bench, Effort, Host, Parts, Target, machine};
 use crate::timing::copies;
 use crate::{BenchError, Outcome as Measured};
-use sparsebatch_rows::Gap;
 use sparsebatch_rows::solves::reference::Reference;
 use sparsebatch_rows::summary::OURS;
-use sparsebatch_rows::{Machine, Row};
+use sparsebatch_rows::{Gap, Machine, Row};
 
 /// The name of the peer in rows.
 pub(crate) const CUBLAS: &str = "cuBLAS";
@@ -300,8 +299,7 @@ impl<'a> SolveSession<'a> {
         problem.uploaded.take();
         let contender = timed(Uploading, || DenseLu::new(&device, &library, problem.systems));
         let contender = contender.map_err(SolveError::from);
-        let options =
-            &SolveOptions { method: Method::Lu, floor: Some(floor), ..SolveOptions::default() };
+        let options = &SolveOptions::new().method(Method::Lu).floor(floor);
         let label = Label { library: CUBLAS, backend: None, automatic: false, options };
         let refused = cublas::CONFIGURATION;
         let finish = |_: &DenseLu<T>, row: &mut Row| row.configuration = refused.to_owned();

@@ -209,12 +209,11 @@ pub(crate) fn check<T: Scalar>(
     outcomes: Option<&[Outcome]>,
     options: &SolveOptions,
 ) -> Verdict {
-    let rel_tol = options.rel_tol.unwrap_or_else(SolveOptions::default_rel_tol::<T>);
     let (floor, eps) = (options.floor.unwrap_or(0.0), T::EPSILON.to_f64());
     let test = |item: usize| {
         let [residual, rhs, magnitude, longest] = norms(systems, item, x);
         let rounding = (longest + 2.0) * eps * magnitude;
-        let limit = (rel_tol * rhs).max(floor * eps * magnitude) + rounding;
+        let limit = (options.rel_tol_of::<T>(item) * rhs).max(floor * eps * magnitude) + rounding;
         // Not for NaN.
         let passes = residual.is_finite() && residual <= limit;
         let said = outcomes.map_or(passes, |all| all[item].status == Status::Converged);
@@ -290,11 +289,11 @@ mod tests {
         // A residual of 4e-8 beside a right-hand side of 9.
         let x = [1.0, 2.0, 1.0, 2.0 + 1e-8];
         let solved = |options: SolveOptions| check(&systems(), &x, None, &options).solved;
-        let rel_tol = |rel_tol| SolveOptions { rel_tol: Some(rel_tol), ..SolveOptions::default() };
+        let rel_tol = |rel_tol| SolveOptions::new().rel_tol(rel_tol);
 
         assert_eq!(solved(rel_tol(1e-8)), 2);
         assert_eq!(solved(rel_tol(1e-9)), 1);
-        assert_eq!(solved(SolveOptions { floor: Some(1e8), ..rel_tol(1e-9) }), 2);
+        assert_eq!(solved(rel_tol(1e-9).floor(1e8)), 2);
         let single = systems().cast::<f32>();
         let verdict = check(&single, &[1.0, 2.0, 1.0, 2.00001], None, &SolveOptions::default());
         assert_eq!(verdict.solved, 2);

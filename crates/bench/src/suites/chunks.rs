@@ -65,12 +65,10 @@ pub(crate) fn measure<T: Real>(
     drop(some);
     let is_symmetric = case.is_symmetric().unwrap_or(false);
     let usual = if is_symmetric { Method::Cg } else { Method::BiCgStab };
-    let solve = SolveOptions {
-        method: options.methods.first().copied().unwrap_or(usual),
-        preconditioner: options.preconditioners.first().copied().unwrap_or(Preconditioner::Jacobi),
-        floor: matches!(case.source, Source::Set(_)).then_some(super::solvers::FLOOR),
-        ..SolveOptions::default()
-    };
+    let solve = SolveOptions::new()
+        .method(options.methods.first().copied().unwrap_or(usual))
+        .preconditioner(options.preconditioners.first().copied().unwrap_or(Preconditioner::Jacobi))
+        .floor(matches!(case.source, Source::Set(_)).then_some(super::solvers::FLOOR));
     let problem = Problem::new(&case.name, &systems);
     let whole = Pieces { bytes: Some(u64::MAX), at_once: 1 };
     let pieces = chunks.pieces;

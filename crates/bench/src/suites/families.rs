@@ -121,7 +121,7 @@ impl Systemed {
     /// CG where the matrices are symmetric, else BiCGStab; with Jacobi.
     pub(super) fn solve(&self) -> SolveOptions {
         let method = if self.is_symmetric { Method::Cg } else { Method::BiCgStab };
-        SolveOptions { method, preconditioner: Preconditioner::Jacobi, ..SolveOptions::default() }
+        SolveOptions::new().method(method).preconditioner(Preconditioner::Jacobi)
     }
 }
 

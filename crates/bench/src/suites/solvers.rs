@@ -235,7 +235,7 @@ fn measure_case<T: Real + cublas::Element>(
             let is_large = systems.batch.pattern(0).nrows() > ROWS_OF_BLOCK;
             if is_large && is_iterative && is_first(solve) {
                 let engine = Engine::Composed(SpmvOptions::default());
-                session.gpu(&problem, &SolveOptions { engine, ..solve.clone() }, None)?;
+                session.gpu(&problem, &solve.clone().engine(engine), None)?;
             }
             // Shapes are of the iterative methods.
             for tuning in options.tunings.iter().filter(|_| is_iterative) {
@@ -291,14 +291,14 @@ fn solves(
             Method::Cg | Method::BiCgStab => preconditioners,
         };
         for &preconditioner in preconditioners {
-            let solve = |precond_precision, inner_precision| SolveOptions {
-                method,
-                preconditioner,
-                precond_precision,
-                inner_precision,
-                floor: is_set.then_some(FLOOR),
-                fallback: is_set && method == Method::Auto,
-                ..SolveOptions::default()
+            let solve = |precond_precision, inner_precision| {
+                SolveOptions::new()
+                    .method(method)
+                    .preconditioner(preconditioner)
+                    .precond_precision(precond_precision)
+                    .inner_precision(inner_precision)
+                    .floor(is_set.then_some(FLOOR))
+                    .fallback(is_set && method == Method::Auto)
             };
             for &precond_precision in precisions(options, preconditioner) {
                 let inner = inner_precisions(options, preconditioner).iter();
@@ -311,10 +311,7 @@ fn solves(
 
 /// The precisions of factors that make a difference.
 fn precisions(options: &Solvers, preconditioner: Preconditioner) -> &[PrecondPrecision] {
-    let has_factors = match preconditioner {
-        Preconditioner::BlockJacobi | Preconditioner::Ilu0 | Preconditioner::Ic0 => true,
-        Preconditioner::Auto | Preconditioner::None | Preconditioner::Jacobi => false,
-    };
+    let has_factors = preconditioner.has_factors();
     match options.precond_precisions.as_slice() {
         [] => &[PrecondPrecision::Working],
         given if has_factors && options.precision == Precision::F64 => given,
@@ -375,7 +372,7 @@ mod tests {
         let only = Solvers { inner_precisions: vec![auto], ..Solvers::default() };
         assert_eq!(inner(&only), [auto; 4]);
         assert_eq!(inner(&Solvers { precision: Precision::F32, ..only.clone() }), [working; 4]);
-        let factors = Solvers { preconditioners: vec![Preconditioner::Ilu0], ..only };
+        let factors = Solvers { preconditioners: vec![Preconditioner::ILU0], ..only };
         assert_eq!(inner(&factors), [working; 2]);
     }
 
@@ -396,7 +393,7 @@ mod tests {
     fn factors_are_measured_in_every_precision_that_is_asked_for() {
         let options = Solvers {
             methods: vec![Method::Cg],
-            preconditioners: vec![Preconditioner::Jacobi, Preconditioner::Ic0],
+            preconditioners: vec![Preconditioner::Jacobi, Preconditioner::IC0],
             precond_precisions: vec![PrecondPrecision::Working, PrecondPrecision::Single],
             inner_precisions: vec![InnerPrecision::Working],
             ..Solvers::default()
@@ -404,11 +401,14 @@ mod tests {
         let family = Source::Family(Family::Tri, 32);
         let found = |options: &Solvers| -> Vec<_> {
             let solves = solves(options, false, &family, true);
-            solves.iter().map(|solve| (solve.preconditioner, solve.precond_precision)).collect()
+            solves
+                .iter()
+                .map(|solve| (solve.preconditioner.name(), solve.preconditioner.precision()))
+                .collect()
         };
         use PrecondPrecision::{Single, Working};
 
-        let (jacobi, ic0) = (Preconditioner::Jacobi, Preconditioner::Ic0);
+        let (jacobi, ic0) = ("jacobi", "ic0");
         assert_eq!(found(&options), [(jacobi, Working), (ic0, Working), (ic0, Single)]);
         // Solves in f32 have no other.
         let options = Solvers { precision: Precision::F32, ..options };

@@ -12,11 +12,11 @@ use sparsebatch_formats::batch::{checked_len, count_systems};
 use sparsebatch_formats::{Batch, Csr, CsrPattern};
 
 use super::again::{Count, FactorPart, SolvePart, TakeValues};
-use super::{Class, Factors, LaneMethod, LanePlan, LuOnPattern, slots};
+use super::{Class, Factors, LanePlan, LuOnPattern, slots};
 use crate::error::check_len;
 use crate::simd::{CpuScalar, dispatch_narrow};
 use crate::{CpuError, check_threads};
-use sparsebatch_solve_core::{Criteria, Outcome};
+use sparsebatch_solve_core::{Criteria, Outcome, Scheme};
 
 /// What a plan keeps of a batch.
 pub(super) struct Kept {
@@ -56,7 +56,7 @@ impl Class {
 impl LanePlan {
     /// Whether the method has factors that [`LanePlan::factor`] can keep: the sparse LU.
     pub fn keeps_factors(&self) -> bool {
-        self.method == LaneMethod::Lu
+        self.scheme == Scheme::Lu
     }
 
     /// Factorises the matrices of a batch and keeps factors and values for
@@ -117,7 +117,7 @@ impl LanePlan {
             return Err(CpuError::Parameter {
                 name: "method",
                 expected: "the sparse LU, whose factors can be kept",
-                found: format!("{:?}", self.method),
+                found: format!("{:?}", self.scheme),
             });
         }
         self.check_patterns(batch)?;

@@ -27,7 +27,7 @@ pub use single::{SystemPreconditioner, dot};
 use rayon::prelude::*;
 use sparsebatch_formats::{Batch, CsrPatternRef};
 
-use sparsebatch_solve_core::classes;
+use sparsebatch_solve_core::{Criteria, Order, Outcome, Preconditioner, Scheme, classes};
 
 use crate::error::{check_len, check_numbers};
 use crate::simd::{CpuScalar, Isa, Kernel, dispatch, dispatch_narrow};
@@ -36,48 +36,6 @@ use factored::{BlockJacobi, Ic0, LuOnPattern};
 use job::{Job, Slot};
 pub(crate) use matrix::LaneMatrix;
 use sparsebatch_solve_core::symbolic::{self, DiagonalBlocks, FactorPattern, LowerPattern};
-use sparsebatch_solve_core::{Criteria, Outcome};
-
-/// What runs in the lanes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LaneMethod {
-    /// Conjugate gradients.
-    Cg(LanePreconditioner),
-    /// BiCGStab.
-    BiCgStab(LanePreconditioner),
-    /// Sparse LU without pivoting on a minimum-degree order.
-    Lu,
-}
-
-/// The preconditioner of a method.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LanePreconditioner {
-    /// None.
-    None,
-    /// The inverse of the diagonal.
-    Jacobi {
-        /// Whether a zero or missing diagonal entry counts as 1 rather than end the system.
-        lenient: bool,
-    },
-    /// Inverses of diagonal blocks.
-    BlockJacobi {
-        /// Rows per block; found from the pattern when absent.
-        size: Option<usize>,
-    },
-    /// Incomplete LU.
-    Ilu0 {
-        /// In minimum-degree order rather than the natural one.
-        min_degree: bool,
-    },
-    /// Incomplete Cholesky.
-    Ic0 {
-        /// In minimum-degree order rather than the natural one.
-        min_degree: bool,
-    },
-}
-
-/// The largest block that is looked for when no size is given.
-const FOUND_BLOCK_SIZE: usize = 16;
 
 /// The most entries that the factors of a complete LU may hold.
 const MAX_LU_ENTRIES: usize = 1 << 28;
@@ -90,10 +48,6 @@ pub struct LaneOptions {
     /// Systems side by side (1, 4, 8 or 16; others count as the one of these nearby); by working set when
     /// absent.
     pub lanes: Option<usize>,
-    /// Whether block-Jacobi, ILU(0) and IC(0) store the factors of f64 solves in f32: made in f64, of the
-    /// matrix with its rows and columns scaled by powers of two, and rounded once. A system whose scaled
-    /// factors have entries beyond the range of f32 ends with `SingularPreconditioner`.
-    pub single_factors: bool,
 }
 
 /// A factorisation pattern, where the method needs one.
@@ -118,7 +72,7 @@ struct Class {
 
 /// The analysis of a batch for solves in lanes, done once per pattern.
 pub struct LanePlan {
-    method: LaneMethod,
+    scheme: Scheme,
     isa: Isa,
     classes: Vec<Class>,
     nitems: usize,
@@ -142,7 +96,7 @@ impl LanePlan {
     /// [`CpuError::Forked`] in a forked process whose threads are in its parent.
     pub fn new<T: CpuScalar>(
         batch: &Batch<T>,
-        method: LaneMethod,
+        scheme: Scheme,
         options: LaneOptions,
         only: Option<&[usize]>,
     ) -> Result<Self, CpuError> {
@@ -159,15 +113,21 @@ impl LanePlan {
                 found: isa.name().to_owned(),
             });
         }
-        let single = options.single_factors && size_of::<T>() > size_of::<f32>();
+        if scheme == Scheme::PivotingLu {
+            return Err(CpuError::Parameter {
+                name: "scheme",
+                expected: "cg, bicgstab or lu: lanes do not pivot",
+                found: scheme.name().to_owned(),
+            });
+        }
         let classes = classes(batch, only);
         let classes = classes.into_par_iter().map(|items| {
             let pattern = batch.pattern(items[0] as usize);
             symbolic::check_square(pattern)?;
             let matrix = LaneMatrix::new(pattern);
-            let factors = factors(pattern, method, single)?;
-            let symmetric = match (method, &factors) {
-                (LaneMethod::Cg(_), Factors::None | Factors::Jacobi { .. }) => {
+            let factors = factors::<T>(pattern, scheme)?;
+            let symmetric = match (scheme, &factors) {
+                (Scheme::Cg(_), Factors::None | Factors::Jacobi { .. }) => {
                     LaneMatrix::symmetric(pattern)
                 }
                 _ => None,
@@ -181,7 +141,7 @@ impl LanePlan {
         });
         let classes = classes.collect::<Result<Vec<_>, CpuError>>()?;
         let is_whole = only.is_none_or(|only| only.len() == nitems);
-        Ok(Self { method, isa, classes, nitems, is_whole, kept: None })
+        Ok(Self { scheme, isa, classes, nitems, is_whole, kept: None })
     }
 
     /// The instruction set.
@@ -191,8 +151,7 @@ impl LanePlan {
 
     /// Whether the method has a preconditioner.
     pub fn is_preconditioned(&self) -> bool {
-        let none = LanePreconditioner::None;
-        !matches!(self.method, LaneMethod::Cg(p) | LaneMethod::BiCgStab(p) if p == none)
+        self.scheme.krylov().is_some() && self.scheme.preconditioner() != Preconditioner::None
     }
 
     /// Distinct patterns.
@@ -277,7 +236,7 @@ impl LanePlan {
         }
         jobs.into_par_iter().for_each(|(class, lanes, queue)| {
             let rows = &class.matrix;
-            let squares_products = self.method != LaneMethod::Lu;
+            let squares_products = self.scheme != Scheme::Lu;
             let job = |matrix, queue| Job {
                 batch,
                 nrhs,
@@ -345,9 +304,9 @@ impl LanePlan {
     }
 
     fn run<T: CpuScalar>(&self, class: &Class, lanes: usize, job: Job<'_, T>) {
-        match (self.method, &class.factors) {
-            (LaneMethod::Lu, Factors::Lu(lu)) => self.go_narrow(lanes, direct::Direct { job, lu }),
-            (LaneMethod::Cg(_), _) => {
+        match (self.scheme, &class.factors) {
+            (Scheme::Lu, Factors::Lu(lu)) => self.go_narrow(lanes, direct::Direct { job, lu }),
+            (Scheme::Cg(_), _) => {
                 let unsuited = self.run_cg(class, lanes, job);
                 debug_assert!(unsuited.is_empty(), "the whole pattern takes any values");
             }
@@ -448,38 +407,31 @@ fn slots<'a, T: CpuScalar>(
     slots
 }
 
-/// `single`: factors of preconditioners are stored in f32.
-fn factors(
-    pattern: CsrPatternRef<'_>,
-    method: LaneMethod,
-    single: bool,
-) -> Result<Factors, CpuError> {
-    let order = |min_degree: bool| {
-        if min_degree { symbolic::min_degree(pattern).map(Some) } else { Ok(None) }
+fn factors<T: CpuScalar>(pattern: CsrPatternRef<'_>, scheme: Scheme) -> Result<Factors, CpuError> {
+    if scheme == Scheme::Lu {
+        let order = symbolic::min_degree(pattern)?;
+        let filled = FactorPattern::lu(pattern, Some(&order), MAX_LU_ENTRIES)?;
+        return Ok(Factors::Lu(Box::new(LuOnPattern::new(filled, false))));
+    }
+    let preconditioner = scheme.preconditioner();
+    let single = preconditioner.precision().is_mixed::<T>();
+    let order = match preconditioner.order() {
+        Order::Natural => None,
+        Order::MinDegree => Some(symbolic::min_degree(pattern)?),
     };
-    let precond = match method {
-        LaneMethod::Cg(precond) | LaneMethod::BiCgStab(precond) => precond,
-        LaneMethod::Lu => {
-            let filled = FactorPattern::lu(pattern, order(true)?.as_deref(), MAX_LU_ENTRIES)?;
-            return Ok(Factors::Lu(Box::new(LuOnPattern::new(filled, false))));
+    Ok(match preconditioner {
+        Preconditioner::None => Factors::None,
+        Preconditioner::Auto => Factors::Jacobi { lenient: true },
+        Preconditioner::Jacobi => Factors::Jacobi { lenient: false },
+        Preconditioner::BlockJacobi { size, .. } => {
+            Factors::Blocks(BlockJacobi::new(DiagonalBlocks::of_size(pattern, size)?, single))
         }
-    };
-    Ok(match precond {
-        LanePreconditioner::None => Factors::None,
-        LanePreconditioner::Jacobi { lenient } => Factors::Jacobi { lenient },
-        LanePreconditioner::BlockJacobi { size } => {
-            let starts = match size {
-                Some(size) => symbolic::fixed_blocks(pattern.nrows(), size)?,
-                None => symbolic::find_blocks(pattern, FOUND_BLOCK_SIZE)?,
-            };
-            Factors::Blocks(BlockJacobi::new(DiagonalBlocks::try_new(pattern, &starts)?, single))
-        }
-        LanePreconditioner::Ilu0 { min_degree } => {
-            let factors = FactorPattern::ilu0(pattern, order(min_degree)?.as_deref())?;
+        Preconditioner::Ilu0 { .. } => {
+            let factors = FactorPattern::ilu0(pattern, order.as_deref())?;
             Factors::Lu(Box::new(LuOnPattern::new(factors, single)))
         }
-        LanePreconditioner::Ic0 { min_degree } => {
-            let factors = LowerPattern::ic0(pattern, order(min_degree)?.as_deref())?;
+        Preconditioner::Ic0 { .. } => {
+            let factors = LowerPattern::ic0(pattern, order.as_deref())?;
             Factors::Ic0(Box::new(Ic0::new(factors, single)))
         }
     })

@@ -4,11 +4,11 @@
 use sparsebatch_formats::{Batch, Scalar};
 
 use super::precond::{Identity, Jacobi, LanePrecond};
-use super::{Class, Factors, LaneMethod, LanePlan};
+use super::{Class, Factors, LanePlan};
 use crate::CpuError;
 use crate::error::check_len;
 use crate::simd::{CpuScalar, Plain, plain, plain_mut};
-use sparsebatch_solve_core::Status;
+use sparsebatch_solve_core::{Scheme, Status};
 
 /// `z = M r` for one system. Rounds as the lanes of the baseline instruction set do.
 pub struct SystemPreconditioner<'p, T>(Box<dyn Apply<T> + 'p>);
@@ -76,8 +76,8 @@ impl LanePlan {
             Factors::Ic0(ic0) => hold(&**ic0, a),
             Factors::Blocks(blocks) => hold(blocks, a),
         };
-        Ok(held.map_err(|status| match (status, self.method) {
-            (Status::SingularPreconditioner, LaneMethod::Cg(_))
+        Ok(held.map_err(|status| match (status, self.scheme) {
+            (Status::SingularPreconditioner, Scheme::Cg(_))
                 if class.matrix.has_negative_diagonal(|k| values[k]) =>
             {
                 Status::Indefinite

@@ -22,8 +22,7 @@ pub(crate) use sparsebatch_solve_core::wide::Part;
 
 use crate::lanes::LanePlan;
 use crate::{CpuError, PlanSource, SpmvPlan};
-use sparsebatch_solve_core::SpmvOptions;
-use sparsebatch_solve_core::{Criteria, Outcome};
+use sparsebatch_solve_core::{Criteria, Outcome, SpmvOptions};
 
 /// The same quantity of `LANES` systems.
 ///

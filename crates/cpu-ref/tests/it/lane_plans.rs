@@ -3,17 +3,17 @@
 
 use std::sync::Arc;
 
-use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan, LanePreconditioner};
+use sparsebatch_cpu_ref::lanes::{LaneOptions, LanePlan};
 use sparsebatch_cpu_ref::{CpuError, Isa};
 use sparsebatch_formats::{Batch, BatchValues, Csr, FormatError, RaggedCsr, UniformBatch};
-use sparsebatch_solve_core::{Criteria, Outcome, PerSystem, Status};
+use sparsebatch_solve_core::{Criteria, Order, Outcome, PerSystem, Preconditioner, Scheme, Status};
 
-const METHODS: [LaneMethod; 5] = [
-    LaneMethod::Lu,
-    LaneMethod::Cg(LanePreconditioner::None),
-    LaneMethod::BiCgStab(LanePreconditioner::None),
-    LaneMethod::BiCgStab(LanePreconditioner::BlockJacobi { size: Some(2) }),
-    LaneMethod::BiCgStab(LanePreconditioner::Ilu0 { min_degree: true }),
+const METHODS: [Scheme; 5] = [
+    Scheme::Lu,
+    Scheme::Cg(Preconditioner::None),
+    Scheme::BiCgStab(Preconditioner::None),
+    Scheme::BiCgStab(Preconditioner::BLOCK_JACOBI.with_block_size(Some(2))),
+    Scheme::BiCgStab(Preconditioner::ILU0.with_order(Order::MinDegree)),
 ];
 
 fn criteria() -> Criteria {
@@ -27,7 +27,7 @@ fn criteria() -> Criteria {
     }
 }
 
-fn plan(batch: &Batch<f64>, method: LaneMethod, only: Option<&[usize]>) -> LanePlan {
+fn plan(batch: &Batch<f64>, method: Scheme, only: Option<&[usize]>) -> LanePlan {
     LanePlan::new(batch, method, LaneOptions::default(), only).unwrap()
 }
 
@@ -110,7 +110,7 @@ fn a_plan_refuses_other_patterns_of_the_same_sizes() {
                 let is_other = matches!(error, CpuError::OtherPattern { item: i } if i == item);
                 assert!(is_other, "{method:?}: {error}");
             }
-            if method == LaneMethod::Lu {
+            if method == Scheme::Lu {
                 let error = plan.factor(&solved).unwrap_err();
                 assert!(matches!(error, CpuError::OtherPattern { .. }), "{error}");
             }
@@ -191,7 +191,7 @@ fn criteria_have_a_number_for_each_system_or_one_for_all() {
                 let text = format!("{what} has {len} entries, expected 2");
                 let refused = solve(&plan, &batch, &criteria, None).unwrap_err();
                 assert_eq!(refused.to_string(), text, "{method:?}");
-                if method == LaneMethod::Lu {
+                if method == Scheme::Lu {
                     plan.factor(&batch).unwrap();
                     let mut x = [7.0; 4];
                     let refused = plan.solve_again(1, &[1.0; 4], &mut x, &criteria).unwrap_err();
@@ -215,7 +215,7 @@ fn products_of_items_and_right_hand_sides_do_not_wrap() {
             let is_too_large =
                 |error: &CpuError| matches!(error, CpuError::Format(FormatError::TooLarge { .. }));
             assert!(is_too_large(&error), "{error}");
-            if method == LaneMethod::Lu {
+            if method == Scheme::Lu {
                 plan.factor(&batch).unwrap();
                 let error = plan.solve_again::<f64>(nrhs, &[], &mut [], &criteria()).unwrap_err();
                 assert!(is_too_large(&error), "{error}");
@@ -224,7 +224,7 @@ fn products_of_items_and_right_hand_sides_do_not_wrap() {
     }
     // Systems without rows have vectors without values, however many they are.
     let none = Batch::Uniform(UniformBatch::shared(Csr::zeros(0, 0).unwrap(), 2));
-    let plan = plan(&none, LaneMethod::Lu, None);
+    let plan = plan(&none, Scheme::Lu, None);
     let error = plan.solve(&none, 1 << 40, &[], &mut [], &criteria(), None).unwrap_err();
     let text = "number of systems is 2199023255552, the largest supported is 4000000000";
     assert_eq!(error.to_string(), text);
@@ -234,7 +234,7 @@ fn products_of_items_and_right_hand_sides_do_not_wrap() {
 fn more_items_than_can_be_numbered_are_refused_before_they_take_memory() {
     for nitems in [5_000_000_000, 1 << 62, usize::MAX] {
         let batch = Batch::Uniform(UniformBatch::shared(two_rows(), nitems));
-        let error = LanePlan::new(&batch, LaneMethod::Lu, LaneOptions::default(), None);
+        let error = LanePlan::new(&batch, Scheme::Lu, LaneOptions::default(), None);
         let text = format!("number of systems is {nitems}, the largest supported is 4000000000");
         assert_eq!(error.err().unwrap().to_string(), text);
     }
@@ -269,4 +269,14 @@ fn any_number_of_lanes_solves_and_missing_instruction_sets_are_refused() {
             }
         }
     }
+}
+
+#[test]
+fn lanes_do_not_pivot() {
+    let batch = Batch::from(Csr::try_new(1, 1, vec![0, 1], vec![0], vec![2.0f64]).unwrap());
+
+    let error = LanePlan::new(&batch, Scheme::PivotingLu, LaneOptions::default(), None);
+
+    let expected = "scheme is pivoting-lu, expected cg, bicgstab or lu: lanes do not pivot";
+    assert_eq!(error.err().unwrap().to_string(), expected);
 }

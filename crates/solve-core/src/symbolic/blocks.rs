@@ -9,6 +9,9 @@ use super::{NO_SOURCE, SymbolicError, check_square};
 /// The largest diagonal block: beyond it a sparse factorisation is the better preconditioner.
 pub const MAX_BLOCK_SIZE: usize = 128;
 
+/// The largest block that [`find_blocks`] makes for a preconditioner whose block size is not given.
+pub const FOUND_BLOCK_SIZE: usize = 16;
+
 /// Cuts `nrows` rows into blocks of `size` rows, the last one possibly smaller.
 ///
 /// Returns the block starts, ascending from 0, with `nrows` at the end: one more than there are
@@ -100,6 +103,19 @@ pub struct DiagonalBlocks {
 }
 
 impl DiagonalBlocks {
+    /// Blocks of `size` rows, or those that are found where no size is given, of at most
+    /// [`FOUND_BLOCK_SIZE`] rows.
+    ///
+    /// # Errors
+    /// Those of [`fixed_blocks`] and [`find_blocks`].
+    pub fn of_size(pattern: CsrPatternRef<'_>, size: Option<usize>) -> Result<Self, SymbolicError> {
+        let starts = match size {
+            Some(size) => fixed_blocks(pattern.nrows(), size)?,
+            None => find_blocks(pattern, FOUND_BLOCK_SIZE)?,
+        };
+        Self::try_new(pattern, &starts)
+    }
+
     /// Looks up the entries of the blocks that `starts` cuts: those of [`fixed_blocks`],
     /// [`find_blocks`] or the caller's own.
     ///

@@ -25,7 +25,7 @@ mod min_degree;
 mod quotient_graph;
 mod reach;
 
-pub use blocks::{DiagonalBlocks, MAX_BLOCK_SIZE, find_blocks, fixed_blocks};
+pub use blocks::{DiagonalBlocks, FOUND_BLOCK_SIZE, MAX_BLOCK_SIZE, find_blocks, fixed_blocks};
 pub use cholesky::LowerPattern;
 pub use costs::{LuCosts, lu_costs};
 pub use factor::FactorPattern;

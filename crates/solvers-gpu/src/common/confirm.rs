@@ -1,17 +1,15 @@
 //! [`Confirmer`]: which systems converged, the rounding errors of their residuals counted.
 
-use sparsebatch_solve_core::SolveOptions;
+use sparsebatch_solve_core::{SolveOptions, by_pattern, check_len};
 use std::marker::PhantomData;
 
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, RaggedCsr};
-use sparsebatch_solve_core::by_pattern;
 
 use super::kernels::CONFIRM;
 use super::outcomes::{Limits, Outcomes};
 use super::task::{Layouts, Sizes, Steps, UniformPlaces, ragged_sizes};
 use crate::GpuSolveError;
-use sparsebatch_solve_core::check_len;
 
 /// Threads of a block of the kernel.
 const THREADS: u32 = 256;

@@ -12,7 +12,7 @@ pub use outcomes::DeviceOutcomes;
 pub use outcomes::{Limits, OutcomeSlices, Outcomes, PinnedOutcomes};
 pub use shift::ShiftedValues;
 pub use solver::{GpuSolver, kernels_in_words};
-pub use task::{FusedMethod, Guess, Layouts};
+pub use task::{Guess, Layouts};
 
 /// Bytes that all banks of shared memory hand out at a time.
 pub(crate) const ALL_BANKS: usize = 128;

@@ -1,10 +1,9 @@
 //! What every plan tells its kernels of each system, and hears of it: [`Limits`] and [`Outcomes`].
 
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, PinnedValues, Pod};
-use sparsebatch_solve_core::{Criteria, Outcome, PerSystem, Status};
+use sparsebatch_solve_core::{Criteria, Outcome, PerSystem, Status, check_len};
 
 use crate::GpuSolveError;
-use sparsebatch_solve_core::check_len;
 
 /// Tolerances and limits on the device.
 pub struct Limits<E: Executor> {

@@ -4,10 +4,9 @@ use sparsebatch_cuda::{KernelBuffer, Pod};
 use sparsebatch_formats::{
     Batch, BatchValues, CsrPattern, CsrPatternRef, Layout, Pattern, RaggedCsr, Scalar, UniformBatch,
 };
-use sparsebatch_solve_core::SolveOptions;
+use sparsebatch_solve_core::{Engine, Krylov, Method, Preconditioner, SolveOptions, check_len};
 
 use crate::GpuSolveError;
-use sparsebatch_solve_core::{Engine, Method, Preconditioner, check_len};
 
 /// The most systems of a launch: the kernel counts those it was asked for, and some more, in 32 bits.
 const MAX_SYSTEMS: usize = 4_000_000_000;
@@ -19,25 +18,6 @@ pub enum Guess {
     Zero,
     /// Initial guesses.
     InX,
-}
-
-/// The methods that solve a system in one launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FusedMethod {
-    /// Conjugate gradients, for symmetric positive definite matrices.
-    Cg,
-    /// BiCGStab, for any matrix.
-    BiCgStab,
-}
-
-impl FusedMethod {
-    /// The name in reports, and of the kernels.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cg => "cg",
-            Self::BiCgStab => "bicgstab",
-        }
-    }
 }
 
 /// How the arrays of a uniform batch are laid out.
@@ -225,13 +205,11 @@ pub(crate) fn check_common(options: &SolveOptions) -> Result<(), GpuSolveError> 
 }
 
 /// The method, and whether the preconditioner is Jacobi.
-pub(crate) fn check_supported(
-    options: &SolveOptions,
-) -> Result<(FusedMethod, bool), GpuSolveError> {
+pub(crate) fn check_supported(options: &SolveOptions) -> Result<(Krylov, bool), GpuSolveError> {
     let refuse = |what, instead| Err(GpuSolveError::Unsupported { what, instead });
     let method = match options.method {
-        Method::Auto | Method::Cg => FusedMethod::Cg,
-        Method::BiCgStab => FusedMethod::BiCgStab,
+        Method::Auto | Method::Cg => Krylov::Cg,
+        Method::BiCgStab => Krylov::BiCgStab,
         Method::Lu => {
             return refuse("a solver other than cg and bicgstab", "take one of these");
         }
@@ -240,7 +218,9 @@ pub(crate) fn check_supported(
     match options.preconditioner {
         Preconditioner::None => Ok((method, false)),
         Preconditioner::Auto | Preconditioner::Jacobi => Ok((method, true)),
-        Preconditioner::BlockJacobi | Preconditioner::Ilu0 | Preconditioner::Ic0 => {
+        Preconditioner::BlockJacobi { .. }
+        | Preconditioner::Ilu0 { .. }
+        | Preconditioner::Ic0 { .. } => {
             refuse("a preconditioner with factors by this plan", "take FactoredSolver")
         }
     }

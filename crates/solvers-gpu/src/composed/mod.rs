@@ -23,18 +23,19 @@ mod run;
 mod sizes;
 mod work;
 
-use sparsebatch_solve_core::SolveOptions;
+use sparsebatch_solve_core::{
+    Engine, Krylov, Outcome, PerSystem, Preconditioner, SolveOptions, check_len,
+};
 use std::time::Duration;
 
 use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value};
 use sparsebatch_formats::Batch;
 use sparsebatch_formats::batch::PatternFingerprint;
-use sparsebatch_solve_core::{Outcome, PerSystem};
 
 use crate::GpuSolveError;
 use crate::common::Confirmer;
 use crate::common::outcomes::{Limits, Outcomes};
-use crate::common::task::{FusedMethod, check_square, check_supported, count_systems};
+use crate::common::task::{check_square, check_supported, count_systems};
 use diagonal::Diagonal;
 pub use explain::{Amortisation, ComposedExplain};
 use history::Histories;
@@ -43,7 +44,6 @@ use phases::Steps;
 use product::Product;
 pub use product::ProductKernel;
 use sizes::Sizes;
-use sparsebatch_solve_core::{Engine, Preconditioner, check_len};
 use work::Work;
 
 /// Words of a system's state, and numbers of a part's sums, as in `krylov.cuh`.
@@ -72,7 +72,7 @@ pub struct ComposedSolver<E: Executor, T: Value> {
     product: Product<E, T>,
     /// Where the product does not compare them itself.
     patterns: Option<PatternFingerprint>,
-    method: FusedMethod,
+    method: Krylov,
     jacobi: bool,
     lenient: bool,
     nrhs: usize,
@@ -128,7 +128,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         kernel: &ProductKernel,
         options: &SolveOptions,
     ) -> Result<Self, GpuSolveError> {
-        let asked = SolveOptions { engine: Engine::Fused, history: false, ..options.clone() };
+        let asked = options.clone().engine(Engine::Fused).history(false);
         let (method, jacobi) = check_supported(&asked)?;
         let nrhs = options.nrhs;
         let systems = count_systems(batch.nitems(), nrhs)?;
@@ -144,7 +144,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         let work = Work::new(executor, batch, nrhs)?;
         let blocks = (!work.whole.is_empty(), !work.parts.is_empty());
         let rows = batch.row_offset(batch.nitems()) * nrhs;
-        let is_cg = method == FusedMethod::Cg;
+        let is_cg = method == Krylov::Cg;
         let vector = |there: bool| executor.alloc_zeroed(if there { rows } else { 0 });
         let mut solver = Self {
             steps: Steps::new::<E, T>(executor, method, jacobi, blocks)?,

@@ -3,7 +3,7 @@
 use super::kernels;
 use sparsebatch_cuda::{Executor, GpuError, KernelKey, Value};
 
-use crate::common::task::FusedMethod;
+use sparsebatch_solve_core::Krylov;
 
 /// Phases that follow each other: one launch for whole systems, one for each phase of parts.
 pub(super) struct Phases {
@@ -27,13 +27,13 @@ impl Steps {
     /// Names the kernels, and makes those of whole systems or of parts ready, or both.
     pub(super) fn new<E: Executor, T: Value>(
         executor: &E,
-        method: FusedMethod,
+        method: Krylov,
         jacobi: bool,
         (has_whole, has_parts): (bool, bool),
     ) -> Result<Self, GpuError> {
         let name = match method {
-            FusedMethod::Cg => "Cg",
-            FusedMethod::BiCgStab => "BiCgStab",
+            Krylov::Cg => "Cg",
+            Krylov::BiCgStab => "BiCgStab",
         };
         let method_of = format!("{name}<{}, {}>", T::CPP, u32::from(jacobi));
         let phases = |of: &str, first: u32, last: u32| {
@@ -47,8 +47,8 @@ impl Steps {
         };
         let verdict = format!("Verdict<{method_of}>");
         let iterate = match method {
-            FusedMethod::Cg => vec![phases(&method_of, 0, 2)],
-            FusedMethod::BiCgStab => vec![phases(&method_of, 0, 1), phases(&method_of, 2, 4)],
+            Krylov::Cg => vec![phases(&method_of, 0, 2)],
+            Krylov::BiCgStab => vec![phases(&method_of, 0, 1), phases(&method_of, 2, 4)],
         };
         let steps = Self {
             enter: phases(&verdict, 0, 1),

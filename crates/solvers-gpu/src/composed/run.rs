@@ -9,8 +9,8 @@ use super::phases::Phases;
 use super::work::{PART_ROWS, THREADS};
 use super::{ComposedSolver, Vectors};
 use crate::GpuSolveError;
-use crate::common::task::{FusedMethod, Guess, check_apart};
-use sparsebatch_solve_core::check_len;
+use crate::common::task::{Guess, check_apart};
+use sparsebatch_solve_core::{Krylov, check_len};
 
 /// Iterations between two looks at how many systems are left: few at first, since systems may be
 /// well guessed.
@@ -107,7 +107,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         for iteration in 0..count {
             let history = self.histories.as_ref().map_or(0, |h| h.address(iteration));
             let Vectors { p, w, v, hat, .. } = &mut self.vectors;
-            if self.method == FusedMethod::Cg {
+            if self.method == Krylov::Cg {
                 self.product.apply(p, w)?;
                 self.launch(Step::Iterate(0), b, x, history)?;
             } else {

@@ -160,7 +160,7 @@ impl Rows {
 mod tests {
     use super::*;
     use sparsebatch_formats::{CsrPattern, Pattern};
-    use sparsebatch_solve_core::{Preconditioner, SolveOptions};
+    use sparsebatch_solve_core::{Preconditioner, Scheme};
 
     #[test]
     fn columns_of_32_rows_stand_side_by_side() {
@@ -183,9 +183,7 @@ mod tests {
     fn lists_hold_every_task_in_its_level() {
         // [. x; x .] with a diagonal: two rows, the second after the first.
         let a = CsrPattern::try_new(2, 2, vec![0, 2, 4], vec![0, 1, 0, 1]).unwrap();
-        let options =
-            SolveOptions { preconditioner: Preconditioner::Ilu0, ..SolveOptions::default() };
-        let factors = Factors::new(a.view(), &options).unwrap();
+        let factors = Factors::new(a.view(), Scheme::Cg(Preconditioner::ILU0)).unwrap();
         let Factors::Sums(sums) = &factors else { unreachable!("incomplete factors") };
 
         let made = Words::new(&factors, 2, 512, true).unwrap();

@@ -2,14 +2,13 @@
 
 use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, Scalar};
-use sparsebatch_solve_core::Outcome;
-use sparsebatch_solve_core::SolveOptions;
+use sparsebatch_solve_core::{Order, Outcome, Scheme, SolveOptions, check_len};
 
 use super::explain::FactoredExplain;
 use super::kernels::FACTORED;
 use super::layout::{Rows, Words};
 use super::programs::Factors;
-use super::shape::{FactoredMethod, FactoredTuning, Precision, Shape};
+use super::shape::{FactoredTuning, Precision, Shape, code};
 use crate::common::Confirmer;
 use crate::common::GpuSolver;
 use crate::common::outcomes::{DeviceOutcomes, Limits, Outcomes};
@@ -18,7 +17,6 @@ use crate::common::task::{
     shares_values,
 };
 use crate::{FactoredPlace, GpuSolveError};
-use sparsebatch_solve_core::{Method, Order, Preconditioner, check_len};
 
 /// Bits of the kernel's `flags`.
 const FROM_GUESS: u32 = 1;
@@ -69,9 +67,7 @@ const ONE_KEPT: u32 = 16;
 /// (doi 10.1142/S0129053389000056).
 pub struct FactoredSolver<E: Executor, T: Value> {
     executor: E,
-    method: FactoredMethod,
-    preconditioner: Preconditioner,
-    order: Order,
+    scheme: Scheme,
     nrows: usize,
     nnz: usize,
     nfactors: usize,
@@ -170,21 +166,20 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     ) -> Result<Self, GpuSolveError> {
         let nrows = pattern.nrows();
         check_square(0, pattern)?;
-        let method = check_supported(options)?;
+        check_common(options)?;
+        let scheme = options.scheme::<T>();
         let systems = count_systems(nitems, options.nrhs)?;
         let criteria = options.criteria::<T>(systems)?;
-        let is_lu = method == FactoredMethod::Lu;
-        let factors =
-            if is_lu { Factors::complete(pattern) } else { Factors::new(pattern, options) }?;
+        let factors = Factors::new(pattern, scheme)?;
         let info = executor.info();
-        let is_mixed = !is_lu && options.precond_precision.is_mixed::<T>();
+        let is_mixed = scheme.preconditioner().precision().is_mixed::<T>();
         let precision = Precision { value_bytes: size_of::<T>(), is_mixed };
-        let mut shape = Shape::choose(pattern, &factors, method, precision, systems, info, tuning)?;
+        let mut shape = Shape::choose(pattern, &factors, scheme, precision, systems, info, tuning)?;
         let expression = format!(
             "factored<{}, {}, {}, {}, {}{}>",
             T::CPP,
             shape.threads,
-            method.code(),
+            code(scheme),
             u8::from(matches!(factors, Factors::Blocks(_))),
             shape.place.code(),
             if is_mixed { ", float" } else { "" }
@@ -209,9 +204,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         shape.fit((4 * numbers + columns + systems * each) as u64, size_of::<T>(), free)?;
         let groups = u64::from(shape.blocks * shape.groups);
         Ok(Self {
-            method,
-            preconditioner: options.preconditioner,
-            order: options.order,
+            scheme,
             nrows,
             nnz: pattern.nnz(),
             nfactors: factors.len(),
@@ -428,13 +421,12 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
             Columns::Wide(columns) => bytes(columns.len(), 4),
         };
         let numbers = self.words.len() + self.starts.len() + self.index.len() + self.sources.len();
-        let (preconditioner, order) = match (self.method, self.preconditioner) {
-            (FactoredMethod::Lu, _) => ("complete factors", Order::MinDegree),
-            (_, Preconditioner::BlockJacobi) => (self.preconditioner.name(), Order::Natural),
-            _ => (self.preconditioner.name(), self.order),
+        let (preconditioner, order) = match (self.scheme, self.scheme.preconditioner()) {
+            (Scheme::Lu, _) => ("complete factors", Order::MinDegree),
+            (_, preconditioner) => (preconditioner.name(), preconditioner.order()),
         };
         FactoredExplain {
-            method: self.method.name(),
+            method: self.scheme.name(),
             preconditioner,
             order: order.name(),
             kernel: self.key.expression.clone(),
@@ -484,15 +476,6 @@ struct Task<'a, E: Executor, T: Value> {
 /// Right-hand sides, what the solutions hold before, solutions.
 type Vectors<'a, E, T> =
     (&'a <E as Executor>::Buffer<T>, Guess, &'a mut <E as Executor>::Buffer<T>);
-
-fn check_supported(options: &SolveOptions) -> Result<FactoredMethod, GpuSolveError> {
-    check_common(options)?;
-    Ok(match options.method {
-        Method::Auto | Method::Cg => FactoredMethod::Cg,
-        Method::BiCgStab => FactoredMethod::BiCgStab,
-        Method::Lu => FactoredMethod::Lu,
-    })
-}
 
 impl<E, T> GpuSolver<E, T> for FactoredSolver<E, T>
 where

@@ -1,23 +1,18 @@
 //! Factorisation and application of a preconditioner, or of complete factors, as sums of products in levels.
 
-use sparsebatch_solve_core::SolveOptions;
 use std::ops::Range;
 
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_solve_core::symbolic::{
-    DiagonalBlocks, FactorPattern, LowerPattern, SymbolicError, find_blocks, fixed_blocks,
-    min_degree,
+    DiagonalBlocks, FactorPattern, LowerPattern, SymbolicError, min_degree,
 };
 
 use super::tasks as narrow;
 use crate::GpuSolveError;
-use sparsebatch_solve_core::{Order, Preconditioner};
+use sparsebatch_solve_core::{Order, Preconditioner, Scheme};
 
 /// No factor: a task does not multiply its sum.
 pub(super) const NONE: u32 = u32::MAX;
-
-/// The largest block that is looked for when no size is given, as on the CPU.
-const FOUND_BLOCK_SIZE: usize = 16;
 
 /// The most products of a factorisation: 256 MiB of places on the device.
 const MOST_PRODUCTS: u64 = 1 << 25;
@@ -132,41 +127,36 @@ pub(super) struct Sums {
 }
 
 impl Factors {
-    /// Those of the preconditioner of `options`, which is not none or Jacobi.
-    pub(super) fn new(a: CsrPatternRef<'_>, options: &SolveOptions) -> Result<Self, GpuSolveError> {
-        let permutation = match options.order {
-            Order::MinDegree if options.preconditioner != Preconditioner::BlockJacobi => {
-                Some(min_degree(a)?)
-            }
-            _ => None,
+    /// The factors of a scheme: of its preconditioner, which has some, or those of the sparse LU.
+    pub(super) fn new(a: CsrPatternRef<'_>, scheme: Scheme) -> Result<Self, GpuSolveError> {
+        let preconditioner = scheme.preconditioner();
+        let permutation = match preconditioner.order() {
+            Order::MinDegree => Some(min_degree(a)?),
+            Order::Natural => None,
         };
         let order = permutation.as_deref();
-        let factors = match options.preconditioner {
-            Preconditioner::BlockJacobi => {
-                let starts = match options.block_size {
-                    Some(size) => fixed_blocks(a.nrows(), size),
-                    None => find_blocks(a, FOUND_BLOCK_SIZE),
-                };
-                starts.and_then(|starts| DiagonalBlocks::try_new(a, &starts)).map(Self::Blocks)
+        let factors = match (scheme, preconditioner) {
+            (Scheme::Lu, _) => return Self::complete(a),
+            (_, Preconditioner::BlockJacobi { size, .. }) => {
+                Self::Blocks(DiagonalBlocks::of_size(a, size)?)
             }
-            Preconditioner::Ic0 => {
+            (_, Preconditioner::Ic0 { .. }) => {
                 let pattern = LowerPattern::ic0(a, order)?;
                 check_products(pattern.flops())?;
-                Ok(Self::Sums(Box::new(cholesky(&pattern))))
+                Self::Sums(Box::new(cholesky(&pattern)))
             }
-            Preconditioner::Ilu0 => {
+            (_, Preconditioner::Ilu0 { .. }) => {
                 let pattern = FactorPattern::ilu0(a, order)?;
                 check_products(pattern.flops())?;
-                Ok(Self::Sums(Box::new(lu(&pattern))))
+                Self::Sums(Box::new(lu(&pattern)))
             }
-            Preconditioner::None | Preconditioner::Auto | Preconditioner::Jacobi => {
+            (_, Preconditioner::None | Preconditioner::Auto | Preconditioner::Jacobi) => {
                 return Err(GpuSolveError::Unsupported {
                     what: "a solve with factors without a preconditioner that has some",
                     instead: "take block-jacobi, ilu0 or ic0",
                 });
             }
         };
-        let factors = factors?;
         if factors.len() >= NONE as usize {
             return Err(GpuSolveError::Unsupported {
                 what: "a preconditioner of more than 4294967294 values",
@@ -177,7 +167,7 @@ impl Factors {
     }
 
     /// Those of the sparse LU without pivoting, all fill included, in minimum-degree order.
-    pub(super) fn complete(a: CsrPatternRef<'_>) -> Result<Self, GpuSolveError> {
+    fn complete(a: CsrPatternRef<'_>) -> Result<Self, GpuSolveError> {
         let order = min_degree(a)?;
         // Each entry of fill has a product at least.
         let most = (a.nnz() + a.nrows()).saturating_add(MOST_PRODUCTS as usize);
@@ -370,8 +360,8 @@ mod tests {
     }
 
     fn sums(preconditioner: Preconditioner, order: Order) -> Sums {
-        let options = SolveOptions { preconditioner, order, ..SolveOptions::default() };
-        match Factors::new(chain().view(), &options).unwrap() {
+        let scheme = Scheme::Cg(preconditioner.with_order(order));
+        match Factors::new(chain().view(), scheme).unwrap() {
             Factors::Sums(sums) => *sums,
             Factors::Blocks(_) => unreachable!("incomplete factors"),
         }
@@ -404,18 +394,13 @@ mod tests {
     fn values_are_in_the_rows_and_columns_of_their_sources() {
         let a = chain();
         for (preconditioner, order) in [
-            (Preconditioner::Ilu0, Order::Natural),
-            (Preconditioner::Ilu0, Order::MinDegree),
-            (Preconditioner::Ic0, Order::MinDegree),
-            (Preconditioner::BlockJacobi, Order::Natural),
+            (Preconditioner::ILU0, Order::Natural),
+            (Preconditioner::ILU0, Order::MinDegree),
+            (Preconditioner::IC0, Order::MinDegree),
+            (Preconditioner::BLOCK_JACOBI, Order::Natural),
         ] {
-            let options = SolveOptions {
-                preconditioner,
-                order,
-                block_size: Some(2),
-                ..SolveOptions::default()
-            };
-            let factors = Factors::new(a.view(), &options).unwrap();
+            let preconditioner = preconditioner.with_order(order).with_block_size(Some(2));
+            let factors = Factors::new(a.view(), Scheme::Cg(preconditioner)).unwrap();
             let [rows, columns] = factors.positions();
 
             assert_eq!((rows.len(), columns.len()), (factors.len(), factors.len()));
@@ -428,7 +413,7 @@ mod tests {
 
     #[test]
     fn programs_factor_and_solve() {
-        for preconditioner in [Preconditioner::Ilu0, Preconditioner::Ic0] {
+        for preconditioner in [Preconditioner::ILU0, Preconditioner::IC0] {
             for order in [Order::Natural, Order::MinDegree] {
                 let sums = sums(preconditioner, order);
                 let mut factors: Vec<f64> =
@@ -485,9 +470,8 @@ mod tests {
     fn unsymmetric_patterns_keep_what_is_read() {
         // Row 1 reads row 0, whose solution needs nothing of row 1.
         let a = CsrPattern::try_new(2, 2, vec![0, 1, 3], vec![0, 0, 1]).unwrap();
-        let options =
-            SolveOptions { preconditioner: Preconditioner::Ilu0, ..SolveOptions::default() };
-        let Factors::Sums(sums) = Factors::new(a.view(), &options).unwrap() else {
+        let scheme = Scheme::Cg(Preconditioner::ILU0);
+        let Factors::Sums(sums) = Factors::new(a.view(), scheme).unwrap() else {
             unreachable!("incomplete factors")
         };
 
@@ -500,17 +484,13 @@ mod tests {
 
     #[test]
     fn blocks_stand_column_by_column() {
-        let options = SolveOptions {
-            preconditioner: Preconditioner::BlockJacobi,
-            block_size: Some(2),
-            ..SolveOptions::default()
-        };
-        let factors = Factors::new(chain().view(), &options).unwrap();
+        let scheme = Scheme::Cg(Preconditioner::BLOCK_JACOBI.with_block_size(Some(2)));
+        let factors = Factors::new(chain().view(), scheme).unwrap();
 
         assert_eq!(factors.len(), 5);
         assert_eq!(factors.sources(), [0, 2, 1, 3, 6]);
         let diagonal = CsrPattern::try_new(2, 2, vec![0, 1, 2], vec![0, 1]).unwrap();
-        let factors = Factors::new(diagonal.view(), &options).unwrap();
+        let factors = Factors::new(diagonal.view(), scheme).unwrap();
         assert_eq!(factors.sources(), [0, NO_SOURCE, NO_SOURCE, 1]);
     }
 }

@@ -2,6 +2,7 @@
 
 use sparsebatch_cuda::{DeviceInfo, GpuError};
 use sparsebatch_formats::CsrPatternRef;
+use sparsebatch_solve_core::Scheme;
 
 use super::programs::Factors;
 use super::streams::Streams;
@@ -46,48 +47,32 @@ impl FactoredPlace {
     }
 
     /// The threads per system that there are kernels of a method for.
-    fn threads(self, method: FactoredMethod) -> &'static [u32] {
-        match (self, method) {
+    fn threads(self, scheme: Scheme) -> &'static [u32] {
+        match (self, scheme) {
             (Self::FactorsGlobal | Self::AllGlobal, _) => &[512],
             // Such systems are for another plan.
-            (_, FactoredMethod::Lu) => &[],
+            (_, Scheme::Lu | Scheme::PivotingLu) => &[],
             (Self::AllShared, _) => &[32, 128, 512],
             (Self::ValuesGlobal, _) => &[128, 512],
         }
     }
 }
 
-/// What is done with factors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FactoredMethod {
-    Cg,
-    BiCgStab,
-    /// Refinement by complete factors.
-    Lu,
+/// How the kernels number a scheme.
+pub(super) fn code(scheme: Scheme) -> u32 {
+    match scheme {
+        Scheme::Cg(_) => 0,
+        Scheme::BiCgStab(_) => 1,
+        Scheme::Lu | Scheme::PivotingLu => 2,
+    }
 }
 
-impl FactoredMethod {
-    /// The name in reports.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Cg => "cg",
-            Self::BiCgStab => "bicgstab",
-            Self::Lu => "lu",
-        }
-    }
-
-    /// As the kernels number it.
-    pub(super) fn code(self) -> u32 {
-        self as u32
-    }
-
-    /// Vectors of a system.
-    fn vectors(self) -> usize {
-        match self {
-            Self::Cg => 5,
-            Self::BiCgStab => 7,
-            Self::Lu => 3,
-        }
+/// Vectors of a system.
+fn vectors(scheme: Scheme) -> usize {
+    match scheme {
+        Scheme::Cg(_) => 5,
+        Scheme::BiCgStab(_) => 7,
+        Scheme::Lu | Scheme::PivotingLu => 3,
     }
 }
 
@@ -169,7 +154,7 @@ impl Shape {
     pub(super) fn choose(
         a: CsrPatternRef<'_>,
         factors: &Factors,
-        method: FactoredMethod,
+        scheme: Scheme,
         precision: Precision,
         nsystems: usize,
         info: &DeviceInfo,
@@ -180,7 +165,7 @@ impl Shape {
             nrows: a.nrows(),
             nnz: a.nnz(),
             nfactors: factors.len(),
-            vectors: method.vectors(),
+            vectors: vectors(scheme),
             precision,
             inverts: matches!(factors, Factors::Blocks(_)),
         };
@@ -191,7 +176,7 @@ impl Shape {
             if !place.is_wide() && !is_numbered {
                 continue;
             }
-            let threads = place.threads(method).iter().copied();
+            let threads = place.threads(scheme).iter().copied();
             let shapes = threads
                 .filter(|&threads| tuning.threads.is_none_or(|wanted| wanted == threads))
                 .filter_map(|threads| size.shape(place, threads, nsystems, info, tuning));

@@ -10,7 +10,7 @@ use super::kernels;
 use super::pattern::Slices;
 use super::shape::{GpuTuning, Grid, Load, Shape, choose, grid, group_bytes, stored};
 use crate::GpuSolveError;
-use crate::common::task::FusedMethod;
+use sparsebatch_solve_core::Krylov;
 
 /// Items of one pattern.
 pub(super) struct Class<'a> {
@@ -29,7 +29,7 @@ pub(super) enum Addresses<'a> {
 
 /// What all bins of a plan have in common.
 pub(super) struct Common<'a> {
-    pub(super) method: FusedMethod,
+    pub(super) method: Krylov,
     pub(super) jacobi: bool,
     /// Whether iterations shall be in f32, values being in f64.
     pub(super) mixed: bool,
@@ -268,7 +268,7 @@ fn keys<T: Value>(shape: &Shape, of_rest: bool, common: &Common<'_>) -> Keys {
     let (place, jacobi, near) = (place.code(), u32::from(common.jacobi), u32::from(near));
     let mut parameters =
         format!("{}, {threads}, {rows}, {width}, {place}, {jacobi}, {near}", T::CPP);
-    if common.method == FusedMethod::BiCgStab {
+    if common.method == Krylov::BiCgStab {
         parameters += &format!(", {vectors}");
     }
     // What comes last and is as it is by default is left out.
@@ -288,8 +288,8 @@ fn keys<T: Value>(shape: &Shape, of_rest: bool, common: &Common<'_>) -> Keys {
         parameters += &format!(", {value}");
     }
     let module = match common.method {
-        FusedMethod::Cg => &kernels::CG,
-        FusedMethod::BiCgStab => &kernels::BICGSTAB,
+        Krylov::Cg => &kernels::CG,
+        Krylov::BiCgStab => &kernels::BICGSTAB,
     };
     Keys::new(&KernelKey::new(module, format!("{}<{parameters}>", module.name())))
 }

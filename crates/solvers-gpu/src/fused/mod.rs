@@ -9,9 +9,7 @@ mod shape;
 
 use sparsebatch_cuda::{Args, Executor, GpuError, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, RaggedCsr};
-use sparsebatch_solve_core::Outcome;
-use sparsebatch_solve_core::SolveOptions;
-use sparsebatch_solve_core::by_pattern;
+use sparsebatch_solve_core::{Krylov, Outcome, Preconditioner, SolveOptions, by_pattern};
 
 pub use explain::{GpuBin, GpuExplain};
 pub use shape::{GpuTuning, ValuePlace, most_rows};
@@ -20,13 +18,12 @@ use crate::GpuSolveError;
 use crate::common::Confirmer;
 use crate::common::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use crate::common::task::{
-    FusedMethod, Guess, Layouts, Sizes, Steps, UniformPlaces, check_active, check_apart,
-    check_supported, count_systems, ragged_sizes,
+    Guess, Layouts, Sizes, Steps, UniformPlaces, check_active, check_apart, check_supported,
+    count_systems, ragged_sizes,
 };
 use crate::common::{GpuSolver, kernels_in_words};
 use bins::{Addresses, Asked, Bin, Class, Common, bins, prepare};
 use shape::Load;
-use sparsebatch_solve_core::Preconditioner;
 
 /// Bits of the kernel's `flags`.
 const FROM_GUESS: u32 = 1;
@@ -52,7 +49,7 @@ const LENIENT: u32 = 2;
 /// (doi 10.1109/ScalA54577.2021.00010).
 pub struct FusedSolver<E: Executor, T: Value> {
     executor: E,
-    method: FusedMethod,
+    method: Krylov,
     bins: Vec<Bin<E>>,
     /// Where all launches but the first run.
     branches: Vec<E>,

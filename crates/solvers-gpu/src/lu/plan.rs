@@ -2,8 +2,7 @@
 
 use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern};
-use sparsebatch_solve_core::Outcome;
-use sparsebatch_solve_core::SolveOptions;
+use sparsebatch_solve_core::{Method, Outcome, SolveOptions, check_len};
 
 use super::backward::CHUNKS;
 use super::deferred::Deferred;
@@ -20,7 +19,6 @@ use crate::common::task::{
     Guess, check_active, check_apart, check_common, check_square, count_systems, item_major,
     shares_values,
 };
-use sparsebatch_solve_core::{Method, check_len};
 
 /// A bit of the kernel's `flags`.
 const FROM_GUESS: u32 = 1;

@@ -4,41 +4,23 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::lanes::{self, LaneMethod, LaneOptions, LanePlan, SystemPreconditioner};
+use sparsebatch_cpu_ref::lanes::{self, LaneOptions, LanePlan, SystemPreconditioner};
 use sparsebatch_cpu_ref::pivoting_lu::{PivotingLu, PivotingLuError};
 use sparsebatch_cpu_ref::{CpuError, CpuScalar, Isa, SpmvPlan};
 use sparsebatch_formats::{Batch, Csr};
-use sparsebatch_solve_core::SpmvOptions;
 use sparsebatch_solve_core::verdict::{Stop, System};
-use sparsebatch_solve_core::{Criteria, Outcome, Status};
+use sparsebatch_solve_core::{Criteria, Outcome, Scheme, SolveOptions, SpmvOptions, Status};
 
 use super::{AnalysedSolve, KeptFactors, Placement, Primitives, SolveBackend};
 use crate::SolveError;
-use crate::choose::Step;
 use crate::products::ComposedEngine;
 use crate::report::Rung;
-use sparsebatch_solve_core::{PrecondPrecision, SolveOptions};
 
 /// All cores of rayon's current pool.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CpuBackend {
-    /// Of the first rung; see [`Rung::factor_precision`].
-    pub(crate) precond_precision: PrecondPrecision,
-}
+pub(crate) struct CpuBackend;
 
 impl CpuBackend {
-    /// For solves with these options.
-    pub(crate) fn new(options: &SolveOptions) -> Self {
-        Self { precond_precision: options.precond_precision }
-    }
-
-    /// How the lanes of a rung are used.
-    pub(crate) fn lanes(self, rung: Rung) -> LaneOptions {
-        let single_factors =
-            rung.factor_precision(self.precond_precision) == PrecondPrecision::Single;
-        LaneOptions { single_factors, ..LaneOptions::default() }
-    }
-
     /// What a kernel of the CPU runs on.
     pub(crate) fn placement(kernel: String) -> Placement {
         let device = format!("{} threads, {}", rayon::current_num_threads(), Isa::best().name());
@@ -56,45 +38,42 @@ impl CpuBackend {
 }
 
 impl<T: CpuScalar> SolveBackend<T> for CpuBackend {
-    fn with_options(&self, options: &SolveOptions) -> Box<dyn SolveBackend<T>> {
-        Box::new(Self::new(options))
+    fn with_options(&self, _: &SolveOptions) -> Box<dyn SolveBackend<T>> {
+        Box::new(*self)
     }
 
     fn analyse_composed(
         &self,
         batch: &Batch<T>,
-        method: LaneMethod,
+        scheme: Scheme,
         spmv: &SpmvOptions,
         nrhs: usize,
     ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError> {
-        let lanes = self.lanes(Rung::First);
-        Ok(Box::new(ComposedEngine::new(batch, (method, lanes), spmv, nrhs, None)?))
+        Ok(Box::new(ComposedEngine::new(batch, scheme, spmv, nrhs, None)?))
     }
 
     fn analyse(
         &self,
         batch: &Batch<T>,
-        (rung, step): (Rung, Step),
+        (_, scheme): (Rung, Scheme),
         only: Option<&[usize]>,
     ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError> {
-        Ok(match step {
-            Step::Lanes(method) => Box::new(Lanes {
-                method,
-                plan: LanePlan::new(batch, method, self.lanes(rung), only)?,
-            }),
-            Step::PivotingLu => Box::new(Pivoting),
-        })
+        if scheme == Scheme::PivotingLu {
+            return Ok(Box::new(Pivoting));
+        }
+        let plan = LanePlan::new(batch, scheme, LaneOptions::default(), only)?;
+        Ok(Box::new(Lanes { scheme, plan }))
     }
 }
 
 struct Lanes {
-    method: LaneMethod,
+    scheme: Scheme,
     plan: LanePlan,
 }
 
 impl<T: CpuScalar> AnalysedSolve<T> for Lanes {
     fn placement(&self) -> Placement {
-        let kind = if self.method == LaneMethod::Lu { "lanes-lu" } else { "lanes" };
+        let kind = if self.scheme == Scheme::Lu { "lanes-lu" } else { "lanes" };
         CpuBackend::placement(format!("{kind} {} x {}", self.plan.isa().name(), self.plan.lanes()))
     }
 

@@ -11,15 +11,12 @@ pub use target::{Backend, Gpu, Pieces};
 
 use std::ops::Range;
 
-use sparsebatch_cpu_ref::lanes::LaneMethod;
 use sparsebatch_formats::{Batch, Csr, Scalar};
-use sparsebatch_solve_core::SpmvOptions;
-use sparsebatch_solve_core::{Criteria, Outcome};
+use sparsebatch_solve_core::{Criteria, Outcome, ProductCost, Scheme, SpmvOptions};
 
-use crate::choose::{Step, Target};
+use crate::choose::Target;
 use crate::report::Rung;
 use crate::{SolveError, SolveOptions};
-use sparsebatch_solve_core::ProductCost;
 
 /// A machine that runs whole batched solves.
 pub(crate) trait SolveBackend<T: Scalar>: Send + Sync {
@@ -36,17 +33,17 @@ pub(crate) trait SolveBackend<T: Scalar>: Send + Sync {
     fn analyse_composed(
         &self,
         batch: &Batch<T>,
-        method: LaneMethod,
+        scheme: Scheme,
         spmv: &SpmvOptions,
         nrhs: usize,
     ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError>;
 
-    /// Analyses the patterns of a batch (or of the items in `only`, ascending) for the step of a
+    /// Analyses the patterns of a batch (or of the items in `only`, ascending) for the scheme of a
     /// rung. What this machine cannot do goes to the CPU where that is allowed.
     fn analyse(
         &self,
         batch: &Batch<T>,
-        step: (Rung, Step),
+        scheme: (Rung, Scheme),
         only: Option<&[usize]>,
     ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError>;
 }

@@ -1,33 +1,23 @@
 //! What [`Method::Auto`] stands for, system by system, and what the later rungs are.
 //!
-//! A system's [`Scheme`] is a function of its own: of its pattern, of a few [`Flags`] of its values, of the
+//! A system's method is a function of its own: of its pattern, of a few [`Flags`] of its values, of the
 //! options and of the [`Target`]. Flags are discrete, so that systems of one pattern seldom differ, and none
 //! depends on other systems of the batch.
 
 mod on_chip;
 
 pub(crate) use on_chip::OnChip;
-pub use on_chip::choose_methods;
+pub use on_chip::choose_schemes;
 
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::lanes::{LaneMethod, LanePreconditioner};
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
-use sparsebatch_solve_core::classes;
 use sparsebatch_solve_core::symbolic::{LuCosts, lu_costs};
+use sparsebatch_solve_core::{PerSystem, Scheme, classes};
 
 use crate::share::shares_values;
-use crate::{Method, Order, Preconditioner, SolveOptions};
-
-/// One way of solving a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// A method in lanes.
-    Lanes(LaneMethod),
-    /// LU with partial pivoting, system by system.
-    PivotingLu,
-}
+use crate::{Method, SolveOptions};
 
 /// Where a batch is solved, as far as the choice depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,21 +28,12 @@ pub(crate) enum Target {
     Gpu(OnChip),
 }
 
-/// The method and preconditioner of a system, and why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Scheme {
-    pub(crate) method: Method,
-    pub(crate) preconditioner: Preconditioner,
-    pub(crate) reason: &'static str,
-}
-
 /// Systems of a batch that are solved by one scheme.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Choice {
-    pub(crate) method: Method,
-    pub(crate) preconditioner: Preconditioner,
+pub(crate) struct Chosen {
+    pub(crate) scheme: Scheme,
     pub(crate) reason: String,
-    /// Ascending; all items of the batch where there is one choice.
+    /// Ascending; all items of the batch where there is one scheme.
     pub(crate) items: Vec<usize>,
 }
 
@@ -188,19 +169,15 @@ fn bandwidth(pattern: CsrPatternRef<'_>) -> usize {
 /// the CPU it does where elimination in minimum-degree order fills in little (at most 2 entries for one of A,
 /// 20,000 in all) and no diagonal entry is missing. On a GPU times are estimated ([`OnChip`]).
 /// The preconditioner `auto` is Jacobi that takes 1 for zero diagonal entries.
-pub(crate) fn scheme_of(
+pub(crate) fn method_of(
     pattern: &PatternFeatures,
     flags: Flags,
     target: Target,
     options: &SolveOptions,
     rel_tol: f64,
-) -> Scheme {
-    let scheme = |method, reason| {
-        let preconditioner = options.preconditioner;
-        Scheme { method, preconditioner, reason }
-    };
+) -> (Method, &'static str) {
     if options.method != Method::Auto {
-        return scheme(options.method, "asked for");
+        return (options.method, "asked for");
     }
     let is_for_cg = flags.finite && flags.symmetric && flags.diagonal == Diagonal::Positive;
     let lu_reason = match (target, &pattern.factors) {
@@ -211,9 +188,9 @@ pub(crate) fn scheme_of(
             .then_some("estimated to be quicker than iterations"),
     };
     match lu_reason {
-        Some(reason) => scheme(Method::Lu, reason),
-        None if is_for_cg => scheme(Method::Cg, "symmetric with a positive diagonal"),
-        None => scheme(Method::BiCgStab, why_not_cg(flags)),
+        Some(reason) => (Method::Lu, reason),
+        None if is_for_cg => (Method::Cg, "symmetric with a positive diagonal"),
+        None => (Method::BiCgStab, why_not_cg(flags)),
     }
 }
 
@@ -233,28 +210,24 @@ pub(crate) fn choose<T: Scalar>(
     batch: &Batch<T>,
     options: &SolveOptions,
     target: Target,
-) -> Vec<Choice> {
+) -> Vec<Chosen> {
+    let scheme = |method| Scheme::new::<T>(method, options.preconditioner);
     let all = || (0..batch.nitems()).collect::<Vec<usize>>();
     if options.method != Method::Auto || batch.nitems() == 0 {
-        let method = if options.method == Method::Auto { Method::Cg } else { options.method };
-        let (preconditioner, reason) = (options.preconditioner, "asked for".to_owned());
-        return vec![Choice { method, preconditioner, reason, items: all() }];
+        let (scheme, reason) = (options.scheme::<T>(), "asked for".to_owned());
+        return vec![Chosen { scheme, reason, items: all() }];
     }
-    let rel_tol = |item: usize| match (&options.rel_tols, options.rel_tol) {
-        (Some(each), _) => each[item * options.nrhs],
-        (None, Some(all)) => all,
-        (None, None) => SolveOptions::default_rel_tol::<T>(),
-    };
+    let rel_tol = |item: usize| options.rel_tol_of::<T>(item * options.nrhs);
     let of_class = |items: &Vec<u32>| {
         let features = PatternFeatures::new(batch.pattern(items[0] as usize), target);
-        let scheme = |flags, item| scheme_of(&features, flags, target, options, rel_tol(item));
+        let method = |flags, item| method_of(&features, flags, target, options, rel_tol(item));
         // Values are looked at where something depends on them.
         let first = items[0] as usize;
-        let is_always_lu = options.rel_tols.is_none()
-            && Flags::all().all(|flags| scheme(flags, first).method == Method::Lu);
+        let is_always_lu = !matches!(options.rel_tol, Some(PerSystem::Each(_)))
+            && Flags::all().all(|flags| method(flags, first).0 == Method::Lu);
         if is_always_lu {
-            let scheme = scheme(Flags::UNKNOWN, first);
-            return items.iter().map(|&item| (item as usize, scheme)).collect::<Vec<_>>();
+            let method = method(Flags::UNKNOWN, first);
+            return items.iter().map(|&item| (item as usize, method)).collect::<Vec<_>>();
         }
         let flags = |item: usize, (copy, sums, next): &mut Room<T>| {
             flags_of(batch.pattern(item), batch.values_in(item, copy), sums, next)
@@ -262,32 +235,30 @@ pub(crate) fn choose<T: Scalar>(
         let shared = shares_values(batch).then(|| flags(first, &mut Room::default()));
         let of = |room: &mut Room<T>, &item: &u32| {
             let item = item as usize;
-            (item, scheme(shared.unwrap_or_else(|| flags(item, room)), item))
+            (item, method(shared.unwrap_or_else(|| flags(item, room)), item))
         };
         items.par_iter().with_min_len(16).map_init(Room::default, of).collect::<Vec<_>>()
     };
-    let schemes: Vec<_> = classes(batch, None).par_iter().map(of_class).flatten_iter().collect();
-    let mut choices: Vec<(Scheme, Vec<usize>, BTreeMap<&str, usize>)> = Vec::new();
-    for (item, scheme) in schemes {
-        let is_this = |c: &&mut (Scheme, _, _)| c.0.method == scheme.method;
-        match choices.iter_mut().find(is_this) {
+    let methods: Vec<_> = classes(batch, None).par_iter().map(of_class).flatten_iter().collect();
+    let mut groups: Vec<(Method, Vec<usize>, BTreeMap<&str, usize>)> = Vec::new();
+    for (item, (method, reason)) in methods {
+        match groups.iter_mut().find(|group| group.0 == method) {
             Some((_, items, reasons)) => {
                 items.push(item);
-                *reasons.entry(scheme.reason).or_default() += 1;
+                *reasons.entry(reason).or_default() += 1;
             }
-            None => choices.push((scheme, vec![item], BTreeMap::from([(scheme.reason, 1)]))),
+            None => groups.push((method, vec![item], BTreeMap::from([(reason, 1)]))),
         }
     }
-    let mut choices: Vec<Choice> = choices
+    let mut chosen: Vec<Chosen> = groups
         .into_iter()
-        .map(|(scheme, mut items, reasons)| {
+        .map(|(method, mut items, reasons)| {
             items.sort_unstable();
-            let Scheme { method, preconditioner, .. } = scheme;
-            Choice { method, preconditioner, reason: in_words(&reasons), items }
+            Chosen { scheme: scheme(method), reason: in_words(&reasons), items }
         })
         .collect();
-    choices.sort_by_key(|choice| (std::cmp::Reverse(choice.items.len()), choice.method.name()));
-    choices
+    chosen.sort_by_key(|chosen| (std::cmp::Reverse(chosen.items.len()), chosen.scheme.name()));
+    chosen
 }
 
 /// Reasons with their systems, counted where there are several.
@@ -408,30 +379,16 @@ pub(crate) fn looks_semidefinite<T: Scalar>(pattern: CsrPatternRef<'_>, values: 
     flags.symmetric && (0..pattern.nrows()).all(|row| at(row) >= T::ZERO)
 }
 
-/// The step of a method with the preconditioner of the options.
-pub(crate) fn step(choice: &Choice, options: &SolveOptions) -> Step {
-    let min_degree = options.order == Order::MinDegree;
-    let preconditioner = match choice.preconditioner {
-        Preconditioner::Auto => LanePreconditioner::Jacobi { lenient: true },
-        Preconditioner::None => LanePreconditioner::None,
-        Preconditioner::Jacobi => LanePreconditioner::Jacobi { lenient: false },
-        Preconditioner::BlockJacobi => LanePreconditioner::BlockJacobi { size: options.block_size },
-        Preconditioner::Ilu0 => LanePreconditioner::Ilu0 { min_degree },
-        Preconditioner::Ic0 => LanePreconditioner::Ic0 { min_degree },
-    };
-    Step::Lanes(match choice.method {
-        Method::Cg => LaneMethod::Cg(preconditioner),
-        Method::Lu => LaneMethod::Lu,
-        Method::BiCgStab | Method::Auto => LaneMethod::BiCgStab(preconditioner),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use sparsebatch_formats::Csr;
     use sparsebatch_formats::generate::{Family, Problem};
+    use sparsebatch_solve_core::Preconditioner;
 
     use super::*;
+
+    const CG: Scheme = Scheme::Cg(Preconditioner::Auto);
+    const BICGSTAB: Scheme = Scheme::BiCgStab(Preconditioner::Auto);
 
     fn dense(n: usize, value: impl Fn(usize, usize) -> f64) -> Csr<f64> {
         let row_ptr = (0..=n).map(|r| (r * n) as i32).collect();
@@ -450,7 +407,7 @@ mod tests {
         Target::Gpu(OnChip { shared_bytes: 232_448, value_bytes: 8 })
     }
 
-    fn chosen(matrix: Csr<f64>, target: Target) -> Choice {
+    fn chosen(matrix: Csr<f64>, target: Target) -> Chosen {
         let mut choices = choose(&Batch::from(matrix), &SolveOptions::default(), target);
         assert_eq!(choices.len(), 1);
         choices.remove(0)
@@ -492,7 +449,7 @@ mod tests {
             (0.0, Method::BiCgStab, "symmetric with zeros on the diagonal"),
         ] {
             let choice = chosen(scaled(diagonal), Target::Cpu);
-            assert_eq!((choice.method, &*choice.reason), (method, reason));
+            assert_eq!((choice.scheme.name(), &*choice.reason), (method.name(), reason));
         }
     }
 
@@ -514,7 +471,7 @@ mod tests {
 
         let of = |item: usize| choices.iter().find(|c| c.items.contains(&item)).unwrap();
         assert_eq!(alone.len(), 1);
-        assert_eq!((of(2).method, of(3).method), (alone[0].method, alone[0].method));
+        assert_eq!((of(2).scheme, of(3).scheme), (alone[0].scheme, alone[0].scheme));
         let counted: usize = choices.iter().map(|choice| choice.items.len()).sum();
         assert_eq!(counted, 4);
     }
@@ -523,7 +480,7 @@ mod tests {
     fn auto_takes_lu_for_a_tridiagonal_matrix() {
         let a = Csr::try_new(2, 2, vec![0, 2, 4], vec![0, 1, 0, 1], vec![2.0, 1.0, 0.5, 2.0]);
 
-        assert_eq!(chosen(a.unwrap(), Target::Cpu).method, Method::Lu);
+        assert_eq!(chosen(a.unwrap(), Target::Cpu).scheme, Scheme::Lu);
     }
 
     /// Chosen as measured, or within 30 % of it.
@@ -541,8 +498,8 @@ mod tests {
 
             let choices = choose(&batch, &SolveOptions::default(), gpu());
 
-            let chosen: Vec<_> = choices.iter().map(|c| (c.method, c.items.len())).collect();
-            assert_eq!(chosen, [(method, 200)], "{} {n}", family.name());
+            let chosen: Vec<_> = choices.iter().map(|c| (c.scheme.name(), c.items.len())).collect();
+            assert_eq!(chosen, [(method.name(), 200)], "{} {n}", family.name());
         }
     }
 
@@ -550,10 +507,10 @@ mod tests {
     fn lu_is_for_matrices_that_nothing_is_known_of_on_a_gpu() {
         // Small on the diagonal, as in chemistry.
         let stiff = || dense(20, |row, col| if row == col { 1.0 } else { (col + 1) as f64 });
-        assert_eq!(chosen(stiff(), gpu()).method, Method::Lu);
+        assert_eq!(chosen(stiff(), gpu()).scheme, Scheme::Lu);
         // Unless its factors do not fit.
         let small = Target::Gpu(OnChip { shared_bytes: 4096, value_bytes: 8 });
-        assert_eq!(chosen(stiff(), small).method, Method::BiCgStab);
+        assert_eq!(chosen(stiff(), small).scheme, BICGSTAB);
     }
 
     #[test]
@@ -562,17 +519,17 @@ mod tests {
         let no_entries = || Csr::<f64>::try_new(2, 2, vec![0, 0, 0], vec![], vec![]).unwrap();
         for target in [Target::Cpu, gpu()] {
             chosen(empty(), target);
-            assert_eq!(chosen(no_entries(), target).method, Method::BiCgStab);
+            assert_eq!(chosen(no_entries(), target).scheme, BICGSTAB);
             let none: Batch<f64> = [].into_iter().collect();
-            assert_eq!(choose(&none, &SolveOptions::default(), target)[0].method, Method::Cg);
+            assert_eq!(choose(&none, &SolveOptions::default(), target)[0].scheme, CG);
         }
     }
 
     #[test]
     fn what_is_asked_for_is_taken() {
-        let options = SolveOptions { method: Method::BiCgStab, ..SolveOptions::default() };
+        let options = SolveOptions::new().method(Method::BiCgStab);
         let choices = choose(&Batch::from(dense(2, |_, _| 1.0)), &options, gpu());
 
-        assert_eq!((choices[0].method, &*choices[0].reason), (Method::BiCgStab, "asked for"));
+        assert_eq!((choices[0].scheme, &*choices[0].reason), (BICGSTAB, "asked for"));
     }
 }

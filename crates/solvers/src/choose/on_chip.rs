@@ -1,4 +1,4 @@
-//! What `auto` stands for on a GPU ([`choose_methods`]): when the sparse LU is quicker than iterations.
+//! What `auto` stands for on a GPU ([`choose_schemes`]): when the sparse LU is quicker than iterations.
 
 use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
@@ -7,17 +7,19 @@ use sparsebatch_solve_core::symbolic::LuCosts;
 use sparsebatch_solvers_gpu::values_beside_factors;
 
 use super::{Diagonal, Dominance, Flags, PatternFeatures, Target, choose};
-use crate::{Method, SolveOptions};
+use crate::SolveOptions;
+use sparsebatch_solve_core::Scheme;
 
-/// The methods that [`Method::Auto`] stands for on a GPU, each with the number of items that take it first, most items
-/// first; another method stands for itself. Plans for data on the device, which have one method, may take the first.
-pub fn choose_methods<T: Scalar>(
+/// The schemes that [`Method::Auto`](crate::Method::Auto) stands for on a GPU, each with the number of items that take
+/// it first, most items first; another method stands for itself. Plans for data on the device, which have one scheme,
+/// may take the first.
+pub fn choose_schemes<T: Scalar>(
     batch: &Batch<T>,
     options: &SolveOptions,
     info: &DeviceInfo,
-) -> Vec<(Method, usize)> {
+) -> Vec<(Scheme, usize)> {
     let choices = choose(batch, options, Target::Gpu(OnChip::new(info, size_of::<T>())));
-    choices.into_iter().map(|choice| (choice.method, choice.items.len())).collect()
+    choices.into_iter().map(|choice| (choice.scheme, choice.items.len())).collect()
 }
 
 /// Nanoseconds of a system in a batch of 10,000 on an NVIDIA H200, per unit of work. Fitted to measured

@@ -14,7 +14,7 @@ use sparsebatch_solvers::{
 use sparsebatch_spmv_gpu::FlexibleKernel;
 
 fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
-    SolveOptions { method, preconditioner, fallback: false, ..SolveOptions::default() }
+    SolveOptions::new().method(method).preconditioner(preconditioner).fallback(false)
 }
 
 /// Every bit of a solve.
@@ -164,11 +164,8 @@ fn histories_and_the_cost_of_products_are_in_the_report() {
         kernel: KernelChoice::CsrI,
         ..SpmvOptions::default()
     };
-    let options = SolveOptions {
-        history: true,
-        engine: Engine::Composed(spmv),
-        ..options(Method::Cg, Preconditioner::Jacobi)
-    };
+    let options =
+        options(Method::Cg, Preconditioner::Jacobi).history(true).engine(Engine::Composed(spmv));
     let backend = Backend::Gpu(Gpu::new(device));
 
     let gpu = solve_on(&backend, &batch, &b, None, &options).unwrap().report;

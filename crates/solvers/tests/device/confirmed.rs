@@ -10,7 +10,7 @@ use sparsebatch_solvers::{Method, Outcome, Preconditioner, SolveOptions, Status}
 type Arrays = [<Device as Executor>::Buffer<f64>; 3];
 
 fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
-    SolveOptions { method, preconditioner, fallback: false, ..SolveOptions::default() }
+    SolveOptions::new().method(method).preconditioner(preconditioner).fallback(false)
 }
 
 /// `[3 -3; -3 3] x = (d, -d)` for x = (2^53 - 3 - k, 2^53 - 303 - k) as a guess and d = fl(3 x_1) - 3 x_2 as fused
@@ -91,7 +91,7 @@ fn what_converged_stays_so() -> Result<(), GpuError> {
         plan.confirm(&confirmer, &values, &b, &x).unwrap();
         stay("fused", &before, &plan.outcomes().unwrap());
 
-        let ilu = options(Method::BiCgStab, Preconditioner::Ilu0);
+        let ilu = options(Method::BiCgStab, Preconditioner::ILU0);
         let mut plan = FactoredSolver::<Device, f64>::new(&device, pattern, items, &ilu).unwrap();
         plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
         let before = plan.outcomes().unwrap();

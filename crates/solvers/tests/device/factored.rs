@@ -14,7 +14,7 @@ use sparsebatch_solvers::{
 };
 
 const PRECONDITIONERS: [Preconditioner; 3] =
-    [Preconditioner::BlockJacobi, Preconditioner::Ilu0, Preconditioner::Ic0];
+    [Preconditioner::BLOCK_JACOBI, Preconditioner::ILU0, Preconditioner::IC0];
 
 /// Every bit of a solve.
 fn bits(x: &[f64], outcomes: &[Outcome]) -> (Vec<u64>, Vec<(Status, u32, u64)>) {
@@ -26,7 +26,7 @@ fn bits(x: &[f64], outcomes: &[Outcome]) -> (Vec<u64>, Vec<(Status, u32, u64)>) 
 /// alone moves those of BiCGStab, each within 40 %.
 fn compare(what: &str, batch: &Batch<f64>, b: &[f64], options: &SolveOptions, found: &[Outcome]) {
     let cpu = solve(batch, b, None, options).unwrap();
-    let rel_tol = options.rel_tol.unwrap_or(1e-10);
+    let rel_tol = options.rel_tol_of::<f64>(0);
     let (mut ours, mut theirs) = (0.0, 0.0);
     for (item, (gpu, cpu)) in found.iter().zip(&cpu.report.systems).enumerate() {
         let (g, c) = (f64::from(gpu.iterations), f64::from(cpu.outcome.iterations));
@@ -110,7 +110,7 @@ fn uniform_batches_agree_with_the_cpu_in_every_place() {
         let mut loaded = Loaded::new(&device, family, nrows, systems(500));
         for method in [Method::Cg, Method::BiCgStab] {
             for preconditioner in PRECONDITIONERS {
-                let symmetric = method == Method::Cg || preconditioner == Preconditioner::Ic0;
+                let symmetric = method == Method::Cg || preconditioner == Preconditioner::IC0;
                 if family == Family::Rand9 && symmetric {
                     continue;
                 }
@@ -119,14 +119,12 @@ fn uniform_batches_agree_with_the_cpu_in_every_place() {
                     (Order::MinDegree, PrecondPrecision::Working),
                     (Order::MinDegree, PrecondPrecision::Single),
                 ] {
-                    let options = SolveOptions {
-                        method,
-                        preconditioner,
-                        order,
-                        precond_precision,
-                        fallback: false,
-                        ..SolveOptions::default()
-                    };
+                    let options = SolveOptions::new()
+                        .method(method)
+                        .preconditioner(preconditioner)
+                        .order(order)
+                        .precond_precision(precond_precision)
+                        .fallback(false);
                     for (threads, place) in shapes {
                         let tuning = FactoredTuning { threads, place, ..FactoredTuning::default() };
                         let mut plan = loaded.plan(&device, &options, &tuning);
@@ -156,14 +154,12 @@ fn large_systems_agree_with_the_cpu() {
     for nrows in [2500, 10_000, 22_500, 90_000] {
         let mut loaded = Loaded::new(&device, Family::Lap2d, nrows, systems(5));
         for preconditioner in PRECONDITIONERS {
-            let options = SolveOptions {
-                method: Method::Cg,
-                preconditioner,
-                order: Order::MinDegree,
-                rel_tol: Some(1e-8),
-                fallback: false,
-                ..SolveOptions::default()
-            };
+            let options = SolveOptions::new()
+                .method(Method::Cg)
+                .preconditioner(preconditioner)
+                .order(Order::MinDegree)
+                .rel_tol(1e-8)
+                .fallback(false);
             let mut plan = loaded.plan(&device, &options, &FactoredTuning::default());
             let first = loaded.solve(&device, &mut plan);
             let what = plan.explain().to_string();
@@ -179,7 +175,7 @@ fn large_systems_agree_with_the_cpu() {
 #[test]
 fn complete_factors_agree_with_the_cpu() {
     let Some(device) = device_or_skip() else { return };
-    let options = SolveOptions { method: Method::Lu, fallback: false, ..SolveOptions::default() };
+    let options = SolveOptions::new().method(Method::Lu).fallback(false);
     for (family, nrows, place) in [
         (Family::Tri, 200, Some(FactoredPlace::FactorsGlobal)),
         (Family::Tri, 200, Some(FactoredPlace::AllGlobal)),
@@ -219,7 +215,7 @@ fn complete_factors_agree_with_the_cpu() {
 #[test]
 fn flawed_systems_end_as_on_the_cpu_with_complete_factors() {
     let Some(device) = device_or_skip() else { return };
-    let options = SolveOptions { method: Method::Lu, fallback: false, ..SolveOptions::default() };
+    let options = SolveOptions::new().method(Method::Lu).fallback(false);
     let items = systems(40);
     let mut loaded = Loaded::new(&device, Family::Lap2d, 400, items);
     let Batch::Uniform(sound) = &loaded.batch else { unreachable!("one pattern") };
@@ -261,12 +257,8 @@ fn flawed_systems_end_as_on_the_cpu_with_complete_factors() {
 fn solves_run_from_a_graph() {
     let Some(device) = device_or_skip() else { return };
     let mut loaded = Loaded::new(&device, Family::Lap2d, 100, systems(300));
-    let options = SolveOptions {
-        method: Method::Cg,
-        preconditioner: Preconditioner::Ic0,
-        fallback: false,
-        ..SolveOptions::default()
-    };
+    let options =
+        SolveOptions::new().method(Method::Cg).preconditioner(Preconditioner::IC0).fallback(false);
     let mut plan = loaded.plan(&device, &options, &FactoredTuning::default());
     let first = loaded.solve(&device, &mut plan);
     let graph = device

@@ -13,13 +13,11 @@ use sparsebatch_solvers::{
 
 fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
     let inner_precision = InnerPrecision::Working;
-    SolveOptions {
-        method,
-        preconditioner,
-        inner_precision,
-        fallback: false,
-        ..SolveOptions::default()
-    }
+    SolveOptions::new()
+        .method(method)
+        .preconditioner(preconditioner)
+        .inner_precision(inner_precision)
+        .fallback(false)
 }
 
 /// Every bit of a solve.
@@ -123,8 +121,7 @@ fn uniform_batches_agree_with_the_cpu() {
                     // Systems of a few rows end by exhaustion in f64 only.
                     let mixed = Some(inner_precision == auto && nrows >= 64);
                     let tuning = GpuTuning { values: place, mixed, ..GpuTuning::default() };
-                    let options =
-                        SolveOptions { inner_precision, ..options(method, preconditioner) };
+                    let options = options(method, preconditioner).inner_precision(inner_precision);
                     let mut plan = uniform.plan(&device, &options, &tuning);
                     let mut x = device.alloc_zeroed(problem.rhs.len()).unwrap();
                     let mut run = || {
@@ -158,7 +155,7 @@ fn zeros_as_guesses_change_no_bit_also_in_a_graph() {
         for (family, nrows) in families(method) {
             let uniform = Uniform::new(&device, family, nrows, items);
             let Uniform { problem, values, b } = &uniform;
-            let options = SolveOptions { inner_precision, ..options(method, preconditioner) };
+            let options = options(method, preconditioner).inner_precision(inner_precision);
             let tuning = GpuTuning { mixed: Some(nrows >= 64), ..GpuTuning::default() };
             let mut plan = uniform.plan(&device, &options, &tuning);
             let mut x = device.alloc_zeroed(problem.rhs.len()).unwrap();
@@ -210,7 +207,7 @@ fn ragged_batches_agree_with_the_cpu_also_from_a_graph() {
     }) {
         let (batch, b) = mix(method);
         let Batch::Ragged(ragged) = &batch else { unreachable!("collected") };
-        let options = SolveOptions { inner_precision, ..options(method, Preconditioner::Jacobi) };
+        let options = options(method, Preconditioner::Jacobi).inner_precision(inner_precision);
         let mut plan = FusedSolver::for_batch(&device, &batch, &options).unwrap();
         let values = device.upload(ragged.values()).unwrap();
         let b_buffer = device.upload(&b).unwrap();

@@ -9,7 +9,7 @@ use sparsebatch_solvers::gpu::{Confirmer, GpuLu, Guess, LuTuning};
 use sparsebatch_solvers::{Method, Outcome, SolveOptions, Status, solve};
 
 fn options() -> SolveOptions {
-    SolveOptions { method: Method::Lu, fallback: false, ..SolveOptions::default() }
+    SolveOptions::new().method(Method::Lu).fallback(false)
 }
 
 /// A batch on the host and on the device.

@@ -176,7 +176,7 @@ fn fused_solves_of_uniform_batches() {
     let executor = Emulator::new(Order::Random(3));
     for (n, method) in [3, 24, 100, 700].into_iter().flat_map(|n| METHODS.map(|m| (n, m))) {
         for inner_precision in [InnerPrecision::Working, InnerPrecision::Auto] {
-            let options = SolveOptions { inner_precision, ..options(method, Preconditioner::None) };
+            let options = options(method, Preconditioner::None).inner_precision(inner_precision);
             let what = format!("n = {n} {method} {inner_precision:?}");
             check(&what, &fused(&executor, &systems::<f64>(n, 9, false), &options), true);
         }
@@ -218,7 +218,7 @@ fn fused_solves_of_interleaved_arrays_with_right_hand_sides() {
     let twice = |v: &[f64]| -> Vec<f64> {
         (0..2 * n * items).map(|k| v[k % items * n + k / items % n]).collect()
     };
-    let options = SolveOptions { nrhs: 2, ..options(Method::Cg, Preconditioner::Jacobi) };
+    let options = options(Method::Cg, Preconditioner::Jacobi).nrhs(2);
     let layouts = Layouts { values: Layout::Interleaved, vectors: Layout::Interleaved };
     let (pattern, tuning) = (systems.pattern(), GpuTuning::default());
     let plan = FusedSolver::with_layouts(&executor, pattern, items, layouts, &options, &tuning);
@@ -236,7 +236,7 @@ fn fused_solves_of_interleaved_arrays_with_right_hand_sides() {
 #[test]
 fn factored_solves() {
     let executor = Emulator::new(Order::Random(9));
-    let preconditioners = [Preconditioner::Ilu0, Preconditioner::BlockJacobi];
+    let preconditioners = [Preconditioner::ILU0, Preconditioner::BLOCK_JACOBI];
     let iterative = METHODS.into_iter().flat_map(|m| preconditioners.map(|p| (m, p)));
     for (method, preconditioner) in iterative.chain([(Method::Lu, Preconditioner::None)]) {
         for n in [3, 40, 150] {
@@ -257,7 +257,7 @@ fn lu_in_one_launch_and_with_kept_factors() {
     let executor = Emulator::new(Order::Random(4));
     for n in [3, 40, 150] {
         let systems = systems::<f64>(n, 12, true);
-        let options = SolveOptions { method: Method::Lu, ..one_step() };
+        let options = one_step().method(Method::Lu);
         let mut plan = GpuLu::new(&executor, systems.pattern(), 12, &options).unwrap();
         let confirmer = Confirmer::new(&executor, systems.pattern(), 12, &options).unwrap();
         let mut arrays = Arrays::of(&executor, &systems);
@@ -285,7 +285,7 @@ fn composed_solves_of_whole_systems_and_of_parts() {
         ] {
             let executor = Emulator::new(Order::Random(2));
             let engine = Engine::Composed(SpmvOptions::default());
-            let options = SolveOptions { engine, ..options(Method::Cg, Preconditioner::None) };
+            let options = options(Method::Cg, Preconditioner::None).engine(engine);
             let mut plan = ComposedSolver::new(&executor, &batch, &kernel, &options).unwrap();
             let mut arrays = Arrays::of(&executor, &systems);
             plan.solve(&arrays.b, Guess::InX, &mut arrays.x).unwrap();
@@ -311,7 +311,7 @@ fn an_infinite_solution_and_a_floor_are_looked_at() {
     let made: Vec<_> = (0..8).map(|seed| system::<f64>(Kind::Healthy, 24, seed, false)).collect();
     let matrices: Vec<_> = made.iter().map(|(matrix, ..)| matrix.clone()).collect();
     let b = made.iter().flat_map(|(_, b, _)| b.clone()).collect();
-    let options = SolveOptions { rel_tol: 0.0.into(), floor: Some(4.0), ..options };
+    let options = options.rel_tol(0.0).floor(4.0);
     let [before, after] = fused(&executor, &Systems::new(&matrices, b), &options);
     assert!(before.iter().any(|outcome| outcome.accepted_by_floor), "{before:?}");
     for (before, after) in before.iter().zip(&after) {
@@ -344,14 +344,14 @@ fn arrays_that_do_not_fit_are_refused() {
     }
     assert_eq!(plan.outcomes().unwrap(), before);
     // The same arrays, other systems.
-    let twice = SolveOptions { nrhs: 2, ..options.clone() };
+    let twice = options.clone().nrhs(2);
     let mut other = FusedSolver::<_, f64>::new(&executor, systems.pattern(), 3, &twice).unwrap();
     let refused = other.confirm(&confirmer(3), values, b, x).unwrap_err();
     assert!(refused.to_string().contains("outcomes"), "{refused}");
     assert!(confirmer(3).bytes() > 0);
 
     // As many systems, divided otherwise among items: none beyond them is looked at.
-    let one = SolveOptions { nrhs: 1, ..options.clone() };
+    let one = options.clone().nrhs(1);
     let mut six = FusedSolver::<_, f64>::new(&executor, systems.pattern(), 6, &one).unwrap();
     let by = Confirmer::new(&executor, systems.pattern(), 3, &twice).unwrap();
     let b = executor.upload(&[&systems.b[..], &systems.b].concat()).unwrap();

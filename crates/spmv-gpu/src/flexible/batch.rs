@@ -8,8 +8,7 @@ use super::kernel::Storage;
 use super::slots::{PADDING, measure, push_slice_ptr, push_slots};
 use crate::csr_arrays::check_csr;
 use crate::{CsrArrays, CsrSize};
-use sparsebatch_cuda::check_len;
-use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value};
+use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value, check_len};
 
 /// What the items of a batch in device memory are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,7 @@ use super::batch::{DeviceBatch, Shape};
 use super::kernel::{FlexibleKernel, Storage};
 use super::plan::FlexibleOptions;
 use super::tuning::{operand_limit, smart_lanes, threads_per_problem};
-use sparsebatch_cuda::Value;
-use sparsebatch_cuda::{DeviceInfo, Executor, LaunchConfig};
+use sparsebatch_cuda::{DeviceInfo, Executor, LaunchConfig, Value};
 
 /// Words of a descriptor, as in `prelude.cuh`.
 const PROBLEM_WORDS: usize = 8;

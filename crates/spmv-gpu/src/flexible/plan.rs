@@ -10,11 +10,9 @@ use super::explain::Explanation;
 use super::kernel::FlexibleKernel;
 use super::launch::{Launch, describe, start_rows};
 use super::tuning::RESERVED_SHARED_BYTES;
-use sparsebatch_cuda::Value;
-use sparsebatch_cuda::check_len;
 use sparsebatch_cuda::executor::check_apart;
 use sparsebatch_cuda::{
-    Args, DeviceInfo, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig,
+    Args, DeviceInfo, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value, check_len,
 };
 
 /// What a plan shall do. All but the kernel has defaults.

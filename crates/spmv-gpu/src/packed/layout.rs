@@ -7,8 +7,7 @@ use super::pack::{JOB_WORDS, JOINT_STEPS, Job, WIDE_COLUMNS, WRITE_INDICES, WRIT
 use super::pieces::{Piece, Pieces};
 use super::source::Shape;
 use super::work::{Classes, Measured, Places};
-use sparsebatch_cuda::GpuError;
-use sparsebatch_cuda::Value;
+use sparsebatch_cuda::{GpuError, Value};
 
 /// How each pattern is read, and by which class of blocks.
 pub(super) fn kinds(

@@ -33,10 +33,10 @@ pub use options::{PackedKernel, PackedOptions};
 use pack::{Filled, Jobs, Rows};
 use pieces::Pieces;
 use source::Shape;
-use sparsebatch_cuda::Value;
-use sparsebatch_cuda::check_len;
 use sparsebatch_cuda::executor::check_apart;
-use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig};
+use sparsebatch_cuda::{
+    Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value, check_len,
+};
 use work::{Classes, Launch, PIECE_WORDS};
 
 /// A batch prepared for products `y = alpha A x + beta y`, all systems in one call.

@@ -2,8 +2,7 @@
 
 use super::kernels::PACKED;
 use super::work::{MAX_UNITS, WARP};
-use sparsebatch_cuda::Value;
-use sparsebatch_cuda::{DeviceInfo, GpuError, KernelKey};
+use sparsebatch_cuda::{DeviceInfo, GpuError, KernelKey, Value};
 
 /// What experiments may change; the default is right for everything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

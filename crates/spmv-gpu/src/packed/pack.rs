@@ -5,8 +5,7 @@ use rayon::prelude::*;
 use super::kernels::PACK;
 use super::pieces::{PART_WORDS, Part, Pattern, Pieces};
 use super::work::{Measured, SHARES};
-use sparsebatch_cuda::Value;
-use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig};
+use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value};
 
 /// 64-bit words of a job, as `PackJob` in `pack.cu` reads it.
 pub(super) const JOB_WORDS: usize = 9;

@@ -4,8 +4,7 @@ use sparsebatch_formats::{Batch, BatchValues, Layout};
 
 use crate::flexible::BatchSizes;
 use crate::{CsrArrays, CsrSize};
-use sparsebatch_cuda::Value;
-use sparsebatch_cuda::{Executor, GpuError};
+use sparsebatch_cuda::{Executor, GpuError, Value};
 
 /// The sizes of a batch, and where its items begin.
 #[derive(Clone, Debug, PartialEq, Eq)]

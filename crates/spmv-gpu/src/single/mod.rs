@@ -54,9 +54,8 @@ use crate::{CsrArrays, CsrSize};
 use choose::Shape;
 use launch::{DeviceCsr, Product};
 use method::{Built, Converted, Method, Prepared, in_diagonals, in_slots};
-use sparsebatch_cuda::check_len;
 use sparsebatch_cuda::executor::check_apart;
-use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value};
+use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value, check_len};
 
 /// A matrix on a device, ready to be multiplied.
 ///

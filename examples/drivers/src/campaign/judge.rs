@@ -52,8 +52,7 @@ pub fn judge<T: Scalar>(
     let wide = |v: &[T]| v.iter().map(|v| v.to_f64()).collect::<Vec<f64>>();
     let rhs_norm = norm(wide(b));
     let residual = residual_norm(matrix, x, b);
-    let rel_tol = options.rel_tol.unwrap_or_else(SolveOptions::default_rel_tol::<T>);
-    let threshold = options.abs_tol.max(rel_tol * rhs_norm);
+    let threshold = options.abs_tol.get(0).max(options.rel_tol_of::<T>(0) * rhs_norm);
     if outcome.status == Status::Converged {
         let limit = match (outcome.accepted_by_floor, options.floor) {
             (false, _) => threshold,

@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use sparsebatch::generate::rng;
 use sparsebatch::{
-    Backend, Batch, BatchSolver, Method, Order, Preconditioner, SolveOptions, SolveScalar,
+    Backend, Batch, BatchSolver, Method, Order, PerSystem, Preconditioner, SolveOptions,
+    SolveScalar,
 };
 
 pub use families::{FAMILIES, Family, System};
@@ -76,22 +77,20 @@ pub fn options_of(number: u64) -> (SolveOptions, bool) {
         Preconditioner::Auto,
         Preconditioner::None,
         Preconditioner::Jacobi,
-        Preconditioner::BlockJacobi,
-        Preconditioner::Ilu0,
-        Preconditioner::Ic0,
+        Preconditioner::BLOCK_JACOBI,
+        Preconditioner::ILU0,
+        Preconditioner::IC0,
     ];
     let floors = [None, None, Some(1.0), Some(4.0), Some(1e3)];
     let tolerances = [None, None, Some(1e-6), Some(1e-14), Some(0.0)];
-    let options = SolveOptions {
-        method: methods[pick(1, 5) as usize],
-        preconditioner: preconditioners[pick(2, 6) as usize],
-        order: if pick(3, 2) == 0 { Order::Natural } else { Order::MinDegree },
-        floor: floors[pick(4, 5) as usize],
-        rel_tol: tolerances[pick(5, 5) as usize],
-        max_iters: [1000, 200, 3][pick(6, 3) as usize],
-        fallback: pick(7, 3) != 0,
-        ..SolveOptions::default()
-    };
+    let mut options = SolveOptions::new()
+        .method(methods[pick(1, 5) as usize])
+        .preconditioner(preconditioners[pick(2, 6) as usize])
+        .order(if pick(3, 2) == 0 { Order::Natural } else { Order::MinDegree })
+        .floor(floors[pick(4, 5) as usize])
+        .max_iters([1000, 200, 3][pick(6, 3) as usize])
+        .fallback(pick(7, 3) != 0);
+    options.rel_tol = tolerances[pick(5, 5) as usize].map(PerSystem::All);
     (options, pick(8, 4) == 0)
 }
 

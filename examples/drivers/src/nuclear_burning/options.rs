@@ -211,7 +211,7 @@ impl LinearOptions {
             return Ok((Machine::Host(means), reason));
         };
         // A system that is not solved there has its zone take a shorter step.
-        let on_gpu = |method| Box::new(SolveOptions { method, fallback: false, ..options });
+        let on_gpu = |method| Box::new(options.method(method).fallback(false));
         let solver = match self.solver {
             Solver::DenseLu => OnGpu::DenseLu,
             Solver::Bicgstab => OnGpu::Iterative(on_gpu(Method::BiCgStab)),
@@ -222,19 +222,17 @@ impl LinearOptions {
 
     /// What the solvers of the library are told.
     fn options(&self) -> SolveOptions {
-        SolveOptions {
-            method: match self.solver {
+        SolveOptions::new()
+            .method(match self.solver {
                 Solver::Auto | Solver::DenseLu => Method::Auto,
                 Solver::Bicgstab => Method::BiCgStab,
                 Solver::Lu => Method::Lu,
-            },
-            preconditioner: self.precond,
-            order: self.order,
-            rel_tol: Some(self.rtol),
-            floor: (self.floor != 0.0).then_some(self.floor),
-            max_iters: self.max_iters,
-            fallback: !self.no_fallback,
-            ..SolveOptions::default()
-        }
+            })
+            .preconditioner(self.precond)
+            .order(self.order)
+            .rel_tol(self.rtol)
+            .floor((self.floor != 0.0).then_some(self.floor))
+            .max_iters(self.max_iters)
+            .fallback(!self.no_fallback)
     }
 }

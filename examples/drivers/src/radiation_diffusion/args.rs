@@ -165,14 +165,12 @@ impl Args {
         if self.max_iters == 0 {
             return Err(Error::input("--max-iters is 0, expected at least 1"));
         }
-        Ok(SolveOptions {
-            method: self.solver,
-            preconditioner: self.precond,
-            order: self.order,
-            rel_tol: Some(self.rtol),
-            max_iters: self.max_iters,
-            fallback: !self.no_fallback,
-            ..SolveOptions::default()
-        })
+        Ok(SolveOptions::new()
+            .method(self.solver)
+            .preconditioner(self.precond)
+            .order(self.order)
+            .rel_tol(self.rtol)
+            .max_iters(self.max_iters)
+            .fallback(!self.no_fallback))
     }
 }

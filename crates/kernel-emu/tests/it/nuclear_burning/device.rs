@@ -1,7 +1,7 @@
 //! The same on a GPU, where there is one: with the sparse LU, and with the dense one that it is compared
 //! with.
 
-use sparsebatch::{Method, Preconditioner, SolveOptions};
+use sparsebatch::{Method, Preconditioner};
 use sparsebatch_cuda::Device;
 use sparsebatch_cuda::testing::device_or_skip;
 use sparsebatch_drivers::nuclear_burning::equations::Equations;
@@ -80,11 +80,7 @@ fn bicgstab_with_jacobi_burns_on_a_gpu_as_on_the_host() {
     let (equations, settings) = (equations(), settings());
     let zones = grid(150).zones(equations.network(), &log_times(1e-3, 9.0, 4)).unwrap();
     let host = by_host(&equations, &zones, &settings);
-    let options = SolveOptions {
-        method: Method::BiCgStab,
-        preconditioner: Preconditioner::Jacobi,
-        ..options()
-    };
+    let options = options().method(Method::BiCgStab).preconditioner(Preconditioner::Jacobi);
     let make = |stream: &Device, zones: usize| {
         let shape = (zones, settings.method.stages());
         Ok((Iterative::new(stream, &equations, &options, shape)?, Events::new(stream)))

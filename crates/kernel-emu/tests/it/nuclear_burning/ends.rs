@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kernel_emu::{Emulator, Order};
-use sparsebatch::{Method, Preconditioner, SolveOptions};
+use sparsebatch::{Method, Preconditioner};
 use sparsebatch_drivers::nuclear_burning::equations::Equations;
 use sparsebatch_drivers::nuclear_burning::error::BurningError;
 use sparsebatch_drivers::nuclear_burning::gpu::linear::StageSolver;
@@ -54,13 +54,9 @@ fn check<S: StageSolver<Emulator>>(
 fn systems_by_bicgstab_stay_with_their_zones() {
     let equations = equations();
     let zones = grid(ZONES).zones(equations.network(), &log_times(1.0, 1.0, 1)).unwrap();
-    for preconditioner in [Preconditioner::Ilu0, Preconditioner::Jacobi, Preconditioner::None] {
-        let options = SolveOptions {
-            method: Method::BiCgStab,
-            preconditioner,
-            rel_tol: Some(1e-12),
-            ..options()
-        };
+    for preconditioner in [Preconditioner::ILU0, Preconditioner::Jacobi, Preconditioner::None] {
+        let options =
+            options().method(Method::BiCgStab).preconditioner(preconditioner).rel_tol(1e-12);
         check(&equations, &zones, |emulator, shape| {
             Iterative::new(emulator, &equations, &options, shape)
         });

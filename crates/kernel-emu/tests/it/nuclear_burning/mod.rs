@@ -35,7 +35,7 @@ fn settings() -> Settings {
 }
 
 fn options() -> SolveOptions {
-    SolveOptions { method: Method::Lu, floor: Some(4.0), ..SolveOptions::default() }
+    SolveOptions::new().method(Method::Lu).floor(4.0)
 }
 
 fn grid(nzones: usize) -> Grid {
@@ -79,7 +79,7 @@ fn groups<'a>(
 }
 
 fn by_host(equations: &Equations, zones: &Zones, settings: &Settings) -> Burning {
-    let means = Means::Sparse(Box::new(SolveOptions { fallback: true, ..options() }));
+    let means = Means::Sparse(Box::new(options().fallback(true)));
     integrate(equations, zones, means, settings, |_| ()).unwrap()
 }
 
@@ -306,14 +306,12 @@ fn iterative_solvers_burn_as_on_the_host() {
     let equations = equations();
     let zones = grid(6).zones(equations.network(), &log_times(1e-9, 2.0, 2)).unwrap();
     let settings = Settings { fixed_step: Some(0.24e-9), ..settings() };
-    for preconditioner in [Preconditioner::Ilu0, Preconditioner::Jacobi, Preconditioner::None] {
-        let options = SolveOptions {
-            method: Method::BiCgStab,
-            preconditioner,
-            order: sparsebatch::Order::MinDegree,
-            rel_tol: Some(1e-12),
-            ..options()
-        };
+    for preconditioner in [Preconditioner::ILU0, Preconditioner::Jacobi, Preconditioner::None] {
+        let options = options()
+            .method(Method::BiCgStab)
+            .preconditioner(preconditioner)
+            .order(sparsebatch::Order::MinDegree)
+            .rel_tol(1e-12);
         let means = Means::Sparse(Box::new(options.clone()));
         let host = integrate(&equations, &zones, means, &settings, |_| ()).unwrap();
         let emulator = Emulator::new(Order::Forward);
@@ -348,7 +346,7 @@ fn systems_without_a_solution_shorten_steps_until_the_zone_is_given_up() {
     let zones = grid(3).zones(equations.network(), &log_times(1.0, 1.0, 1)).unwrap();
     // Looked at stage by stage, and all stages together.
     for floor in [None, Some(4.0)] {
-        let nothing = SolveOptions { max_iters: 0, floor, ..options() };
+        let nothing = options().max_iters(0).floor(floor);
 
         let burning = by_kernels(Order::Forward, &equations, &zones, &settings(), &nothing);
 
@@ -369,8 +367,9 @@ fn systems_without_a_solution_shorten_steps_until_the_zone_is_given_up() {
 fn residuals_of_a_step_together_are_those_of_its_stages() {
     let equations = equations();
     let zones = grid(24).zones(equations.network(), &log_times(1e-3, 9.0, 4)).unwrap();
-    let burn = |rel_tol| {
-        let options = SolveOptions { rel_tol, ..options() };
+    let burn = |rel_tol: Option<f64>| {
+        let mut options = options();
+        options.rel_tol = rel_tol.map(Into::into);
         by_kernels(Order::Random(2), &equations, &zones, &settings(), &options)
     };
 

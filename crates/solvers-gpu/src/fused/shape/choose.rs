@@ -12,14 +12,14 @@ use super::{
     GpuTuning, MAX_CLUSTER, MAX_ROWS, Shape, ValuePlace, group_bytes, has_clusters, most_rows,
     reserved_bytes, stored,
 };
-use crate::FusedMethod;
 use crate::GpuSolveError;
 use crate::fused::pattern::{has_empty_column, places_a_row, share_of_neighbours, widths};
+use sparsebatch_solve_core::Krylov;
 
 /// Vectors that a method has in shared memory: in BiCGStab those used least too, where rows are many
 /// or long.
 fn vectors(
-    method: FusedMethod,
+    method: Krylov,
     (threads, rows): (u32, u32),
     width: u32,
     mixed: bool,
@@ -27,8 +27,8 @@ fn vectors(
     tuning: &GpuTuning,
 ) -> u32 {
     match method {
-        FusedMethod::Cg => 1,
-        FusedMethod::BiCgStab => {
+        Krylov::Cg => 1,
+        Krylov::BiCgStab => {
             let fit = match width {
                 3 if mixed => true,
                 9 if mixed => false,
@@ -45,7 +45,7 @@ fn vectors(
 /// Chooses the shape for the systems of a pattern, given how many there are of all patterns.
 pub(crate) fn choose(
     pattern: CsrPatternRef<'_>,
-    (method, jacobi, wants_mixed): (FusedMethod, bool, bool),
+    (method, jacobi, wants_mixed): (Krylov, bool, bool),
     value_bytes: usize,
     load: Load,
     info: &DeviceInfo,
@@ -141,7 +141,7 @@ fn no_place(pattern: CsrPatternRef<'_>, tuning: &GpuTuning) -> GpuSolveError {
 /// memory holds the values, or, where none does, the vectors.
 fn choose_cluster(
     pattern: CsrPatternRef<'_>,
-    method: FusedMethod,
+    method: Krylov,
     value_bytes: usize,
     info: &DeviceInfo,
     tuning: &GpuTuning,
@@ -218,7 +218,7 @@ mod tests {
 
     fn chosen(
         pattern: &CsrPattern,
-        method: FusedMethod,
+        method: Krylov,
         info: &DeviceInfo,
         tuning: &GpuTuning,
     ) -> Result<Shape, GpuSolveError> {
@@ -229,16 +229,16 @@ mod tests {
     fn what_has_no_room_on_a_device_is_for_another_solver() {
         let (pattern, usual) = (arrow(20_000, 1), GpuTuning::default());
         for (shared_bytes, method, is_taken) in [
-            (101_376, FusedMethod::Cg, true),
-            (101_376, FusedMethod::BiCgStab, false),
-            (232_448, FusedMethod::BiCgStab, true),
+            (101_376, Krylov::Cg, true),
+            (101_376, Krylov::BiCgStab, false),
+            (232_448, Krylov::BiCgStab, true),
         ] {
             let found = chosen(&pattern, method, &info(shared_bytes), &usual);
             let is_refused = matches!(found, Err(GpuSolveError::Unsupported { .. }));
             assert_eq!((found.is_ok(), is_refused), (is_taken, !is_taken), "{found:?}");
         }
         let asked = GpuTuning { values: Some(ValuePlace::Shared), ..usual };
-        let found = chosen(&pattern, FusedMethod::BiCgStab, &info(101_376), &asked);
+        let found = chosen(&pattern, Krylov::BiCgStab, &info(101_376), &asked);
         assert!(matches!(found, Err(GpuSolveError::Option { name: "tuning", .. })), "{found:?}");
     }
 
@@ -246,7 +246,7 @@ mod tests {
     fn one_long_row_is_not_for_a_cluster() {
         for (first, is_taken) in [(1, true), (5, true), (6000, false)] {
             let pattern = arrow(6000, first);
-            let found = chosen(&pattern, FusedMethod::Cg, &info(232_448), &GpuTuning::default());
+            let found = chosen(&pattern, Krylov::Cg, &info(232_448), &GpuTuning::default());
             let is_refused = matches!(found, Err(GpuSolveError::Unsupported { .. }));
             assert_eq!((found.is_ok(), is_refused), (is_taken, !is_taken), "{first}: {found:?}");
         }
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn no_cluster_has_more_blocks_than_there_may_be() {
         let tuning = GpuTuning { group: Some((8192, 4)), ..GpuTuning::default() };
-        let found = chosen(&arrow(20_000, 1), FusedMethod::Cg, &info(232_448), &tuning).unwrap();
+        let found = chosen(&arrow(20_000, 1), Krylov::Cg, &info(232_448), &tuning).unwrap();
         assert_eq!((found.cluster, found.team_of_block()), (8, 1024));
     }
 }

@@ -3,7 +3,7 @@
 use sparsebatch_cuda::DeviceInfo;
 
 use super::{GpuTuning, ValuePlace};
-use crate::FusedMethod;
+use sparsebatch_solve_core::Krylov;
 
 /// Groups in the order of their sizes: threads and rows of each.
 pub(super) type Table = &'static [(u32, u32)];
@@ -70,7 +70,7 @@ enum Rows {
 impl Rows {
     /// The groups for them; the first that has rows enough is taken.
     fn groups(self, mixed: bool, (load, method, jacobi): Work) -> impl Iterator<Item = (u32, u32)> {
-        let by_bicgstab = method == FusedMethod::BiCgStab;
+        let by_bicgstab = method == Krylov::BiCgStab;
         let table = match self {
             Self::Chains if mixed && jacobi && by_bicgstab => CHAINS_IN_F32_BY_BICGSTAB_WITH_JACOBI,
             Self::Chains if mixed => CHAINS_IN_F32,
@@ -96,7 +96,7 @@ impl Rows {
 }
 
 /// How many systems there are, and how they are solved.
-pub(super) type Work = (Load, FusedMethod, bool);
+pub(super) type Work = (Load, Krylov, bool);
 
 /// What a kernel is for.
 #[derive(Clone, Copy, Debug)]

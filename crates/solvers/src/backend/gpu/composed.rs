@@ -3,30 +3,21 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use sparsebatch_cpu_ref::lanes::{LaneMethod, LanePreconditioner};
 use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value};
 use sparsebatch_formats::{Batch, CsrPattern, Pattern, RaggedCsr};
-use sparsebatch_solve_core::Outcome;
+use sparsebatch_solve_core::{Outcome, ProductCost};
 
 use super::divide::is_full;
 use super::part::Site;
-use super::plan::{of_step, options_of};
+use super::plan::options_of;
 use super::staging::Systems;
 use crate::SolveError;
-use crate::choose::Step;
 use crate::gpu::{ComposedSolver, Guess, ProductKernel};
 use crate::share::shares_values;
-use sparsebatch_solve_core::ProductCost;
 
-/// Whether there is a composed solver for a step, whatever the patterns are.
+/// Whether there is a composed solver for a scheme, whatever the patterns are.
 pub(super) fn composes<E>(site: &Site<E>) -> bool {
-    use LanePreconditioner::{Jacobi, None};
-    let Step::Lanes(LaneMethod::Cg(preconditioner) | LaneMethod::BiCgStab(preconditioner)) =
-        site.step
-    else {
-        return false;
-    };
-    matches!(preconditioner, None | Jacobi { .. })
+    site.scheme.krylov().is_some() && !site.scheme.preconditioner().has_factors()
 }
 
 /// Items of any patterns, at once or in chunks that are on the GPU one after the other.
@@ -349,7 +340,7 @@ fn solver<E: Executor + Clone, T: Value>(
     items: &[u32],
     products: &ProductKernel,
 ) -> Result<ComposedSolver<E, T>, SolveError> {
-    let options = of_step(site.step, options_of(&site.options, items))?;
+    let options = options_of(&site.options, items).for_scheme(site.scheme);
     Ok(ComposedSolver::new(&site.executor, batch, products, &options)?)
 }
 

@@ -1,9 +1,9 @@
 //! A GPU: the items of a batch are grouped by pattern, and each group is solved by a plan of its own
-//! ([`plan_for`](plan::plan_for)).
+//! ([`solver_for`](crate::gpu::solver_for)).
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `plan.rs` | which plan a step gets |
+//! | `plan.rs` | options and tuning of the plans |
 //! | `certify.rs` | what the GPU says of systems, held against the rules of the CPU |
 //! | `composed.rs` | items of any patterns that plans refuse, or that are to be solved over products |
 //! | `divide.rs` | what is on the GPU, and what goes to the CPU |
@@ -29,18 +29,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::lanes::LaneMethod;
 use sparsebatch_cpu_ref::{CpuError, CpuScalar};
 use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::Batch;
-use sparsebatch_solve_core::SpmvOptions;
-use sparsebatch_solve_core::classes;
-use sparsebatch_solve_core::{Criteria, Outcome};
+use sparsebatch_solve_core::{Criteria, Outcome, ProductCost, Scheme, SpmvOptions, classes};
 
 use super::cpu::wanted;
 use super::{AnalysedSolve, CpuBackend, Gpu, Placement, SolveBackend};
 use crate::choose::OnChip;
-use crate::choose::{Step, Target as ChoiceTarget};
+use crate::choose::Target as ChoiceTarget;
 use crate::gpu::ProductKernel;
 use crate::gpu::kernels_in_words;
 use crate::products::ComposedEngine;
@@ -50,7 +47,6 @@ use certify::{Bounds, certify, guesses};
 use composed::{ComposedItems, Room, composes};
 use divide::{Divided, May, Refused, all_together, at_once, in_turns, is_full, is_unsupported};
 use part::{Part, Site, Target};
-use sparsebatch_solve_core::ProductCost;
 use staging::{Staging, Systems};
 
 /// A GPU, with the options of the solves that run there.
@@ -77,19 +73,12 @@ impl<E> GpuBackend<E> {
         Ok(self.gpu.memory_limit.map_or(free, |limit| limit.saturating_sub(held).min(free)))
     }
 
-    /// The CPU, for what does not run here.
-    fn cpu(&self) -> CpuBackend {
-        CpuBackend::new(&self.options)
-    }
-
-    fn site(&self, (rung, step): (Rung, Step)) -> Site<E>
+    fn site(&self, scheme: Scheme) -> Site<E>
     where
         E: Clone,
     {
         let (executor, pieces) = (self.gpu.executor.clone(), self.gpu.pieces);
-        let precond_precision = rung.factor_precision(self.options.precond_precision);
-        let options = SolveOptions { precond_precision, ..self.options.clone() };
-        Site { executor, step, options, pieces }
+        Site { executor, scheme, options: self.options.clone(), pieces }
     }
 }
 
@@ -110,11 +99,11 @@ where
     fn analyse_composed(
         &self,
         batch: &Batch<T>,
-        method: LaneMethod,
+        scheme: Scheme,
         spmv: &SpmvOptions,
         nrhs: usize,
     ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError> {
-        let site = self.site((Rung::First, Step::Lanes(method)));
+        let site = self.site(scheme);
         let items = (0..batch.nitems() as u32).collect();
         let budget = self.budget()?;
         let room = Room { budget, may_divide: self.gpu.in_chunks, in_turns: false };
@@ -129,8 +118,8 @@ where
                 Ok(Box::new(analysed))
             }
             Err(error) if self.gpu.or_cpu && is_unsupported(&error) => {
-                let (reason, lanes) = (Some(error.to_string()), self.cpu().lanes(Rung::First));
-                Ok(Box::new(ComposedEngine::new(batch, (method, lanes), spmv, nrhs, reason)?))
+                let reason = Some(error.to_string());
+                Ok(Box::new(ComposedEngine::new(batch, scheme, spmv, nrhs, reason)?))
             }
             Err(error) => Err(error),
         }
@@ -139,10 +128,10 @@ where
     fn analyse(
         &self,
         batch: &Batch<T>,
-        (rung, step): (Rung, Step),
+        (rung, scheme): (Rung, Scheme),
         only: Option<&[usize]>,
     ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError> {
-        let site = self.site((rung, step));
+        let site = self.site(scheme);
         // Later rungs take what the first one left: memory and systems.
         let may = May {
             use_cpu: self.gpu.or_cpu || rung != Rung::First,
@@ -199,7 +188,7 @@ where
         if !on_cpu.items.is_empty() {
             let mut items: Vec<usize> = on_cpu.items.iter().map(|&item| item as usize).collect();
             items.sort_unstable();
-            analysed.cpu = Some(self.cpu().analyse(batch, (rung, step), Some(&items))?);
+            analysed.cpu = Some(CpuBackend.analyse(batch, (rung, scheme), Some(&items))?);
             analysed.is_on_cpu = vec![false; batch.nitems()];
             items.iter().for_each(|&item| analysed.is_on_cpu[item] = true);
             analysed.on_cpu = on_cpu;

@@ -6,23 +6,21 @@ use std::sync::{Mutex, PoisonError};
 use rayon::prelude::*;
 use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value};
 use sparsebatch_formats::{Batch, CsrPattern, CsrPatternRef, Pattern, RaggedCsr};
-use sparsebatch_solve_core::Outcome;
+use sparsebatch_solve_core::{Outcome, Scheme};
 
 use super::pipe::{Lens, Pipe};
-use super::plan::{options_of, plan_for, plan_for_ragged};
+use super::plan::{options_of, tuning};
 use super::size::{SYSTEM_BYTES, Size, Split, pattern_bytes};
 use super::staging::{Staging, Systems};
 use crate::backend::Pieces;
-use crate::choose::Step;
-use crate::gpu::GpuSolver;
-use crate::gpu::Guess;
+use crate::gpu::{GpuSolver, Guess, solver_for, solver_for_ragged};
 use crate::share::shares_values;
 use crate::{SolveError, SolveOptions};
 
-/// What the plans of one step share.
+/// What the plans of one scheme share.
 pub(super) struct Site<E> {
     pub(super) executor: E,
-    pub(super) step: Step,
+    pub(super) scheme: Scheme,
     pub(super) options: SolveOptions,
     pub(super) pieces: Pieces,
 }
@@ -79,14 +77,14 @@ where
     /// All items of a ragged batch, loaded: one plan for those of a piece, whatever their patterns.
     ///
     /// # Errors
-    /// Those of [`plan_for_ragged`]; [`GpuError::OutOfMemory`] when the batch does not fit.
+    /// Those of [`solver_for_ragged`]; [`GpuError::OutOfMemory`] when the batch does not fit.
     pub(super) fn ragged(
         site: &Site<E>,
         batch: &RaggedCsr<T>,
         classes: &[Vec<u32>],
         budget: u64,
     ) -> Result<Self, SolveError> {
-        let Site { executor, step, options, pieces } = site;
+        let Site { executor, scheme, options, pieces } = site;
         let bytes_before = |item: usize| {
             let values = batch.nnz_offsets()[item] + 2 * options.nrhs * batch.row_offsets()[item];
             (values * size_of::<T>()) as u64
@@ -123,7 +121,8 @@ where
                 &some
             };
             let options = options_of(options, &items[cut.clone()]);
-            plans.push(plan_for_ragged::<E, T>(executor, *step, of_piece, options)?);
+            let tuning = tuning(None);
+            plans.push(solver_for_ragged::<E, T>(executor, *scheme, of_piece, &options, &tuning)?);
             lens.push(Lens {
                 values: of_piece.total_nnz(),
                 rows: of_piece.row_offsets()[cut.len()] * site.options.nrhs,
@@ -247,7 +246,9 @@ where
         // What values and vectors leave.
         let size = self.size(site, batch);
         let room = budget.saturating_sub((split.piece * split.at_once) as u64 * size.data);
-        let plan = plan_for::<E, T>(executor, site.step, pattern, (split.piece, room), options)?;
+        let systems = (pattern, split.piece);
+        let tuning = tuning(Some(room));
+        let plan = solver_for::<E, T>(executor, site.scheme, systems, &options, &tuning)?;
         let sets = if shares_values(batch) { 1 } else { split.piece };
         let lens = Lens {
             values: pattern.nnz() * sets,

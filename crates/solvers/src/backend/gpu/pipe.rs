@@ -7,7 +7,7 @@ use sparsebatch_cuda::{Executor, KernelBuffer, PinnedValues, Value};
 use sparsebatch_solve_core::Outcome;
 
 use super::part::{Site, Target};
-use super::plan::{has_own_limits, options_of};
+use super::plan::options_of;
 use super::staging::Systems;
 use crate::SolveError;
 use crate::gpu::GpuSolver;
@@ -170,7 +170,7 @@ where
             fill(&mut host.x.as_mut_slice()?[..rows], used, |to| systems.gather_into(items, x, to));
             uploads.copy_from_pinned(&host.x, &mut device.x)?;
         }
-        if plan_count < pieces.len() && has_own_limits(&site.options) {
+        if plan_count < pieces.len() && site.options.has_own_limits() {
             let mut of = items.to_vec();
             of.resize(pieces[0].len(), items[items.len() - 1]);
             plan.replace_limits(&site.executor, &options_of(&site.options, &of))?;

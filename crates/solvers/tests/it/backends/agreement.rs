@@ -4,8 +4,7 @@ use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
 use sparsebatch_solvers::{
-    InnerPrecision, Method, Preconditioner, SolveOptions, SolveScalar, Status, solve,
-    solve_on_executor,
+    InnerPrecision, Method, Preconditioner, SolveScalar, Status, solve, solve_on_executor,
 };
 use sparsebatch_testing::random_vector;
 
@@ -30,7 +29,7 @@ fn families<T: SolveScalar>() {
         for (preconditioner, inner_precision) in
             preconditioners.into_iter().flat_map(|p| inner.map(|inner| (p, inner)))
         {
-            let options = SolveOptions { preconditioner, inner_precision, ..cg() };
+            let options = cg().preconditioner(preconditioner).inner_precision(inner_precision);
             let what = format!("{} {n} {preconditioner} {inner_precision}", family.name());
             let (batch, b) = (&generated.batch, &generated.rhs);
 
@@ -88,7 +87,7 @@ fn layouts_and_right_hand_sides() {
     let own = UniformBatch::try_new(pattern, 7, BatchValues::ItemMajor(values)).unwrap();
     let shared = UniformBatch::shared(matrices[3].clone(), 7);
     for nrhs in [1, 3] {
-        let options = SolveOptions { nrhs, ..cg() };
+        let options = cg().nrhs(nrhs);
         let solve = |batch: &Batch<f64>| {
             let b = rhs(batch, nrhs);
             agree("layout", &gpu(&emulator()), batch, &b, None, &options)
@@ -163,13 +162,11 @@ fn right_hand_sides_of_zero_nan_and_infinity() {
 #[test]
 fn limits_of_the_systems_one_by_one() {
     let batch = ragged(patterns::<f64>(12));
-    let options = SolveOptions {
-        nrhs: 2,
-        rel_tols: Some((0..24).map(|s| 10f64.powi(-(s % 12) - 1)).collect()),
-        abs_tols: Some((0..24).map(|s| if s % 7 == 0 { 0.1 } else { 0.0 }).collect()),
-        max_iters_each: Some((0..24).map(|s| if s % 5 == 2 { s as u32 / 5 } else { 50 }).collect()),
-        ..cg()
-    };
+    let options = cg()
+        .nrhs(2)
+        .rel_tol((0..24).map(|s| 10f64.powi(-(s % 12) - 1)).collect::<Vec<_>>())
+        .abs_tol((0..24).map(|s| if s % 7 == 0 { 0.1 } else { 0.0 }).collect::<Vec<_>>())
+        .max_iters((0..24).map(|s| if s % 5 == 2 { s as u32 / 5 } else { 50 }).collect::<Vec<_>>());
     let b = rhs(&batch, 2);
 
     let solution = agree("limits", &gpu(&emulator()), &batch, &b, None, &options);
@@ -190,7 +187,7 @@ fn empty_batches() {
 fn the_cpu_as_a_backend_is_the_cpu() {
     let batch = ragged(patterns::<f64>(9));
     let b = rhs(&batch, 1);
-    let options = SolveOptions { method: Method::BiCgStab, ..one_step() };
+    let options = one_step().method(Method::BiCgStab);
 
     let on = solve_on_executor(&CPU, &batch, &b, None, &options).unwrap();
     let plain = solve(&batch, &b, None, &options).unwrap();

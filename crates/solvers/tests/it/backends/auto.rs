@@ -3,10 +3,9 @@
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_formats::{Csr, io};
-use sparsebatch_solvers::choose_methods;
 use sparsebatch_solvers::{
     Backend, BatchSolver, Method, Rhs, SolveError, SolveOptions, Status, SystemReport,
-    solve_on_executor,
+    choose_schemes, solve_on_executor,
 };
 use sparsebatch_testing::shared_dir;
 
@@ -106,10 +105,10 @@ fn sets_of_real_matrices() {
     ] {
         let systems = io::read_batch(shared.join(set)).unwrap();
 
-        let chosen = choose_methods(&systems.batch, &one_step(), &info);
+        let chosen = choose_schemes(&systems.batch, &one_step(), &info);
 
         println!("{set}: {chosen:?}");
-        if chosen[0].0 != method {
+        if chosen[0].0.name() != method.name() {
             others.push(format!("{set}: {chosen:?}"));
         }
     }

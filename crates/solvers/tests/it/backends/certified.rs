@@ -2,7 +2,7 @@
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
-use sparsebatch_solvers::{Backend, Gpu, Method, Pieces, SolveOptions, Status, solve_on_executor};
+use sparsebatch_solvers::{Backend, Gpu, Method, Pieces, Status, solve_on_executor};
 
 use crate::common::one_step;
 
@@ -24,7 +24,7 @@ fn singular_beside_healthy(items: usize) -> (Batch<f64>, Vec<f64>) {
 fn a_singular_system_does_not_converge_by_a_residual_that_vanishes_by_chance() {
     let executor = Emulator::new(Order::Forward);
     let (batch, b) = singular_beside_healthy(200);
-    let options = SolveOptions { method: Method::Lu, ..one_step() };
+    let options = one_step().method(Method::Lu);
     for bytes in [1 << 20, 1000] {
         let pieces = Pieces { bytes: Some(bytes), at_once: 2 };
         let backend = Backend::Gpu(Gpu { pieces, ..Gpu::new(executor.clone()) });

@@ -58,7 +58,7 @@ pub(crate) fn rhs<T: Scalar>(batch: &Batch<T>, nrhs: usize) -> Vec<T> {
 /// CG with Jacobi and the defaults.
 pub(crate) fn cg() -> SolveOptions {
     let (method, preconditioner) = (Method::Cg, Preconditioner::Jacobi);
-    SolveOptions { method, preconditioner, ..one_step() }
+    one_step().method(method).preconditioner(preconditioner)
 }
 
 pub(crate) fn gpu(executor: &Emulator) -> Backend<Emulator> {

@@ -3,16 +3,16 @@
 use kernel_emu::{Emulator, Order as Threads};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
-use sparsebatch_solvers::{Backend, Status, solve_on_executor};
 use sparsebatch_solvers::{
-    Gpu, Method, Order, PrecondPrecision, Preconditioner, SolveOptions, SolveScalar,
+    Backend, Gpu, Method, Order, PrecondPrecision, Preconditioner, SolveOptions, SolveScalar,
+    Status, solve_on_executor,
 };
 
 use crate::backends::common::{agree, bits, cg, chain, gpu, patterns, ragged, rhs};
 use crate::common::one_step;
 
 const PRECONDITIONERS: [Preconditioner; 3] =
-    [Preconditioner::BlockJacobi, Preconditioner::Ilu0, Preconditioner::Ic0];
+    [Preconditioner::BLOCK_JACOBI, Preconditioner::ILU0, Preconditioner::IC0];
 
 fn emulator() -> Emulator {
     Emulator::new(Threads::Forward)
@@ -28,13 +28,12 @@ fn choices() -> Vec<SolveOptions> {
                 (Order::MinDegree, PrecondPrecision::Working),
                 (Order::MinDegree, PrecondPrecision::Single),
             ] {
-                choices.push(SolveOptions {
-                    method,
-                    preconditioner,
-                    order,
-                    precond_precision,
-                    ..cg()
-                });
+                choices.push(
+                    cg().method(method)
+                        .preconditioner(preconditioner)
+                        .order(order)
+                        .precond_precision(precond_precision),
+                );
             }
         }
     }
@@ -73,7 +72,7 @@ fn batches_of_several_patterns() {
     let batch = ragged(patterns::<f64>(13));
     let b = rhs(&batch, 2);
     for options in choices() {
-        let options = SolveOptions { nrhs: 2, ..options };
+        let options = options.nrhs(2);
         let executor = emulator();
         let solution = agree("patterns", &gpu(&executor), &batch, &b, None, &options);
         assert!(solution.report.all_converged());
@@ -101,7 +100,7 @@ fn layouts_give_the_same_bits() {
     let own = UniformBatch::try_new(pattern, 7, BatchValues::ItemMajor(values)).unwrap();
     let shared = UniformBatch::shared(matrices[3].clone(), 7);
     for preconditioner in PRECONDITIONERS {
-        let options = SolveOptions { preconditioner, ..cg() };
+        let options = cg().preconditioner(preconditioner);
         let solve = |batch: &Batch<f64>| {
             let b = rhs(batch, 1);
             agree("layout", &gpu(&emulator()), batch, &b, None, &options).x
@@ -123,18 +122,14 @@ fn singular_preconditioners_among_healthy_neighbours() {
     let singular = chain::<f64>(12, 0.0);
     let batch = ragged([chain(12, 2.5), singular, chain(12, 3.0)]);
     let b = rhs(&batch, 1);
-    let options = SolveOptions {
-        preconditioner: Preconditioner::Ilu0,
-        method: Method::BiCgStab,
-        ..one_step()
-    };
+    let options = one_step().method(Method::BiCgStab).preconditioner(Preconditioner::ILU0);
 
     let report = agree("singular", &gpu(&emulator()), &batch, &b, None, &options).report;
     let statuses: Vec<Status> = report.systems.iter().map(|s| s.outcome.status).collect();
     let expected = [Status::Converged, Status::SingularPreconditioner, Status::Converged];
     assert_eq!(statuses, expected);
 
-    let options = SolveOptions { fallback: true, ..options };
+    let options = options.fallback(true);
     let report = agree("ladder", &gpu(&emulator()), &batch, &b, None, &options).report;
     assert!(report.all_converged(), "{report:?}");
 }

@@ -18,8 +18,8 @@ fn emulator() -> Emulator {
 fn unsupported() -> Vec<SolveOptions> {
     let dia = SpmvOptions { format: FormatChoice::Dia, ..SpmvOptions::default() };
     vec![
-        SolveOptions { preconditioner: Preconditioner::BlockJacobi, history: true, ..cg() },
-        SolveOptions { engine: Engine::Composed(dia), ..cg() },
+        cg().preconditioner(Preconditioner::BLOCK_JACOBI).history(true),
+        cg().engine(Engine::Composed(dia)),
     ]
 }
 
@@ -126,7 +126,7 @@ fn systems_that_the_composed_solver_has_no_memory_for_say_so() {
 fn histories_come_from_the_gpu_and_the_report_says_how() {
     let batch = ragged(patterns::<f64>(9));
     let b = rhs(&batch, 1);
-    let options = SolveOptions { history: true, ..cg() };
+    let options = cg().history(true);
 
     let solution = agree("history", &gpu(&emulator()), &batch, &b, None, &options);
 
@@ -154,7 +154,7 @@ fn a_composed_engine_runs_over_the_products_that_were_asked_for() {
         (FormatChoice::SellP, KernelChoice::Rows, ("sell-p", "batch-sell-p")),
     ] {
         let spmv = SpmvOptions { format, kernel, ..SpmvOptions::default() };
-        let options = SolveOptions { engine: Engine::Composed(spmv), ..cg() };
+        let options = cg().engine(Engine::Composed(spmv));
         let mut solver =
             BatchSolver::on_executor(&gpu(&emulator()), &batch, None, &options).unwrap();
         let mut x = vec![0.0; b.len()];
@@ -180,12 +180,9 @@ fn rungs_run_on_the_gpu_for_some_of_the_systems() {
     let nrhs = 2;
     let b = rhs(&batch, nrhs);
     let few = |system: usize| system % 4 == 1;
-    let options = SolveOptions {
-        nrhs,
-        max_iters_each: Some((0..30).map(|s| if few(s) { 5 } else { 40 }).collect()),
-        ..cg()
-    };
-    let with_ladder = SolveOptions { fallback: true, ..options.clone() };
+    let options =
+        cg().nrhs(nrhs).max_iters((0..30).map(|s| if few(s) { 5 } else { 40 }).collect::<Vec<_>>());
+    let with_ladder = options.clone().fallback(true);
     let executor = emulator();
     let backend = gpu(&executor);
 
@@ -212,7 +209,7 @@ fn a_stronger_preconditioner_runs_on_the_gpu() {
     let flawed = [chain::<f64>(12, -2.5), chain(5, -2.5)];
     let batch = ragged(patterns(4).into_iter().chain(flawed));
     let b = rhs(&batch, 1);
-    let options = SolveOptions { fallback: true, ..cg() };
+    let options = cg().fallback(true);
 
     let solution = agree("stronger", &gpu(&emulator()), &batch, &b, None, &options);
 
@@ -230,14 +227,10 @@ fn a_stronger_preconditioner_runs_on_the_gpu() {
 fn bad_options_are_refused_alike() {
     let batch = ragged(patterns::<f64>(3));
     let bad = [
-        SolveOptions { nrhs: 0, ..cg() },
-        SolveOptions { rel_tol: Some(-1.0), ..cg() },
-        SolveOptions { rel_tols: Some(vec![0.1]), ..cg() },
-        SolveOptions {
-            method: Method::Lu,
-            engine: Engine::Composed(SpmvOptions::default()),
-            ..cg()
-        },
+        cg().nrhs(0),
+        cg().rel_tol(-1.0),
+        cg().rel_tol(vec![0.1]),
+        cg().method(Method::Lu).engine(Engine::Composed(SpmvOptions::default())),
     ];
     let backends: [Backend<Emulator>; 2] = [Backend::Cpu, gpu(&emulator())];
     for options in bad {

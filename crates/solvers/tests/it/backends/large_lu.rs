@@ -10,7 +10,7 @@ use crate::backends::common::{agree, bits, chain, dense, gpu, gpu_or_cpu, patter
 use crate::common::one_step;
 
 fn lu(nrhs: usize) -> SolveOptions {
-    SolveOptions { method: Method::Lu, nrhs, ..one_step() }
+    one_step().method(Method::Lu).nrhs(nrhs)
 }
 
 /// Two dense matrices of one pattern.

@@ -101,15 +101,13 @@ fn options(method: Method, preconditioner: Preconditioner, listed: &[&Listed]) -
         _ => 1e-10,
     };
     let limit = |system: &&Listed| if system.name == "no iterations" { 0 } else { 500 };
-    SolveOptions {
-        method,
-        preconditioner,
-        max_restarts: 0,
-        rel_tols: Some(listed.iter().map(rel_tol).collect()),
-        max_iters_each: Some(listed.iter().map(limit).collect()),
-        fallback: false,
-        ..SolveOptions::default()
-    }
+    SolveOptions::new()
+        .method(method)
+        .preconditioner(preconditioner)
+        .max_restarts(0)
+        .rel_tol(listed.iter().map(rel_tol).collect::<Vec<_>>())
+        .max_iters(listed.iter().map(limit).collect::<Vec<_>>())
+        .fallback(false)
 }
 
 /// Every bit of the x of a system and how it ended.
@@ -131,22 +129,22 @@ where
     let all: Vec<&Listed> = all.iter().collect();
     let healthy: Vec<&Listed> = all.iter().copied().filter(|s| s.name == "healthy").collect();
     let mut seen = BTreeSet::new();
-    use Preconditioner::{Auto, BlockJacobi, Ic0, Ilu0, Jacobi, None as No};
+    use Preconditioner::{Auto, Jacobi, None as No};
     for (method, preconditioner) in [
         (Method::Cg, No),
         (Method::Cg, Jacobi),
-        (Method::Cg, Ic0),
+        (Method::Cg, Preconditioner::IC0),
         (Method::BiCgStab, No),
         (Method::BiCgStab, Jacobi),
-        (Method::BiCgStab, BlockJacobi),
-        (Method::BiCgStab, Ilu0),
+        (Method::BiCgStab, Preconditioner::BLOCK_JACOBI),
+        (Method::BiCgStab, Preconditioner::ILU0),
         (Method::Lu, Auto),
     ] {
         for inner_precision in [InnerPrecision::Working, InnerPrecision::Auto] {
             let solve_there = |listed: &[&Listed]| {
                 let (batch, b) = batch(listed);
                 let options =
-                    SolveOptions { inner_precision, ..options(method, preconditioner, listed) };
+                    options(method, preconditioner, listed).inner_precision(inner_precision);
                 let there = solve_on_executor(backend, &batch, &b, None, &options).unwrap();
                 (there, solve(&batch, &b, None, &options).unwrap())
             };

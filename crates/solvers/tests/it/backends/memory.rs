@@ -5,7 +5,7 @@ use sparsebatch_cuda::{Executor, GpuError};
 use sparsebatch_formats::{Batch, UniformBatch};
 use sparsebatch_solve_core::KernelChoice;
 use sparsebatch_solvers::{
-    Backend, BatchSolver, Engine, Gpu, SolveError, SolveOptions, SpmvOptions, solve_on_executor,
+    Backend, BatchSolver, Engine, Gpu, SolveError, SpmvOptions, solve_on_executor,
 };
 
 use crate::backends::common::{agree, bits, cg, chain, gpu, patterns, ragged, rhs};
@@ -76,13 +76,11 @@ fn chunks_give_the_same_bits() {
 fn chunks_of_several_patterns_limits_and_layouts() {
     let several = ragged(patterns::<f64>(40));
     let b = rhs(&several, 2);
-    let options = SolveOptions {
-        nrhs: 2,
-        rel_tols: Some((0..80).map(|s| 10f64.powi(-(s % 11) - 1)).collect()),
-        max_iters_each: Some((0..80).map(|s| if s % 5 == 2 { 3 } else { 50 }).collect()),
-        fallback: true,
-        ..cg()
-    };
+    let options = cg()
+        .nrhs(2)
+        .rel_tol((0..80).map(|s| 10f64.powi(-(s % 11) - 1)).collect::<Vec<_>>())
+        .max_iters((0..80).map(|s| if s % 5 == 2 { 3 } else { 50 }).collect::<Vec<_>>())
+        .fallback(true);
     let small = Emulator::with_memory(2500);
     let solution = agree("several", &in_chunks(&small, None), &several, &b, None, &options);
     assert!(solution.report.runs[0].chunks > 1);
@@ -103,11 +101,9 @@ fn rungs_stay_within_the_limit() {
     let batch = ragged((0..15).map(|i| chain::<f64>(12, 20.0 + i as f64)));
     let b = rhs(&batch, 1);
     let few = |system: usize| system % 4 == 1;
-    let options = SolveOptions {
-        max_iters_each: Some((0..15).map(|s| if few(s) { 5 } else { 40 }).collect()),
-        fallback: true,
-        ..cg()
-    };
+    let options = cg()
+        .max_iters((0..15).map(|s| if few(s) { 5 } else { 40 }).collect::<Vec<_>>())
+        .fallback(true);
     let executor = Emulator::new(Order::Forward);
     let limited =
         |limit| Backend::Gpu(Gpu { memory_limit: Some(limit), ..Gpu::new(executor.clone()) });
@@ -151,9 +147,9 @@ fn composed_solves_are_cut_into_chunks_too() {
     let batch = ragged((0..12).map(|i| chain::<f64>(40 + i, 4.0)));
     let nrhs = 2;
     let b = rhs(&batch, nrhs);
-    let history = SolveOptions { history: true, nrhs, ..cg() };
+    let history = cg().history(true).nrhs(nrhs);
     let spmv = SpmvOptions { kernel: KernelChoice::CsrI, ..SpmvOptions::default() };
-    let by_name = SolveOptions { engine: Engine::Composed(spmv), nrhs, ..cg() };
+    let by_name = cg().engine(Engine::Composed(spmv)).nrhs(nrhs);
     for options in [history, by_name] {
         let executor = Emulator::new(Order::Forward);
         let all = agree("all", &in_chunks(&executor, None), &batch, &b, None, &options);

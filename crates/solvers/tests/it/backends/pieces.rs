@@ -28,12 +28,12 @@ fn in_pieces(executor: &Emulator, bytes: u64, at_once: usize) -> Backend<Emulato
 }
 
 fn lu() -> SolveOptions {
-    SolveOptions { method: Method::Lu, ..one_step() }
+    one_step().method(Method::Lu)
 }
 
 fn bicgstab() -> SolveOptions {
     let preconditioner = Preconditioner::None;
-    SolveOptions { method: Method::BiCgStab, preconditioner, ..one_step() }
+    one_step().method(Method::BiCgStab).preconditioner(preconditioner)
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn any_pieces_give_the_same_bits() {
     let mut some = x0.clone();
     some[..10 * 24].fill(0.0);
     for options in [cg(), bicgstab(), lu()] {
-        let options = SolveOptions { nrhs: 2, ..options };
+        let options = options.nrhs(2);
         for guess in [None, Some(&*x0), Some(&*some)] {
             let whole =
                 solve_on_executor(&in_pieces(&executor, 1 << 20, 3), &batch, &b, guess, &options);
@@ -72,13 +72,11 @@ fn limits_of_the_systems_go_with_their_pieces() {
     let executor = Emulator::new(Order::Forward);
     let batch = uniform(23, 12);
     let b = rhs(&batch, 2);
-    let options = SolveOptions {
-        nrhs: 2,
-        rel_tols: Some((0..46).map(|s| 10f64.powi(-(s % 11) - 1)).collect()),
-        abs_tols: Some((0..46).map(|s| if s % 7 == 3 { 1e3 } else { 0.0 }).collect()),
-        max_iters_each: Some((0..46).map(|s| if s % 5 == 2 { 3 } else { 50 }).collect()),
-        ..cg()
-    };
+    let options = cg()
+        .nrhs(2)
+        .rel_tol((0..46).map(|s| 10f64.powi(-(s % 11) - 1)).collect::<Vec<_>>())
+        .abs_tol((0..46).map(|s| if s % 7 == 3 { 1e3 } else { 0.0 }).collect::<Vec<_>>())
+        .max_iters((0..46).map(|s| if s % 5 == 2 { 3 } else { 50 }).collect::<Vec<_>>());
     let whole =
         solve_on_executor(&in_pieces(&executor, 1 << 20, 3), &batch, &b, None, &options).unwrap();
     let backend = in_pieces(&executor, 3000, 3);
@@ -122,12 +120,10 @@ fn layouts_patterns_and_rungs() {
     // Some patterns in pieces and some whole; some systems go on to other rungs.
     let several = ragged(patterns::<f64>(60));
     let b = rhs(&several, 2);
-    let options = SolveOptions {
-        nrhs: 2,
-        max_iters_each: Some((0..120).map(|s| if s % 10 == 4 { 3 } else { 50 }).collect()),
-        fallback: true,
-        ..cg()
-    };
+    let options = cg()
+        .nrhs(2)
+        .max_iters((0..120).map(|s| if s % 10 == 4 { 3 } else { 50 }).collect::<Vec<_>>())
+        .fallback(true);
     let solution = agree("several", &in_pieces(&executor, 1000, 3), &several, &b, None, &options);
     assert!(solution.report.runs[0].chunks > 1 && solution.report.runs.len() > 1);
 }
@@ -164,11 +160,9 @@ fn rungs_keep_their_memory() {
     let executor = Emulator::new(Order::Forward);
     let batch = ragged((0..15).map(|i| chain::<f64>(12, 20.0 + i as f64)));
     let b = rhs(&batch, 1);
-    let options = SolveOptions {
-        max_iters_each: Some((0..15).map(|s| if s % 4 == 1 { 5 } else { 40 }).collect()),
-        fallback: true,
-        ..cg()
-    };
+    let options = cg()
+        .max_iters((0..15).map(|s| if s % 4 == 1 { 5 } else { 40 }).collect::<Vec<_>>())
+        .fallback(true);
     let mut solver =
         BatchSolver::on_executor(&in_pieces(&executor, 1 << 20, 3), &batch, None, &options)
             .unwrap();
@@ -207,12 +201,10 @@ fn ragged_batches_are_solved_together() {
     let batch = ragged((0..60).map(of));
     let b = rhs(&batch, 2);
     let x0: Vec<f64> = b.iter().map(|v| 0.5 - v).collect();
-    let limits = SolveOptions {
-        max_iters_each: Some((0..120).map(|s| if s % 9 == 4 { 2 } else { 50 }).collect()),
-        ..cg()
-    };
+    let limits =
+        cg().max_iters((0..120).map(|s| if s % 9 == 4 { 2 } else { 50 }).collect::<Vec<_>>());
     for options in [cg(), bicgstab(), limits] {
-        let options = SolveOptions { nrhs: 2, ..options };
+        let options = options.nrhs(2);
         for (bytes, chunks) in [(1 << 20, 1), (6000, 4)] {
             let backend = in_pieces(&executor, bytes, 2);
             let before = executor.allocations();
@@ -227,9 +219,7 @@ fn ragged_batches_are_solved_together() {
             for item in 0..60 {
                 let alone = Batch::from(of(item));
                 let rows = 2 * batch.row_offset(item)..2 * batch.row_offset(item + 1);
-                let pick = |each: &Vec<u32>| each[2 * item..2 * item + 2].to_vec();
-                let max_iters_each = options.max_iters_each.as_ref().map(pick);
-                let options = SolveOptions { max_iters_each, ..options.clone() };
+                let options = options.for_systems(&[2 * item, 2 * item + 1]);
                 let (b, x0) = (&b[rows.clone()], &x0[rows]);
                 let apart = in_pieces(&executor, 1 << 20, 2);
                 let apart = solve_on_executor(&apart, &alone, b, Some(x0), &options).unwrap();
@@ -280,7 +270,7 @@ fn memory_is_at_most_a_fifth_above_that_of_the_data() {
         ("ragged pieces", &classes, 1, Some(20 << 10), 1.2, cg()),
     ] {
         let executor = Emulator::new(Order::Forward);
-        let options = SolveOptions { nrhs, ..options };
+        let options = options.nrhs(nrhs);
         let pieces = Pieces { bytes: pieces, at_once: 3 };
         let backend = Backend::Gpu(Gpu { pieces, ..Gpu::new(executor.clone()) });
         let solution =

@@ -2,7 +2,7 @@
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::Csr;
-use sparsebatch_solvers::{Method, Rung, SolveOptions, Status};
+use sparsebatch_solvers::{Method, Rung, Status};
 
 use crate::backends::common::{agree, chain, gpu, patterns, ragged, rhs};
 use crate::common::one_step;
@@ -27,13 +27,11 @@ fn rows_are_permuted_for_the_lu_of_the_gpu() {
     let nrhs = 2;
     let b = rhs(&batch, nrhs);
     let of_system = |s: usize| if s == 11 { 0.5 } else { 1e-10 };
-    let options = SolveOptions {
-        method: Method::Lu,
-        nrhs,
-        rel_tols: Some((0..24).map(of_system).collect()),
-        max_iters_each: Some((0..24).map(|s| if s == 13 { 0 } else { 5 }).collect()),
-        ..one_step()
-    };
+    let options = one_step()
+        .method(Method::Lu)
+        .nrhs(nrhs)
+        .rel_tol((0..24).map(of_system).collect::<Vec<_>>())
+        .max_iters((0..24).map(|s| if s == 13 { 0 } else { 5 }).collect::<Vec<_>>());
 
     let solution =
         agree("permuted", &gpu(&Emulator::new(Order::Forward)), &batch, &b, None, &options);

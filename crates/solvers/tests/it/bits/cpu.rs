@@ -1,9 +1,10 @@
 //! Products and solves on the CPU.
 
-use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan, LanePreconditioner};
+use sparsebatch_cpu_ref::lanes::{LaneOptions, LanePlan};
 use sparsebatch_cpu_ref::{CpuScalar, SpmvPlan};
-use sparsebatch_solve_core::{Criteria, PerSystem};
-use sparsebatch_solve_core::{FormatChoice, KernelChoice, SpmvOptions};
+use sparsebatch_solve_core::{
+    Criteria, FormatChoice, KernelChoice, Order, PerSystem, Preconditioner, Scheme, SpmvOptions,
+};
 use sparsebatch_solvers::{BatchSolver, Method, SolveOptions, SolveScalar, solve};
 
 use super::{Case, Hash, Table, best, cases, check, instruction_sets, item_of, vectors, ways};
@@ -67,18 +68,18 @@ fn products_keep_their_bits() {
     check("cpu_products.tsv", table, &[best()]);
 }
 
-fn methods() -> Vec<LaneMethod> {
-    use LanePreconditioner::{BlockJacobi, Ic0, Ilu0, Jacobi, None};
+fn schemes() -> Vec<Scheme> {
+    use Preconditioner::{Jacobi, None};
     let preconditioners = [
         None,
-        Jacobi { lenient: false },
-        BlockJacobi { size: Some(3) },
-        Ilu0 { min_degree: true },
-        Ic0 { min_degree: false },
+        Jacobi,
+        Preconditioner::BLOCK_JACOBI.with_block_size(Some(3)),
+        Preconditioner::ILU0.with_order(Order::MinDegree),
+        Preconditioner::IC0,
     ];
-    let with = |method: fn(LanePreconditioner) -> LaneMethod| preconditioners.map(method);
-    let mut methods = [with(LaneMethod::Cg), with(LaneMethod::BiCgStab)].concat();
-    methods.push(LaneMethod::Lu);
+    let with = |method: fn(Preconditioner) -> Scheme| preconditioners.map(method);
+    let mut methods = [with(Scheme::Cg), with(Scheme::BiCgStab)].concat();
+    methods.push(Scheme::Lu);
     methods
 }
 
@@ -94,15 +95,15 @@ fn add_lanes<T: CpuScalar>(table: &mut Table) {
     };
     for (set, isa) in instruction_sets() {
         for Case { name, batch, b } in cases::<T>() {
-            for method in methods() {
+            for scheme in schemes() {
                 let options = LaneOptions { isa: Some(isa), ..LaneOptions::default() };
-                let plan = LanePlan::new(&batch, method, options, None).unwrap();
+                let plan = LanePlan::new(&batch, scheme, options, None).unwrap();
                 let mut x = vec![T::ZERO; b.len()];
                 let outcomes = plan.solve(&batch, 1, &b, &mut x, &criteria, None).unwrap();
                 let mut hash = Hash::new();
                 hash.values(&x);
                 outcomes.iter().for_each(|outcome| hash.outcome(outcome));
-                table.insert(set, format!("lanes {name} {method:?}"), &hash);
+                table.insert(set, format!("lanes {name} {scheme}"), &hash);
             }
         }
     }
@@ -117,14 +118,14 @@ fn add_solves<T: SolveScalar>(table: &mut Table) {
             hash.solve(&solution.x, &solution.report);
             table.insert(best(), format!("solve {name} {way}"), &hash);
         }
-        let options = SolveOptions { nrhs: 3, ..SolveOptions::default() };
+        let options = SolveOptions::new().nrhs(3);
         let (b, _) = vectors::<T>(3 * b.len(), 0);
         let solution = solve(&batch, &b, None, &options).unwrap();
         let mut hash = Hash::new();
         hash.solve(&solution.x, &solution.report);
         table.insert(best(), format!("solve {name} x 3"), &hash);
 
-        let options = SolveOptions { method: Method::Lu, ..options };
+        let options = options.method(Method::Lu);
         let mut solver = BatchSolver::new(&batch, &options).unwrap();
         solver.factor(&batch).unwrap();
         let mut x = vec![T::ZERO; b.len()];

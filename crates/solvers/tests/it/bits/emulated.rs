@@ -91,7 +91,7 @@ fn add_solves<T: SolveScalar>(table: &mut Table) {
     let (alone, helped) = (Backend::Gpu(gpu(false)), Backend::Gpu(gpu(true)));
     for Case { name, batch, b } in cases::<T>() {
         for (way, options) in ways() {
-            let in_f64 = SolveOptions { inner_precision: InnerPrecision::Working, ..options };
+            let in_f64 = options.inner_precision(InnerPrecision::Working);
             let mut of = |way: String, options: &SolveOptions| {
                 // The ladder's last rung is the CPU's.
                 let backend = if options.fallback { &helped } else { &alone };
@@ -105,8 +105,7 @@ fn add_solves<T: SolveScalar>(table: &mut Table) {
                 table.insert(set, format!("solve {name} {way}"), &hash);
             };
             if matches!(in_f64.method, Method::Cg | Method::BiCgStab) {
-                let mixed =
-                    SolveOptions { inner_precision: InnerPrecision::Auto, ..in_f64.clone() };
+                let mixed = in_f64.clone().inner_precision(InnerPrecision::Auto);
                 of(format!("{way} mixed"), &mixed);
             }
             of(way, &in_f64);

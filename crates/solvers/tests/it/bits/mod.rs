@@ -17,10 +17,11 @@ use sparsebatch_cpu_ref::Isa;
 use sparsebatch_formats::generate::{Family, Problem, pareto, random, rng};
 use sparsebatch_formats::{Batch, Csr, Scalar};
 use sparsebatch_solve_core::Outcome;
-use sparsebatch_solvers::{BatchReport, Order};
+use sparsebatch_solvers::{
+    BatchReport, Engine, Method, Order, PrecondPrecision, Preconditioner, SolveOptions,
+};
 
 use crate::backends::common::{patterns, ragged};
-use sparsebatch_solvers::{Engine, Method, PrecondPrecision, Preconditioner, SolveOptions};
 
 /// The set of rows of results with fused multiply-add.
 const FMA: &str = "fma";
@@ -222,12 +223,12 @@ fn dominant(a: Csr<f64>) -> Csr<f64> {
 fn ways() -> Vec<(String, SolveOptions)> {
     let mut ways = Vec::new();
     let mut push = |options: SolveOptions| {
-        let SolveOptions { method, preconditioner, order, precond_precision, .. } = &options;
+        let SolveOptions { method, preconditioner, .. } = &options;
         let mut name = format!("{method} {preconditioner}");
-        if *order == Order::MinDegree {
+        if preconditioner.order() == Order::MinDegree {
             name += " min-degree";
         }
-        if *precond_precision == PrecondPrecision::Single {
+        if preconditioner.precision() == PrecondPrecision::Single {
             name += " f32";
         }
         if options.engine != Engine::Fused {
@@ -236,25 +237,25 @@ fn ways() -> Vec<(String, SolveOptions)> {
         name += if options.fallback { " ladder" } else { "" };
         ways.push((name, options));
     };
-    let plain = SolveOptions { fallback: false, max_iters: 200, ..SolveOptions::default() };
+    let plain = SolveOptions::new().fallback(false).max_iters(200);
     for method in [Method::Cg, Method::BiCgStab] {
         for &(_, preconditioner) in Preconditioner::NAMES {
-            let options = SolveOptions { method, preconditioner, ..plain.clone() };
-            if matches!(preconditioner, Preconditioner::Ilu0 | Preconditioner::Ic0) {
-                push(SolveOptions { order: Order::MinDegree, ..options.clone() });
+            let options = plain.clone().method(method).preconditioner(preconditioner);
+            if [Preconditioner::ILU0, Preconditioner::IC0].contains(&preconditioner) {
+                push(options.clone().order(Order::MinDegree));
                 let precond_precision = PrecondPrecision::Single;
-                push(SolveOptions { precond_precision, ..options.clone() });
+                push(options.clone().precond_precision(precond_precision));
             }
             if preconditioner == Preconditioner::Jacobi {
                 let engine = Engine::Composed(sparsebatch_solvers::SpmvOptions::default());
-                push(SolveOptions { engine, ..options.clone() });
+                push(options.clone().engine(engine));
             }
             push(options);
         }
     }
-    push(SolveOptions { method: Method::Lu, ..plain.clone() });
-    push(SolveOptions { method: Method::Auto, ..plain.clone() });
-    push(SolveOptions { fallback: true, ..plain });
+    push(plain.clone().method(Method::Lu));
+    push(plain.clone().method(Method::Auto));
+    push(plain.fallback(true));
     ways
 }
 

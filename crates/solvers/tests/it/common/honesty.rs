@@ -46,10 +46,7 @@ fn among<S: Trial>(
     let solved = S::solve(&systems, options);
 
     for system in (0..matrices.len()).step_by(2) {
-        let options = SolveOptions {
-            rel_tols: options.rel_tols.as_ref().map(|each| vec![each[system]]),
-            ..options.clone()
-        };
+        let options = options.for_systems(&[system]);
         let alone = S::solve(&systems.select(&[system]), &options);
         assert_eq!(solved.bits(system), alone.bits(0), "{what}, system {system}");
         assert_eq!(alone.statuses(), [Status::Converged], "{what}, system {system}");
@@ -64,7 +61,7 @@ fn among<S: Trial>(
         }
     }
     // Whether a residual becomes 0 hangs on the last bits.
-    if options.rel_tols.is_none() {
+    if !options.has_own_limits() {
         let cpu = on_cpu(&systems, options);
         let converged = |solved: &Solved<f64>| -> Vec<bool> {
             solved.statuses().iter().map(|&status| status == Status::Converged).collect()
@@ -89,7 +86,7 @@ pub(crate) fn cg_claims_no_solution_of_nonsymmetric_systems_that_it_lacks<S: Tri
             })
             .collect();
         for preconditioner in PRECONDITIONERS {
-            let options = SolveOptions { max_iters: 200, ..options(Method::Cg, preconditioner) };
+            let options = options(Method::Cg, preconditioner).max_iters(200);
             let solved = among::<S>(&format!("n = {n} {preconditioner}"), &flawed, &options);
             let failed = solved.statuses().iter().any(|&status| status != Status::Converged);
             assert!(failed, "{:?}", solved.outcomes);
@@ -103,7 +100,7 @@ pub(crate) fn a_tolerance_of_zero_is_that_of_one_system_alone<S: Trial>() {
             METHODS.into_iter().flat_map(|method| PRECONDITIONERS.map(|p| (method, p)))
         {
             let mut options = options(method, preconditioner);
-            options.rel_tols = Some(vec![1e-10, 0.0, 1e-10, 0.0, 1e-10]);
+            options.rel_tol = Some((vec![1e-10, 0.0, 1e-10, 0.0, 1e-10]).into());
             let exact = (healthy(n), random_vector::<f64>(n, 30));
             let what = format!("n = {n} {method} {preconditioner}");
 

@@ -26,13 +26,13 @@ pub(crate) const METHODS: [Method; 2] = [Method::Cg, Method::BiCgStab];
 
 /// The defaults but for the ladder: systems end as their first step leaves them.
 pub(crate) fn one_step() -> SolveOptions {
-    SolveOptions { fallback: false, ..SolveOptions::default() }
+    SolveOptions::new().fallback(false)
 }
 
 /// A method with a preconditioner and the defaults.
 pub(crate) fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
     let inner_precision = InnerPrecision::Working;
-    SolveOptions { method, preconditioner, inner_precision, ..one_step() }
+    one_step().method(method).preconditioner(preconditioner).inner_precision(inner_precision)
 }
 
 /// A uniform batch with its vectors.

@@ -114,7 +114,7 @@ fn table<S: Trial, T: SolveScalar>(method: Method, inner_precision: InnerPrecisi
         for (k, preconditioner) in
             [Preconditioner::None, Preconditioner::Jacobi].into_iter().enumerate()
         {
-            let options = SolveOptions { inner_precision, ..options(method, preconditioner) };
+            let options = options(method, preconditioner).inner_precision(inner_precision);
             let gpu = S::solve(&systems, &options);
             let cpu = on_cpu(&systems, &options);
             let what = format!("{} n = {n} {method} {preconditioner} {inner_precision}", T::CPP);
@@ -130,7 +130,7 @@ fn table<S: Trial, T: SolveScalar>(method: Method, inner_precision: InnerPrecisi
             }
         }
         // Lenient Jacobi never ends with ZeroDiagonal.
-        let options = SolveOptions { inner_precision, ..options(method, Preconditioner::Auto) };
+        let options = options(method, Preconditioner::Auto).inner_precision(inner_precision);
         let (gpu, cpu) = (S::solve(&systems, &options), on_cpu(&systems, &options));
         assert_eq!(gpu.statuses(), cpu.statuses(), "{} n = {n} {method} lenient", T::CPP);
     }
@@ -187,7 +187,7 @@ fn stagnates<S: Trial, T: SolveScalar>(rel_tol: f64) {
         METHODS.into_iter().flat_map(|method| preconditioners.map(|p| (method, p)))
     {
         let mut options = options(method, preconditioner);
-        options.rel_tols = Some(vec![rel_tol, 1e-3]);
+        options.rel_tol = Some((vec![rel_tol, 1e-3]).into());
 
         let gpu = S::solve(&systems, &options);
 
@@ -210,7 +210,7 @@ pub(crate) fn a_tolerance_of_zero_and_the_floor<S: Trial>() {
     let n = 30;
     let systems = Systems::new(&[chain::<f64>(n, &[])], random_vector(n, 7));
     let mut options = options(Method::Cg, Preconditioner::Jacobi);
-    options.rel_tol = Some(0.0);
+    options.rel_tol = Some((0.0).into());
     let statuses =
         |options| (S::solve(&systems, options).statuses(), on_cpu(&systems, options).statuses());
 
@@ -236,7 +236,7 @@ pub(crate) fn limits_are_kept_system_by_system<S: Trial>() {
     let matrices = vec![chain::<f64>(n, &[]); 4];
     let systems = Systems::new(&matrices, random_vector(4 * n, 7));
     let mut options = options(Method::Cg, Preconditioner::None);
-    options.max_iters_each = Some(vec![0, 3, 1000, 1]);
+    options.max_iters = (vec![0, 3, 1000, 1]).into();
 
     let gpu = S::solve(&systems, &options);
 
@@ -248,7 +248,7 @@ pub(crate) fn limits_are_kept_system_by_system<S: Trial>() {
         assert_eq!(gpu.statuses()[system], Status::MaxIterations);
     }
     // Where an absolute tolerance is the larger one it decides.
-    (options.max_iters_each, options.abs_tols) = (None, Some(vec![0.5, 1e9, 0.0, 0.0]));
+    (options.max_iters, options.abs_tol) = (1000.into(), vec![0.5, 1e9, 0.0, 0.0].into());
     let gpu = S::solve(&systems, &options);
     assert!(gpu.outcomes[0].residual_norm <= 0.5 && gpu.outcomes[0].iterations > 0);
     assert_eq!(gpu.outcomes[1].iterations, 0);

@@ -147,7 +147,7 @@ fn check<T: SolveScalar>(
     };
     let flaws: Vec<Flaw> = flaws.iter().map(sure).collect();
     let systems = batch::<T>(size, method, &flaws, seed);
-    let options = SolveOptions { inner_precision, ..options(method, preconditioner) };
+    let options = options(method, preconditioner).inner_precision(inner_precision);
     let tuning = GpuTuning::default();
     // How many iterations in f32 a system takes that is drawn at random hangs on what f32 resolves of it.
     let close = if inner_precision == InnerPrecision::Auto { (3.0, 300.0) } else { ROUNDED };
@@ -249,7 +249,7 @@ fn rows_may_be_shared_by_threads() {
             .into_iter()
             .flat_map(|method| [Preconditioner::None, Preconditioner::Jacobi].map(|p| (method, p)))
         {
-            let options = SolveOptions { floor: Some(2.0), ..options(method, preconditioner) };
+            let options = options(method, preconditioner).floor(2.0);
             let tuning = GpuTuning { parts: Some(parts), group, ..GpuTuning::default() };
             for order in [Order::Forward, Order::Reverse, Order::Random(7)] {
                 let gpu = on_gpu(&Emulator::new(order), &systems, &options, &tuning);

@@ -12,7 +12,7 @@ use crate::common::{ENDLESS, METHODS, Systems, compare_within, on_cpu, on_gpu, o
 use crate::gpu::agreement::family;
 
 fn in_f32(method: Method, preconditioner: Preconditioner) -> SolveOptions {
-    SolveOptions { inner_precision: InnerPrecision::Auto, ..options(method, preconditioner) }
+    options(method, preconditioner).inner_precision(InnerPrecision::Auto)
 }
 
 const PRECONDITIONERS: [Preconditioner; 2] = [Preconditioner::None, Preconditioner::Jacobi];
@@ -91,11 +91,8 @@ fn what_f32_leaves_is_solved_in_f64() {
     for (systems, method) in
         [&systems, &guessed].into_iter().flat_map(|s| METHODS.map(|method| (s, method)))
     {
-        let of = |options: SolveOptions| SolveOptions {
-            rel_tols: Some(rel_tols.clone()),
-            max_iters_each: Some(limits.clone()),
-            ..options
-        };
+        let of =
+            |options: SolveOptions| options.rel_tol(rel_tols.clone()).max_iters(limits.clone());
         let tuning = GpuTuning { group: Some((8, 4)), vectors: Some(1), ..GpuTuning::default() };
         let solve = |options| on_gpu(&Emulator::new(Order::Random(1)), systems, &options, &tuning);
         let mixed = solve(of(in_f32(method, Preconditioner::None)));
@@ -130,7 +127,7 @@ fn scales_do_not_matter_where_f32_holds_them() {
         for (method, preconditioner) in
             METHODS.into_iter().flat_map(|method| PRECONDITIONERS.map(|p| (method, p)))
         {
-            let with = |options| SolveOptions { rel_tol: Some(rel_tol), ..options };
+            let with = |options: SolveOptions| options.rel_tol(rel_tol);
             let executor = Emulator::new(Order::Forward);
             let mixed = with(in_f32(method, preconditioner));
             let gpu = on_gpu(&executor, &systems, &mixed, &GpuTuning::default());
@@ -220,7 +217,7 @@ fn iterations_are_in_f32_where_that_is_quicker() {
     let is_mixed = |kind, nrows, few, inner_precision| {
         let systems = family::<f64>(kind, nrows, 1);
         let options =
-            SolveOptions { inner_precision, ..options(Method::BiCgStab, Preconditioner::Jacobi) };
+            options(Method::BiCgStab, Preconditioner::Jacobi).inner_precision(inner_precision);
         let tuning = GpuTuning { few: Some(few), ..GpuTuning::default() };
         let executor = Emulator::new(Order::Forward);
         let plan =

@@ -92,12 +92,12 @@ fn what_is_not_there_yet_is_refused_in_one_line() {
     };
     let cg = options(Method::Cg, Preconditioner::Jacobi);
     let refused = [
-        SolveOptions { method: Method::Lu, ..cg.clone() },
-        SolveOptions { preconditioner: Preconditioner::Ilu0, ..cg.clone() },
-        SolveOptions { preconditioner: Preconditioner::Ic0, ..cg.clone() },
-        SolveOptions { preconditioner: Preconditioner::BlockJacobi, ..cg.clone() },
-        SolveOptions { history: true, ..cg.clone() },
-        SolveOptions { engine: Engine::Composed(SpmvOptions::default()), ..cg.clone() },
+        cg.clone().method(Method::Lu),
+        cg.clone().preconditioner(Preconditioner::ILU0),
+        cg.clone().preconditioner(Preconditioner::IC0),
+        cg.clone().preconditioner(Preconditioner::BLOCK_JACOBI),
+        cg.clone().history(true),
+        cg.clone().engine(Engine::Composed(SpmvOptions::default())),
     ];
 
     for options in refused {
@@ -118,11 +118,7 @@ fn options_and_lengths_are_checked() {
     let make = |options: &SolveOptions| {
         FusedSolver::<_, f64>::new(&emulator(), pattern.view(), 2, options)
     };
-    let bad = [
-        SolveOptions { rel_tol: Some(-1.0), ..cg.clone() },
-        SolveOptions { rel_tols: Some(vec![0.1]), ..cg.clone() },
-        SolveOptions { nrhs: 0, ..cg.clone() },
-    ];
+    let bad = [cg.clone().rel_tol(-1.0), cg.clone().rel_tol(vec![0.1]), cg.clone().nrhs(0)];
     for options in bad {
         assert!(make(&options).is_err(), "{options:?}");
     }
@@ -166,7 +162,7 @@ fn kernels_are_for_what_is_asked_of_them() {
     let (pattern, values, b) = tri(64, 5);
     for (floor, [plain, guessing]) in [(None, ["0", "1"]), (Some(4.0), ["2", "3"])] {
         let executor = emulator();
-        let options = SolveOptions { floor, ..one_step() };
+        let options = one_step().floor(floor);
         let tuning = GpuTuning { mixed: Some(true), ..GpuTuning::default() };
         let mut plan =
             FusedSolver::<_, f64>::with_tuning(&executor, pattern.view(), 5, &options, &tuning)
@@ -307,7 +303,7 @@ fn threads_and_rows_go_by_how_many_systems_there_are() {
     let executor = emulator();
     let group = |(method, preconditioner), n: usize, items: usize, few| {
         let (pattern, ..) = tri(n, 1);
-        let options = SolveOptions { nrhs: 2, ..options(method, preconditioner) };
+        let options = options(method, preconditioner).nrhs(2);
         let tuning = GpuTuning { few, ..GpuTuning::default() };
         let plan =
             FusedSolver::<_, f64>::with_tuning(&executor, pattern.view(), items, &options, &tuning);
@@ -358,7 +354,7 @@ fn only_the_active_items_take_part() {
     let (n, items, nrhs, active) = (12, 9, 2, 4);
     let (pattern, values, _) = tri(n, items);
     let emulator = emulator();
-    let options = SolveOptions { nrhs, ..options(Method::Cg, Preconditioner::Jacobi) };
+    let options = options(Method::Cg, Preconditioner::Jacobi).nrhs(nrhs);
     let rhs = random_vector::<f64>(n * items * nrhs, 5);
     let values = emulator.upload(&values).unwrap();
     let b = emulator.upload(&rhs).unwrap();

@@ -83,7 +83,8 @@ fn ragged_as_alone<T: Value>(
     let (b, x0) = (random_vector::<T>(rows, 3), random_vector::<T>(rows, 4));
     let mut options = options(method, Preconditioner::Jacobi);
     (options.nrhs, options.inner_precision) = (nrhs, inner_precision);
-    options.max_iters_each = Some((0..matrices.len() * nrhs).map(|s| 40 + s as u32).collect());
+    options.max_iters =
+        ((0..matrices.len() * nrhs).map(|s| 40 + s as u32).collect::<Vec<_>>()).into();
     let executor = Emulator::new(Order::Random(7));
     // As many or few as alone.
     let tuning = GpuTuning { few: Some(nrhs > 1), mixed: Some(true), ..GpuTuning::default() };
@@ -114,7 +115,7 @@ fn ragged_as_alone<T: Value>(
             alone.x0 = x0[own.clone()].to_vec();
             let mut options = options.clone();
             options.nrhs = 1;
-            options.max_iters_each = Some(vec![40 + system as u32]);
+            options.max_iters = (vec![40 + system as u32]).into();
             let executor = Emulator::new(Order::Forward);
             let alone = on_gpu(&executor, &alone, &options, &tuning);
             let found = Solved {

@@ -80,8 +80,7 @@ fn systems_beyond_a_block_are_those_of_clusters() {
     for (n, values) in [(5000, None), (4097, Some(ValuePlace::Global))] {
         let systems = chains(n, 2);
         for method in METHODS {
-            let options =
-                SolveOptions { rel_tol: Some(1e-6), ..options(method, Preconditioner::Jacobi) };
+            let options = options(method, Preconditioner::Jacobi).rel_tol(1e-6);
             let tuning = GpuTuning { values, ..GpuTuning::default() };
             let gpu = on_gpu(&Emulator::new(Order::Forward), &systems, &options, &tuning);
 
@@ -98,7 +97,7 @@ fn systems_beyond_a_block_are_those_of_clusters() {
 fn the_largest_systems_are_solved() {
     let systems = chains(32_768, 1);
     let executor = Emulator::new(Order::Forward);
-    let options = SolveOptions { max_iters: 3, ..options(Method::Cg, Preconditioner::None) };
+    let options = options(Method::Cg, Preconditioner::None).max_iters(3);
     let tuning = GpuTuning { values: Some(ValuePlace::Global), ..GpuTuning::default() };
     let pattern = systems.pattern();
     let mut plan =

@@ -6,7 +6,7 @@ use sparsebatch_cuda::Executor;
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, ValuePlace};
-use sparsebatch_solvers::{Method, Preconditioner, SolveOptions, Status};
+use sparsebatch_solvers::{Method, Preconditioner, Status};
 use sparsebatch_testing::random_vector;
 
 use crate::common::{METHODS, Solved, Systems, on_gpu, options};
@@ -94,7 +94,7 @@ fn ragged_systems_are_solved_as_alone() {
         let nrhs = 2;
         let rows = ragged.row_offsets()[matrices.len()] * nrhs;
         let (b, x0) = (random_vector::<f64>(rows, 3), random_vector::<f64>(rows, 4));
-        let options = SolveOptions { nrhs, ..options(method, Preconditioner::Jacobi) };
+        let options = options(method, Preconditioner::Jacobi).nrhs(nrhs);
         for values in PLACES {
             // Two clusters, whose queue holds the rest.
             let tuning = GpuTuning { max_blocks: Some(9), ..forced(SMALL[1], values) };
@@ -117,7 +117,7 @@ fn ragged_systems_are_solved_as_alone() {
                     let mut alone =
                         Systems::new(std::slice::from_ref(matrix), b[own.clone()].to_vec());
                     alone.x0 = x0[own.clone()].to_vec();
-                    let options = SolveOptions { nrhs: 1, ..options.clone() };
+                    let options = options.clone().nrhs(1);
                     let alone = on_gpu(&Emulator::new(Order::Forward), &alone, &options, &tuning);
                     let outcomes = vec![outcomes[item * nrhs + rhs].clone()];
                     let found = Solved { x: x[own].to_vec(), outcomes, kernel: String::new() };

@@ -2,7 +2,7 @@
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_solvers::gpu::ProductKernel;
-use sparsebatch_solvers::{Preconditioner, SolveOptions, Status};
+use sparsebatch_solvers::{Preconditioner, Status};
 
 use crate::gpu_composed::support::{METHODS, on_cpu, on_gpu, options, ragged, rhs};
 
@@ -13,7 +13,7 @@ fn histories_are_those_of_the_cpu() {
         let mut b = rhs(&batch, 1);
         // Ends before the first iteration.
         b[20..23].fill(0.0);
-        let options = SolveOptions { history: true, ..options(method, Preconditioner::Jacobi) };
+        let options = options(method, Preconditioner::Jacobi).history(true);
 
         let executor = Emulator::new(Order::Forward);
         let gpu = on_gpu(&executor, &batch, (&b, None), &ProductKernel::default(), &options);
@@ -38,12 +38,8 @@ fn histories_go_on_after_restarts_and_begin_anew_with_each_solve() {
     for method in METHODS {
         let batch = ragged::<f64>(&[40, 300], method);
         let b = rhs(&batch, 1);
-        let options = SolveOptions {
-            history: true,
-            rel_tol: Some(1e-22),
-            max_iters: 400,
-            ..options(method, Preconditioner::None)
-        };
+        let options =
+            options(method, Preconditioner::None).history(true).rel_tol(1e-22).max_iters(400);
         let executor = Emulator::new(Order::Forward);
 
         let gpu = on_gpu(&executor, &batch, (&b, None), &ProductKernel::default(), &options);
@@ -62,7 +58,7 @@ fn residuals_of_any_scale_and_none_at_all_are_recorded() {
     b[..30].iter_mut().for_each(|b| *b *= 1e-300);
     b[30..60].iter_mut().for_each(|b| *b *= 1e300);
     b[60] = f64::NAN;
-    let options = SolveOptions { history: true, ..options(METHODS[0], Preconditioner::None) };
+    let options = options(METHODS[0], Preconditioner::None).history(true);
     let executor = Emulator::new(Order::Forward);
 
     let gpu = on_gpu(&executor, &batch, (&b, None), &ProductKernel::default(), &options);

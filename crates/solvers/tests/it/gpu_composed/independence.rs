@@ -27,7 +27,7 @@ fn of_the_system() -> [ProductKernel; 3] {
 }
 
 fn with_history(method: sparsebatch_solvers::Method) -> SolveOptions {
-    SolveOptions { history: true, ..options(method, Preconditioner::Jacobi) }
+    options(method, Preconditioner::Jacobi).history(true)
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn systems_end_alike_alone_and_in_any_place() {
 #[test]
 fn bad_neighbours_change_nothing() {
     for method in METHODS {
-        let options = SolveOptions { max_iters: 60, ..with_history(method) };
+        let options = with_history(method).max_iters(60);
         for kernel in kernels().into_iter().filter(is_repeatable) {
             let batch = ragged::<f64>(&sizes(&kernel), method);
             let b = rhs(&batch, 1);
@@ -123,10 +123,8 @@ fn what_has_ended_is_frozen() {
     for method in METHODS {
         let batch = ragged::<f64>(&[30, 30, 9000], method);
         let b = rhs(&batch, 1);
-        let of_limit = |limit| SolveOptions {
-            max_iters_each: Some(vec![3, limit, limit]),
-            rel_tol: Some(1e-14),
-            ..options(method, Preconditioner::None)
+        let of_limit = |limit| {
+            options(method, Preconditioner::None).max_iters(vec![3, limit, limit]).rel_tol(1e-14)
         };
         let kernel = ProductKernel::default();
         let executor = Emulator::new(Order::Forward);

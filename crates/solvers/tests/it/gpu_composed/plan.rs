@@ -30,25 +30,17 @@ fn uniform_batches_of_every_layout_and_several_right_hand_sides() {
             let batch = Batch::Uniform(uniform);
             let b = rhs(&batch, 3);
             let limit = |s: u32| if s % 4 == 1 { 5 } else { 200 };
-            let options = SolveOptions {
-                nrhs: 3,
-                rel_tols: Some((0..21).map(|s| 10f64.powi(-2 - s % 9)).collect()),
-                abs_tols: Some((0..21).map(|s| if s % 5 == 0 { 1e-3 } else { 0.0 }).collect()),
-                max_iters_each: Some((0..21).map(limit).collect()),
-                ..options(method, Preconditioner::Jacobi)
-            };
+            let options = options(method, Preconditioner::Jacobi)
+                .nrhs(3)
+                .rel_tol((0..21).map(|s| 10f64.powi(-2 - s % 9)).collect::<Vec<_>>())
+                .abs_tol((0..21).map(|s| if s % 5 == 0 { 1e-3 } else { 0.0 }).collect::<Vec<_>>())
+                .max_iters((0..21).map(limit).collect::<Vec<_>>());
             let cpu = on_cpu(&batch, (&b, None), &options);
             for kernel in kernels() {
                 let gpu = on_gpu(&emulator(), &batch, (&b, None), &kernel, &options);
                 compare(&format!("{method} {kernel:?}"), &batch, &b, &gpu, &cpu, &options);
             }
-            let floor = SolveOptions {
-                rel_tol: Some(0.0),
-                rel_tols: None,
-                abs_tols: None,
-                floor: Some(4.0),
-                ..options
-            };
+            let floor = options.rel_tol(0.0).abs_tol(0.0).floor(4.0);
             let gpu = on_gpu(&emulator(), &batch, (&b, None), &ProductKernel::default(), &floor);
             let cpu = on_cpu(&batch, (&b, None), &floor);
             assert_eq!(gpu.statuses(), cpu.statuses(), "{method}");
@@ -63,12 +55,8 @@ fn floors_accept_what_they_accept_on_the_cpu() {
     for method in METHODS {
         let batch = ragged::<f64>(&[3, 60, 0, 9000, 600], method);
         let b = rhs(&batch, 1);
-        let options = SolveOptions {
-            rel_tol: Some(0.0),
-            floor: Some(3.0),
-            max_iters: 300,
-            ..options(method, Preconditioner::Jacobi)
-        };
+        let options =
+            options(method, Preconditioner::Jacobi).rel_tol(0.0).floor(3.0).max_iters(300);
 
         let gpu = on_gpu(&emulator(), &batch, (&b, None), &ProductKernel::default(), &options);
         let cpu = on_cpu(&batch, (&b, None), &options);
@@ -149,7 +137,7 @@ fn interleaved_values_replace_others_in_every_product() {
         let b_there = executor.upload(&b).unwrap();
         let mut x = executor.alloc_zeroed(b.len()).unwrap();
         for floor in [None, Some(4.0)] {
-            let options = SolveOptions { floor, ..options(method, Preconditioner::Jacobi) };
+            let options = options(method, Preconditioner::Jacobi).floor(floor);
             for kernel in kernels() {
                 let mut plan = ComposedSolver::new(&executor, &batch, &kernel, &options).unwrap();
 
@@ -216,7 +204,7 @@ fn values_on_the_device_are_as_good_as_values_on_the_host() {
                 (Preconditioner::Auto, Some(2.0)),
             ] {
                 let executor = emulator();
-                let options = SolveOptions { nrhs: 2, floor, ..options(method, preconditioner) };
+                let options = options(method, preconditioner).nrhs(2).floor(floor);
                 let b = rhs(&before, 2);
                 let there = executor.upload(&b).unwrap();
                 let kernel = ProductKernel::default();
@@ -284,17 +272,15 @@ fn bad_arguments_are_refused_in_one_line() {
         assert!(!error.to_string().contains('\n'));
         error
     };
-    for preconditioner in [Preconditioner::BlockJacobi, Preconditioner::Ilu0, Preconditioner::Ic0] {
-        let error = refused(SolveOptions { preconditioner, ..cg.clone() });
+    for preconditioner in [Preconditioner::BLOCK_JACOBI, Preconditioner::ILU0, Preconditioner::IC0]
+    {
+        let error = refused(cg.clone().preconditioner(preconditioner));
         assert!(matches!(error, GpuSolveError::Unsupported { .. }), "{error}");
     }
-    let lu = SolveOptions { method: Method::Lu, ..cg.clone() };
+    let lu = cg.clone().method(Method::Lu);
     assert!(matches!(refused(lu), GpuSolveError::Unsupported { .. }));
-    assert!(matches!(
-        refused(SolveOptions { nrhs: 0, ..cg.clone() }),
-        GpuSolveError::Option { .. }
-    ));
-    let few = SolveOptions { rel_tols: Some(vec![0.1]), ..cg.clone() };
+    assert!(matches!(refused(cg.clone().nrhs(0)), GpuSolveError::Option { .. }));
+    let few = cg.clone().rel_tol(vec![0.1]);
     assert!(matches!(refused(few), GpuSolveError::Length { .. }));
 
     let mut plan = ComposedSolver::new(&executor, &batch, &kernel, &cg).unwrap();
@@ -344,7 +330,7 @@ fn plans_tell_what_they_are_and_when_they_have_paid() {
         (options(Method::Cg, Preconditioner::Jacobi), (1, 4)),
         (options(Method::BiCgStab, Preconditioner::None), (2, 7)),
     ] {
-        let options = SolveOptions { max_iters: 6, ..options };
+        let options = options.max_iters(6);
         let kernel = ProductKernel::flexible(FlexibleKernel::CsrI);
         let before = executor.bytes_in_use();
         let mut plan = ComposedSolver::new(&executor, &batch, &kernel, &options).unwrap();

@@ -27,7 +27,7 @@ pub(crate) fn kernels() -> Vec<ProductKernel> {
 /// A method with a preconditioner, on the composed engine.
 pub(crate) fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
     let engine = Engine::Composed(SpmvOptions::default());
-    SolveOptions { method, preconditioner, engine, ..one_step() }
+    one_step().method(method).preconditioner(preconditioner).engine(engine)
 }
 
 /// Chains of `n` rows, weakly or strongly dominant by `seed`, with a long-range coupling; symmetric for

@@ -40,8 +40,8 @@ fn agree_with<T: SolveScalar>(
             T::CPP,
             options.method,
             options.preconditioner,
-            options.order,
-            options.precond_precision
+            options.preconditioner.order(),
+            options.preconditioner.precision()
         );
         compare(&what, systems, &gpu, &cpu, SolveOptions::default_rel_tol::<T>());
     }
@@ -49,7 +49,7 @@ fn agree_with<T: SolveScalar>(
 
 /// Whether a method and a preconditioner are for symmetric matrices alone.
 fn wants_symmetry(method: Method, preconditioner: Preconditioner) -> bool {
-    method == Method::Cg || preconditioner == Preconditioner::Ic0
+    method == Method::Cg || preconditioner == Preconditioner::IC0
 }
 
 fn families<T: SolveScalar>(precond_precision: PrecondPrecision) {
@@ -61,10 +61,10 @@ fn families<T: SolveScalar>(precond_precision: PrecondPrecision) {
                     continue;
                 }
                 let what = format!("{kind:?} {nrows}");
-                let options = SolveOptions { precond_precision, ..options(method, preconditioner) };
+                let options = options(method, preconditioner).precond_precision(precond_precision);
                 agree_in_all(&what, &systems, &options);
                 for order in ORDERS {
-                    agree(&what, &systems, &SolveOptions { order, ..options.clone() });
+                    agree(&what, &systems, &options.clone().order(order));
                 }
                 // From guesses.
                 let n = systems.x0.len();
@@ -108,21 +108,20 @@ fn scattered_patterns_agree_with_the_cpu() {
                 let options = options(method, preconditioner);
                 let (order, precond_precision) = (Order::MinDegree, PrecondPrecision::Single);
                 for options in [
-                    SolveOptions { order, ..options.clone() },
-                    SolveOptions { order, precond_precision, ..options.clone() },
-                    SolveOptions { precond_precision, ..options.clone() },
+                    options.clone().order(order),
+                    options.clone().order(order).precond_precision(precond_precision),
+                    options.clone().precond_precision(precond_precision),
                     options.clone(),
                 ] {
                     agree(&format!("n = {n}"), &systems, &options);
                 }
-                if preconditioner == Preconditioner::BlockJacobi {
+                if preconditioner == Preconditioner::BLOCK_JACOBI {
                     for size in [1, 3, 40, 128] {
                         for precond_precision in PRECISIONS {
-                            let options = SolveOptions {
-                                block_size: Some(size),
-                                precond_precision,
-                                ..options.clone()
-                            };
+                            let options = options
+                                .clone()
+                                .block_size(size)
+                                .precond_precision(precond_precision);
                             agree(&format!("n = {n}, blocks of {size}"), &systems, &options);
                         }
                     }
@@ -150,13 +149,10 @@ fn blocks_are_inverted_with_row_pivoting() {
     let col_idx = (0..n * n).map(|k| (k % n) as i32).collect();
     let dense = Csr::<f64>::try_new(n, n, row_ptr, col_idx, values).unwrap();
     let systems = Systems::new(&[dense.clone(), dense], random_vector(2 * n, 8));
-    let options = SolveOptions {
-        block_size: Some(33),
-        ..options(Method::BiCgStab, Preconditioner::BlockJacobi)
-    };
+    let options = options(Method::BiCgStab, Preconditioner::BLOCK_JACOBI).block_size(33);
 
     for precond_precision in PRECISIONS {
-        let options = SolveOptions { precond_precision, ..options.clone() };
+        let options = options.clone().precond_precision(precond_precision);
 
         agree_in_all("zero diagonal", &systems, &options);
 
@@ -171,14 +167,14 @@ fn blocks_are_inverted_with_row_pivoting() {
 fn factors_of_tridiagonal_matrices_are_exact() {
     let systems = family::<f64>(Family::Tri, 100, 3);
     for (method, preconditioner) in [
-        (Method::Cg, Preconditioner::Ic0),
-        (Method::Cg, Preconditioner::Ilu0),
-        (Method::BiCgStab, Preconditioner::Ic0),
-        (Method::BiCgStab, Preconditioner::Ilu0),
+        (Method::Cg, Preconditioner::IC0),
+        (Method::Cg, Preconditioner::ILU0),
+        (Method::BiCgStab, Preconditioner::IC0),
+        (Method::BiCgStab, Preconditioner::ILU0),
     ] {
         for order in ORDERS {
             for shape in SHAPES {
-                let options = SolveOptions { order, ..options(method, preconditioner) };
+                let options = options(method, preconditioner).order(order);
                 let executor = Emulator::new(Threads::Reverse);
                 let gpu = by_factors(&executor, &systems, &options, &tuning(shape));
                 for outcome in &gpu.outcomes {
@@ -200,11 +196,8 @@ fn large_systems_are_solved_in_device_memory() {
         (22_500, FactoredPlace::AllGlobal),
     ] {
         let systems = family::<f64>(Family::Lap2d, n, 1);
-        let options = SolveOptions {
-            order: Order::MinDegree,
-            rel_tol: Some(1e-6),
-            ..options(Method::Cg, Preconditioner::Ic0)
-        };
+        let options =
+            options(Method::Cg, Preconditioner::IC0).order(Order::MinDegree).rel_tol(1e-6);
         let executor = Emulator::new(Threads::Forward);
         let plan = FactoredSolver::<_, f64>::new(&executor, systems.pattern(), 1, &options);
         let explain = plan.unwrap().explain();
@@ -220,8 +213,8 @@ fn shared_values_and_several_right_hand_sides_are_solved() {
     let pattern = pattern(n, 3, false, 4);
     let matrices: Vec<Csr<f64>> = (0..3).map(|item| matrix(&pattern, 1.2, false, item)).collect();
     let b = random_vector(n * items * nrhs, 8);
-    for preconditioner in [Preconditioner::Ilu0, Preconditioner::BlockJacobi] {
-        let options = SolveOptions { nrhs, ..options(Method::BiCgStab, preconditioner) };
+    for preconditioner in [Preconditioner::ILU0, Preconditioner::BLOCK_JACOBI] {
+        let options = options(Method::BiCgStab, preconditioner).nrhs(nrhs);
         let shared = BatchValues::Shared(matrices[0].values().to_vec());
         let own = matrices.iter().flat_map(|m| m.values().to_vec()).collect();
         for values in [shared, BatchValues::ItemMajor(own)] {

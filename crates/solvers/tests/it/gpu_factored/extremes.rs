@@ -12,7 +12,7 @@ use crate::common::{METHODS, Solved, Systems, on_cpu, options};
 use crate::gpu_factored::support::{PRECONDITIONERS, SHAPES, by_factors, matrix, pattern, tuning};
 
 fn single(options: SolveOptions) -> SolveOptions {
-    SolveOptions { precond_precision: PrecondPrecision::Single, ..options }
+    options.precond_precision(PrecondPrecision::Single)
 }
 
 fn on_gpu(systems: &Systems<f64>, options: &SolveOptions, tuning: &FactoredTuning) -> Solved<f64> {
@@ -82,11 +82,11 @@ fn units_of_unknowns_change_nothing() {
     let unit = |column: usize| (column as i32 * 347) % 1860 - 930;
     let systems = Systems::new(&[a.clone(), scaled(&a, |_| 0, unit)], [b.clone(), b].concat());
     for (preconditioner, order) in [
-        (Preconditioner::BlockJacobi, Order::Natural),
-        (Preconditioner::Ilu0, Order::Natural),
-        (Preconditioner::Ilu0, Order::MinDegree),
+        (Preconditioner::BLOCK_JACOBI, Order::Natural),
+        (Preconditioner::ILU0, Order::Natural),
+        (Preconditioner::ILU0, Order::MinDegree),
     ] {
-        let options = single(SolveOptions { order, ..options(Method::BiCgStab, preconditioner) });
+        let options = single(options(Method::BiCgStab, preconditioner).order(order));
         let cpu = on_cpu(&systems, &options);
         for shape in SHAPES {
             let gpu = on_gpu(&systems, &options, &tuning(shape));
@@ -117,10 +117,9 @@ fn units_of_equations_are_borne_or_refused() {
         // So that no equation is lost beside others.
         let b = (0..n).map(|row| if unit(row) > 0 { 2f64.powi(most) } else { 0.0 }).collect();
         let systems = Systems::new(&[scaled(&a, unit, |_| 0)], b);
-        for preconditioner in [Preconditioner::BlockJacobi, Preconditioner::Ilu0] {
+        for preconditioner in [Preconditioner::BLOCK_JACOBI, Preconditioner::ILU0] {
             let order = Order::MinDegree;
-            let options =
-                single(SolveOptions { order, ..options(Method::BiCgStab, preconditioner) });
+            let options = single(options(Method::BiCgStab, preconditioner).order(order));
             let cpu = on_cpu(&systems, &options);
             for shape in SHAPES {
                 let gpu = on_gpu(&systems, &options, &tuning(shape));
@@ -130,7 +129,7 @@ fn units_of_equations_are_borne_or_refused() {
                     if most == 40 { Status::Converged } else { Status::SingularPreconditioner };
                 assert_eq!(gpu.statuses(), [expected], "{what}");
             }
-            let options = SolveOptions { fallback: true, ..options };
+            let options = options.fallback(true);
             let batch = Batch::Uniform(systems.batch.clone());
             let report = solve(&batch, &systems.b, None, &options).unwrap().report;
             assert!(report.all_converged(), "{preconditioner} {:?}", report.systems);
@@ -152,7 +151,7 @@ fn pivots_beyond_the_range_end_as_on_the_cpu_among_healthy_neighbours() {
     let matrices = [healthy.clone(), small, healthy.clone(), flat];
     let systems = Systems::new(&matrices, vec![1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0]);
     use Status::{Converged, SingularPreconditioner};
-    let options = single(options(Method::BiCgStab, Preconditioner::Ilu0));
+    let options = single(options(Method::BiCgStab, Preconditioner::ILU0));
     let cpu = on_cpu(&systems, &options);
     for shape in SHAPES {
         let gpu = on_gpu(&systems, &options, &tuning(shape));

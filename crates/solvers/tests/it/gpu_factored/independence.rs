@@ -74,14 +74,12 @@ fn choices() -> impl Strategy<Value = (SolveOptions, FactoredTuning)> {
     let precisions = prop::sample::select(PRECISIONS.to_vec());
     (methods, preconditioners, orders, precisions, shapes).prop_map(
         |(method, preconditioner, order, precond_precision, shape)| {
-            let options = SolveOptions {
-                method,
-                preconditioner,
-                order,
-                precond_precision,
-                max_iters: 60,
-                ..one_step()
-            };
+            let options = one_step()
+                .method(method)
+                .preconditioner(preconditioner)
+                .order(order)
+                .precond_precision(precond_precision)
+                .max_iters(60);
             (options, tuning(shape))
         },
     )

@@ -5,7 +5,7 @@ use sparsebatch_cuda::Executor;
 use sparsebatch_formats::{Csr, Pattern};
 use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{FactoredSolver, Guess, ShiftedValues};
-use sparsebatch_solvers::{Method, Outcome, Preconditioner, SolveOptions, Status};
+use sparsebatch_solvers::{Method, Outcome, Preconditioner, Status};
 use sparsebatch_testing::random_vector;
 
 use crate::common::{Systems, options, residual_norm};
@@ -49,7 +49,7 @@ fn kept_factors_precondition_values_that_changed() {
             .into_iter()
             .flat_map(|shape| PRECISIONS.map(|precision| (shape, precision)))
         {
-            let options = SolveOptions { precond_precision, ..options(method, preconditioner) };
+            let options = options(method, preconditioner).precond_precision(precond_precision);
             let what = format!("{method} {preconditioner} {precond_precision} {shape:?}");
             let executor = Emulator::new(Threads::Random(3));
             let tuning = tuning(shape);
@@ -112,7 +112,7 @@ fn items_without_factors_fail_alone() {
         .flat_map(|preconditioner| PRECISIONS.map(|precision| (preconditioner, precision)))
     {
         let executor = Emulator::new(Threads::Forward);
-        let options = SolveOptions { precond_precision, ..options(Method::Cg, preconditioner) };
+        let options = options(Method::Cg, preconditioner).precond_precision(precond_precision);
         let mut plan = Plan::new(&executor, now.pattern(), 3, &options).unwrap();
         let (_, fresh) = solved(&executor, &mut plan, &now);
         plan.factorise(&executor.upload(then.values()).unwrap()).unwrap();
@@ -131,9 +131,9 @@ fn factors_of_one_item_serve_all() {
     let now = systems(n, 3, 0.1);
     let one = systems(n, 1, 0.1);
     let b = random_vector::<f64>(3 * n * nrhs, 9);
-    let options = SolveOptions { nrhs, ..options(Method::Cg, Preconditioner::Ic0) };
+    let options = options(Method::Cg, Preconditioner::IC0).nrhs(nrhs);
     for precond_precision in PRECISIONS {
-        let options = SolveOptions { precond_precision, ..options.clone() };
+        let options = options.clone().precond_precision(precond_precision);
         let executor = Emulator::new(Threads::Forward);
         let mut plan = Plan::new(&executor, now.pattern(), 3, &options).unwrap();
         plan.factorise(&executor.upload(one.values()).unwrap()).unwrap();
@@ -158,7 +158,7 @@ fn factors_of_one_item_serve_all() {
 fn only_the_active_items_take_part() {
     let (n, items, active) = (40, 9, 4);
     let now = systems(n, items as u64, 0.1);
-    let options = options(Method::Cg, Preconditioner::Ic0);
+    let options = options(Method::Cg, Preconditioner::IC0);
     let executor = Emulator::new(Threads::Forward);
     let mut plan = Plan::new(&executor, now.pattern(), items, &options).unwrap();
     let values = executor.upload(now.values()).unwrap();
@@ -231,7 +231,7 @@ fn factors_of_a_time_step_serve_the_next_ones() {
     let executor = Emulator::new(Threads::Forward);
     let up = |v: &[f64]| executor.upload(v).unwrap();
     let shift = ShiftedValues::<_, f64>::new(&executor, pattern.view(), items).unwrap();
-    let options = options(Method::BiCgStab, Preconditioner::Ilu0);
+    let options = options(Method::BiCgStab, Preconditioner::ILU0);
     let mut plan = Plan::new(&executor, pattern.view(), items, &options).unwrap();
     let mut values = executor.alloc(jacobian.len()).unwrap();
     let (jacobian, b) = (up(&jacobian), random_vector::<f64>(n * items, 4));

@@ -19,7 +19,7 @@ fn emulator() -> Emulator {
 }
 
 fn ilu0() -> SolveOptions {
-    options(Method::BiCgStab, Preconditioner::Ilu0)
+    options(Method::BiCgStab, Preconditioner::ILU0)
 }
 
 fn unsupported<T>(result: Result<T, GpuSolveError>) -> String {
@@ -36,11 +36,11 @@ fn what_is_not_there_is_refused_in_one_line() {
         FactoredSolver::<_, f64>::new(&emulator(), pattern.view(), 1, options)
     };
     let refused = [
-        SolveOptions { preconditioner: Preconditioner::None, ..ilu0() },
-        SolveOptions { preconditioner: Preconditioner::Jacobi, ..ilu0() },
-        SolveOptions { preconditioner: Preconditioner::Auto, ..ilu0() },
-        SolveOptions { history: true, ..ilu0() },
-        SolveOptions { engine: Engine::Composed(SpmvOptions::default()), ..ilu0() },
+        ilu0().preconditioner(Preconditioner::None),
+        ilu0().preconditioner(Preconditioner::Jacobi),
+        ilu0().preconditioner(Preconditioner::Auto),
+        ilu0().history(true),
+        ilu0().engine(Engine::Composed(SpmvOptions::default())),
     ];
     for options in refused {
         let text = unsupported(make(&options));
@@ -68,17 +68,17 @@ fn options_and_lengths_are_checked() {
     let make = |options: &SolveOptions| {
         FactoredSolver::<_, f64>::new(&emulator(), pattern.view(), 2, options)
     };
-    let blocks = options(Method::Cg, Preconditioner::BlockJacobi);
+    let blocks = options(Method::Cg, Preconditioner::BLOCK_JACOBI);
     let bad = [
-        SolveOptions { rel_tol: Some(-1.0), ..ilu0() },
-        SolveOptions { rel_tols: Some(vec![0.1]), ..ilu0() },
-        SolveOptions { nrhs: 0, ..ilu0() },
-        SolveOptions { block_size: Some(0), ..blocks.clone() },
-        SolveOptions { block_size: Some(129), ..blocks },
+        ilu0().rel_tol(-1.0),
+        ilu0().rel_tol(vec![0.1]),
+        ilu0().nrhs(0),
+        blocks.clone().block_size(0),
+        blocks.block_size(129),
     ];
     for options in bad {
         let error = make(&options).map(|_| ()).unwrap_err();
-        let blocks = options.preconditioner == Preconditioner::BlockJacobi;
+        let blocks = options.preconditioner == Preconditioner::BLOCK_JACOBI;
         assert_eq!(matches!(error, GpuSolveError::Symbolic(_)), blocks, "{options:?}: {error}");
     }
     let wide = CsrPattern::try_new(1, 2, vec![0, 1], vec![0]).unwrap();
@@ -198,18 +198,15 @@ fn a_plan_says_what_it_chose() {
     assert!(text.contains("values, factors and vectors in shared memory"), "{text}");
 
     // Everything in device memory; no more of it than the groups at work need.
-    let large = make(30_000, &options(Method::Cg, Preconditioner::Ic0)).explain();
+    let large = make(30_000, &options(Method::Cg, Preconditioner::IC0)).explain();
     assert_eq!(large.place, FactoredPlace::AllGlobal, "{large}");
     assert_eq!((large.shared_bytes, large.factor_entries), (0, 59_999));
     let group = 8 * (5 * 30_000 + 1 + 60_000);
     assert!(large.workspace_bytes >= u64::from(large.blocks) * group, "{large}");
     assert!(large.workspace_bytes < u64::from(large.blocks) * group + 40_000, "{large}");
 
-    let options = SolveOptions {
-        order: Order::MinDegree,
-        block_size: Some(10),
-        ..options(Method::Auto, Preconditioner::BlockJacobi)
-    };
+    let options =
+        options(Method::Auto, Preconditioner::BLOCK_JACOBI).order(Order::MinDegree).block_size(10);
     let blocks = make(45, &options).explain();
     assert_eq!((blocks.method, blocks.order, blocks.factor_entries), ("cg", "natural", 425));
     assert_eq!((blocks.factorisation_levels, blocks.application_levels), (1, 1));
@@ -219,14 +216,11 @@ fn a_plan_says_what_it_chose() {
 fn factors_in_f32_take_half_of_the_memory() {
     let pattern = pattern(60, 12, false, 3);
     let make = |precond_precision, options: SolveOptions| {
-        let options = SolveOptions { precond_precision, ..options };
+        let options = options.precond_precision(precond_precision);
         let plan = FactoredSolver::<_, f64>::new(&emulator(), pattern.view(), 5000, &options);
         plan.unwrap().explain()
     };
-    let blocks = SolveOptions {
-        block_size: Some(30),
-        ..options(Method::BiCgStab, Preconditioner::BlockJacobi)
-    };
+    let blocks = options(Method::BiCgStab, Preconditioner::BLOCK_JACOBI).block_size(30);
     for options in [ilu0(), blocks] {
         let [working, single] =
             [PrecondPrecision::Working, PrecondPrecision::Single].map(|p| make(p, options.clone()));
@@ -250,7 +244,7 @@ fn factors_in_f32_take_half_of_the_memory() {
         );
     }
     let f32 = |precond_precision| {
-        let options = SolveOptions { precond_precision, ..ilu0() };
+        let options = ilu0().precond_precision(precond_precision);
         let plan = FactoredSolver::<_, f32>::new(&emulator(), pattern.view(), 5000, &options);
         plan.unwrap().explain()
     };

@@ -28,12 +28,10 @@ fn all_are_solved(names: &[&str], count: usize, preconditioner: Preconditioner) 
         for (order, precond_precision) in
             ORDERS.into_iter().flat_map(|order| PRECISIONS.map(|precision| (order, precision)))
         {
-            let options = SolveOptions {
-                order,
-                precond_precision,
-                floor: Some(4.0),
-                ..options(Method::BiCgStab, preconditioner)
-            };
+            let options = options(Method::BiCgStab, preconditioner)
+                .order(order)
+                .precond_precision(precond_precision)
+                .floor(4.0);
             let executor = Emulator::new(Threads::Forward);
 
             let gpu = by_factors(&executor, &systems, &options, &FactoredTuning::default());
@@ -59,7 +57,7 @@ fn all_are_solved(names: &[&str], count: usize, preconditioner: Preconditioner) 
 /// factors.
 fn iterations(systems: &Systems<f64>, options: &SolveOptions) -> [(usize, f64); 2] {
     PRECISIONS.map(|precond_precision| {
-        let options = SolveOptions { precond_precision, ..options.clone() };
+        let options = options.clone().precond_precision(precond_precision);
         let solved = on_cpu(systems, &options).outcomes;
         let converged: Vec<_> =
             solved.iter().filter(|outcome| outcome.status == Status::Converged).collect();
@@ -86,17 +84,16 @@ fn factors_in_f32_cost_few_iterations() {
         let items = systems.batch.nitems();
         let spd = name.starts_with("raddiff");
         let mut choices = vec![
-            (Method::BiCgStab, Preconditioner::BlockJacobi, Order::Natural),
-            (Method::BiCgStab, Preconditioner::Ilu0, Order::Natural),
-            (Method::BiCgStab, Preconditioner::Ilu0, Order::MinDegree),
+            (Method::BiCgStab, Preconditioner::BLOCK_JACOBI, Order::Natural),
+            (Method::BiCgStab, Preconditioner::ILU0, Order::Natural),
+            (Method::BiCgStab, Preconditioner::ILU0, Order::MinDegree),
         ];
         if spd {
-            choices.push((Method::Cg, Preconditioner::BlockJacobi, Order::Natural));
-            choices.push((Method::Cg, Preconditioner::Ic0, Order::MinDegree));
+            choices.push((Method::Cg, Preconditioner::BLOCK_JACOBI, Order::Natural));
+            choices.push((Method::Cg, Preconditioner::IC0, Order::MinDegree));
         }
         for (method, preconditioner, order) in choices {
-            let options =
-                SolveOptions { order, floor: Some(4.0), ..options(method, preconditioner) };
+            let options = options(method, preconditioner).order(order).floor(4.0);
             let [(all, working), (found, single)] = iterations(&systems, &options);
             println!(
                 "{name:<12} {items:>4} {method:<9} {preconditioner:<13} {order:<11} \
@@ -114,7 +111,7 @@ fn factors_in_f32_cost_few_iterations() {
 
 #[test]
 fn nuclear_networks_are_solved() {
-    for preconditioner in [Preconditioner::Ilu0, Preconditioner::BlockJacobi] {
+    for preconditioner in [Preconditioner::ILU0, Preconditioner::BLOCK_JACOBI] {
         all_are_solved(&["astro/batch_alpha13.bin"], 7, preconditioner);
     }
 }
@@ -124,7 +121,7 @@ fn chemistry_is_solved() {
     let names = ["lidryer", "drm19", "gri12", "gri30", "dodecane_lu", "isooctane"];
     let files = names.map(|name| format!("matrices/batch/{name}.batch"));
     let files = files.each_ref().map(String::as_str);
-    for preconditioner in [Preconditioner::Ilu0, Preconditioner::BlockJacobi] {
+    for preconditioner in [Preconditioner::ILU0, Preconditioner::BLOCK_JACOBI] {
         all_are_solved(&files, 3, preconditioner);
     }
 }
@@ -132,5 +129,5 @@ fn chemistry_is_solved() {
 #[test]
 fn radiation_diffusion_is_solved() {
     let sets = ["astro/batch_raddiff1d.bin", "astro/batch_raddiff2d.bin"];
-    all_are_solved(&sets, 2, Preconditioner::Ilu0);
+    all_are_solved(&sets, 2, Preconditioner::ILU0);
 }

@@ -58,7 +58,7 @@ fn cases(n: usize, preconditioner: Preconditioner) -> Vec<Case> {
         .flat_map(|row| (row.saturating_sub(2)..(row + 3).min(n)).map(move |c| (row, c, 0.0)))
         .collect();
     // Cholesky asks for positive pivots.
-    let of_negative = if preconditioner == Preconditioner::Ic0 {
+    let of_negative = if preconditioner == Preconditioner::IC0 {
         [Indefinite, SingularPreconditioner]
     } else {
         [Indefinite, Converged]
@@ -130,7 +130,7 @@ fn table<T: SolveScalar>(precond_precision: PrecondPrecision) {
         let cases = cases(n, preconditioner);
         let systems = systems::<T>(n, &cases);
         for (k, method) in METHODS.into_iter().enumerate() {
-            let options = SolveOptions { precond_precision, ..options(method, preconditioner) };
+            let options = options(method, preconditioner).precond_precision(precond_precision);
             let cpu = on_cpu(&systems, &options);
             for shape in SHAPES {
                 let gpu = solve_with(&systems, &options, &tuning(shape));
@@ -177,7 +177,7 @@ fn missing_entries_end_as_on_the_cpu() {
             .into_iter()
             .flat_map(|preconditioner| PRECISIONS.map(|precision| (preconditioner, precision)))
         {
-            let options = SolveOptions { precond_precision, ..options(method, preconditioner) };
+            let options = options(method, preconditioner).precond_precision(precond_precision);
             let (gpu, cpu) = (solve(&systems, &options), on_cpu(&systems, &options));
 
             assert_eq!(gpu.statuses(), [Status::SingularPreconditioner; 2], "{preconditioner}");
@@ -194,7 +194,7 @@ fn stagnates<T: SolveScalar>(rel_tol: f64) {
         METHODS.into_iter().flat_map(|method| PRECONDITIONERS.map(|p| (method, p)))
     {
         let mut options = options(method, preconditioner);
-        options.rel_tols = Some(vec![rel_tol, 1e-3]);
+        options.rel_tol = Some((vec![rel_tol, 1e-3]).into());
 
         let gpu = solve(&systems, &options);
 
@@ -218,8 +218,8 @@ fn a_tolerance_below_rounding_stagnates_after_all_restarts() {
 fn the_floor_accepts_what_rounding_leaves() {
     let n = 30;
     let mut systems = Systems::new(&[band::<f64>(n, &[])], random_vector(n, 7));
-    let mut options = options(Method::Cg, Preconditioner::Ilu0);
-    (options.rel_tol, options.floor) = (Some(0.0), Some(4.0));
+    let mut options = options(Method::Cg, Preconditioner::ILU0);
+    (options.rel_tol, options.floor) = (Some(0.0.into()), Some(4.0));
     for scale in [1.0, 1e-200, 1e200] {
         systems.b = random_vector::<f64>(n, 7).iter().map(|b| b * scale).collect();
         let (gpu, cpu) = (solve(&systems, &options), on_cpu(&systems, &options));
@@ -237,9 +237,8 @@ fn limits_are_kept_system_by_system() {
     let matrices = vec![band::<f64>(n, &[]); 4];
     let systems = Systems::new(&matrices, random_vector(4 * n, 7));
     for method in METHODS {
-        let mut options =
-            SolveOptions { block_size: Some(1), ..options(method, Preconditioner::BlockJacobi) };
-        options.max_iters_each = Some(vec![0, 3, 1000, 1]);
+        let mut options = options(method, Preconditioner::BLOCK_JACOBI).block_size(1);
+        options.max_iters = (vec![0, 3, 1000, 1]).into();
 
         let gpu = solve(&systems, &options);
 
@@ -251,7 +250,7 @@ fn limits_are_kept_system_by_system() {
             assert_eq!(gpu.statuses()[system], Status::MaxIterations);
         }
         // Where an absolute tolerance is the larger one it decides.
-        (options.max_iters_each, options.abs_tols) = (None, Some(vec![0.5, 1e9, 0.0, 0.0]));
+        (options.max_iters, options.abs_tol) = (1000.into(), vec![0.5, 1e9, 0.0, 0.0].into());
         let gpu = solve(&systems, &options);
         assert!(gpu.outcomes[0].residual_norm <= 0.5 && gpu.outcomes[0].iterations > 0);
         assert_eq!(gpu.outcomes[1].iterations, 0);
@@ -322,8 +321,8 @@ fn breakdowns<T: SolveScalar>() {
     let mut b: Vec<T> = (0..18).map(|k| if k % 3 == 0 { T::ONE } else { T::ZERO }).collect();
     b[13] = T::ONE;
     let systems = Systems::new(&matrices, b);
-    let mut blocks = options(Method::BiCgStab, Preconditioner::BlockJacobi);
-    (blocks.block_size, blocks.max_restarts) = (Some(1), 0);
+    let mut blocks =
+        options(Method::BiCgStab, Preconditioner::BLOCK_JACOBI).block_size(1).max_restarts(0);
 
     let (gpu, cpu) = (solve(&systems, &blocks), on_cpu(&systems, &blocks));
 

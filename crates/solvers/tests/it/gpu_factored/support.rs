@@ -13,7 +13,7 @@ use crate::common::{Solved, Systems, from_guesses};
 
 /// The preconditioners that have factors.
 pub(crate) const PRECONDITIONERS: [Preconditioner; 3] =
-    [Preconditioner::BlockJacobi, Preconditioner::Ilu0, Preconditioner::Ic0];
+    [Preconditioner::BLOCK_JACOBI, Preconditioner::ILU0, Preconditioner::IC0];
 
 /// The orders of ILU(0) and IC(0).
 pub(crate) const ORDERS: [Order; 2] = [Order::Natural, Order::MinDegree];

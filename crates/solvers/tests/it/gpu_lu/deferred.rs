@@ -88,7 +88,7 @@ fn check<T: SolveScalar>(systems: &Systems<T>, solves: usize, options: &SolveOpt
     let found = together(&Emulator::new(Order::Forward), systems, &b, options);
     let again = together(&Emulator::new(Order::Random(seed)), systems, &b, options);
     // No refinement: x of the first solve is all that substitution has.
-    let once = SolveOptions { max_restarts: 0, ..options.clone() };
+    let once = options.clone().max_restarts(0);
     let whole = one_by_one(&Emulator::new(Order::Reverse), systems, &b, &once);
     let count = systems.batch.nitems() * options.nrhs;
     let n = length / count;
@@ -117,7 +117,7 @@ fn check<T: SolveScalar>(systems: &Systems<T>, solves: usize, options: &SolveOpt
                 assert!((one.residual_norm - other.residual_norm).abs() <= close, "{what}");
             }
             // Rounding decides how a system ends where tolerances are about as small.
-            if options.rel_tols.is_none() && options.floor.is_none() {
+            if !options.has_own_limits() && options.floor.is_none() {
                 assert_eq!(one.status, other.status, "{what}");
             }
         }
@@ -136,8 +136,8 @@ proptest! {
         floor in prop::option::of(0.0f64..8.0),
     ) {
         let (n, most) = size;
-        let rel_tols = mixed_tolerances(flaws.len(), seed);
-        let options = SolveOptions { floor, rel_tols, ..options() };
+        let mut options = options().floor(floor);
+        options.rel_tol = mixed_tolerances(flaws.len(), seed);
         check(&batch::<f64>(n, most, &flaws, seed), solves, &options, seed);
         check(&batch::<f32>(n, most, &flaws, seed), solves, &options, seed);
     }
@@ -237,8 +237,8 @@ fn what_needs_refinement_stagnates_unless_the_floor_accepts_it() {
     let systems = Systems::new(&vec![healthy; 5], random_vector(5 * n, 7));
     let b = vec![systems.b.clone(), random_vector(5 * n, 8)];
     let mut options = options();
-    options.rel_tols = Some(vec![0.0, 1e-10, 0.0, 0.0, 1e-10]);
-    options.max_iters_each = Some(vec![100, 100, 1, 0, 0]);
+    options.rel_tol = Some((vec![0.0, 1e-10, 0.0, 0.0, 1e-10]).into());
+    options.max_iters = (vec![100, 100, 1, 0, 0]).into();
     let found = |options: &SolveOptions| {
         let found = together(&Emulator::new(Order::Forward), &systems, &b, options);
         found.outcomes.iter().map(|one| (one.status, one.accepted_by_floor)).collect::<Vec<_>>()
@@ -246,7 +246,7 @@ fn what_needs_refinement_stagnates_unless_the_floor_accepts_it() {
     use Status::{Converged, MaxIterations, Stagnated};
 
     let strict = found(&options);
-    let with_floor = found(&SolveOptions { floor: Some(4.0), ..options.clone() });
+    let with_floor = found(&options.clone().floor(4.0));
 
     let expected = [
         (Stagnated, false),
@@ -260,7 +260,7 @@ fn what_needs_refinement_stagnates_unless_the_floor_accepts_it() {
         [(Converged, true), (Converged, false), (Converged, true), expected[3], expected[4]];
     assert_eq!(with_floor, [expected, expected].concat());
     // An absolute tolerance accepts, too, and without an iteration where 0 is within it.
-    options.abs_tols = Some(vec![1e-3, 0.0, 1e-3, 1e-3, 1e9]);
+    options.abs_tol = (vec![1e-3, 0.0, 1e-3, 1e-3, 1e9]).into();
     let accepted: Vec<Status> = found(&options)[..5].iter().map(|one| one.0).collect();
     assert_eq!(accepted, [Converged, Converged, Converged, MaxIterations, Converged]);
 }
@@ -269,7 +269,7 @@ fn what_needs_refinement_stagnates_unless_the_floor_accepts_it() {
 fn without_iterations_no_pivot_is_looked_at() {
     let zero = Csr::<f64>::try_new(1, 1, vec![0, 1], vec![0], vec![0.0]).unwrap();
     let systems = Systems::new(&[zero.clone(), zero], vec![1.0; 2]);
-    let options = SolveOptions { max_iters_each: Some(vec![0, 1]), ..options() };
+    let options = options().max_iters(vec![0, 1]);
 
     let found = together(
         &Emulator::new(Order::Forward),
@@ -308,7 +308,7 @@ fn right_hand_sides_of_an_item_and_items_of_one_matrix() {
     let (n, items, nrhs) = (20, 37, 3);
     let a: Csr<f64> = matrix(&pattern(n, 4, 2), 1.2, 9);
     let systems = Systems::new(&vec![a.clone(); items], random_vector(n * items * nrhs, 5));
-    let options = SolveOptions { nrhs, ..options() };
+    let options = options().nrhs(nrhs);
     check(&systems, 5, &options, 4);
     let executor = Emulator::new(Order::Forward);
     let each = together(&executor, &systems, std::slice::from_ref(&systems.b), &options);

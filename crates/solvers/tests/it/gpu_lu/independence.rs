@@ -79,10 +79,11 @@ fn check<T: SolveScalar>(
     tuning: LuTuning,
 ) -> Result<(), TestCaseError> {
     let systems = batch::<T>(n, most, flaws, seed);
-    let options = SolveOptions { rel_tols: mixed_tolerances(flaws.len(), seed), ..options() };
+    let mut options = options();
+    options.rel_tol = mixed_tolerances(flaws.len(), seed);
     let all = by_lu(&Emulator::new(Order::Forward), &systems, &options, &tuning);
     let what = format!("{} n = {n} {tuning:?} {flaws:?} seed {seed}", T::CPP);
-    if options.rel_tols.is_none() {
+    if !options.has_own_limits() {
         let rel_tol = SolveOptions::default_rel_tol::<T>();
         compare(&what, &systems, &all, &on_cpu(&systems, &options), rel_tol);
     }
@@ -91,11 +92,7 @@ fn check<T: SolveScalar>(
     let again = by_lu(&Emulator::new(Order::Random(seed)), &systems, &options, &tuning);
     // Alone, and turned round.
     let order: Vec<usize> = (0..flaws.len()).rev().collect();
-    let part = |items: &[usize]| {
-        let tolerances = options.rel_tols.as_ref();
-        let rel_tols = tolerances.map(|all| items.iter().map(|&item| all[item]).collect());
-        (systems.select(items), SolveOptions { rel_tols, ..options.clone() })
-    };
+    let part = |items: &[usize]| (systems.select(items), options.for_systems(items));
     let (turned, turned_options) = part(&order);
     let turned = by_lu(&Emulator::new(Order::Reverse), &turned, &turned_options, &tuning);
     for item in 0..flaws.len() {
@@ -138,7 +135,7 @@ fn threads_and_systems_side_by_side_change_no_bit() {
     let flaws = [Flaw::None, Flaw::Zero, Flaw::None, Flaw::Scaled(1e5), Flaw::None];
     for (n, most) in [(9, 3), (40, 38), (150, 2)] {
         let systems = batch::<f64>(n, most, &flaws, 6);
-        let options = SolveOptions { rel_tol: Some(0.0), max_restarts: 1, ..options() };
+        let options = options().rel_tol(0.0).max_restarts(1);
         let solve = |threads, systems_of_block| {
             let tuning = LuTuning {
                 threads: Some(threads),

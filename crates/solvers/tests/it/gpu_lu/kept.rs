@@ -42,7 +42,7 @@ fn check<T: SolveScalar>(systems: &Systems<T>, options: &SolveOptions, seed: u64
     let kept = again(&Emulator::new(Order::Random(seed)), systems, options);
     let what = format!("{} seed {seed}", T::CPP);
     // Rounding decides how a system ends where tolerances are about as small.
-    if options.rel_tols.is_none() && options.floor.is_none() {
+    if !options.has_own_limits() && options.floor.is_none() {
         compare(&what, systems, &kept, &whole, SolveOptions::default_rel_tol::<T>());
     }
     let forward = again(&Emulator::new(Order::Forward), systems, options);
@@ -53,8 +53,7 @@ fn check<T: SolveScalar>(systems: &Systems<T>, options: &SolveOptions, seed: u64
         return;
     }
     let item = seed as usize % systems.batch.nitems();
-    let rel_tols = options.rel_tols.as_ref().map(|all| vec![all[item]]);
-    let alone = SolveOptions { rel_tols, ..options.clone() };
+    let alone = options.for_systems(&[item]);
     let alone = again(&Emulator::new(Order::Forward), &systems.select(&[item]), &alone);
     assert_eq!(alone.bits(0), kept.bits(item), "{what} item {item}");
 }
@@ -70,8 +69,8 @@ proptest! {
         floor in prop::option::of(0.0f64..8.0),
     ) {
         let (n, most) = size;
-        let rel_tols = mixed_tolerances(flaws.len(), seed);
-        let options = SolveOptions { floor, rel_tols, ..options() };
+        let mut options = options().floor(floor);
+        options.rel_tol = mixed_tolerances(flaws.len(), seed);
         check(&batch::<f64>(n, most, &flaws, seed), &options, seed);
         check(&batch::<f32>(n, most, &flaws, seed), &options, seed);
     }
@@ -96,7 +95,7 @@ fn many_items_stand_side_by_side() {
 fn right_hand_sides_share_the_factors_of_their_item() {
     for items in [1, 5, 150] {
         let systems = healthy(20, items, 3);
-        check(&systems, &SolveOptions { nrhs: 3, ..options() }, 4);
+        check(&systems, &options().nrhs(3), 4);
     }
 }
 

@@ -47,12 +47,10 @@ fn random_patterns<T: SolveScalar>() {
             systems.x0 = random_vector(len, 6);
         }
         // Preconditioner and precision of factors do not matter.
-        let options = SolveOptions {
-            nrhs,
-            preconditioner: Preconditioner::Ic0,
-            precond_precision: PrecondPrecision::Single,
-            ..options()
-        };
+        let options = options()
+            .preconditioner(Preconditioner::IC0)
+            .precond_precision(PrecondPrecision::Single)
+            .nrhs(nrhs);
         let cpu = on_cpu(&systems, &options);
         for place in PLACES {
             let gpu = solve(&systems, &options, place);
@@ -137,8 +135,8 @@ fn refinements_are_counted_and_limited_as_on_the_cpu() {
     let matrices = vec![matrix::<f64>(&pattern(n, 3, 1), 1.2, 2); 5];
     let systems = Systems::new(&matrices, random_vector(5 * n, 7));
     let mut options = options();
-    options.max_iters_each = Some(vec![0, 3, 1000, 1, 1000]);
-    options.rel_tols = Some(vec![1e-10, 0.0, 1e-10, 0.0, 1e-22]);
+    options.max_iters = (vec![0, 3, 1000, 1, 1000]).into();
+    options.rel_tol = Some((vec![1e-10, 0.0, 1e-10, 0.0, 1e-22]).into());
     let cpu = on_cpu(&systems, &options);
     for place in PLACES {
         let gpu = solve(&systems, &options, place);
@@ -158,7 +156,7 @@ fn any_scale_is_solved_and_the_floor_accepts_what_rounding_leaves() {
     for (matrix_scale, exponent) in [(0, 0), (0, -990), (0, 990), (900, 300), (-300, -900)] {
         let b = random_vector::<f64>(n, 2).iter().map(|v| v * 2f64.powi(exponent)).collect();
         let systems = Systems::new(&[scaled(&sound, matrix_scale)], b);
-        let floor = SolveOptions { rel_tol: Some(0.0), floor: Some(4.0), ..options() };
+        let floor = options().rel_tol(0.0).floor(4.0);
         for (options, place) in [(options(), PLACES[0]), (options(), PLACES[1]), (floor, PLACES[1])]
         {
             let gpu = solve(&systems, &options, place);
@@ -177,7 +175,7 @@ fn flawed_neighbours_change_no_bit() {
         [(9, 3), (40, 38), (150, 2)].into_iter().flat_map(|size| PLACES.map(|place| (size, place)))
     {
         let systems = batch::<f64>(n, most, &flaws, 6);
-        let options = SolveOptions { max_restarts: 1, ..options() };
+        let options = options().max_restarts(1);
         let all = solve(&systems, &options, place);
         let one_block = FactoredTuning { max_blocks: Some(1), ..tuning(place) };
         let again = by_factors(&Emulator::new(Order::Reverse), &systems, &options, &one_block);
@@ -281,7 +279,7 @@ fn kept_factors_refine_solutions_of_values_that_changed() {
         Systems::new(&matrices, random_vector(210, 3))
     };
     let (then, now) = (make(1, 1.5), make(1, 1.501));
-    let options = SolveOptions { max_restarts: 10, ..options() };
+    let options = options().max_restarts(10);
     for place in PLACES {
         let executor = Emulator::new(Order::Forward);
         let mut plan = FactoredSolver::<_, f64>::with_tuning(
@@ -317,7 +315,7 @@ fn what_is_not_there_is_refused_in_one_line() {
             other => panic!("{other:?}"),
         }
     };
-    let text = unsupported(&small, &SolveOptions { history: true, ..options() });
+    let text = unsupported(&small, &options().history(true));
     assert!(text.contains("not supported on the GPU yet"), "{text}");
     // A third of 480 to the third power.
     let row_ptr = (0..=480).map(|row| row * 480).collect();

@@ -31,17 +31,17 @@ fn what_is_not_there_yet_is_refused_in_one_line() {
         |options: &SolveOptions| GpuLu::<_, f64>::new(&emulator(), pattern.view(), 1, options);
     let lu = options();
     let refused = [
-        SolveOptions { method: Method::BiCgStab, ..lu.clone() },
-        SolveOptions { method: Method::Cg, ..lu.clone() },
-        SolveOptions { history: true, ..lu.clone() },
-        SolveOptions { engine: Engine::Composed(SpmvOptions::default()), ..lu.clone() },
+        lu.clone().method(Method::BiCgStab),
+        lu.clone().method(Method::Cg),
+        lu.clone().history(true),
+        lu.clone().engine(Engine::Composed(SpmvOptions::default())),
     ];
 
     for options in refused {
         let text = unsupported(make(&options));
         assert!(text.contains("not supported on the GPU yet") && !text.contains('\n'), "{text}");
     }
-    let taken = SolveOptions { preconditioner: Preconditioner::Ilu0, ..lu.clone() };
+    let taken = lu.clone().preconditioner(Preconditioner::ILU0);
     make(&taken).unwrap();
     let matrix = matrix::<f64>(&pattern, 1.2, 1);
     let ragged: Batch<f64> = [matrix.clone()].into_iter().collect();
@@ -94,11 +94,7 @@ fn options_and_lengths_are_checked() {
     let lu = options();
     let make =
         |options: &SolveOptions| GpuLu::<_, f64>::new(&emulator(), pattern.view(), 2, options);
-    let bad = [
-        SolveOptions { rel_tol: Some(-1.0), ..lu.clone() },
-        SolveOptions { rel_tols: Some(vec![0.1]), ..lu.clone() },
-        SolveOptions { nrhs: 0, ..lu.clone() },
-    ];
+    let bad = [lu.clone().rel_tol(-1.0), lu.clone().rel_tol(vec![0.1]), lu.clone().nrhs(0)];
     for options in bad {
         assert!(make(&options).is_err(), "{options:?}");
     }
@@ -183,7 +179,7 @@ fn shared_values_and_several_right_hand_sides_are_solved() {
     let matrices: Vec<Csr<f64>> = (0..items).map(|item| matrix(&pattern, 1.2, item)).collect();
     let items = items as usize;
     let b = random_vector(n * items * nrhs, 8);
-    let options = SolveOptions { nrhs, ..options() };
+    let options = options().nrhs(nrhs);
     let shared = BatchValues::Shared(matrices[0].values().to_vec());
     let own = BatchValues::ItemMajor(matrices.iter().flat_map(|m| m.values().to_vec()).collect());
     for values in [shared, own] {

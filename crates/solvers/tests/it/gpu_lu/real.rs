@@ -3,8 +3,8 @@
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, io};
+use sparsebatch_solvers::Status;
 use sparsebatch_solvers::gpu::LuTuning;
-use sparsebatch_solvers::{SolveOptions, Status};
 use sparsebatch_testing::shared_dir;
 
 use crate::common::{Systems, on_cpu};
@@ -25,7 +25,7 @@ fn some(name: &str, count: usize) -> Option<Systems<f64>> {
 fn all_are_solved(names: &[&str], count: usize) {
     for name in names {
         let Some(systems) = some(name, count) else { return };
-        let options = SolveOptions { floor: Some(4.0), ..options() };
+        let options = options().floor(4.0);
 
         let gpu = by_lu(&Emulator::new(Order::Forward), &systems, &options, &LuTuning::default());
 

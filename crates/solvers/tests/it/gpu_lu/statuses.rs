@@ -202,7 +202,7 @@ fn stagnates<T: SolveScalar>(rel_tol: f64) {
     let healthy = matrix::<T>(&pattern(n, 3, 1), 1.2, 2);
     let systems = Systems::new(&[healthy.clone(), healthy], random_vector::<T>(2 * n, 7));
     let mut options = options();
-    options.rel_tols = Some(vec![rel_tol, 1e-3]);
+    options.rel_tol = Some((vec![rel_tol, 1e-3]).into());
 
     let gpu = solve(&systems, &options);
 
@@ -228,7 +228,7 @@ fn the_floor_accepts_what_rounding_leaves() {
         let mut systems =
             Systems::new(&[matrix::<f64>(&pattern(n, 3, 1), 1.2, 2)], random_vector(n, 7));
         let mut options = options();
-        (options.rel_tol, options.floor) = (Some(0.0), Some(4.0));
+        (options.rel_tol, options.floor) = (Some(0.0.into()), Some(4.0));
         for scale in [1.0, 1e-200, 1e200] {
             systems.b = random_vector::<f64>(n, 7).iter().map(|b| b * scale).collect();
 
@@ -251,8 +251,8 @@ fn limits_and_tolerances_are_kept_system_by_system() {
     let matrices = vec![matrix::<f64>(&pattern(n, 3, 1), 1.2, 2); 4];
     let systems = Systems::new(&matrices, random_vector(4 * n, 7));
     let mut options = options();
-    options.max_iters_each = Some(vec![0, 3, 1000, 1]);
-    options.rel_tols = Some(vec![1e-10, 0.0, 1e-10, 0.0]);
+    options.max_iters = (vec![0, 3, 1000, 1]).into();
+    options.rel_tol = Some((vec![1e-10, 0.0, 1e-10, 0.0]).into());
 
     let gpu = solve(&systems, &options);
 
@@ -264,7 +264,7 @@ fn limits_and_tolerances_are_kept_system_by_system() {
         assert_eq!(gpu.statuses()[system], Status::MaxIterations);
     }
     // Where an absolute tolerance is the larger one it decides.
-    (options.max_iters_each, options.abs_tols) = (None, Some(vec![0.5, 1e9, 0.0, 0.0]));
+    (options.max_iters, options.abs_tol) = (1000.into(), vec![0.5, 1e9, 0.0, 0.0].into());
     let gpu = solve(&systems, &options);
     assert!(gpu.outcomes[0].residual_norm <= 0.5 && gpu.outcomes[0].iterations == 1);
     assert_eq!(gpu.outcomes[1].iterations, 0);

@@ -2,6 +2,7 @@
 
 use sparsebatch_cuda::Value;
 use sparsebatch_formats::{Csr, CsrPattern, Pattern, Scalar};
+use sparsebatch_solve_core::PerSystem;
 use sparsebatch_solvers::gpu::{GpuLu, Guess, LuTuning};
 use sparsebatch_solvers::{Method, SolveOptions};
 use sparsebatch_testing::random_vector;
@@ -12,13 +13,13 @@ use kernel_emu::Emulator;
 
 /// LU with the defaults.
 pub(crate) fn options() -> SolveOptions {
-    SolveOptions { method: Method::Lu, ..one_step() }
+    one_step().method(Method::Lu)
 }
 
 /// Tolerances of so many systems, by which some are refined while their neighbours stand still; for every third seed.
-pub(crate) fn mixed_tolerances(items: usize, seed: u64) -> Option<Vec<f64>> {
+pub(crate) fn mixed_tolerances(items: usize, seed: u64) -> Option<PerSystem<f64>> {
     let of = |item: usize| if item.is_multiple_of(2) { 0.0 } else { 1e-3 };
-    seed.is_multiple_of(3).then(|| (0..items).map(of).collect())
+    seed.is_multiple_of(3).then(|| PerSystem::Each((0..items).map(of).collect()))
 }
 
 /// Solves by LU on the emulated GPU, from the guesses.

@@ -2,10 +2,10 @@
 //! neighbours, right-hand sides, guesses and threads.
 
 use proptest::prelude::*;
-use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan, LanePreconditioner};
+use sparsebatch_cpu_ref::lanes::{LaneOptions, LanePlan};
 use sparsebatch_cpu_ref::{CpuError, Isa};
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
-use sparsebatch_solve_core::{Criteria, PerSystem};
+use sparsebatch_solve_core::{Criteria, PerSystem, Scheme};
 use sparsebatch_solvers::{
     BatchReport, BatchSolver, Method, Preconditioner, Rung, RungRun, SolveError, SolveOptions,
     SolveScalar, Status,
@@ -92,10 +92,10 @@ fn check<T: SolveScalar>(nrows: usize, nrhs: usize, seed: u64, fallback: bool) {
     let (matrices, b, x0) = systems::<T>(nrows, nrhs, seed);
     let batch = ragged(&matrices);
     let limits = (0..matrices.len() * nrhs).map(|s| [40, 1, 0, 40][(s + seed as usize) % 4]);
-    let mut options = SolveOptions { nrhs, fallback, history: true, ..lu() };
+    let mut options = lu().nrhs(nrhs).fallback(fallback).history(true);
     options.floor = seed.is_multiple_of(2).then_some(4.0);
-    options.rel_tol = seed.is_multiple_of(3).then_some(1e-15);
-    options.max_iters_each = Some(limits.collect());
+    options.rel_tol = seed.is_multiple_of(3).then_some(1e-15.into());
+    options.max_iters = (limits.collect::<Vec<_>>()).into();
     let mut solver = BatchSolver::new(&batch, &options).unwrap();
     solver.factor(&batch).unwrap();
     assert!(solver.keeps_factors());
@@ -165,7 +165,7 @@ fn statuses_are_those_of_a_solve_and_neighbours_are_spared() {
     b[14..16].fill(1.0);
     for fallback in [false, true] {
         let batch = Batch::from(uniform(&matrices));
-        let options = SolveOptions { fallback, ..lu() };
+        let options = lu().fallback(fallback);
         let mut solver = BatchSolver::new(&batch, &options).unwrap();
         solver.factor(&batch).unwrap();
 
@@ -203,7 +203,7 @@ fn the_number_of_threads_does_not_matter() {
     let matrices: Vec<Csr<f64>> = matrices.iter().cycle().take(30 * 36).cloned().collect();
     let (b, x0) = (b.repeat(30), x0.repeat(30));
     let batch = ragged(&matrices);
-    let options = SolveOptions { nrhs: 2, fallback: true, max_iters: 9, ..lu() };
+    let options = lu().nrhs(2).fallback(true).max_iters(9);
     let by_threads = [1, 2, 5].map(|threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
@@ -275,7 +275,8 @@ fn methods_without_factors_solve_a_copy() {
     for engine in engines() {
         for (method, preconditioner) in iterative() {
             let mut options = options(method, preconditioner);
-            (options.engine, options.max_iters, options.fallback) = (engine.clone(), 20, true);
+            (options.engine, options.max_iters, options.fallback) =
+                (engine.clone(), 20.into(), true);
             let mut solver = BatchSolver::new(&batch, &options).unwrap();
             assert!(!solver.keeps_factors());
             // What was kept before makes no difference.
@@ -336,8 +337,8 @@ fn neither_lanes_nor_instruction_sets_change_a_bit() {
     let batch = ragged(&matrices);
     for isa in Isa::available() {
         for lanes in [None, Some(1), Some(4), Some(8), Some(16)] {
-            let options = LaneOptions { isa: Some(isa), lanes, single_factors: false };
-            let mut plan = LanePlan::new(&batch, LaneMethod::Lu, options, None).unwrap();
+            let options = LaneOptions { isa: Some(isa), lanes };
+            let mut plan = LanePlan::new(&batch, Scheme::Lu, options, None).unwrap();
             let (mut whole, mut again) = (x0.clone(), x0.clone());
             let outcomes = plan.solve(&batch, 2, &b, &mut whole, &criteria(), None).unwrap();
             plan.factor(&batch).unwrap();
@@ -361,8 +362,8 @@ fn bits(x: &[f64]) -> Vec<u64> {
 fn a_plan_names_what_it_cannot_keep() {
     let batch = Batch::from(tridiagonal(3, -1.0, 4.0, -1.0));
     let with = |method| LanePlan::new(&batch, method, LaneOptions::default(), None).unwrap();
-    let mut cg = with(LaneMethod::Cg(LanePreconditioner::None));
-    let mut plan = with(LaneMethod::Lu);
+    let mut cg = with(Scheme::Cg(Preconditioner::None));
+    let mut plan = with(Scheme::Lu);
     let mut x = [0.0; 3];
 
     let not_lu = cg.factor(&batch).unwrap_err();

@@ -7,7 +7,7 @@
 
 use proptest::prelude::*;
 use sparsebatch_cpu_ref::Isa;
-use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan, LanePreconditioner};
+use sparsebatch_cpu_ref::lanes::{LaneOptions, LanePlan};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr, Pattern};
 use sparsebatch_solve_core::{FormatChoice, KernelChoice};
@@ -17,26 +17,6 @@ use sparsebatch_solvers::{
 use sparsebatch_testing::random_vector;
 
 use crate::solves::support::{Bits, iterative, options, pattern, ragged};
-
-fn lane_preconditioner(preconditioner: Preconditioner, order: Order) -> LanePreconditioner {
-    let min_degree = order == Order::MinDegree;
-    match preconditioner {
-        Preconditioner::Auto => LanePreconditioner::Jacobi { lenient: true },
-        Preconditioner::None => LanePreconditioner::None,
-        Preconditioner::Jacobi => LanePreconditioner::Jacobi { lenient: false },
-        Preconditioner::BlockJacobi => LanePreconditioner::BlockJacobi { size: None },
-        Preconditioner::Ilu0 => LanePreconditioner::Ilu0 { min_degree },
-        Preconditioner::Ic0 => LanePreconditioner::Ic0 { min_degree },
-    }
-}
-
-fn lane_method(options: &SolveOptions) -> LaneMethod {
-    let preconditioner = lane_preconditioner(options.preconditioner, options.order);
-    match options.method {
-        Method::Cg => LaneMethod::Cg(preconditioner),
-        _ => LaneMethod::BiCgStab(preconditioner),
-    }
-}
 
 /// Powers of two: 16 on the diagonal, +-1, 1/2, 1/4 or 1/8 off it.
 fn exact<T: SolveScalar>(nrows: usize, seed: u64, symmetric: bool) -> Csr<T> {
@@ -66,9 +46,8 @@ fn check_bits<T: SolveScalar>(matrices: &[Csr<T>], mut options: SolveOptions) {
     let b: Vec<T> = random_vector(total, 77);
     let x0: Vec<T> = random_vector(total, 78);
     let criteria = options.criteria::<T>(rows.len()).unwrap();
-    let baseline =
-        LaneOptions { isa: Some(Isa::Baseline), lanes: Some(4), ..LaneOptions::default() };
-    let plan = LanePlan::new(&batch, lane_method(&options), baseline, None).unwrap();
+    let baseline = LaneOptions { isa: Some(Isa::Baseline), lanes: Some(4) };
+    let plan = LanePlan::new(&batch, options.scheme::<T>(), baseline, None).unwrap();
     let mut x = x0.clone();
     let outcomes = plan.solve(&batch, options.nrhs, &b, &mut x, &criteria, None).unwrap();
     let mut start = 0;
@@ -94,16 +73,16 @@ fn check_bits<T: SolveScalar>(matrices: &[Csr<T>], mut options: SolveOptions) {
 
 fn check_exact<T: SolveScalar>(nrows: usize, seed: u64) {
     for (method, preconditioner) in iterative() {
-        let symmetric = method == Method::Cg || preconditioner == Preconditioner::Ic0;
+        let symmetric = method == Method::Cg || preconditioner == Preconditioner::IC0;
         let matrices: Vec<Csr<T>> = (0..6)
             .map(|i| exact(nrows.saturating_sub(i % 3).max(1), seed + i as u64, symmetric))
             .collect();
         for (nrhs, order) in [(1, Order::Natural), (2, Order::MinDegree)] {
             let mut options = options(method, preconditioner);
-            (options.nrhs, options.order) = (nrhs, order);
+            options = options.nrhs(nrhs).order(order);
             // Restarts and limits take the same way in both, too.
-            options.rel_tol = Some([1e-10, 1e-17][seed as usize % 2]);
-            options.max_iters = [1000, 4][seed as usize / 2 % 2];
+            options.rel_tol = Some(([1e-10, 1e-17][seed as usize % 2]).into());
+            options.max_iters = [1000, 4][seed as usize / 2 % 2].into();
             check_bits(&matrices, options);
         }
     }
@@ -165,7 +144,7 @@ fn check_close(name: &str, batch: &Batch<f64>, b: &[f64], options: &SolveOptions
     assert!(fused.all_converged(), "{name}: {:?}", fused.status_counts());
     for spmv in products() {
         let what = format!("{name} {} {:?} {:?}", options.method, spmv.format, spmv.kernel);
-        let composed = SolveOptions { engine: Engine::Composed(spmv.clone()), ..options.clone() };
+        let composed = options.clone().engine(Engine::Composed(spmv.clone()));
         let composed = match solve(batch, b, None, &composed) {
             Ok(solution) => solution.report,
             // Scattered matrices have no DIA.

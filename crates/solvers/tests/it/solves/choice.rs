@@ -74,13 +74,10 @@ fn what_is_asked_for_is_done() {
 
 #[test]
 fn the_composed_engine_tells_its_format_and_what_the_products_cost() {
-    let options = SolveOptions {
-        engine: Engine::Composed(SpmvOptions {
-            format: sparsebatch_solve_core::FormatChoice::Ell,
-            ..SpmvOptions::default()
-        }),
-        ..one_step()
-    };
+    let options = one_step().engine(Engine::Composed(SpmvOptions {
+        format: sparsebatch_solve_core::FormatChoice::Ell,
+        ..SpmvOptions::default()
+    }));
 
     let report = report(&family(Family::Tri, 32), &options);
 

@@ -55,7 +55,7 @@ fn honest<T: SolveScalar>(nrows: usize, seed: u64) {
     for (method, preconditioner) in iterative() {
         for engine in engines() {
             let mut options = options(method, preconditioner);
-            (options.engine, options.history, options.max_iters) = (engine, true, 50);
+            (options.engine, options.history, options.max_iters) = (engine, true, 50.into());
             let rel_tol = SolveOptions::default_rel_tol::<T>();
 
             let solution = solve(&ragged(&matrices), &b, Some(&x0), &options).unwrap();
@@ -125,13 +125,13 @@ fn tolerances_and_limits_are_each_systems_own() {
     let one: Vec<f64> = random_vector(60, 8);
     let b = one.repeat(6);
     let norm = one.iter().map(|v| v * v).sum::<f64>().sqrt();
-    for (method, preconditioner) in iterative().into_iter().filter(|m| m.1 != Preconditioner::Ic0) {
+    for (method, preconditioner) in iterative().into_iter().filter(|m| m.1 != Preconditioner::IC0) {
         for engine in engines() {
             let mut options = options(method, preconditioner);
             options.engine = engine;
-            options.rel_tols = Some(vec![1e-2, 1e-12, 0.0, 1e-12, 1e-12, 2.0]);
-            options.abs_tols = Some(vec![0.0, 0.0, 0.1 * norm, 0.0, 2.0 * norm, 0.0]);
-            options.max_iters_each = Some(vec![1000, 1000, 1000, 1, 1000, 1000]);
+            options.rel_tol = Some((vec![1e-2, 1e-12, 0.0, 1e-12, 1e-12, 2.0]).into());
+            options.abs_tol = (vec![0.0, 0.0, 0.1 * norm, 0.0, 2.0 * norm, 0.0]).into();
+            options.max_iters = (vec![1000, 1000, 1000, 1, 1000, 1000]).into();
 
             let report = solve(&batch, &b, None, &options).unwrap().report;
 
@@ -144,7 +144,7 @@ fn tolerances_and_limits_are_each_systems_own() {
             assert!(relative(0) <= 1e-2 && relative(1) <= 1e-12 && relative(2) <= 0.1, "{what}");
             let iterations = outcomes.iter().map(|o| o.iterations).collect::<Vec<_>>();
             assert_eq!(iterations[4..], [0, 0], "{what}");
-            if preconditioner != Preconditioner::Ilu0 {
+            if preconditioner != Preconditioner::ILU0 {
                 assert!(iterations[2] <= iterations[0], "{what}: {iterations:?}");
                 assert!(iterations[0] < iterations[1], "{what}: {iterations:?}");
                 assert_eq!(outcomes[3].status, Status::MaxIterations, "{what}");
@@ -159,7 +159,7 @@ fn limits_per_right_hand_side_follow_the_order_of_the_systems() {
     let a = tridiagonal(30, -1.0, 2.0, -1.0);
     let b: Vec<f64> = random_vector(30 * 4, 9);
     let mut options = options(Method::Cg, Preconditioner::None);
-    (options.nrhs, options.max_iters_each) = (2, Some(vec![3, 5, 7, 1000]));
+    (options.nrhs, options.max_iters) = (2, vec![3, 5, 7, 1000].into());
 
     let batch = Batch::from(uniform(&[a.clone(), a]));
     let report = solve(&batch, &b, None, &options).unwrap().report;
@@ -175,7 +175,8 @@ fn limits_per_right_hand_side_follow_the_order_of_the_systems() {
 fn iteration_limits_count_restarts_in() {
     for engine in engines() {
         let mut options = options(Method::Cg, Preconditioner::None);
-        (options.engine, options.rel_tol, options.max_iters) = (engine, Some(1e-30), 70);
+        (options.engine, options.rel_tol, options.max_iters) =
+            (engine, Some(1e-30.into()), 70.into());
         let a = tridiagonal(24, -1.0, 2.5, -1.0);
 
         let solution = solve(&Batch::from(a), &random_vector(24, 1), None, &options).unwrap();
@@ -204,7 +205,8 @@ fn a_recurrence_that_runs_ahead_is_restarted() {
     let b: Vec<f64> = random_vector(n, 21);
     for engine in engines() {
         let mut options = options(Method::Cg, Preconditioner::None);
-        (options.engine, options.rel_tol, options.max_iters) = (engine, Some(1e-12), 20_000);
+        (options.engine, options.rel_tol, options.max_iters) =
+            (engine, Some(1e-12.into()), 20_000.into());
         options.history = true;
 
         let solution = solve(&Batch::from(a.clone()), &b, None, &options).unwrap();
@@ -227,7 +229,7 @@ fn the_rounding_floor_accepts_what_no_vector_does_better() {
     let batch = Batch::from(uniform(&[a.clone(), a.clone()]));
     for method in [Method::Cg, Method::BiCgStab, Method::Lu] {
         let mut options = options(method, Preconditioner::None);
-        options.rel_tols = Some(vec![1e-22, 1e-8]);
+        options.rel_tol = Some((vec![1e-22, 1e-8]).into());
         let strict = solve(&batch, &b, None, &options).unwrap().report;
         options.floor = Some(4.0);
 

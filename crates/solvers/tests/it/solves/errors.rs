@@ -1,8 +1,9 @@
 //! Every error that keeps a batch from being solved, with its text; `x` is left alone.
 
 use sparsebatch_cpu_ref::CpuError;
-use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan, LanePreconditioner};
+use sparsebatch_cpu_ref::lanes::{LaneOptions, LanePlan};
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
+use sparsebatch_solve_core::Scheme;
 use sparsebatch_solvers::{
     BatchSolver, Engine, Method, Order, Preconditioner, SolveError, SolveOptions, SpmvOptions,
     solve,
@@ -44,15 +45,15 @@ fn lengths_that_do_not_fit_are_named() {
         (error(&two(), &[1.0; 6], Some(&[0.0; 7]), &default), "x0 has 7 entries, expected 6"),
         (error(&two(), &[1.0; 6], None, &with(&|o| o.nrhs = 2)), "b has 6 entries, expected 12"),
         (
-            error(&two(), &[1.0; 6], None, &with(&|o| o.rel_tols = Some(vec![1e-3]))),
+            error(&two(), &[1.0; 6], None, &with(&|o| o.rel_tol = Some(vec![1e-3].into()))),
             "rel_tol has 1 entries, expected 2",
         ),
         (
-            error(&two(), &[1.0; 6], None, &with(&|o| o.abs_tols = Some(vec![0.0; 3]))),
+            error(&two(), &[1.0; 6], None, &with(&|o| o.abs_tol = vec![0.0; 3].into())),
             "abs_tol has 3 entries, expected 2",
         ),
         (
-            error(&two(), &[1.0; 6], None, &with(&|o| o.max_iters_each = Some(Vec::new()))),
+            error(&two(), &[1.0; 6], None, &with(&|o| o.max_iters = Vec::new().into())),
             "max_iters has 0 entries, expected 2",
         ),
     ];
@@ -72,10 +73,10 @@ fn options_out_of_range_are_named() {
     let negative = "expected a number that is not negative";
     let table = [
         (with(&|o| o.nrhs = 0), "nrhs is 0, expected at least 1".to_owned()),
-        (with(&|o| o.rel_tol = Some(-1.0)), format!("rel_tol is -1, {negative}")),
-        (with(&|o| o.abs_tol = f64::NAN), format!("abs_tol is NaN, {negative}")),
-        (with(&|o| o.rel_tols = Some(vec![0.1, -2.0])), format!("rel_tol is -2, {negative}")),
-        (with(&|o| o.abs_tols = Some(vec![f64::NAN, 0.0])), format!("abs_tol is NaN, {negative}")),
+        (with(&|o| o.rel_tol = Some((-1.0).into())), format!("rel_tol is -1, {negative}")),
+        (with(&|o| o.abs_tol = f64::NAN.into()), format!("abs_tol is NaN, {negative}")),
+        (with(&|o| o.rel_tol = Some(vec![0.1, -2.0].into())), format!("rel_tol is -2, {negative}")),
+        (with(&|o| o.abs_tol = vec![f64::NAN, 0.0].into()), format!("abs_tol is NaN, {negative}")),
         (with(&|o| o.floor = Some(-4.0)), format!("floor is -4, {negative}")),
         (
             with(&|o| {
@@ -110,8 +111,7 @@ fn unknown_names_are_told_with_the_known_ones() {
 #[test]
 fn what_the_backend_refuses_comes_through() {
     let block = |size| {
-        let mut options = options(Method::BiCgStab, Preconditioner::BlockJacobi);
-        options.block_size = Some(size);
+        let options = options(Method::BiCgStab, Preconditioner::BLOCK_JACOBI).block_size(size);
         error(&two(), &[1.0; 6], None, &options)
     };
     let composed = |spmv: SpmvOptions| {
@@ -148,7 +148,7 @@ fn what_the_backend_refuses_comes_through() {
 
 #[test]
 fn a_lane_plan_refuses_other_lengths() {
-    let method = LaneMethod::Cg(LanePreconditioner::None);
+    let method = Scheme::Cg(Preconditioner::None);
     let plan = LanePlan::new(&two(), method, LaneOptions::default(), None).unwrap();
     let criteria = one_step().criteria::<f64>(2).unwrap();
     let mut x = vec![7.0; 6];
@@ -201,7 +201,7 @@ fn numbers_of_systems_and_rows_do_not_wrap() {
     let a = tridiagonal(2, -1.0, 4.0, -1.0);
     let shared = |nitems| Batch::Uniform(UniformBatch::shared(a.clone(), nitems));
     for method in [Method::Auto, Method::Cg, Method::BiCgStab, Method::Lu] {
-        let with = |nrhs| SolveOptions { nrhs, method, ..SolveOptions::default() };
+        let with = |nrhs| SolveOptions::new().method(method).nrhs(nrhs);
         // Items and right-hand sides whose product is 0 in 64 bits, or 1.
         for (nitems, nrhs) in [(2usize, 1usize << 63), (4, 1 << 62), (4, 1 << 63), (1, usize::MAX)]
         {

@@ -14,10 +14,10 @@ fn all_options() -> Vec<SolveOptions> {
     let mut all = vec![one_step(), options(Method::Lu, Preconditioner::Auto)];
     for (method, preconditioner) in iterative() {
         for engine in engines() {
-            all.push(SolveOptions { engine, ..options(method, preconditioner) });
+            all.push(options(method, preconditioner).engine(engine));
         }
     }
-    let with_ladder = all.clone().into_iter().map(|o| SolveOptions { fallback: true, ..o });
+    let with_ladder = all.clone().into_iter().map(|o| o.fallback(true));
     all.extend(with_ladder.collect::<Vec<_>>());
     all
 }
@@ -218,7 +218,7 @@ fn no_iterations_allowed_means_none_done() {
     let a = tridiagonal(4, -1.0, 4.0, -1.0);
     let x0 = [0.5, -0.5, 0.25, 1.0];
     for mut options in all_options() {
-        (options.max_iters, options.fallback) = (0, false);
+        (options.max_iters, options.fallback) = (0.into(), false);
 
         let solution = solve(&Batch::from(a.clone()), &[1.0; 4], Some(&x0), &options).unwrap();
 
@@ -235,7 +235,7 @@ fn no_iterations_allowed_means_none_done() {
 fn convergence_in_the_half_step_leaves_no_nan() {
     // A multiple of the identity: s = 0, so that t = 0 and omega would be 0 / 0.
     for engine in engines() {
-        for preconditioner in [Preconditioner::None, Preconditioner::Jacobi, Preconditioner::Ilu0] {
+        for preconditioner in [Preconditioner::None, Preconditioner::Jacobi, Preconditioner::ILU0] {
             let a = tridiagonal(7, 0.0, 4.0, 0.0);
             let mut options = options(Method::BiCgStab, preconditioner);
             (options.engine, options.history) = (engine.clone(), true);

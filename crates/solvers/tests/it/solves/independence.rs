@@ -20,22 +20,20 @@ fn settings() -> Vec<SolveOptions> {
         .collect();
     settings.push(options(Method::Lu, Preconditioner::Auto));
     settings.push(options(Method::BiCgStab, Preconditioner::Auto));
-    settings.push(SolveOptions {
-        order: Order::MinDegree,
-        ..options(Method::BiCgStab, Preconditioner::Ilu0)
-    });
+    settings.push(options(Method::BiCgStab, Preconditioner::ILU0).order(Order::MinDegree));
     let composed = Engine::Composed(SpmvOptions::default());
     let some = [
         (Method::Cg, Preconditioner::Jacobi),
         (Method::BiCgStab, Preconditioner::None),
-        (Method::BiCgStab, Preconditioner::Ilu0),
+        (Method::BiCgStab, Preconditioner::ILU0),
     ];
-    settings.extend(some.map(|(method, preconditioner)| SolveOptions {
-        engine: composed.clone(),
-        ..options(method, preconditioner)
-    }));
+    settings.extend(
+        some.map(|(method, preconditioner)| {
+            options(method, preconditioner).engine(composed.clone())
+        }),
+    );
     for setting in &mut settings {
-        (setting.history, setting.max_iters, setting.floor) = (true, 40, Some(4.0));
+        (setting.history, setting.max_iters, setting.floor) = (true, 40.into(), Some(4.0));
     }
     settings
 }
@@ -187,14 +185,14 @@ fn a_finished_system_is_frozen() {
     let b: Vec<f64> = random_vector(16, 4);
     for (method, preconditioner) in iterative() {
         let mut options = options(method, preconditioner);
-        options.rel_tols = Some(vec![1e-2, 1e-15, 1e-2]);
-        options.max_iters_each = Some(vec![1000, 500, 1000]);
+        options.rel_tol = Some((vec![1e-2, 1e-15, 1e-2]).into());
+        options.max_iters = (vec![1000, 500, 1000]).into();
         let batch = Batch::from(uniform(&[quick.clone(), slow.clone(), quick.clone()]));
 
         let solution = solve(&batch, &[&b[..], &b, &b].concat(), None, &options).unwrap();
 
         let mut alone = options.clone();
-        (alone.rel_tols, alone.rel_tol, alone.max_iters_each) = (None, Some(1e-2), None);
+        (alone.rel_tol, alone.max_iters) = (Some(1e-2.into()), 1000.into());
         let alone = solve(&Batch::from(quick.clone()), &b, None, &alone).unwrap();
         let systems = &solution.report.systems;
         assert_eq!(systems[0].outcome.status, Status::Converged);

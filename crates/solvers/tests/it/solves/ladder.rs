@@ -19,7 +19,7 @@ fn one(a: &Csr<f64>, b: &[f64], options: &SolveOptions) -> (BatchReport, Vec<f64
 }
 
 fn with_fallback(method: Method, preconditioner: Preconditioner) -> SolveOptions {
-    SolveOptions { fallback: true, ..options(method, preconditioner) }
+    options(method, preconditioner).fallback(true)
 }
 
 #[test]
@@ -29,19 +29,10 @@ fn each_rung_solves_what_the_ones_before_cannot() {
     let swap: Csr<f64> = dense(&[&[0.0, 2.0], &[4.0, 0.0]]);
     // The second pivot is 1 - 1, though no row has reason to move.
     let cancels: Csr<f64> = dense(&[&[1.0, 1.0, 0.0], &[1.0, 1.0, 1.0], &[0.0, 1.0, 1.0]]);
-    let few = |preconditioner| SolveOptions {
-        max_iters: 20,
-        ..with_fallback(Method::BiCgStab, preconditioner)
-    };
-    let once = |method, preconditioner| SolveOptions {
-        max_iters: 1,
-        ..with_fallback(method, preconditioner)
-    };
-    let half = |preconditioner| SolveOptions {
-        max_iters: 200,
-        ..with_fallback(Method::Cg, preconditioner)
-    };
-    let lots = SolveOptions { max_iters: 50, ..with_fallback(Method::Cg, None) };
+    let few = |preconditioner| with_fallback(Method::BiCgStab, preconditioner).max_iters(20);
+    let once = |method, preconditioner| with_fallback(method, preconditioner).max_iters(1);
+    let half = |preconditioner| with_fallback(Method::Cg, preconditioner).max_iters(200);
+    let lots = with_fallback(Method::Cg, None).max_iters(50);
     let smooth: Vec<f64> = random_vector(60, 3);
     let easy = tridiagonal(60, -1.0, 2.05, -1.0);
     let table = [
@@ -175,8 +166,8 @@ fn no_worse<T: SolveScalar>(nrows: usize, seed: u64) {
                 continue;
             }
             let mut options = options(method, preconditioner);
-            (options.engine, options.max_iters, options.nrhs) = (engine, 6, 2);
-            (options.order, options.history) = (Order::MinDegree, true);
+            (options.engine, options.max_iters, options.nrhs) = (engine, 6.into(), 2);
+            options = options.order(Order::MinDegree).history(true);
             let batch = ragged(&matrices);
             let before = solve(&batch, &b, None, &options).unwrap();
             options.fallback = true;

@@ -3,28 +3,35 @@
 
 use std::sync::Arc;
 
-use sparsebatch_cpu_ref::lanes::{LaneMethod, LaneOptions, LanePlan, LanePreconditioner};
+use sparsebatch_cpu_ref::lanes::{LaneOptions, LanePlan};
 use sparsebatch_cpu_ref::{CpuScalar, Isa};
 use sparsebatch_formats::{Batch, Csr};
-use sparsebatch_solve_core::{Criteria, PerSystem};
+use sparsebatch_solve_core::{
+    Criteria, Order, PerSystem, PrecondPrecision, Preconditioner, Scheme,
+};
 use sparsebatch_testing::random_vector;
 
 use crate::solves::support::{Bits, Kind, matrix, pattern, ragged, tridiagonal};
 
-fn methods() -> Vec<LaneMethod> {
-    use LanePreconditioner::{BlockJacobi, Ic0, Ilu0, Jacobi, None};
+/// Every scheme that lanes have, those with factors in both precisions.
+fn schemes() -> Vec<Scheme> {
     let preconditioners = [
-        None,
-        Jacobi { lenient: false },
-        Jacobi { lenient: true },
-        BlockJacobi { size: Some(3) },
-        Ilu0 { min_degree: true },
-        Ic0 { min_degree: false },
+        Preconditioner::None,
+        Preconditioner::Jacobi,
+        Preconditioner::Auto,
+        Preconditioner::BLOCK_JACOBI.with_block_size(Some(3)),
+        Preconditioner::ILU0.with_order(Order::MinDegree),
+        Preconditioner::IC0,
     ];
-    let with = |method: fn(LanePreconditioner) -> LaneMethod| preconditioners.map(method);
-    let mut methods = [with(LaneMethod::Cg), with(LaneMethod::BiCgStab)].concat();
-    methods.push(LaneMethod::Lu);
-    methods
+    let mut schemes = vec![Scheme::Lu];
+    for preconditioner in preconditioners {
+        schemes.extend([Scheme::Cg(preconditioner), Scheme::BiCgStab(preconditioner)]);
+        if preconditioner.has_factors() {
+            let single = preconditioner.with_precision(PrecondPrecision::Single);
+            schemes.extend([Scheme::Cg(single), Scheme::BiCgStab(single)]);
+        }
+    }
+    schemes
 }
 
 fn criteria(max_iters: u32) -> Criteria {
@@ -60,7 +67,7 @@ fn batch<T: CpuScalar>() -> (Batch<T>, Vec<T>) {
 
 fn solved<T: CpuScalar>(
     (batch, b): &(Batch<T>, Vec<T>),
-    method: LaneMethod,
+    method: Scheme,
     options: LaneOptions,
 ) -> Vec<Bits> {
     let plan = LanePlan::new(batch, method, options, None).unwrap();
@@ -75,9 +82,7 @@ fn solved<T: CpuScalar>(
 
 fn check<T: CpuScalar>() {
     let systems = batch::<T>();
-    for (method, single_factors) in
-        methods().into_iter().flat_map(|method| [false, true].map(|single| (method, single)))
-    {
+    for scheme in schemes() {
         // Fused multiply-add or not: the one thing that may make a difference.
         let (fused, plain): (Vec<Isa>, Vec<Isa>) =
             Isa::available().into_iter().partition(|&isa| isa != Isa::Baseline);
@@ -85,13 +90,10 @@ fn check<T: CpuScalar>() {
             let mut first: Option<Vec<Bits>> = None;
             for isa in group {
                 for lanes in [None, Some(1), Some(4), Some(8), Some(16)] {
-                    let found = solved(
-                        &systems,
-                        method,
-                        LaneOptions { isa: Some(isa), lanes, single_factors },
-                    );
+                    let options = LaneOptions { isa: Some(isa), lanes };
+                    let found = solved(&systems, scheme, options);
 
-                    let what = format!("{} {method:?} {isa:?} {lanes:?} {single_factors}", T::NAME);
+                    let what = format!("{} {scheme:?} {isa:?} {lanes:?}", T::NAME);
                     let first = first.get_or_insert_with(|| found.clone());
                     for (i, (found, first)) in found.iter().zip(first.iter()).enumerate() {
                         assert_eq!(found, first, "system {i}, {what}");
@@ -112,7 +114,7 @@ fn neither_lanes_nor_their_number_change_a_bit() {
 fn systems_that_are_left_out_keep_their_x() {
     let (batch, b) = batch::<f64>();
     let only = [0, 3, 4, 11, 27, 39];
-    for method in methods() {
+    for method in schemes() {
         let plan = LanePlan::new(&batch, method, LaneOptions::default(), None).unwrap();
         let of_those = LanePlan::new(&batch, method, LaneOptions::default(), Some(&only)).unwrap();
         let start: Vec<f64> = random_vector(b.len(), 4);
@@ -153,8 +155,8 @@ fn lanes_are_refilled_until_the_queue_is_empty() {
     }
     let limits = (0..nrhs as u32).map(|s| s * 7 % 45).collect();
     let criteria = Criteria { max_iters: PerSystem::Each(limits), ..criteria(0) };
-    for precond in [LanePreconditioner::None, LanePreconditioner::Jacobi { lenient: false }] {
-        for method in [LaneMethod::Cg(precond), LaneMethod::BiCgStab(precond)] {
+    for precond in [Preconditioner::None, Preconditioner::Jacobi] {
+        for method in [Scheme::Cg(precond), Scheme::BiCgStab(precond)] {
             let plan = LanePlan::new(&batch, method, LaneOptions::default(), None).unwrap();
             let mut x = vec![0.0; b.len()];
             let outcomes = plan.solve(&batch, nrhs, &b, &mut x, &criteria, None).unwrap();

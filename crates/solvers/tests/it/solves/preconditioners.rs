@@ -40,15 +40,13 @@ fn incomplete_factors_without_fill_are_exact() {
     let spd = tridiagonal(50, -1.0, 2.0, -1.0);
     for engine in engines() {
         for order in [Order::Natural, Order::MinDegree] {
-            let with = |method, preconditioner| SolveOptions {
-                engine: engine.clone(),
-                order,
-                ..options(method, preconditioner)
+            let with = |method, preconditioner| {
+                options(method, preconditioner).order(order).engine(engine.clone())
             };
-            let ilu = with(Method::BiCgStab, Preconditioner::Ilu0);
+            let ilu = with(Method::BiCgStab, Preconditioner::ILU0);
             assert_eq!(iterations(&nonsymmetric, &ilu), 1, "{order}");
-            assert_eq!(iterations(&spd, &with(Method::Cg, Preconditioner::Ic0)), 1, "{order}");
-            assert_eq!(iterations(&spd, &with(Method::Cg, Preconditioner::Ilu0)), 1, "{order}");
+            assert_eq!(iterations(&spd, &with(Method::Cg, Preconditioner::IC0)), 1, "{order}");
+            assert_eq!(iterations(&spd, &with(Method::Cg, Preconditioner::ILU0)), 1, "{order}");
             assert_eq!(iterations(&spd.cast::<f32>(), &ilu), 1, "{order} f32");
         }
     }
@@ -57,10 +55,8 @@ fn incomplete_factors_without_fill_are_exact() {
 #[test]
 fn min_degree_order_makes_ilu_of_an_arrow_exact() {
     for engine in engines() {
-        let with = |order| SolveOptions {
-            engine: engine.clone(),
-            order,
-            ..options(Method::BiCgStab, Preconditioner::Ilu0)
+        let with = |order| {
+            options(Method::BiCgStab, Preconditioner::ILU0).order(order).engine(engine.clone())
         };
         assert_eq!(iterations(&arrow(40), &with(Order::MinDegree)), 1);
         assert!(iterations(&arrow(40), &with(Order::Natural)) > 1);
@@ -71,11 +67,11 @@ fn min_degree_order_makes_ilu_of_an_arrow_exact() {
 fn one_block_is_a_direct_solve() {
     let a = matrix(&pattern(14, 3), Kind::Dominant, 4);
     for engine in engines() {
-        let mut options = options(Method::BiCgStab, Preconditioner::BlockJacobi);
+        let mut options = options(Method::BiCgStab, Preconditioner::BLOCK_JACOBI);
         options.engine = engine;
-        options.block_size = Some(14);
+        options = options.block_size(14);
         assert_eq!(iterations(&a, &options), 1);
-        options.block_size = Some(3);
+        options = options.block_size(3);
         assert!(iterations(&a, &options) > 1);
     }
 }
@@ -87,14 +83,11 @@ fn factors_in_f32_precondition_as_well_in_every_engine() {
     let narrow = a.cast::<f32>();
     for engine in engines() {
         for preconditioner in
-            [Preconditioner::BlockJacobi, Preconditioner::Ilu0, Preconditioner::Ic0]
+            [Preconditioner::BLOCK_JACOBI, Preconditioner::ILU0, Preconditioner::IC0]
         {
-            let working = SolveOptions {
-                engine: engine.clone(),
-                ..options(Method::BiCgStab, preconditioner)
-            };
+            let working = options(Method::BiCgStab, preconditioner).engine(engine.clone());
             let precond_precision = PrecondPrecision::Single;
-            let single = SolveOptions { precond_precision, ..working.clone() };
+            let single = working.clone().precond_precision(precond_precision);
 
             let (all, few) = (iterations(&a, &working), iterations(&a, &single));
             assert!(all.abs_diff(few) <= 2, "{preconditioner}: {all}, {few}");
@@ -120,8 +113,8 @@ fn block_jacobi_solves_block_diagonal_matrices_at_once() {
     ];
     let a = dense::<f64>(rows);
     for block_size in [None, Some(5)] {
-        let mut options = options(Method::BiCgStab, Preconditioner::BlockJacobi);
-        options.block_size = block_size;
+        let options =
+            options(Method::BiCgStab, Preconditioner::BLOCK_JACOBI).block_size(block_size);
         assert_eq!(iterations(&a, &options), 1, "{block_size:?}");
     }
 }
@@ -144,12 +137,12 @@ fn preconditioners_save_iterations() {
         let outcome = &report.systems[0].outcome;
         match outcome.status {
             Status::Converged => outcome.iterations,
-            _ => options.max_iters,
+            _ => options.max_iters.get(0),
         }
     };
 
     let (none, jacobi) = (with(Preconditioner::None), with(Preconditioner::Jacobi));
-    let (block, ilu) = (with(Preconditioner::BlockJacobi), with(Preconditioner::Ilu0));
+    let (block, ilu) = (with(Preconditioner::BLOCK_JACOBI), with(Preconditioner::ILU0));
 
     assert!(2 * jacobi < none, "{jacobi} against {none}");
     assert!(block <= jacobi && ilu < jacobi, "{block}, {ilu}, {jacobi}");
@@ -168,7 +161,7 @@ proptest! {
         all.push((Method::Lu, Preconditioner::Auto));
         all.push((Method::Auto, Preconditioner::Auto));
         for (method, preconditioner) in all {
-            let symmetric = method == Method::Cg || preconditioner == Preconditioner::Ic0;
+            let symmetric = method == Method::Cg || preconditioner == Preconditioner::IC0;
             let kind = if symmetric { Kind::Spd } else { Kind::Dominant };
             let a = matrix(&pattern, kind, seed);
             let expected = dense_solve(&a, &b);
@@ -177,11 +170,7 @@ proptest! {
                     if method == Method::Lu && engine != Engine::Fused {
                         continue;
                     }
-                    let options = SolveOptions {
-                        engine: engine.clone(),
-                        order,
-                        ..options(method, preconditioner)
-                    };
+                    let options = options(method, preconditioner).order(order).engine(engine.clone());
 
                     let solution = solve(&Batch::from(a.clone()), &b, None, &options).unwrap();
 
@@ -203,7 +192,7 @@ proptest! {
         let a = matrix(&pattern(nrows, seed), Kind::Dominant, seed);
         let b: Vec<f64> = random_vector(nrows, seed ^ 8);
         let mut options = options(Method::Lu, Preconditioner::Auto);
-        options.rel_tol = Some(1e-14);
+        options.rel_tol = Some((1e-14).into());
 
         let solution = solve(&Batch::from(a.clone()), &b, None, &options).unwrap();
 
@@ -223,7 +212,7 @@ fn a_solver_is_used_again_with_other_values() {
             if method == Method::Lu && engine != Engine::Fused {
                 continue;
             }
-            let options = SolveOptions { engine, ..options(method, preconditioner) };
+            let options = options(method, preconditioner).engine(engine);
             let batch = |seed| {
                 let one = |k| matrix(&pattern, Kind::Spd, seed + k);
                 uniform(&[one(0), one(1), one(2)])

@@ -3,7 +3,7 @@
 
 use sparsebatch_formats::io::{LoadOptions, Loaded, load};
 use sparsebatch_formats::{Batch, io};
-use sparsebatch_solvers::{Method, Preconditioner, Rung, Solution, SolveOptions, Status, solve};
+use sparsebatch_solvers::{Method, Preconditioner, Rung, Solution, Status, solve};
 use sparsebatch_testing::{read_xref, shared_dir};
 
 use crate::common::one_step;
@@ -100,7 +100,7 @@ fn the_lu_agrees_with_the_reference_solutions_of_alpha13() {
 #[test]
 fn radiation_diffusion_converges_with_cg() {
     for (name, preconditioner) in
-        [("raddiff1d", Preconditioner::Ic0), ("raddiff2d", Preconditioner::Jacobi)]
+        [("raddiff1d", Preconditioner::IC0), ("raddiff2d", Preconditioner::Jacobi)]
     {
         let Some((batch, b)) = read(&format!("astro/batch_{name}.bin")) else {
             return;
@@ -128,9 +128,9 @@ fn small() -> Option<Loaded> {
 fn of_the_small_matrices_all_but_the_singular_ones_are_solved() {
     let Some(loaded) = small() else { return };
     let b = vec![1.0; loaded.batch.row_offset(loaded.batch.nitems())];
-    let first_options = SolveOptions { rel_tol: Some(1e-8), ..one_step() };
+    let first_options = one_step().rel_tol(1e-8);
     let first = solve(&loaded.batch, &b, None, &first_options).unwrap();
-    let options = SolveOptions { fallback: true, ..first_options };
+    let options = first_options.fallback(true);
 
     let solution = solve(&loaded.batch, &b, None, &options).unwrap();
 
@@ -166,7 +166,7 @@ fn without_the_ladder_the_small_matrices_are_told_apart_honestly() {
     let b = vec![1.0; loaded.batch.row_offset(loaded.batch.nitems())];
     for method in [Method::Auto, Method::BiCgStab, Method::Cg, Method::Lu] {
         let mut options = options(method, Preconditioner::Auto);
-        options.max_iters = 300;
+        options.max_iters = 300.into();
 
         let solution = solve(&loaded.batch, &b, None, &options).unwrap();
 

@@ -40,7 +40,7 @@ fn solves_all<T: SolveScalar>(bound: f64) {
     let nrhs = 2;
     let b: Vec<T> = cast(&random_vector::<f64>(batch.row_offset(batch.nitems()) * nrhs, 4));
     for fallback in [false, true] {
-        let options = SolveOptions { nrhs, fallback, ..lu() };
+        let options = lu().nrhs(nrhs).fallback(fallback);
 
         let solution = solve(&batch, &b, None, &options).unwrap();
 
@@ -130,7 +130,7 @@ fn later_solves_have_orders_of_their_own_values() {
     let others = batch(&[(0.0, 1.0), (4.0, 0.0), (1.0, 0.0)]);
     let b: Vec<f64> = random_vector(3 * n, 1);
     for fallback in [false, true] {
-        let options = SolveOptions { fallback, ..lu() };
+        let options = lu().fallback(fallback);
         let mut solver = BatchSolver::new(&first, &options).unwrap();
         let mut rungs = |batch: &Batch<f64>| {
             let mut x = vec![0.0; b.len()];

@@ -45,10 +45,10 @@ const ONES: &[&[f64]] = &[&[1.0, 1.0], &[1.0, 1.0]];
 
 fn table() -> Vec<Row> {
     use Method::{BiCgStab, Cg, Lu};
-    use Preconditioner::{Auto, BlockJacobi, Ic0, Ilu0, Jacobi, None};
+    use Preconditioner::{Auto, Jacobi, None};
     let mut table = vec![
         row("spd", SPD, &[1.0, 2.0], (Cg, None), Status::Converged),
-        row("spd", SPD, &[1.0, 2.0], (Cg, Ic0), Status::Converged),
+        row("spd", SPD, &[1.0, 2.0], (Cg, Preconditioner::IC0), Status::Converged),
         row("spd", SPD, &[1.0, 2.0], (BiCgStab, Jacobi), Status::Converged),
         row("spd", SPD, &[1.0, 2.0], (Lu, Auto), Status::Converged),
         row("negative diagonal", &[&[-1.0]], &[1.0], (Cg, Jacobi), Status::Indefinite),
@@ -66,20 +66,32 @@ fn table() -> Vec<Row> {
         row("zero matrix", &[&[0.0]], &[1.0], (Cg, None), Status::Indefinite),
         row("no diagonal", SWAP, &[1.0, 2.0], (Cg, Jacobi), Status::ZeroDiagonal),
         row("no diagonal", SWAP, &[1.0, 2.0], (BiCgStab, Jacobi), Status::ZeroDiagonal),
-        row("no pivot", SWAP, &[1.0, 2.0], (BiCgStab, Ilu0), Status::SingularPreconditioner),
-        row("no pivot", SWAP, &[1.0, 2.0], (Cg, Ilu0), Status::SingularPreconditioner),
+        row(
+            "no pivot",
+            SWAP,
+            &[1.0, 2.0],
+            (BiCgStab, Preconditioner::ILU0),
+            Status::SingularPreconditioner,
+        ),
+        row(
+            "no pivot",
+            SWAP,
+            &[1.0, 2.0],
+            (Cg, Preconditioner::ILU0),
+            Status::SingularPreconditioner,
+        ),
         row(
             "not positive",
             &[&[1.0, 2.0], &[2.0, 1.0]],
             &[1.0, 2.0],
-            (Cg, Ic0),
+            (Cg, Preconditioner::IC0),
             Status::SingularPreconditioner,
         ),
         row(
             "singular block",
             ONES,
             &[1.0, 2.0],
-            (BiCgStab, BlockJacobi),
+            (BiCgStab, Preconditioner::BLOCK_JACOBI),
             Status::SingularPreconditioner,
         ),
         row("singular", ONES, &[1.0, 2.0], (Lu, Auto), Status::ZeroPivot),
@@ -90,12 +102,12 @@ fn table() -> Vec<Row> {
             entry.options.max_restarts = 0;
         }
         if entry.name == "singular block" {
-            entry.options.block_size = Some(2);
+            entry.options = entry.options.clone().block_size(2);
         }
     }
     for method in [Cg, BiCgStab] {
         let mut limited = options(method, None);
-        limited.max_iters = 3;
+        limited.max_iters = 3.into();
         table.push(Row {
             name: "long chain",
             matrix: tridiagonal(40, -1.0, 2.0, -1.0),
@@ -106,7 +118,13 @@ fn table() -> Vec<Row> {
     }
     for method in [Cg, BiCgStab, Lu] {
         for (name, value) in [("NaN in A", NAN), ("Inf in A", INF), ("-Inf in A", -INF)] {
-            for preconditioner in [None, Jacobi, BlockJacobi, Ilu0, Ic0] {
+            for preconditioner in [
+                None,
+                Jacobi,
+                Preconditioner::BLOCK_JACOBI,
+                Preconditioner::ILU0,
+                Preconditioner::IC0,
+            ] {
                 let rows: &[&[f64]] = &[&[value, 1.0], &[1.0, 3.0]];
                 let choice = (method, preconditioner);
                 table.push(row(name, rows, &[1.0, 2.0], choice, Status::NonFinite));
@@ -183,7 +201,7 @@ fn stagnates<T: SolveScalar>(rel_tol: f64) {
     for method in [Method::Cg, Method::BiCgStab, Method::Lu] {
         for engine in engines() {
             let mut options = options(method, Preconditioner::None);
-            (options.rel_tol, options.engine) = (Some(rel_tol), engine);
+            (options.rel_tol, options.engine) = (Some(rel_tol.into()), engine);
             // CG wants symmetry.
             let a = match method {
                 Method::Cg => tridiagonal(24, -1.0, 2.5, -1.0).cast::<T>(),

@@ -19,9 +19,9 @@ pub(crate) fn iterative() -> Vec<(Method, Preconditioner)> {
     let preconditioners = [
         Preconditioner::None,
         Preconditioner::Jacobi,
-        Preconditioner::BlockJacobi,
-        Preconditioner::Ilu0,
-        Preconditioner::Ic0,
+        Preconditioner::BLOCK_JACOBI,
+        Preconditioner::ILU0,
+        Preconditioner::IC0,
     ];
     [Method::Cg, Method::BiCgStab]
         .into_iter()
@@ -31,7 +31,7 @@ pub(crate) fn iterative() -> Vec<(Method, Preconditioner)> {
 
 /// Options with a method and a preconditioner.
 pub(crate) fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
-    SolveOptions { method, preconditioner, ..one_step() }
+    one_step().method(method).preconditioner(preconditioner)
 }
 
 /// A matrix from dense rows; zeros are not stored.

@@ -5,9 +5,8 @@ mod plan;
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cpu_ref::seq;
-use sparsebatch_cuda::Executor;
-use sparsebatch_cuda::Value;
 use sparsebatch_cuda::testing::device_or_skip;
+use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::accuracy::{PRODUCT_ERROR_FACTOR, assert_spmv_close, spmv_exact};
 use sparsebatch_formats::generate::{banded, dense, pareto, random};
 use sparsebatch_formats::{Batch, BatchCsr, BatchValues, Csr, CsrPattern, RaggedCsr, UniformBatch};

@@ -237,7 +237,7 @@ impl<E: Executor + Clone> Plan<E> for StageLu<E> {
         let tuning = LuTuning { order, ..LuTuning::default() };
         let pattern = equations.pattern().view();
         // Where T9 is an unknown some systems need a refinement, which is made stage by stage.
-        let asked = options.rel_tol.unwrap_or(SolveOptions::default_rel_tol::<f64>());
+        let asked = options.rel_tol_of::<f64>(0);
         let together = equations.heated().is_none() && asked >= REACHED && options.floor.is_some();
         let plan = GpuLu::with_tuning(executor, pattern, places, options, &tuning)?;
         Ok(Self { plan, together })

@@ -1,0 +1,414 @@
+//! What a system is solved by: [`Scheme`], of a [`Method`] and a [`Preconditioner`] with their data.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sparsebatch_formats::Scalar;
+
+use crate::ArgumentError;
+
+macro_rules! named {
+    ($t:ident, $what:literal, $($variant:ident => $name:literal),+) => {
+        impl $t {
+            /// Every choice, with its name.
+            pub const NAMES: &[(&str, Self)] = &[$(($name, Self::$variant)),+];
+
+            /// The name on the command line and in reports.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),+ }
+            }
+        }
+
+        impl fmt::Display for $t {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl FromStr for $t {
+            type Err = ArgumentError;
+
+            fn from_str(name: &str) -> Result<Self, ArgumentError> {
+                Self::NAMES.iter().find(|(n, _)| *n == name).map(|(_, v)| *v).ok_or_else(|| {
+                    ArgumentError::OutOfRange { name: $what, expected: concat!($($name, " "),+), found: name.to_owned() }
+                })
+            }
+        }
+    };
+}
+
+/// The method that solves a system first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// System by system, by a rule on its pattern, the symmetry of its values and the signs of its diagonal; the
+    /// report says what was taken and why.
+    #[default]
+    Auto,
+    /// Conjugate gradients, for symmetric positive definite matrices.
+    Cg,
+    /// BiCGStab, for any matrix.
+    BiCgStab,
+    /// Sparse LU without pivoting in an order of little fill, refined from the true residual: once always, again
+    /// while that does not pass, up to [`SolveOptions::max_restarts`] times. Systems in which that order meets a zero
+    /// pivot are factorised again with large entries of their rows on the diagonal (static pivoting, chosen by
+    /// [`match_rows`](crate::symbolic::match_rows) from the values of each;
+    /// the rung `static-pivoting-lu`); they end `ZeroPivot` where that finds none either.
+    Lu,
+}
+named!(Method, "solver", Auto => "auto", Cg => "cg", BiCgStab => "bicgstab", Lu => "lu");
+
+/// The preconditioner of the iterative methods, with what is to be said of it.
+///
+/// # Examples
+/// ```
+/// use sparsebatch_solve_core::{Order, Preconditioner};
+/// let ilu0 = Preconditioner::ILU0.with_order(Order::MinDegree);
+/// assert_eq!(ilu0.order(), Order::MinDegree);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Preconditioner {
+    /// Jacobi, with 1 in the place of zero diagonal entries, so that it never fails.
+    #[default]
+    Auto,
+    /// None.
+    None,
+    /// The inverse of the diagonal; a zero diagonal entry ends the system with `ZeroDiagonal`.
+    Jacobi,
+    /// Inverses of diagonal blocks.
+    BlockJacobi {
+        /// Rows per block, 1 to 128; found from the pattern when absent.
+        size: Option<usize>,
+        /// The precision of the inverses.
+        precision: PrecondPrecision,
+    },
+    /// Incomplete LU on the matrix's own pattern.
+    Ilu0 {
+        /// The order of elimination.
+        order: Order,
+        /// The precision of the factors.
+        precision: PrecondPrecision,
+    },
+    /// Incomplete Cholesky on the matrix's own lower pattern.
+    Ic0 {
+        /// The order of elimination.
+        order: Order,
+        /// The precision of the factors.
+        precision: PrecondPrecision,
+    },
+}
+
+impl Preconditioner {
+    /// Block-Jacobi with blocks found from the pattern, in the working precision.
+    pub const BLOCK_JACOBI: Self =
+        Self::BlockJacobi { size: None, precision: PrecondPrecision::Working };
+    /// ILU(0) in the natural order and the working precision.
+    pub const ILU0: Self =
+        Self::Ilu0 { order: Order::Natural, precision: PrecondPrecision::Working };
+    /// IC(0) in the natural order and the working precision.
+    pub const IC0: Self = Self::Ic0 { order: Order::Natural, precision: PrecondPrecision::Working };
+
+    /// Every preconditioner, with its name.
+    pub const NAMES: &[(&str, Self)] = &[
+        ("auto", Self::Auto),
+        ("none", Self::None),
+        ("jacobi", Self::Jacobi),
+        ("block-jacobi", Self::BLOCK_JACOBI),
+        ("ilu0", Self::ILU0),
+        ("ic0", Self::IC0),
+    ];
+
+    /// The name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::None => "none",
+            Self::Jacobi => "jacobi",
+            Self::BlockJacobi { .. } => "block-jacobi",
+            Self::Ilu0 { .. } => "ilu0",
+            Self::Ic0 { .. } => "ic0",
+        }
+    }
+
+    /// Whether it has factors, or inverses of blocks, which are made anew where values change.
+    pub fn has_factors(self) -> bool {
+        matches!(self, Self::BlockJacobi { .. } | Self::Ilu0 { .. } | Self::Ic0 { .. })
+    }
+
+    /// The order of elimination; natural where nothing is eliminated.
+    pub fn order(self) -> Order {
+        match self {
+            Self::Ilu0 { order, .. } | Self::Ic0 { order, .. } => order,
+            Self::Auto | Self::None | Self::Jacobi | Self::BlockJacobi { .. } => Order::Natural,
+        }
+    }
+
+    /// The precision of the factors; the working one where there are none.
+    pub fn precision(self) -> PrecondPrecision {
+        match self {
+            Self::BlockJacobi { precision, .. }
+            | Self::Ilu0 { precision, .. }
+            | Self::Ic0 { precision, .. } => precision,
+            Self::Auto | Self::None | Self::Jacobi => PrecondPrecision::Working,
+        }
+    }
+
+    /// The same with another order of elimination, where it eliminates.
+    #[must_use]
+    pub const fn with_order(mut self, new: Order) -> Self {
+        if let Self::Ilu0 { order, .. } | Self::Ic0 { order, .. } = &mut self {
+            *order = new;
+        }
+        self
+    }
+
+    /// The same with factors in another precision, where it has some.
+    #[must_use]
+    pub const fn with_precision(mut self, new: PrecondPrecision) -> Self {
+        if let Self::BlockJacobi { precision, .. }
+        | Self::Ilu0 { precision, .. }
+        | Self::Ic0 { precision, .. } = &mut self
+        {
+            *precision = new;
+        }
+        self
+    }
+
+    /// The same with another block size, where it has blocks.
+    #[must_use]
+    pub const fn with_block_size(mut self, new: Option<usize>) -> Self {
+        if let Self::BlockJacobi { size, .. } = &mut self {
+            *size = new;
+        }
+        self
+    }
+}
+
+impl fmt::Display for Preconditioner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Preconditioner {
+    type Err = ArgumentError;
+
+    fn from_str(name: &str) -> Result<Self, ArgumentError> {
+        Self::NAMES.iter().find(|(n, _)| *n == name).map(|(_, v)| *v).ok_or_else(|| {
+            ArgumentError::OutOfRange {
+                name: "precond",
+                expected: "auto none jacobi block-jacobi ilu0 ic0 ",
+                found: name.to_owned(),
+            }
+        })
+    }
+}
+
+/// The order in which ILU(0) and IC(0) eliminate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// As the rows stand.
+    #[default]
+    Natural,
+    /// Minimum degree, computed once per pattern.
+    MinDegree,
+}
+named!(Order, "order", Natural => "natural", MinDegree => "min-degree");
+
+/// The precision in which block-Jacobi, ILU(0) and IC(0) store their factors.
+///
+/// Factors in f32 take half of the memory and of its traffic, so that a GPU holds more systems at once.
+/// They precondition about as well where the matrix is not so ill-conditioned that f32 tells it from a
+/// singular one; the solution and its residual have the precision that they have without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PrecondPrecision {
+    /// That of the values and vectors.
+    #[default]
+    Working,
+    /// f32 within f64: factors are made in f64, of the matrix with its columns and rows scaled by powers
+    /// of two to entries of about 1, rounded once, and applied to f64 vectors with f64 arithmetic. A system
+    /// whose scaled factors have entries beyond 3.4e38 ends with `SingularPreconditioner`: one with a
+    /// pivot next to nothing beside its row and column, or with equations whose units differ by as much;
+    /// the ladder's stronger preconditioner has factors in f64. Changes nothing in f32, with Jacobi, without preconditioner, and for the sparse LU.
+    ///
+    /// # Source
+    /// H. Anzt, J. Dongarra, G. Flegar, N. J. Higham, E. S. Quintana-Orti, Adaptive precision in
+    /// block-Jacobi preconditioning for iterative sparse linear system solvers, 2019,
+    /// doi 10.1002/cpe.4460; scaling: E. Carson, N. J. Higham, Accelerating the solution of linear systems
+    /// by iterative refinement in three precisions, 2018, doi 10.1137/17M1140819, section 7, and N. J.
+    /// Higham, S. Pranesh, M. Zounon, Squeezing a matrix into half precision, 2019,
+    /// doi 10.1137/18M1229511, algorithm 2.4.
+    Single,
+}
+named!(PrecondPrecision, "precond_precision", Working => "working", Single => "f32");
+
+impl PrecondPrecision {
+    /// Whether factors of solves in `T` are stored in another precision than `T`.
+    pub fn is_mixed<T: Scalar>(self) -> bool {
+        self == Self::Single && T::NAME == "f64"
+    }
+}
+
+/// The precision in which CG and BiCGStab iterate.
+///
+/// The solution, and the residual by which it is judged, have the precision of values and vectors either way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum InnerPrecision {
+    /// f32 within f64, where that is quicker: where a GPU has a system whole and its values in registers (up to
+    /// nine entries a row), but for the smallest systems, and for small ones where they are few. Elsewhere, and in f32,
+    /// it is [`InnerPrecision::Working`]. A system's matrix is rounded once. Iterations bring the residual down by 5e4
+    /// (2e5 where that is the last time), or, if 64 do not, by 500; then the solution takes what they have in f64, its
+    /// residual is made anew, and the method goes on with it: CG by the direction that it had, BiCGStab from the
+    /// residual. Where f32 resolves the system well that leaves the number of iterations about as it is (on average
+    /// within 13 % of the CPU's for tridiagonal, five-point and random systems), and a solve takes 0.5 to 0.95 of the
+    /// time. A system on which iterations in f32 have no hold, or whose residual they do not bring down by 10 in 32 and
+    /// by 500 in 64, or that does not converge for any other reason, is solved in f64 from the start, by a second
+    /// launch, in the same threads and rows: that says how it ends, as [`InnerPrecision::Working`] does but for the
+    /// order of sums. Ill-conditioned systems are mostly solved so, and take longer by what was in vain. Iterations in
+    /// f32 go on while they get the residual down, breakdowns of BiCGStab included: `max_restarts` does not bound that,
+    /// and no restarts are counted.
+    ///
+    /// # Source
+    /// M. A. Clark, R. Babich, K. Barros, R. C. Brower, C. Rebbi, Solving lattice QCD systems of equations using
+    /// mixed precision solvers on GPUs, 2010, doi 10.1016/j.cpc.2010.05.002, section 5 (reliable updates); G. L. G.
+    /// Sleijpen, H. A. van der Vorst, Reliable updated residuals in hybrid Bi-CG methods, 1996,
+    /// doi 10.1007/BF02309342.
+    #[default]
+    Auto,
+    /// That of the values and vectors.
+    Working,
+}
+named!(InnerPrecision, "inner_precision", Auto => "auto", Working => "working");
+
+impl InnerPrecision {
+    /// Whether solves in `T` may iterate in another precision than `T`.
+    pub fn may_mix<T: Scalar>(self) -> bool {
+        self == Self::Auto && T::NAME == "f64"
+    }
+}
+
+/// A Krylov method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Krylov {
+    /// Conjugate gradients, for symmetric positive definite matrices.
+    Cg,
+    /// BiCGStab, for any matrix.
+    BiCgStab,
+}
+
+impl Krylov {
+    /// The name in reports, and of the kernels.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cg => "cg",
+            Self::BiCgStab => "bicgstab",
+        }
+    }
+}
+
+/// What a system is solved by, with nothing left to choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// Conjugate gradients.
+    Cg(Preconditioner),
+    /// BiCGStab.
+    BiCgStab(Preconditioner),
+    /// Sparse LU without pivoting in a minimum-degree order, with refinement.
+    Lu,
+    /// Sparse LU with partial pivoting, system by system on the CPU.
+    PivotingLu,
+}
+
+impl Scheme {
+    /// The scheme of a method and a preconditioner for solves in `T`. [`Method::Auto`] is CG: whatever chooses a
+    /// method has to do so before. Factors in f32 are those of the working precision where `T` is f32.
+    pub fn new<T: Scalar>(method: Method, preconditioner: Preconditioner) -> Self {
+        let preconditioner = match preconditioner.precision().is_mixed::<T>() {
+            true => preconditioner,
+            false => preconditioner.with_precision(PrecondPrecision::Working),
+        };
+        match method {
+            Method::Auto | Method::Cg => Self::Cg(preconditioner),
+            Method::BiCgStab => Self::BiCgStab(preconditioner),
+            Method::Lu => Self::Lu,
+        }
+    }
+
+    /// The name of the method in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cg(_) => Krylov::Cg.name(),
+            Self::BiCgStab(_) => Krylov::BiCgStab.name(),
+            Self::Lu => Method::Lu.name(),
+            Self::PivotingLu => "pivoting-lu",
+        }
+    }
+
+    /// The Krylov method, where it is one.
+    pub fn krylov(self) -> Option<Krylov> {
+        match self {
+            Self::Cg(_) => Some(Krylov::Cg),
+            Self::BiCgStab(_) => Some(Krylov::BiCgStab),
+            Self::Lu | Self::PivotingLu => None,
+        }
+    }
+
+    /// The preconditioner; factorisations have none.
+    pub fn preconditioner(self) -> Preconditioner {
+        match self {
+            Self::Cg(preconditioner) | Self::BiCgStab(preconditioner) => preconditioner,
+            Self::Lu | Self::PivotingLu => Preconditioner::None,
+        }
+    }
+}
+
+/// Method and preconditioner, such as `cg + ilu0`.
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.krylov() {
+            None => f.pad(self.name()),
+            Some(method) => f.pad(&format!("{} + {}", method.name(), self.preconditioner())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_parsed_and_others_named() {
+        assert_eq!("bicgstab".parse(), Ok(Method::BiCgStab));
+
+        let error = "gmres".parse::<Method>().unwrap_err();
+
+        assert!(matches!(&error, ArgumentError::OutOfRange { name: "solver", .. }));
+        assert_eq!(error.to_string(), "solver is gmres, expected auto cg bicgstab lu ");
+    }
+
+    #[test]
+    fn preconditioners_are_parsed_and_keep_what_they_have_no_use_for_out() {
+        for &(name, preconditioner) in Preconditioner::NAMES {
+            assert_eq!(name.parse(), Ok(preconditioner));
+            let with = preconditioner
+                .with_order(Order::MinDegree)
+                .with_precision(PrecondPrecision::Single)
+                .with_block_size(Some(7));
+            assert_eq!(with.name(), name);
+            assert_eq!(with == preconditioner, !preconditioner.has_factors());
+        }
+        let error = "ilu".parse::<Preconditioner>().unwrap_err().to_string();
+        assert_eq!(error, "precond is ilu, expected auto none jacobi block-jacobi ilu0 ic0 ");
+    }
+
+    #[test]
+    fn schemes_are_told_by_their_data_and_factors_of_f32_are_in_f32() {
+        let single = Preconditioner::ILU0.with_precision(PrecondPrecision::Single);
+        let of = |scheme: Scheme| scheme.preconditioner();
+
+        assert_eq!(of(Scheme::new::<f64>(Method::Cg, single)), single);
+        assert_eq!(of(Scheme::new::<f32>(Method::Cg, single)), Preconditioner::ILU0);
+        assert_eq!(Scheme::new::<f64>(Method::Auto, single), Scheme::Cg(single));
+        assert_eq!(Scheme::BiCgStab(single).to_string(), "bicgstab + ilu0");
+        assert_eq!(Scheme::PivotingLu.to_string(), "pivoting-lu");
+    }
+}

@@ -1,0 +1,93 @@
+//! Which solver a scheme gets: [`solver_for`] and [`solver_for_ragged`].
+
+use sparsebatch_cuda::{Executor, Value};
+use sparsebatch_formats::{CsrPatternRef, RaggedCsr};
+use sparsebatch_solve_core::{Scheme, SolveOptions};
+
+use crate::{
+    FactoredSolver, FactoredTuning, FusedSolver, GpuLu, GpuSolveError, GpuSolver, GpuTuning,
+};
+
+/// Choices that solvers make by themselves where they are left open, solver by solver.
+#[derive(Clone, Debug, Default)]
+pub struct SolverTuning {
+    /// Of CG and BiCGStab without factors.
+    pub fused: GpuTuning,
+    /// Of preconditioners with factors, and of the sparse LU whose factors do not fit on chip.
+    pub factored: FactoredTuning,
+}
+
+/// The solver of a scheme for `nitems` systems of one pattern, `options.nrhs` right-hand sides each, whose arrays are
+/// item-major: [`FusedSolver`] for CG and BiCGStab without preconditioner or with Jacobi, [`FactoredSolver`] with other
+/// preconditioners, [`GpuLu`] for the sparse LU, or [`FactoredSolver`] where its factors do not fit on chip. Criteria,
+/// right-hand sides and precisions are those of `options`; its method and preconditioner are not looked at.
+///
+/// # Errors
+/// [`GpuSolveError::Unsupported`] for [`Scheme::PivotingLu`] and what the solver refuses, otherwise those of the solver.
+pub fn solver_for<E, T>(
+    executor: &E,
+    scheme: Scheme,
+    (pattern, nitems): (CsrPatternRef<'_>, usize),
+    options: &SolveOptions,
+    tuning: &SolverTuning,
+) -> Result<Box<dyn GpuSolver<E, T>>, GpuSolveError>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: Value,
+{
+    let options = options.for_scheme(scheme);
+    let factored = || {
+        let tuning = &tuning.factored;
+        FactoredSolver::<E, T>::with_tuning(executor, pattern, nitems, &options, tuning)
+    };
+    Ok(match scheme {
+        Scheme::PivotingLu => return Err(NO_PIVOTING),
+        Scheme::Lu => match GpuLu::<E, T>::new(executor, pattern, nitems, &options) {
+            Err(GpuSolveError::Unsupported { .. }) => Box::new(factored()?),
+            solver => Box::new(solver?),
+        },
+        Scheme::Cg(preconditioner) | Scheme::BiCgStab(preconditioner)
+            if preconditioner.has_factors() =>
+        {
+            Box::new(factored()?)
+        }
+        Scheme::Cg(_) | Scheme::BiCgStab(_) => {
+            let tuning = &tuning.fused;
+            Box::new(FusedSolver::<E, T>::with_tuning(executor, pattern, nitems, &options, tuning)?)
+        }
+    })
+}
+
+/// The solver of a scheme for all systems of a ragged batch: [`FusedSolver`].
+///
+/// # Errors
+/// [`GpuSolveError::Unsupported`] for schemes with factors, whose solvers take one pattern each, otherwise those of
+/// [`FusedSolver::ragged`].
+pub fn solver_for_ragged<E, T>(
+    executor: &E,
+    scheme: Scheme,
+    batch: &RaggedCsr<T>,
+    options: &SolveOptions,
+    tuning: &SolverTuning,
+) -> Result<Box<dyn GpuSolver<E, T>>, GpuSolveError>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: Value,
+{
+    match scheme {
+        Scheme::PivotingLu => return Err(NO_PIVOTING),
+        Scheme::Cg(preconditioner) | Scheme::BiCgStab(preconditioner)
+            if !preconditioner.has_factors() => {}
+        _ => {
+            return Err(GpuSolveError::Unsupported {
+                what: "factors of systems of several patterns",
+                instead: "make a solver for each pattern",
+            });
+        }
+    }
+    let options = options.for_scheme(scheme);
+    Ok(Box::new(FusedSolver::<E, T>::ragged(executor, batch, &options, &tuning.fused)?))
+}
+
+const NO_PIVOTING: GpuSolveError =
+    GpuSolveError::Unsupported { what: "LU with partial pivoting", instead: "it runs on the CPU" };
