@@ -22,8 +22,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!(
         "{} systems with {} and {}",
         report.systems.len(),
-        report.solver,
-        report.preconditioner
+        report.scheme.name(),
+        report.scheme.preconditioner()
     );
     println!("iterations: {least} to {most}, {mean:.1} on average");
     for (status, count) in report.status_counts() {
@@ -33,16 +33,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("largest relative residual, recomputed from b - A x: {worst:.2e}");
 
     // The same from the solutions themselves, by hand.
-    let mut values = Vec::new();
     let mut by_hand = 0.0f64;
     for item in 0..systems.batch.nitems() {
-        let a = systems.batch.pattern(item);
-        systems.batch.copy_values(item, &mut values);
-        let rows = systems.batch.row_offset(item)..systems.batch.row_offset(item + 1);
+        let a = systems.batch.to_csr(item);
+        let rows = systems.batch.rows(item);
         let (x, b) = (&x[rows.clone()], &systems.rhs[rows]);
-        let residual = (0..a.nrows()).map(|row| {
-            let ax: f64 = a.row(row).map(|k| values[k] * x[a.col_idx()[k] as usize]).sum();
-            (b[row] - ax).powi(2)
+        let residual = a.row_iter().zip(b).map(|((columns, values), b)| {
+            let ax: f64 = columns.iter().zip(values).map(|(&col, v)| v * x[col as usize]).sum();
+            (b - ax).powi(2)
         });
         let norm = b.iter().map(|v| v * v).sum::<f64>().sqrt();
         by_hand = by_hand.max(residual.sum::<f64>().sqrt() / norm);

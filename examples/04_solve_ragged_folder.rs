@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let solution = solve(&batch, &b, None, &options)?;
 
     for (item, system) in solution.report.systems.iter().enumerate() {
-        let rows = batch.row_offset(item)..batch.row_offset(item + 1);
+        let rows = batch.rows(item);
         let error = solution.x[rows.clone()].iter().map(|x| (x - 1.0).abs()).fold(0.0, f64::max);
         let name = Path::new(&loaded.names[item]).file_name().unwrap_or_default();
         println!(

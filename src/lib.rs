@@ -35,7 +35,7 @@
 //! | make test problems | [`generate`] |
 //! | multiply once | [`cpu::seq`] (the reference), [`cpu::par`] (all cores) |
 //! | multiply often | [`cpu::SpmvPlan`] |
-//! | multiply on a GPU | [`cuda::device::availability()`], [`spmv_gpu::SinglePlan`], [`spmv_gpu::PackedPlan`] for batches |
+//! | multiply on a GPU | [`gpu::device::availability()`], [`gpu::SinglePlan`], [`gpu::PackedPlan`] for batches |
 //! | solve a batch | [`solve`], or [`BatchSolver`] to solve again with the analysis kept |
 //! | solve on a GPU | [`solve_on`], [`BatchSolver::on`] or [`BatchSolver::on_with_rhs`] with a [`Backend`]; [`gpu`] for data on the device |
 //! | choose how | [`SolveOptions`]: [`Method`], [`Preconditioner`], [`PrecondPrecision`], [`InnerPrecision`], [`Order`], tolerances, fallback |
@@ -49,14 +49,52 @@
 //! it gets [`cpu::CpuError::Forked`], unless it solves within a pool of its own (`rayon::ThreadPool::install`).
 #![forbid(unsafe_code)]
 
-pub use sparsebatch_cpu_ref as cpu;
-pub use sparsebatch_cuda as cuda;
-pub use sparsebatch_formats::*;
+pub use sparsebatch_formats::{
+    Batch, BatchCsr, BatchOf, BatchValues, Coo, CooPattern, Csr, CsrPattern, CsrPatternRef, Dia,
+    DiaPattern, Ell, EllPattern, FormatError, Hyb, HybPattern, Layout, Matrix, PADDING, Pattern,
+    RaggedBatch, RaggedCsr, Scalar, SellP, SellPPattern, UniformBatch, View, accuracy, batch,
+    convert, generate, interop, io, stats,
+};
 pub use sparsebatch_solve_core::{
     ArgumentError, Criteria, norm2, residual, residual_magnitude, symbolic, verdict,
 };
-pub use sparsebatch_solvers::*;
-pub use sparsebatch_spmv_gpu as spmv_gpu;
+pub use sparsebatch_solvers::{
+    Backend, BatchReport, BatchSolver, Budget, CpuScalar, Engine, FormatChoice, Gpu, GpuExecutor,
+    InnerPrecision, KernelChoice, Krylov, Machine, Method, Order, Outcome, PerSystem, Pieces,
+    PrecondPrecision, Preconditioner, ProductCost, Rhs, Rung, RungRun, Scheme, SchemeRun, Solution,
+    SolveError, SolveOptions, SolveScalar, SpmvOptions, Status, SystemReport, choose_schemes,
+    cpu_instruction_sets, solve, solve_on,
+};
+
+/// Products on the CPU: the sequential reference, all cores, plans for repeated products.
+pub mod cpu {
+    pub use sparsebatch_cpu_ref::{
+        CpuError, CpuScalar, Explain, Isa, PlanSource, SpmvPlan, check_threads, par, seq,
+    };
+}
+
+/// An NVIDIA GPU: devices and memory, plans for products, solvers of data that lies there.
+pub mod gpu {
+    #[doc(hidden)]
+    pub use sparsebatch_cuda::testing;
+    pub use sparsebatch_cuda::{
+        Args, CudaVersion, Device, DeviceBuffer, DeviceInfo, Executor, GpuError, KernelBuffer,
+        KernelKey, KernelScalar, LaunchConfig, Module, PinnedBuffer, PinnedValues, Pod, Value,
+        check_apart, device, executor,
+    };
+    pub use sparsebatch_solvers::gpu::{
+        Amortisation, ComposedExplain, ComposedSolver, Confirmer, DeviceOutcomes, FactoredExplain,
+        FactoredPlace, FactoredSolver, FactoredTuning, FusedSolver, GpuBin, GpuExplain, GpuLu,
+        GpuLuExplain, GpuSolveError, GpuSolver, GpuTuning, Guess, Layouts, LuOrder, LuSolve,
+        LuTuning, ProductKernel, ShiftedValues, SolverTuning, ValuePlace, most_rows, solver_for,
+        solver_for_ragged,
+    };
+    pub use sparsebatch_spmv_gpu::{
+        AdaptiveRows, BalancedRows, CsrArrays, CsrSize, FlexibleKernel, FlexibleOptions,
+        FlexiblePlan, PackedExplain, PackedKernel, PackedOptions, PackedPlan, SingleExplain,
+        SingleKernel, SingleOptions, SinglePlan, flexible, packed, single,
+    };
+}
 
 /// The README's program is compiled and run with the documentation tests.
 #[cfg(doctest)]

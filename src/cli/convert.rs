@@ -174,7 +174,7 @@ pub(crate) fn report(
 }
 
 fn select_rows(batch: &Batch<f64>, rhs: &[f64], items: &[usize]) -> Vec<f64> {
-    let rows = |&item: &usize| &rhs[batch.row_offset(item)..batch.row_offset(item + 1)];
+    let rows = |&item: &usize| &rhs[batch.rows(item)];
     items.iter().flat_map(rows).copied().collect()
 }
 

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use sparsebatch::cuda::device::cache::DiskCache;
-use sparsebatch::cuda::device::{availability, library};
-use sparsebatch::cuda::{CudaVersion, Device, Executor, GpuError};
 use sparsebatch::generate::{Stencil, laplace};
-use sparsebatch::spmv_gpu::{PackedOptions, PackedPlan, SingleOptions, SinglePlan};
+use sparsebatch::gpu::device::cache::DiskCache;
+use sparsebatch::gpu::device::{availability, library};
+use sparsebatch::gpu::{CudaVersion, Device, Executor, GpuError};
+use sparsebatch::gpu::{PackedOptions, PackedPlan, SingleOptions, SinglePlan};
 use sparsebatch::{Backend, Batch, Gpu, Method, RaggedCsr, SolveOptions, solve_on};
 
 use super::doctor::row_sums;

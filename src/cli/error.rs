@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::ErrorKind;
 
 use sparsebatch::cpu::CpuError;
-use sparsebatch::cuda::GpuError;
+use sparsebatch::gpu::GpuError;
 use sparsebatch::{FormatError, SolveError};
 
 /// Why a command was given up.

@@ -1,6 +1,6 @@
 //! The GPU of a command: which one, or why none.
 
-use sparsebatch::cuda::Device;
+use sparsebatch::gpu::Device;
 
 use super::error::CliError;
 use super::options::Backend;
@@ -37,7 +37,7 @@ pub(crate) fn refused(error: impl Into<CliError>) -> CliError {
 
 #[cfg(test)]
 mod tests {
-    use sparsebatch::cuda::GpuError;
+    use sparsebatch::gpu::GpuError;
 
     use super::*;
 

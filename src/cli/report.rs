@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use sparsebatch::{BatchReport, MethodRun, RungRun, Status, SystemReport};
+use sparsebatch::{BatchReport, RungRun, SchemeRun, Status, SystemReport};
 
 use super::Global;
 use super::error::CliError;
@@ -91,8 +91,9 @@ struct Method<'a> {
 }
 
 impl<'a> Method<'a> {
-    fn of(run: &'a MethodRun) -> Self {
-        let MethodRun { solver, preconditioner, systems, reason, kernel } = run;
+    fn of(run: &'a SchemeRun) -> Self {
+        let SchemeRun { scheme, systems, reason, kernel, .. } = run;
+        let (solver, preconditioner) = (scheme.name(), scheme.preconditioner().name());
         Self { solver, preconditioner, systems: *systems, reason, kernel }
     }
 }
@@ -114,7 +115,7 @@ impl<'a> Run<'a> {
         Self {
             rung: run.rung.name(),
             systems: run.systems,
-            backend: run.backend,
+            backend: run.backend.name(),
             kernel: &run.kernel,
             chunks: run.chunks,
             device_bytes: run.device_bytes,
@@ -200,18 +201,18 @@ fn json<'a>(global: Global, context: &'a Context<'_>, report: &'a BatchReport) -
         accepted_by_floor: report.accepted_by_floor(),
         iterations: Iterations { min, mean, max },
         rungs: report.rung_counts().into_iter().map(|(r, n)| (r.name(), n)).collect(),
-        backend: report.backend,
+        backend: report.backend.name(),
         backend_reason: backend_reason(context, report),
         device: &report.device,
         threads: context.threads,
         precision: context.precision,
-        solver: report.solver,
-        preconditioner: report.preconditioner,
+        solver: report.scheme.name(),
+        preconditioner: report.scheme.preconditioner().name(),
         order: context.order,
         precond_precision: context.precond_precision,
         inner_precision: context.inner_precision,
         reason: &report.reason,
-        methods: report.methods.iter().map(Method::of).collect(),
+        methods: report.schemes.iter().map(Method::of).collect(),
         singular: report.singular(),
         fallback: context.fallback,
         format: report.format,
@@ -314,9 +315,10 @@ fn lines<'a>(context: &Context<'_>, report: &BatchReport) -> Vec<(&'a str, Strin
 
 /// The methods that ran first, with their systems where there are several.
 fn solver(context: &Context<'_>, report: &BatchReport) -> String {
-    let several = report.methods.len() > 1;
-    let described = report.methods.iter().map(|method| {
-        let MethodRun { solver, preconditioner, systems, reason, .. } = method;
+    let several = report.schemes.len() > 1;
+    let described = report.schemes.iter().map(|run| {
+        let SchemeRun { scheme, systems, reason, .. } = run;
+        let (solver, preconditioner) = (scheme.name(), scheme.preconditioner());
         let count = match several {
             true => format!("{}: ", output::counted(*systems, "system")),
             false => String::new(),

@@ -208,7 +208,7 @@ fn backend(
     Ok(match gpu::open(asked)? {
         Ok((device, reason)) => {
             let or_cpu = asked == options::Backend::Auto;
-            let gpu = Gpu { or_cpu, in_chunks: true, memory_limit, ..Gpu::new(device) };
+            let gpu = Gpu::new(device).or_cpu(or_cpu).in_chunks(true).memory_limit(memory_limit);
             (Backend::Gpu(gpu), reason.to_owned())
         }
         Err(reason) => (Backend::Cpu, reason),

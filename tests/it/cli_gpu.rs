@@ -5,9 +5,9 @@ use std::process::Command;
 
 use crate::common::{ALPHA13, Folder, Run, SPD, diagonal_batch, root, run, run_with};
 use serde_json::Value;
-use sparsebatch::cuda::testing::device_or_skip;
+use sparsebatch::gpu::SingleKernel;
+use sparsebatch::gpu::testing::device_or_skip;
 use sparsebatch::io::{read_npz_array, read_vector};
-use sparsebatch::spmv_gpu::SingleKernel;
 use sparsebatch_testing::shared_dir;
 
 /// A driver that gives these answers, in a folder of its own.

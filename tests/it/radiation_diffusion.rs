@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use serde_json::Value;
-use sparsebatch::cuda::Device;
+use sparsebatch::gpu::Device;
 use sparsebatch::io::read_npz_array;
 use sparsebatch::{Backend, Pattern};
 use sparsebatch_drivers::radiation_diffusion::args::{Args, Case, Where};

@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             samples.push((name.to_owned(), measured.collect()));
         },
     )?;
-    let mut constants: Vec<(Family, Cost)> = Family::ALL.map(|f| (f, cost(f))).to_vec();
+    let mut constants: Vec<(Family, Cost)> = Family::ALL.iter().map(|&f| (f, cost(f))).collect();
     if fit {
         for (family, cost) in &mut constants {
             let of_family: Vec<&Sample> = samples

@@ -150,4 +150,11 @@ impl<T: Scalar> Coo<T> {
     pub fn col_idx(&self) -> &[i32] {
         self.pattern().col_idx()
     }
+
+    /// The entries as (row, column, value), row by row.
+    pub fn triplet_iter(&self) -> impl Iterator<Item = (usize, usize, T)> {
+        let indices = self.row_idx().iter().zip(self.col_idx());
+        let entries = indices.zip(self.values());
+        entries.map(|((&row, &col), &value)| (row as usize, col as usize, value))
+    }
 }

@@ -235,9 +235,59 @@ impl<T: Scalar> Csr<T> {
     pub fn col_idx(&self) -> &[i32] {
         self.pattern().col_idx()
     }
+
+    /// The columns of a row, ascending, and their values.
+    ///
+    /// # Panics
+    /// When `row >= nrows()`.
+    ///
+    /// # Examples
+    /// ```
+    /// use sparsebatch_formats::Csr;
+    /// // [1 2; . 3]
+    /// let a = Csr::try_new(2, 2, vec![0, 2, 3], vec![0, 1, 1], vec![1.0, 2.0, 3.0])?;
+    /// assert_eq!(a.row(0), (&[0, 1][..], &[1.0, 2.0][..]));
+    /// let trace: f64 = a.triplet_iter().filter(|(row, col, _)| row == col).map(|(.., v)| v).sum();
+    /// assert_eq!(trace, 4.0);
+    /// # Ok::<(), sparsebatch_formats::FormatError>(())
+    /// ```
+    pub fn row(&self, row: usize) -> (&[i32], &[T]) {
+        self.view().row(row)
+    }
+
+    /// The rows, first to last, as [`Csr::row`] gives them.
+    pub fn row_iter(&self) -> impl ExactSizeIterator<Item = (&[i32], &[T])> {
+        self.view().row_iter()
+    }
+
+    /// The entries as (row, column, value), row by row.
+    pub fn triplet_iter(&self) -> impl Iterator<Item = (usize, usize, T)> {
+        self.view().triplet_iter()
+    }
 }
 
 impl<'a, T: Scalar> View<'a, CsrPattern, T> {
+    /// The columns of a row, ascending, and their values.
+    ///
+    /// # Panics
+    /// When `row >= nrows()`.
+    pub fn row(self, row: usize) -> (&'a [i32], &'a [T]) {
+        let range = self.pattern().row(row);
+        (&self.pattern().col_idx()[range.clone()], &self.values()[range])
+    }
+
+    /// The rows, first to last, as [`View::row`] gives them.
+    pub fn row_iter(self) -> impl ExactSizeIterator<Item = (&'a [i32], &'a [T])> {
+        (0..self.pattern().nrows()).map(move |row| self.row(row))
+    }
+
+    /// The entries as (row, column, value), row by row.
+    pub fn triplet_iter(self) -> impl Iterator<Item = (usize, usize, T)> {
+        self.row_iter().enumerate().flat_map(|(row, (columns, values))| {
+            columns.iter().zip(values).map(move |(&col, &value)| (row, col as usize, value))
+        })
+    }
+
     /// A copy that owns its arrays.
     pub fn to_csr(self) -> Csr<T> {
         Matrix::from_parts(Arc::new(self.pattern().to_pattern()), self.values().to_vec())
@@ -248,6 +298,17 @@ impl<'a, T: Scalar> View<'a, CsrPattern, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_and_triplets_give_every_entry_once() {
+        let a = Csr::try_new(3, 3, vec![0, 2, 2, 3], vec![0, 2, 1], vec![1.0, 2.0, 3.0]).unwrap();
+
+        let triplets: Vec<_> = a.triplet_iter().collect();
+        let lengths: Vec<usize> = a.row_iter().map(|(columns, _)| columns.len()).collect();
+
+        assert_eq!(triplets, [(0, 0, 1.0), (0, 2, 2.0), (2, 1, 3.0)]);
+        assert_eq!((lengths, a.row(2)), (vec![2, 0, 1], (&[1][..], &[3.0][..])));
+    }
 
     #[test]
     fn positions_outside_the_matrix_are_none() {

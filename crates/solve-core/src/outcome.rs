@@ -39,7 +39,7 @@ pub enum Status {
 
 impl Status {
     /// Every status, in the order of their codes.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: &[Self] = &[
         Self::Converged,
         Self::MaxIterations,
         Self::BreakdownRho,

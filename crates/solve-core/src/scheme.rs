@@ -49,7 +49,7 @@ pub enum Method {
     /// BiCGStab, for any matrix.
     BiCgStab,
     /// Sparse LU without pivoting in an order of little fill, refined from the true residual: once always, again
-    /// while that does not pass, up to [`SolveOptions::max_restarts`] times. Systems in which that order meets a zero
+    /// while that does not pass, up to [`SolveOptions::max_restarts`](crate::SolveOptions::max_restarts) times. Systems in which that order meets a zero
     /// pivot are factorised again with large entries of their rows on the diagonal (static pivoting, chosen by
     /// [`match_rows`](crate::symbolic::match_rows) from the values of each;
     /// the rung `static-pivoting-lu`); they end `ZeroPivot` where that finds none either.

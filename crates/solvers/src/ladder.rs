@@ -72,7 +72,7 @@ pub(crate) fn next_rung(climber: &Climber, first: Scheme, fallback: bool) -> Nex
         return Next::End;
     }
     let direct = first == Scheme::Lu;
-    for rung in Rung::ALL.into_iter().filter(|&rung| rung > climber.at) {
+    for rung in Rung::ALL.iter().copied().filter(|&rung| rung > climber.at) {
         let scheme = match rung {
             Rung::First => continue,
             Rung::Restart => first,
@@ -160,7 +160,7 @@ impl<T: Scalar> Ladder<'_, T> {
             .map(|s| (s, self.climber(s, &systems[s].outcome, x)))
             .collect();
         let mut runs = Vec::new();
-        for rung in Rung::ALL {
+        for &rung in Rung::ALL {
             let mut groups: Vec<(Scheme, Vec<usize>)> = Vec::new();
             for (place, next) in self.next(&mut climbers).into_iter().enumerate() {
                 match next {

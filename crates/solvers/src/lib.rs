@@ -41,7 +41,7 @@ mod static_pivoting;
 pub use backend::{Backend, Gpu, Pieces};
 pub use choose::choose_schemes;
 pub use error::SolveError;
-pub use report::{BatchReport, MethodRun, Rung, RungRun, SystemReport};
+pub use report::{BatchReport, Machine, Rung, RungRun, SchemeRun, SystemReport};
 pub use scalar::{GpuExecutor, SolveScalar};
 #[doc(hidden)]
 pub use solver::solve_on_executor;

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use sparsebatch_solve_core::{Outcome, ProductCost, Status};
+use sparsebatch_solve_core::{Outcome, ProductCost, Scheme, Status};
 
 use crate::backend::Placement;
 
 /// The step of the ladder that produced a system's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Rung {
     /// The method and preconditioner asked for, or chosen.
     First,
@@ -33,7 +34,7 @@ pub enum Rung {
 
 impl Rung {
     /// Every rung, from the first to the last.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: &[Self] = &[
         Self::First,
         Self::Restart,
         Self::StrongerPreconditioner,
@@ -67,6 +68,7 @@ impl fmt::Display for Rung {
 
 /// What is known of one system after a batched solve.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct SystemReport {
     /// Status, iterations, true residual; of the rung that produced the returned `x`, with the
     /// iterations of all rungs summed.
@@ -102,16 +104,43 @@ impl SystemReport {
     }
 }
 
-/// Systems that were solved first by one method.
+/// What solved systems: cores or a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Machine {
+    /// The cores of the host.
+    Cpu,
+    /// A GPU.
+    Gpu,
+    /// A GPU some systems, the cores the others.
+    GpuAndCpu,
+}
+
+impl Machine {
+    /// The name in reports: `cpu`, `gpu` or `gpu+cpu`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Gpu => "gpu",
+            Self::GpuAndCpu => "gpu+cpu",
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Systems that were solved first by one scheme.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MethodRun {
-    /// The method, by name.
-    pub solver: &'static str,
-    /// The preconditioner, by name.
-    pub preconditioner: &'static str,
+#[non_exhaustive]
+pub struct SchemeRun {
+    /// Method and preconditioner.
+    pub scheme: Scheme,
     /// Systems.
     pub systems: usize,
-    /// Why `auto` took it; what was asked for otherwise.
+    /// Why `auto` took it; `asked for` otherwise.
     pub reason: String,
     /// The kernels.
     pub kernel: String,
@@ -119,13 +148,14 @@ pub struct MethodRun {
 
 /// What one rung of a solve ran, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RungRun {
     /// The rung.
     pub rung: Rung,
     /// Systems that it took.
     pub systems: usize,
-    /// `"cpu"`, `"gpu"`, or `"gpu+cpu"` where each had some of the systems.
-    pub backend: &'static str,
+    /// What solved them.
+    pub backend: Machine,
     /// The kernels.
     pub kernel: String,
     /// Pieces in which systems of one pattern went through a GPU, the most of any pattern: several
@@ -150,19 +180,18 @@ impl RungRun {
 /// What came out of a batched solve, system by system (item by item, and within an item
 /// right-hand side by right-hand side).
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct BatchReport {
     /// One entry per system.
     pub systems: Vec<SystemReport>,
-    /// The method that ran first, by name; of most systems where `auto` took several.
-    pub solver: &'static str,
-    /// The preconditioner that ran first, by name.
-    pub preconditioner: &'static str,
-    /// Why `auto` took them; what was asked for otherwise.
+    /// What ran first: method and preconditioner, of most systems where `auto` took several.
+    pub scheme: Scheme,
+    /// Why `auto` took it; `asked for` otherwise.
     pub reason: String,
-    /// Every method that ran first, most systems first.
-    pub methods: Vec<MethodRun>,
-    /// What ran first: `"cpu"`, `"gpu"`, or `"gpu+cpu"` where each had some of the systems.
-    pub backend: &'static str,
+    /// Every scheme that ran first, most systems first.
+    pub schemes: Vec<SchemeRun>,
+    /// What solved the systems first.
+    pub backend: Machine,
     /// Its device, e.g. instruction set and threads, or the name of the GPU.
     pub device: String,
     /// The matrix format of the products.
@@ -238,6 +267,6 @@ impl BatchReport {
     }
 }
 
-fn count<K: Copy, const N: usize>(keys: [K; N], of: impl Fn(K) -> usize) -> Vec<(K, usize)> {
-    keys.into_iter().map(|key| (key, of(key))).filter(|&(_, n)| n > 0).collect()
+fn count<K: Copy>(keys: &[K], of: impl Fn(K) -> usize) -> Vec<(K, usize)> {
+    keys.iter().copied().map(|key| (key, of(key))).filter(|&(_, n)| n > 0).collect()
 }

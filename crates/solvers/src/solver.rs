@@ -11,7 +11,7 @@ use crate::again::Matrices;
 use crate::backend::{Backend, CpuBackend, GpuBackend, KeptFactors, Placement, SolveBackend};
 use crate::choose::choose;
 use crate::ladder::{Kept, Ladder};
-use crate::report::{BatchReport, MethodRun, Rung, RungRun, SystemReport};
+use crate::report::{BatchReport, Rung, RungRun, SchemeRun, SystemReport};
 use crate::scalar::{GpuExecutor, SolveScalar};
 use crate::share::Share;
 use crate::{SolveError, SolveOptions};
@@ -333,15 +333,14 @@ impl<T: SolveScalar> BatchSolver<T> {
     ) -> BatchReport {
         let placements: Vec<Placement> =
             self.shares.iter().map(|share| share.engine.placement()).collect();
-        let methods: Vec<MethodRun> = self
+        let schemes: Vec<SchemeRun> = self
             .shares
             .iter()
             .zip(&placements)
             .map(|(share, placement)| {
                 let chosen = &share.chosen;
-                MethodRun {
-                    solver: chosen.scheme.name(),
-                    preconditioner: chosen.scheme.preconditioner().name(),
+                SchemeRun {
+                    scheme: chosen.scheme,
                     systems: chosen.items.len() * self.options.nrhs,
                     reason: chosen.reason.clone(),
                     kernel: placement.kernel.clone(),
@@ -353,10 +352,9 @@ impl<T: SolveScalar> BatchSolver<T> {
         runs.extend(later);
         BatchReport {
             systems,
-            solver: methods[0].solver,
-            preconditioner: methods[0].preconditioner,
-            reason: methods[0].reason.clone(),
-            methods,
+            scheme: schemes[0].scheme,
+            reason: schemes[0].reason.clone(),
+            schemes,
             backend: placement.backend,
             device: placement.device,
             format: self.shares[0].engine.format(),

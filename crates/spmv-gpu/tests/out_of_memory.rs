@@ -53,10 +53,10 @@ fn without_memory_plans_are_refused_and_others_go_on() {
     let of_packed = device.download(&y).unwrap();
 
     let taken = take_all_but(&device, 16 << 20);
-    for kernel in FlexibleKernel::ALL {
+    for &kernel in FlexibleKernel::ALL {
         refused(FlexiblePlan::new(&device, &batch, FlexibleOptions::new(kernel)));
     }
-    for kernel in SingleKernel::ALL {
+    for &kernel in SingleKernel::ALL {
         let options = SingleOptions::with_kernel(kernel);
         refused(SinglePlan::new(&device, diagonal.view(), &options));
     }
@@ -72,7 +72,7 @@ fn without_memory_plans_are_refused_and_others_go_on() {
     assert!(device.download(&y).unwrap() == of_packed);
     drop(taken);
 
-    for kernel in FlexibleKernel::ALL {
+    for &kernel in FlexibleKernel::ALL {
         let plan = FlexiblePlan::new(&device, &batch, FlexibleOptions::new(kernel)).unwrap();
         plan.apply(1.0, &x, 0.0, &mut y).unwrap();
     }

@@ -111,10 +111,9 @@ impl SolverArgs {
             tunings: self.tunings.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
             chunks: self.experiment.map(|SolveExperiment::Chunks| {
                 let usual = Chunks::default();
-                let pieces = Pieces {
-                    bytes: self.piece,
-                    at_once: self.at_once.map_or(usual.pieces.at_once, usize::from),
-                };
+                let pieces = Pieces::default()
+                    .bytes(self.piece)
+                    .at_once(self.at_once.map_or(usual.pieces.at_once, usize::from));
                 let data_bytes = self.data.unwrap_or(usual.data_bytes);
                 Chunks { data_bytes, limit_bytes: self.gpu_memory, pieces }
             }),

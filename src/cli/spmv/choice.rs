@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use sparsebatch::spmv_gpu::flexible::Storage;
-use sparsebatch::spmv_gpu::{FlexibleKernel, SingleKernel};
+use sparsebatch::gpu::flexible::Storage;
+use sparsebatch::gpu::{FlexibleKernel, SingleKernel};
 use sparsebatch::{FormatChoice, KernelChoice};
 
 use super::super::gpu::Found;
@@ -26,7 +26,7 @@ fn gpu_names(nitems: usize) -> Vec<&'static str> {
     let single = SingleKernel::ALL.iter().filter(|_| nitems == 1).map(|kernel| kernel.name());
     let mut names: Vec<&str> = single.filter(|&name| name != PACKED).collect();
     names.push(PACKED);
-    names.extend(FlexibleKernel::ALL.map(FlexibleKernel::name));
+    names.extend(FlexibleKernel::ALL.iter().copied().map(FlexibleKernel::name));
     names
 }
 
@@ -149,10 +149,10 @@ impl Wanted<'_> {
     fn all_on_gpu(&self) -> Vec<GpuChoice> {
         let fits = |choice: &GpuChoice| self.takes(choice.format());
         if self.nitems == 1 {
-            return SingleKernel::ALL.map(GpuChoice::Single).into_iter().filter(fits).collect();
+            return SingleKernel::ALL.iter().copied().map(GpuChoice::Single).filter(fits).collect();
         }
         let packed = (self.format == FormatChoice::Auto).then_some(GpuChoice::Packed);
-        let flexible = FlexibleKernel::ALL.map(GpuChoice::Flexible).into_iter().filter(fits);
+        let flexible = FlexibleKernel::ALL.iter().copied().map(GpuChoice::Flexible).filter(fits);
         packed.into_iter().chain(flexible).collect()
     }
 

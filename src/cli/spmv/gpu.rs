@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use sparsebatch::cuda::device::{Event, measure_bandwidth};
-use sparsebatch::cuda::{Device, DeviceBuffer, Executor, GpuError, Value};
-use sparsebatch::spmv_gpu::flexible::Explanation;
-use sparsebatch::spmv_gpu::{
+use sparsebatch::gpu::device::{Event, measure_bandwidth};
+use sparsebatch::gpu::flexible::Explanation;
+use sparsebatch::gpu::{Device, DeviceBuffer, Executor, GpuError, Value};
+use sparsebatch::gpu::{
     FlexibleKernel, FlexibleOptions, FlexiblePlan, PackedExplain, PackedOptions, PackedPlan,
     SingleExplain, SingleKernel, SingleOptions, SinglePlan,
 };

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use sparsebatch::cuda::{Device, Executor, Value};
+use sparsebatch::gpu::{Device, Executor, Value};
 use sparsebatch::{Batch, CpuScalar, FormatChoice};
 
 use self::choice::{Target, Wanted};

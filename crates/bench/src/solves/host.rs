@@ -70,10 +70,11 @@ impl<'a, T: Real> HostSolve<'a, T> {
     /// Method and instruction set of the last solve, such as `cpu cg, 2 threads, avx2`, with the
     /// preconditioner where the solver chose it.
     pub(crate) fn configuration(&self) -> String {
-        let Some(BatchReport { solver, preconditioner, device, .. }) = &self.report else {
+        let Some(BatchReport { scheme, device, .. }) = &self.report else {
             return "cpu".to_owned();
         };
-        let chosen = match (self.method, *preconditioner) {
+        let solver = scheme.name();
+        let chosen = match (self.method, scheme.preconditioner().name()) {
             (Method::Auto, chosen) if chosen != "none" => format!(" {chosen}"),
             _ => String::new(),
         };

@@ -122,7 +122,8 @@ pub(super) fn judge<T: Real>(
 /// How many systems ended otherwise than solved, by status.
 pub(super) fn unsolved(outcomes: &[Outcome]) -> Option<String> {
     let counts: Vec<String> = Status::ALL
-        .into_iter()
+        .iter()
+        .copied()
         .filter(|&status| status != Status::Converged)
         .map(|status| (status, outcomes.iter().filter(|found| found.status == status).count()))
         .filter(|&(_, count)| count > 0)

@@ -70,25 +70,19 @@ pub(crate) fn measure<T: Real>(
         .preconditioner(options.preconditioners.first().copied().unwrap_or(Preconditioner::Jacobi))
         .floor(matches!(case.source, Source::Set(_)).then_some(super::solvers::FLOOR));
     let problem = Problem::new(&case.name, &systems);
-    let whole = Pieces { bytes: Some(u64::MAX), at_once: 1 };
+    let whole = Pieces::default().bytes(u64::MAX).at_once(1);
     let pieces = chunks.pieces;
     let gibibytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     let (all, limit) = (gibibytes(systems.bytes()), gibibytes(chunks.limit()));
     session.note(&format!("{}: {all:.2} GiB on the host, {limit:.2} GiB at most", case.name))?;
     let name = ("whole", Some(NAME));
-    let whole = session.end_to_end(
-        &problem,
-        &solve,
-        name,
-        |d| Gpu { pieces: whole, ..Gpu::new(d) },
-        None,
-    )?;
+    let whole = session.end_to_end(&problem, &solve, name, |d| Gpu::new(d).pieces(whole), None)?;
     let name = ("pieces", Some(NAME));
-    let fits =
-        session.end_to_end(&problem, &solve, name, |d| Gpu { pieces, ..Gpu::new(d) }, None)?;
+    let fits = session.end_to_end(&problem, &solve, name, |d| Gpu::new(d).pieces(pieces), None)?;
     let fitting = [whole, fits].into_iter().flatten().reduce(f64::min);
     let memory_limit = Some(chunks.limit());
-    let capped = |device| Gpu { memory_limit, in_chunks: true, pieces, ..Gpu::new(device) };
+    let capped =
+        |device| Gpu::new(device).memory_limit(memory_limit).in_chunks(true).pieces(pieces);
     session.end_to_end(&problem, &solve, ("capped", Some(NAME)), capped, fitting)?;
     Ok(())
 }

@@ -103,7 +103,7 @@ impl Systemed {
             let items: Vec<usize> =
                 (0..nitems).step_by(step).chain(nitems.checked_sub(1)).collect();
             let reference = |item: usize| {
-                let x = &self.x()[batch.row_offset(item)..batch.row_offset(item + 1)];
+                let x = &self.x()[batch.rows(item)];
                 let reference = match batch {
                     Batch::Uniform(batch) => Reference::new(batch.to_matrix(item).view(), x),
                     Batch::Ragged(batch) => Reference::new(batch.item(item), x),

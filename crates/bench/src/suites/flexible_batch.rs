@@ -56,7 +56,9 @@ pub enum Kernel {
 impl Kernel {
     /// The kernels that `all` stands for.
     pub fn all() -> Vec<Self> {
-        let gpu = [Self::Packed].into_iter().chain(FlexibleKernel::ALL.map(Self::Flexible));
+        let gpu = [Self::Packed]
+            .into_iter()
+            .chain(FlexibleKernel::ALL.iter().copied().map(Self::Flexible));
         gpu.chain(HostKernel::of_batches().into_iter().map(Self::Host)).collect()
     }
 }
@@ -75,7 +77,11 @@ impl FromStr for Kernel {
                     option: "--kernel",
                     expected: format!(
                         "all, packed, packed-variants or one of {}, {}",
-                        FlexibleKernel::ALL.map(FlexibleKernel::name).join(", "),
+                        FlexibleKernel::ALL
+                            .iter()
+                            .map(|kernel| kernel.name())
+                            .collect::<Vec<_>>()
+                            .join(", "),
                         HostKernel::of_batches()
                             .into_iter()
                             .map(HostKernel::name)
@@ -382,7 +388,7 @@ fn ours(
     }
     // Kernels of one storage follow each other and take the batch on the device over.
     let mut left: Vec<DeviceBatch<Device, f64>> = Vec::new();
-    for kernel in FlexibleKernel::ALL {
+    for &kernel in FlexibleKernel::ALL {
         if !kernels.contains(&Kernel::Flexible(kernel)) {
             continue;
         }

@@ -43,7 +43,7 @@ impl Configuration {
     /// All of them.
     pub fn all() -> Vec<Self> {
         let mut all = vec![Self::Kernel(SingleKernel::Auto)];
-        all.extend(SingleKernel::ALL.map(Self::Kernel));
+        all.extend(SingleKernel::ALL.iter().copied().map(Self::Kernel));
         all.extend([(128, 1), (64, 2), (32, 4), (32, 8), (8, 32)].map(|(b, t)| Self::SellP(b, t)));
         all.extend([2, 4, 8, 16].map(Self::Vector));
         all.extend([128, 256, 512, 1024, 2048].map(Self::Adaptive));
@@ -119,7 +119,7 @@ impl FromStr for Configuration {
             option: "--kernel",
             expected: format!(
                 "all or one of {}, {}",
-                SingleKernel::ALL.map(SingleKernel::name).join(", "),
+                SingleKernel::ALL.iter().map(|kernel| kernel.name()).collect::<Vec<_>>().join(", "),
                 HostKernel::ALL.map(HostKernel::name).join(", ")
             ),
             found: text.to_owned(),

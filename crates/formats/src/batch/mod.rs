@@ -138,6 +138,17 @@ impl<T: Scalar> Batch<T> {
         }
     }
 
+    /// One item as a matrix of its own: a copy of its values, and of a ragged item's pattern.
+    ///
+    /// # Panics
+    /// When `item >= nitems()`.
+    pub fn to_csr(&self, item: usize) -> crate::Csr<T> {
+        match self {
+            Self::Uniform(batch) => batch.to_matrix(item),
+            Self::Ragged(batch) => batch.item(item).to_csr(),
+        }
+    }
+
     /// The values of one item, in CSR order, by way of `copy` where they are not contiguous.
     ///
     /// # Panics
@@ -163,6 +174,14 @@ impl<T: Scalar> Batch<T> {
             Self::Uniform(batch) => batch.pattern().nrows().saturating_mul(item),
             Self::Ragged(batch) => batch.row_offsets()[item],
         }
+    }
+
+    /// The part of an item-major right-hand side or result that belongs to an item.
+    ///
+    /// # Panics
+    /// When `item >= nitems()`, for a ragged batch.
+    pub fn rows(&self, item: usize) -> std::ops::Range<usize> {
+        self.row_offset(item)..self.row_offset(item + 1)
     }
 
     /// Columns of all items before `item`; with `item == nitems()`, of all items. `usize::MAX` and

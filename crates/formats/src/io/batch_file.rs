@@ -31,7 +31,7 @@ pub struct BatchFile {
     /// The matrices, uniform (item-major values) or ragged as the file is.
     pub batch: Batch<f64>,
     /// The right-hand sides, item after item: item `i` has
-    /// `batch.row_offset(i)..batch.row_offset(i + 1)`.
+    /// `batch.rows(i)`.
     pub rhs: Vec<f64>,
 }
 

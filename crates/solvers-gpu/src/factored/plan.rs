@@ -42,7 +42,7 @@ const ONE_KEPT: u32 = 16;
 /// [`FactoredSolver::factorise`] solves use the factors that it kept: a lagged preconditioner for values
 /// that have changed since, whose residual is still the true one.
 ///
-/// With [`Method::Lu`] factors are complete, in minimum-degree order whatever the options say, without pivoting,
+/// With [`Scheme::Lu`] factors are complete, in minimum-degree order whatever the options say, without pivoting,
 /// and in the precision of the values; there is no scaling, as on the CPU. They are in device memory: for systems
 /// whose factors do not fit where [`GpuLu`](crate::GpuLu) has them, of up to 33,554,432 products a
 /// factorisation. An iteration is a solve with the factors; the solution is refined from the true residual while
@@ -123,7 +123,7 @@ impl<E: Executor, T: Value> KeptFactors<E, T> {
 
 impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// Analyses a pattern for `nitems` systems of `options.nrhs` right-hand sides each, allocates
-    /// everything and compiles the kernel. [`Method::Auto`] is CG.
+    /// everything and compiles the kernel. [`Method::Auto`](sparsebatch_solve_core::Method::Auto) is CG.
     ///
     /// # Errors
     /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for options out of

@@ -23,8 +23,8 @@ pub enum FactoredPlace {
 
 impl FactoredPlace {
     /// All of them, the fastest first.
-    pub const ALL: [Self; 4] =
-        [Self::AllShared, Self::ValuesGlobal, Self::FactorsGlobal, Self::AllGlobal];
+    pub const ALL: &[Self] =
+        &[Self::AllShared, Self::ValuesGlobal, Self::FactorsGlobal, Self::AllGlobal];
 
     /// What is where, for reports.
     pub fn name(self) -> &'static str {
@@ -169,7 +169,7 @@ impl Shape {
             precision,
             inverts: matches!(factors, Factors::Blocks(_)),
         };
-        let places = FactoredPlace::ALL.into_iter();
+        let places = FactoredPlace::ALL.iter().copied();
         for place in places.filter(|&place| tuning.place.is_none_or(|wanted| wanted == place)) {
             let is_numbered =
                 size.nrows <= MOST_NARROW && (size.nfactors <= MOST_NARROW || size.inverts);

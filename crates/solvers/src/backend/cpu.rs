@@ -14,7 +14,7 @@ use sparsebatch_solve_core::{Criteria, Outcome, Scheme, SolveOptions, SpmvOption
 use super::{AnalysedSolve, KeptFactors, Placement, Primitives, SolveBackend};
 use crate::SolveError;
 use crate::products::ComposedEngine;
-use crate::report::Rung;
+use crate::report::{Machine, Rung};
 
 /// All cores of rayon's current pool.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,7 +26,7 @@ impl CpuBackend {
         let device = format!("{} threads, {}", rayon::current_num_threads(), Isa::best().name());
         let (device_bytes, cpu_reason, composed_reason) = (0, None, None);
         Placement {
-            backend: "cpu",
+            backend: Machine::Cpu,
             device,
             kernel,
             chunks: 1,

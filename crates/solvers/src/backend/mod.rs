@@ -15,7 +15,7 @@ use sparsebatch_formats::{Batch, Csr, Scalar};
 use sparsebatch_solve_core::{Criteria, Outcome, ProductCost, Scheme, SpmvOptions};
 
 use crate::choose::Target;
-use crate::report::Rung;
+use crate::report::{Machine, Rung};
 use crate::{SolveError, SolveOptions};
 
 /// A machine that runs whole batched solves.
@@ -104,8 +104,7 @@ pub(crate) trait KeptFactors<T> {
 /// What runs where, for reports.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Placement {
-    /// `"cpu"`, `"gpu"`, or `"gpu+cpu"`.
-    pub(crate) backend: &'static str,
+    pub(crate) backend: Machine,
     /// The devices.
     pub(crate) device: String,
     /// The kernels.
@@ -136,7 +135,7 @@ impl Placement {
         let first = &placements[0];
         let backend = match all().all(|placement| placement.backend == first.backend) {
             true => first.backend,
-            false => "gpu+cpu",
+            false => Machine::GpuAndCpu,
         };
         Self {
             backend,

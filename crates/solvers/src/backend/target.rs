@@ -8,15 +8,11 @@ use sparsebatch_cuda::Device;
 /// # Examples
 /// ```no_run
 /// use sparsebatch_formats::{Batch, Csr};
-/// use sparsebatch_solvers::{Backend, BatchSolver, Gpu, SolveOptions};
-/// use sparsebatch_cuda::Device;
+/// use sparsebatch_solvers::{Backend, BatchSolver, SolveOptions};
 /// let a = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![2.0])?;
 /// let batch = Batch::from(a);
 /// // The same solve by one argument: on the first GPU, or on the CPU where there is none.
-/// let backend = match Device::new(0) {
-///     Ok(device) => Backend::Gpu(Gpu { or_cpu: true, ..Gpu::new(device) }),
-///     Err(_) => Backend::Cpu,
-/// };
+/// let backend = Backend::auto();
 /// let mut x = [0.0f64];
 /// let report = BatchSolver::on(&backend, &batch, &SolveOptions::default())?
 ///     .solve(&batch, &[4.0], &mut x)?;
@@ -24,6 +20,7 @@ use sparsebatch_cuda::Device;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Backend<E = Device> {
     /// All cores of rayon's current pool.
     Cpu,
@@ -31,8 +28,20 @@ pub enum Backend<E = Device> {
     Gpu(Gpu<E>),
 }
 
+impl Backend {
+    /// The first GPU, with the CPU for what it cannot solve and pieces for what does not fit; all cores where there
+    /// is no GPU that can be used. `Device::new(0)` says why there is none.
+    pub fn auto() -> Self {
+        match Device::new(0) {
+            Ok(device) => Self::Gpu(Gpu::new(device).or_cpu(true).in_chunks(true)),
+            Err(_) => Self::Cpu,
+        }
+    }
+}
+
 /// A GPU, and how solves use it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Gpu<E = Device> {
     /// What runs the kernels.
     pub executor: E,
@@ -54,6 +63,7 @@ pub struct Gpu<E = Device> {
 /// The pieces in which systems of one pattern go through a GPU: while one is solved, the next is copied
 /// there and the last one back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Pieces {
     /// Bytes of values, right-hand sides and solutions of a piece, about. Default: an eighth of the
     /// batch, 8 to 64 MiB; batches of up to 8 MiB stay whole.
@@ -68,10 +78,61 @@ impl Default for Pieces {
     }
 }
 
+impl Pieces {
+    /// Sets the bytes of a piece.
+    #[must_use]
+    pub fn bytes(self, bytes: impl Into<Option<u64>>) -> Self {
+        Self { bytes: bytes.into(), ..self }
+    }
+
+    /// Sets the pieces that the GPU holds at a time.
+    #[must_use]
+    pub fn at_once(self, at_once: usize) -> Self {
+        Self { at_once, ..self }
+    }
+}
+
 impl<E> Gpu<E> {
     /// The GPU alone, and a batch at once.
     pub fn new(executor: E) -> Self {
         let pieces = Pieces::default();
         Self { executor, or_cpu: false, in_chunks: false, memory_limit: None, pieces }
+    }
+
+    /// Sets whether the CPU solves what the GPU cannot.
+    #[must_use]
+    pub fn or_cpu(self, or_cpu: bool) -> Self {
+        Self { or_cpu, ..self }
+    }
+
+    /// Sets whether a batch that does not fit goes through the GPU in pieces.
+    #[must_use]
+    pub fn in_chunks(self, in_chunks: bool) -> Self {
+        Self { in_chunks, ..self }
+    }
+
+    /// Sets the most bytes of device memory that a solve takes, or takes the limit away.
+    #[must_use]
+    pub fn memory_limit(self, bytes: impl Into<Option<u64>>) -> Self {
+        Self { memory_limit: bytes.into(), ..self }
+    }
+
+    /// Sets how large batches go through the GPU.
+    #[must_use]
+    pub fn pieces(self, pieces: Pieces) -> Self {
+        Self { pieces, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn auto_is_the_gpu_where_there_is_one() {
+        match (Backend::auto(), Device::new(0)) {
+            (Backend::Gpu(gpu), Ok(_)) => assert!(gpu.or_cpu && gpu.in_chunks),
+            (backend, device) => assert!(matches!(backend, Backend::Cpu) && device.is_err()),
+        }
     }
 }

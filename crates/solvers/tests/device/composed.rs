@@ -40,7 +40,7 @@ fn compare(what: &str, batch: &Batch<f64>, b: &[f64], options: &SolveOptions, fo
 }
 
 fn kernels() -> Vec<ProductKernel> {
-    let flexible = FlexibleKernel::ALL.map(ProductKernel::flexible);
+    let flexible = FlexibleKernel::ALL.iter().copied().map(ProductKernel::flexible);
     std::iter::once(ProductKernel::default()).chain(flexible).collect()
 }
 

@@ -207,7 +207,7 @@ fn complete_factors_agree_with_the_cpu() {
         assert!(solution.report.all_converged(), "{nrows}");
         let report = &solution.report;
         assert!(report.kernel.starts_with(kernel), "{}", report.kernel);
-        assert_eq!((report.backend, report.cpu_reason()), ("gpu", None));
+        assert_eq!((report.backend.name(), report.cpu_reason()), ("gpu", None));
     }
 }
 

@@ -48,7 +48,7 @@ pub enum Storage {
 
 impl FlexibleKernel {
     /// All kernels.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: &[Self] = &[
         Self::Coo,
         Self::CsrScalar,
         Self::CsrVector,
@@ -125,10 +125,13 @@ impl FromStr for FlexibleKernel {
     /// # Errors
     /// [`GpuError::InvalidArgument`] naming all kernels.
     fn from_str(text: &str) -> Result<Self, GpuError> {
-        Self::ALL.into_iter().find(|kernel| kernel.name() == text).ok_or_else(|| {
+        Self::ALL.iter().copied().find(|kernel| kernel.name() == text).ok_or_else(|| {
             GpuError::InvalidArgument {
                 name: "kernel",
-                expected: format!("one of {}", Self::ALL.map(Self::name).join(", ")),
+                expected: format!(
+                    "one of {}",
+                    Self::ALL.iter().map(|kernel| kernel.name()).collect::<Vec<_>>().join(", ")
+                ),
                 found: format!("{text:?}"),
             }
         })
@@ -168,7 +171,7 @@ mod tests {
 
     #[test]
     fn kernels_are_found_by_their_names() {
-        for kernel in FlexibleKernel::ALL {
+        for &kernel in FlexibleKernel::ALL {
             assert_eq!(kernel.to_string().parse(), Ok(kernel));
         }
         let error = "csr".parse::<FlexibleKernel>().unwrap_err().to_string();

@@ -52,7 +52,7 @@ pub enum SingleKernel {
 
 impl SingleKernel {
     /// All kernels; [`SingleKernel::Auto`] stands for one of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: &[Self] = &[
         Self::CsrScalar,
         Self::CsrUnrolled,
         Self::CsrVector,
@@ -115,7 +115,7 @@ impl FromStr for SingleKernel {
     type Err = GpuError;
 
     fn from_str(text: &str) -> Result<Self, GpuError> {
-        let all = || Self::ALL.into_iter().chain([Self::Auto]);
+        let all = || Self::ALL.iter().copied().chain([Self::Auto]);
         all().find(|kernel| kernel.name() == text).ok_or_else(|| {
             let names: Vec<&str> = all().map(Self::name).collect();
             GpuError::InvalidArgument {
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        for kernel in SingleKernel::ALL.into_iter().chain([SingleKernel::Auto]) {
+        for kernel in SingleKernel::ALL.iter().copied().chain([SingleKernel::Auto]) {
             assert_eq!(kernel.to_string().parse(), Ok(kernel));
         }
     }

@@ -43,7 +43,7 @@ fn every_kernel_for_one_matrix_waits_for_the_product_before() {
     let Some(device) = device_or_skip() else { return };
     for n in ORDERS {
         let a = matrix(n);
-        for kernel in SingleKernel::ALL {
+        for &kernel in SingleKernel::ALL {
             let options = SingleOptions { kernel, ..SingleOptions::default() };
             let mut plan = match SinglePlan::new(&device, a.view(), &options) {
                 // Too much padding.

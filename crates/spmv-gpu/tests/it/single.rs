@@ -19,7 +19,7 @@ const MODULES: [&str; 8] =
 /// Every kernel with its defaults and with choices that are far from them.
 fn all_options() -> Vec<SingleOptions> {
     let of = |kernel| SingleOptions { max_fill: 1e9, ..SingleOptions::with_kernel(kernel) };
-    let mut all: Vec<SingleOptions> = SingleKernel::ALL.map(of).to_vec();
+    let mut all: Vec<SingleOptions> = SingleKernel::ALL.iter().copied().map(of).collect();
     all.push(SingleOptions::default());
     all.extend(
         [2, 4, 8, 16]

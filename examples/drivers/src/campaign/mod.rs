@@ -127,7 +127,7 @@ fn run_in<T: SolveScalar>(
     let mut solver = BatchSolver::on(backend, &batch, options).map_err(|e| e.to_string())?;
     let report = solver.solve(&batch, &b, &mut x).map_err(|e| e.to_string())?;
     for (k, (system, ended)) in systems.iter().zip(&report.systems).enumerate() {
-        let rows = batch.row_offset(k)..batch.row_offset(k + 1);
+        let rows = batch.rows(k);
         let is_exact = tally.systems.is_multiple_of(EXACT_EVERY);
         tally.systems += 1;
         tally.exact += u64::from(is_exact);
@@ -148,10 +148,8 @@ pub fn main() -> ExitCode {
     let args = Args::parse();
     let backend = match args.gpu {
         false => Backend::Cpu,
-        true => match sparsebatch::cuda::Device::new(0) {
-            Ok(device) => {
-                Backend::Gpu(sparsebatch::Gpu { or_cpu: true, ..sparsebatch::Gpu::new(device) })
-            }
+        true => match sparsebatch::gpu::Device::new(0) {
+            Ok(device) => Backend::Gpu(sparsebatch::Gpu::new(device).or_cpu(true)),
             Err(error) => {
                 eprintln!("error: {error}");
                 return ExitCode::from(2);

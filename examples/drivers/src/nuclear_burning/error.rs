@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use sparsebatch::cuda::GpuError;
+use sparsebatch::gpu::GpuError;
 use sparsebatch::{FormatError, SolveError};
 
 /// Why there is no result. A zone that could not be carried to its end is a result: see

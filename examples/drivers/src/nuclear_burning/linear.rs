@@ -212,13 +212,16 @@ impl Tally {
         self.solves += 1;
         self.systems += active as u64;
         if self.ran.is_empty() {
-            let preconditioner = match report.preconditioner {
+            let preconditioner = match report.scheme.preconditioner().name() {
                 "none" => String::new(),
                 name => format!(" with {name}"),
             };
             self.ran = format!(
                 "{}{preconditioner}, {}; {} on {}",
-                report.solver, report.reason, report.runs[0].kernel, report.device
+                report.scheme.name(),
+                report.reason,
+                report.runs[0].kernel,
+                report.device
             );
         }
         for system in &report.systems[..active] {

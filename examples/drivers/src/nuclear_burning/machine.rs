@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use sparsebatch::SolveOptions;
-use sparsebatch::cuda::Device;
+use sparsebatch::gpu::Device;
 
 use crate::nuclear_burning::equations::Equations;
 use crate::nuclear_burning::error::BurningError;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, ValueEnum};
-use sparsebatch::cuda::Device;
+use sparsebatch::gpu::Device;
 use sparsebatch::{Method, Order, Preconditioner, SolveOptions};
 
 use crate::nuclear_burning::error::BurningError;

@@ -67,7 +67,10 @@ impl Tally {
         if self.ran.is_empty() {
             self.ran = format!(
                 "{} with {} on {}, {}",
-                report.solver, report.preconditioner, report.device, report.kernel
+                report.scheme.name(),
+                report.scheme.preconditioner(),
+                report.device,
+                report.kernel
             );
             self.cpu_reason = report.cpu_reason().map(str::to_owned);
         }

@@ -1,6 +1,6 @@
 //! Runs a case: the batch, the march, the comparison.
 
-use sparsebatch::cuda::Device;
+use sparsebatch::gpu::Device;
 use sparsebatch::{Backend, Gpu};
 
 use super::args::{Args, Case, Where};
@@ -60,7 +60,7 @@ pub fn backend(asked: Where) -> Result<(Backend, String), Error> {
     match Device::new(0) {
         Ok(device) => {
             let or_cpu = asked == Where::Auto;
-            let gpu = Gpu { or_cpu, in_chunks: true, ..Gpu::new(device) };
+            let gpu = Gpu::new(device).or_cpu(or_cpu).in_chunks(true);
             Ok((Backend::Gpu(gpu), "there is a GPU".to_owned()))
         }
         Err(error) if asked == Where::Auto => Ok((Backend::Cpu, format!("no GPU: {error}"))),

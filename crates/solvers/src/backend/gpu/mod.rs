@@ -41,7 +41,7 @@ use crate::choose::Target as ChoiceTarget;
 use crate::gpu::ProductKernel;
 use crate::gpu::kernels_in_words;
 use crate::products::ComposedEngine;
-use crate::report::Rung;
+use crate::report::{Machine, Rung};
 use crate::{SolveError, SolveOptions};
 use certify::{Bounds, certify, guesses};
 use composed::{ComposedItems, Room, composes};
@@ -371,7 +371,7 @@ where
         let composed_reason = self.refused.described(self.nitems);
         match (&self.cpu, self.parts.is_empty() && self.composed.is_none()) {
             (None, _) => Placement {
-                backend: "gpu",
+                backend: Machine::Gpu,
                 device,
                 kernel: self.kernels(),
                 chunks: self.chunks(),
@@ -386,7 +386,7 @@ where
             (Some(cpu), false) => {
                 let cpu = cpu.placement();
                 Placement {
-                    backend: "gpu+cpu",
+                    backend: Machine::GpuAndCpu,
                     device: format!("{device}; {}", cpu.device),
                     kernel: format!("{}; {}", self.kernels(), cpu.kernel),
                     chunks: self.chunks(),

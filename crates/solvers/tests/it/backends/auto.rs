@@ -30,7 +30,7 @@ fn the_report_tells_the_method_and_why() {
         let found = solve_on_executor(&gpu(&executor), &batch, &b, None, &auto);
 
         let report = found.unwrap().report;
-        assert_eq!((report.solver, report.backend), (solver, "gpu"));
+        assert_eq!((report.scheme.name(), report.backend.name()), (solver, "gpu"));
         assert!(report.reason.contains(why), "{}", report.reason);
         assert_eq!(report.systems, solution.report.systems);
     }

@@ -26,8 +26,8 @@ fn a_singular_system_does_not_converge_by_a_residual_that_vanishes_by_chance() {
     let (batch, b) = singular_beside_healthy(200);
     let options = one_step().method(Method::Lu);
     for bytes in [1 << 20, 1000] {
-        let pieces = Pieces { bytes: Some(bytes), at_once: 2 };
-        let backend = Backend::Gpu(Gpu { pieces, ..Gpu::new(executor.clone()) });
+        let pieces = Pieces::default().bytes(bytes).at_once(2);
+        let backend = Backend::Gpu(Gpu::new(executor.clone()).pieces(pieces));
         for guess in [None, Some(vec![0.25; 600])] {
             let solved =
                 solve_on_executor(&backend, &batch, &b, guess.as_deref(), &options).unwrap();

@@ -67,7 +67,7 @@ pub(crate) fn gpu(executor: &Emulator) -> Backend<Emulator> {
 
 /// The GPU, and the CPU for what it cannot do.
 pub(crate) fn gpu_or_cpu(executor: &Emulator) -> Backend<Emulator> {
-    Backend::Gpu(Gpu { or_cpu: true, ..Gpu::new(executor.clone()) })
+    Backend::Gpu(Gpu::new(executor.clone()).or_cpu(true))
 }
 
 pub(crate) const CPU: Backend<Emulator> = Backend::Cpu;

@@ -51,7 +51,7 @@ fn families<T: SolveScalar>() {
             let report = agree(&what, &gpu(&emulator()), batch, b, None, &options).report;
 
             assert!(report.all_converged(), "{what}");
-            assert_eq!((report.backend, report.cpu_reason()), ("gpu", None), "{what}");
+            assert_eq!((report.backend.name(), report.cpu_reason()), ("gpu", None), "{what}");
             assert!(report.kernel.starts_with("factored<"), "{}", report.kernel);
         }
     }
@@ -78,11 +78,7 @@ fn batches_of_several_patterns() {
         assert!(solution.report.all_converged());
         // A few items at a time, within the limit: not a bit differs.
         let (executor, limit) = (emulator(), 20_000);
-        let little = Backend::Gpu(Gpu {
-            in_chunks: true,
-            memory_limit: Some(limit),
-            ..Gpu::new(executor.clone())
-        });
+        let little = Backend::Gpu(Gpu::new(executor.clone()).in_chunks(true).memory_limit(limit));
         let chunked = solve_on_executor(&little, &batch, &b, None, &options).unwrap();
         for system in 0..26 {
             assert_eq!(bits(&batch, &solution, 2, system), bits(&batch, &chunked, 2, system));

@@ -53,7 +53,7 @@ fn the_cpu_takes_it_where_it_may_and_the_report_says_so() {
 
         assert_eq!(solution.x, cpu.x);
         let report = &solution.report;
-        assert_eq!((report.backend, &report.device), ("cpu", &cpu.report.device));
+        assert_eq!((report.backend.name(), &report.device), ("cpu", &cpu.report.device));
         assert_eq!(report.kernel, cpu.report.kernel);
         assert!(report.cpu_reason().unwrap().contains("not supported on the GPU"), "{report:?}");
         assert_eq!(report.runs[0].cpu_reason.as_deref(), report.cpu_reason());
@@ -72,7 +72,7 @@ fn systems_that_are_too_large_for_one_kernel_are_solved_over_products() {
 
     let report = &solution.report;
     assert!(report.all_converged());
-    assert_eq!((report.backend, report.format, report.cpu_reason()), ("gpu", "csr", None));
+    assert_eq!((report.backend.name(), report.format, report.cpu_reason()), ("gpu", "csr", None));
     let kernel = &report.kernel;
     assert!(kernel.contains("cg<") && kernel.ends_with(" more"), "{kernel}");
     let reason = report.runs[0].composed_reason.as_ref().unwrap();
@@ -103,7 +103,7 @@ fn systems_with_one_long_row_are_solved_over_products() {
 
     let report = &solution.report;
     assert!(report.all_converged());
-    assert_eq!((report.backend, report.cpu_reason()), ("gpu", None));
+    assert_eq!((report.backend.name(), report.cpu_reason()), ("gpu", None));
     let reason = report.runs[0].composed_reason.as_ref().unwrap();
     assert!(reason.starts_with("1 of 2 systems: ") && reason.contains("one row"), "{reason}");
 }
@@ -117,7 +117,7 @@ fn systems_that_the_composed_solver_has_no_memory_for_say_so() {
 
     let solution = agree("no memory", &gpu_or_cpu(&small), &batch, &b, None, &cg());
 
-    assert_eq!(solution.report.backend, "cpu");
+    assert_eq!(solution.report.backend.name(), "cpu");
     let reason = solution.report.cpu_reason().unwrap();
     assert!(reason.contains("out of GPU memory"), "{reason}");
 }
@@ -131,7 +131,7 @@ fn histories_come_from_the_gpu_and_the_report_says_how() {
     let solution = agree("history", &gpu(&emulator()), &batch, &b, None, &options);
 
     let report = &solution.report;
-    assert_eq!((report.backend, report.format), ("gpu", "packed"));
+    assert_eq!((report.backend.name(), report.format), ("gpu", "packed"));
     let reason = report.runs[0].composed_reason.as_ref().unwrap();
     assert!(reason.starts_with("9 of 9 systems: the residual history"), "{reason}");
     for system in &report.systems {
@@ -163,7 +163,7 @@ fn a_composed_engine_runs_over_the_products_that_were_asked_for() {
 
         let found = (report.format, report.kernel.as_str());
         assert_eq!(found, (expected.0, format!("composed cg over {}", expected.1).as_str()));
-        assert!(report.all_converged() && report.backend == "gpu", "{report:?}");
+        assert!(report.all_converged() && report.backend.name() == "gpu", "{report:?}");
         assert_eq!(report.runs[0].composed_reason, None);
         let cost = report.product_cost.unwrap();
         let most = report.systems.iter().map(|s| u64::from(s.outcome.iterations)).max().unwrap();
@@ -193,7 +193,7 @@ fn rungs_run_on_the_gpu_for_some_of_the_systems() {
     assert!(report.all_converged(), "{:?}", report.status_counts());
     let restart = report.runs.iter().find(|run| run.rung == Rung::Restart).unwrap();
     let restarted = report.systems.iter().filter(|s| s.rung == Rung::Restart).count();
-    assert_eq!((restart.backend, restart.systems), ("gpu", restarted));
+    assert_eq!((restart.backend.name(), restart.systems), ("gpu", restarted));
     assert!(restarted > 0 && restart.cpu_reason.is_none());
     for (system, ended) in plain.report.systems.iter().enumerate() {
         if ended.outcome.status == Status::Converged {
@@ -215,10 +215,10 @@ fn a_stronger_preconditioner_runs_on_the_gpu() {
 
     let report = &solution.report;
     assert!(report.all_converged());
-    assert_eq!((report.backend, report.cpu_reason()), ("gpu", None));
+    assert_eq!((report.backend.name(), report.cpu_reason()), ("gpu", None));
     let later = &report.runs[1];
     assert_eq!((later.rung, later.systems), (Rung::StrongerPreconditioner, 2));
-    assert_eq!((later.backend, &later.cpu_reason), ("gpu", &None));
+    assert_eq!((later.backend.name(), &later.cpu_reason), ("gpu", &None));
     assert!(later.kernel.contains("factored<"), "{}", later.kernel);
     assert!(report.systems[..4].iter().all(|system| system.rung == Rung::First));
 }

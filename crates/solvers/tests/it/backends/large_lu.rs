@@ -30,7 +30,10 @@ fn large<T: SolveScalar>(n: usize, nrhs: usize, expected: &str) {
 
     let report = &solution.report;
     assert!(report.all_converged());
-    assert_eq!((report.backend, report.solver, report.cpu_reason()), ("gpu", "lu", None));
+    assert_eq!(
+        (report.backend.name(), report.scheme.name(), report.cpu_reason()),
+        ("gpu", "lu", None)
+    );
     assert_eq!(report.kernel, expected);
     assert!(report.runs[0].composed_reason.is_none());
 }
@@ -75,8 +78,8 @@ fn pieces_change_no_bit() {
     let b = rhs(&batch, 1);
     let executor = Emulator::new(Order::Forward);
     let whole = solve_on_executor(&gpu(&executor), &batch, &b, None, &lu(1)).unwrap();
-    let pieces = Pieces { bytes: Some(1), at_once: 2 };
-    let backend = Backend::Gpu(Gpu { pieces, ..Gpu::new(executor) });
+    let pieces = Pieces::default().bytes(1).at_once(2);
+    let backend = Backend::Gpu(Gpu::new(executor).pieces(pieces));
 
     let solution = solve_on_executor(&backend, &batch, &b, None, &lu(1)).unwrap();
 
@@ -92,7 +95,8 @@ fn factors_in_device_memory_stay_within_the_limit() {
     let b = rhs(&batch, 1);
     let solved = |memory_limit| {
         let executor = Emulator::new(Order::Forward);
-        let gpu = Gpu { memory_limit, in_chunks: true, or_cpu: true, ..Gpu::new(executor.clone()) };
+        let gpu =
+            Gpu::new(executor.clone()).memory_limit(memory_limit).in_chunks(true).or_cpu(true);
         let solution = solve_on_executor(&Backend::Gpu(gpu), &batch, &b, None, &lu(1)).unwrap();
         assert!(solution.report.all_converged());
         (solution, executor.most_bytes_in_use())
@@ -102,13 +106,13 @@ fn factors_in_device_memory_stay_within_the_limit() {
     let limit = bytes - 10_000;
     let (within, most) = solved(Some(limit));
     assert!(most <= limit, "{most} bytes of {limit}");
-    assert_eq!((within.report.backend, within.report.cpu_reason()), ("gpu", None));
+    assert_eq!((within.report.backend.name(), within.report.cpu_reason()), ("gpu", None));
     for system in 0..2 {
         assert_eq!(bits(&batch, &within, 1, system), bits(&batch, &whole, 1, system));
     }
     // Not even one.
     let (on_cpu, _) = solved(Some(1 << 20));
-    assert_eq!(on_cpu.report.backend, "cpu");
+    assert_eq!(on_cpu.report.backend.name(), "cpu");
     let reason = on_cpu.report.cpu_reason().unwrap();
     assert!(reason.contains("out of GPU memory"), "{reason}");
 }
@@ -127,6 +131,6 @@ fn too_much_fill_is_refused_or_the_cpu_has_it() {
     }
     let solution = agree("the CPU helps", &gpu_or_cpu(&executor), &batch, &b, None, &lu(1));
     let report = &solution.report;
-    assert_eq!(report.backend, "gpu+cpu");
+    assert_eq!(report.backend.name(), "gpu+cpu");
     assert!(report.cpu_reason().unwrap().contains("33554432 products"), "{report:?}");
 }

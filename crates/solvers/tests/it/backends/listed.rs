@@ -177,7 +177,7 @@ where
         }
     }
     // But for what the last rung of the ladder says.
-    let mut all = BTreeSet::from(Status::ALL.map(Status::name));
+    let mut all = Status::ALL.iter().map(|status| status.name()).collect::<BTreeSet<_>>();
     all.remove(Status::Singular.name());
     assert_eq!(seen, all);
 }

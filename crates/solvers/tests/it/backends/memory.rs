@@ -19,7 +19,7 @@ fn batch() -> (Batch<f64>, Vec<f64>) {
 
 fn in_chunks(executor: &Emulator, memory_limit: Option<u64>) -> Backend<Emulator> {
     let gpu = Gpu::new(executor.clone());
-    Backend::Gpu(Gpu { in_chunks: true, memory_limit, ..gpu })
+    Backend::Gpu(gpu.in_chunks(true).memory_limit(memory_limit))
 }
 
 fn out_of_memory<T>(result: Result<T, SolveError>) -> (u64, u64) {
@@ -41,7 +41,7 @@ fn a_batch_that_does_not_fit_is_refused_before_anything_is_launched() {
     assert!(needed > 50 * (34 + 24) * 8 && needed < 50 * 1024, "{needed}");
     assert!(small.launched().is_empty());
     assert_eq!(small.bytes_in_use(), 0);
-    let limited = Gpu { memory_limit: Some(4096), ..Gpu::new(Emulator::new(Order::Forward)) };
+    let limited = Gpu::new(Emulator::new(Order::Forward)).memory_limit(4096);
     let refused = BatchSolver::on_executor(&Backend::Gpu(limited), &batch, None, &cg());
     assert_eq!(out_of_memory(refused).1, 4096);
 }
@@ -64,7 +64,7 @@ fn chunks_give_the_same_bits() {
 
         let run = &solution.report.runs[0];
         assert!(run.chunks >= least && (least > 1 || run.chunks == 1), "{run:?}");
-        assert_eq!((run.backend, &run.cpu_reason), ("gpu", &None));
+        assert_eq!((run.backend.name(), &run.cpu_reason), ("gpu", &None));
         for system in 0..batch.nitems() {
             assert_eq!(bits(&batch, &solution, 1, system), bits(&batch, &all, 1, system));
         }
@@ -105,16 +105,15 @@ fn rungs_stay_within_the_limit() {
         .max_iters((0..15).map(|s| if few(s) { 5 } else { 40 }).collect::<Vec<_>>())
         .fallback(true);
     let executor = Emulator::new(Order::Forward);
-    let limited =
-        |limit| Backend::Gpu(Gpu { memory_limit: Some(limit), ..Gpu::new(executor.clone()) });
+    let limited = |limit| Backend::Gpu(Gpu::new(executor.clone()).memory_limit(limit));
     let (needed, _) = out_of_memory(BatchSolver::on_executor(&limited(1), &batch, None, &options));
     for (limit, backend) in [(needed, "cpu"), (3 * needed, "gpu")] {
         let solution = agree("limit", &limited(limit), &batch, &b, None, &options);
 
         let report = &solution.report;
-        assert!(report.all_converged() && report.backend == "gpu", "{report:?}");
+        assert!(report.all_converged() && report.backend.name() == "gpu", "{report:?}");
         let restart = &report.runs[1];
-        assert_eq!((restart.backend, restart.systems), (backend, 4));
+        assert_eq!((restart.backend.name(), restart.systems), (backend, 4));
         let reason = restart.cpu_reason.as_deref().unwrap_or("out of GPU memory");
         assert!(reason.contains("out of GPU memory"), "{reason}");
     }
@@ -128,12 +127,12 @@ fn one_system_that_does_not_fit_is_refused_or_goes_to_the_cpu() {
 
     let (needed, free) =
         out_of_memory(BatchSolver::on_executor(&in_chunks(&small, None), &batch, None, &cg()));
-    let gpu = Gpu { in_chunks: true, or_cpu: true, ..Gpu::new(small.clone()) };
+    let gpu = Gpu::new(small.clone()).in_chunks(true).or_cpu(true);
     let solution = agree("large", &Backend::Gpu(gpu), &batch, &b, None, &cg());
 
     assert!(needed > 4 << 10 && free <= 4 << 10, "{needed} {free}");
     let report = &solution.report;
-    assert_eq!(report.backend, "gpu+cpu");
+    assert_eq!(report.backend.name(), "gpu+cpu");
     assert!(
         report.cpu_reason().unwrap().contains("1 of 3 systems: out of GPU memory"),
         "{report:?}"
@@ -156,15 +155,15 @@ fn composed_solves_are_cut_into_chunks_too() {
         assert_eq!(all.report.runs[0].chunks, 1);
         assert_eq!(executor.bytes_in_use(), 0);
         let limit = 40_000;
-        let limited = Gpu { memory_limit: Some(limit), ..Gpu::new(executor.clone()) };
-        let backend = Backend::Gpu(Gpu { in_chunks: true, ..limited.clone() });
+        let limited = Gpu::new(executor.clone()).memory_limit(limit);
+        let backend = Backend::Gpu(limited.clone().in_chunks(true));
 
         let solution = agree("chunks", &backend, &batch, &b, None, &options);
         let refused = BatchSolver::on_executor(&Backend::Gpu(limited), &batch, None, &options);
 
         let report = &solution.report;
         assert!(report.runs[0].chunks > 1, "{:?}", report.runs);
-        assert_eq!((report.backend, report.cpu_reason()), ("gpu", None));
+        assert_eq!((report.backend.name(), report.cpu_reason()), ("gpu", None));
         assert_eq!(report.kernel, all.report.kernel);
         assert_eq!(report.product_cost.is_some(), all.report.product_cost.is_some());
         assert_eq!(executor.bytes_in_use(), 0);

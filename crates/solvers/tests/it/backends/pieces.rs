@@ -23,8 +23,8 @@ fn uniform(len: usize, nrows: usize) -> Batch<f64> {
 
 /// In pieces of `bytes`, `at_once` of them on the GPU.
 fn in_pieces(executor: &Emulator, bytes: u64, at_once: usize) -> Backend<Emulator> {
-    let pieces = Pieces { bytes: Some(bytes), at_once };
-    Backend::Gpu(Gpu { pieces, ..Gpu::new(executor.clone()) })
+    let pieces = Pieces::default().bytes(bytes).at_once(at_once);
+    Backend::Gpu(Gpu::new(executor.clone()).pieces(pieces))
 }
 
 fn lu() -> SolveOptions {
@@ -133,7 +133,7 @@ fn a_solve_allocates_nothing() {
     let executor = Emulator::new(Order::Forward);
     let several = ragged(patterns::<f64>(60));
     let large = uniform(40, 12);
-    let limited = Gpu { memory_limit: Some(6000), in_chunks: true, ..Gpu::new(executor.clone()) };
+    let limited = Gpu::new(executor.clone()).memory_limit(6000).in_chunks(true);
     for (what, backend, batch, options) in [
         ("whole", in_pieces(&executor, 1 << 20, 3), &large, cg()),
         ("pieces", in_pieces(&executor, 2000, 3), &large, bicgstab()),
@@ -237,9 +237,9 @@ fn ragged_batches_are_solved_together() {
     let older = Emulator::with_info(older, Order::Forward);
     let b = rhs(&large, 1);
     for (executor, has_clusters) in [(older, false), (executor, true)] {
-        let or_cpu = Gpu { or_cpu: true, ..Gpu::new(executor) };
+        let or_cpu = Gpu::new(executor).or_cpu(true);
         let solution = agree("large", &Backend::Gpu(or_cpu), &large, &b, None, &cg());
-        assert_eq!(solution.report.backend, "gpu");
+        assert_eq!(solution.report.backend.name(), "gpu");
         let reason = solution.report.runs[0].composed_reason.as_deref().unwrap_or_default();
         let composed = reason.contains("1 of 3 systems") && reason.contains("4096 rows");
         assert!(composed != has_clusters && reason.is_empty() == has_clusters, "{reason}");
@@ -271,8 +271,8 @@ fn memory_is_at_most_a_fifth_above_that_of_the_data() {
     ] {
         let executor = Emulator::new(Order::Forward);
         let options = options.nrhs(nrhs);
-        let pieces = Pieces { bytes: pieces, at_once: 3 };
-        let backend = Backend::Gpu(Gpu { pieces, ..Gpu::new(executor.clone()) });
+        let pieces = Pieces::default().bytes(pieces).at_once(3);
+        let backend = Backend::Gpu(Gpu::new(executor.clone()).pieces(pieces));
         let solution =
             solve_on_executor(&backend, batch, &rhs(batch, nrhs), None, &options).unwrap();
 
@@ -291,12 +291,10 @@ fn a_limit_holds() {
     let limit = data(&batch, 1) / 2;
     for at_once in [1, 2, 3] {
         let executor = Emulator::new(Order::Forward);
-        let gpu = Gpu {
-            memory_limit: Some(limit),
-            in_chunks: true,
-            pieces: Pieces { bytes: Some(1 << 30), at_once },
-            ..Gpu::new(executor.clone())
-        };
+        let gpu = Gpu::new(executor.clone())
+            .memory_limit(limit)
+            .in_chunks(true)
+            .pieces(Pieces::default().bytes(1 << 30).at_once(at_once));
         let b = rhs(&batch, 1);
         let solution = solve_on_executor(&Backend::Gpu(gpu), &batch, &b, None, &cg()).unwrap();
         assert!(solution.report.all_converged());

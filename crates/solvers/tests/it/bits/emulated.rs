@@ -54,7 +54,7 @@ fn add_products<T: Value + Scalar>(table: &mut Table) {
             let apply = |alpha, x: &_, beta, y: &mut _| plan.apply(alpha, x, beta, y);
             add_product(table, &executor, case, sizes, apply);
         }
-        for kernel in FlexibleKernel::ALL {
+        for &kernel in FlexibleKernel::ALL {
             let plan = FlexiblePlan::new(&executor, &batch, FlexibleOptions::new(kernel)).unwrap();
             let case = format!("product {name} flexible {}", kernel.name());
             let apply = |alpha, x: &_, beta, y: &mut _| plan.apply(alpha, x, beta, y);
@@ -62,7 +62,7 @@ fn add_products<T: Value + Scalar>(table: &mut Table) {
         }
         let matrix = item_of(&batch, 0);
         let sizes = (matrix.ncols(), matrix.nrows());
-        for kernel in SingleKernel::ALL {
+        for &kernel in SingleKernel::ALL {
             let options = SingleOptions { max_fill: 1e9, ..SingleOptions::with_kernel(kernel) };
             let mut plan = SinglePlan::new(&executor, matrix.view(), &options).unwrap();
             let case = format!("product {name}, the first alone, {kernel}");
@@ -87,7 +87,7 @@ fn solves_set() -> &'static str {
 
 fn add_solves<T: SolveScalar>(table: &mut Table) {
     let set = solves_set();
-    let gpu = |or_cpu| Gpu { or_cpu, ..Gpu::new(Emulator::new(Order::Forward)) };
+    let gpu = |or_cpu| Gpu::new(Emulator::new(Order::Forward)).or_cpu(or_cpu);
     let (alone, helped) = (Backend::Gpu(gpu(false)), Backend::Gpu(gpu(true)));
     for Case { name, batch, b } in cases::<T>() {
         for (way, options) in ways() {

@@ -42,7 +42,7 @@ fn systems_end_alike_alone_and_in_any_place() {
             let all = on_gpu(&executor, &batch, (&b, Some(&x0)), &kernel, &options).all_bits();
             let of = |order: &[usize]| -> Vec<Bits> {
                 let part = |v: &[f64]| -> Vec<f64> {
-                    let rows = |&k: &usize| batch.row_offset(k)..batch.row_offset(k + 1);
+                    let rows = |&k: &usize| batch.rows(k);
                     order.iter().flat_map(|k| v[rows(k)].to_vec()).collect()
                 };
                 let own: Batch<f64> =

@@ -20,7 +20,7 @@ pub(crate) const PRECONDITIONERS: [Preconditioner; 3] =
 
 /// The packed product, and all flexible ones.
 pub(crate) fn kernels() -> Vec<ProductKernel> {
-    let flexible = FlexibleKernel::ALL.map(ProductKernel::flexible);
+    let flexible = FlexibleKernel::ALL.iter().copied().map(ProductKernel::flexible);
     std::iter::once(ProductKernel::default()).chain(flexible).collect()
 }
 

@@ -75,9 +75,7 @@ fn solved<T: CpuScalar>(
     let mut x = vec![T::ZERO; b.len()];
     let outcomes = plan.solve(batch, 1, b, &mut x, &criteria(60), None).unwrap();
     let items = outcomes.iter().enumerate();
-    items
-        .map(|(i, outcome)| Bits::new(outcome, &x[batch.row_offset(i)..batch.row_offset(i + 1)]))
-        .collect()
+    items.map(|(i, outcome)| Bits::new(outcome, &x[batch.rows(i)])).collect()
 }
 
 fn check<T: CpuScalar>() {
@@ -126,7 +124,7 @@ fn systems_that_are_left_out_keep_their_x() {
 
         assert_eq!((of_some.len(), of_few.len()), (only.len(), only.len()));
         for (item, outcome) in outcomes.iter().enumerate() {
-            let rows = batch.row_offset(item)..batch.row_offset(item + 1);
+            let rows = batch.rows(item);
             match only.iter().position(|&o| o == item) {
                 None => {
                     assert_eq!(some[rows.clone()], start[rows.clone()], "{method:?} {item}");

@@ -189,7 +189,7 @@ fn every_status_is_reached_in_f32() {
 fn the_table_and_the_tests_below_hold_every_status() {
     // `Singular` is said by the last rung of the ladder: see `singular_matrices_end_singular`.
     let below = [Status::Stagnated, Status::Singular];
-    for status in Status::ALL {
+    for &status in Status::ALL {
         let listed = table().iter().any(|row| row.expected == status) || below.contains(&status);
         assert!(listed, "{status} is not tested");
     }

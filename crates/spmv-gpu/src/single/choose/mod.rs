@@ -62,7 +62,7 @@ pub enum Family {
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: &[Self] = &[
         Self::Dia,
         Self::Ell,
         Self::Sell,

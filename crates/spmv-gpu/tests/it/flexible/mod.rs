@@ -151,7 +151,7 @@ fn check_zoo<E: Executor + Clone, T: Value>(executor: &E) {
     let mut whole = real.clone();
     let values = integers(whole.total_nnz(), 5);
     whole.values_mut().copy_from_slice(&values);
-    for options in FlexibleKernel::ALL.into_iter().flat_map(variants) {
+    for options in FlexibleKernel::ALL.iter().copied().flat_map(variants) {
         let nrhs = options.nrhs;
         let (ncols, nrows) = (real.col_offsets()[16] * nrhs, real.row_offsets()[16] * nrhs);
 
@@ -198,7 +198,7 @@ fn every_kernel_agrees_with_the_oracle_on_a_gpu() {
     check_wide::<_, f64>(&device);
     check_special::<_, f64>(&device);
     check_uniform::<_, f64>(&device);
-    check_tiny(&device, &FlexibleKernel::ALL);
+    check_tiny(&device, FlexibleKernel::ALL);
 }
 
 /// Systems with more columns than 16 bits count, and than shared memory holds.
@@ -210,7 +210,7 @@ fn check_wide<E: Executor + Clone, T: Value>(executor: &E) {
         batch.cast()
     };
     let (x, y) = (random_vector(70_050, 1), random_vector(90, 2));
-    for kernel in FlexibleKernel::ALL {
+    for &kernel in FlexibleKernel::ALL {
         let options = FlexibleOptions::new(kernel);
         let plan = FlexiblePlan::new(executor, &Batch::Ragged(batch.clone()), options).unwrap();
         assert_eq!(plan.explain().operands_in_shared, 1);
@@ -234,7 +234,7 @@ fn the_last_columns_of_16_bits_are_no_padding() {
         let batch = Batch::from(a.unwrap());
         let mut x = vec![f64::NAN; ncols];
         (x[0], x[ncols - 1]) = (2.0, 3.0);
-        for kernel in FlexibleKernel::ALL {
+        for &kernel in FlexibleKernel::ALL {
             let options = FlexibleOptions { shared_bytes: Some(0), ..FlexibleOptions::new(kernel) };
 
             let found = product(&executor, &batch, options, (1.0, 0.0), &x, &[0.0; 2]);
@@ -252,7 +252,7 @@ fn check_special<E: Executor + Clone, T: Value>(executor: &E) {
         x[k] = T::from_f64([f64::NAN, f64::INFINITY, f64::NEG_INFINITY][k % 3]);
     }
     let nan = vec![T::from_f64(f64::NAN); batch.row_offsets()[16]];
-    for options in FlexibleKernel::ALL.into_iter().flat_map(variants) {
+    for options in FlexibleKernel::ALL.iter().copied().flat_map(variants) {
         let options = FlexibleOptions { nrhs: 1, ..options };
         let ragged = Batch::Ragged(batch.clone());
         let found = product(executor, &ragged, options, (1.0, 0.0), &x, &nan);
@@ -283,7 +283,7 @@ fn check_uniform<E: Executor + Clone, T: Value>(executor: &E) {
         seq::batch_spmv::<CsrPattern, T>(T::ONE, batch, 1, &x, T::ONE, &mut y).unwrap();
         y
     };
-    for kernel in FlexibleKernel::ALL {
+    for &kernel in FlexibleKernel::ALL {
         let options = FlexibleOptions::new(kernel);
         for batch in [item_major.clone(), item_major.to_interleaved()] {
             let batch = Batch::Uniform(batch);
@@ -330,7 +330,7 @@ fn factors_and_new_values_find_their_items_in_a_ragged_batch() {
     let (x, y) = (integers(batch.col_offsets()[16], 1), integers(batch.row_offsets()[16], 2));
     let mut expected = y.clone();
     seq::batch_spmv::<CsrPattern, f64>(1.0, &scaled, 1, &x, 1.0, &mut expected).unwrap();
-    for kernel in FlexibleKernel::ALL {
+    for &kernel in FlexibleKernel::ALL {
         let options = FlexibleOptions::new(kernel);
         let batch = Batch::Ragged(batch.clone());
         let mut plan = FlexiblePlan::new(&executor, &batch, options).unwrap();
@@ -379,7 +379,7 @@ fn results_depend_neither_on_the_order_of_threads_nor_on_neighbours() {
     let reverse = |v: &[f64], offsets: &[usize]| -> Vec<f64> {
         offsets.windows(2).rev().flat_map(|w| v[w[0]..w[1]].to_vec()).collect()
     };
-    for kernel in FlexibleKernel::ALL.into_iter().filter(|kernel| kernel.is_repeatable()) {
+    for kernel in FlexibleKernel::ALL.iter().copied().filter(|kernel| kernel.is_repeatable()) {
         let options = FlexibleOptions { threads: Some(128), ..FlexibleOptions::new(kernel) };
         let run = |order, batch: &RaggedCsr<f64>, x: &[f64]| {
             let batch = Batch::Ragged(batch.clone());

@@ -14,7 +14,7 @@ fn nothing_to_do_is_no_launch() {
     let shared = UniformBatch::shared(empty(0, 3), 4);
     let batches = [Batch::Ragged(RaggedCsr::<f64>::new()), Batch::Uniform(shared)];
     for batch in &batches {
-        for kernel in FlexibleKernel::ALL {
+        for &kernel in FlexibleKernel::ALL {
             let plan = FlexiblePlan::new(&executor, batch, FlexibleOptions::new(kernel)).unwrap();
             let x = vec![1.0; plan.batch().total_cols()];
 

@@ -37,13 +37,13 @@ fn device_batch<E: Executor, T: Value>(
 }
 
 fn csr_kernels() -> impl Iterator<Item = FlexibleKernel> {
-    FlexibleKernel::ALL.into_iter().filter(|kernel| kernel.name().starts_with("batch-csr"))
+    FlexibleKernel::ALL.iter().copied().filter(|kernel| kernel.name().starts_with("batch-csr"))
 }
 
 fn check_single<E: Executor + Clone, T: Value>(executor: &E, a: &Csr<T>) {
     let (x, y) = (integers::<T>(a.ncols(), 1), integers::<T>(a.nrows(), 2));
     let (alpha, beta) = (T::from_f64(2.0), T::from_f64(-3.0));
-    for kernel in SingleKernel::ALL.into_iter().filter(|kernel| kernel.reads_csr()) {
+    for kernel in SingleKernel::ALL.iter().copied().filter(|kernel| kernel.reads_csr()) {
         let arrays = upload(executor, a.pattern().row_ptr(), a.pattern().col_idx(), a.values());
         let options = SingleOptions { parts: Some(5), ..SingleOptions::with_kernel(kernel) };
         let mut plan = single_plan(executor, (a.nrows(), a.ncols()), arrays, &options).unwrap();
@@ -252,7 +252,7 @@ fn kernels_of_other_formats_and_values_of_other_lengths_are_refused() {
         single_plan(&executor, (1, 1), arrays, &options).map(|_| ()).unwrap_err()
     };
     let others: Vec<SingleKernel> =
-        SingleKernel::ALL.into_iter().filter(|kernel| !kernel.reads_csr()).collect();
+        SingleKernel::ALL.iter().copied().filter(|kernel| !kernel.reads_csr()).collect();
 
     assert_eq!(others.len(), 7);
     for kernel in others {

@@ -17,7 +17,7 @@ use crate::common::replays::check_replays;
 fn products_of_one_matrix_are_recorded_on_a_gpu() {
     let Some(device) = device_or_skip() else { return };
     let a = mixed::<f64>(900, 1000, Some(33));
-    for kernel in SingleKernel::ALL {
+    for &kernel in SingleKernel::ALL {
         println!("{kernel}");
         let options = SingleOptions { max_fill: 1e9, ..SingleOptions::with_kernel(kernel) };
         let mut plan = SinglePlan::new(&device, a.view(), &options).unwrap();
@@ -40,7 +40,7 @@ fn products_of_batches_are_recorded_on_a_gpu() {
     let batch = systems();
     let sizes = (batch.col_offset(batch.nitems()), batch.row_offset(batch.nitems()));
     // batch-coo adds in any order.
-    for kernel in FlexibleKernel::ALL.into_iter().filter(|kernel| kernel.is_repeatable()) {
+    for kernel in FlexibleKernel::ALL.iter().copied().filter(|kernel| kernel.is_repeatable()) {
         println!("{kernel}");
         let options =
             FlexibleOptions { shared_bytes: Some(200 << 10), ..FlexibleOptions::new(kernel) };

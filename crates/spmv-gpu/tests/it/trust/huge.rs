@@ -192,7 +192,7 @@ fn more_rows_and_columns_than_31_bits_count_are_one_launch() {
     for &item in &items {
         x.set(item * SIZE, &integers(SIZE, item as u64));
     }
-    for kernel in FlexibleKernel::ALL {
+    for &kernel in FlexibleKernel::ALL {
         for shared_bytes in [None, Some(0)] {
             let threads = Some(64);
             let options = FlexibleOptions { shared_bytes, threads, ..FlexibleOptions::new(kernel) };
@@ -221,7 +221,8 @@ fn more_values_than_31_bits_count_are_one_launch() {
     for &item in &items {
         x.set(item * SIZE, &integers(SIZE, item as u64));
     }
-    for kernel in FlexibleKernel::ALL.into_iter().filter(|k| k.name().starts_with("batch-csr")) {
+    for kernel in FlexibleKernel::ALL.iter().copied().filter(|k| k.name().starts_with("batch-csr"))
+    {
         let Some(mut values) = executor.sparse::<f32>(NITEMS * nnz) else { return };
         for &item in &items {
             values.set(item * nnz, &integers(nnz, 7 + item as u64));
@@ -270,7 +271,7 @@ fn more_rows_and_columns_than_31_bits_count_are_one_launch_on_a_gpu() {
     for &item in &items {
         set(&device, &x, item * SIZE, &integers(SIZE, item as u64));
     }
-    for kernel in FlexibleKernel::ALL {
+    for &kernel in FlexibleKernel::ALL {
         let plan = FlexiblePlan::new(&device, &batch, FlexibleOptions::new(kernel)).unwrap();
         for &item in &items {
             set(&device, &y, item * SIZE, &[f32::NAN; SIZE]);
@@ -295,7 +296,7 @@ fn more_systems_than_16_bits_count_are_one_launch_of_every_kernel() {
     let batch = Batch::Uniform(UniformBatch::shared(a.clone(), COUNT));
     let x_host = integers::<f64>(2 * COUNT, 1);
     let x = executor.upload(&x_host).unwrap();
-    for kernel in FlexibleKernel::ALL {
+    for &kernel in FlexibleKernel::ALL {
         let plan = FlexiblePlan::new(&executor, &batch, FlexibleOptions::new(kernel)).unwrap();
         let mut y = executor.alloc(2 * COUNT).unwrap();
 

@@ -40,7 +40,7 @@ fn plans_that_do_not_fit_are_refused_and_leave_nothing_behind() {
         check(options.kernel.name(), |executor| SinglePlan::new(executor, a.view(), &options));
     }
     let batch = batch_of(&systems::<f64>(40));
-    for kernel in FlexibleKernel::ALL {
+    for &kernel in FlexibleKernel::ALL {
         let options = FlexibleOptions::new(kernel);
         check(kernel.name(), |executor| FlexiblePlan::new(executor, &batch, options.clone()));
     }
@@ -54,7 +54,7 @@ fn a_plan_goes_on_after_memory_ran_out() {
     let executor = Emulator::with_memory(16 << 20);
     let x = executor.upload(&x).unwrap();
     let mut y = executor.upload(&zeros).unwrap();
-    for kernel in FlexibleKernel::ALL {
+    for &kernel in FlexibleKernel::ALL {
         let mut plan = FlexiblePlan::new(&executor, &batch, FlexibleOptions::new(kernel)).unwrap();
         plan.apply(1.0, &x, 0.0, &mut y).unwrap();
         let before = executor.download(&y).unwrap();

@@ -48,12 +48,12 @@ fn single_options() -> Vec<SingleOptions> {
         block_entries: Some(256),
         ..SingleOptions::with_kernel(kernel)
     };
-    SingleKernel::ALL.map(of).to_vec()
+    SingleKernel::ALL.iter().copied().map(of).collect()
 }
 
 /// The options of flexible products that are repeatable, with the threads pinned.
 fn flexible_options() -> Vec<FlexibleOptions> {
-    let kernels = FlexibleKernel::ALL.into_iter().filter(|kernel| kernel.is_repeatable());
+    let kernels = FlexibleKernel::ALL.iter().copied().filter(|kernel| kernel.is_repeatable());
     kernels
         .map(|kernel| FlexibleOptions { threads: Some(128), ..FlexibleOptions::new(kernel) })
         .collect()

@@ -16,7 +16,7 @@ use crate::common::matrices::{integers, mixed, oracle};
 
 /// The ways through each kernel: operand in shared memory, in global memory, or some of both.
 fn variants() -> impl Iterator<Item = FlexibleOptions> {
-    FlexibleKernel::ALL.into_iter().flat_map(|kernel| {
+    FlexibleKernel::ALL.iter().copied().flat_map(|kernel| {
         let base = FlexibleOptions::new(kernel);
         [
             FlexibleOptions { nrhs: 2, ..base.clone() },

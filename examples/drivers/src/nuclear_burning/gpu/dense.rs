@@ -1,8 +1,8 @@
 //! A dense LU in place of the sparse one, by cuBLAS: what the sparse one is compared with.
 
 use sparsebatch::Pattern;
-use sparsebatch::cuda::{Device, DeviceBuffer, Executor};
 use sparsebatch::gpu::DeviceOutcomes;
+use sparsebatch::gpu::{Device, DeviceBuffer, Executor};
 use sparsebatch_bench::DenseFactors;
 
 use super::launches;

@@ -3,7 +3,7 @@
 //! A round is a chain of kernels, each of which waits for the one before; with few zones left most of its
 //! time is waiting. What one group leaves idle the others use.
 
-use sparsebatch::cuda::Executor;
+use sparsebatch::gpu::Executor;
 
 use super::integrator::Burner;
 use super::linear::StageSolver;

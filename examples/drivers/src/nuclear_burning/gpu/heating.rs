@@ -1,7 +1,7 @@
 //! Zones that heat themselves: T9 is one more unknown, and rates are those of its value at every stage.
 
 use sparsebatch::Pattern;
-use sparsebatch::cuda::{Executor, GpuError};
+use sparsebatch::gpu::{Executor, GpuError};
 
 use super::launches::{self, At, Stage};
 use super::state::Places;

@@ -5,7 +5,7 @@
 //! ended stay at their places until then, and others from the last places move there.
 //! [`super::groups`] has several burners take turns.
 
-use sparsebatch::cuda::{Executor, PinnedValues};
+use sparsebatch::gpu::{Executor, PinnedValues};
 
 use super::heating::Heating;
 use super::launches::{self, At, KERNELS, MOST_BEFORE, Moves, Rules, Stage};

@@ -1,6 +1,6 @@
 //! The linear systems of the stages on the device: the seam to what solves them, and the library's plans behind it.
 
-use sparsebatch::cuda::{DeviceInfo, Executor};
+use sparsebatch::gpu::{DeviceInfo, Executor};
 use sparsebatch::gpu::{DeviceOutcomes, FactoredSolver, FusedSolver, GpuLu, Guess, LuTuning};
 use sparsebatch::{Pattern, Preconditioner, SolveError, SolveOptions};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use sparsebatch::cuda::{Executor, GpuError, PinnedValues};
+use sparsebatch::gpu::{Executor, GpuError, PinnedValues};
 
 use crate::nuclear_burning::error::BurningError;
 use crate::nuclear_burning::outcome::{Burned, Outcome};

@@ -1,7 +1,7 @@
 //! The equations of a network as flat tables on the device, in the order that `kernels/` read them.
 
 use sparsebatch::Pattern;
-use sparsebatch::cuda::{Executor, GpuError};
+use sparsebatch::gpu::{Executor, GpuError};
 
 use crate::nuclear_burning::equations::{Equations, Factors};
 use crate::nuclear_burning::error::BurningError;

@@ -1,6 +1,6 @@
 //! A tally of how systems were solved, kept on the device.
 
-use sparsebatch::cuda::{Executor, GpuError};
+use sparsebatch::gpu::{Executor, GpuError};
 use sparsebatch::{Rung, Status};
 
 use super::launches::{STATUSES, TALLY};

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use sparsebatch::cuda::Device;
-use sparsebatch::cuda::device::Event;
+use sparsebatch::gpu::Device;
+use sparsebatch::gpu::device::Event;
 
 use crate::nuclear_burning::error::BurningError;
 use crate::nuclear_burning::outcome::Shares;

@@ -1,6 +1,6 @@
 //! First steps, the judgement of steps, and zones that move together.
 
-use sparsebatch::cuda::{Args, Executor, GpuError, LaunchConfig};
+use sparsebatch::gpu::{Args, Executor, GpuError, LaunchConfig};
 
 use super::{WARP, a_warp_each, for_all, key, pass_ended, pass_stages};
 use crate::nuclear_burning::gpu::linear::Ended;

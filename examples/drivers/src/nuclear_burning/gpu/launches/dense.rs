@@ -1,6 +1,6 @@
 //! What the dense LU needs of the driver.
 
-use sparsebatch::cuda::{Args, Executor, GpuError};
+use sparsebatch::gpu::{Args, Executor, GpuError};
 
 use super::{a_warp_each, for_all, key};
 

@@ -1,6 +1,6 @@
 //! Rates, right-hand sides and matrices of zones side by side.
 
-use sparsebatch::cuda::{Args, DeviceInfo, Executor, GpuError, KernelBuffer, LaunchConfig};
+use sparsebatch::gpu::{Args, DeviceInfo, Executor, GpuError, KernelBuffer, LaunchConfig};
 
 use super::{At, MATRIX, STAGE, THREADS, WARP, for_all, key, pass_at, pass_ended};
 use crate::nuclear_burning::gpu::linear::Ended;

@@ -1,6 +1,6 @@
 //! What a temperature that changes adds to rates, right-hand sides and matrices.
 
-use sparsebatch::cuda::{Args, Executor, GpuError, LaunchConfig};
+use sparsebatch::gpu::{Args, Executor, GpuError, LaunchConfig};
 
 use super::{At, HEAT_RATES, THREADS, WARP, a_warp_each, key, pass_at};
 use crate::nuclear_burning::eos::RADIATION;

@@ -13,7 +13,7 @@ mod dense;
 mod evaluate;
 mod heating;
 
-use sparsebatch::cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Module};
+use sparsebatch::gpu::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Module};
 
 pub(super) use control::{Moves, Rules, begin, compact, judge};
 pub(super) use dense::{densify, judge_dense};
