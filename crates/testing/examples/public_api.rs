@@ -1,0 +1,73 @@
+//! The public API of the published crates, an item a line, in `docs/api/`: what a change of the API changes is seen in
+//! review, and CI fails where the lists are not those of the code.
+//!
+//! `cargo run --release -p sparsebatch-testing --example public_api` compares, with `-- --write` it writes the lists.
+//! rustdoc's JSON needs `RUSTC_BOOTSTRAP=1`, which the program sets for the `cargo doc` that it starts.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::{env, fs};
+
+/// The published libraries, those that a user sees first.
+const CRATES: [&str; 8] = [
+    "sparsebatch",
+    "sparsebatch-formats",
+    "sparsebatch-solve-core",
+    "sparsebatch-cpu-ref",
+    "sparsebatch-cuda",
+    "sparsebatch-spmv-gpu",
+    "sparsebatch-solvers-gpu",
+    "sparsebatch-solvers",
+];
+
+/// Runs `cargo doc` for the JSON of every crate; returns the folder where it lies.
+fn document(root: &Path) -> Result<String, Box<dyn std::error::Error>> {
+    let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
+    let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let packages = CRATES.iter().flat_map(|name| ["-p", name]);
+    let status = Command::new(cargo)
+        .args(["doc", "--quiet", "--release", "--no-deps", "--lib"])
+        .args(packages)
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("RUSTDOCFLAGS", "-Z unstable-options --output-format json --cap-lints allow")
+        .current_dir(root)
+        .status()?;
+    if !status.success() {
+        return Err("cargo doc failed".into());
+    }
+    Ok(root.join(target).join("doc").to_string_lossy().into_owned())
+}
+
+fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let writes = env::args().any(|arg| arg == "--write");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let json = document(&root)?;
+    let mut different = Vec::new();
+    for name in CRATES {
+        let path = Path::new(&json).join(name.replace('-', "_")).with_extension("json");
+        let api = public_api::Builder::from_rustdoc_json(path)
+            .omit_blanket_impls(true)
+            .omit_auto_trait_impls(true)
+            .omit_auto_derived_impls(true)
+            .build()?;
+        let found = api.to_string();
+        let list = root.join("docs/api").join(name).with_extension("txt");
+        if writes {
+            fs::write(&list, found)?;
+            continue;
+        }
+        let expected = fs::read_to_string(&list).unwrap_or_default();
+        for line in found.lines().filter(|line| !expected.lines().any(|other| other == *line)) {
+            different.push(format!("+ {line}"));
+        }
+        for line in expected.lines().filter(|line| !found.lines().any(|other| other == *line)) {
+            different.push(format!("- {line}"));
+        }
+    }
+    if different.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!("docs/api is not the public API:\n{}", different.join("\n"));
+    eprintln!("run: cargo run --release -p sparsebatch-testing --example public_api -- --write");
+    Ok(ExitCode::FAILURE)
+}
