@@ -96,6 +96,9 @@ pub mod gpu {
     };
 }
 
+#[cfg(any(doc, doctest))]
+pub mod book;
+
 /// The README's program is compiled and run with the documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -126,7 +126,8 @@ fn temporary_name(name: &OsStr, number: u64) -> OsString {
     let mut temporary = OsString::from(".");
     if name.len() > ROOM {
         let text = name.to_string_lossy();
-        temporary.push(&text[..text.floor_char_boundary(ROOM)]);
+        let end = (0..=ROOM).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+        temporary.push(&text[..end]);
     } else {
         temporary.push(name);
     }

@@ -1,0 +1,42 @@
+//! The guide, and how the library works inside: `docs/` as pages whose programs are run as tests.
+//!
+//! | page | for |
+//! | --- | --- |
+//! | [`first_solve`] | a batch solved, and solved again |
+//! | [`batches`] | matrices, batches, files |
+//! | [`choosing`] | methods, preconditioners, tolerances, the ladder |
+//! | [`on_a_gpu`] | data on the host and on the device |
+//! | [`products`] | products alone, and solves over them |
+//! | [`json`] | what the command line prints with `--json` |
+//! | [`nuclear_burning`], [`radiation_diffusion`] | the two drivers |
+//! | [`gpu_solvers`], [`confirming_on_the_device`] | design: the solvers of the GPU |
+
+#[doc = include_str!("../docs/guide/first-solve.md")]
+pub mod first_solve {}
+
+#[doc = include_str!("../docs/guide/batches.md")]
+pub mod batches {}
+
+#[doc = include_str!("../docs/guide/choosing.md")]
+pub mod choosing {}
+
+#[doc = include_str!("../docs/guide/gpu.md")]
+pub mod on_a_gpu {}
+
+#[doc = include_str!("../docs/guide/products.md")]
+pub mod products {}
+
+#[doc = include_str!("../docs/json.md")]
+pub mod json {}
+
+#[doc = include_str!("../docs/nuclear-burning.md")]
+pub mod nuclear_burning {}
+
+#[doc = include_str!("../docs/radiation-diffusion.md")]
+pub mod radiation_diffusion {}
+
+#[doc = include_str!("../docs/design/gpu-solvers.md")]
+pub mod gpu_solvers {}
+
+#[doc = include_str!("../docs/design/confirming-on-the-device.md")]
+pub mod confirming_on_the_device {}
