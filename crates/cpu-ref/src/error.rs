@@ -4,18 +4,18 @@ use sparsebatch_formats::FormatError;
 use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solve_core::symbolic::SymbolicError;
 
-/// Why a product, a plan or a batched solve was refused. Nothing is written to an output then.
+/// Why a product, a plan or a batched solve was refused. No output is written in that case.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CpuError {
-    /// A vector or value array has another length than the matrix and the options ask for.
+    /// The length of a vector or value array does not match the matrix and the options.
     #[error("{what} has {found} entries, expected {expected}")]
     Length {
         /// The array, by its name in the call.
         what: &'static str,
-        /// The length asked for.
+        /// The required length.
         expected: usize,
-        /// The length given.
+        /// The actual length.
         found: usize,
     },
     /// An option is outside its range, or two options exclude each other.
@@ -23,22 +23,22 @@ pub enum CpuError {
     Parameter {
         /// The option.
         name: &'static str,
-        /// Its range.
+        /// The accepted range.
         expected: &'static str,
-        /// Its value.
+        /// The value given.
         found: String,
     },
-    /// A list of items or systems names one that there is not.
+    /// An index in a list of items or systems is out of range.
     #[error("only[{position}] is {found}, expected a number below {limit}")]
     Number {
         /// The place in the list.
         position: usize,
         /// The number there.
         found: usize,
-        /// How many there are.
+        /// Number of items or systems.
         limit: usize,
     },
-    /// A list of items or systems does not ascend, or names one twice.
+    /// A list of items or systems is not strictly ascending.
     #[error(
         "only[{position}] is {found}, expected more than the number before: ascending, each once"
     )]
@@ -48,22 +48,23 @@ pub enum CpuError {
         /// The number there.
         found: usize,
     },
-    /// A plan is used with another matrix than it was made for: rows and columns of what it keeps
-    /// would not be those of the matrix.
+    /// A plan is used with a matrix whose pattern differs from the one the plan was made for. The
+    /// indices that the plan keeps would be wrong.
     #[error("item {item} has another pattern than the one that the plan was made for")]
     OtherPattern {
         /// The first such item.
         item: usize,
     },
-    /// A solve was asked for of an item that the plan leaves out.
+    /// A solve was requested for an item that the plan leaves out.
     #[error("item {item} is not among those that the plan was made for")]
     NotPlanned {
         /// The first such item.
         item: usize,
     },
-    /// The process was forked after its threads had started: a fork takes one thread along, and
-    /// waiting for the others would never end. A child process that has to compute builds a pool of
-    /// its own and calls from within it (`rayon::ThreadPool::install`), or is started anew.
+    /// The process was forked after its threads had started: the child has only the thread that
+    /// forked, and waiting for the others would never end. A child process that has to compute
+    /// builds its own pool and calls from within it (`rayon::ThreadPool::install`), or is started
+    /// anew.
     #[error(
         "the threads of process {parent} are not in process {child}, which was forked from it: \
          expected a call from within a thread pool of its own, or a new process"
@@ -77,7 +78,7 @@ pub enum CpuError {
     /// A pattern could not be ordered or factorised.
     #[error(transparent)]
     Symbolic(#[from] SymbolicError),
-    /// A matrix or batch could not be brought into the format asked for.
+    /// A matrix or batch could not be converted to the requested format.
     #[error(transparent)]
     Format(#[from] FormatError),
 }
@@ -100,7 +101,7 @@ pub(crate) fn check_len(what: &'static str, expected: usize, found: usize) -> Re
     if expected == found { Ok(()) } else { Err(CpuError::Length { what, expected, found }) }
 }
 
-/// Checks numbers of items or systems: ascending, each once, below `limit`.
+/// Checks that item or system indices are strictly ascending and below `limit`.
 pub(crate) fn check_numbers(numbers: &[usize], limit: usize) -> Result<(), CpuError> {
     let mut previous = None;
     for (position, &found) in numbers.iter().enumerate() {

@@ -1,10 +1,11 @@
 //! CPU reference and multicore SIMD backend of sparsebatch.
 //!
-//! **Processes that fork.** A fork takes one thread along, and rayon's pools stay in the parent:
-//! products, plans and solves in the child return [`CpuError::Forked`] where the pool was used by this
-//! library before, instead of waiting for ever. A pool that the child builds itself works
-//! (`rayon::ThreadPoolBuilder::new().build()?.install(|| ...)`), and so does everything in a new process.
-//! What else used rayon's global pool before the fork is not known here.
+//! **Processes that fork.** A forked child has only the thread that forked; rayon's pool threads
+//! stay in the parent. Products, plans and solves in the child return [`CpuError::Forked`] if this
+//! library used the pool before the fork, instead of waiting for ever. A pool that the child builds
+//! itself works (`rayon::ThreadPoolBuilder::new().build()?.install(|| ...)`), and so does
+//! everything in a new process. Use of rayon's global pool by other code before the fork is not
+//! detected.
 #![deny(unsafe_code)]
 
 mod error;

@@ -1,4 +1,4 @@
-//! Sparse LU with partial pivoting: the last rung, for single systems that nothing else solves.
+//! Sparse LU with partial pivoting: the last resort, for single systems that nothing else solves.
 //!
 //! The factorisation is faer's (column order by COLAMD, rows by partial pivoting, supernodes where
 //! they pay), run sequentially and in f64 for both precisions. Around it:
@@ -9,8 +9,8 @@
 //! 4. Refine, at most [`MAX_REFINEMENTS`] times, as long as `||b - A x||_2` falls:
 //!    `x += C S^-1 R (b - A x)`, the residual accumulated in twice the working precision.
 //!
-//! A matrix is called singular only when both signs agree: no accurate solution was found and the
-//! matrix is singular to working precision. See [`PivotingLuReport::is_singular`].
+//! A matrix is reported as singular only when two conditions hold: no accurate solution was found,
+//! and the matrix is singular to working precision. See [`PivotingLuReport::is_singular`].
 //!
 //! # Source
 //! N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 2002, chapters 12
@@ -32,10 +32,10 @@ pub use report::{PivotingLuError, PivotingLuReport, Singularity};
 
 use numerics::{Inverse, equilibrate, inverse_norm1, norm1, norm2, residual};
 
-/// The most steps of iterative refinement.
+/// Maximum number of iterative refinement steps.
 pub const MAX_REFINEMENTS: u32 = 5;
 
-/// A symbolic analysis and the memory for factors, used again for every system with one pattern.
+/// A symbolic analysis and the memory for factors, reused for every system with the same pattern.
 ///
 /// Results do not depend on the systems solved before.
 pub struct PivotingLu {
@@ -43,7 +43,7 @@ pub struct PivotingLu {
     symbolic: SymbolicLu<usize>,
     numeric: NumericLu<usize, f64>,
     memory: MemBuffer,
-    /// The pattern by columns, and where each of its entries stands in the CSR values.
+    /// The pattern by columns; `source` gives the index of each entry in the CSR values.
     col_ptr: Vec<usize>,
     row_idx: Vec<usize>,
     source: Vec<u32>,
@@ -121,7 +121,7 @@ impl PivotingLu {
     /// # Errors
     /// [`PivotingLuError::Length`]; [`PivotingLuError::NonFinite`] for NaN and Inf in the input and
     /// for an x that overflows `T`; [`PivotingLuError::Singular`] when there is no finite solution;
-    /// [`PivotingLuError::OutOfMemory`]. `x` is unchanged then.
+    /// [`PivotingLuError::OutOfMemory`]. On an error `x` is unchanged.
     pub fn factor_and_solve<T: Scalar>(
         &mut self,
         values: &[T],
@@ -152,7 +152,7 @@ impl PivotingLu {
         for (out, &v) in x.iter_mut().zip(&self.x) {
             *out = T::from_f64(v);
         }
-        // In f32 this is another vector than the one that was refined.
+        // In f32 the rounded `x` differs from the refined one: compute its residual.
         overwrite(&mut self.x, x.iter().map(|v| v.to_f64()));
         residual(self.pattern.view(), &self.values, &self.b, &self.x, &mut self.residual);
         Ok(PivotingLuReport {
@@ -164,8 +164,8 @@ impl PivotingLu {
         })
     }
 
-    /// Steps 1 to 4 of the module's text on `values` and `b`, into `x`: `rcond` and the number of
-    /// refinements.
+    /// Runs steps 1 to 4 of the module documentation on `values` and `b` and writes `x`. Returns
+    /// `rcond` and the number of refinements.
     fn solve_in_f64(&mut self) -> Result<(f64, u32), PivotingLuError> {
         let Self { pattern, symbolic, numeric, memory, .. } = self;
         let (nrows, pattern) = (pattern.nrows(), pattern.view());
@@ -215,7 +215,7 @@ impl PivotingLu {
             correct(&mut self.trial, Some(&self.x), &self.residual);
             residual(pattern, &self.values, &self.b, &self.trial, &mut self.trial_residual);
             let norm = norm2(&self.trial_residual);
-            // Also false for NaN, or where the residual itself overflows.
+            // False when `norm` is NaN or infinite.
             let falls = norm < best || (best.is_nan() && norm.is_finite());
             if !falls {
                 break;
@@ -232,7 +232,7 @@ impl PivotingLu {
     }
 }
 
-/// Factors and solves one system with an analysis of its own; see [`PivotingLu`].
+/// Analyses, factors and solves one system; see [`PivotingLu`].
 ///
 /// `b` and `x` hold one value per row.
 ///
@@ -279,7 +279,7 @@ impl Inverse for Factors<'_> {
     }
 }
 
-/// Column starts, rows by column, and the position of each entry in the CSR order.
+/// Column starts, row indices by column, and the position of each entry in the CSR order.
 fn by_columns(pattern: CsrPatternRef<'_>) -> (Vec<usize>, Vec<usize>, Vec<u32>) {
     let mut col_ptr = vec![0usize; pattern.ncols() + 1];
     for &col in pattern.col_idx() {
@@ -319,7 +319,8 @@ fn check_finite<T: Scalar>(what: &'static str, values: &[T]) -> Result<(), Pivot
 }
 
 fn from_faer(_: FaerError) -> PivotingLuError {
-    // Both of its kinds, allocation and index overflow, mean factors that are too large.
+    // Both kinds of `FaerError`, allocation failure and index overflow, mean that the factors are
+    // too large.
     PivotingLuError::OutOfMemory
 }
 

@@ -1,8 +1,8 @@
-//! Whether the threads that a call would wait for are in this process.
+//! Checks that the threads that a call would wait for are in this process.
 //!
-//! A forked process has the thread that forked alone, and rayon's pools of the parent without their
-//! threads: work handed to them is never done. Which process a pool was used in is kept, and
-//! compared on each call.
+//! A forked process has only the thread that forked. It inherits the parent's rayon pools without
+//! their threads, so work handed to those pools is never done. The process in which a pool was
+//! first used is stored and compared with the current one on each call.
 
 use std::cell::Cell;
 use std::process;
@@ -10,22 +10,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::CpuError;
 
-/// The process in which the global pool was first used by this library; 0 before.
+/// Id of the process in which this library first used the global pool; 0 before the first use.
 static GLOBAL_POOL: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// The process in which this thread of a pool first called this library; 0 before. A pool made
-    /// after a fork has new threads.
+    /// Id of the process in which this pool thread first called this library; 0 before the first
+    /// call. A pool made after a fork has new threads.
     static OWN_POOL: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Checks that the threads of the current pool are in this process, as far as that can be told: where
-/// the pool was used by this library before the fork.
+/// Checks that the threads of the current pool are in this process. A fork is detected only if this
+/// library used the pool before the fork.
 ///
-/// Costs a call of the system (some 50 ns).
+/// Cost: one system call (some 50 ns).
 ///
 /// # Errors
-/// [`CpuError::Forked`] when they are in the process that this one was forked from.
+/// [`CpuError::Forked`] when the threads are in the process that this one was forked from.
 pub fn check_threads() -> Result<(), CpuError> {
     let child = process::id();
     let parent = if rayon::current_thread_index().is_some() {

@@ -4,12 +4,12 @@ use std::fmt;
 
 use sparsebatch_formats::FormatError;
 
-/// A version of CUDA, of a driver or of NVRTC.
+/// A CUDA version, as supported by a driver or of NVRTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CudaVersion {
-    /// The number before the point.
+    /// The major version, before the point.
     pub major: u32,
-    /// The number after the point.
+    /// The minor version, after the point.
     pub minor: u32,
 }
 
@@ -26,23 +26,23 @@ pub enum GpuError {
     /// There is no NVIDIA driver on this machine, or only the stub of the toolkit.
     #[error("no NVIDIA driver found (libcuda): install the driver of the GPU, or run on the CPU")]
     NoDriver,
-    /// The driver shows no GPU of this number.
+    /// The driver shows no GPU with this index.
     #[error(
         "no GPU number {ordinal}, the driver shows {count}: \
          see `nvidia-smi` and the variable CUDA_VISIBLE_DEVICES, or run on the CPU"
     )]
     NoDevice {
-        /// The GPU asked for, counted from 0.
+        /// Index of the requested GPU, from 0.
         ordinal: usize,
-        /// How many there are.
+        /// Number of GPUs that the driver shows.
         count: usize,
     },
-    /// The driver lacks functions of this crate, or cannot load what the compiler makes.
+    /// The driver lacks functions that this crate calls, or cannot load the compiler's output.
     #[error("the NVIDIA driver supports CUDA {found}, needed is {needed}: update the driver")]
     DriverTooOld {
-        /// What the driver supports.
+        /// The newest CUDA version that the driver supports.
         found: CudaVersion,
-        /// The least that works.
+        /// The oldest CUDA version that works.
         needed: CudaVersion,
     },
     /// The compiler of the kernels was not found.
@@ -51,7 +51,7 @@ pub enum GpuError {
          `pip install nvidia-cuda-nvrtc`, or set SPARSEBATCH_NVRTC to libnvrtc.so.13 or its folder"
     )]
     NvrtcMissing {
-        /// Where it was looked for, or why a file was not taken.
+        /// Where the compiler was searched for, or why a file was rejected.
         hint: String,
     },
     /// A kernel does not compile.
@@ -66,7 +66,7 @@ pub enum GpuError {
         architecture: String,
         /// The options of the compiler, with spaces between them.
         options: String,
-        /// All that the compiler wrote.
+        /// The full output of the compiler.
         log: String,
     },
     /// An allocation was refused. The device stays usable.
@@ -75,7 +75,7 @@ pub enum GpuError {
          process the batch in chunks, or free other buffers"
     )]
     OutOfMemory {
-        /// Bytes asked for.
+        /// Bytes requested.
         needed: u64,
         /// Bytes free on the device.
         free: u64,
@@ -90,7 +90,7 @@ pub enum GpuError {
         /// The driver's text for it.
         message: String,
     },
-    /// A fault on the device ended the context. Every later call of this process fails likewise.
+    /// A fault on the device destroyed the context. Every later call of this process fails too.
     #[error(
         "the GPU context was lost, seen by {call} (code {code}: {message}): \
          end the process and start again"
@@ -103,14 +103,14 @@ pub enum GpuError {
         /// The driver's text for it.
         message: String,
     },
-    /// An array or buffer has another length than asked for.
+    /// An array or buffer does not have the required length.
     #[error("{name} has {found} entries, expected {expected}")]
     Length {
         /// The array, by its name in the call.
         name: &'static str,
-        /// The length asked for.
+        /// The required length.
         expected: usize,
-        /// The length given.
+        /// The actual length.
         found: usize,
     },
     /// An argument is outside its range.
@@ -118,21 +118,21 @@ pub enum GpuError {
     InvalidArgument {
         /// The argument.
         name: &'static str,
-        /// Its range.
+        /// The accepted range.
         expected: String,
-        /// Its value.
+        /// The value given.
         found: String,
     },
-    /// A plan is given values of another pattern than it was made for.
+    /// A plan is given values for a pattern other than the one it was made for.
     #[error("item {item} has another pattern than the one that the plan was made for")]
     OtherPattern {
         /// The first such item.
         item: usize,
     },
-    /// A matrix could not be brought into the format asked for.
+    /// A matrix could not be converted to the requested format.
     #[error("{reason}")]
     Format {
-        /// Why, as `sparsebatch-formats` says it.
+        /// The message of the error from `sparsebatch-formats`.
         reason: String,
     },
 }
@@ -151,7 +151,8 @@ pub fn check_len(name: &'static str, expected: usize, found: usize) -> Result<()
     if expected == found { Ok(()) } else { Err(GpuError::Length { name, expected, found }) }
 }
 
-/// The line of a compiler's log that an error message can quote.
+/// The first line of a compiler's log that contains `error`, for an error message; else the first
+/// line.
 fn first_error(log: &str) -> &str {
     let lines = || log.lines().map(str::trim).filter(|line| !line.is_empty());
     lines().find(|line| line.contains("error")).or_else(|| lines().next()).unwrap_or("no log")

@@ -1,8 +1,8 @@
-//! The seam between host plans and kernels.
+//! The interface between host plans and kernels.
 //!
 //! A plan is written once, generic over [`Executor`]: on a [`Device`](crate::Device) it launches
-//! CUDA kernels, in an emulation the same kernel sources run on host memory. Kernels are named by
-//! [`KernelKey`], their arguments are collected in [`Args`].
+//! CUDA kernels; in an emulation the same kernel sources run on host memory. Kernels are named by
+//! [`KernelKey`], and their arguments are collected in [`Args`].
 
 mod args;
 mod key;
@@ -19,12 +19,12 @@ use crate::{DeviceInfo, GpuError};
 /// A value that host and kernels share bit for bit. Sealed: `f32`, `f64`, `u8`, `u16`, `u32`,
 /// `i32`, `u64`.
 ///
-/// Every bit pattern is a value and there is no padding, which reading from and writing to device
-/// memory relies on.
+/// Every bit pattern is a value and there is no padding; reads and writes of device memory rely on
+/// this.
 pub trait Pod:
     sealed::Sealed + Copy + Default + fmt::Debug + PartialEq + Send + Sync + 'static
 {
-    /// The name of the type in kernels, to put name expressions together.
+    /// The C++ name of the type, for building name expressions of kernels.
     const CPP_NAME: &'static str;
 }
 
@@ -43,7 +43,8 @@ macro_rules! pod {
 pod!(f32 => "float", f64 => "double");
 pod!(u8 => "u8", u16 => "u16", u32 => "u32", i32 => "i32", u64 => "u64");
 
-/// Shared memory that a block takes beside that of its launch, about: what kernels declare, and the system.
+/// Estimate of the shared memory that a block takes in addition to that of its launch: static
+/// shared memory of kernels, and the system's share.
 const SHARED_BYTES_OF_A_BLOCK: u32 = 1536;
 
 /// Memory of an executor, as kernels see it.
@@ -52,24 +53,24 @@ pub trait KernelBuffer<T: Pod> {
     fn raw(&self) -> u64;
     /// The number of values.
     fn len(&self) -> usize;
-    /// Whether there are none.
+    /// Whether the buffer has no values.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Whether some memory belongs to both.
+    /// Whether the memory of the two buffers overlaps.
     fn shares_memory_with(&self, other: &impl KernelBuffer<T>) -> bool {
         let end = |raw: u64, len: usize| raw + (len * size_of::<T>()) as u64;
         self.raw() < end(other.raw(), other.len()) && other.raw() < end(self.raw(), self.len())
     }
 }
 
-/// Host memory of an executor, which copies between it and a [`KernelBuffer`] need not be waited for:
-/// reaching the values, and dropping them, waits for the copies that were started.
+/// Host memory of an executor for asynchronous copies to and from a [`KernelBuffer`]. Access to the
+/// values, and dropping them, waits for the copies that were started.
 pub trait PinnedValues<T: Pod> {
     /// The values, after all copies.
     ///
     /// # Errors
-    /// What the work before the copies met, as [`GpuError::ContextLost`].
+    /// [`GpuError::ContextLost`] for a fault of the work before the copies.
     fn as_slice(&self) -> Result<&[T], GpuError>;
 
     /// The values, after all copies.
@@ -79,7 +80,7 @@ pub trait PinnedValues<T: Pod> {
     fn as_mut_slice(&mut self) -> Result<&mut [T], GpuError>;
 }
 
-/// Checks that a product reads no x from memory that it writes y to.
+/// Checks that `x` and `y` of a product do not share memory.
 pub fn check_apart<T: Pod>(
     x: &impl KernelBuffer<T>,
     y: &impl KernelBuffer<T>,
@@ -94,9 +95,9 @@ pub fn check_apart<T: Pod>(
     Ok(())
 }
 
-/// Where kernels run.
+/// A device or emulation on which kernels run.
 ///
-/// Work is ordered as it is issued, but on [`branches`](Executor::branches).
+/// Work runs in the order of issue, except on [`branches`](Executor::branches).
 /// [`launch`](Executor::launch) and
 /// [`fill_zero`](Executor::fill_zero) may return before the work is done; uploads and downloads
 /// wait for their own copy and for all work before it.
@@ -104,13 +105,13 @@ pub trait Executor {
     /// Memory that kernels read and write.
     type Buffer<T: Pod>: KernelBuffer<T> + Send + Sync;
 
-    /// Host memory for copies that nobody waits for.
+    /// Host memory for asynchronous copies.
     type Pinned<T: Pod>: PinnedValues<T> + Send;
 
     /// The limits that choices of kernels and launch shapes depend on.
     fn info(&self) -> &DeviceInfo;
 
-    /// Bytes that can be allocated now, as far as the executor knows.
+    /// Number of bytes that can be allocated now, as far as the executor knows.
     ///
     /// # Errors
     /// What the device reports.
@@ -142,7 +143,7 @@ pub trait Executor {
         Ok(buffer)
     }
 
-    /// All values of a buffer.
+    /// Copies all values of a buffer to the host.
     ///
     /// # Errors
     /// What the device reports.
@@ -158,7 +159,7 @@ pub trait Executor {
     /// What the device reports.
     fn fill_zero<T: Pod>(&self, buffer: &mut Self::Buffer<T>) -> Result<(), GpuError>;
 
-    /// Overwrites a buffer of the same length. Waits for the copy.
+    /// Overwrites a buffer with `host`, which has the same length. Waits for the copy.
     ///
     /// # Errors
     /// [`GpuError::Length`] when the lengths differ.
@@ -179,24 +180,26 @@ pub trait Executor {
     ) -> Result<(), GpuError>;
 
     /// Allocates `len` zeros on the host, for [`copy_from_pinned`](Executor::copy_from_pinned) and
-    /// [`copy_to_pinned`](Executor::copy_to_pinned). To be kept: the system takes a while to pin them.
+    /// [`copy_to_pinned`](Executor::copy_to_pinned). Keep and reuse this memory: pinning is slow.
     ///
     /// # Errors
-    /// [`GpuError::Driver`] when the system has no such memory to give.
+    /// [`GpuError::Driver`] when the system cannot provide pinned memory.
     fn alloc_pinned<T: Pod>(&self, len: usize) -> Result<Self::Pinned<T>, GpuError>;
 
-    /// Starts to overwrite a buffer with the first values of host memory, in the order of launches, and
-    /// returns.
+    /// Starts to overwrite a buffer with the first values of pinned host memory, in the order of
+    /// launches, and returns without waiting.
     ///
     /// # Errors
-    /// [`GpuError::Length`] when the host memory is shorter; else what the device reports.
+    /// [`GpuError::Length`] when the host memory is shorter than the buffer; else what the device
+    /// reports.
     fn copy_from_pinned<T: Pod>(
         &self,
         host: &Self::Pinned<T>,
         buffer: &mut Self::Buffer<T>,
     ) -> Result<(), GpuError>;
 
-    /// Starts to copy a buffer to the beginning of host memory, in the order of launches, and returns.
+    /// Starts to copy a buffer to the beginning of pinned host memory, in the order of launches,
+    /// and returns without waiting.
     ///
     /// # Errors
     /// As [`Executor::copy_from_pinned`].
@@ -206,7 +209,7 @@ pub trait Executor {
         host: &mut Self::Pinned<T>,
     ) -> Result<(), GpuError>;
 
-    /// Makes kernels ready, so that later launches neither compile nor load anything.
+    /// Compiles and loads kernels, so that later launches need not.
     ///
     /// # Errors
     /// [`GpuError::Compile`]; [`GpuError::InvalidArgument`] for a module that does not exist.
@@ -217,7 +220,7 @@ pub trait Executor {
     /// # Errors
     /// [`GpuError::InvalidArgument`] when the shape exceeds the limits of the device, or when the
     /// arguments visibly differ from the kernel's parameters in number or size; else what compiling
-    /// or launching reports. Nothing ran then.
+    /// or launching reports. On an error nothing has run.
     ///
     /// # Safety
     /// 1. The arguments match the kernel's parameters in number, order and type.
@@ -236,9 +239,9 @@ pub trait Executor {
         args: &mut Args<'_>,
     ) -> Result<(), GpuError>;
 
-    /// Blocks of this shape that a multiprocessor holds at once, of a kernel that is compiled and loaded when it
-    /// was not [prepared](Executor::prepare); at least 1. Where nobody knows what a kernel takes, as many as threads
-    /// and the shared memory of the launch leave.
+    /// Number of blocks of this shape that a multiprocessor holds at once; at least 1. Compiles and
+    /// loads the kernel if it was not [prepared](Executor::prepare). An executor that does not know
+    /// the kernel's resources estimates the number from threads and shared memory of the launch.
     ///
     /// # Errors
     /// As [`Executor::launch`], but for the arguments.
@@ -252,9 +255,10 @@ pub trait Executor {
         Ok(by_threads.min(by_shared).clamp(1, 32))
     }
 
-    /// Clusters of this shape that the whole device holds at once, of a kernel as in
-    /// [`resident_blocks`](Executor::resident_blocks); at least 1. The blocks of a cluster share a part of the
-    /// device, so that some multiprocessors may be left over. Where nobody knows how many, as if none were.
+    /// Number of clusters of this shape that the whole device holds at once, for a kernel as in
+    /// [`resident_blocks`](Executor::resident_blocks); at least 1. The blocks of a cluster share
+    /// one part of the device, so some multiprocessors may stay unused; an executor that does not
+    /// know how many assumes none.
     ///
     /// # Errors
     /// As [`Executor::launch`], but for the arguments.
@@ -263,8 +267,8 @@ pub trait Executor {
         Ok((blocks / config.cluster).max(1))
     }
 
-    /// Executors of the same memory, on which work can run beside that of this one, between
-    /// [`fork`](Executor::fork) and [`join`](Executor::join). To be made once: they take a while.
+    /// Executors on the same memory whose work can run concurrently with that of this one, between
+    /// [`fork`](Executor::fork) and [`join`](Executor::join). Create them once: creation is slow.
     ///
     /// # Errors
     /// What the device reports.
@@ -272,7 +276,7 @@ pub trait Executor {
     where
         Self: Sized;
 
-    /// Whether what is issued is recorded into a graph, and does not run.
+    /// Whether issued work is recorded into a graph instead of being run.
     ///
     /// # Errors
     /// What the device reports.
@@ -280,8 +284,8 @@ pub trait Executor {
         Ok(false)
     }
 
-    /// Puts later work on the branches behind all work issued here so far. Neither waits nor
-    /// allocates; may be recorded in a graph, the branches with it.
+    /// Orders later work on the branches after all work issued here so far. Neither waits nor
+    /// allocates. May be recorded in a graph, which then includes the branches.
     ///
     /// # Errors
     /// What the device reports.
@@ -289,8 +293,8 @@ pub trait Executor {
     where
         Self: Sized;
 
-    /// Puts later work here behind all work issued to the branches so far, as
-    /// [`fork`](Executor::fork) does.
+    /// Orders later work here after all work issued to the branches so far; otherwise as
+    /// [`fork`](Executor::fork).
     ///
     /// # Errors
     /// What the device reports.
@@ -301,6 +305,6 @@ pub trait Executor {
     /// Waits until all work is done.
     ///
     /// # Errors
-    /// What a kernel since the last wait met, as [`GpuError::ContextLost`].
+    /// [`GpuError::ContextLost`] for a fault of a kernel since the last wait.
     fn synchronize(&self) -> Result<(), GpuError>;
 }

@@ -1,5 +1,5 @@
-//! The CUDA runtime of sparsebatch: devices, kernels compiled at run time, memory, streams and graphs. It knows
-//! no matrices and no solvers.
+//! The CUDA runtime of sparsebatch: devices, kernels compiled at run time, memory, streams and
+//! graphs. It contains no matrices and no solvers.
 //!
 //! | module | holds |
 //! | --- | --- |
@@ -8,8 +8,8 @@
 //! | [`module`] | [`Module`]: a CUDA source with its headers, and what is compiled in front of each |
 //! | [`kernels`] | kernels over vectors, by which bandwidth is measured |
 //!
-//! Kernels are compiled by NVRTC for the GPU at hand and kept on disk. The crate builds and its functions
-//! return typed errors on machines with neither driver nor CUDA.
+//! Kernels are compiled by NVRTC for the GPU at hand and cached on disk. On machines with neither
+//! driver nor CUDA the crate builds, and its functions return typed errors.
 //!
 //! Limitations: NVIDIA GPUs; a driver for CUDA 12.8 or newer; one GPU per [`Device`].
 #![deny(unsafe_code)]

@@ -1,8 +1,9 @@
 //! CUDA sources: [`Module`].
 //!
-//! A source holds templates of kernels, each with a comment that states what it computes, how threads map to
-//! data, its traffic and what it asks of its arguments. [`PRELUDE`] is compiled in front of each. What several
-//! modules share beyond it is in headers (`<name>.cuh`), which a source includes by name, without folders.
+//! A source holds kernel templates. The comment of each states what it computes, how threads map to
+//! data, its memory traffic and the requirements on its arguments. [`PRELUDE`] is compiled in front
+//! of each source. Other code that modules share is in headers (`<name>.cuh`), which a source
+//! includes by name, without folders.
 
 use std::hash::{Hash, Hasher};
 
@@ -12,10 +13,10 @@ pub const PRELUDE: &str = include_str!("kernels/prelude.cuh");
 /// The name and the text of a header.
 pub type Header = (&'static str, &'static str);
 
-/// A CUDA source with the headers that it includes, from which kernels are compiled at run time, behind
-/// [`PRELUDE`].
+/// A CUDA source with the headers that it includes. Kernels are compiled from it at run time, with
+/// [`PRELUDE`] in front.
 ///
-/// Two are equal where they have one name and the same texts in memory.
+/// Two modules are equal if they have the same name and refer to the same texts in memory.
 ///
 /// # Examples
 /// ```
@@ -39,9 +40,9 @@ pub struct Module {
 }
 
 impl Module {
-    /// A module called `<name>.cu` in messages. `headers` are those that the source, or one of them, has in
-    /// lines `#include "name"`; each stands once in what is compiled. A header that is not among them is left to
-    /// the compiler, which knows none.
+    /// A module called `<name>.cu` in messages. `headers` are those that the source, or another of
+    /// these headers, includes by a line `#include "name"`; each is compiled once. A header that is
+    /// not among them is left to the compiler, which knows no headers.
     pub const fn new(name: &'static str, text: &'static str, headers: &'static [Header]) -> Self {
         Self { name, text, headers }
     }
@@ -51,8 +52,8 @@ impl Module {
         self.name
     }
 
-    /// What is compiled: prelude, headers and source, marked so that messages of the compiler name real files
-    /// and lines.
+    /// The text to compile: prelude, headers and source, with `#line` marks so that compiler
+    /// messages name the real files and lines.
     pub fn program(&self) -> String {
         let program = format!("#line 1 \"prelude.cuh\"\n{PRELUDE}\n");
         let mut text = Text { program, headers: self.headers, seen: Vec::new() };
@@ -78,16 +79,16 @@ impl Hash for Module {
     }
 }
 
-/// A program that is put together.
+/// A program text under construction.
 struct Text {
     program: String,
     headers: &'static [Header],
-    /// Headers that are in it already.
+    /// Headers that the program contains already.
     seen: Vec<&'static str>,
 }
 
 impl Text {
-    /// Appends a file with its headers in their places, each once.
+    /// Appends a file, with each header inserted at its first `#include`.
     fn append(&mut self, name: &str, source: &str) {
         self.program += &format!("#line 1 \"{name}\"\n");
         for (number, line) in source.lines().enumerate() {
@@ -100,7 +101,7 @@ impl Text {
                     self.program += &format!("#line {} \"{name}\"\n", number + 2);
                     continue;
                 }
-                // What only tells compilers of files apart.
+                // Has no meaning in a single program text.
                 None if line == "#pragma once" => {}
                 None => self.program += line,
             }

@@ -1,8 +1,8 @@
-//! What tests need that run only where there is a GPU or its compiler.
+//! Helpers for tests that need a GPU or its compiler.
 //!
-//! Without one a test prints that it was skipped and passes. `SPARSEBATCH_REQUIRE_GPU=1` and
-//! `SPARSEBATCH_REQUIRE_NVRTC=1` turn that into a failure, so that a run that is meant to have them
-//! cannot pass by doing nothing.
+//! Without them a test prints that it was skipped and passes. `SPARSEBATCH_REQUIRE_GPU=1` and
+//! `SPARSEBATCH_REQUIRE_NVRTC=1` turn the skip into a failure, so that a run on a machine meant to
+//! have them cannot pass by doing nothing.
 
 use std::fmt::Display;
 
@@ -25,12 +25,12 @@ pub fn nvrtc_or_skip() -> Option<NvrtcInfo> {
     or_skip(library::nvrtc(), "SPARSEBATCH_REQUIRE_NVRTC")
 }
 
-/// The number of systems in a batch that a test solves on the device: as many as usual, or
-/// `SPARSEBATCH_TEST_SYSTEMS` where that is less, for sanitizers, under which kernels take a hundred times
-/// as long.
+/// The number of systems in a batch that a test solves on the device: the smaller of `usual` and
+/// `SPARSEBATCH_TEST_SYSTEMS`. The variable is meant for sanitizers, under which kernels take a
+/// hundred times as long.
 ///
 /// # Panics
-/// When that is no number.
+/// When `SPARSEBATCH_TEST_SYSTEMS` is not a number.
 pub fn systems(usual: usize) -> usize {
     fewer(usual, std::env::var("SPARSEBATCH_TEST_SYSTEMS").ok().as_deref())
 }

@@ -9,11 +9,11 @@ pub trait Value: Scalar + KernelScalar {
     /// The type's name in kernels.
     const CPP: &'static str;
 
-    /// What DIA holds where a diagonal has no entry, as `is_fill` of `dia.cu`: a quiet NaN of its
-    /// own, so that the kernel can tell it from every entry.
+    /// The value that DIA stores where a diagonal has no entry, as tested by `is_fill` of `dia.cu`:
+    /// a specific quiet NaN that the kernel can tell from every entry.
     const DIA_FILL: Self;
 
-    /// This value as an entry of DIA: another NaN if it is one that stands for no entry.
+    /// This value as an entry of DIA. A NaN that would mark a missing entry becomes another NaN.
     #[must_use]
     fn dia_entry(self) -> Self;
 }

@@ -1,4 +1,4 @@
-//! Argument lists whose sizes are checked.
+//! Argument lists with checked sizes.
 
 use crate::{Order, Shape, launch_shape, parameter_bytes};
 use std::ffi::c_void;
@@ -34,7 +34,7 @@ impl<'a> Args<'a> {
         self
     }
 
-    /// Has the kernel run in clusters of so many blocks in x.
+    /// Runs the kernel in clusters of `blocks` blocks in x.
     #[must_use]
     pub fn cluster(mut self, blocks: u32) -> Self {
         self.cluster = blocks;
@@ -45,7 +45,8 @@ impl<'a> Args<'a> {
     ///
     /// # Errors
     ///
-    /// Those of [`launch`](crate::launch), and a count or size that differs from the kernel's parameters.
+    /// Those of [`launch`](crate::launch), and arguments whose number or sizes differ from those of
+    /// the kernel's parameters.
     ///
     /// # Safety
     ///

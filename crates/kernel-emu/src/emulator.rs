@@ -1,7 +1,7 @@
 //! An [`Executor`] on host memory: kernels run in the emulation of `kernel-emu`.
 //!
 //! Memory that no kernel or copy has set holds a pattern that is NaN as a float and -1 as an index.
-//! Guards around every buffer show what is written beside it.
+//! Guards around every buffer detect writes outside it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,8 +26,8 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// Looks like a small GPU, so that plans cut small matrices into several parts. Threads run in
-    /// the given order.
+    /// An emulator with the limits of a small GPU, so that plans cut small matrices into several
+    /// parts. Threads run in the given order.
     pub fn new(order: Order) -> Self {
         Self::with_info(
             DeviceInfo {
@@ -47,7 +47,7 @@ impl Emulator {
         )
     }
 
-    /// Looks like the GPU described.
+    /// An emulator with the limits in `info`.
     pub fn with_info(info: DeviceInfo, order: Order) -> Self {
         Self {
             info: Arc::new(info),
@@ -60,20 +60,21 @@ impl Emulator {
         }
     }
 
-    /// A device with so many bytes of memory.
+    /// An emulator with `bytes` bytes of memory.
     pub fn with_memory(bytes: u64) -> Self {
         let info = DeviceInfo { memory_bytes: bytes, ..Self::new(Order::Forward).info().clone() };
         Self::with_info(info, Order::Forward)
     }
 
-    /// Of every launch only those blocks run that `only` chooses, given how many there are.
+    /// Runs only some blocks of every launch: those that `only` returns, given the number of
+    /// blocks.
     pub fn with_blocks(mut self, only: fn(u64) -> Vec<u64>) -> Self {
         self.only = Some(only);
         self
     }
 
-    /// `len` zeros, more than there is memory for: only pages that are written take some. `None`
-    /// after printing why the test is skipped.
+    /// A buffer of `len` zeros that may exceed the memory: only written pages occupy some. `None`,
+    /// after printing that the test is skipped, if the system cannot provide it.
     pub fn sparse<T: Pod>(&self, len: usize) -> Option<HostBuffer<T>> {
         let buffer = HostBuffer::sparse(len);
         if buffer.is_none() {
@@ -82,17 +83,17 @@ impl Emulator {
         buffer
     }
 
-    /// Bytes allocated and not freed.
+    /// Number of bytes allocated and not freed.
     pub fn bytes_in_use(&self) -> u64 {
         self.in_use.load(Ordering::Relaxed)
     }
 
-    /// The most bytes that were allocated at a time.
+    /// Maximum number of bytes that were allocated at the same time.
     pub fn most_bytes_in_use(&self) -> u64 {
         self.most_in_use.load(Ordering::Relaxed)
     }
 
-    /// Allocations so far, also of pinned memory.
+    /// Number of allocations so far, pinned memory included.
     pub fn allocations(&self) -> u64 {
         self.allocations.load(Ordering::Relaxed)
     }
@@ -102,13 +103,13 @@ impl Emulator {
         self.launched.lock().unwrap().iter().cloned().collect()
     }
 
-    /// Forgets those launched so far.
+    /// Clears the list of launched kernels.
     pub fn forget_launched(&self) {
         self.launched.lock().unwrap().clear();
     }
 }
 
-/// Host memory that copies need not be waited for, were there any to wait for.
+/// The emulator's pinned host memory. Copies are synchronous, so access never waits.
 pub struct Pinned<T>(Vec<T>);
 
 impl<T: Pod> PinnedValues<T> for Pinned<T> {
@@ -121,7 +122,7 @@ impl<T: Pod> PinnedValues<T> for Pinned<T> {
     }
 }
 
-/// Twenty orders of threads.
+/// Emulators with twenty different orders of threads.
 pub fn emulators() -> Vec<Emulator> {
     let random = (2..20).map(Order::Random);
     [Order::Forward, Order::Reverse].into_iter().chain(random).map(Emulator::new).collect()
@@ -181,7 +182,7 @@ impl Executor for Emulator {
         Ok(Pinned(vec![T::default(); len]))
     }
 
-    // Copies are done at once.
+    // Copies are synchronous.
     fn copy_from_pinned<T: Pod>(
         &self,
         host: &Pinned<T>,
@@ -232,15 +233,15 @@ impl Executor for Emulator {
         let only = self.only.map(|only| only(blocks));
         let pointers = args.pointers().as_mut_ptr();
         let name = name(key);
-        // SAFETY: number and sizes of the parameters were compared; the rest is the caller's
-        // promise.
+        // SAFETY: number and sizes of the parameters were compared; the rest is guaranteed by the
+        // caller.
         let outcome =
             unsafe { crate::launch_shape(&name, shape, pointers, self.order, only.as_deref()) };
         outcome.unwrap_or_else(|fault| panic!("{key}: {fault}"));
         Ok(())
     }
 
-    // One launch runs after the other.
+    // Branches are clones: launches run one after the other.
     fn branches(&self, count: usize) -> Result<Vec<Self>, GpuError> {
         Ok(vec![self.clone(); count])
     }

@@ -1,4 +1,4 @@
-//! Opens the library of runtime and kernels; the C interface of `runtime/registry.cpp`.
+//! Opens the library of runtime and kernels through the C interface of `runtime/registry.cpp`.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::path::Path;
@@ -25,7 +25,7 @@ pub(crate) struct LaunchShape {
     pub(crate) cluster: c_uint,
     pub(crate) order: c_uint,
     pub(crate) seed: u64,
-    /// Null, or as many numbers of clusters as `only_count` says.
+    /// Null, or a pointer to `only_count` cluster numbers.
     pub(crate) only: *const u64,
     pub(crate) only_count: u64,
 }
@@ -68,7 +68,7 @@ fn open(path: &Path) -> Result<Functions, String> {
     }
 }
 
-/// The sanitizer that the kernels were compiled with; empty without.
+/// The sanitizer that the kernels were compiled with; empty if there is none.
 pub(crate) fn sanitizer() -> Result<&'static str, String> {
     let functions = functions()?;
     // SAFETY: the function takes nothing and returns a string constant, which ends with a zero.

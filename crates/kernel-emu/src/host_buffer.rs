@@ -8,16 +8,16 @@ use std::sync::{Arc, LazyLock};
 
 use sparsebatch_cuda::{KernelBuffer, Pod};
 
-/// Alignment of a buffer, as `cudaMalloc` aligns.
+/// Alignment of a buffer, as of `cudaMalloc`.
 const ALIGNMENT: usize = 256;
-/// Memory that was not set, and the guards.
+/// Byte that fills memory not yet set.
 const UNSET: u8 = 0xff;
 const GUARD: u8 = 0xa5;
-/// What sparse memory is aligned to, and the size of its guards: whole pages that nobody may touch.
+/// Alignment of sparse memory and size of its guards, which are inaccessible pages.
 const PAGE: usize = 1 << 16;
 
-/// Bytes of a guard. A sanitizer watches the edges of an allocation better than a guard does, reads
-/// included.
+/// Size of a guard in bytes; 0 with a sanitizer, which watches the edges of an allocation better
+/// than a guard does, reads included.
 fn guard_bytes() -> usize {
     static BYTES: LazyLock<usize> = LazyLock::new(|| match crate::sanitizer() {
         Ok(None) => ALIGNMENT,
@@ -36,9 +36,9 @@ pub struct HostBuffer<T> {
 }
 
 enum Memory {
-    /// Counted in the emulator's bytes in use.
+    /// Heap memory, counted in the emulator's bytes in use.
     Heap(Arc<AtomicU64>),
-    /// Address space, of which only the pages that are written take memory; the others read as 0.
+    /// Reserved address space; only written pages occupy memory, the others read as 0.
     Sparse,
 }
 
@@ -49,7 +49,7 @@ unsafe impl<T: Send> Send for HostBuffer<T> {}
 unsafe impl<T: Sync> Sync for HostBuffer<T> {}
 
 impl<T: Pod> HostBuffer<T> {
-    /// Values that are not set, counted in `in_use`.
+    /// Allocates `len` unset values; their bytes are counted in `in_use`.
     pub(crate) fn new(len: usize, in_use: &Arc<AtomicU64>) -> Self {
         let layout = Self::layout(len);
         // SAFETY: the layout is not empty.
@@ -65,8 +65,8 @@ impl<T: Pod> HostBuffer<T> {
         Self { memory, len, kind: Memory::Heap(Arc::clone(in_use)), values: PhantomData }
     }
 
-    /// `len` zeros, however many: pages take memory once they are written. `None` where the system
-    /// gives no address space without memory behind it.
+    /// `len` zeros, however many: a page occupies memory once it is written. `None` if the system
+    /// does not reserve address space without memory behind it.
     pub(crate) fn sparse(len: usize) -> Option<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let bytes = Self::mapped_bytes(len);
@@ -85,12 +85,12 @@ impl<T: Pod> HostBuffer<T> {
         (opened == 0).then_some(buffer)
     }
 
-    /// Overwrites the values from number `first` on.
+    /// Overwrites the values from index `first` on.
     pub fn set(&mut self, first: usize, values: &[T]) {
         self.values_mut()[first..first + values.len()].copy_from_slice(values);
     }
 
-    /// `len` values from number `first` on.
+    /// Returns `len` values from index `first` on.
     pub fn get(&self, first: usize, len: usize) -> Vec<T> {
         self.values()[first..first + len].to_vec()
     }
@@ -113,7 +113,7 @@ impl<T> HostBuffer<T> {
         Layout::from_size_align(bytes, ALIGNMENT).expect("tests use little memory")
     }
 
-    /// Address space of sparse values and their guards.
+    /// Size of the address space of sparse values and their guards.
     fn mapped_bytes(len: usize) -> usize {
         (len * size_of::<T>()).max(1).next_multiple_of(PAGE) + 2 * PAGE
     }
@@ -121,7 +121,7 @@ impl<T> HostBuffer<T> {
     fn address(&self) -> *mut T {
         let offset = match self.kind {
             Memory::Heap(_) => guard_bytes(),
-            // The values end where the guard begins, as nearly as their alignment allows.
+            // The values end at the beginning of the guard, as closely as their alignment allows.
             Memory::Sparse => {
                 let end = Self::mapped_bytes(self.len) - PAGE;
                 (end - self.len * size_of::<T>()) / ALIGNMENT * ALIGNMENT

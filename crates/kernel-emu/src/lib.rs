@@ -1,10 +1,10 @@
 //! Runs the CUDA C++ kernels of the project on the CPU, so that plain `cargo test` compares each of
 //! them with an oracle.
 //!
-//! The kernel source is compiled by the C++ compiler of the machine. Every CUDA thread is a fiber;
-//! the blocks of a grid run one after the other, the threads of a block in a chosen [`Order`], those of
-//! a cluster of blocks together. A kernel that is right gives the same answer in every order. README.md says which faults show, and
-//! which do not.
+//! The kernel source is compiled by the C++ compiler of the machine. Every CUDA thread is a fiber.
+//! The blocks of a grid run one after the other, the blocks of a cluster together; the threads of a
+//! block run in a chosen [`Order`]. A correct kernel gives the same answer in every order.
+//! README.md says which faults are detected and which are not.
 //!
 //! ```
 //! use kernel_emu::{Args, Order};
@@ -41,26 +41,26 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Shared memory that one block may have: 227 KiB, as on sm_90.
+/// Maximum shared memory of a block in bytes: 227 KiB, as on sm_90.
 pub const MAX_SHARED_BYTES: u32 = 232_448;
 
-/// Blocks that a cluster may have: what every device with clusters takes.
+/// Maximum number of blocks of a cluster that every device with clusters supports.
 pub const MAX_CLUSTER: u32 = 8;
 
-/// The order in which blocks, and the threads of a block, run as far as nothing makes them wait.
+/// The order in which blocks, and the threads of a block, run between synchronisations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Order {
     /// From the first to the last.
     Forward,
     /// From the last to the first.
     Reverse,
-    /// At random, from this seed. Threads also stop at atomics, at fences and where they ask for the
-    /// shared memory of another block to let others run.
+    /// At random, from this seed. Threads also yield to others at atomics, at fences and when they
+    /// map the shared memory of another block.
     Random(u64),
 }
 
 impl Order {
-    /// The orders that a test of a kernel goes through.
+    /// The orders in which a test runs a kernel.
     pub const ALL: [Self; 4] =
         [Self::Forward, Self::Reverse, Self::Random(1), Self::Random(0x5eed)];
 }
@@ -74,15 +74,15 @@ pub struct Shape {
     pub block: [u32; 3],
     /// Dynamic shared memory of a block, in bytes.
     pub shared_bytes: u32,
-    /// Blocks next to each other in x that run together and reach each other's shared memory; 1: none
-    /// do. It divides the blocks in x.
+    /// Number of adjacent blocks in x that form a cluster: they run together and access each
+    /// other's shared memory. 1: no clusters. It divides the number of blocks in x.
     pub cluster: u32,
 }
 
 /// Runs a kernel and returns when all its blocks have ended.
 ///
 /// `expression` is the C++ name expression under which the instance is registered, such as
-/// `csr_vector<double, 8>`; spaces do not matter. Where two modules register the same expression,
+/// `csr_vector<double, 8>`; spaces do not matter. If two modules register the same expression,
 /// put the module before it: `module:expression`. `grid` and `block` count blocks and threads,
 /// `shared_bytes` is the dynamic shared memory of a block. `args` points to one pointer per
 /// parameter of the kernel, each to a value of the parameter's type, as for `cuLaunchKernel`; it
@@ -92,9 +92,9 @@ pub struct Shape {
 ///
 /// # Errors
 ///
-/// A sentence that names the kernel, and where there is one the block, the thread and the source
-/// line: unknown or ambiguous expression (with near ones), impossible shape, or a fault of the
-/// kernel. After a fault, what the kernel has written so far stays written.
+/// A sentence that names the kernel and, where known, the block, the thread and the source line:
+/// unknown or ambiguous expression (with similar ones), impossible shape, or a fault of the
+/// kernel. After a fault, the writes of the kernel so far remain.
 ///
 /// # Safety
 ///
@@ -115,14 +115,14 @@ pub unsafe fn launch(
     unsafe { launch_shape(expression, shape, args, order, None) }
 }
 
-/// As [`launch`], but of the grid only the given blocks run, numbered with x fastest.
+/// As [`launch`], but only the given blocks of the grid run, numbered with x fastest.
 ///
-/// A launch whose other blocks would need memory or time that a test does not have can so be
-/// tested in part, with the grid that a device would get.
+/// This tests part of a launch, with the grid that a device would get, when the whole launch would
+/// take too much memory or time for a test.
 ///
 /// # Errors
 ///
-/// Those of [`launch`], and a block that the grid does not have.
+/// Those of [`launch`], and a block number outside the grid.
 ///
 /// # Safety
 ///
@@ -141,8 +141,8 @@ pub unsafe fn launch_blocks(
     unsafe { launch_shape(expression, shape, args, order, Some(blocks)) }
 }
 
-/// As [`launch`] and, where `only` is given, [`launch_blocks`], of a shape that may have clusters. A
-/// cluster of which a block runs runs whole, and once.
+/// As [`launch`] or, if `only` is given, [`launch_blocks`], with a shape that may have clusters. A
+/// cluster with at least one chosen block runs as a whole, once.
 ///
 /// # Errors
 ///
@@ -187,7 +187,8 @@ pub unsafe fn launch_shape(
     unsafe { ffi::launch(number, &shape, args) }
 }
 
-/// The clusters of which a block is given. Without clusters, the blocks as they are.
+/// The numbers of the clusters that contain the given blocks. Without clusters, the blocks
+/// themselves.
 fn clusters_of(blocks: &[u64], cluster: u32) -> Vec<u64> {
     let mut clusters: Vec<u64> = blocks.iter().map(|block| block / u64::from(cluster)).collect();
     if cluster > 1 {
@@ -207,7 +208,7 @@ pub fn parameter_bytes(expression: &str) -> Result<&'static [usize], String> {
     Ok(&registry.kernels[registry.find(expression)?].parameter_bytes)
 }
 
-/// Whether some kernel of the module is registered.
+/// Whether any kernel of the module is registered.
 ///
 /// # Errors
 ///
@@ -227,19 +228,21 @@ pub fn registered() -> Result<Vec<String>, String> {
     Ok(all)
 }
 
-/// The variable that names a file to which the name of each kernel is added when it is first launched
-/// in a process, so that a run of all tests tells which instances none of them needs.
+/// The environment variable that names a log file of launched kernels. The name of each kernel is
+/// appended at its first launch in a process, so that a run of all tests shows which instances no
+/// test needs.
 const LAUNCHED: &str = "KERNEL_EMU_LAUNCHED";
 
-/// The variable that names a file to which every thread that launches a kernel is added, once in a process, as the
-/// name of the program's file and that of the thread: of a test that is the test's. So a run of all tests tells which of
-/// them have kernels to watch.
+/// The environment variable that names a log file of launching threads. Every thread that launches
+/// a kernel is appended once, as the file name of the program and the name of the thread, which is
+/// that of the test. So a run of all tests shows which of them launch kernels that a sanitizer can
+/// watch.
 const LAUNCHING: &str = "KERNEL_EMU_LAUNCHING";
 
 /// The library of the emulator and its kernels: the one that the build made, or the one that the
-/// variable `KERNEL_EMU_LIBRARY` names: `libkernel_emu_address.so` beside it, whose accesses
-/// AddressSanitizer watches where it is loaded before the program, one with ThreadSanitizer, or one that
-/// lies beside a test program that was built on another machine.
+/// variable `KERNEL_EMU_LIBRARY` names. This may be `libkernel_emu_address.so` in the same folder,
+/// whose accesses AddressSanitizer watches if it is loaded before the program; a library with
+/// ThreadSanitizer; or one shipped with a test program that was built on another machine.
 #[must_use]
 pub fn library_path() -> PathBuf {
     match std::env::var_os("KERNEL_EMU_LIBRARY").filter(|named| !named.is_empty()) {
@@ -248,8 +251,8 @@ pub fn library_path() -> PathBuf {
     }
 }
 
-/// The sanitizer that the kernels of the library were compiled with: `address`, `thread` or, without
-/// one, `None`.
+/// The sanitizer that the kernels of the library were compiled with: `address`, `thread`, or `None`
+/// without a sanitizer.
 ///
 /// # Errors
 ///
@@ -264,9 +267,9 @@ fn qualified(kernel: &ffi::Kernel) -> String {
 
 struct Registry {
     kernels: Vec<ffi::Kernel>,
-    /// From the normalised expression, with and without its module, to the kernels of that name.
+    /// Maps normalised expressions, with and without their module, to kernel indices.
     by_name: HashMap<String, Vec<usize>>,
-    /// Whether this process has launched a kernel, and told so.
+    /// For each kernel, whether this process has launched and logged it.
     launched: Vec<AtomicBool>,
 }
 
@@ -285,8 +288,8 @@ fn registry() -> Result<&'static Registry, String> {
     registry.as_ref().map_err(Clone::clone)
 }
 
-/// Adds a line to the file that a variable names, if it does: one write, at the end, since programs that run at the same
-/// time share the file.
+/// Appends a line to the file that an environment variable names; does nothing if it is not set. A
+/// single write in append mode, since programs that run at the same time share the file.
 fn append(variable: &str, line: impl FnOnce() -> String) -> Result<(), String> {
     let Some(path) = std::env::var_os(variable) else { return Ok(()) };
     let line = line() + "\n";
@@ -295,7 +298,7 @@ fn append(variable: &str, line: impl FnOnce() -> String) -> Result<(), String> {
         .map_err(|e| format!("{}: {e}", Path::new(&path).display()))
 }
 
-/// Adds this thread to the file that [`LAUNCHING`] names, once.
+/// Appends this thread, once, to the file that [`LAUNCHING`] names.
 fn note_thread() -> Result<(), String> {
     thread_local! {
         static NOTED: Cell<bool> = const { Cell::new(false) };
@@ -311,7 +314,7 @@ fn note_thread() -> Result<(), String> {
 }
 
 impl Registry {
-    /// Adds a kernel's name to the file that [`LAUNCHED`] names, if it does, once.
+    /// Appends a kernel's name, once, to the file that [`LAUNCHED`] names, if any.
     fn note_launch(&self, k: usize) -> Result<(), String> {
         if self.launched[k].swap(true, Ordering::Relaxed) {
             return Ok(());
@@ -342,7 +345,7 @@ impl Registry {
     }
 }
 
-/// The limits of the device.
+/// Checks a shape against the limits of a device.
 fn check_shape(shape: &Shape) -> Result<(), String> {
     let &Shape { grid, block, shared_bytes, cluster } = shape;
     let grid_limits = [i32::MAX.unsigned_abs(), 65_535, 65_535];

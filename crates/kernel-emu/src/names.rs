@@ -1,4 +1,4 @@
-//! Names of kernels: one spelling for each, and the nearest to one that is unknown.
+//! Names of kernels: normalised spelling, and suggestions for unknown names.
 
 /// Removes outer brackets and all spaces but those between two words: `( f<unsigned  int, 4> )`
 /// becomes `f<unsigned int,4>`.
@@ -24,7 +24,7 @@ pub(crate) fn normalise(expression: &str) -> String {
     out
 }
 
-/// Up to five of `known`, the nearest first: those of the same template before others.
+/// Up to five names of `known`, the most similar first; similar template names rank before others.
 pub(crate) fn nearest(name: &str, known: impl Iterator<Item = String>) -> Vec<String> {
     let template = |s: &str| s.split('<').next().unwrap_or("").to_owned();
     let wanted = template(name);
@@ -34,7 +34,7 @@ pub(crate) fn nearest(name: &str, known: impl Iterator<Item = String>) -> Vec<St
     ranked.into_iter().take(5).map(|(_, _, k)| k).collect()
 }
 
-/// Least number of inserted, removed and replaced characters.
+/// Edit distance: the least number of inserted, removed and replaced characters.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

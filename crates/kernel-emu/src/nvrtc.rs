@@ -1,9 +1,10 @@
-//! Kernels compiled for GPUs by NVRTC, without a GPU, and held to limits of registers and spills.
+//! Compiles kernels for GPUs by NVRTC, without a GPU, and checks their limits of registers and
+//! spills.
 //!
-//! `<module>.nvrtc` beside `<module>.cu` lists the instances that are compiled. A line
-//! `since sm_90, registers 128, spilled 0` gives the limits of the instances behind it: the oldest architecture
-//! that has them, the most registers of a thread, the most bytes that a thread may spill. Lines that begin with
-//! `#` are comments.
+//! `<module>.nvrtc` beside `<module>.cu` lists the instances to compile. A line
+//! `since sm_90, registers 128, spilled 0` gives the limits of the instances that follow it: the
+//! oldest architecture that supports them, and the maximum numbers of registers and of spilled
+//! bytes per thread. Lines that begin with `#` are comments.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -22,32 +23,32 @@ const ARCHITECTURES: [&str; 4] = ["sm_80", "sm_90", "sm_100", "sm_120"];
 /// The architecture for which tests compile every instance: that of the GPUs we measure on.
 const WHOLE: &str = "sm_90";
 
-/// Instances of a module that are compiled in one go. An instance takes up to four seconds, what they
-/// share a twentieth of one.
+/// Number of instances of a module that are compiled together. An instance takes up to four
+/// seconds, the part shared by all instances a twentieth of a second.
 const AT_ONCE: usize = 4;
 
 /// Instances of a module with common limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// The oldest architecture that has them, such as `sm_90`.
+    /// The oldest architecture that supports the instances, such as `sm_90`.
     pub since: &'static str,
-    /// The most registers of a thread.
+    /// Maximum number of registers per thread.
     pub registers: u32,
-    /// The most bytes that a thread may spill.
+    /// Maximum number of spilled bytes per thread.
     pub spilled: u32,
     /// The name expressions.
     pub expressions: Vec<&'static str>,
 }
 
-/// The instances of a module that are compiled for GPUs; none where the module has no list.
+/// The instances of a module that are compiled for GPUs; empty if the module has no list.
 ///
 /// # Panics
-/// When the list is not as this module describes it.
+/// When the list does not have the format described for this module.
 pub fn listed(module: &str) -> Vec<Listed> {
     LISTS.iter().find(|(name, _)| *name == module).map_or_else(Vec::new, |(_, text)| parse(text))
 }
 
-/// The name expressions of all modules, as `module:expression`, without spaces.
+/// The name expressions of all modules, as `module:expression`, without spaces after commas.
 pub fn all_listed() -> HashSet<String> {
     let names = LISTS.iter().flat_map(|(module, text)| {
         let expressions = parse(text).into_iter().flat_map(|listed| listed.expressions);
@@ -80,10 +81,11 @@ fn limits_of(line: &'static str) -> Listed {
     Listed { since, registers, spilled, expressions: Vec::new() }
 }
 
-/// Which instances are compiled for which architecture.
+/// The instances that are compiled for each architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Every instance for the architecture that we measure on, one of each kernel for the others.
+    /// Every instance for the architecture that we measure on; one instance of each kernel for the
+    /// other architectures.
     Usual,
     /// Every instance for every architecture.
     Every,
@@ -96,14 +98,14 @@ struct Job {
     limits: Listed,
 }
 
-/// Compiles the listed instances of modules and holds each to its limits; skipped, with a line, where there is no
-/// NVRTC.
+/// Compiles the listed instances of modules and checks the limits of each. Skipped with a printed
+/// line if there is no NVRTC.
 ///
-/// Compiled kernels are kept by content, so that what has not changed since the last run is not compiled again:
-/// in `nvrtc-matrix` of the folder of [`DiskCache::from_env`].
+/// Compiled kernels are cached by content in `nvrtc-matrix` in the folder of
+/// [`DiskCache::from_env`], so that unchanged kernels are not compiled again.
 ///
 /// # Panics
-/// When a module has no list, does not compile, or passes a limit.
+/// When a module has no list or does not compile, or when an instance exceeds a limit.
 pub fn check(modules: &[&'static Module], extent: Extent) {
     for module in modules {
         assert!(!listed(module.name()).is_empty(), "{}.nvrtc lists no instance", module.name());
@@ -128,7 +130,7 @@ pub fn check(modules: &[&'static Module], extent: Extent) {
 fn jobs(modules: &[&'static Module], extent: Extent) -> Vec<Job> {
     let mut jobs = Vec::new();
     for architecture in ARCHITECTURES {
-        // By length first: sm_90 is older than sm_100.
+        // Compare by length first: sm_90 is older than sm_100.
         let has = |oldest: &str| (oldest.len(), oldest) <= (architecture.len(), architecture);
         for &module in modules {
             for limits in listed(module.name()).into_iter().filter(|listed| has(listed.since)) {
@@ -181,11 +183,11 @@ impl Job {
     }
 }
 
-/// Holds that every listed instance of the modules is compiled for the emulation, so that no kernel of a device
-/// goes without a test against the oracle.
+/// Checks that every listed instance of the modules is compiled for the emulation too, so that
+/// every device kernel can be tested against the oracle.
 ///
 /// # Panics
-/// When one is not.
+/// When an instance is not compiled for the emulation.
 pub fn check_emulated(modules: &[&'static Module]) {
     let registered = crate::registered().unwrap();
     for module in modules {

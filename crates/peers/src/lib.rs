@@ -1,8 +1,8 @@
-//! What `bench` compares our products with on the processor: other crates' products, plain sequential
-//! loops, and what the memory gives.
+//! CPU references that `bench` compares our products with: products of other crates, plain
+//! sequential loops, and memory bandwidth.
 //!
-//! A crate of its own, so that all that is timed is compiled with full optimisation, for `f32` and
-//! `f64`, whatever that of `bench` is.
+//! This is a separate crate, so that all timed code is compiled with full optimisation, for `f32`
+//! and `f64`, whatever the optimisation level of `bench`.
 
 mod loops;
 mod products;

@@ -1,10 +1,10 @@
-//! Loops over arrays: copies, sums, strided additions, and products of the reference.
+//! Loops over arrays: copies, sums, strided additions, and the sequential reference products.
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::{CpuError, seq};
 use sparsebatch_formats::{CsrPattern, Pattern, Scalar, SellPPattern, View};
 
-/// Numbers per piece of an array: 512 KiB.
+/// Numbers per piece of an array that a thread takes at a time: 512 KiB of f64.
 const PIECE: usize = 1 << 16;
 
 /// Copies on all threads of the pool in use.
@@ -18,7 +18,7 @@ pub fn sum(numbers: &[f64]) -> f64 {
     numbers.par_chunks(PIECE).map(sum_of_piece).sum()
 }
 
-/// In 32 partial sums, so that additions do not wait for each other.
+/// The sum from 32 partial sums, so that additions do not wait for each other.
 fn sum_of_piece(numbers: &[f64]) -> f64 {
     let mut sums = [0.0; 32];
     let pieces = numbers.chunks_exact(32);
@@ -33,8 +33,8 @@ fn sum_of_piece(numbers: &[f64]) -> f64 {
 
 /// A value type that loops are compiled for.
 pub trait PlainLoops: Scalar {
-    /// `y += x` over the elements 0, `stride`, 2 `stride`, ... of both; on all threads of the pool in use
-    /// where `grain` says how many elements each takes, else on the caller's.
+    /// `y += x` over the elements 0, `stride`, 2 `stride`, ... of both. With `grain`, runs on all
+    /// threads of the pool in use, `grain` elements per task; without, on the calling thread.
     fn add_strided(x: &[Self], y: &mut [Self], stride: usize, grain: Option<usize>);
 }
 

@@ -1,5 +1,5 @@
-//! Crates that multiply on the processor, in process: sprs, faer and nalgebra-sparse. Each is
-//! sequential by itself.
+//! Products of other CPU crates, in process: sprs, faer and nalgebra-sparse. Each product is
+//! sequential.
 
 use faer::Accum;
 use faer::sparse::SparseRowMat;
@@ -11,7 +11,7 @@ use nalgebra_sparse::ops::serial::spmm_csr_dense;
 use sparsebatch_formats::{Csr, RaggedCsr};
 use sprs::CsMatI;
 
-/// A crate.
+/// A crate to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// `sprs`.
@@ -23,7 +23,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// All of them.
+    /// All crates.
     pub const ALL: [Self; 3] = [Self::Sprs, Self::Faer, Self::NalgebraSparse];
 
     /// The crate's name.
@@ -35,7 +35,7 @@ impl Peer {
         }
     }
 
-    /// A matrix as the crate has it, with the narrowest indices that it takes.
+    /// Converts a matrix to the crate's type, with the narrowest indices that the crate accepts.
     pub fn matrix(self, csr: &Csr<f64>) -> PeerMatrix {
         match self {
             Self::Sprs => PeerMatrix::Sprs(csr.into()),
@@ -45,18 +45,18 @@ impl Peer {
     }
 }
 
-/// A matrix of a crate.
+/// A matrix in the type of its crate.
 pub enum PeerMatrix {
     /// CSR of `sprs`.
     Sprs(CsMatI<f64, i32>),
-    /// Rows of `faer`.
+    /// Row-major sparse matrix of `faer`.
     Faer(SparseRowMat<u32, f64>),
     /// CSR of `nalgebra-sparse`.
     NalgebraSparse(CsrMatrix<f64>),
 }
 
 impl PeerMatrix {
-    /// Bytes that a product moves at least: values, indices and vectors once, y twice.
+    /// Minimum number of bytes that a product moves: values, indices and x once, y twice.
     pub fn bytes_moved(&self) -> u64 {
         let (index, [nrows, ncols, nnz]) = match self {
             Self::Sprs(a) => (4, [a.rows(), a.cols(), a.nnz()]),
@@ -88,17 +88,18 @@ impl PeerMatrix {
     }
 }
 
-/// A batch as one matrix of a crate for each system, multiplied in a loop.
+/// A batch as one matrix of a crate per system, multiplied in a loop.
 pub struct PeerLoop {
     items: Vec<PeerMatrix>,
     row_offsets: Vec<usize>,
     col_offsets: Vec<usize>,
-    /// Most systems that one thread takes; all of them in a loop of one thread.
+    /// Maximum number of systems per task; unlimited for a loop on one thread.
     grain: usize,
 }
 
 impl PeerLoop {
-    /// The systems of a batch; with `threads` they are shared among those of the pool in use.
+    /// The systems of a batch; with `threads` they are shared between the threads of the pool in
+    /// use.
     pub fn new(peer: Peer, batch: &RaggedCsr<f64>, threads: bool) -> Self {
         let nitems = batch.nitems();
         let parts = 8 * rayon::current_num_threads();
@@ -110,12 +111,12 @@ impl PeerLoop {
         }
     }
 
-    /// As [`PeerMatrix::bytes_moved`], of all systems.
+    /// As [`PeerMatrix::bytes_moved`], summed over all systems.
     pub fn bytes_moved(&self) -> u64 {
         self.items.iter().map(PeerMatrix::bytes_moved).sum()
     }
 
-    /// `y += A x` of every system.
+    /// `y += A x` for every system.
     ///
     /// # Panics
     /// When `x` or `y` does not fit.
@@ -123,7 +124,7 @@ impl PeerLoop {
         self.range(0..self.items.len(), x, y);
     }
 
-    /// `y += A x` of some systems; `y` is theirs alone.
+    /// `y += A x` for the systems `items`; `y` holds only the rows of these systems.
     fn range(&self, items: std::ops::Range<usize>, x: &[f64], y: &mut [f64]) {
         let (rows, cols) = (&self.row_offsets, &self.col_offsets);
         let first = rows[items.start];

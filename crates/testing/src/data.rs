@@ -1,4 +1,4 @@
-//! Where the tests find real matrices, and the reader of reference solutions.
+//! The folder of real matrices for tests, and the reader of reference solutions.
 
 use std::path::{Path, PathBuf};
 
@@ -26,9 +26,9 @@ pub fn shared_dir() -> Option<PathBuf> {
 /// Reference solutions of a uniform batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reference {
-    /// Systems.
+    /// Number of systems.
     pub nitems: usize,
-    /// Rows of each.
+    /// Number of rows per system.
     pub nrows: usize,
     /// The solutions, item after item: `x[item * nrows + row]`.
     pub x: Vec<f64>,
@@ -38,8 +38,8 @@ pub struct Reference {
 /// little-endian.
 ///
 /// # Errors
-/// [`FormatError::Io`] when the file cannot be read, [`FormatError::Binary`] when it is no such
-/// file or its sizes do not give its length.
+/// [`FormatError::Io`] when the file cannot be read; [`FormatError::Binary`] when it is not an
+/// `XREF0001` file or its length does not match its sizes.
 pub fn read_xref(path: impl AsRef<Path>) -> Result<Reference, FormatError> {
     let path = path.as_ref();
     let bytes =

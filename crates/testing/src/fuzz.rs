@@ -1,9 +1,9 @@
 //! Structure-aware fuzzing with bolero: each input is a valid file (from a corpus that the test
 //! writes) after a few mutations, so that most inputs pass the first checks of a reader.
 //!
-//! Runs about two seconds; `BOLERO_RANDOM_TEST_TIME_MS` sets another time. A failure prints the
-//! seed that repeats it (`BOLERO_RANDOM_SEED`). Targets stand in programs of their own, since the
-//! memory of the process is watched.
+//! A run takes about two seconds; `BOLERO_RANDOM_TEST_TIME_MS` sets another time. A failure prints
+//! the seed that repeats it (`BOLERO_RANDOM_SEED`). Targets are separate programs, since the memory
+//! of the process is checked.
 
 use std::error::Error;
 use std::ops::Range;
@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use bolero::produce;
 
-/// Most memory that readers may take: 64 MiB.
+/// Maximum memory that readers may use: 64 MiB.
 pub const MEMORY: u64 = 64 << 20;
 
-/// One change of a file: which kind, where, how far, and with what.
+/// One change of a file: kind, position, length and value.
 type Mutation = (u8, u16, u8, u8);
 
-/// Eight-byte numbers at the edges of what sizes may be.
+/// Eight-byte numbers at the limits of valid sizes.
 const EDGES: [u64; 12] = [
     0,
     1,
@@ -35,7 +35,7 @@ const EDGES: [u64; 12] = [
     u64::MAX,
 ];
 
-/// The word or number that a place lies in.
+/// The range of the word or number at position `at`.
 fn word(bytes: &[u8], at: usize) -> Range<usize> {
     let in_word = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+-._".contains(byte);
     let before = bytes[..at].iter().rev().take_while(in_word).count();
@@ -57,13 +57,13 @@ fn mutate(bytes: &mut Vec<u8>, (kind, place, length, value): Mutation, tokens: &
             let to = usize::from(value) % (bytes.len() + 1);
             bytes.splice(to..to, copy);
         }
-        // More often than others, since most of what they make of a valid file is one, too.
+        // More frequent than other kinds, since they mostly turn a valid file into a valid one.
         6 | 7 | 10 | 11 if !tokens.is_empty() => {
             let token = tokens[usize::from(value) % tokens.len()];
             let place = match kind % 12 {
                 6 => at..end,
                 _ if !bytes.contains(&0) => word(bytes, at),
-                // In binary files what comes behind stays where it is.
+                // In binary files the following bytes keep their positions.
                 _ => at..(at + token.len()).min(bytes.len()),
             };
             bytes.splice(place, token.iter().copied());
@@ -73,7 +73,7 @@ fn mutate(bytes: &mut Vec<u8>, (kind, place, length, value): Mutation, tokens: &
             bytes[at..at + 8].copy_from_slice(&edge.to_le_bytes());
         }
         9 if at + 8 <= bytes.len() => {
-            // Sizes of binary files stand at multiples of eight.
+            // Sizes in binary files are at multiples of eight.
             let at = at / 8 * 8;
             let edge = EDGES[usize::from(value) % EDGES.len()];
             bytes[at..at + 8].copy_from_slice(&edge.to_le_bytes());
@@ -82,7 +82,8 @@ fn mutate(bytes: &mut Vec<u8>, (kind, place, length, value): Mutation, tokens: &
     }
 }
 
-/// The largest resident memory of this process so far, in bytes, where the system tells.
+/// The peak resident memory of this process so far, in bytes; `None` if the system does not report
+/// it.
 fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
@@ -90,23 +91,23 @@ fn peak_memory() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Asserts that a reader refused a file by one line that names it.
+/// Asserts that the message of a reader's error is one line that names the file.
 ///
 /// # Panics
-/// Where the message has several lines, or does not hold `name`.
+/// When the message has several lines, or does not contain `name`.
 pub fn assert_names(error: &dyn Error, name: &str) {
     let message = error.to_string();
     assert_eq!(message.lines().count(), 1, "{message:?}");
     assert!(message.contains(name), "{message:?} does not name {name}");
 }
 
-/// Calls `check` (which panics when a reader misbehaves and tells whether the input was accepted)
-/// on mutations of `seeds`. The seeds themselves must be accepted, and memory stay bounded.
+/// Calls `check` (which panics when a reader misbehaves and returns whether the input was accepted)
+/// on mutations of `seeds`. The seeds themselves must be accepted, and memory must stay bounded.
 ///
 /// # Panics
-/// Where a seed is refused, `check` panics, or much memory was used.
+/// When a seed is refused, `check` panics, or the peak memory is 512 MiB or more.
 pub fn run(name: &str, seeds: &[Vec<u8>], tokens: &[&[u8]], check: impl Fn(&[u8]) -> bool) {
-    // After a panic nothing of it is used again.
+    // After a panic the closure is not used again.
     let check = AssertUnwindSafe(check);
     let (runs, accepted) = (AtomicU64::new(0), AtomicU64::new(0));
     for (number, seed) in seeds.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! One table of arrays that no matrix has: one row per invariant and format.
+//! A table of invalid matrix arrays: at least one row per invariant and format.
 
 use sparsebatch_formats::{
     BatchValues, Coo, CooPattern, Csr, CsrPattern, Dia, DiaPattern, Ell, EllPattern, FormatError,
@@ -10,13 +10,13 @@ use sparsebatch_formats::{
 pub struct InvalidInput {
     /// The format and the invariant.
     pub name: &'static str,
-    /// What the constructor said; `Ok` when it accepted the arrays.
+    /// The constructor's error; `Ok` when it accepted the arrays.
     pub result: Result<(), FormatError>,
-    /// The error's text.
+    /// The expected text of the error.
     pub expected: &'static str,
 }
 
-/// Tries all rows of the table.
+/// Runs the constructors of all rows of the table.
 pub fn invalid_inputs() -> Vec<InvalidInput> {
     let mut table = csr();
     table.extend(coo());

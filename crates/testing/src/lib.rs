@@ -1,5 +1,6 @@
-//! What the tests of all crates share: proptest strategies, random vectors, the table of invalid
-//! inputs, fuzzing, and the folder of real matrices. The program does not depend on it.
+//! Helpers shared by the tests of all crates: proptest strategies, random vectors, the table of
+//! invalid inputs, fuzzing, and the folder of real matrices. The program does not depend on this
+//! crate.
 
 mod data;
 pub mod fuzz;

@@ -6,11 +6,11 @@ use proptest::prelude::*;
 use sparsebatch_formats::generate::rng;
 use sparsebatch_formats::{Csr, Scalar};
 
-/// Row pointers and columns, `nrows` and `ncols` in front: `(nrows, ncols, row_ptr, col_idx)`.
+/// A CSR pattern: `(nrows, ncols, row_ptr, col_idx)`.
 pub type CsrParts = (usize, usize, Vec<i32>, Vec<i32>);
 
-/// Patterns of 0 to `max_rows` rows and 0 to `max_cols` columns: rows of any length, about a third
-/// of them empty, one dense row in a third of the patterns.
+/// Patterns of 0 to `max_rows` rows and 0 to `max_cols` columns: rows of different lengths, about a
+/// third of them empty, and one dense row in a third of the patterns.
 pub fn csr_parts(max_rows: usize, max_cols: usize) -> impl Strategy<Value = CsrParts> {
     (0..=max_rows, 0..=max_cols).prop_flat_map(|(nrows, ncols)| parts(nrows, ncols))
 }
@@ -38,7 +38,7 @@ fn parts(nrows: usize, ncols: usize) -> impl Strategy<Value = CsrParts> {
     })
 }
 
-/// Matrices on the given parts, with values of the given strategy.
+/// Matrices with patterns from `parts` and values from `value`.
 pub fn csr<T: Scalar>(
     parts: impl Strategy<Value = CsrParts>,
     value: impl Strategy<Value = T> + Clone,
@@ -79,12 +79,12 @@ pub fn integer_vector<T: Scalar>(len: usize) -> impl Strategy<Value = Vec<T>> {
     vec(integer(), len)
 }
 
-/// `len` integers in -8..=8, the same for the same seed.
+/// `len` integers in -8..=8; equal seeds give equal vectors.
 pub fn random_integers<T: Scalar>(len: usize, seed: u64) -> Vec<T> {
     rng::vector(seed, len).into_iter().map(|v| T::from_f64((8.5 * v).round())).collect()
 }
 
-/// `len` numbers uniform in [-1, 1), the same for the same seed.
+/// `len` numbers uniform in [-1, 1); equal seeds give equal vectors.
 pub fn random_vector<T: Scalar>(len: usize, seed: u64) -> Vec<T> {
     rng::vector(seed, len).into_iter().map(T::from_f64).collect()
 }

@@ -1,9 +1,10 @@
-//! Sparse LU with factors that are kept, over lanes: what [`LanePlan::factor`](super::LanePlan::factor)
-//! and [`LanePlan::solve_again`](super::LanePlan::solve_again) do for a part of a batch.
+//! Sparse LU with kept factors, over lanes: the work of
+//! [`LanePlan::factor`](super::LanePlan::factor) and
+//! [`LanePlan::solve_again`](super::LanePlan::solve_again) on one part of a batch.
 //!
-//! The algorithm is that of [`super::direct`], and so is every bit of what it returns. Residuals are
-//! computed side by side here, in the order and with the rounding of the single ones that
-//! [`System`] computes, which judges the lanes that fail a test.
+//! The algorithm is that of [`super::direct`], and its results are bitwise the same. Residuals are
+//! computed side by side here, in the order and with the rounding of [`System`], which computes
+//! them one by one and judges the lanes that fail a test.
 
 use sparsebatch_formats::{Batch, CsrPattern, Pattern, Scalar};
 
@@ -17,7 +18,7 @@ use sparsebatch_solve_core::evaluate::{Sizes, norm2, pow2};
 use sparsebatch_solve_core::verdict::{Check, Entry, Stop, System, plainly, threshold};
 use sparsebatch_solve_core::{Criteria, Outcome, Status};
 
-/// Groups with the vectors that their solves take turns in.
+/// Groups of items, and the work vectors that their solves share in turn.
 struct Part<V: Vector> {
     groups: Vec<Group<V>>,
     space: Space<V>,
@@ -32,14 +33,14 @@ struct Group<V: Vector> {
     norms: [f64; MOST_LANES],
     /// Lanes that met a zero or NaN pivot, one bit each; `None` before the first factorisation.
     without_pivot: Option<u32>,
-    /// Lanes whose values are finite, one bit each, once that was asked.
+    /// Lanes whose values are finite, one bit each; `None` until first computed.
     finite: Option<u32>,
 }
 
-/// One number a row and lane each.
+/// Work vectors, each with one number per row and lane.
 struct Space<V> {
     b: Vec<V>,
-    /// The solution of `b` as it is, and of `b * 2^-scale`.
+    /// `y` is the solution for `b`, `x` the one for `b * 2^-scale`.
     y: Vec<V>,
     x: Vec<V>,
     dx: Vec<V>,
@@ -64,7 +65,7 @@ impl<V: Vector> Part<V> {
     }
 }
 
-/// Tells the number of lanes.
+/// Returns the number of lanes.
 pub(super) struct Count;
 
 impl<T: CpuScalar> Kernel<T> for Count {
@@ -76,7 +77,7 @@ impl<T: CpuScalar> Kernel<T> for Count {
     }
 }
 
-/// Reads the values of an item, by its place in the part.
+/// Reads the values of an item, given its index in the part.
 pub(super) struct TakeValues<'a> {
     pub(super) part: &'a AnyPart,
     pub(super) item: usize,
@@ -125,7 +126,7 @@ impl<T: CpuScalar> Kernel<T> for FactorPart<'_, T> {
 }
 
 impl<V: Vector> Group<V> {
-    /// Takes the values of items; false when they are those that were factorised.
+    /// Loads the values of items. Returns `false` if they are bitwise those already factorised.
     #[inline(always)]
     fn load(&mut self, batch: &Batch<V::Scalar>, items: &[u32], copy: &mut Vec<V::Scalar>) -> bool {
         let same = |l: usize, values: &[V::Scalar]| {
@@ -155,7 +156,7 @@ impl<V: Vector> Group<V> {
         if let Some(finite) = self.finite {
             return finite;
         }
-        // 0 for finite values, else NaN.
+        // The sum is 0 for finite values, else NaN.
         let mut sum = V::zero();
         for value in &self.a {
             sum = value.mul(V::zero()).add(sum);
@@ -174,7 +175,7 @@ pub(super) struct SolvePart<'a, 'x, T> {
     pub(super) lu: &'a LuOnPattern,
     pub(super) nrhs: usize,
     pub(super) criteria: &'a Criteria,
-    /// Item by item, right-hand sides of an item one after the other.
+    /// Systems item by item, the right-hand sides of an item one after the other.
     pub(super) slots: Vec<Slot<'x, T>>,
 }
 
@@ -208,7 +209,7 @@ struct GroupSolve<'a, V: Vector> {
     sizes: Sizes,
     matrix: &'a LaneMatrix,
     criteria: &'a Criteria,
-    /// Values of one lane, for the rare cases.
+    /// Values of one lane, for systems that are judged alone.
     a: Vec<V::Scalar>,
 }
 
@@ -232,7 +233,7 @@ where
         }
         let singular = self.group.without_pivot.unwrap_or(!0) & active;
         for l in ones(singular) {
-            // NaN and infinities leave no pivot either, but say nothing of singularity.
+            // NaN and infinite values also fail the pivot test, but do not show singularity.
             let status = match self.group.finite() >> l & 1 {
                 1 => Status::ZeroPivot,
                 _ => Status::NonFinite,
@@ -285,8 +286,9 @@ where
         }
     }
 
-    /// Takes right-hand sides into `b`, guesses into `y` and residuals into `r`. Returns what the systems
-    /// start from, and the lanes that need iterations, one bit each; the others have ended.
+    /// Loads right-hand sides into `b`, guesses into `y` and residuals into `r`. Returns the
+    /// entries of the systems and the lanes that need iterations, one bit each; the other systems
+    /// have ended.
     #[inline(always)]
     fn enter(&mut self, slots: &mut [&mut Slot<'_, V::Scalar>]) -> ([Entry; MOST_LANES], u32) {
         let lanes = (1u64 << slots.len()) as u32 - 1;
@@ -294,8 +296,8 @@ where
         set_lanes(&mut self.space.b, &together);
         let rhs_norms = norms(&self.space.b, lanes);
 
-        // From x = 0 the residual is b, unless the matrix is not finite. (A fold, since it is
-        // vectorised as `any` is not.)
+        // From x = 0 the residual is b, unless the matrix is not finite. (A fold, unlike `any`, is
+        // vectorised.)
         let mut guesses = 0;
         let mut products = 0;
         for (l, slot) in slots.iter_mut().enumerate() {
@@ -352,14 +354,14 @@ where
         (entries, active)
     }
 
-    /// `r = b - A y` in some lanes, `b` in the others.
+    /// `r = b - A y` in the lanes of `lanes`, `r = b` in the others.
     #[inline(always)]
     fn residual(&mut self, lanes: u32) {
         let Space { b, y, r, .. } = &mut *self.space;
         V::call(Residual { matrix: self.matrix, a: &self.group.a, b, y, r, lanes });
     }
 
-    /// What a system starts from whose guess is in `y`, given the norms of b and of the residual.
+    /// The entry of a system whose guess is in `y`, given the norms of b and of the residual.
     #[inline(never)]
     fn enter_from_guess(
         &mut self,
@@ -381,8 +383,8 @@ where
         entry
     }
 
-    /// Judges a lane by the norms of its residual and of its solution, which is in `y`. Where the residual is
-    /// evaluated more accurately, `r` takes that.
+    /// Judges a lane by the norms of its residual and of its solution, which is in `y`. If the
+    /// residual is evaluated more accurately, it replaces the one in `r`.
     #[inline(always)]
     fn check(
         &mut self,
@@ -419,7 +421,8 @@ where
         check
     }
 
-    /// [`System::keep_better`] for a system whose x was written over its guess.
+    /// [`System::keep_better`] for a system whose guess in `slot.x` was overwritten by the
+    /// solution.
     #[inline(never)]
     fn keep_better(
         &mut self,

@@ -13,7 +13,7 @@
 //!
 //! Deviations: breakdowns are judged relative to the sizes of the vectors (`|r^'r| <= eps ||r^||
 //! ||r||`), never absolutely, so that small right-hand sides are not called broken down; after a
-//! breakdown the solve starts again from the recomputed residual, a bounded number of times.
+//! breakdown the solve restarts from the true residual, a bounded number of times.
 //! Cost per iteration: two products, five dot products, two applications of M; vectors `x`, `r`
 //! (and `s`), `r^`, `p`, `v`, `t`, and `p^`, `s^` when there is a preconditioner.
 
@@ -81,7 +81,8 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
         let largest = V::splat(T::MAX);
         let tiny = V::splat(T::EPSILON * T::EPSILON);
         loop {
-            // A preconditioner that is factorised for the whole group waits for all its lanes.
+            // With a preconditioner that is factorised for a whole group, lanes are refilled
+            // together.
             let mut vacant = lanes.vacant(P::DIAGONAL);
             while vacant != 0 {
                 fill::<T, P, V>(&mut lanes, &self.precond, &mut m, vacant, &mut v, &mut c);
@@ -99,7 +100,7 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
             matrix.product(&v.a, p_hat, &mut v.v);
             let shadow_v = dot(&v.v, &v.shadow);
             let bad_alpha = !(zero.lt(shadow_v) | shadow_v.lt(zero)) & lanes.active;
-            // Lanes that are empty or break down stand still.
+            // Empty lanes and lanes that break down take a zero step.
             let alpha = c.rho.div(shadow_v).keep(lanes.active & !bad_alpha);
 
             let ss = half_step::<T, P, V>(&self.precond, &m, &mut v, alpha);
@@ -164,7 +165,7 @@ fn settle<T: CpuScalar, V: Vector<Scalar = T>>(
         }
         // The next system overwrites the lane.
         Verdict::Ended if lanes.refills(early) => {}
-        // Zeros stay zeros: an empty lane must not run into slow subnormal numbers.
+        // Zero vectors stay zero: an empty lane must not run into slow subnormal numbers.
         Verdict::Ended => {
             for vector in [&mut v.r, &mut v.shadow, &mut v.p, &mut v.v] {
                 set_lane(vector, l, std::iter::repeat(T::ZERO));
@@ -191,7 +192,7 @@ fn start<T: CpuScalar, V: Vector<Scalar = T>>(
     c.omega.set(lane, T::ZERO);
 }
 
-/// Loads systems of the queue into vacant lanes and prepares their preconditioner.
+/// Loads systems from the queue into vacant lanes and prepares their preconditioner.
 #[inline(always)]
 fn fill<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     lanes: &mut Lanes<'_, T>,
@@ -233,7 +234,7 @@ fn direction<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     }
 }
 
-/// `s = r - alpha v` in the place of `r`, and `s^ = M s` for a diagonal M; returns `s's`.
+/// `s = r - alpha v`, overwriting `r`, and `s^ = M s` for a diagonal M; returns `s's`.
 #[inline(always)]
 fn half_step<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     precond: &P,

@@ -10,10 +10,11 @@
 //! 5. `z = M r`, `beta = r'z / rho`, `rho = r'z`, `p = z + beta p`, back to 2
 //!
 //! Cost per iteration: one product, two dot products, one application of M; vectors `x`, `r`, `p`,
-//! `Ap` (and `z` for preconditioners that are not diagonal). The update of `x` is put off to the
-//! next one of `p`, which reads `p` anyway, with the same arithmetic. Lanes that stop are settled
-//! within the iteration and refilled from the queue; the others do not notice. (Updating `p` just
-//! ahead of the rows of the product that need it, one pass less, was slower by 10 to 25 %.)
+//! `Ap` (and `z` for preconditioners that are not diagonal). The update of `x` is deferred to the
+//! next update of `p`, which reads `p` anyway; the arithmetic is the same. Lanes that stop are
+//! settled within the iteration and refilled from the queue; the other lanes are unaffected.
+//! (Updating `p` just ahead of the rows of the product that need it, which saves a pass, was slower
+//! by 10 to 25 %.)
 
 use super::dot::{Dot, PARTIAL_SUMS, dot};
 use super::job::{Job, Lanes, Slot, Verdict, ones};
@@ -41,7 +42,7 @@ struct Vectors<V> {
     z: Vec<V>,
 }
 
-/// The scalars of each lane. `alpha` and `beta` are those of the updates still to be made.
+/// The scalars of each lane. `alpha` and `beta` belong to the updates that are still deferred.
 struct Scalars<V> {
     threshold: V,
     rho: V,
@@ -72,7 +73,8 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
         let mut c = Scalars { threshold: zero, rho: zero, alpha: zero, beta: zero, harmless: 0 };
         let largest = V::splat(T::MAX);
         loop {
-            // A preconditioner that is factorised for the whole group waits for all its lanes.
+            // With a preconditioner that is factorised for a whole group, lanes are refilled
+            // together.
             let mut vacant = lanes.vacant(P::DIAGONAL);
             while vacant != 0 {
                 fill::<T, P, V>(&mut lanes, &self.precond, &mut m, vacant, &mut v, &mut c);
@@ -86,7 +88,7 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
             matrix.product(&v.a, &v.p, &mut v.ap);
             let curvature = dot(&v.ap, &v.p);
             let bad = !zero.lt(curvature);
-            // Lanes that are empty or break down stand still.
+            // Empty lanes and lanes that break down take a zero step.
             c.alpha = c.rho.div(curvature).keep(lanes.active & !bad);
             let (rr, rz) = residual::<T, P, V>(&m, &self.precond, c.alpha, &mut v);
             lanes.step += 1;
@@ -123,10 +125,10 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
             if !P::DIAGONAL && lanes.active != 0 {
                 self.precond.apply(&mut m, &v.r, &mut v.z);
                 let rz = dot(&v.r, &v.z);
-                // The direction of a lane that started again is z.
+                // A restarted lane has beta = 0: its direction is z.
                 c.beta = rz.div(c.rho).keep(lanes.active & !stopped);
                 c.rho = rz;
-                // In the rare case of a breakdown here `x` is brought up to date by itself.
+                // On a breakdown here (rare), `x` is updated in a separate pass.
                 let broken = !zero.lt(rz) & lanes.active;
                 if broken != 0 {
                     flush(&mut v, &mut c);
@@ -140,7 +142,7 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
     }
 }
 
-/// Makes the update of `x` that was put off, in all lanes.
+/// Makes the deferred update of `x` in all lanes.
 #[inline(always)]
 fn flush<V: Vector>(v: &mut Vectors<V>, c: &mut Scalars<V>) {
     for (x, &p) in v.x.iter_mut().zip(&v.p) {
@@ -149,7 +151,7 @@ fn flush<V: Vector>(v: &mut Vectors<V>, c: &mut Scalars<V>) {
     c.alpha = V::zero();
 }
 
-/// Judges a stopped lane, whose `x` is up to date, and leaves it with no update to make.
+/// Judges a stopped lane, whose `x` is up to date, and leaves it without a deferred update.
 #[inline(always)]
 fn settle<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     lanes: &mut Lanes<'_, T>,
@@ -174,7 +176,7 @@ fn settle<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
         Verdict::Ended if stop == Stop::Passed && lanes.refills(P::DIAGONAL) => {
             c.harmless |= 1 << l;
         }
-        // Zeros stay zeros: an empty lane must not run into slow subnormal numbers.
+        // Zero vectors stay zero: an empty lane must not run into slow subnormal numbers.
         Verdict::Ended => {
             stand_still(l, c);
             for vector in [&mut v.p, &mut v.r] {
@@ -184,14 +186,14 @@ fn settle<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     }
 }
 
-/// Leaves a lane without updates to make.
+/// Clears the deferred updates of a lane.
 #[inline(always)]
 fn stand_still<T: CpuScalar, V: Vector<Scalar = T>>(l: usize, c: &mut Scalars<V>) {
     c.alpha.set(l, T::ZERO);
     c.beta.set(l, T::ZERO);
 }
 
-/// Loads systems of the queue into vacant lanes and prepares their preconditioner.
+/// Loads systems from the queue into vacant lanes and prepares their preconditioner.
 #[inline(always)]
 fn fill<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     lanes: &mut Lanes<'_, T>,
@@ -223,7 +225,8 @@ fn fill<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     } else {
         failed = precond.factor(m, &v.a) & loaded;
         for l in ones(failed) {
-            // A negative diagonal entry says more than a pivot.
+            // A negative diagonal entry shows that A is not positive definite; a failed pivot alone
+            // does not.
             let status = match lanes.has_negative_diagonal(&v.a, l) {
                 true => Status::Indefinite,
                 false => Status::SingularPreconditioner,
@@ -240,7 +243,7 @@ fn fill<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     }
 }
 
-/// `x += alpha p` with the direction so far, then `p = M r + beta p`.
+/// The deferred `x += alpha p` with the old direction, then `p = M r + beta p`.
 #[inline(always)]
 fn direction<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     m: &P::State<V>,

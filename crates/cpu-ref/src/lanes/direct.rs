@@ -3,7 +3,7 @@
 //! The order and the filled pattern are found once per pattern; the numeric phase is that of
 //! [`LuOnPattern`]. The solution is refined from the true residual (Wilkinson 1963; Higham,
 //! Accuracy and Stability of Numerical Algorithms, 2nd ed. 2002, chapter 12): once always, and
-//! again while the residual does not pass, up to the limit of `max_restarts`.
+//! repeatedly while the residual does not pass, up to the limit of `max_restarts`.
 
 use super::evaluate::{Closely, LaneClosely, Residual, norms};
 use super::factored::LuOnPattern;
@@ -29,7 +29,7 @@ impl<T: CpuScalar> Kernel<T> for Direct<'_, T> {
         let mut state = self.lu.start::<V>();
         let mut a = vec![V::zero(); matrix.nvalues()];
         let [mut x, mut y, mut b, mut r, mut dx] = std::array::from_fn(|_| vec![V::zero(); n]);
-        // The verdict rests on the true residual alone.
+        // `load` needs a threshold; it is not used, since the true residual alone decides.
         let mut threshold = V::zero();
         loop {
             let mut vacant = lanes.vacant(false);
@@ -46,7 +46,7 @@ impl<T: CpuScalar> Kernel<T> for Direct<'_, T> {
             }
             let bad = self.lu.factor(&mut state, &a) & lanes.active;
             for lane in ones(bad) {
-                // NaN and infinities leave no pivot either, but say nothing of pivots.
+                // NaN and infinite values also fail the pivot test, but do not show a zero pivot.
                 let status = if column(&a, lane).all(T::is_finite) {
                     Status::ZeroPivot
                 } else {
@@ -61,7 +61,7 @@ impl<T: CpuScalar> Kernel<T> for Direct<'_, T> {
                 }
                 lanes.step += 1;
                 let overdue = lanes.overdue();
-                // The solutions of the systems as they are.
+                // The solutions of the unscaled systems.
                 y.copy_from_slice(&x);
                 for lane in ones(lanes.active) {
                     let scale = lanes.scale(lane);

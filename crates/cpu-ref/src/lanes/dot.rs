@@ -1,13 +1,13 @@
 //! Dot products over lanes, in the one order that every solver of this crate uses: element `i` is
 //! added to the partial sum `i mod 4`, in ascending order, and the result is
-//! `(s0 + s1) + (s2 + s3)`. Four sums, so that an addition need not wait for the one before.
+//! `(s0 + s1) + (s2 + s3)`. With four sums, an addition need not wait for the one before.
 
 use crate::simd::Vector;
 
-/// Partial sums of a dot product, and elements taken together where there are that many.
+/// Number of partial sums of a dot product, and of elements per unrolled block.
 pub(crate) const PARTIAL_SUMS: usize = 4;
 
-/// A dot product in the making.
+/// The partial sums of a dot product.
 #[derive(Clone, Copy)]
 pub(crate) struct Dot<V>([V; PARTIAL_SUMS]);
 

@@ -4,19 +4,19 @@ use crate::simd::{Single, Stored, Vector, scalars, scalars_mut};
 use sparsebatch_formats::Scalar;
 use sparsebatch_solve_core::symbolic::NO_SOURCE;
 
-/// Exponents are kept within this, so that their powers of two can be undone.
+/// Bound on the magnitude of exponents, so that the powers of two can be inverted.
 const MOST: i32 = 1000;
 
-/// The exponent of what is zero or not finite: none.
+/// Marks a value without exponent: zero, NaN or infinite.
 const NONE: i32 = -10_000;
 
-/// An entry of what is factorised: its row and column, and where A has its value.
+/// An entry of the matrix to factorise: its row, its column and the index of its value in A.
 pub(super) type Entry = (u32, u32, u32);
 
-/// Powers of two that bring the rows and columns of a matrix to entries of about 1, lane by lane.
+/// Powers of two that scale the rows and columns of a matrix to entries of about 1, lane by lane.
 ///
-/// They change no digit of the factors, and keep factors that differ from others by the units of unknowns
-/// or of the system alone within the range of f32.
+/// The scaling changes no digit of the factors. It keeps factors within the range of f32 when only
+/// the units of the unknowns or of the system would take them out of it.
 pub(super) struct Scales<V> {
     pub(super) rows: Vec<V>,
     pub(super) columns: Vec<V>,
@@ -31,8 +31,8 @@ impl<V: Vector> Scales<V> {
         Self { rows, columns, row_exponents: none.clone(), column_exponents: none }
     }
 
-    /// Scales by the largest entry of each column, then of each row: the units of equations weigh in
-    /// residuals, those of unknowns weigh nowhere.
+    /// Scales by the largest entry of each column, then of each row: the units of equations affect
+    /// residuals, those of unknowns affect nothing.
     pub(super) fn equilibrate(&mut self, a: &[V], entries: impl Iterator<Item = Entry> + Clone) {
         let (rows, columns) = (&mut self.row_exponents, &mut self.column_exponents);
         rows.fill(NONE);
@@ -55,7 +55,7 @@ impl<V: Vector> Scales<V> {
         self.set_powers();
     }
 
-    /// Scales rows and columns alike, by the roots of the diagonal.
+    /// Scales rows and columns alike, by the square roots of the diagonal entries.
     pub(super) fn equilibrate_symmetric(&mut self, a: &[V], diagonal: impl Iterator<Item = Entry>) {
         let (rows, columns) = (&mut self.row_exponents, &mut self.column_exponents);
         rows.fill(NONE);
@@ -84,15 +84,15 @@ impl<V: Vector> Scales<V> {
         }
     }
 
-    /// An entry of the scaled matrix. The row first: its power is at least 1, and keeps what is small in
-    /// its column alone.
+    /// An entry of the scaled matrix. The row's power is applied first: it is at least 1, so an
+    /// entry that is small only within its column is kept.
     #[inline(always)]
     pub(super) fn scale(&self, value: V, row: u32, column: u32) -> V {
         value.mul(self.rows[row as usize]).mul(self.columns[column as usize])
     }
 }
 
-/// A number of a row of the scaled system, where there is a scaling.
+/// Scales `value`, an element of the right-hand side, by the power of its row; `None`: unscaled.
 #[inline(always)]
 pub(super) fn by_row<V: Vector>(scales: Option<&Scales<V>>, row: u32, value: V) -> V {
     match scales {
@@ -101,7 +101,7 @@ pub(super) fn by_row<V: Vector>(scales: Option<&Scales<V>>, row: u32, value: V) 
     }
 }
 
-/// A number of the solution of the system by one of the scaled system, where there is a scaling.
+/// Converts `value`, an unknown of the scaled system, to the original system; `None`: unscaled.
 #[inline(always)]
 pub(super) fn by_column<V: Vector>(scales: Option<&Scales<V>>, column: u32, value: V) -> V {
     match scales {
@@ -124,7 +124,7 @@ fn exponent<T: Scalar>(value: T) -> i32 {
     ((value.to_bits() >> 52 & 0x7ff) as i32 - 1023).clamp(-MOST, MOST)
 }
 
-/// The factors of a group in f32, of the scaled matrix.
+/// The factors of a group's scaled matrices, stored in f32.
 pub(super) struct Rounded<V: Vector> {
     pub(super) scales: Scales<V>,
     pub(super) entries: Vec<Single<V>>,
@@ -141,7 +141,7 @@ impl<V: Vector> Rounded<V> {
         }
     }
 
-    /// Rounds the factors; returns the lanes in which f32 has no number for one of them.
+    /// Rounds the factors. Returns the lanes in which a factor is not finite in f32, one bit each.
     #[inline(always)]
     pub(super) fn round(&mut self, entries: &[V], inverse_diagonal: &[V]) -> u32 {
         round_all(&mut self.entries, entries)

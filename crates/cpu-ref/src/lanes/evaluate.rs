@@ -1,4 +1,4 @@
-//! Residuals of systems side by side, and the sizes by which they are judged.
+//! Residuals of systems side by side, and the norms and magnitudes by which they are judged.
 
 use std::cell::OnceCell;
 
@@ -10,7 +10,7 @@ use crate::simd::{Part, Vector, lane};
 use sparsebatch_solve_core::evaluate::{Evaluated, SAFE_PRODUCT, norm2};
 use sparsebatch_solve_core::verdict::Elsewhere;
 
-/// The most lanes of a vector.
+/// Maximum number of lanes of a vector.
 pub(super) const MOST_LANES: usize = 16;
 
 /// `r = b - A y` in the lanes of `lanes`, `b` in the others, rounded as
@@ -38,7 +38,7 @@ impl<V: Vector> Part for Residual<'_, V> {
     }
 }
 
-/// The norms of some lanes, as [`norm2`] gives them.
+/// The 2-norms of the lanes in `lanes`, as [`norm2`] computes them.
 #[inline(always)]
 pub(super) fn norms<V: Vector>(v: &[V], lanes: u32) -> [f64; MOST_LANES] {
     let mut norms = [0.0; MOST_LANES];
@@ -54,7 +54,7 @@ pub(super) fn norms<V: Vector>(v: &[V], lanes: u32) -> [f64; MOST_LANES] {
     norms
 }
 
-/// The sums of squares, in eight partial ones as [`norm2`] has them.
+/// The sums of squares, from eight partial sums as in [`norm2`].
 struct SquareSums<'a, V>(&'a [V]);
 
 impl<V: Vector> Part for SquareSums<'_, V> {
@@ -77,7 +77,8 @@ impl<V: Vector> Part for SquareSums<'_, V> {
     }
 }
 
-/// `|| |A||y| + |b| ||_2` of every lane, or `None` where it is out of range or not known to ten digits.
+/// `|| |A||y| + |b| ||_2` of every lane, or `None` where it is out of range or not known to ten
+/// digits.
 #[inline(always)]
 fn magnitudes<V: Vector>(matrix: &LaneMatrix, [a, b, y]: [&[V]; 3]) -> [Option<f64>; MOST_LANES] {
     if V::Scalar::NAME != "f64" {
@@ -114,10 +115,11 @@ impl<V: Vector> Part for Magnitudes<'_, V> {
     }
 }
 
-/// What verdicts of systems side by side need beside the plain residual: made for all of them when one asks.
+/// Quantities that verdicts may need in addition to the plain residual. They are computed for all
+/// lanes when the first lane asks.
 pub(super) struct Closely<'a, V> {
     matrix: &'a LaneMatrix,
-    /// a, b and y.
+    /// The vectors `a`, `b` and `y`.
     vectors: [&'a [V]; 3],
     lanes: u32,
     magnitudes: OnceCell<[Option<f64>; MOST_LANES]>,
@@ -125,13 +127,13 @@ pub(super) struct Closely<'a, V> {
 }
 
 impl<'a, V: Vector> Closely<'a, V> {
-    /// Of `b - A y` in some lanes.
+    /// For the residuals `b - A y` of the lanes in `lanes`.
     pub(super) fn new(matrix: &'a LaneMatrix, vectors: [&'a [V]; 3], lanes: u32) -> Self {
         Self { matrix, vectors, lanes, magnitudes: OnceCell::new(), twofold: OnceCell::new() }
     }
 }
 
-/// That of a lane.
+/// The [`Closely`] quantities of one lane.
 pub(super) struct LaneClosely<'a, V>(pub(super) &'a Closely<'a, V>, pub(super) usize);
 
 impl<V: Vector> Elsewhere<V::Scalar> for LaneClosely<'_, V> {
@@ -148,16 +150,17 @@ impl<V: Vector> Elsewhere<V::Scalar> for LaneClosely<'_, V> {
     }
 }
 
-/// Residuals `b - A y` of the systems side by side in twofold precision, as
-/// [`residual_twofold`](sparsebatch_solve_core::evaluate::residual_twofold) has each of them.
+/// Residuals `b - A y` of the systems side by side in twofold precision, each as
+/// [`residual_twofold`](sparsebatch_solve_core::evaluate::residual_twofold) computes it.
 struct TwofoldResiduals<V> {
-    /// Rounded to the working precision.
+    /// The residuals, rounded to the working precision.
     r: Vec<V>,
     evaluated: [Evaluated; MOST_LANES],
 }
 
 impl<V: Vector> TwofoldResiduals<V> {
-    /// Those of some lanes. `None` where vectors are no f64 or have no fused multiply-add.
+    /// The residuals of the lanes in `lanes`; `None` if vectors are not f64 or lack fused
+    /// multiply-add.
     #[inline(always)]
     fn new(matrix: &LaneMatrix, [a, b, y]: [&[V]; 3], lanes: u32) -> Option<Self> {
         if V::Scalar::NAME != "f64" || !V::FUSED {
@@ -171,7 +174,7 @@ impl<V: Vector> TwofoldResiduals<V> {
         Some(Self { r, evaluated })
     }
 
-    /// That of a lane; its elements go to `r`.
+    /// The residual of lane `l`, copied to `r`, and its evaluation.
     fn of(&self, l: usize, r: &mut [V::Scalar]) -> Evaluated {
         r.iter_mut().zip(lane(&self.r, l)).for_each(|(r, value)| *r = value);
         self.evaluated[l]
@@ -235,7 +238,7 @@ mod tests {
     use sparsebatch_formats::Csr;
     use sparsebatch_solve_core::evaluate::{residual_magnitude, residual_twofold};
 
-    /// Compares what lanes say with what is said of one system at a time.
+    /// Compares the results of the lanes with those of one system at a time.
     struct Compared;
 
     impl<T: CpuScalar> Kernel<T> for Compared {

@@ -1,7 +1,7 @@
 //! Preconditioners that are factorised for a whole group: block-Jacobi, ILU(0), IC(0), and the
 //! complete LU of the direct solver, which differs from ILU(0) in its pattern alone.
 //!
-//! Where factors are stored in f32 they are made as otherwise, of the scaled matrix, then rounded.
+//! Factors stored in f32 are computed in the same way from the scaled matrix, then rounded.
 
 use super::equilibrate::{Rounded, Scales, by_column, by_row};
 use super::precond::LanePrecond;
@@ -21,7 +21,8 @@ fn source_value<V: Vector>(a: &[V], source: u32) -> V {
     if source == NO_SOURCE { V::zero() } else { a[source as usize] }
 }
 
-/// LU factors on a given pattern: ILU(0) on that of A, the complete LU on the filled one.
+/// LU factors on a given pattern: ILU(0) on the pattern of A, the complete LU on the filled
+/// pattern.
 #[derive(Clone, Debug)]
 pub(crate) struct LuOnPattern {
     pattern: FactorPattern,
@@ -59,8 +60,9 @@ impl LuOnPattern {
         }
     }
 
-    /// Row by row with a dense accumulator ("IKJ", Saad 2003, algorithm 10.4): entries outside
-    /// the pattern of the row are dropped. Returns the lanes that met a zero or NaN pivot.
+    /// Factorises row by row with a dense accumulator ("IKJ", Saad 2003, algorithm 10.4); entries
+    /// outside the pattern of the row are dropped. Returns the lanes with a zero or NaN pivot, or
+    /// with a factor beyond the range of f32 where factors are rounded.
     #[inline(always)]
     pub(crate) fn factor<V: Vector>(&self, state: &mut LuState<V>, a: &[V]) -> u32 {
         let (pattern, cols, perm) = (&self.pattern, self.pattern.cols(), self.pattern.perm());
@@ -195,7 +197,7 @@ impl Ic0 {
         Self { pattern, cols, rows, single }
     }
 
-    /// Entry k, in a row, of the matrix that is factorised.
+    /// Entry `k`, which lies in `row`, of the matrix to factorise, scaled if `scales` are given.
     #[inline(always)]
     fn source_value<V: Vector>(
         &self,
@@ -256,8 +258,8 @@ impl<T: CpuScalar> LanePrecond<T> for &Ic0 {
         }
     }
 
-    /// Row by row, each entry by the dot product of two rows of L; the accumulator holds the
-    /// current row and is zero elsewhere. A pivot that is not positive fails the lane.
+    /// Computes L row by row, each entry from the dot product of two rows of L. The accumulator
+    /// holds the current row and is zero elsewhere. A pivot that is not positive fails the lane.
     #[inline(always)]
     fn factor<V: Vector<Scalar = T>>(&self, state: &mut Ic0State<V>, a: &[V]) -> u32 {
         let (pattern, cols, perm) = (&self.pattern, self.pattern.cols(), self.pattern.perm());
@@ -331,7 +333,7 @@ pub(crate) struct BlockJacobi {
 pub(crate) struct BlockState<V: Vector> {
     inverses: Vec<V>,
     rounded: Option<Rounded<V>>,
-    /// What rounded ones are applied to.
+    /// The row-scaled vector that the rounded inverses are applied to.
     scaled: Vec<V>,
 }
 
@@ -382,8 +384,8 @@ impl<T: CpuScalar> LanePrecond<T> for &BlockJacobi {
         }
     }
 
-    /// Each block of each lane by Gauss-Jordan with row pivoting, which differs from lane to lane
-    /// and is therefore done lane by lane.
+    /// Inverts each block by Gauss-Jordan with row pivoting. The pivots differ from lane to lane,
+    /// so the lanes are inverted one by one.
     #[inline(always)]
     fn factor<V: Vector<Scalar = T>>(&self, state: &mut BlockState<V>, a: &[V]) -> u32 {
         let BlockState { inverses, rounded, .. } = state;

@@ -1,5 +1,5 @@
-//! One task of a batched solve: systems with equal patterns, taken from a queue into lanes, and
-//! the verdict on each when its lane stops.
+//! One task of a batched solve: loads systems with equal patterns from a queue into lanes and
+//! judges each system when its lane stops.
 
 use sparsebatch_formats::Batch;
 
@@ -10,7 +10,7 @@ use sparsebatch_solve_core::evaluate::{by_power_of_two, frobenius_norm, pow2};
 use sparsebatch_solve_core::verdict::{Check, Entry, Prepared, Stop, System, scale_by_norm};
 use sparsebatch_solve_core::{Criteria, Outcome, Status};
 
-/// A system to solve: where its solution and its outcome go.
+/// A system to solve, with the destinations of its solution and outcome.
 pub(crate) struct Slot<'a, T> {
     /// Number of the system: `item * nrhs + rhs`.
     pub(crate) system: usize,
@@ -26,22 +26,22 @@ pub(crate) struct Slot<'a, T> {
 pub(crate) struct Job<'a, T> {
     pub(crate) batch: &'a Batch<T>,
     pub(crate) nrhs: usize,
-    /// The pattern as the iterations use it.
+    /// The pattern and value storage that the iterations use.
     pub(crate) matrix: &'a LaneMatrix,
-    /// The pattern with its values as in CSR, for residuals.
+    /// The pattern with values stored as in CSR, for residuals.
     pub(crate) rows: &'a LaneMatrix,
-    /// Whether the method squares products of A, so that these must keep their squares in range.
+    /// Whether the method squares products with A. A is then scaled to keep the squares in range.
     pub(crate) squares_products: bool,
     pub(crate) criteria: &'a Criteria,
-    /// Taken from the back.
+    /// Waiting systems, taken from the back.
     pub(crate) queue: Vec<Slot<'a, T>>,
 }
 
-/// What becomes of a stopped lane.
+/// What happens to a stopped lane.
 pub(crate) enum Verdict {
     /// The system has its outcome; the lane is free.
     Ended,
-    /// The lane goes on from the recomputed residual.
+    /// The lane restarts from the true residual.
     Restart,
 }
 
@@ -52,14 +52,14 @@ struct Occupant<'a, T> {
     scale: i32,
     /// The lane works on `A * 2^-matrix_scale`.
     matrix_scale: i32,
-    /// `||A||_F`, once it is known.
+    /// `||A||_F`, if computed.
     norm: Option<f64>,
     entry: Entry,
-    /// The initial guess; none where it is 0.
+    /// The initial guess; `None` if it is 0.
     guess: Option<Vec<T>>,
     /// The step at which the lane was loaded.
     start: u64,
-    /// The step at which its iteration limit is reached.
+    /// The step at which the system reaches its iteration limit.
     deadline: u64,
     restarts: u32,
     history: Vec<f64>,
@@ -71,7 +71,7 @@ impl<T> Occupant<'_, T> {
     }
 }
 
-/// The lanes of a group and who is in them.
+/// The lanes of a group and the systems in them.
 pub(crate) struct Lanes<'a, T> {
     job: Job<'a, T>,
     occupants: Vec<Option<Occupant<'a, T>>>,
@@ -83,7 +83,7 @@ pub(crate) struct Lanes<'a, T> {
     pub(crate) next_deadline: u64,
     /// Systems whose values the matrix cannot store.
     pub(crate) unsuited: Vec<Slot<'a, T>>,
-    /// The residuals from which the lanes started, lane after lane.
+    /// The residuals from which the lanes started or restarted, lane after lane.
     residuals: Vec<T>,
     values: Vec<T>,
 }
@@ -103,9 +103,9 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         }
     }
 
-    /// The lanes to be filled now, one bit each: the empty ones (unless `early`, only once all
-    /// are), or none when the queue is empty. Waiting until half of the lanes are empty, to fill
-    /// them together, cost more in idle lanes (tri 32: 28 %) than it saved.
+    /// The lanes to fill now, one bit each: the empty lanes, or none when the queue is empty.
+    /// Unless `early`, lanes are filled only once all are empty. Waiting until half of the lanes
+    /// are empty, to fill them together, cost more in idle lanes (tri 32: 28 %) than it saved.
     pub(crate) fn vacant(&self, early: bool) -> u32 {
         let lanes = self.occupants.len() as u32;
         let vacant = !self.active & ((1u64 << lanes) - 1) as u32;
@@ -160,7 +160,8 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
                     }
                 }
                 let down = by_power_of_two(occupant.matrix_scale - occupant.scale);
-                // Adding 0 leaves no -0, whose sign might come to depend on the neighbours.
+                // Adding 0 turns -0 into +0: the sign of a -0 could come to depend on the other
+                // lanes.
                 set_lane(x, lane, occupant.slot.x.iter().map(|&v| down(v) + T::ZERO));
                 set_lane(r, lane, self.residual(lane).iter().copied());
                 threshold.set(lane, square);
@@ -182,20 +183,20 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         loaded
     }
 
-    /// The residual from which a lane started, or started again.
+    /// The residual from which a lane started or restarted.
     pub(crate) fn residual(&self, lane: usize) -> &[T] {
         let nrows = self.job.matrix.nrows();
         &self.residuals[lane * nrows..(lane + 1) * nrows]
     }
 
-    /// Prepares a system: either it ends at once, or its (scaled) residual is that of the lane
-    /// and its (scaled) squared threshold is returned.
+    /// Prepares a system. Returns `None` if it ends at once; otherwise its scaled residual becomes
+    /// the lane's, and the scaled squared threshold is returned with the occupant.
     fn admit(&mut self, lane: usize, slot: Slot<'a, T>) -> Option<(Occupant<'a, T>, T)> {
         let criteria = self.job.criteria;
         let item = slot.system / self.job.nrhs;
         let norm = match self.job.squares_products {
             true => Some(frobenius_norm(self.job.batch.values_in(item, &mut self.values))),
-            // Nobody reads the values before they are in their lane.
+            // The norm is not needed before the values are in their lane.
             false => None,
         };
         let entry = self.with_system(lane, slot.system, norm, slot.b, |system, residual| {
@@ -243,7 +244,8 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         self.residuals[lane * nrows..(lane + 1) * nrows].iter_mut().for_each(|v| *v *= factor);
     }
 
-    /// Calls `f` with a system, whose matrix has this norm, and the residual of a lane.
+    /// Calls `f` with system `number`, whose matrix has the norm `norm` if known, and the residual
+    /// of `lane`.
     fn with_system<R>(
         &mut self,
         lane: usize,
@@ -276,7 +278,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         }
     }
 
-    /// The lanes whose iteration limit is reached now, one bit each.
+    /// The lanes that have reached their iteration limit, one bit each.
     pub(crate) fn overdue(&self) -> u32 {
         if self.step < self.next_deadline {
             return 0;
@@ -293,7 +295,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         occupants.filter_map(|(lane, o)| Some((lane, o.as_ref()?.slot.b))).collect()
     }
 
-    /// Takes over the norms of the matrices in the occupied lanes.
+    /// Sets the Frobenius norms of the matrices in the occupied lanes.
     pub(crate) fn know_norms(&mut self, norms: &[f64]) {
         for (occupant, &norm) in self.occupants.iter_mut().zip(norms) {
             if let Some(occupant) = occupant {
@@ -307,8 +309,8 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         self.occupants[lane].as_ref().map_or(0, Occupant::scale_of_x)
     }
 
-    /// Takes the solution of a stopped lane, element by element, recomputes the residual and
-    /// decides. When the lane is to start again, its residual is [`Lanes::residual`].
+    /// Copies the solution of a stopped lane to its system, recomputes the residual and decides.
+    /// On a restart, the new residual is [`Lanes::residual`].
     pub(crate) fn settle(
         &mut self,
         lane: usize,
@@ -318,7 +320,8 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         self.settle_by(lane, stop, solution, |system, entry, x, r| system.check(entry, x, r))
     }
 
-    /// As [`Lanes::settle`], where the check is made by `check` from the system, x and the place of its residual.
+    /// As [`Lanes::settle`], with a custom `check` of the system; its arguments are the system, its
+    /// entry, `x` and the array for the residual.
     pub(crate) fn settle_by(
         &mut self,
         lane: usize,

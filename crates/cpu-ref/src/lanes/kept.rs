@@ -1,7 +1,9 @@
-//! Factors that a plan keeps: [`LanePlan::factor`], and [`LanePlan::solve_again`] with them.
+//! Factors that a plan keeps: [`LanePlan::factor`] computes them, [`LanePlan::solve_again`] solves
+//! with them.
 //!
-//! Items have fixed lanes here: item `k` of a class is in lane `k mod L` of group `k / L`. Values and
-//! factors stay as the lanes read them, so that a solve streams them once and copies vectors alone.
+//! Items have fixed lanes here: item `k` of a class is in lane `k mod L` of group `k / L`. Values
+//! and factors stay in the layout that the lanes read, so a solve streams them once and copies only
+//! vectors.
 
 use std::any::Any;
 use std::ops::Range;
@@ -18,30 +20,31 @@ use crate::simd::{CpuScalar, dispatch_narrow};
 use crate::{CpuError, check_threads};
 use sparsebatch_solve_core::{Criteria, Outcome, Scheme};
 
-/// What a plan keeps of a batch.
+/// The factors and values of a batch that a plan keeps.
 pub(super) struct Kept {
     /// `"f64"` or `"f32"`.
     scalar: &'static str,
-    /// Rows before each item of the batch, and of all.
+    /// Number of rows before each item of the batch; the last entry is the total.
     row_offsets: Vec<usize>,
-    /// In the order of the plan's classes.
+    /// Kept data of each class, in the order of the plan's classes.
     classes: Vec<KeptClass>,
 }
 
 struct KeptClass {
     pattern: Arc<CsrPattern>,
-    /// Lanes of a group.
+    /// Number of lanes of a group.
     lanes: usize,
-    /// Items of a part, whole groups but for the last; a part is the work of one thread.
+    /// Items per part: whole groups, except in the last part. A part is the work of one thread.
     part_items: usize,
-    /// Of a type that depends on the instruction set, the number of lanes and the value type.
+    /// The parts; their type depends on the instruction set, the number of lanes and the value
+    /// type.
     parts: Vec<AnyPart>,
 }
 
-/// Groups of one vector type; empty at first.
+/// A part: groups of one vector type; `()` before the first factorisation.
 pub(super) type AnyPart = Box<dyn Any + Send + Sync>;
 
-/// Parts for each thread, so that none waits long for the last.
+/// Number of parts per thread, so that no thread waits long for the last one.
 const PARTS_PER_THREAD: usize = 8;
 
 impl Class {
@@ -60,28 +63,28 @@ impl LanePlan {
     }
 
     /// Factorises the matrices of a batch and keeps factors and values for
-    /// [`LanePlan::solve_again`]; those of another batch that were kept are dropped.
+    /// [`LanePlan::solve_again`]; those of an earlier batch are dropped.
     ///
-    /// Memory: for every item the entries of L, U and A and two numbers a row. Groups of items whose
-    /// values are those kept are not factorised again.
+    /// Memory: for every item the entries of L, U and A, and two numbers per row. Groups of items
+    /// whose values equal the kept ones are not factorised again.
     ///
     /// # Errors
-    /// [`CpuError::Parameter`] when the method is not the sparse LU; [`CpuError::OtherPattern`] when the
-    /// patterns are not those of the plan, [`CpuError::Length`] for another number of items;
-    /// [`CpuError::Forked`]. Nothing is kept then. Items that
-    /// have no factors are no error: their solves say so.
+    /// [`CpuError::Parameter`] when the method is not the sparse LU; [`CpuError::OtherPattern`]
+    /// when the patterns are not those of the plan; [`CpuError::Length`] for another number of
+    /// items; [`CpuError::Forked`]. On an error nothing is kept. An item that cannot be factorised
+    /// is no error: the outcomes of its solves report it.
     pub fn factor<T: CpuScalar>(&mut self, batch: &Batch<T>) -> Result<(), CpuError> {
         T::factor_lanes(self, batch)
     }
 
-    /// Solves `A x = b` for every system, A being those of the last [`LanePlan::factor`].
+    /// Solves `A x = b` for every system with the matrices of the last [`LanePlan::factor`].
     ///
-    /// Everything else is as in [`LanePlan::solve`], and so is every bit of the result.
+    /// Everything else is as in [`LanePlan::solve`], and the result is bitwise the same.
     ///
     /// # Errors
-    /// [`CpuError::Length`] when a vector or what criteria have one by one does not fit;
-    /// [`CpuError::Format`] for too many systems; [`CpuError::Parameter`] when nothing is kept in this
-    /// precision; [`CpuError::Forked`].
+    /// [`CpuError::Length`] when a vector or a per-system criterion does not fit;
+    /// [`CpuError::Format`] for too many systems; [`CpuError::Parameter`] when no factors are kept
+    /// in this precision; [`CpuError::Forked`].
     pub fn solve_again<T: CpuScalar>(
         &mut self,
         nrhs: usize,
@@ -92,8 +95,8 @@ impl LanePlan {
         T::solve_lanes_again(self, nrhs, b, x, criteria)
     }
 
-    /// The matrix that is kept of an item, and its rows among those of the batch; `None` when there is
-    /// none in this precision.
+    /// The kept matrix of an item and the range of its rows among those of the batch; `None` when
+    /// no matrix is kept in this precision.
     pub fn kept_item<T: CpuScalar>(&self, item: usize) -> Option<(Csr<T>, Range<usize>)> {
         let kept = self.kept.as_ref().filter(|kept| kept.scalar == T::NAME)?;
         let rows = *kept.row_offsets.get(item)?..*kept.row_offsets.get(item + 1)?;
@@ -109,7 +112,7 @@ impl LanePlan {
         Some((Csr::from_parts(Arc::clone(&kept.pattern), values).ok()?, rows))
     }
 
-    /// [`LanePlan::factor`], to be called for each type from within this crate.
+    /// Body of [`LanePlan::factor`], instantiated for each type within this crate.
     pub(crate) fn factor_here<T: CpuScalar>(&mut self, batch: &Batch<T>) -> Result<(), CpuError> {
         check_threads()?;
         let before = self.kept.take().filter(|kept| kept.scalar == T::NAME);
@@ -139,7 +142,7 @@ impl LanePlan {
         Ok(())
     }
 
-    /// Places for what is kept of a batch.
+    /// Empty parts for the factors of a batch.
     fn keep_nothing<T: CpuScalar>(&self, batch: &Batch<T>) -> Kept {
         let classes = self.classes.iter().map(|class| {
             let items = class.items.len();
@@ -159,7 +162,7 @@ impl LanePlan {
         Kept { scalar: T::NAME, row_offsets, classes: classes.collect() }
     }
 
-    /// [`LanePlan::solve_again`], to be called for each type from within this crate.
+    /// Body of [`LanePlan::solve_again`], instantiated for each type within this crate.
     pub(crate) fn solve_again_here<T: CpuScalar>(
         &mut self,
         nrhs: usize,
@@ -210,7 +213,7 @@ impl LanePlan {
                 dispatch_narrow(self.isa, lanes, solve);
             }
         });
-        // Items that are not in the plan have none.
+        // Items that are not in the plan have no outcome.
         Ok(outcomes.into_iter().flatten().collect())
     }
 }

@@ -1,11 +1,11 @@
 //! A CSR pattern prepared for products over lanes: [`LaneMatrix`].
 //!
-//! Rows that look like the row before, moved on by one (most rows of a stencil or a band), form a
-//! run whose product needs no index per entry: entry `k` of row `i` multiplies `x[first_k + i]`.
-//! Other rows gather through their column indices.
+//! Rows whose columns are those of the row before, shifted by one (most rows of a stencil or a
+//! band), form a run whose product needs no index per entry: entry `k` of row `i` multiplies
+//! `x[first_k + i]`. Other rows gather through their column indices.
 //!
 //! For a solver of symmetric systems the values may be stored once for both triangles
-//! ([`LaneMatrix::symmetric`]), which takes a third to a half off what an iteration reads. The
+//! ([`LaneMatrix::symmetric`]), so that an iteration reads a third to a half less data. The
 //! products, their order and so the results are the same.
 
 use sparsebatch_formats::{CsrPatternRef, Scalar};
@@ -14,7 +14,7 @@ use crate::simd::{Columns, Vector, plain, plain_mut, set_lane};
 use sparsebatch_solve_core::evaluate::Sizes;
 use sparsebatch_solve_core::verdict::PreparedProduct;
 
-/// Consecutive rows.
+/// Consecutive rows of one kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub(super) first: u32,
@@ -24,36 +24,37 @@ pub(super) struct Run {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RunKind {
-    /// Each row is the one before, moved on by one. `width` entries a row; the columns of the
-    /// first row start at `starts` in [`LaneMatrix::starts`], and where values are shared by both
-    /// triangles the places of its values follow.
+    /// Each row has the columns of the row before, shifted by one, and `width` entries. The columns
+    /// of the first row start at `starts` in [`LaneMatrix::starts`]; in symmetric storage the
+    /// positions of its values follow.
     Shifted { width: u8, starts: u32 },
-    /// As `Shifted`, values shared by both triangles: entries `triple..triple + 3` of a row lie on
-    /// the diagonal and beside it, so that two of their columns and the lower value are those of
-    /// the row before.
+    /// As `Shifted`, in symmetric storage. Entries `triple..triple + 3` of a row lie on the
+    /// diagonal and beside it, so that two of their columns and the lower value are reused from the
+    /// row before.
     Banded { width: u8, triple: u8, starts: u32 },
-    /// Any rows of so many entries.
+    /// Any rows of `width` entries.
     Equal { width: u8 },
     /// Any rows.
     Mixed,
 }
 
-/// Where the values of a pattern lie.
+/// How the values of a pattern are stored.
 #[derive(Clone, Debug)]
 pub(super) enum Storage {
     /// As in CSR.
     Rows,
-    /// Those on and above the diagonal, one diagonal after the other, the main one first. `upper`
-    /// are the CSR positions of all, `lower` those of the mirror images of all but the main one.
+    /// Only the values on and above the diagonal, diagonal by diagonal, main diagonal first.
+    /// `upper` holds the CSR positions of all stored values, `lower` those of the mirror images of
+    /// the values off the main diagonal.
     Symmetric { upper: Vec<u32>, lower: Vec<u32> },
 }
 
-/// The pattern of a square matrix, with columns checked once and rows grouped by kind.
+/// The pattern of a square matrix, with column indices checked once and rows grouped by kind.
 #[derive(Clone, Debug)]
 pub(crate) struct LaneMatrix {
     pub(super) row_ptr: Vec<u32>,
     pub(super) cols: Columns,
-    /// Place of the value of each row's diagonal entry, or `u32::MAX`.
+    /// Index of each row's diagonal entry in the stored values, or `u32::MAX` if it is not stored.
     diag: Vec<u32>,
     pub(super) runs: Vec<Run>,
     pub(super) starts: Vec<u32>,
@@ -61,7 +62,7 @@ pub(crate) struct LaneMatrix {
     sizes: Sizes,
 }
 
-/// Shorter runs of shifted rows are not worth their start where rows may be taken as they come.
+/// In CSR storage, shorter runs of shifted rows do not repay their setup cost.
 const MIN_SHIFTED: u32 = 3;
 
 impl<T: Scalar> PreparedProduct<T> for LaneMatrix {
@@ -104,7 +105,8 @@ impl LaneMatrix {
     pub(crate) fn symmetric(pattern: CsrPatternRef<'_>) -> Option<Self> {
         let n = pattern.nrows();
         let cols = pattern.col_idx();
-        // Most patterns that do not gain are known by their rows, before entries are sorted.
+        // Most patterns that do not gain are rejected by their rows alone, before the sort of
+        // entries.
         let has_loop = |row| u8::try_from(pattern.row(row).len()).is_ok_and(has_const_loop);
         if !(0..n).all(has_loop) {
             return None;
@@ -123,7 +125,7 @@ impl LaneMatrix {
                 }
             }
         }
-        // One diagonal after the other: rows that are shifted have shifted values then.
+        // Diagonal by diagonal, so that the values of shifted rows are shifted too.
         upper.sort_unstable();
         let mut places = vec![0; pattern.nnz()];
         for (place, &(_, _, k, mirror)) in upper.iter().enumerate() {
@@ -174,12 +176,12 @@ impl LaneMatrix {
         }
     }
 
-    /// On which bounds of rounding errors depend.
+    /// The sizes of the pattern on which bounds of rounding errors depend.
     pub(crate) fn sizes(&self) -> Sizes {
         self.sizes
     }
 
-    /// Whether this is the pattern it was made from.
+    /// Whether `pattern` equals the one that this matrix was made from.
     pub(crate) fn matches(&self, pattern: CsrPatternRef<'_>) -> bool {
         let same = |ours: &[u32], theirs: &[i32]| {
             ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(&a, &b)| a == b as u32)
@@ -193,7 +195,7 @@ impl LaneMatrix {
         self.row_ptr.len() - 1
     }
 
-    /// Values stored for each system.
+    /// Number of values stored for each system.
     pub(crate) fn nvalues(&self) -> usize {
         match &self.storage {
             Storage::Rows => self.cols.as_slice().len(),
@@ -201,24 +203,24 @@ impl LaneMatrix {
         }
     }
 
-    /// Place of the value of the diagonal entry of `row`, when it is stored.
+    /// Index of the diagonal entry of `row` in the stored values, if it is stored.
     pub(crate) fn diag(&self, row: usize) -> Option<usize> {
         let place = self.diag[row];
         (place != u32::MAX).then_some(place as usize)
     }
 
-    /// Whether a diagonal entry is negative, given the stored values by their places.
+    /// Whether a diagonal entry is negative; `value(k)` returns stored value `k`.
     pub(crate) fn has_negative_diagonal<T: Scalar>(&self, value: impl Fn(usize) -> T) -> bool {
         (0..self.nrows()).any(|row| self.diag(row).is_some_and(|k| value(k) < T::ZERO))
     }
 
-    /// Whether [`LaneMatrix::store`] takes all values.
+    /// Whether [`LaneMatrix::store`] accepts any values.
     pub(crate) fn stores_all(&self) -> bool {
         matches!(self.storage, Storage::Rows)
     }
 
-    /// Stores the values of a system (in CSR order) in a lane of `a`. False when they are not
-    /// symmetric and the matrix stores them once for both triangles; the lane is of no use then.
+    /// Stores the values of a system (in CSR order) in a lane of `a`. Returns `false` when the
+    /// values are not symmetric and the storage is; the lane must not be used in that case.
     #[inline(always)]
     pub(crate) fn store<V: Vector>(&self, values: &[V::Scalar], lane: usize, a: &mut [V]) -> bool {
         match &self.storage {
@@ -243,18 +245,18 @@ impl LaneMatrix {
     }
 }
 
-/// The widths that [`LaneMatrix::product`] has a loop for.
+/// Whether [`LaneMatrix::product`] has a loop for rows of `width` entries.
 fn has_const_loop(width: u8) -> bool {
     matches!(width, 1..=7 | 9)
 }
 
-/// The (width, triple)s that [`LaneMatrix::product`] has a loop for: those of stencils.
+/// Whether [`LaneMatrix::product`] has a banded loop for `(width, triple)`: those of stencils.
 fn has_banded_loop(width: u8, triple: u8) -> bool {
     matches!((width, triple), (3, 0) | (4, 0 | 1) | (5, 1) | (6, 1 | 2) | (7, 2))
 }
 
-/// Where three entries of a row begin whose columns follow each other, and the first of whose
-/// values is the third of the row before.
+/// The first of three entries of a row whose columns are consecutive, and whose first value is the
+/// third value of the row before.
 fn triple(cols: &[i32], places: &[u32]) -> Option<u8> {
     let found = (0..cols.len().saturating_sub(2)).find(|&k| {
         cols[k] + 1 == cols[k + 1] && cols[k] + 2 == cols[k + 2] && places[k] + 1 == places[k + 2]
@@ -262,7 +264,7 @@ fn triple(cols: &[i32], places: &[u32]) -> Option<u8> {
     found.and_then(|k| u8::try_from(k).ok())
 }
 
-/// Rows of `width` entries, each the row before it moved on by one.
+/// Rows of `width` entries, each with the columns of the row before shifted by one.
 struct ShiftedRun {
     first: u32,
     nrows: u32,
@@ -275,8 +277,8 @@ impl ShiftedRun {
     }
 }
 
-/// The longest runs of rows whose columns move on by one, and whose values' places do so too (or,
-/// in CSR order, by the width).
+/// The longest runs of rows whose columns shift by one from row to row, and whose value positions
+/// also shift by one (in CSR order, by the width).
 fn shifted_runs(pattern: CsrPatternRef<'_>, places: &[u32]) -> Vec<ShiftedRun> {
     let cols = pattern.col_idx();
     let in_csr_order = places.windows(2).all(|pair| pair[0] < pair[1]);
@@ -301,9 +303,9 @@ fn shifted_runs(pattern: CsrPatternRef<'_>, places: &[u32]) -> Vec<ShiftedRun> {
     runs
 }
 
-/// A vector of zeros. The vectors of a group are as long as each other, often a power of two: with
-/// more room for each `place` they do not start at the same offset of a page, where loads would
-/// wait for stores to other vectors that share their low address bits.
+/// A vector of zeros. The vectors of a group have equal lengths, often a power of two. Extra
+/// capacity, growing with `place`, keeps them from starting at the same offset within a page, where
+/// loads would wait for stores to other vectors with the same low address bits.
 pub(crate) fn staggered<V: Vector>(len: usize, place: usize) -> Vec<V> {
     let mut vector = Vec::with_capacity(len + 13 * place);
     vector.resize(len, V::zero());

@@ -1,11 +1,11 @@
 //! Batched solves with one system per SIMD lane: [`LanePlan`].
 //!
-//! Systems with equal patterns form a class; within a class, groups of 4, 8 or 16 systems are
-//! solved side by side, each with scalars of its own, and a lane whose system has ended takes the
-//! next one from the queue (with preconditioners that are factorised, once its whole group has
-//! ended). Classes and groups are spread over the threads of rayon's current pool. A system's
-//! result is a function of that system and the instruction set alone: not of its neighbours, the
-//! number of lanes or threads, or its place in the batch.
+//! Systems with equal patterns form a class. Within a class, groups of 4, 8 or 16 systems are
+//! solved side by side, each with its own scalars. A lane whose system has ended takes the next
+//! system from the queue; with a factorised preconditioner, the lanes are refilled once the whole
+//! group has ended. Classes and groups are spread over the threads of rayon's current pool. A
+//! system's result depends on that system and the instruction set alone: not on its neighbours, the
+//! number of lanes or threads, or its position in the batch.
 
 mod again;
 mod bicgstab;
@@ -37,16 +37,16 @@ use job::{Job, Slot};
 pub(crate) use matrix::LaneMatrix;
 use sparsebatch_solve_core::symbolic::{self, DiagonalBlocks, FactorPattern, LowerPattern};
 
-/// The most entries that the factors of a complete LU may hold.
+/// Maximum number of entries in the factors of a complete LU.
 const MAX_LU_ENTRIES: usize = 1 << 28;
 
-/// How the lanes are used; the default is right for everything but experiments.
+/// How the lanes are used; the default suits everything but experiments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneOptions {
-    /// The instruction set; the best of this machine when absent.
+    /// The instruction set; `None` takes the best of this machine.
     pub isa: Option<Isa>,
-    /// Systems side by side (1, 4, 8 or 16; others count as the one of these nearby); by working set when
-    /// absent.
+    /// Systems solved side by side: 1, 4, 8 or 16; other numbers are rounded to one of these.
+    /// `None` chooses by the size of the working set.
     pub lanes: Option<usize>,
 }
 
@@ -59,12 +59,12 @@ enum Factors {
     Blocks(BlockJacobi),
 }
 
-/// Systems with equal patterns, analysed.
+/// Systems with equal patterns and the analysis of that pattern.
 struct Class {
     items: Vec<u32>,
     matrix: LaneMatrix,
-    /// The pattern once more, for the symmetric systems among the class, where the method can
-    /// work on values stored once for both triangles.
+    /// The same pattern with values stored once for both triangles, for the symmetric systems of
+    /// the class; `None` where the method or the pattern does not allow it.
     symmetric: Option<LaneMatrix>,
     factors: Factors,
     lanes: usize,
@@ -76,7 +76,7 @@ pub struct LanePlan {
     isa: Isa,
     classes: Vec<Class>,
     nitems: usize,
-    /// Whether it has all items.
+    /// Whether the plan covers all items of the batch.
     is_whole: bool,
     kept: Option<kept::Kept>,
 }
@@ -91,9 +91,9 @@ impl LanePlan {
     /// # Errors
     /// [`CpuError::Symbolic`] when a pattern is not square, a block size is out of range or the
     /// factors would be too large; [`CpuError::Parameter`] for an instruction set that this machine
-    /// does not have; [`CpuError::Number`] and [`CpuError::NotAscending`] when `only`
-    /// does not hold numbers of items; [`CpuError::Format`] for more items than 32 bits number;
-    /// [`CpuError::Forked`] in a forked process whose threads are in its parent.
+    /// does not have; [`CpuError::Number`] and [`CpuError::NotAscending`] when `only` is not a
+    /// strictly ascending list of item indices; [`CpuError::Format`] for more items than 32-bit
+    /// indices allow; [`CpuError::Forked`] in a forked process whose threads are in its parent.
     pub fn new<T: CpuScalar>(
         batch: &Batch<T>,
         scheme: Scheme,
@@ -154,7 +154,7 @@ impl LanePlan {
         self.scheme.krylov().is_some() && self.scheme.preconditioner() != Preconditioner::None
     }
 
-    /// Distinct patterns.
+    /// Number of distinct patterns.
     pub fn npatterns(&self) -> usize {
         self.classes.len()
     }
@@ -165,25 +165,26 @@ impl LanePlan {
         self.classes.iter().find(holds).ok_or(CpuError::NotPlanned { item })
     }
 
-    /// Systems side by side in the largest class; 0 for an empty batch.
+    /// Number of systems solved side by side in the largest class; 0 for an empty batch.
     pub fn lanes(&self) -> usize {
         self.classes.iter().max_by_key(|c| c.items.len()).map_or(0, |c| c.lanes)
     }
 
     /// Solves `A x = b` for every system, or for those in `only` (ascending).
     ///
-    /// `batch` is the one the plan was made for, or one with other values. `b` and `x` are
-    /// item-major, `nrhs` right-hand sides per item; system `s` is right-hand side `s % nrhs` of
-    /// item `s / nrhs`. `x` holds initial guesses on entry; systems not in `only` keep theirs.
-    /// Returns the outcomes in the order of the systems solved.
+    /// `batch` has the patterns of the batch that the plan was made for; its values may differ. `b`
+    /// and `x` are item-major, `nrhs` right-hand sides per item; system `s` is right-hand side
+    /// `s % nrhs` of item `s / nrhs`. `x` holds initial guesses on entry; the `x` of systems not in
+    /// `only` is unchanged. Returns the outcomes in the order of the systems solved.
     ///
     /// # Errors
-    /// [`CpuError::Length`] when a vector or what criteria have one by one does not fit the batch, or
-    /// the batch not the plan; [`CpuError::OtherPattern`] when its patterns are not those of the plan,
-    /// [`CpuError::NotPlanned`] for a system whose item the plan leaves out; [`CpuError::Number`] and
-    /// [`CpuError::NotAscending`] when `only` does not hold numbers of systems; [`CpuError::Format`]
-    /// when there are too many of them; [`CpuError::Forked`] in a forked process whose threads are in
-    /// its parent. `x` is untouched then.
+    /// [`CpuError::Length`] when a vector or a per-system criterion does not fit the batch, or the
+    /// batch does not fit the plan; [`CpuError::OtherPattern`] when the batch has other patterns
+    /// than the plan; [`CpuError::NotPlanned`] for a system whose item the plan leaves out;
+    /// [`CpuError::Number`] and [`CpuError::NotAscending`] when `only` is not a strictly ascending
+    /// list of system indices; [`CpuError::Format`] when there are too many systems;
+    /// [`CpuError::Forked`] in a forked process whose threads are in its parent. On an error `x` is
+    /// untouched.
     pub fn solve<T: CpuScalar>(
         &self,
         batch: &Batch<T>,
@@ -196,7 +197,7 @@ impl LanePlan {
         T::solve_lanes(self, batch, nrhs, b, x, criteria, only)
     }
 
-    /// [`LanePlan::solve`], to be called for each type from within this crate.
+    /// Body of [`LanePlan::solve`], instantiated for each type within this crate.
     pub(crate) fn solve_here<T: CpuScalar>(
         &self,
         batch: &Batch<T>,
@@ -258,8 +259,8 @@ impl LanePlan {
         Ok(settled.map(|o| o.expect("every system that is queued is settled")).collect())
     }
 
-    /// Checks that a batch has the patterns that were analysed, of all items of the plan: loads write by
-    /// position. Compares the index arrays, of a uniform batch those of one item.
+    /// Checks that all items of the plan have the analysed patterns in `batch`, since loads write
+    /// values by position. Compares the index arrays; of a uniform batch, those of one item.
     ///
     /// # Errors
     /// [`CpuError::Length`] for another number of items, [`CpuError::OtherPattern`] for other
@@ -331,7 +332,7 @@ impl LanePlan {
         }
     }
 
-    /// Returns the systems that the job's matrix cannot store.
+    /// Runs CG. Returns the systems that the job's matrix cannot store.
     fn run_cg<'a, T: CpuScalar>(
         &self,
         class: &Class,
@@ -354,7 +355,7 @@ impl LanePlan {
         dispatch(self.isa, lanes, kernel)
     }
 
-    /// For methods with factors.
+    /// [`LanePlan::go`] for methods with factors.
     fn go_narrow<T: CpuScalar, K: Kernel<T>>(&self, lanes: usize, kernel: K) -> K::Output {
         dispatch_narrow(self.isa, lanes, kernel)
     }
@@ -377,7 +378,8 @@ fn spread<'a, T: 'a>(
     }
 }
 
-/// The systems with their parts of `b`, `x` and the outcomes, by system number.
+/// One slot per system, with its parts of `b`, `x` and the outcomes; `None` for systems that are
+/// not to be solved.
 fn slots<'a, T: CpuScalar>(
     (nitems, nrhs): (usize, usize),
     nrows: impl Fn(usize) -> usize,
@@ -437,8 +439,8 @@ fn factors<T: CpuScalar>(pattern: CsrPatternRef<'_>, scheme: Scheme) -> Result<F
     })
 }
 
-/// Lanes by working set: as many as keep a group's values and vectors in the first-level cache
-/// (48 KiB, a little left for the rest), else the natural width of the instruction set.
+/// Number of lanes by working set: as many as keep a group's values and vectors in the first-level
+/// cache (48 KiB, less some space for other data), else the natural width of the instruction set.
 fn lanes_for<T: CpuScalar>(isa: Isa, matrix: &LaneMatrix, factors: &Factors) -> usize {
     let factored = match factors {
         Factors::None | Factors::Jacobi { .. } => 0,
@@ -449,7 +451,7 @@ fn lanes_for<T: CpuScalar>(isa: Isa, matrix: &LaneMatrix, factors: &Factors) -> 
     const CACHE: usize = 44 << 10;
     match isa {
         Isa::Baseline => 4,
-        // `dispatch_narrow` has no other.
+        // The only group width of `dispatch_narrow` with AVX.
         _ if factored != 0 => 8,
         Isa::Avx2 | Isa::Avx512 if 16 * bytes <= CACHE => 16,
         Isa::Avx2 if 8 * bytes > CACHE && 4 * bytes <= CACHE => 4,

@@ -10,11 +10,11 @@ use sparsebatch_solve_core::Status;
 /// Diagonal ones are applied element by element inside other passes and loaded lane by lane;
 /// the others are factorised for a whole group and applied to whole vectors.
 pub(crate) trait LanePrecond<T: CpuScalar>: Sync {
-    /// Applied element by element.
+    /// Whether the preconditioner is diagonal and applied element by element.
     const DIAGONAL: bool;
-    /// `z = r`.
+    /// Whether the preconditioner is the identity, `z = r`.
     const IDENTITY: bool;
-    /// What it holds for a group.
+    /// The data of the preconditioner for a group.
     type State<V: Vector<Scalar = T>>;
 
     /// Allocates the state of a group.
@@ -30,8 +30,8 @@ pub(crate) trait LanePrecond<T: CpuScalar>: Sync {
         Ok(())
     }
 
-    /// Factorises all lanes of a preconditioner that is not diagonal; returns the lanes in which
-    /// it met no pivot, one bit each (idle lanes may be among them).
+    /// Factorises all lanes of a preconditioner that is not diagonal. Returns the lanes in which
+    /// the factorisation failed, one bit each (idle lanes may be among them).
     #[inline(always)]
     fn factor<V: Vector<Scalar = T>>(&self, _state: &mut Self::State<V>, _a: &[V]) -> u32 {
         0

@@ -11,8 +11,8 @@ impl LaneMatrix {
     }
 }
 
-/// A product to be computed. (The dot product that a solver needs next is a pass of its own:
-/// taken along with the rows it cost 5 to 25 % more.)
+/// A product to be computed. (The dot product that a solver needs next is a separate pass: fused
+/// with the rows it cost 5 to 25 % more.)
 struct Product<'a, V> {
     matrix: &'a LaneMatrix,
     values: &'a [V],
@@ -142,7 +142,7 @@ impl<V: Vector> Product<'_, V> {
     }
 }
 
-/// The parts of `v` that start at each of `starts`.
+/// `W` slices of `v` of length `len`, starting at each of `starts`.
 #[inline(always)]
 fn windows<'v, V, const W: usize>(v: &'v [V], starts: &[u32], len: usize) -> [&'v [V]; W] {
     let mut windows = [v; W];

@@ -10,7 +10,7 @@ use crate::error::check_len;
 use crate::simd::{CpuScalar, Plain, plain, plain_mut};
 use sparsebatch_solve_core::{Scheme, Status};
 
-/// `z = M r` for one system. Rounds as the lanes of the baseline instruction set do.
+/// Applies `z = M r` for one system, with the rounding of the baseline instruction set's lanes.
 pub struct SystemPreconditioner<'p, T>(Box<dyn Apply<T> + 'p>);
 
 trait Apply<T>: Send + Sync {
@@ -39,23 +39,24 @@ where
 }
 
 impl<T: CpuScalar> SystemPreconditioner<'_, T> {
-    /// `z = M r`; one value per row each.
+    /// `z = M r`; `r` and `z` hold one value per row.
     ///
     /// # Panics
-    /// When `r` or `z` has fewer.
+    /// When `r` or `z` has fewer values than rows.
     pub fn apply(&mut self, r: &[T], z: &mut [T]) {
         self.0.apply(r, z);
     }
 }
 
 impl LanePlan {
-    /// Factorises the preconditioner of one item. An item that has none comes with `ZeroDiagonal`,
-    /// `SingularPreconditioner`, or for CG with a negative diagonal entry `Indefinite`, as its solve would end with.
+    /// Factorises the preconditioner of one item. If the item has none, returns the status with
+    /// which its solve would end: `ZeroDiagonal`, `SingularPreconditioner` or, for CG with a
+    /// negative diagonal entry, `Indefinite`.
     ///
     /// # Errors
-    /// [`CpuError::Length`] for a batch of another number of items, [`CpuError::NotPlanned`] for an item
-    /// that is out of range or was left out of the plan, [`CpuError::OtherPattern`] for one of another
-    /// pattern than the plan was made for.
+    /// [`CpuError::Length`] for a batch with another number of items; [`CpuError::NotPlanned`] for
+    /// an item that is out of range or was left out of the plan; [`CpuError::OtherPattern`] for an
+    /// item whose pattern differs from the one the plan was made for.
     pub fn preconditioner<T: CpuScalar>(
         &self,
         batch: &Batch<T>,

@@ -1,5 +1,5 @@
-//! Batched products, item by item: items are shared between threads by their work, and an item
-//! that is large by itself is shared as a single matrix is.
+//! Batched products, item by item: items are shared between threads by their work, and a large
+//! item is split between threads like a single matrix.
 
 use std::ops::Range;
 
@@ -82,8 +82,8 @@ struct Batched<'a, P: ParSpmv, T, B, A> {
     format: std::marker::PhantomData<P>,
 }
 
-/// `Y_i = alpha*A_i*X_i + beta*Y_i` for every item, whose analysis `analysis(item)` gives; lengths
-/// have been checked. Allocates nothing.
+/// `Y_i = alpha*A_i*X_i + beta*Y_i` for every item; `analysis(item)` returns the item's analysis.
+/// The caller has checked the lengths. Allocates nothing.
 #[expect(clippy::too_many_arguments, reason = "the product's five and the plan's three")]
 pub(crate) fn apply_batch<'a, P: ParSpmv, T: Scalar>(
     batch: &'a impl BatchOf<P, T>,
@@ -114,7 +114,7 @@ where
     B: BatchOf<P, T>,
     A: Fn(usize) -> &'a P::Analysis + Sync,
 {
-    /// Halves the items by work until a thread's share is small.
+    /// Halves the range of items by work until its work is at most [`GRAIN`].
     fn items(&self, items: Range<usize>, x: &[T], y: &mut [T]) {
         let (start, end) = (self.shape.work_before(items.start), self.shape.work_before(items.end));
         if items.len() <= 1 || (end - start).saturating_mul(self.nrhs) <= GRAIN {
@@ -155,9 +155,10 @@ where
 /// products, or for vectors in the interleaved layout.
 ///
 /// # Errors
-/// [`CpuError::Length`] when `x` or `y` does not fit, [`CpuError::Format`] when no vector would;
-/// [`CpuError::Parameter`] for a uniform batch with interleaved values; [`CpuError::Forked`] in a
-/// forked process whose threads are in its parent. `y` is untouched then.
+/// [`CpuError::Length`] when `x` or `y` does not fit; [`CpuError::Format`] when the length
+/// overflows; [`CpuError::Parameter`] for a uniform batch with interleaved values;
+/// [`CpuError::Forked`] in a forked process whose threads are in its parent. On an error `y` is
+/// untouched.
 pub fn batch_spmv<P: ParSpmv, T: Scalar>(
     alpha: T,
     batch: &impl BatchOf<P, T>,

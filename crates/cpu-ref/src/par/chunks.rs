@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-/// Work units (entries plus rows) of a chunk: about 10 to 20 microseconds on one core, long
-/// against the cost of handing a chunk to another thread, short against a product worth sharing.
+/// Work units (entries plus rows) of a chunk: about 10 to 20 microseconds on one core. This is long
+/// compared with handing a chunk to another thread, short compared with a product worth sharing.
 pub(crate) const GRAIN: usize = 1 << 15;
 
-/// Most parts of a balanced split, so that the carried sums of a product fit on the stack.
+/// Maximum number of parts of a balanced split, so that the carried sums fit on the stack.
 pub(super) const MAX_PARTS: usize = 256;
 
 /// Row starts of the chunks: `cuts[i]..cuts[i + 1]` are the rows of chunk `i`. Never empty; one
@@ -45,7 +45,7 @@ impl Cuts {
         Self::balanced(nrows, align, |row| row * (work_per_row + 1))
     }
 
-    /// The cuts, first 0, last the number of rows.
+    /// The cuts: the first is 0, the last the number of rows.
     pub(super) fn as_slice(&self) -> &[usize] {
         &self.0
     }
@@ -55,13 +55,13 @@ impl Cuts {
         size_of_val(self.0.as_slice())
     }
 
-    /// Cuts at the given places.
+    /// Cuts at the given rows.
     pub(super) fn at(cuts: Vec<usize>) -> Self {
         debug_assert!(cuts.len() >= 2 && cuts[0] == 0 && cuts.is_sorted());
         Self(cuts)
     }
 
-    /// Chunks.
+    /// Number of chunks.
     pub(super) fn len(&self) -> usize {
         self.0.len() - 1
     }
@@ -96,8 +96,8 @@ pub(super) fn split_at<T, const R: usize>(
 }
 
 /// Calls `f(chunk, part)` for each chunk on all cores, where `part` holds
-/// `cuts[chunk]..cuts[chunk + 1]` (times `scale`) of each array of `ys`. `cuts[0]` may be any
-/// number: `ys` start there. Allocates nothing.
+/// `cuts[chunk]..cuts[chunk + 1]` (times `scale`) of each array of `ys`. The arrays of `ys` start
+/// at `cuts[0]`, which may be any number. Allocates nothing.
 pub(super) fn for_each_chunk<T, F, const R: usize>(
     cuts: &[usize],
     scale: usize,

@@ -1,4 +1,4 @@
-//! COO: equal parts of the entries, as CSR-I, with the rows read from the entries themselves.
+//! COO: equal parts of the entries, as in CSR-I, with the row indices read from the entries.
 
 use std::ops::Range;
 

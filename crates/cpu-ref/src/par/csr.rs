@@ -102,11 +102,11 @@ impl<T: Scalar, const R: usize> Leaf for PartLeaf<'_, '_, T, R> {
     }
 }
 
-/// Rows of at most this many entries are summed in order by one chain of additions; longer ones
-/// by four.
+/// Rows of at most this many entries are summed in order by one chain of additions; longer rows
+/// by four chains.
 const SHORT: usize = 32;
 
-/// The sum of `values[k] * x[col_idx[k]]` over some entries of one row, for each right-hand side.
+/// The sum of `values[k] * x[col_idx[k]]` over `entries` of one row, for each right-hand side.
 /// The order of the additions depends on the number of entries alone.
 #[inline(always)]
 fn row_sum<I: Isa, T: Scalar, const R: usize>(
@@ -170,7 +170,8 @@ impl<T: Scalar> RowKernel<T> for View<'_, CsrPattern, T> {
             }
             let start = ptr[row] as usize;
             let group = ys.each_mut().map(|y| &mut y[row..end]);
-            // Several right-hand sides share the loads of a row: no constant length is needed.
+            // With several right-hand sides, the shared loads of a row make constant lengths
+            // needless.
             match if R == 1 { len } else { i32::MAX } {
                 1 => fixed::<I, T, R, 1>(self, start, alpha, xs, beta, group),
                 2 => fixed::<I, T, R, 2>(self, start, alpha, xs, beta, group),
@@ -200,8 +201,8 @@ impl<T: Scalar> RowKernel<T> for View<'_, CsrPattern, T> {
     }
 }
 
-/// Consecutive rows of `L` entries each, the first at entry `start`; the same order of additions
-/// as [`row_sum`].
+/// Multiplies consecutive rows of `L` entries each, the first at entry `start`. The order of
+/// additions is that of [`row_sum`].
 #[inline(always)]
 fn fixed<I: Isa, T: Scalar, const R: usize, const L: usize>(
     a: &View<'_, CsrPattern, T>,

@@ -1,4 +1,4 @@
-//! DIA: tiles of rows, diagonal after diagonal; and the block-major copy that plans keep.
+//! DIA: blocks of rows, diagonal after diagonal; and the block-major copy that plans keep.
 
 use std::ops::Range;
 
@@ -51,8 +51,8 @@ pub(crate) const BLOCK: usize = 512;
 struct DiaRows<'a, T> {
     pattern: &'a DiaPattern,
     values: &'a [T],
-    /// Whether slot `r` of diagonal `d` is at `d * nrows + r`, or in blocks of [`BLOCK`] rows,
-    /// diagonal after diagonal within a block.
+    /// `false`: slot `r` of diagonal `d` is at `d * nrows + r`. `true`: values are in blocks of
+    /// [`BLOCK`] rows, diagonal after diagonal within a block.
     by_blocks: bool,
 }
 
@@ -111,7 +111,7 @@ fn add_entries<I: Isa, T: Scalar>(
     sums: &mut [T],
 ) {
     let len = values.len();
-    // The bits from `at` to the end of a word or of the rows, as a number, and how many.
+    // The mask bits from `at` to the end of the word or of the rows, and their number.
     let bits_at = |at: usize| {
         let (word, bit) = ((first + at) / 64, (first + at) % 64);
         let count = (64 - bit).min(len - at);
@@ -123,7 +123,7 @@ fn add_entries<I: Isa, T: Scalar>(
         let (bits, count) = bits_at(at);
         let mut end = at + count;
         if is_full((bits, count)) {
-            // Words without holes that follow each other are one run.
+            // Consecutive full words form one run.
             while end < len && is_full(bits_at(end)) {
                 end += bits_at(end).1;
             }
@@ -139,7 +139,7 @@ fn add_entries<I: Isa, T: Scalar>(
     }
 }
 
-/// `sums[i] += values[i] * x[i]`, asking for the values in advance.
+/// `sums[i] += values[i] * x[i]`, with prefetches of the values.
 #[inline(always)]
 fn add_products<I: Isa, T: Scalar>(values: &[T], x: &[T], sums: &mut [T]) {
     let (values_by_8, values_rest) = values.as_chunks::<8>();
@@ -157,8 +157,8 @@ fn add_products<I: Isa, T: Scalar>(values: &[T], x: &[T], sums: &mut [T]) {
     }
 }
 
-/// A DIA matrix whose values stand in blocks of [`BLOCK`] rows, diagonal after diagonal within
-/// the block: a product reads them as one stream.
+/// A DIA matrix whose values are stored in blocks of [`BLOCK`] rows, diagonal after diagonal
+/// within a block, so that a product reads them as one stream.
 #[derive(Clone, Debug)]
 pub(crate) struct DiaBlocks<T> {
     pattern: DiaPattern,

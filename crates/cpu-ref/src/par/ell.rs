@@ -1,4 +1,4 @@
-//! ELL: blocks of rows, slot column by slot column, the sums of a block in the first-level cache.
+//! ELL: blocks of rows, slot column by slot column; a block's sums stay in the first-level cache.
 
 use std::ops::Range;
 
@@ -39,7 +39,7 @@ impl ParSpmv for EllPattern {
     }
 }
 
-/// Rows whose sums are kept at hand: 2 KiB of f64 per right-hand side.
+/// Rows per block; their sums take 2 KiB of f64 per right-hand side.
 const BLOCK: usize = 256;
 
 /// An ELL matrix, alone or as the first part of a HYB matrix.

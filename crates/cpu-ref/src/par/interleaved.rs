@@ -1,5 +1,5 @@
-//! Uniform batches with interleaved values and vectors: the items stand side by side, so that one
-//! pass over the pattern serves a whole vector register of them.
+//! Uniform batches with interleaved values and vectors: equal entries of all items are adjacent, so
+//! that one pass over the pattern serves a whole vector register of items.
 
 use std::ops::Range;
 
@@ -16,8 +16,8 @@ use crate::simd::spmv::{Isa, Leaf, dispatch};
 
 /// A format whose entries can be visited row by row.
 pub(crate) trait RowEntries: ParSpmv {
-    /// What a row's entries are found by, where the pattern does not tell: row starts, or places
-    /// of rows. Empty for the other formats.
+    /// Index for finding a row's entries where the pattern has none: row starts (COO, HYB), or
+    /// positions of rows in the slices (SELL-P). Empty for the other formats.
     fn row_index(pattern: Self::Ref<'_>) -> Vec<u32>;
 
     /// Calls `f(slot, col)` for each multiplied slot of a row, in the order of the row's sum.
@@ -37,7 +37,7 @@ impl RowEntries for CsrPattern {
     }
 }
 
-/// CSR row starts of row-major entries.
+/// CSR row starts of a COO pattern, whose entries are row-major.
 fn row_starts(pattern: &CooPattern) -> Vec<u32> {
     let mut starts = vec![0; pattern.nrows() + 1];
     for &row in pattern.row_idx() {
@@ -93,7 +93,8 @@ impl RowEntries for HybPattern {
         });
         let entries = starts[row] as usize..starts[row + 1] as usize;
         let rest = entries.map(|k| (ell.stored_len() + k, coo.col_idx()[k]));
-        // One call of `f`: with two it would not be inlined, nor take on the instruction set.
+        // One call site of `f`: with two, `f` would not be inlined and so not be compiled for the
+        // caller's instruction set.
         for (k, col) in slots.take_while(|slot| slot.1 != PADDING).chain(rest) {
             f(k, col as usize);
         }
@@ -148,7 +149,7 @@ pub(crate) enum InterleavedValues<'a, T> {
     Shared(&'a [T]),
 }
 
-/// What a product in the interleaved layout works out once.
+/// Analysis of a product in the interleaved layout.
 #[derive(Clone, Debug)]
 pub(crate) struct InterleavedAnalysis {
     nitems: usize,
@@ -158,7 +159,7 @@ pub(crate) struct InterleavedAnalysis {
     cuts: Cuts,
 }
 
-/// Values of `x` that a panel may hold.
+/// Approximate number of values of `x` in a panel.
 const PANEL: usize = 1 << 16;
 
 impl InterleavedAnalysis {
@@ -182,8 +183,8 @@ impl InterleavedAnalysis {
     }
 }
 
-/// A uniform batch in the interleaved layout, ready to be multiplied: as a [`Product`] its rows
-/// are those of one item, each `nitems` values wide.
+/// A uniform batch in the interleaved layout, ready to be multiplied. As a [`Product`], it has the
+/// rows of one item, each `nitems` values wide.
 pub(crate) struct Interleaved<'a, P: RowEntries, T> {
     pub(crate) pattern: P::Ref<'a>,
     pub(crate) values: InterleavedValues<'a, T>,
@@ -227,7 +228,7 @@ struct PanelLeaf<'p, 'a, P: RowEntries, T, const R: usize> {
     ys: [&'a mut [T]; R],
 }
 
-/// Items whose sums are kept in registers.
+/// Number of items whose sums are kept in registers.
 const TILE: usize = 16;
 
 impl<P: RowEntries, T: Scalar, const R: usize> Leaf for PanelLeaf<'_, '_, P, T, R> {

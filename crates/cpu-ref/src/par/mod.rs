@@ -4,11 +4,11 @@
 //! pinned in a plan), never of the number of threads; each row is summed in an order that depends
 //! on the row alone, or, where a row straddles the parts of a [`BalancedSplit`], on the matrix and
 //! the number of parts. Results are therefore bitwise equal whatever the thread count, and an
-//! item of a batch gives what it gives alone. Between processors with and without FMA results
-//! differ by rounding.
+//! item of a batch gives the same result as the item alone. Between processors with and without
+//! FMA results differ by rounding.
 //!
-//! **Threads.** The rayon pool in which the call is made; a chunk is about 32,768 entries, so
-//! small matrices run on the calling thread.
+//! **Threads.** Products use the rayon pool in which the call is made. A chunk is about 32,768
+//! entries, so small matrices run on the calling thread.
 //!
 //! The rules on `alpha`, `beta` and padding are those of [`seq`]. The functions here
 //! analyse the pattern in each call; a [`SpmvPlan`](crate::SpmvPlan) does so once.
@@ -52,20 +52,20 @@ use crate::{CpuError, check_threads, seq};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Schedule {
-    /// By rows where a row's work is known to be small, by entries in COO and in HYB's COO part.
+    /// Split by rows; COO and the COO part of HYB are split by entries.
     #[default]
     Rows,
-    /// CSR-I: equal parts of the entries, `parts` of them or one per 32,768 entries and rows.
-    /// Only CSR has the choice; for other formats it means `Rows` with `parts` parts in COO.
+    /// CSR-I: `parts` equal parts of the entries, by default one per 32,768 entries and rows.
+    /// Only CSR offers both schedules; other formats use `Rows`, with `parts` parts in COO.
     CsrI {
-        /// Parts, T, at most 256.
+        /// Number of parts T, at most 256.
         parts: Option<usize>,
     },
 }
 
 /// A format with a multicore product. Implemented by all six patterns.
 pub trait ParSpmv: seq::Spmv {
-    /// What is worked out once per pattern: chunk limits, start rows, inverse permutations.
+    /// Data computed once per pattern: chunk limits, start rows, inverse permutations.
     type Analysis: Clone + Debug + Send + Sync;
 
     /// Analyses a pattern.
@@ -99,7 +99,7 @@ pub trait ParSpmv: seq::Spmv {
 ///
 /// # Errors
 /// [`CpuError::Length`] when `x` or `y` does not fit the matrix; [`CpuError::Forked`] in a forked
-/// process whose threads are in its parent. `y` is untouched then.
+/// process whose threads are in its parent. On an error `y` is untouched.
 ///
 /// # Examples
 /// ```
@@ -121,7 +121,7 @@ pub fn spmv<P: ParSpmv, T: Scalar>(
     spmv_with(Schedule::Rows, alpha, a, x, beta, y)
 }
 
-/// [`spmv`] by a named schedule.
+/// [`spmv`] with a given schedule.
 ///
 /// # Errors
 /// Those of [`spmv`], and [`CpuError::Parameter`] for a number of parts outside `1..=256`.

@@ -1,4 +1,4 @@
-//! From inner loops over chunks of rows to products with any number of right-hand sides.
+//! Builds products with any number of right-hand sides from inner loops over chunks of rows.
 
 use std::ops::Range;
 
@@ -61,8 +61,8 @@ pub(crate) trait Product<T: Scalar> {
     /// `ys[j] = alpha*A*xs[j] + beta*ys[j]`.
     fn apply<const R: usize>(&self, alpha: T, xs: [&[T]; R], beta: T, ys: [&mut [T]; R]);
 
-    /// The same for `nrhs` right-hand sides, one after the other in `x` and `y`, four, two or one
-    /// at a time; the groups do not change the result of any.
+    /// Applies [`Product::apply`] to `nrhs` right-hand sides, stored one after the other in `x` and
+    /// `y`, in groups of four, two or one. The grouping changes no result.
     fn apply_all(&self, alpha: T, nrhs: usize, x: &[T], beta: T, y: &mut [T]) {
         let (nrows, ncols) = self.shape();
         let (mut x, mut y, mut left) = (x, y, nrhs);

@@ -1,4 +1,4 @@
-//! Slices of 8 rows in which a slot whose 8 columns are consecutive stores the first one only.
+//! Slices of 8 rows in which a slot whose 8 columns are consecutive stores its first column only.
 //!
 //! In a stencil numbered along a line nearly every slot is such a run: the index traffic falls
 //! from 4 bytes an entry to half a byte, and 8 entries of `x` come with one vector load.
@@ -25,7 +25,7 @@ pub(crate) struct SellRuns<T> {
     ncols: usize,
     /// First slot of each slice.
     slice_ptr: Vec<u32>,
-    /// Of each slot the first column of its run, or `!i` where its columns are `cols[i]`.
+    /// For each slot the first column of its run, or `!i` when the slot's columns are `cols[i]`.
     first_col: Vec<i32>,
     cols: Vec<[i32; LANES]>,
     values: Vec<[T; LANES]>,
@@ -53,7 +53,7 @@ fn width(csr: CsrPatternRef<'_>, slice: usize) -> usize {
     rows.map(|row| csr.row(row).len()).max().unwrap_or(0)
 }
 
-/// Slots (of 8 rows) and how many of them are runs: what the choice of a format asks.
+/// Number of slots (of 8 rows) and of runs among them, for the choice of a format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunStats {
     pub(crate) slots: usize,
@@ -76,8 +76,8 @@ impl<T: Scalar> SellRuns<T> {
     /// The layout of a CSR pattern, all values 0.
     ///
     /// # Errors
-    /// [`CpuError::Format`] when padding would make more slots than `max_fill` per entry, or than
-    /// 32 bits count.
+    /// [`CpuError::Format`] when padding would give more than `max_fill` slots per entry, or more
+    /// slots than 32 bits count.
     pub(crate) fn new(csr: &CsrPattern, max_fill: f64) -> Result<Self, CpuError> {
         let view = csr.view();
         let nslices = view.nrows().div_ceil(LANES);
@@ -120,7 +120,7 @@ impl<T: Scalar> SellRuns<T> {
     pub(crate) fn set_values(&mut self, csr: &CsrPattern, values: &[T]) {
         let csr = csr.view();
         let slice_ptr = &self.slice_ptr;
-        // Slices have different widths, so chunks of rows are cut out of the slots by hand.
+        // Slices have different widths, so the slots of each chunk are split off by hand.
         let cuts = self.cuts.as_slice();
         let mut pieces = Vec::with_capacity(self.cuts.len());
         let mut rest = self.values.as_mut_slice();

@@ -1,4 +1,5 @@
-//! SELL-P slices, and the copy of plans: slices of 8 rows with one column per run.
+//! Multicore products of SELL-P matrices, slice by slice. The copy that plans keep, slices of 8
+//! rows with one column per run, is in `runs.rs`.
 
 use std::ops::Range;
 
@@ -15,17 +16,16 @@ use crate::simd::spmv::Isa;
 #[derive(Clone, Debug)]
 pub struct SellPAnalysis {
     cuts: Cuts,
-    /// The place of each row in the slices, where the rows are permuted so widely that slices
-    /// cannot be chunks; empty otherwise.
+    /// Position of each row in the slices, if the rows are permuted so widely that chunks cannot
+    /// consist of slices; empty otherwise.
     places: Vec<u32>,
 }
 
 impl ParSpmv for SellPPattern {
     type Analysis = SellPAnalysis;
 
-    /// Chunks end where the rows so far are `0..k` in some order, which sorting in windows
-    /// leaves everywhere between windows. Where that happens too rarely, rows are taken one by
-    /// one.
+    /// A chunk may end where the rows so far are `0..k` in some order; sorting in windows leaves
+    /// such an end after every window. If such ends are too rare, rows are computed one by one.
     fn analyse(pattern: &Self, _: Schedule) -> Result<SellPAnalysis, CpuError> {
         let (nrows, b) = (pattern.nrows(), pattern.slice_size());
         let work = |place: usize| pattern.slice_ptr()[place.div_ceil(b)] as usize + place;
@@ -78,7 +78,7 @@ impl ParSpmv for SellPPattern {
     }
 }
 
-/// Rows of a slice whose sums are kept at hand.
+/// Number of rows of a slice that are summed together.
 const LANES: usize = 64;
 
 struct Slices<'a, T> {
@@ -133,7 +133,7 @@ impl<T: Scalar> RowKernel<T> for Slices<'_, T> {
     }
 }
 
-/// Row by row, wherever the permutation has put them; the same order of additions as [`Slices`].
+/// Computes rows one by one at their permuted positions, in the order of additions of [`Slices`].
 struct ScatteredRows<'a, T> {
     pattern: &'a SellPPattern,
     values: &'a [T],

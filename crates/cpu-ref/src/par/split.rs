@@ -12,8 +12,8 @@ use crate::CpuError;
 /// The entries of a matrix cut into equal parts, and the row in which each part starts: the
 /// preprocessing of CSR-I. Made once per pattern and reused by every product.
 ///
-/// Part `p` of `T` holds the entries `p*nnz/T .. (p+1)*nnz/T`. The sums of rows that begin in a
-/// part are written by it; the sum of a row that began in an earlier part is carried and added
+/// Part `p` of `T` holds the entries `p*nnz/T .. (p+1)*nnz/T`. A part writes the sums of the rows
+/// that begin in it. Its sum of a row that began in an earlier part is carried and added
 /// afterwards, in the order of the parts, so the result depends on the matrix and on `T` alone.
 ///
 /// Source: Flegar and Quintana-Orti 2017 (doi 10.1007/978-3-319-64203-1_51), with the atomic
@@ -24,7 +24,7 @@ pub struct BalancedSplit {
     first_row: Vec<usize>,
     /// First entry of part `p`; `parts + 1` entries, the last `nnz`.
     first_entry: Vec<usize>,
-    /// One past the last entry of part `p` that belongs to a row begun before it.
+    /// One past the last entry of part `p` that belongs to a row begun in an earlier part.
     carry_end: Vec<usize>,
     cost: Duration,
 }
@@ -33,8 +33,8 @@ impl BalancedSplit {
     /// Finds the start rows of a CSR pattern: one binary search per part.
     ///
     /// # Errors
-    /// [`CpuError::Parameter`] unless `parts` is in `1..=256` where it is given. By default one
-    /// part per 32,768 entries and rows.
+    /// [`CpuError::Parameter`] when a given `parts` is outside `1..=256`. The default is one part
+    /// per 32,768 entries and rows.
     pub fn of_csr(pattern: CsrPatternRef<'_>, parts: Option<usize>) -> Result<Self, CpuError> {
         let ptr = pattern.row_ptr();
         let row_after =
@@ -86,7 +86,7 @@ impl BalancedSplit {
         Ok(Self { first_row, first_entry, carry_end, cost: start.elapsed() })
     }
 
-    /// Parts, T.
+    /// Number of parts T.
     pub fn parts(&self) -> usize {
         self.first_entry.len() - 1
     }
@@ -106,7 +106,7 @@ impl BalancedSplit {
         self.first_entry[p]..self.carry_end[p]
     }
 
-    /// What finding the start rows cost.
+    /// Time spent on finding the start rows.
     pub fn cost(&self) -> Duration {
         self.cost
     }
@@ -117,7 +117,7 @@ impl BalancedSplit {
     }
 
     /// Runs `part(p, own, carried)` for every part on all cores, then adds the carried sums.
-    /// `own` is the part's rows of each right-hand side of `ys`; `carried` receives the sums of
+    /// `own` holds the part's rows of each right-hand side of `ys`; `carried` receives the sums of
     /// [`BalancedSplit::carried_entries`]. Allocates nothing.
     pub(super) fn run<T, F, const R: usize>(&self, alpha: T, mut ys: [&mut [T]; R], part: &F)
     where

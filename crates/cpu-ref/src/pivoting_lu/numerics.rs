@@ -75,7 +75,7 @@ fn largest(v: &[f64]) -> f64 {
     v.iter().fold(0.0, |largest: f64, v| largest.max(v.abs()))
 }
 
-/// `||v||_2` without overflow on the way; NaN if any entry is.
+/// `||v||_2` without intermediate overflow; NaN if any entry is NaN.
 pub(super) fn norm2(v: &[f64]) -> f64 {
     let largest = largest(v);
     let sum: f64 = v.iter().map(|v| v * v).sum();
@@ -89,7 +89,7 @@ pub(super) fn norm2(v: &[f64]) -> f64 {
     largest * scaled.sqrt()
 }
 
-/// `||A||_1`, the largest column sum, of values by columns.
+/// `||A||_1`, the largest column sum of absolute values; `values` are stored by columns.
 pub(super) fn norm1(col_ptr: &[usize], values: &[f64]) -> f64 {
     col_ptr
         .windows(2)
@@ -97,7 +97,7 @@ pub(super) fn norm1(col_ptr: &[usize], values: &[f64]) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// A matrix that is known by its products only.
+/// `S^-1`, available only through its products with vectors.
 pub(super) trait Inverse {
     /// `v = S^-1 v`.
     fn apply(&mut self, v: &mut [f64]);
@@ -108,9 +108,9 @@ pub(super) trait Inverse {
 /// A lower bound on `||S^-1||_1`, usually within a factor of 3, from at most 11 solves; infinite
 /// when one of them is not finite.
 ///
-/// With x a column of the simplex, `||S^-1 x||_1` is convex and `S^-T sign(S^-1 x)` its
-/// subgradient: walk to the vertex that it points at until that no longer helps, then compare with
-/// a vector of alternating signs, which catches the cases where the walk is misled.
+/// For x in the simplex, `||S^-1 x||_1` is convex and `S^-T sign(S^-1 x)` its subgradient: move to
+/// the vertex that the subgradient points at until the norm no longer grows, then compare with a
+/// vector of alternating signs, which catches the cases where this walk is misled.
 /// N. J. Higham, FORTRAN codes for estimating the one-norm of a real or complex matrix, 1988,
 /// doi:10.1145/50063.214386, algorithm 4.1.
 pub(super) fn inverse_norm1(nrows: usize, inverse: &mut impl Inverse) -> f64 {
@@ -134,7 +134,7 @@ pub(super) fn inverse_norm1(nrows: usize, inverse: &mut impl Inverse) -> f64 {
         if !steepest.is_finite() {
             return f64::INFINITY;
         }
-        // At the vertex already, or no direction leads up from it.
+        // The walk is at this vertex already: it cannot improve.
         if vertex == Some(next) {
             break;
         }
@@ -174,7 +174,7 @@ mod tests {
         let a = Csr::try_new(2, 2, vec![0, 1, 3], vec![0, 0, 1], vec![6.0, 1e300, 5e-324]).unwrap();
         let (mut rows, mut cols) = (Vec::new(), Vec::new());
 
-        // The tiny entry underflows beside the huge one: nothing is left of its column.
+        // Row scaling underflows the tiny entry beside the huge one: its column becomes zero.
         let result = equilibrate(a.view().pattern(), a.values(), &mut rows, &mut cols);
         assert_eq!(result, Err(Singularity::ZeroColumn(1)));
 

@@ -1,25 +1,25 @@
-//! What a pivoting LU answers: a report, or why there is none.
+//! Result of a pivoting LU solve: a report, or the reason for its absence.
 
-/// Why a system got no solution. Nothing was written to `x` then.
+/// Why a system got no solution; `x` is not written in that case.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PivotingLuError {
     /// Only square systems have an LU factorisation that solves them.
     #[error("the matrix is {nrows} x {ncols}, expected a square matrix")]
     NotSquare {
-        /// Its rows.
+        /// Rows of the matrix.
         nrows: usize,
-        /// Its columns.
+        /// Columns of the matrix.
         ncols: usize,
     },
-    /// An array has another length than the pattern asks for.
+    /// The length of an array does not match the pattern.
     #[error("{what} has {found} entries, expected {expected}")]
     Length {
         /// The array.
         what: &'static str,
-        /// Its length as the pattern implies it.
+        /// The length that the pattern requires.
         expected: usize,
-        /// Its length.
+        /// The actual length.
         found: usize,
     },
     /// An input is NaN or infinite, or the solution overflows its precision.
@@ -27,31 +27,31 @@ pub enum PivotingLuError {
     NonFinite {
         /// `"values"`, `"b"` or `"x"`.
         what: &'static str,
-        /// The first such position.
+        /// Index of the first non-finite value.
         position: usize,
     },
     /// The matrix has no inverse: there is a column without a pivot.
     #[error("the matrix is singular: {reason}")]
     Singular {
-        /// How it showed.
+        /// How the singularity was detected.
         reason: Singularity,
     },
-    /// The factors need more memory than there is, or more entries than can be counted.
+    /// The factors need more memory than is available, or more entries than the index type counts.
     #[error("the factors do not fit into memory")]
     OutOfMemory,
 }
 
-/// How a matrix showed that it has no inverse.
+/// How the singularity of a matrix was detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Singularity {
-    /// All entries of a row are 0, or it has none.
+    /// All entries of a row are 0, or the row is empty.
     #[error("row {0} is zero")]
     ZeroRow(usize),
-    /// All entries of a column are 0, or it has none.
+    /// All entries of a column are 0, or the column is empty.
     #[error("column {0} is zero")]
     ZeroColumn(usize),
-    /// No entry is left to pivot on, whatever the values.
+    /// The pattern leaves no row for this pivot, whatever the values (structural singularity).
     #[error("no row is left for pivot {0}")]
     NoPivot(usize),
     /// A pivot is exactly 0, so that the factors hold no finite solution.
@@ -59,7 +59,7 @@ pub enum Singularity {
     ZeroPivot,
 }
 
-/// What a solve achieved.
+/// Accuracy and conditioning of a solve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PivotingLuReport {
     /// Rows of the system.
@@ -76,15 +76,15 @@ pub struct PivotingLuReport {
 }
 
 impl PivotingLuReport {
-    /// Whether the residual norm passes `threshold`, in the unit of b.
+    /// Whether the residual norm is at most `threshold`, an absolute bound in the unit of b.
     pub fn is_solved(&self, threshold: f64) -> bool {
         self.residual_norm <= threshold
     }
 
     /// Whether the matrix is singular to working precision, `rcond < nrows * eps`, and the residual
-    /// does not pass `threshold`. Either alone is no proof: an ill-conditioned system may have an
-    /// accurate solution (its b lies in the range of A), and a large residual may be all that the
-    /// precision of x allows.
+    /// exceeds `threshold`. Either condition alone is no proof: an ill-conditioned system may have
+    /// an accurate solution (its b lies in the range of A), and a large residual may be the best
+    /// that the precision of x allows.
     pub fn is_singular(&self, threshold: f64) -> bool {
         !self.is_solved(threshold) && self.rcond < self.nrows as f64 * f64::EPSILON
     }

@@ -22,7 +22,7 @@ pub(super) struct Size {
     pub(super) stored_len: usize,
     /// Bytes of values and indices that a product reads.
     pub(super) matrix_bytes: usize,
-    /// Bytes held beyond that: start rows, chunk limits, the map for new values.
+    /// Bytes held in addition to `matrix_bytes`: start rows, chunk limits, the map for new values.
     pub(super) other_bytes: usize,
 }
 
@@ -33,7 +33,7 @@ pub(super) trait Engine<T>: Debug + Send + Sync {
     /// Takes new values, in CSR order and in the layout of the plan's source; their number has
     /// been checked.
     fn set_values(&mut self, values: &[T]);
-    /// What it holds.
+    /// Slots and bytes held.
     fn size(&self) -> Size;
 }
 
@@ -83,7 +83,7 @@ impl<P: ParSpmv, T: Scalar> Engine<T> for Single<P, T> {
     }
 }
 
-/// A single matrix in a layout of this crate, refilled by way of its CSR pattern.
+/// A single matrix in a layout of this crate; new values arrive in the order of its CSR pattern.
 #[derive(Debug)]
 pub(super) struct Packed<M> {
     pub(super) matrix: M,
@@ -283,7 +283,7 @@ impl<T: Scalar> Engine<T> for RaggedRows<T> {
     }
 }
 
-/// A ragged batch in any other format, each item converted by itself.
+/// A ragged batch in a format other than CSR, each item converted by itself.
 #[derive(Debug)]
 pub(super) struct RaggedItems<P: ParSpmv, T> {
     batch: RaggedBatch<P, T>,

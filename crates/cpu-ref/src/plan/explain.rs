@@ -1,4 +1,4 @@
-//! What a plan tells about itself.
+//! What a plan reports about itself.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,9 +10,9 @@ pub struct Explain {
     pub format: &'static str,
     /// The kernel: `"rows"`, `"csr-i"`, `"entries"`, `"blocks"`, `"runs"`, or `"interleaved"`.
     pub kernel: &'static str,
-    /// Why.
+    /// Reason for the choice.
     pub why: String,
-    /// Systems.
+    /// Number of systems.
     pub nitems: usize,
     /// Rows of all systems.
     pub nrows: usize,
@@ -22,7 +22,7 @@ pub struct Explain {
     pub nnz: usize,
     /// Value slots held, padding included; shared values counted once.
     pub stored_len: usize,
-    /// Value slots held that are no entry: padding and fill.
+    /// Value slots held that hold no stored entry: padding and fill.
     pub padding: usize,
     /// Bytes that the plan holds.
     pub plan_bytes: usize,
@@ -36,7 +36,7 @@ pub struct Explain {
 }
 
 impl Explain {
-    /// How many products of the given duration the plan has cost.
+    /// Cost of the plan in products of duration `product`.
     pub fn cost_in_products(&self, product: Duration) -> f64 {
         self.cost.as_secs_f64() / product.as_secs_f64()
     }

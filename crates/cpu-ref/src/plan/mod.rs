@@ -23,7 +23,7 @@ use crate::error::check_len;
 use crate::par::{DiaBlocks, RowEntries, Schedule, SellRuns, WHOLE};
 use crate::{CpuError, CpuScalar, check_threads};
 
-/// What a plan can be made of: a matrix, or a batch of either kind.
+/// Source of a plan: a matrix, or a uniform or ragged batch.
 #[derive(Clone, Copy, Debug)]
 pub enum PlanSource<'a, T> {
     /// One matrix.
@@ -70,9 +70,9 @@ impl<'a, T> From<&'a RaggedCsr<T>> for PlanSource<'a, T> {
 ///
 /// **Automatic choice.** A single matrix of more than 32,768 entries and rows takes the format
 /// that moves the fewest bytes: DIA, if its diagonals are full (so that no fill is read);
-/// SELL-P with one column per run of 8 consecutive ones; or CSR, which is also kept when no other
-/// saves 5 %. CSR goes by rows, or by CSR-I when one row holds more than 65,536 entries. Batches
-/// and small matrices take CSR. The formats COO, ELL and HYB run when asked for by name.
+/// SELL-P that stores one column index per run of 8 consecutive columns; or CSR, which is also kept
+/// when no other format saves 5 %. CSR is split by rows, or by CSR-I when one row holds more than
+/// 65,536 entries. Batches and small matrices take CSR. COO, ELL and HYB run when named explicitly.
 ///
 /// # Examples
 /// ```
@@ -90,9 +90,9 @@ impl<'a, T> From<&'a RaggedCsr<T>> for PlanSource<'a, T> {
 pub struct SpmvPlan<T> {
     engine: Box<dyn Engine<T>>,
     nrhs: usize,
-    /// Whether a product is large enough to be shared between threads.
+    /// Whether products run on several threads: they are large enough, or `parts` was given.
     takes_threads: bool,
-    /// Values that [`SpmvPlan::update_values`] takes.
+    /// Number of values that [`SpmvPlan::update_values`] takes.
     source_len: usize,
     explain: Explain,
 }
@@ -104,11 +104,11 @@ impl<T: CpuScalar> SpmvPlan<T> {
     /// long they took.
     ///
     /// # Errors
-    /// [`CpuError::Parameter`] for a kernel that is not one of the format, no right-hand side,
+    /// [`CpuError::Parameter`] for a kernel that does not belong to the format, no right-hand side,
     /// interleaved vectors without a uniform batch, or a number of parts outside `1..=256`;
     /// [`CpuError::Format`] when the format would store more slots than the options allow, or when
-    /// there are more systems, or longer vectors, than can be; [`CpuError::Forked`] in a forked
-    /// process whose threads are in its parent.
+    /// the number of systems or the length of the vectors is too large; [`CpuError::Forked`] in a
+    /// forked process whose threads are in its parent.
     pub fn new<'a>(
         source: impl Into<PlanSource<'a, T>>,
         options: &SpmvOptions,
@@ -118,7 +118,7 @@ impl<T: CpuScalar> SpmvPlan<T> {
 }
 
 impl<T: Scalar> SpmvPlan<T> {
-    /// [`SpmvPlan::new`], compiled where it is called: by `CpuScalar::spmv_plan`.
+    /// Body of [`SpmvPlan::new`], instantiated in its caller `CpuScalar::spmv_plan`.
     pub(crate) fn new_here(
         source: PlanSource<'_, T>,
         options: &SpmvOptions,
@@ -168,13 +168,13 @@ impl<T: Scalar> SpmvPlan<T> {
     /// `y = alpha*A*x + beta*y` on all cores of the current rayon pool. Allocates nothing; does
     /// not read `y` when `beta` is 0.
     ///
-    /// A single matrix: `nrhs` vectors one after the other in `x` and in `y`. A batch: the plan's
-    /// layout, as drawn in [`sparsebatch_formats::batch`].
+    /// For a single matrix, `x` and `y` hold `nrhs` vectors one after the other. For a batch, they
+    /// have the plan's layout, as drawn in [`sparsebatch_formats::batch`].
     ///
     /// # Errors
     /// [`CpuError::Length`] when `x` or `y` does not fit; [`CpuError::Forked`] for a product that is
-    /// shared between threads, in a forked process whose threads are in its parent. `y` is untouched
-    /// then.
+    /// shared between threads, in a forked process whose threads are in its parent. On an error `y`
+    /// is untouched.
     pub fn apply(&self, alpha: T, x: &[T], beta: T, y: &mut [T]) -> Result<(), CpuError> {
         if self.takes_threads {
             check_threads()?;
@@ -185,12 +185,12 @@ impl<T: Scalar> SpmvPlan<T> {
         Ok(())
     }
 
-    /// Puts new values into the plan, without analysis: as many, in the same order and layout, as
-    /// the values of the matrix or batch it was made of.
+    /// Puts new values into the plan, without analysis. `values` has the same length, order and
+    /// layout as the values of the matrix or batch that the plan was made from.
     ///
     /// # Errors
     /// [`CpuError::Length`] for another number of values; [`CpuError::Forked`] in a forked process
-    /// whose threads are in its parent. The plan keeps the old ones then.
+    /// whose threads are in its parent. On an error the plan keeps the old values.
     pub fn update_values(&mut self, values: &[T]) -> Result<(), CpuError> {
         check_threads()?;
         check_len("values", self.source_len, values.len())?;
@@ -248,7 +248,7 @@ fn check_options<T>(source: &PlanSource<'_, T>, options: &SpmvOptions) -> Result
     Ok(())
 }
 
-/// Checks that the sums of what items and right-hand sides have can be counted.
+/// Checks that the total numbers of systems, entries and vector values can be represented.
 fn check_sizes<T: Scalar>(source: &PlanSource<'_, T>, nrhs: usize) -> Result<(), CpuError> {
     let (nitems, vectors, nnz) = match source {
         PlanSource::Matrix(a) => (1, (a.nrows() + a.ncols()) as u128, a.nnz() as u128),
@@ -267,7 +267,7 @@ fn check_sizes<T: Scalar>(source: &PlanSource<'_, T>, nrhs: usize) -> Result<(),
     Ok(())
 }
 
-/// Resolves the automatic choices.
+/// Resolves `Auto` to a format and a kernel.
 fn resolve<T: Scalar>(
     source: &PlanSource<'_, T>,
     options: &SpmvOptions,

@@ -1,4 +1,4 @@
-//! What a user may ask of a plan, and the automatic choice.
+//! Checks the format and kernel that a user names, and makes the automatic choice.
 
 use sparsebatch_formats::convert::occupied_diagonals;
 use sparsebatch_formats::{CsrPatternRef, DiaPattern, Pattern};
@@ -8,7 +8,7 @@ use sparsebatch_solve_core::{FormatChoice, KernelChoice};
 use crate::CpuError;
 use crate::par::{RunStats, WHOLE};
 
-/// A format, one of its kernels, and the reason.
+/// A format, one of its kernels, and the reason for the choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Choice {
     pub(super) format: FormatChoice,
@@ -16,16 +16,16 @@ pub(super) struct Choice {
     pub(super) why: String,
 }
 
-/// What the automatic choice looks at.
+/// Properties of a matrix that the automatic choice uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) nrows: usize,
     pub(super) nnz: usize,
     /// Entries of the longest row.
     pub(super) longest: usize,
-    /// Number of diagonals, when they are stored without fill.
+    /// Number of diagonals, if storing them needs no fill.
     pub(super) full_diagonals: Option<usize>,
-    /// Slots and runs of slices of 8 rows.
+    /// Slots and column runs in slices of 8 rows.
     pub(super) runs: RunStats,
     /// Bytes of a value.
     pub(super) value_bytes: usize,
@@ -50,7 +50,7 @@ pub(super) fn longest_row(csr: CsrPatternRef<'_>) -> usize {
 }
 
 fn full_diagonals(csr: CsrPatternRef<'_>) -> Option<usize> {
-    // With more diagonals than the mean row has entries there must be fill, corners apart.
+    // More diagonals than twice the mean row length imply fill (beside slots outside the matrix).
     let diagonals = occupied_diagonals(csr);
     if diagonals.len().saturating_mul(csr.nrows()) > csr.nnz().saturating_mul(2) {
         return None;
@@ -59,7 +59,7 @@ fn full_diagonals(csr: CsrPatternRef<'_>) -> Option<usize> {
     (pattern.nnz() == csr.nnz()).then(|| pattern.diag_offsets().len())
 }
 
-/// The share of CSR's bytes below which another format is taken.
+/// Another format is taken when it moves less than this fraction of CSR's bytes.
 const WORTH: f64 = 0.95;
 
 /// The automatic choice for a single matrix: the format that moves the fewest bytes per product,
@@ -99,7 +99,7 @@ pub(super) fn choose(facts: Facts) -> Choice {
     csr_by_rows_or_parts(longest, nnz)
 }
 
-/// CSR by rows, or CSR-I where one row is more than a thread's fair share.
+/// CSR by rows, or CSR-I when one row holds more than two chunks of work.
 pub(super) fn csr_by_rows_or_parts(longest: usize, nnz: usize) -> Choice {
     let (kernel, why) = if longest > 2 * WHOLE {
         let why = format!("the longest row holds {longest} of {nnz} entries, more than two chunks");
@@ -111,7 +111,7 @@ pub(super) fn csr_by_rows_or_parts(longest: usize, nnz: usize) -> Choice {
     Choice { format: FormatChoice::Csr, kernel, why }
 }
 
-/// The kernels of a format, `Auto` resolved to the first.
+/// Checks that `kernel` belongs to `format`; `Auto` becomes the format's first kernel.
 ///
 /// # Errors
 /// [`CpuError::Parameter`] for a kernel of another format.

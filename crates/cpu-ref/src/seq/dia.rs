@@ -9,7 +9,7 @@ impl Spmv for DiaPattern {
         (pattern.nrows(), pattern.ncols())
     }
 
-    /// Entries multiply; fill, and slots outside the matrix, are skipped.
+    /// Only entries are multiplied; fill and slots outside the matrix are skipped.
     fn spmv_unchecked<T: Scalar>(alpha: T, a: View<'_, Self, T>, x: &[T], beta: T, y: &mut [T]) {
         let pattern = a.pattern();
         for (row, y) in y.iter_mut().enumerate() {

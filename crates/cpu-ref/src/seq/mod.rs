@@ -1,12 +1,12 @@
 //! The oracle: `y = alpha*A*x + beta*y` by plain sequential loops, one file per format.
 //!
-//! Every other product of this project, on cores or on a device, is compared with these loops, so
-//! they stay what they are: a sum per row in the order of the stored entries, two roundings per
-//! entry (no fused multiply-add), no unrolling, nothing clever.
+//! Every other product of this project, on CPU cores or on a device, is compared with these loops,
+//! so they stay simple: one sum per row in the order of the stored entries, two roundings per entry
+//! (no fused multiply-add), no unrolling.
 //!
 //! Rules shared by all formats:
-//! - `alpha` and every stored entry multiply, even when zero: `0 * NaN` is NaN, as the arithmetic
-//!   says.
+//! - `alpha` and every stored entry multiply, even when zero: `0 * NaN` is NaN, as in IEEE
+//!   arithmetic.
 //! - `beta == 0` means that `y` is written without being read.
 //! - Padding never multiplies, whatever value its slot holds; nor does the fill of a DIA diagonal.
 
@@ -31,7 +31,7 @@ pub trait Spmv: Pattern {
     /// `y = alpha*A*x + beta*y` for vectors whose lengths have been checked against the shape.
     ///
     /// # Panics
-    /// When `x` is shorter than the columns or `y` than the rows.
+    /// When `x` has fewer elements than columns, or `y` fewer than rows.
     fn spmv_unchecked<T: Scalar>(alpha: T, a: View<'_, Self, T>, x: &[T], beta: T, y: &mut [T]);
 }
 
@@ -41,7 +41,7 @@ pub trait Spmv: Pattern {
 /// memory, always the same order of sums.
 ///
 /// # Errors
-/// [`CpuError::Length`] when `x` or `y` does not fit the matrix; `y` is untouched then.
+/// [`CpuError::Length`] when `x` or `y` does not fit the matrix; in that case `y` is untouched.
 ///
 /// # Examples
 /// ```
@@ -76,8 +76,9 @@ pub fn spmv<P: Spmv, T: Scalar>(
 /// values.
 ///
 /// # Errors
-/// [`CpuError::Length`] when `x` or `y` does not fit, [`CpuError::Format`] when no vector would;
-/// [`CpuError::Parameter`] for a uniform batch with interleaved values. `y` is untouched then.
+/// [`CpuError::Length`] when `x` or `y` does not fit; [`CpuError::Format`] when the length
+/// overflows; [`CpuError::Parameter`] for a uniform batch with interleaved values. On an error
+/// `y` is untouched.
 pub fn batch_spmv<P: Spmv, T: Scalar>(
     alpha: T,
     batch: &impl BatchOf<P, T>,

@@ -32,11 +32,11 @@ use sparsebatch_solve_core::{Criteria, Outcome, SpmvOptions};
 pub unsafe trait Vector: Copy + Send + Sync + 'static {
     /// The value type.
     type Scalar: Scalar;
-    /// Systems side by side, at most 16.
+    /// Number of systems side by side, at most 16.
     const LANES: usize;
     /// Whether [`Vector::mul_add`] rounds once.
     const FUSED: bool;
-    /// The same lanes in f32, as they are stored: `f32` values one after the other.
+    /// The same lanes stored in f32: `f32` values one after the other.
     type Single: Copy + Send + Sync + 'static;
 
     /// The same value in each lane.
@@ -59,16 +59,16 @@ pub unsafe trait Vector: Copy + Send + Sync + 'static {
     fn neg_mul_add(self, a: Self, b: Self) -> Self;
     /// One bit per lane in which `self <= other`; clear for NaN.
     fn le(self, other: Self) -> u32;
-    /// The lanes whose bit is set; 0 in the others.
+    /// Keeps the lanes whose bit is set in `lanes`; the others become 0.
     fn keep(self, lanes: u32) -> Self;
     /// `a * b + c` of one lane, rounded like [`Vector::mul_add`].
     fn scalar_mul_add(a: Self::Scalar, b: Self::Scalar, c: Self::Scalar) -> Self::Scalar;
     /// Rounded to f32.
     fn to_single(self) -> Self::Single;
-    /// What was rounded.
+    /// Converts lanes stored in f32 back to the value type.
     fn from_single(single: Self::Single) -> Self;
-    /// Runs a part of a kernel as a function of its own, compiled for the instruction set of the
-    /// vector once for all kernels that have the part.
+    /// Runs a part of a kernel as a separate function, compiled once for the vector's instruction
+    /// set and shared by all kernels with that part.
     fn call<P: Part>(part: P) -> P::Output;
 
     /// One bit per lane in which `self < other`; clear for NaN.
@@ -96,7 +96,7 @@ pub unsafe trait Vector: Copy + Send + Sync + 'static {
     }
 }
 
-/// A vector as it is stored, to be loaded in inner loops.
+/// The stored form of a vector, loaded in inner loops.
 pub(crate) trait Stored<V>: Copy {
     /// The vector.
     fn load(self) -> V;
@@ -145,7 +145,7 @@ pub(crate) fn scalars<V: Vector>(vectors: &[V]) -> &[V::Scalar] {
     unsafe { std::slice::from_raw_parts(vectors.as_ptr().cast(), vectors.len() * V::LANES) }
 }
 
-/// As [`scalars`], to be changed in place.
+/// Mutable form of [`scalars`].
 #[inline(always)]
 pub(crate) fn scalars_mut<V: Vector>(vectors: &mut [V]) -> &mut [V::Scalar] {
     // SAFETY: as in `scalars`; every bit pattern written is valid for `V`, and the exclusive
@@ -153,10 +153,10 @@ pub(crate) fn scalars_mut<V: Vector>(vectors: &mut [V]) -> &mut [V::Scalar] {
     unsafe { std::slice::from_raw_parts_mut(vectors.as_mut_ptr().cast(), vectors.len() * V::LANES) }
 }
 
-/// Several lanes of all vectors, each copied from its slice (element `k` of it to vector `k`).
+/// Sets several lanes of all vectors, each from its slice: element `k` goes to vector `k`.
 #[inline(always)]
 pub(crate) fn set_lanes<V: Vector>(vectors: &mut [V], sources: &[(usize, &[V::Scalar])]) {
-    // Eight vectors at a time, so that their cache lines are written by all lanes before they go.
+    // Eight vectors at a time: all lanes are written while the cache lines are still in cache.
     const BLOCK: usize = 8;
     if sources.is_empty() {
         return;
@@ -173,7 +173,7 @@ pub(crate) fn set_lanes<V: Vector>(vectors: &mut [V], sources: &[(usize, &[V::Sc
     }
 }
 
-/// One lane of all vectors, each copied from `source` (element `k` of it to vector `k`).
+/// Sets one lane of all vectors from `source`: element `k` goes to vector `k`.
 #[inline(always)]
 pub(crate) fn set_lane<V: Vector>(
     vectors: &mut [V],
@@ -253,7 +253,7 @@ impl Columns {
         acc
     }
 
-    /// The entries of `range`: each of `values` with that of `x` in its column.
+    /// For each entry of `range`, its value paired with the element of `x` in its column.
     #[inline(always)]
     pub(crate) fn pairs<'a, V: Vector>(
         &'a self,
@@ -334,16 +334,17 @@ impl Columns {
 
 /// An algorithm over lanes.
 pub(crate) trait Kernel<T: CpuScalar> {
-    /// What it returns.
+    /// Return type of [`Kernel::run`].
     type Output;
-    /// Runs it. Implementations are `#[inline(always)]`, and so is all they call per element.
+    /// Runs the algorithm. Implementations, and all functions that they call per element, are
+    /// `#[inline(always)]`.
     fn run<V: Vector<Scalar = T>>(self) -> Self::Output;
 }
 
 /// An instruction set that the batched kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Isa {
-    /// What the build assumes (SSE2 on x86-64), without fused multiply-add.
+    /// The instruction set that the build assumes (SSE2 on x86-64), without fused multiply-add.
     Baseline,
     /// AVX2 and FMA.
     Avx2,
@@ -352,7 +353,7 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// Everything this machine can run, least first.
+    /// The instruction sets that this machine can run, in ascending order.
     pub fn available() -> Vec<Self> {
         let mut all = vec![Self::Baseline];
         #[cfg(target_arch = "x86_64")]
@@ -367,7 +368,7 @@ impl Isa {
         all
     }
 
-    /// The widest that this machine can run.
+    /// The widest instruction set that this machine can run.
     pub fn best() -> Self {
         *Self::available().last().expect("the baseline is always available")
     }
@@ -510,8 +511,8 @@ pub(crate) fn dispatch<T: CpuScalar, K: Kernel<T>>(isa: Isa, lanes: usize, kerne
     }
 }
 
-/// As [`dispatch`], with 1 or 8 lanes alone, for kernels that gain nothing by more choice: each
-/// width is compiled by itself, and the kernels are large.
+/// As [`dispatch`], but with 1 or 8 lanes only (4 for the baseline), for large kernels that gain
+/// nothing from other widths: each width is compiled separately.
 ///
 /// # Panics
 /// When `isa` is not available on this machine.
@@ -527,7 +528,7 @@ pub(crate) fn dispatch_narrow<T: CpuScalar, K: Kernel<T>>(
         (Isa::Avx2, _) => avx2::<T::Avx2x8, K>(isa, kernel),
         #[cfg(target_arch = "x86_64")]
         (Isa::Avx512, _) => avx512::<T::Avx512x8, K>(isa, kernel),
-        // The lanes of the baseline differ in nothing but their number.
+        // The baseline's widths differ in nothing but the number of lanes.
         _ => kernel.run::<Plain<T, 4>>(),
     }
 }
@@ -584,7 +585,7 @@ pub(crate) fn plain<T: Scalar>(scalars: &[T]) -> &[Plain<T, 1>] {
     unsafe { std::slice::from_raw_parts(scalars.as_ptr().cast(), scalars.len()) }
 }
 
-/// As [`plain`], to be changed in place.
+/// Mutable form of [`plain`].
 pub(crate) fn plain_mut<T: Scalar>(scalars: &mut [T]) -> &mut [Plain<T, 1>] {
     // SAFETY: as in `plain`; the exclusive borrow is that of `scalars`.
     unsafe { std::slice::from_raw_parts_mut(scalars.as_mut_ptr().cast(), scalars.len()) }

@@ -1,9 +1,9 @@
 //! Runs the inner loop of a product under the best instruction set of the machine.
 //!
-//! The loops themselves are safe code in `par`; here they are compiled twice, for any x86-64 (or
-//! other) processor and for AVX2 with FMA, and the choice is made at run time. FMA rounds once
-//! where the portable loop rounds twice, so results may differ by rounding between machines, never
-//! between runs or thread counts on one machine.
+//! The loops are safe code in `par`. Here they are compiled twice, for any x86-64 (or other)
+//! processor and for AVX2 with FMA; the choice is made at run time. FMA rounds once where the
+//! portable loop rounds twice, so results may differ by rounding between machines, never between
+//! runs or thread counts on one machine.
 //!
 //! A library built for plain x86-64 would otherwise use half the vector width and no FMA in
 //! its products.
@@ -16,7 +16,7 @@ pub(crate) trait Isa {
     fn mul_add<T: Scalar>(a: T, b: T, c: T) -> T;
 }
 
-/// What every processor of the target has.
+/// The instruction set of every processor of the target.
 pub(crate) struct Portable;
 
 /// AVX2 and FMA.
@@ -62,12 +62,12 @@ fn run_fma(leaf: impl Leaf) {
     leaf.run::<Fma>();
 }
 
-/// Bytes by which a product asks for its matrix in advance: a page, since the processor's own
-/// prefetching stops at page ends.
+/// Prefetch distance of a product in bytes: one page, since the processor's own prefetching stops
+/// at page ends.
 pub(crate) const AHEAD: usize = 4096;
 
-/// Asks for the cache line that holds `data[index]`, into the second-level cache; does nothing past the end of an array or
-/// where the target has no such instruction.
+/// Prefetches the cache line that holds `data[index]` into the second-level cache. An `index` past
+/// the end is harmless. Does nothing if the target has no such instruction.
 #[inline(always)]
 pub(crate) fn prefetch<T>(data: &[T], index: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -82,7 +82,7 @@ pub(crate) fn prefetch<T>(data: &[T], index: usize) {
     let _ = (data, index);
 }
 
-/// Asks for all cache lines of `data`.
+/// Prefetches all cache lines of `data`.
 #[inline(always)]
 pub(crate) fn prefetch_all<T>(data: &[T]) {
     const LINE: usize = 64;
@@ -91,11 +91,11 @@ pub(crate) fn prefetch_all<T>(data: &[T]) {
     }
 }
 
-/// Bytes below which an array's pages are left as they are.
+/// Arrays of fewer bytes get no advice on their pages.
 const MANY_PAGES: usize = 16 << 20;
 
 /// Asks the system to back a large array, not yet written to, by huge pages; does nothing where
-/// the system cannot. A hint: contents and addresses stay.
+/// the system cannot. This is a hint: contents and addresses do not change.
 ///
 /// A product streams its matrix once, and translating a 4 KiB page every 64 cache lines costs it
 /// up to a seventh of its time on a virtual machine.

@@ -1,7 +1,7 @@
 //! Whether there is a GPU to use, and if not, why.
 //!
-//! The bindings panic where a library or one of its functions is missing. The order of the
-//! questions here is what prevents that: library, version of the driver, GPUs, compiler.
+//! The bindings panic where a library or one of its functions is missing. The order of the checks
+//! here prevents that: library, version of the driver, GPUs, compiler.
 
 use cudarc::driver::sys::{self, CUresult};
 
@@ -9,15 +9,15 @@ use super::driver::check;
 use super::library::{self, NvrtcInfo};
 use crate::{CudaVersion, GpuError};
 
-/// The least driver that has all functions this crate calls.
+/// The oldest driver that has all functions this crate calls.
 pub const NEEDED_DRIVER: CudaVersion = CudaVersion { major: 12, minor: 8 };
 
-/// What the machine offers.
+/// The driver, the GPUs and the compiler of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverInfo {
     /// The newest CUDA that the driver supports.
     pub version: CudaVersion,
-    /// The number of GPUs that it shows, at least 1.
+    /// The number of GPUs that the driver shows, at least 1.
     pub device_count: usize,
     /// The compiler of the kernels.
     pub nvrtc: NvrtcInfo,
@@ -27,9 +27,9 @@ pub struct DriverInfo {
 ///
 /// # Errors
 /// [`GpuError::NoDriver`], [`GpuError::DriverTooOld`], [`GpuError::NoDevice`] or
-/// [`GpuError::NvrtcMissing`], in this order; [`GpuError::DriverTooOld`] also when NVRTC is of a
-/// newer major version than the driver, which then does not load what it makes;
-/// [`GpuError::Driver`] when the driver does not start.
+/// [`GpuError::NvrtcMissing`], checked in this order; [`GpuError::DriverTooOld`] also when NVRTC
+/// has a newer major version than the driver, which cannot load such output; [`GpuError::Driver`]
+/// when the driver does not start.
 pub fn availability() -> Result<DriverInfo, GpuError> {
     let (version, device_count) = driver()?;
     if device_count == 0 {

@@ -1,4 +1,4 @@
-//! The memory bandwidth that kernels can reach, to compare theirs with.
+//! The memory bandwidth that kernels can reach, as a reference for measured kernels.
 
 use cudarc::driver::result;
 
@@ -7,7 +7,7 @@ use super::{Device, Event};
 use crate::kernels::VECTOR;
 use crate::{Args, Executor, GpuError, KernelKey, LaunchConfig};
 
-/// Bytes of each vector, where the device has four times as many free: more than caches hold.
+/// Bytes of each vector, if the device has four times as many free: more than caches hold.
 const VECTOR_BYTES: u64 = 2 << 30;
 
 const THREADS: u32 = 512;
@@ -16,17 +16,17 @@ const REPETITIONS: usize = 11;
 /// Measured bandwidth, in 1e9 bytes per second: the median of several runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bandwidth {
-    /// Of copying a vector, by the driver or by a kernel, whichever is faster; bytes read and bytes
-    /// written both count.
+    /// Bandwidth of copying a vector, by the driver or by a kernel, whichever is faster; bytes read
+    /// and bytes written both count.
     pub copy_gb_per_s: f64,
-    /// Of reading a vector.
+    /// Bandwidth of reading a vector.
     pub read_gb_per_s: f64,
-    /// Bytes of a vector.
+    /// Bytes of each vector used.
     pub vector_bytes: u64,
 }
 
-/// Measures the bandwidth of the device's memory. Takes some tenths of a second, and up to half of
-/// the free memory, at most 4 GiB, meanwhile.
+/// Measures the bandwidth of the device's memory. Takes some tenths of a second and meanwhile
+/// occupies up to half of the free memory, at most 4 GiB.
 ///
 /// # Errors
 /// [`GpuError::OutOfMemory`]; what compiling or running the two kernels reports.
@@ -74,7 +74,7 @@ pub fn measure_bandwidth(device: &Device) -> Result<Bandwidth, GpuError> {
     })
 }
 
-/// The median time of a launch, in milliseconds, after one that is not counted.
+/// The median time of a launch, in milliseconds, after one launch that is not counted.
 fn median_ms(
     device: &Device,
     mut launch: impl FnMut() -> Result<(), GpuError>,

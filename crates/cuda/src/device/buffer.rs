@@ -15,9 +15,9 @@ use crate::{GpuError, KernelBuffer, Pod};
 /// Values of type `T` in device memory.
 ///
 /// A buffer owns its memory, shares it with the buffer it is a [range](DeviceBuffer::range) of, or
-/// [stands for memory of someone else](DeviceBuffer::from_raw). Freeing memory waits for work that
+/// [refers to memory of another owner](DeviceBuffer::from_raw). Freeing memory waits for work that
 /// may use it. Work on a buffer is ordered along the stream of the [`Device`] that issues it; use
-/// on another stream needs [`Executor::synchronize`](crate::Executor::synchronize) between.
+/// on another stream needs [`Executor::synchronize`](crate::Executor::synchronize) in between.
 pub struct DeviceBuffer<T: Pod> {
     address: CUdeviceptr,
     len: usize,
@@ -26,10 +26,10 @@ pub struct DeviceBuffer<T: Pod> {
 }
 
 impl<T: Pod> DeviceBuffer<T> {
-    /// Allocates, without setting any value.
+    /// Allocates `len` values without setting them.
     pub(super) fn new(device: &Device, len: usize) -> Result<Self, GpuError> {
         let memory = match len {
-            // The driver refuses to allocate nothing.
+            // The driver refuses to allocate 0 bytes.
             0 => None,
             _ => Some(Arc::new(Allocation::new(device, len as u128 * size_of::<T>() as u128)?)),
         };
@@ -37,7 +37,7 @@ impl<T: Pod> DeviceBuffer<T> {
         Ok(Self { address, len, memory, values: PhantomData })
     }
 
-    /// A buffer over memory that someone else owns, such as an array of another library.
+    /// A buffer over memory with another owner, such as an array of another library.
     ///
     /// # Safety
     /// 1. `address` is a device address, aligned for `T`, with `len` values of `T` behind it, or
@@ -45,12 +45,12 @@ impl<T: Pod> DeviceBuffer<T> {
     /// 2. The memory can be reached by kernels of every [`Device`] that the buffer is used with.
     /// 3. It stays allocated until the buffer and its ranges are gone and the work that uses them
     ///    is done.
-    /// 4. Whoever else writes to it orders that with the stream of the device.
+    /// 4. Other writes to it are ordered with the stream of the device.
     pub unsafe fn from_raw(address: u64, len: usize) -> Self {
         Self { address, len, memory: None, values: PhantomData }
     }
 
-    /// A buffer over some of the values. It shares the memory and keeps it alive.
+    /// A buffer over a range of the values. It shares the memory and keeps it alive.
     ///
     /// # Errors
     /// [`GpuError::InvalidArgument`] when the range does not lie within the buffer.
@@ -80,7 +80,7 @@ impl<T: Pod> DeviceBuffer<T> {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the buffer has no values.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -111,20 +111,20 @@ impl<T: Pod> fmt::Debug for DeviceBuffer<T> {
     }
 }
 
-/// Memory of the driver, freed on drop. Keeps the context alive.
+/// Memory allocated by the driver, freed on drop. Keeps the context alive.
 struct Allocation {
     address: CUdeviceptr,
     context: Arc<CudaContext>,
 }
 
 impl Allocation {
-    /// `bytes` is above 0.
+    /// Allocates `bytes` bytes, more than 0.
     fn new(device: &Device, bytes: u128) -> Result<Self, GpuError> {
         let context = Arc::clone(&device.shared.context);
         bind(&context)?;
         let refused =
             |free| GpuError::OutOfMemory { needed: u64::try_from(bytes).unwrap_or(u64::MAX), free };
-        // Sizes that overflow inside the driver end here, too.
+        // This also rejects sizes that would overflow inside the driver.
         let total = u128::from(device.shared.info.memory_bytes);
         let Some(size) = usize::try_from(bytes).ok().filter(|_| bytes <= total) else {
             return Err(refused(device.memory()?.free_bytes));
@@ -142,7 +142,7 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // Where the context is lost its memory is gone with it, so that there is nothing to do.
+        // A lost context has freed its memory already.
         if bind(&self.context).is_ok() {
             // SAFETY: (1) the address is of `cuMemAlloc` and freed only here; (2) the call waits
             // for work that may still use the memory.

@@ -1,15 +1,16 @@
 //! Compiled kernels on disk, so that a second run starts without compiling.
 //!
-//! One file per program, named by the hash of all that its code depends on. Files are written
-//! beside their place and renamed, so that another process sees a whole file or none; a checksum
-//! finds what was cut off or changed. Nothing here fails a compilation: without a usable folder or
-//! file the kernel is compiled again.
+//! One file per program, named by the hash of everything its code depends on. A file is written
+//! under a temporary name and renamed, so that another process sees a whole file or none; a
+//! checksum detects truncated or changed files. Nothing here fails a compilation: without a usable
+//! folder or file the kernel is compiled again.
 //!
-//! What is read here runs on the GPU with the rights of this process, and a checksum keeps nobody from
-//! writing another file. So a program is only taken where whoever could have written it could change
-//! this program, too: folder and file, and every folder above them, belong to the user or to root, and
-//! nobody else may write to them (`access.rs`). Folders of others are neither read nor written; one that
-//! root has filled and the user cannot write to is read.
+//! Code read from the cache runs on the GPU with the rights of this process, and a checksum does
+//! not keep others from writing a file of their own. So a file is only used if everyone who could
+//! have written it could also change this program: file and folder, and every folder above them,
+//! belong to the user or to root, and nobody else may write to them (`access.rs`). Folders of other
+//! users are neither read nor written; a folder that root has filled and the user cannot write to
+//! is read.
 
 mod access;
 mod entry;
@@ -31,10 +32,10 @@ use crate::{CudaVersion, GpuError};
 /// Part of every key: raise it when the format of the files or the meaning of a key changes.
 const FORMAT: u32 = 1;
 
-/// Bytes that the folder may hold before the oldest files are removed.
+/// Maximum size of the folder in bytes; beyond it the oldest files are removed.
 const LIMIT_BYTES: u64 = 256 << 20;
 
-/// Age at which a temporary file belongs to no living writer.
+/// Age beyond which a temporary file is taken to have no living writer.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 const ENDING: &str = "kernel";
@@ -49,8 +50,8 @@ impl CacheKey {
     /// The key of a program compiled by a version of NVRTC.
     pub fn new(program: &Program<'_>, nvrtc: CudaVersion) -> Self {
         let mut hash = Sha256::new();
-        // Every text goes in behind its length, and every list behind its count, so that no two
-        // programs give the same bytes.
+        // The length precedes every text, and the count every list, so that no two programs give
+        // the same bytes.
         let mut add = |text: &str| {
             hash.update((text.len() as u64).to_le_bytes());
             hash.update(text);
@@ -79,7 +80,7 @@ pub struct DiskCache {
 }
 
 impl DiskCache {
-    /// The folder that the environment asks for: `SPARSEBATCH_CACHE`, else
+    /// The cache in the folder that the environment names: `SPARSEBATCH_CACHE`, else
     /// `XDG_CACHE_HOME/sparsebatch`, else `~/.cache/sparsebatch`. `SPARSEBATCH_CACHE=off` turns
     /// the cache off.
     pub fn from_env() -> Self {
@@ -101,9 +102,9 @@ impl DiskCache {
         self.folder.as_deref().map_err(String::as_str)
     }
 
-    /// Why the folder is neither read nor written, as far as that can be told without writing: it, or one
-    /// above it, belongs to somebody else, or others may write to it. A folder that is not there yet is
-    /// fine where it may be made.
+    /// Why the folder is neither read nor written, as far as can be determined without writing: it,
+    /// or a folder above it, belongs to another user or is writable by others. A folder that does
+    /// not exist yet is accepted if it may be created.
     pub fn refusal(&self) -> Option<String> {
         access::folder(self.folder.as_ref().ok()?).err()
     }
@@ -124,10 +125,10 @@ impl DiskCache {
         }
     }
 
-    /// The program from the folder, else compiled and stored there.
+    /// Loads the program from the folder; if it is absent, compiles it and stores it there.
     ///
     /// # Errors
-    /// Those of [`nvrtc::compile`]; none of its own.
+    /// Those of [`nvrtc::compile`] only.
     pub fn compile(&self, program: &Program<'_>) -> Result<Compiled, GpuError> {
         let key = CacheKey::new(program, nvrtc::version()?);
         if let Some(compiled) = self.load(key) {
@@ -138,8 +139,8 @@ impl DiskCache {
         Ok(compiled)
     }
 
-    /// A stored program. A file that is damaged is removed and counts as absent; so does one that
-    /// somebody else could have written, which stays.
+    /// Loads a stored program. A damaged file is removed and counts as absent. A file that another
+    /// user could have written counts as absent too, but is not removed.
     pub fn load(&self, key: CacheKey) -> Option<Compiled> {
         let folder = self.folder.as_ref().ok().filter(|folder| access::folder(folder).is_ok())?;
         let path = folder.join(key.file_name());
@@ -156,7 +157,7 @@ impl DiskCache {
     /// was stored.
     pub fn store(&self, key: CacheKey, compiled: &Compiled) -> bool {
         let Ok(folder) = &self.folder else { return false };
-        // Looked at before, so that nothing is made in a folder of others, and after.
+        // Checked before, so that nothing is created in a folder of another user, and after.
         let stored = access::folder(folder).is_ok()
             && create_folder(folder).is_ok()
             && access::folder(folder).is_ok()
@@ -167,16 +168,16 @@ impl DiskCache {
         stored
     }
 
-    /// Removes temporary files that a process left behind, and the oldest programs while all
-    /// together exceed the limit. The folder may be one in which the user keeps other files: those are not
-    /// touched, whatever their ending.
+    /// Removes temporary files that a process left behind, and the oldest programs while their
+    /// total size exceeds the limit. Other files of the user in this folder are not touched,
+    /// whatever their extension.
     fn evict(&self, folder: &Path) {
         let Ok(files) = folder.read_dir() else { return };
         let mut programs = Vec::new();
         for file in files.flatten() {
             let path = file.path();
             let Some(kind) = file.file_name().to_str().and_then(Named::of) else { continue };
-            // Of a link this is the link itself.
+            // For a symbolic link this describes the link itself.
             let Ok(metadata) = file.metadata() else { continue };
             let Ok(modified) = metadata.modified() else { continue };
             match kind {
@@ -201,7 +202,7 @@ impl DiskCache {
     }
 }
 
-/// Files that the cache names.
+/// Kinds of files whose names the cache gives.
 enum Named {
     /// `HASH.kernel`, the hash in 64 digits.
     Program,
@@ -210,7 +211,7 @@ enum Named {
 }
 
 impl Named {
-    /// What a name says, if it is one that the cache gives.
+    /// The kind of file with this name, if the cache gives such names.
     fn of(name: &str) -> Option<Self> {
         let is_hash = |text: &str| {
             text.len() == 64
@@ -242,7 +243,7 @@ fn create_folder(folder: &Path) -> io::Result<()> {
     builder.create(folder)
 }
 
-/// Writes a file for its owner alone, under a name of its own first.
+/// Writes a file for its owner alone, first under a temporary name.
 fn write_whole(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);

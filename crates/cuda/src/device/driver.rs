@@ -1,4 +1,4 @@
-//! Results of the CUDA driver as errors of this crate.
+//! Converts results of the CUDA driver to errors of this crate.
 
 use std::ffi::CStr;
 use std::ptr;
@@ -36,7 +36,7 @@ pub(super) fn bind(context: &CudaContext) -> Result<(), GpuError> {
     checked("cuCtxSetCurrent", context.bind_to_thread())
 }
 
-/// Whether a result says that the context is gone: after these every later call fails.
+/// Whether a result means that the context is lost, so that every later call fails.
 fn loses_context(result: CUresult) -> bool {
     matches!(
         result,
@@ -57,7 +57,7 @@ fn loses_context(result: CUresult) -> bool {
 
 /// The driver's text for a result, in one line.
 fn message(result: CUresult) -> String {
-    // A result can only come from a driver that is loaded, but tests make some without one.
+    // Results come from a loaded driver, except in tests, which construct them without a driver.
     if !super::availability::driver_is_present() {
         return format!("{result:?}");
     }

@@ -9,7 +9,7 @@ use super::Device;
 use super::driver::{bind, check};
 use crate::GpuError;
 
-/// A point in the work of a stream. The time between two of them is measured by the GPU.
+/// A point in the work of a stream. The GPU measures the time between two events.
 #[derive(Debug)]
 pub struct Event {
     raw: CUevent,
@@ -37,7 +37,7 @@ impl Event {
         Ok(Self { raw, context })
     }
 
-    /// Puts the event behind all work issued to the stream of `device` so far. Does not wait.
+    /// Records the event after all work issued to the stream of `device` so far. Does not wait.
     ///
     /// # Errors
     /// What the driver reports.
@@ -50,8 +50,8 @@ impl Event {
     /// Makes all later work on the stream of `device` wait for the event. The host does not wait.
     ///
     /// # Errors
-    /// What the driver reports, also while the stream records and the event is not of what it
-    /// records.
+    /// What the driver reports, also while the stream records a graph that the event is not part
+    /// of.
     pub fn hold(&self, device: &Device) -> Result<(), GpuError> {
         bind(&self.context)?;
         // SAFETY: (1) the context is current; (2) event and stream are alive; (3) 0 is the one flag
@@ -63,7 +63,7 @@ impl Event {
     /// Waits until the event has passed.
     ///
     /// # Errors
-    /// What a kernel before it met, as [`GpuError::ContextLost`].
+    /// [`GpuError::ContextLost`] for a fault of a kernel before the event.
     pub fn wait(&self) -> Result<(), GpuError> {
         bind(&self.context)?;
         // SAFETY: (1) the context is current; (2) the event is alive.

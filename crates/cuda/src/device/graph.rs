@@ -8,7 +8,7 @@ use super::Device;
 use super::driver::{bind, check};
 use crate::GpuError;
 
-/// Work that was recorded once and starts again with one call, on the stream it was recorded on.
+/// Recorded work that one call starts again, on the stream it was recorded on.
 pub struct Graph {
     raw: CUgraphExec,
     device: Device,
@@ -25,8 +25,8 @@ impl Graph {
     /// What the driver reports.
     ///
     /// # Safety
-    /// What held for the recorded launches holds again: in particular the buffers they use, also
-    /// those inside plans, are alive until the work is done.
+    /// The safety conditions of the recorded launches hold again: in particular the buffers they
+    /// use, also those inside plans, are alive until the work is done.
     pub unsafe fn launch(&self) -> Result<(), GpuError> {
         bind(&self.device.shared.context)?;
         // SAFETY: (1) the context is current; (2) graph and stream are alive; (3) the memory that
@@ -46,14 +46,14 @@ impl Drop for Graph {
 }
 
 impl Device {
-    /// Records what `record` issues to the stream of this device, in place of running it.
+    /// Records the work that `record` issues to the stream of this device, instead of running it.
     ///
     /// Kernels must be [prepared](crate::Executor::prepare) before, and `record` may launch, fill
     /// with zeros and record events, but neither allocate, free, copy to or from the host, nor wait.
     ///
     /// # Errors
-    /// The error of `record`; what the driver reports, also when `record` did what it may not. The
-    /// stream records no longer in either case. The legacy default stream cannot record.
+    /// The error of `record`; what the driver reports, also for a forbidden operation in `record`.
+    /// In either case the stream has stopped recording. The legacy default stream cannot record.
     pub fn capture(
         &self,
         record: impl FnOnce(&Device) -> Result<(), GpuError>,
@@ -71,7 +71,7 @@ impl Device {
         Ok(Graph { raw, device: self.clone() })
     }
 
-    /// Whether the stream records, whoever has asked for it.
+    /// Whether the stream is recording, whoever started the recording.
     pub(super) fn records(&self) -> Result<bool, GpuError> {
         bind(&self.shared.context)?;
         let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
@@ -92,7 +92,8 @@ impl Drop for Template {
     }
 }
 
-/// A stream that records. Ends on drop, so that a panic does not leave it so.
+/// A running recording of a stream. It ends on drop, so that a panic does not leave the stream
+/// recording.
 struct Capture<'a> {
     device: &'a Device,
     ended: bool,
@@ -101,7 +102,7 @@ struct Capture<'a> {
 impl<'a> Capture<'a> {
     fn begin(device: &'a Device) -> Result<Self, GpuError> {
         bind(&device.shared.context)?;
-        // Other threads may allocate meanwhile.
+        // Other threads may allocate during the recording.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: (1) the context is current; (2) the stream is alive.
         let result = unsafe { sys::cuStreamBeginCapture_v2(device.stream.raw(), mode) };

@@ -1,4 +1,4 @@
-//! What a GPU is and how much it holds.
+//! Properties and limits of a GPU.
 
 use cudarc::driver::CudaContext;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
@@ -6,22 +6,22 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use super::driver::checked;
 use crate::{CudaVersion, GpuError};
 
-/// The name and the limits of a GPU. An emulation fills in what its plans shall see.
+/// The name and the limits of a GPU. An emulation fills in the values that plans should see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// The name, such as `NVIDIA H200`.
     pub name: String,
-    /// Its number among the GPUs that the driver shows.
+    /// Index among the GPUs that the driver shows.
     pub ordinal: usize,
     /// Compute capability, major and minor, such as (9, 0).
     pub compute_capability: (u32, u32),
-    /// Streaming multiprocessors.
+    /// Number of streaming multiprocessors.
     pub multiprocessors: u32,
-    /// Threads that a block can have.
+    /// Maximum number of threads of a block.
     pub max_threads_per_block: u32,
-    /// Threads that a multiprocessor can hold.
+    /// Maximum number of resident threads of a multiprocessor.
     pub max_threads_per_multiprocessor: u32,
-    /// Shared memory that a block can have after opting in, in bytes.
+    /// Maximum shared memory of a block after opting in, in bytes.
     pub shared_bytes_per_block: u32,
     /// Shared memory of a multiprocessor, in bytes.
     pub shared_bytes_per_multiprocessor: u32,
@@ -42,7 +42,7 @@ impl DeviceInfo {
         format!("sm_{major}{minor}")
     }
 
-    /// What the driver says about the GPU of a context.
+    /// Queries the driver for the GPU of a context.
     pub(super) fn of(context: &CudaContext, driver_version: CudaVersion) -> Result<Self, GpuError> {
         let number = |attribute| {
             let value = checked("cuDeviceGetAttribute", context.attribute(attribute))?;

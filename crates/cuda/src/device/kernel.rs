@@ -16,7 +16,7 @@ use super::resources::Resources;
 use crate::executor::Kind;
 use crate::{DeviceInfo, GpuError, KernelKey, LaunchConfig};
 
-/// Dynamic shared memory that a kernel can have without opting in, in bytes.
+/// Maximum shared memory of a kernel without opting in, in bytes.
 const SHARED_BYTES_WITHOUT_OPT_IN: u32 = 48 << 10;
 
 /// Compiles and loads kernels, each once per context.
@@ -24,11 +24,11 @@ pub(super) struct KernelStore {
     architecture: String,
     disk: DiskCache,
     loaded: Mutex<HashMap<KernelKey, Arc<Kernel>>>,
-    /// Held by the thread that compiles a kernel, which others wait for.
+    /// Per kernel, the lock held by the thread that compiles it; other threads wait for it.
     compiling: Mutex<HashMap<KernelKey, Arc<Mutex<()>>>>,
 }
 
-/// Threads that failed leave nothing half done.
+/// Locks, ignoring poisoning: a thread that panicked leaves no partial state.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -52,7 +52,7 @@ impl KernelStore {
         if let Some(kernel) = loaded() {
             return Ok(kernel);
         }
-        // Threads compile different kernels at once, and the same one once.
+        // Threads compile different kernels concurrently, and each kernel once.
         let turn = Arc::clone(lock(&self.compiling).entry(key.clone()).or_default());
         let _turn = lock(&turn);
         if let Some(kernel) = loaded() {
@@ -85,12 +85,12 @@ impl KernelStore {
     }
 }
 
-/// A kernel of a module of its own.
+/// A kernel, loaded in its own module.
 pub(super) struct Kernel {
     module: CUmodule,
     function: CUfunction,
     context: Arc<CudaContext>,
-    /// Sizes of the parameters in bytes; `None` where the driver does not tell.
+    /// Sizes of the parameters in bytes; `None` if the driver does not report them.
     parameters: Option<Vec<usize>>,
     /// Static shared memory per block, in bytes.
     shared_bytes: u32,
@@ -149,7 +149,7 @@ impl Kernel {
         Ok(loaded)
     }
 
-    /// Asks for one parameter after the other until the driver says that there is none.
+    /// Queries one parameter after the other until the driver reports that there is none.
     fn parameter_sizes(&self) -> Option<Vec<usize>> {
         let mut sizes = Vec::new();
         loop {
@@ -167,7 +167,7 @@ impl Kernel {
         }
     }
 
-    /// What the compiler said that the kernel uses.
+    /// The resources of the kernel, as reported by the compiler.
     pub(super) fn resources(&self) -> Option<Resources> {
         self.resources
     }
@@ -189,8 +189,8 @@ impl Kernel {
         })
     }
 
-    /// Checks the shared memory of a launch, and lets the kernel have as much as a block can, when
-    /// it first needs more than comes without asking.
+    /// Checks the shared memory of a launch. The first launch that needs more than the default
+    /// limit raises the kernel's limit to the maximum of a block.
     pub(super) fn allow_shared(
         &self,
         config: LaunchConfig,
@@ -218,7 +218,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Blocks that a multiprocessor holds at once, or 1; their shared memory is allowed.
+    /// Number of blocks that a multiprocessor holds at once, at least 1. The caller has allowed
+    /// their shared memory.
     pub(super) fn resident_blocks(&self, config: LaunchConfig) -> Result<u32, GpuError> {
         let threads = config.block.iter().product::<u32>() as i32;
         let mut blocks = 0;
@@ -237,7 +238,8 @@ impl Kernel {
         Ok(blocks.max(1) as u32)
     }
 
-    /// Clusters that the device holds at once, or 1; the shared memory of their blocks is allowed.
+    /// Number of clusters that the device holds at once, at least 1. The caller has allowed the
+    /// shared memory of their blocks.
     pub(super) fn resident_clusters(
         &self,
         config: LaunchConfig,
@@ -257,7 +259,7 @@ impl Kernel {
     }
 }
 
-/// What a launch has beside its shape.
+/// The attributes of a launch: overlap with the previous launch, and clusters.
 pub(super) struct Attributes {
     values: [sys::CUlaunchAttribute; 2],
     count: u32,
@@ -288,8 +290,8 @@ impl Attributes {
         }
     }
 
-    /// The launch as the driver takes it. Points to these attributes, which must not move or go before
-    /// it was made.
+    /// The launch configuration for the driver. It points to these attributes, which must neither
+    /// move nor be dropped before the launch call.
     pub(super) fn launch(
         &mut self,
         config: LaunchConfig,

@@ -211,8 +211,9 @@ impl Executor for Device {
 }
 
 impl Device {
-    /// Runs a large copy by pinned memory that all clones of the device share, or by more of it while
-    /// others have that: a thread that copies may take up other work meanwhile, which copies too.
+    /// Runs a large copy through pinned memory that all clones of the device share. If all of it is
+    /// in use, more is allocated instead of waiting: a thread in a copy may take up other work that
+    /// copies too.
     fn staged(&self, copy: impl FnOnce(&Staging) -> Result<(), GpuError>) -> Result<(), GpuError> {
         let lock = || self.shared.staging.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let kept = lock().pop();

@@ -16,12 +16,12 @@ use crate::{CudaVersion, GpuError};
 /// File names of NVRTC, newest first.
 const NAMES: [&str; 2] = ["libnvrtc.so.13", "libnvrtc.so.12"];
 
-/// The NVRTC in use.
+/// The loaded NVRTC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NvrtcInfo {
-    /// Its version.
+    /// The version of NVRTC.
     pub version: CudaVersion,
-    /// The file that was loaded; `None` where the system's loader found it by name.
+    /// The file that was loaded; `None` if the system's loader found it by name.
     pub path: Option<PathBuf>,
 }
 
@@ -30,11 +30,11 @@ pub struct NvrtcInfo {
 /// (`LD_LIBRARY_PATH`), CUDA toolkits (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`), and
 /// Python environments (`VIRTUAL_ENV`, `CONDA_PREFIX`, the user's and the system's packages).
 ///
-/// A library of the unversioned name `libnvrtc.so` that the system's loader finds comes before all
-/// others, since the bindings ask for that name first.
+/// A library with the unversioned name `libnvrtc.so` that the system's loader finds takes
+/// precedence over all others, since the bindings ask for that name first.
 ///
 /// # Errors
-/// [`GpuError::NvrtcMissing`], with what was tried.
+/// [`GpuError::NvrtcMissing`], with the places that were tried.
 pub fn nvrtc() -> Result<NvrtcInfo, GpuError> {
     static FOUND: Mutex<Option<NvrtcInfo>> = Mutex::new(None);
     let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,7 +55,7 @@ fn missing(hint: String) -> GpuError {
     GpuError::NvrtcMissing { hint }
 }
 
-/// Whether the bindings find the library by one of its names.
+/// Whether the bindings can open the library by one of its names.
 fn is_loadable() -> bool {
     // SAFETY: opens and closes libraries by NVRTC's names; their initialisers are NVIDIA's and
     // have no preconditions.
@@ -77,7 +77,7 @@ fn version() -> Result<CudaVersion, GpuError> {
     }
 }
 
-/// Opens what the user named, a file or a folder.
+/// Opens the file that the user named, or NVRTC in the folder that the user named.
 fn open_explicit(named: &Path) -> Result<PathBuf, GpuError> {
     let tried = if named.is_dir() {
         NAMES.iter().map(|name| named.join(name)).collect()
@@ -131,7 +131,7 @@ fn builtins_beside(file: &Path) -> Vec<PathBuf> {
     })
 }
 
-/// The entries of a folder whose names pass, sorted; none where there is no such folder.
+/// The entries of a folder whose names satisfy `pass`, sorted; empty if the folder does not exist.
 fn files_of(folder: &Path, pass: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let Ok(entries) = folder.read_dir() else { return Vec::new() };
     let mut found: Vec<PathBuf> = entries
@@ -164,7 +164,7 @@ impl Surroundings {
     }
 }
 
-/// Where NVRTC may be, best first.
+/// Possible locations of NVRTC, best first.
 fn candidates(surroundings: &Surroundings) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for toolkit in &surroundings.toolkits {

@@ -8,9 +8,9 @@
 //! | [`Event`], [`Graph`] | timing; recorded sequences of launches |
 //! | [`nvrtc`], [`cache`] | compiling without a GPU; compiled kernels on disk |
 //!
-//! This module holds all the unsafe code of the crate but the contract of
+//! This module holds all unsafe code of the crate, except the contract of
 //! [`Executor::launch`](crate::Executor::launch): calls of the driver and of NVRTC, and device
-//! addresses. Every call of the driver binds the context to the calling thread first.
+//! addresses. The context is bound to the calling thread before every driver call.
 #![allow(unsafe_code)]
 
 pub mod availability;
@@ -52,7 +52,7 @@ use kernel::{Kernel, KernelStore};
 use staging::Staging;
 use stream::Stream;
 
-/// A GPU and a stream of it. Clones share both; all handles of one GPU share its memory.
+/// A GPU and one of its streams. Clones share both; all handles of one GPU share its memory.
 ///
 /// Work is ordered along the stream. A device may be used from several threads at once. Dropping
 /// the last handle waits for all work.
@@ -62,9 +62,9 @@ pub struct Device {
     stream: Arc<Stream>,
 }
 
-/// What does not depend on the stream.
+/// The state of a GPU that does not depend on the stream.
 struct Shared {
-    // Before the context: fields are dropped in order.
+    // Declared before the context, since fields are dropped in order.
     kernels: KernelStore,
     staging: Mutex<Vec<Staging>>,
     info: DeviceInfo,
@@ -73,7 +73,7 @@ struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Kernels are unloaded next, and some may still run. A failure means that none does.
+        // Kernels are unloaded next, and some may still run. If the wait fails, none is running.
         self.context.synchronize().ok();
     }
 }
@@ -81,15 +81,15 @@ impl Drop for Shared {
 /// Memory of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Bytes that nobody has allocated.
+    /// Free bytes.
     pub free_bytes: u64,
-    /// Bytes in all.
+    /// Total bytes.
     pub total_bytes: u64,
 }
 
 impl Device {
-    /// The GPU of a number, counted from 0, with a new stream. Kernels that were compiled before
-    /// come from [`DiskCache::from_env`].
+    /// The GPU with index `ordinal`, from 0, and a new stream. Kernels compiled before are loaded
+    /// from [`DiskCache::from_env`].
     ///
     /// Uses the primary context, as other libraries in the process do, so that memory is shared
     /// with them.
@@ -101,7 +101,7 @@ impl Device {
         Self::with_cache(ordinal, DiskCache::from_env())
     }
 
-    /// As [`Device::new`], with compiled kernels elsewhere.
+    /// As [`Device::new`], with the given cache of compiled kernels.
     ///
     /// # Errors
     /// As [`Device::new`].
@@ -124,8 +124,8 @@ impl Device {
         Ok(Self { shared: Arc::new(shared), stream })
     }
 
-    /// The same GPU with a stream of the caller, such as that of another library. Null is the
-    /// legacy default stream. Kernels are shared with `self`.
+    /// The same GPU with a stream of the caller, such as one created by another library. Null is
+    /// the legacy default stream. Kernels are shared with `self`.
     ///
     /// # Safety
     /// 1. `stream` is a `CUstream` (or `cudaStream_t`) of the primary context of this GPU.
@@ -141,7 +141,7 @@ impl Device {
         self.stream.raw().cast()
     }
 
-    /// The memory of the GPU now.
+    /// The current free and total memory of the GPU.
     ///
     /// # Errors
     /// What the driver reports.
@@ -156,8 +156,8 @@ impl Device {
         self.shared.kernels.architecture()
     }
 
-    /// What a kernel uses; `None` for PTX, which the driver compiles. Compiles and loads it when
-    /// it was not.
+    /// The resources that a kernel uses; `None` for PTX, which the driver compiles. Compiles and
+    /// loads the kernel if necessary.
     ///
     /// # Errors
     /// As [`Executor::prepare`](crate::Executor::prepare).
@@ -183,8 +183,8 @@ impl fmt::Debug for Device {
     }
 }
 
-/// Code for a GPU of a compute capability such as 90 where the compiler knows it, else PTX for the
-/// newest one before it that it knows, which drivers compile for later GPUs.
+/// `sm_N` for a compute capability N, such as 90, that the compiler knows. For a newer one, PTX
+/// (`compute_M`) of the newest known capability below it, which drivers compile for later GPUs.
 fn architecture_for(capability: u32, known: &[u32]) -> String {
     match known.iter().filter(|&&known| known <= capability).max() {
         Some(&newest) if capability > newest => format!("compute_{newest}"),

@@ -10,27 +10,27 @@ use super::library;
 use super::resources::{self, Resources};
 use crate::{CudaVersion, GpuError};
 
-/// What is to be compiled.
+/// A program to compile.
 #[derive(Clone, Copy, Debug)]
 pub struct Program<'a> {
     /// The name in errors, such as `csr.cu`.
     pub name: &'a str,
     /// CUDA C++ without includes.
     pub source: &'a str,
-    /// The kernel instances that are wanted, such as `csr_vector<double, 8>`.
+    /// The kernel instances to compile, such as `csr_vector<double, 8>`.
     pub expressions: &'a [&'a str],
-    /// `sm_90` gives code for that GPU, `compute_90` gives PTX for it and later ones.
+    /// `sm_90` gives code for that architecture, `compute_90` gives PTX for it and later ones.
     pub architecture: &'a str,
     /// Further options of the compiler, such as `-DBLOCK_THREADS=128`.
     pub options: &'a [&'a str],
 }
 
-/// From here on NVRTC keeps programs on disk where there is a driver, and what comes from there has
-/// no log, so no resources. [`cache`](super::cache) keeps both.
+/// From this version on, NVRTC caches programs on disk if there is a driver. A program from that
+/// cache has no log, so no resources. [`cache`](super::cache) keeps both.
 const OWN_CACHE: CudaVersion = CudaVersion { major: 12, minor: 9 };
 
 impl Program<'_> {
-    /// All options that the compiler is given, those that every kernel shares first.
+    /// All compiler options; those that every kernel shares come first.
     pub(super) fn all_options(&self) -> Vec<String> {
         let mut all = vec![
             format!("--gpu-architecture={}", self.architecture),
@@ -54,11 +54,11 @@ impl Program<'_> {
 /// A compiled kernel instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompiledKernel {
-    /// The name expression that asked for it.
+    /// The name expression of the instance.
     pub expression: String,
-    /// Its symbol in the image.
+    /// The symbol of the kernel in the image.
     pub symbol: String,
-    /// What it uses; `None` for PTX, which the driver compiles.
+    /// The resources that it uses; `None` for PTX, which the driver compiles.
     pub resources: Option<Resources>,
 }
 
@@ -69,7 +69,7 @@ pub struct Compiled {
     pub image: Vec<u8>,
     /// The kernels, in the order of the expressions.
     pub kernels: Vec<CompiledKernel>,
-    /// All that the compiler wrote.
+    /// The full output of the compiler.
     pub log: String,
 }
 
@@ -195,7 +195,8 @@ impl Handle {
         Ok(Self(handle))
     }
 
-    /// Turns a failure into an error with the log, or with the library's text where there is none.
+    /// Turns a failure into an error with the log, or with the library's message if the log is
+    /// empty.
     fn check(&self, program: &Program<'_>, result: sys::nvrtcResult) -> Result<(), GpuError> {
         if result == sys::nvrtcResult::NVRTC_SUCCESS {
             return Ok(());

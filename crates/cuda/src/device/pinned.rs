@@ -1,4 +1,4 @@
-//! Host memory that the GPU copies from and to by itself.
+//! Page-locked host memory, which the GPU copies from and to directly.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,12 +13,12 @@ use super::{Device, DeviceBuffer, Event};
 use crate::error::check_len;
 use crate::{GpuError, PinnedValues, Pod};
 
-/// Values of type `T` in page-locked host memory: copies between it and a [`DeviceBuffer`] need no
-/// staging, run at the full speed of the bus, and nobody waits for them.
+/// Values of type `T` in page-locked host memory. Copies between it and a [`DeviceBuffer`] need no
+/// staging, run at the full speed of the bus, and are asynchronous.
 ///
-/// Reading and writing the values, and dropping the buffer, wait for the copies that were started;
-/// nothing else does. Page-locked memory is taken from the whole machine: keep what is used again
-/// and again, not everything.
+/// Only reading and writing the values, and dropping the buffer, wait for the copies that were
+/// started. Page-locked memory is a resource of the whole machine: use it for data that is copied
+/// repeatedly, not for everything.
 ///
 /// # Examples
 /// ```no_run
@@ -34,23 +34,24 @@ use crate::{GpuError, PinnedValues, Pod};
 pub struct PinnedBuffer<T: Pod> {
     memory: Option<PinnedMemory>,
     len: usize,
-    /// Behind all copies of this buffer, on whichever streams.
+    /// The event after all copies of this buffer, on whichever streams.
     done: Event,
     values: PhantomData<T>,
 }
 
 impl<T: Pod> PinnedBuffer<T> {
-    /// `len` values of zero bytes. For any device: memory is pinned for all GPUs of the process.
+    /// `len` values of zero bytes. Works with any device: memory is pinned for all GPUs of the
+    /// process.
     ///
     /// # Errors
-    /// [`GpuError::Driver`] when the system has no such memory to give.
+    /// [`GpuError::Driver`] when the system cannot provide pinned memory.
     pub fn new(device: &Device, len: usize) -> Result<Self, GpuError> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| GpuError::InvalidArgument {
             name: "len",
             expected: "a size that fits memory".to_owned(),
             found: len.to_string(),
         })?;
-        // The driver refuses to allocate nothing.
+        // The driver refuses to allocate 0 bytes.
         let memory = (bytes > 0).then(|| PinnedMemory::new(device, bytes)).transpose()?;
         if let Some(memory) = &memory {
             // SAFETY: the memory has that many bytes.
@@ -72,7 +73,7 @@ impl<T: Pod> PinnedBuffer<T> {
     /// The values, after all copies of this buffer.
     ///
     /// # Errors
-    /// What the work before the copies met, as [`GpuError::ContextLost`].
+    /// [`GpuError::ContextLost`] for a fault of the work before the copies.
     pub fn as_slice(&self) -> Result<&[T], GpuError> {
         self.done.wait()?;
         // SAFETY: (1) `start` has `len` values of `T`, of which every bit pattern is a value; (2)
@@ -95,7 +96,7 @@ impl<T: Pod> PinnedBuffer<T> {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the buffer has no values.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -104,8 +105,8 @@ impl<T: Pod> PinnedBuffer<T> {
         self.memory.as_ref().map_or(NonNull::dangling(), |memory| memory.start().cast())
     }
 
-    /// Starts a copy on the stream of `device`, behind those before it, and puts the event behind
-    /// it.
+    /// Starts a copy on the stream of `device`, after all earlier copies of this buffer, and
+    /// records the event after it.
     fn copy(
         &self,
         device: &Device,
@@ -118,12 +119,12 @@ impl<T: Pod> PinnedBuffer<T> {
                 found: "one that records".to_owned(),
             });
         }
-        // The event is about to stand for this copy: it must stand for the ones before, too.
+        // The event will mark the end of this copy; it must also mark the end of earlier ones.
         self.done.hold(device)?;
         let (call, result) = start();
         check(call, result)?;
         self.done.record(device).or_else(|error| {
-            // Without the event nobody would know of the copy.
+            // Without the event later accesses would not wait for the copy.
             device.wait()?;
             Err(error)
         })
@@ -187,9 +188,9 @@ impl<T: Pod> PinnedValues<T> for PinnedBuffer<T> {
 impl<T: Pod> Drop for PinnedBuffer<T> {
     fn drop(&mut self) {
         match self.done.wait() {
-            // Where the context is lost no copy runs any more.
+            // With a lost context no copy runs any more.
             Ok(()) | Err(GpuError::ContextLost { .. }) => {}
-            // One may: rather lose the memory than let it write to that of someone else.
+            // A copy may still run: leak the memory rather than let it write to reused memory.
             Err(_) => std::mem::forget(self.memory.take()),
         }
     }
@@ -204,7 +205,7 @@ impl<T: Pod> fmt::Debug for PinnedBuffer<T> {
     }
 }
 
-/// Page-locked bytes, freed on drop. Whoever starts copies sees to it that they are done before.
+/// Page-locked bytes, freed on drop. Code that starts copies must end them before the drop.
 pub(super) struct PinnedMemory {
     start: NonNull<u8>,
     context: Arc<CudaContext>,
@@ -215,7 +216,7 @@ pub(super) struct PinnedMemory {
 unsafe impl Send for PinnedMemory {}
 
 impl PinnedMemory {
-    /// `bytes` is above 0.
+    /// Allocates `bytes` bytes, more than 0.
     pub(super) fn new(device: &Device, bytes: usize) -> Result<Self, GpuError> {
         let context = Arc::clone(&device.shared.context);
         bind(&context)?;

@@ -1,4 +1,4 @@
-//! What compiled kernels use, read from the log of the assembler.
+//! The resources of compiled kernels, read from the log of the assembler.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub struct Resources {
     pub shared_bytes: u32,
 }
 
-/// The kernels of a log of `--ptxas-options=-v`, by symbol.
+/// The resources of the kernels in a log of `--ptxas-options=-v`, by symbol.
 pub(super) fn parse(log: &str) -> HashMap<String, Resources> {
     let mut all: HashMap<String, Resources> = HashMap::new();
     let mut symbol = None;
@@ -31,8 +31,8 @@ pub(super) fn parse(log: &str) -> HashMap<String, Resources> {
     all
 }
 
-/// Takes the numbers out of one line of a kernel: a number and its unit, separated by commas, the
-/// first of them behind text that differs between `nvcc` and NVRTC.
+/// Reads the numbers of one line of a kernel: numbers with units, separated by commas; the text in
+/// front of the first differs between `nvcc` and NVRTC.
 fn read_line(line: &str, into: &mut Resources) {
     let units = [
         ("registers", &mut into.registers),

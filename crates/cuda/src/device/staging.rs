@@ -1,7 +1,7 @@
 //! Large copies between host and device through pinned memory.
 //!
-//! The GPU reads and writes pinned memory by itself. Two chunks take turns: while one travels, the
-//! threads of the host copy the other, since one of them is far slower than the bus.
+//! The GPU reads and writes pinned memory directly. Two chunks alternate: while one is transferred,
+//! the host copies the other, with several threads since one thread is far slower than the bus.
 
 use cudarc::driver::sys::{self, CUdeviceptr};
 
@@ -12,10 +12,10 @@ use super::pinned::PinnedMemory;
 use super::{Device, Event};
 use crate::GpuError;
 
-/// Copies below this size, in bytes, go without staging.
+/// Copies below this size, in bytes, are not staged.
 pub(super) const STAGED_BYTES: usize = 4 << 20;
 
-/// Pairs of chunks that are kept for later copies.
+/// Maximum number of chunk pairs that are kept for later copies.
 pub(super) const STAGINGS: usize = 4;
 
 /// Bytes of a chunk.
@@ -53,7 +53,7 @@ impl Staging {
                 break;
             }
         }
-        // Chunks are at rest whenever `self` is not in use.
+        // No copy uses the chunks after this call.
         device.wait().and(outcome)
     }
 
@@ -68,7 +68,7 @@ impl Staging {
         to: &mut [u8],
     ) -> Result<(), GpuError> {
         let mut outcome = Ok(());
-        // The part before the one under way, and the chunk it is in.
+        // The part requested in the previous iteration, and its chunk.
         let mut arriving: Option<(&Chunk, &mut [u8])> = None;
         for (i, part) in to.chunks_mut(CHUNK_BYTES).enumerate() {
             let chunk = &self.0[i % 2];
@@ -88,12 +88,12 @@ impl Staging {
         if let (Ok(()), Some((chunk, part))) = (&outcome, arriving) {
             outcome = chunk.receive(part);
         }
-        // Chunks are at rest whenever `self` is not in use.
+        // No copy uses the chunks after this call.
         device.wait().and(outcome)
     }
 }
 
-/// Pinned memory, and the event behind the last copy that used it.
+/// Pinned memory, and the event after the last copy that used it.
 struct Chunk {
     memory: PinnedMemory,
     done: Event,
@@ -107,12 +107,12 @@ impl Chunk {
         Ok(Self { memory, done: Event::new(device)? })
     }
 
-    /// The first bytes.
+    /// The first `len` bytes of the chunk.
     ///
     /// # Safety
     /// 1. `len` is at most a chunk.
-    /// 2. No copy of the device uses the chunk, and nobody else has its bytes, as long as they are
-    ///    borrowed.
+    /// 2. While the bytes are borrowed, no copy of the device uses the chunk, and its bytes have no
+    ///    other borrow.
     #[expect(clippy::mut_from_ref, reason = "the memory is behind a pointer; see the contract")]
     unsafe fn bytes(&self, len: usize) -> &mut [u8] {
         // SAFETY: the memory has a chunk of bytes, which were set when it was made; the rest is the
@@ -163,7 +163,7 @@ impl Chunk {
         self.done.record(device)
     }
 
-    /// Waits for the copy into this chunk, which was of as many bytes, and takes it over.
+    /// Waits for the copy into this chunk, which had `part.len()` bytes, and copies it to `part`.
     fn receive(&self, part: &mut [u8]) -> Result<(), GpuError> {
         self.done.wait()?;
         assert!(part.len() <= CHUNK_BYTES);

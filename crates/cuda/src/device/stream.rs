@@ -1,4 +1,4 @@
-//! Queues of work.
+//! CUDA streams, and events by which streams wait for each other.
 
 use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
@@ -9,11 +9,11 @@ use cudarc::driver::sys::{self, CUevent, CUstream};
 use super::driver::{bind, check};
 use crate::GpuError;
 
-/// A stream of a context: its own, or one of the caller.
+/// A stream of a context, either owned or borrowed from the caller.
 pub(super) struct Stream {
     raw: CUstream,
     owned: bool,
-    // Before the context: fields are dropped in order.
+    // Declared before the context, since fields are dropped in order.
     mark: OnceLock<Mark>,
     context: Arc<CudaContext>,
 }
@@ -35,7 +35,7 @@ impl Stream {
         Ok(Self { raw, owned: true, mark: OnceLock::new(), context: Arc::clone(context) })
     }
 
-    /// A stream that someone else destroys.
+    /// A stream that its owner destroys.
     ///
     /// # Safety
     /// The stream belongs to the context and outlives this value.
@@ -59,7 +59,7 @@ impl Stream {
         Ok(status != none)
     }
 
-    /// An event of this stream's own, for others to wait for. The first call makes it.
+    /// The event of this stream that other streams wait for. The first call creates it.
     pub(super) fn mark(&self) -> Result<&Mark, GpuError> {
         if let Some(mark) = self.mark.get() {
             return Ok(mark);
@@ -85,8 +85,8 @@ impl Drop for Stream {
     }
 }
 
-/// An event without a time, by which streams wait for each other. Threads that record it at once on
-/// one stream wait for more than they need, never for less.
+/// An event without timing, by which streams wait for each other. If several threads record it at
+/// the same time on one stream, they wait for more work than necessary, never for less.
 pub(super) struct Mark {
     raw: CUevent,
     context: Arc<CudaContext>,
@@ -107,15 +107,15 @@ impl Mark {
         Ok(Self { raw, context: Arc::clone(context) })
     }
 
-    /// Puts the event behind all work of the stream so far.
+    /// Records the event after all work issued to the stream so far.
     pub(super) fn record(&self, stream: &Stream) -> Result<(), GpuError> {
         bind(&self.context)?;
         // SAFETY: (1) the context is current; (2) event and stream are alive.
         check("cuEventRecord", unsafe { sys::cuEventRecord(self.raw, stream.raw()) })
     }
 
-    /// Makes all later work of the stream wait for the event. A stream that does not record yet
-    /// joins the recording that the event is of.
+    /// Makes all later work of the stream wait for the event. If the event belongs to a recording,
+    /// a stream that does not record yet joins that recording.
     pub(super) fn hold(&self, stream: &Stream) -> Result<(), GpuError> {
         bind(&self.context)?;
         // SAFETY: (1) the context is current; (2) event and stream are alive; (3) 0 is the flag for

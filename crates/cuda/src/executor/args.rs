@@ -7,10 +7,10 @@ use std::ptr;
 use super::{KernelBuffer, Pod};
 use crate::GpuError;
 
-/// The most arguments that a launch can have.
+/// Maximum number of arguments of a launch.
 pub const MAX_ARGS: usize = 48;
 
-/// What an argument is.
+/// The type of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The address of a buffer.
@@ -28,7 +28,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its size as a kernel parameter.
+    /// The size of the kernel parameter in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Self::U32 | Self::I32 | Self::F32 => 4,
@@ -39,9 +39,9 @@ impl Kind {
 
 /// A value that kernels take by value: `u32`, `i32`, `u64`, `f32`, `f64`.
 pub trait KernelScalar: Pod {
-    /// Its kind.
+    /// The kind of the argument.
     const KIND: Kind;
-    /// Its bytes, from the first one on.
+    /// The bytes of the value, starting at the first byte of the slot.
     fn slot(self) -> [u8; 8];
 }
 
@@ -62,7 +62,7 @@ scalar!(u32 => U32, i32 => I32, u64 => U64, f32 => F32, f64 => F64);
 /// The arguments of one launch, in the order of the kernel's parameters. Lives on the stack:
 /// collecting arguments allocates nothing.
 ///
-/// Buffers stay borrowed as long as the arguments are collected, outputs exclusively.
+/// Buffers stay borrowed while the arguments live, outputs exclusively.
 ///
 /// ```
 /// use sparsebatch_cuda::{Args, executor::Kind};
@@ -114,7 +114,7 @@ impl<'a> Args<'a> {
         self.push(Kind::Pointer, buffer.raw())
     }
 
-    /// Adds a buffer from its value number `first` on, for the kernel to read.
+    /// Adds the part of a buffer from index `first` on, which the kernel reads.
     ///
     /// # Errors
     /// [`GpuError::InvalidArgument`] when `first` is beyond the end.
@@ -138,7 +138,7 @@ impl<'a> Args<'a> {
         self.push(Kind::Pointer, buffer.raw())
     }
 
-    /// Adds a buffer from its value number `first` on, for the kernel to write.
+    /// Adds the part of a buffer from index `first` on, which the kernel writes.
     ///
     /// # Errors
     /// [`GpuError::InvalidArgument`] when `first` is beyond the end.
@@ -154,7 +154,7 @@ impl<'a> Args<'a> {
         Ok(self.push(Kind::Pointer, address))
     }
 
-    /// Adds an address, for memory that is no buffer, or a null pointer.
+    /// Adds an address of memory outside buffers, or a null pointer.
     ///
     /// # Panics
     /// Beyond [`MAX_ARGS`] arguments.
@@ -185,7 +185,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// The address of value number `first`, which may be one past the last.
+/// The address of the value at index `first`, which may be one past the last.
 fn address_of(raw: u64, len: usize, bytes: usize, first: usize) -> Result<u64, GpuError> {
     if first > len {
         return Err(GpuError::InvalidArgument {

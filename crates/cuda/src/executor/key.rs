@@ -9,11 +9,12 @@ use crate::Module;
 pub struct KernelKey {
     /// The source.
     pub module: &'static Module,
-    /// The instance, such as `csr_vector<double, 8>`: [`Pod::CPP_NAME`](super::Pod::CPP_NAME) gives the types, and one space
-    /// follows each comma, since an emulation knows its instances by this text.
+    /// The instance, such as `csr_vector<double, 8>`: [`Pod::CPP_NAME`](super::Pod::CPP_NAME) gives
+    /// the types. One space follows each comma, since an emulation finds its instances by this
+    /// text.
     pub expression: String,
-    /// Options for the compiler of a device, such as `-DFUSED_MAY=0`, by which it leaves out what no launch
-    /// asks for. An emulation has all of it, and knows the instance without them.
+    /// Options for the device compiler, such as `-DFUSED_MAY=0`, that leave out code no launch
+    /// needs. An emulation contains all code, and finds the instance without the options.
     pub options: &'static [&'static str],
 }
 

@@ -11,16 +11,16 @@ pub struct LaunchConfig {
     pub block: [u32; 3],
     /// Dynamic shared memory per block, in bytes.
     pub shared_bytes: u32,
-    /// Whether the launch may begin before the one ahead of it on the stream has ended, where the
-    /// device can do that: programmatic dependent launch, compute capability 9.0. Only for kernels
-    /// that wait for it by themselves.
+    /// Whether the launch may begin before the previous launch on the stream has ended
+    /// (programmatic dependent launch, from compute capability 9.0; ignored on other devices). Only
+    /// for kernels that themselves wait for the previous launch.
     pub overlaps: bool,
-    /// Blocks next to each other in x that run at the same time and reach each other's shared memory;
-    /// 1: none do. More from compute capability 9.0.
+    /// Number of adjacent blocks in x that form a cluster: they run at the same time and access
+    /// each other's shared memory. 1: no clusters. More than 1 needs compute capability 9.0.
     pub cluster: u32,
 }
 
-/// Blocks of a cluster that every device with clusters takes.
+/// Maximum cluster size that every device with clusters supports.
 const MAX_CLUSTER: u32 = 8;
 
 impl LaunchConfig {
@@ -39,8 +39,9 @@ impl LaunchConfig {
     ///
     /// # Errors
     /// [`GpuError::InvalidArgument`] when a dimension is 0 or too large, a block has more threads
-    /// than the device takes, more dynamic shared memory is asked for than a block can have, the device
-    /// has no clusters or none of that size, or they do not divide the blocks in x.
+    /// than the device allows, the dynamic shared memory exceeds the limit of a block, the device
+    /// does not support the cluster size, or the cluster size does not divide the number of blocks
+    /// in x.
     pub fn check(&self, info: &DeviceInfo) -> Result<(), GpuError> {
         let refuse = |name, expected: String, found: String| {
             Err(GpuError::InvalidArgument { name, expected, found })

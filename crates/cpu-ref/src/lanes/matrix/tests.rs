@@ -10,14 +10,14 @@ fn pattern_of(family: Family, nrows: usize) -> Arc<CsrPattern> {
     Problem::new(family, nrows).unwrap().pattern().clone()
 }
 
-/// Numbers that do not repeat, in a fixed order.
+/// A fixed sequence of distinct numbers.
 fn numbers(len: usize, seed: u64) -> Vec<f64> {
     (0..len as u64)
         .map(|i| ((i + 1).wrapping_mul(seed * 2 + 0x9e37_79b9_7f4a_7c15) >> 11) as f64 / 1e15 - 4.0)
         .collect()
 }
 
-/// Values that are equal at mirrored places.
+/// Symmetric values: entries `(i, j)` and `(j, i)` are equal.
 fn symmetric_values(pattern: CsrPatternRef<'_>) -> Vec<f64> {
     let mut values = numbers(pattern.nnz(), 7);
     for row in 0..pattern.nrows() {
@@ -37,7 +37,7 @@ fn expected(pattern: CsrPatternRef<'_>, values: &[f64], x: &[f64]) -> Vec<f64> {
     (0..pattern.nrows()).map(row).collect()
 }
 
-/// `A x` by way of a lane.
+/// `A x` computed in one lane.
 fn product(matrix: &LaneMatrix, values: &[f64], x: &[f64]) -> Vec<f64> {
     let mut a = vec![Lane::zero(); matrix.nvalues()];
     assert!(matrix.store(values, 0, &mut a));

@@ -1,19 +1,19 @@
-//! Whose files are taken for programs: those that nobody but the user and root could have written.
+//! Checks that nobody but the user and root could have written a cache file.
 
 use std::fs::{self, File, Metadata};
 use std::path::Path;
 
-/// Whether a folder, and every one above it, is the user's or root's, and nobody else may write to it. A
-/// folder in which all may write but only owners may rename or remove (sticky, as `/tmp`) may stand above.
-/// Of a path that is not there yet the part that is there is looked at.
+/// Checks that a folder, and every folder above it, belongs to the user or root and is writable by
+/// nobody else. A folder above it may be sticky (as `/tmp`): writable by all, but only owners may
+/// rename or remove files. Of a path that does not exist yet, the existing part is checked.
 ///
 /// # Errors
-/// The folder that is not so, and why.
+/// The folder that fails the check, and why.
 pub(super) fn folder(path: &Path) -> Result<(), String> {
     let there = path.ancestors().find(|part| part.symlink_metadata().is_ok());
     let there = there.filter(|part| !part.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let refuse = |part: &Path, why: &str| Err(format!("{} {why}", part.display()));
-    // Without links, so that it is the folders on the way that are looked at.
+    // Links are resolved, so that the real folders of the path are checked.
     let Ok(real) = fs::canonicalize(there) else {
         return refuse(there, "cannot be looked at");
     };
@@ -33,17 +33,17 @@ pub(super) fn folder(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Opens a regular file that is the user's or root's and that nobody else may write to.
+/// Opens a regular file that belongs to the user or root and is writable by nobody else.
 pub(super) fn open(path: &Path) -> Option<File> {
     use sparsebatch_formats::io::open_in_place;
 
     let file = open_in_place(path, fs::OpenOptions::new().read(true)).ok()?;
-    // Of the file that is open, whatever has its name by now.
+    // Metadata of the open file, whatever its name refers to by now.
     let found = file.metadata().ok()?;
     fault(&Access::of(&found), false).is_none().then_some(file)
 }
 
-/// Who has a file or folder, and who may write to it.
+/// Owner and permissions of a file or folder.
 struct Access {
     owner: u32,
     user: u32,
@@ -58,14 +58,14 @@ impl Access {
         Self { owner: found.uid(), user, mode: found.mode() }
     }
 
-    /// Other systems keep the folders of users to themselves by lists that are not looked at here.
+    /// Other systems protect the folders of users by access lists, which are not checked here.
     #[cfg(not(unix))]
     fn of(_: &Metadata) -> Self {
         Self { owner: 0, user: 0, mode: 0o700 }
     }
 }
 
-/// Why somebody else could write there.
+/// Why another user could write to the file or folder; `None` if nobody could.
 fn fault(&Access { owner, user, mode }: &Access, may_be_sticky: bool) -> Option<&'static str> {
     const WRITABLE: u32 = 0o022;
     const STICKY: u32 = 0o1000;
@@ -118,7 +118,7 @@ mod tests {
         }
         change(0o1777);
         assert_eq!(folder(&below), Ok(()));
-        // In a sticky folder somebody else may have made it first.
+        // In a sticky folder another user may have created it first.
         assert!(folder(&above).is_err());
         assert_eq!(folder(&above.join("new")), Ok(()));
         change(0o755);

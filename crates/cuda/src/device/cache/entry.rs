@@ -1,7 +1,7 @@
-//! The bytes of a file of the cache.
+//! The format of a cache file.
 //!
-//! 8 bytes of magic; SHA-256 of all that follows; the key; then the program: little-endian `u32`
-//! lengths and counts in front of what they count.
+//! 8 magic bytes; SHA-256 of all that follows; the key; then the program, with little-endian `u32`
+//! lengths and counts in front of the items they count.
 
 use sha2::{Digest, Sha256};
 
@@ -12,7 +12,7 @@ use crate::device::resources::Resources;
 const MAGIC: &[u8; 8] = b"SBKERNEL";
 const HASH_BYTES: usize = 32;
 
-/// The file of a program.
+/// The file contents for a program.
 pub(super) fn encode(compiled: &Compiled, key: CacheKey) -> Vec<u8> {
     let mut body = key.0.to_vec();
     put_number(&mut body, compiled.kernels.len() as u32);
@@ -66,7 +66,8 @@ fn put_number(body: &mut Vec<u8>, number: u32) {
     body.extend(number.to_le_bytes());
 }
 
-/// Compiled kernels are far below 4 GiB; one that is not gives a file that decodes to nothing.
+/// Appends length and bytes. Compiled kernels are far below 4 GiB; a larger one gives a file that
+/// does not decode.
 fn put_bytes(body: &mut Vec<u8>, bytes: &[u8]) {
     put_number(body, bytes.len() as u32);
     body.extend(bytes);

@@ -173,7 +173,7 @@ fn temporary_files_left_behind_are_removed_once_old() {
     assert!(new.exists());
 }
 
-/// Makes a file too old for its writer to live.
+/// Makes a file so old that its writer is taken for dead.
 fn age(path: &Path) {
     let file = File::options().write(true).open(path).unwrap();
     file.set_modified(SystemTime::now() - 2 * ABANDONED).unwrap();
@@ -225,7 +225,7 @@ fn programs_that_somebody_else_could_have_written_are_absent_and_stay() {
     }
     change(0o644);
     assert!(cache.load(key("a")).is_some());
-    // A link, though it leads to a good file.
+    // A link, although its target is a valid file.
     let elsewhere = root.path().join("elsewhere");
     fs::rename(&path, &elsewhere).unwrap();
     std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
