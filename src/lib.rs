@@ -83,11 +83,11 @@ pub mod gpu {
         check_apart, device, executor,
     };
     pub use sparsebatch_solvers::gpu::{
-        Amortisation, ComposedExplain, ComposedSolver, Confirmer, DeviceOutcomes, FactoredExplain,
-        FactoredPlace, FactoredSolver, FactoredTuning, FusedSolver, GpuBin, GpuExplain, GpuLu,
-        GpuLuExplain, GpuSolveError, GpuSolver, GpuTuning, Guess, Layouts, LuOrder, LuSolve,
-        LuTuning, ProductKernel, ShiftedValues, SolverTuning, ValuePlace, most_rows, solver_for,
-        solver_for_ragged,
+        Amortisation, ComposedExplain, ComposedSolver, Confirmer, DeviceOutcomes, FactoredPlace,
+        FactoredShape, FactoredSolver, FactoredTuning, FusedShape, FusedSolver, GpuLu,
+        GpuSolveError, GpuSolver, GpuTuning, Guess, LaunchReport, LaunchShape, Layouts, LuOrder,
+        LuShape, LuSolve, LuTuning, PlanReport, ProductKernel, ShiftedValues, SolverTuning,
+        ValuePlace, most_rows, solver_for, solver_for_ragged,
     };
     pub use sparsebatch_spmv_gpu::{
         AdaptiveRows, BalancedRows, CsrArrays, CsrSize, FlexibleKernel, FlexibleOptions,

@@ -24,14 +24,14 @@ pub enum RowsError {
         /// What the parser met.
         reason: String,
     },
-    /// A line of a file is a row of another schema than this program's.
-    #[error("{}:{line}: expected rows of schema {expected}, found schema {found}", path.display())]
+    /// A line of a file is a row of a schema that this program does not know.
+    #[error("{}:{line}: expected rows of schema 1 to {expected}, found schema {found}", path.display())]
     Schema {
         /// The file.
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// The schema that this program reads.
+        /// The newest schema that this program reads.
         expected: u32,
         /// That of the line.
         found: u64,

@@ -12,7 +12,8 @@ use sparsebatch_formats::io::read_file;
 
 use crate::RowsError;
 use crate::gap::{Gap, GapLine};
-use crate::row::{Row, SCHEMA};
+use crate::names::current;
+use crate::row::{OLDEST_SCHEMA, Row, SCHEMA};
 
 /// The rows of a file.
 #[derive(Clone, Debug)]
@@ -57,7 +58,8 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Vec<RowFile>, RowsError> {
 ///
 /// # Errors
 /// [`RowsError::Io`], also for pipes and devices; [`RowsError::Empty`] where there is neither row nor gap; [`RowsError::NotText`];
-/// [`RowsError::Row`] for a line that is none; [`RowsError::Schema`] for one of another schema.
+/// [`RowsError::Row`] for a line that is none; [`RowsError::Schema`] for one of a schema that this
+/// program does not know.
 pub fn read(path: &Path) -> Result<RowFile, RowsError> {
     let bytes = read_file(path).map_err(RowsError::io(path))?;
     let mut file =
@@ -125,21 +127,41 @@ fn line(bytes: &[u8]) -> Result<Found, Fault> {
         return Ok(Found::default());
     }
     let header: Header = serde_json::from_str(text).map_err(Fault::Json)?;
-    if header.schema != u64::from(SCHEMA) {
-        return Err(Fault::Schema(header.schema));
-    }
+    check_schema(header.schema)?;
     if header.command.as_deref() == Some("bench") {
-        let found: Found = serde_json::from_str(text).map_err(Fault::Json)?;
+        let mut found: Found = serde_json::from_str(text).map_err(Fault::Json)?;
         // Each row has its own schema, too.
-        return match found.rows.iter().find(|row| row.schema != SCHEMA) {
-            Some(row) => Err(Fault::Schema(u64::from(row.schema))),
-            None => Ok(found),
-        };
+        found.rows.iter_mut().try_for_each(bring_up_to_date)?;
+        return Ok(found);
     }
     if header.gap.is_some() {
-        let line: GapLine = serde_json::from_str(text).map_err(Fault::Json)?;
+        let mut line: GapLine = serde_json::from_str(text).map_err(Fault::Json)?;
+        if line.gap.library == LIBRARY {
+            line.gap.configuration = current(&line.gap.configuration);
+        }
         return Ok(Found { rows: Vec::new(), gaps: vec![line.gap] });
     }
-    let row = serde_json::from_str(text).map_err(Fault::Json)?;
+    let mut row = serde_json::from_str(text).map_err(Fault::Json)?;
+    bring_up_to_date(&mut row)?;
     Ok(Found { rows: vec![row], gaps: Vec::new() })
+}
+
+/// The library of our own rows.
+const LIBRARY: &str = "sparsebatch";
+
+fn check_schema(schema: u64) -> Result<(), Fault> {
+    match (u64::from(OLDEST_SCHEMA)..=u64::from(SCHEMA)).contains(&schema) {
+        true => Ok(()),
+        false => Err(Fault::Schema(schema)),
+    }
+}
+
+/// Makes a row of an older schema one of today's.
+fn bring_up_to_date(row: &mut Row) -> Result<(), Fault> {
+    check_schema(u64::from(row.schema))?;
+    if row.schema < SCHEMA && row.library == LIBRARY {
+        row.configuration = current(&row.configuration);
+    }
+    row.schema = SCHEMA;
+    Ok(())
 }

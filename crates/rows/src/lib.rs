@@ -16,6 +16,7 @@ mod error;
 mod file;
 mod gap;
 pub mod growth;
+mod names;
 mod row;
 pub mod solves;
 pub mod statistics;

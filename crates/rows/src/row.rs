@@ -5,7 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 /// The number of the schema of [`Row`].
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
+
+/// The oldest schema that is still read.
+pub(crate) const OLDEST_SCHEMA: u32 = 1;
 
 /// One measurement, ours or a peer's: a line of JSON.
 ///

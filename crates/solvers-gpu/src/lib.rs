@@ -32,16 +32,19 @@ mod fused;
 mod lu;
 
 pub use choose::{SolverTuning, solver_for, solver_for_ragged};
-pub use common::{Confirmer, DeviceOutcomes, GpuSolver, Guess, Layouts, ShiftedValues};
+pub use common::{
+    Confirmer, DeviceOutcomes, GpuSolver, Guess, LaunchReport, LaunchShape, Layouts, PlanReport,
+    ShiftedValues,
+};
 #[doc(hidden)]
 pub use common::{Limits, OutcomeSlices, Outcomes, PinnedOutcomes, kernels_in_words};
 pub use composed::{Amortisation, ComposedExplain, ComposedSolver, ProductKernel};
 pub use error::GpuSolveError;
-pub use factored::{FactoredExplain, FactoredPlace, FactoredSolver, FactoredTuning};
-pub use fused::{FusedSolver, GpuBin, GpuExplain, GpuTuning, ValuePlace, most_rows};
+pub use factored::{FactoredPlace, FactoredShape, FactoredSolver, FactoredTuning};
+pub use fused::{FusedShape, FusedSolver, GpuTuning, ValuePlace, most_rows};
 #[doc(hidden)]
 pub use lu::values_beside_factors;
-pub use lu::{GpuLu, GpuLuExplain, LuOrder, LuSolve, LuTuning};
+pub use lu::{GpuLu, LuOrder, LuShape, LuSolve, LuTuning};
 
 /// Every module of kernels of the solvers.
 #[doc(hidden)]

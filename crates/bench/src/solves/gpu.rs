@@ -30,7 +30,7 @@ pub(crate) trait Plan<T: Real> {
     /// What the device reports.
     fn outcomes(&self) -> Result<Vec<Outcome>, SolveError>;
 
-    /// Kernel and shape, such as `cg(32x4,registers)`.
+    /// Kernel and shape, such as `cg(32 threads x 4 rows, registers)`.
     fn configuration(&self) -> String;
 
     /// Whether some systems iterate in another precision than they are told in.
@@ -55,11 +55,11 @@ impl<T: Real> Plan<T> for Ours<T> {
     }
 
     fn configuration(&self) -> String {
-        self.0.shape()
+        self.0.explain().name()
     }
 
     fn is_mixed(&self) -> bool {
-        self.0.is_mixed()
+        self.0.explain().is_mixed()
     }
 }
 

@@ -173,7 +173,7 @@ fn mixes_are_held_against_their_families() {
         rows.push(ours(&name(of(item)), "cg", "jacobi", 5.0, 5.0));
     }
     let mut single = rows[0].clone();
-    single.configuration = "cg(16x2,registers,f32 inner)".to_owned();
+    single.configuration = "cg(16 threads x 2 rows, registers, f32 inner)".to_owned();
     single.median_ms = 3.0;
     rows.push(single.clone());
     assert_eq!(ratio(&rows), [Ok(0.5), Ok(0.25)]);

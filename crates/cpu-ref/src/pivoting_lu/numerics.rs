@@ -105,7 +105,7 @@ pub(super) trait Inverse {
     fn apply_transposed(&mut self, v: &mut [f64]);
 }
 
-/// A lower bound on `||S^-1||_1`, usually within a factor of 3, from at most 11 solves; infinite
+/// A lower bound on `||S^-1||_1`, usually within a factor of 3, from at most 12 solves; infinite
 /// when one of them is not finite.
 ///
 /// For x in the simplex, `||S^-1 x||_1` is convex and `S^-T sign(S^-1 x)` its subgradient: move to

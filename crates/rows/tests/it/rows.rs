@@ -68,8 +68,8 @@ fn gaps_are_lines_among_rows_and_may_stand_alone() {
 
 #[test]
 fn gaps_of_other_shapes_are_refused() {
-    let newer = GAP.replace('\n', "").replace("\"schema\":1", "\"schema\":2");
-    assert!(matches!(refused(newer + "\n"), RowsError::Schema { found: 2, .. }));
+    let newer = GAP.replace('\n', "").replace("\"schema\":1", "\"schema\":3");
+    assert!(matches!(refused(newer + "\n"), RowsError::Schema { found: 3, .. }));
     let nameless = r#"{"schema":1,"suite":"s","run":"r","date":"d","gap":{"case":"all"}}"#;
     assert!(matches!(refused(nameless), RowsError::Row { line: 1, .. }));
 }
@@ -107,13 +107,19 @@ fn lines_that_are_no_rows_are_named() {
 #[test]
 fn other_schemas_are_named_wherever_they_begin() {
     let first = ROWS.lines().next().unwrap();
-    let other = first.replacen("\"schema\":1", "\"schema\":2", 1);
+    let other = first.replacen("\"schema\":1", "\"schema\":3", 1);
 
     let alone = refused(&other).to_string();
     let mixed = refused(format!("{first}\n{other}\n")).to_string();
 
-    assert!(alone.ends_with("rows.jsonl:1: expected rows of schema 1, found schema 2"), "{alone}");
-    assert!(mixed.ends_with("rows.jsonl:2: expected rows of schema 1, found schema 2"), "{mixed}");
+    assert!(
+        alone.ends_with("rows.jsonl:1: expected rows of schema 1 to 2, found schema 3"),
+        "{alone}"
+    );
+    assert!(
+        mixed.ends_with("rows.jsonl:2: expected rows of schema 1 to 2, found schema 3"),
+        "{mixed}"
+    );
 }
 
 #[test]
@@ -146,10 +152,10 @@ fn the_object_of_a_bench_is_read_with_what_is_missing() {
 
 #[test]
 fn rows_of_another_schema_in_the_object_of_a_bench_are_refused() {
-    let other = ROWS.lines().next().unwrap().replacen("\"schema\":1", "\"schema\":2", 1);
+    let other = ROWS.lines().next().unwrap().replacen("\"schema\":1", "\"schema\":3", 1);
     let object = format!("{{\"schema\":1,\"command\":\"bench\",\"rows\":[{other}]}}\n");
 
-    assert!(matches!(refused(object), RowsError::Schema { line: 1, found: 2, .. }));
+    assert!(matches!(refused(object), RowsError::Schema { line: 1, found: 3, .. }));
 }
 
 #[test]

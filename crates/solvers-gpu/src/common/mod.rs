@@ -3,6 +3,7 @@
 mod confirm;
 pub(crate) mod kernels;
 pub(crate) mod outcomes;
+mod report;
 mod shift;
 mod solver;
 pub(crate) mod task;
@@ -10,8 +11,9 @@ pub(crate) mod task;
 pub use confirm::Confirmer;
 pub use outcomes::DeviceOutcomes;
 pub use outcomes::{Limits, OutcomeSlices, Outcomes, PinnedOutcomes};
+pub use report::{LaunchReport, LaunchShape, PlanReport, kernels_in_words};
 pub use shift::ShiftedValues;
-pub use solver::{GpuSolver, kernels_in_words};
+pub use solver::GpuSolver;
 pub use task::{Guess, Layouts};
 
 /// Bytes that all banks of shared memory hand out at a time.

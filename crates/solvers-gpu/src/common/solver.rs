@@ -4,6 +4,7 @@ use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_solve_core::{Outcome, SolveOptions};
 
 use super::outcomes::{Limits, Outcomes};
+use super::report::PlanReport;
 use super::task::Guess;
 use crate::GpuSolveError;
 
@@ -51,38 +52,6 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
         self.limits_mut().replace(executor, options.criteria::<T>(systems)?)
     }
 
-    /// The kernel, for reports; of a ragged batch the kernels with the systems of each.
-    fn kernel(&self) -> String;
-
-    /// Method and shape of the kernel in a few words, as rows of measurements name them: such as
-    /// `cg(32x4,registers)`.
-    fn shape(&self) -> String;
-
-    /// Whether some systems iterate in another precision than that of values and vectors.
-    fn is_mixed(&self) -> bool {
-        false
-    }
-
-    /// Bytes of device memory, vectors and values apart.
-    fn bytes(&self) -> u64;
-}
-
-/// Kernels that a report names.
-const NAMED_KERNELS: usize = 3;
-
-/// Kernels with the systems of each, most first, for reports.
-pub fn kernels_in_words(kernels: &[(&str, usize)]) -> String {
-    match kernels {
-        [] => "none".to_owned(),
-        [(kernel, _)] => (*kernel).to_owned(),
-        kernels => {
-            let named = kernels.iter().take(NAMED_KERNELS);
-            let mut text: Vec<String> =
-                named.map(|(kernel, systems)| format!("{kernel} ({systems} systems)")).collect();
-            if kernels.len() > NAMED_KERNELS {
-                text.push(format!("{} more", kernels.len() - NAMED_KERNELS));
-            }
-            text.join(", ")
-        }
-    }
+    /// What was chosen, and what it takes.
+    fn explain(&self) -> PlanReport;
 }

@@ -10,7 +10,7 @@
 //! | `layout.rs` | programs and pattern as the kernels read them |
 //! | `shape.rs` | threads per system, and what is in shared memory |
 //! | `plan.rs` | the plan and its launches |
-//! | `explain.rs` | what was chosen, in words |
+//! | `explain.rs` | the shape of the launch, in words |
 
 mod explain;
 pub(crate) mod kernels;
@@ -22,6 +22,6 @@ mod shape;
 mod streams;
 mod tasks;
 
-pub use explain::FactoredExplain;
+pub use explain::FactoredShape;
 pub use plan::FactoredSolver;
 pub use shape::{FactoredPlace, FactoredTuning};

@@ -4,11 +4,12 @@ use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Va
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, Scalar};
 use sparsebatch_solve_core::{Order, Outcome, Scheme, SolveOptions, check_len};
 
-use super::explain::FactoredExplain;
+use super::explain::FactoredShape;
 use super::kernels::FACTORED;
 use super::layout::{Rows, Words};
 use super::programs::Factors;
 use super::shape::{FactoredTuning, Precision, Shape, code};
+use crate::GpuSolveError;
 use crate::common::Confirmer;
 use crate::common::GpuSolver;
 use crate::common::outcomes::{DeviceOutcomes, Limits, Outcomes};
@@ -16,7 +17,7 @@ use crate::common::task::{
     Guess, check_active, check_apart, check_common, check_square, count_systems, item_major,
     shares_values,
 };
-use crate::{FactoredPlace, GpuSolveError};
+use crate::common::{LaunchReport, LaunchShape, PlanReport};
 
 /// Bits of the kernel's `flags`.
 const FROM_GUESS: u32 = 1;
@@ -413,7 +414,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     }
 
     /// What was chosen, and what it takes.
-    pub fn explain(&self) -> FactoredExplain {
+    pub fn explain(&self) -> PlanReport {
         let bytes = |len: usize, each: usize| (len * each) as u64;
         let (shape, value) = (&self.shape, size_of::<T>());
         let columns = match &self.columns {
@@ -421,30 +422,38 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
             Columns::Wide(columns) => bytes(columns.len(), 4),
         };
         let numbers = self.words.len() + self.starts.len() + self.index.len() + self.sources.len();
-        let (preconditioner, order) = match (self.scheme, self.scheme.preconditioner()) {
+        let (factors, order) = match (self.scheme, self.scheme.preconditioner()) {
             (Scheme::Lu, _) => ("complete factors", Order::MinDegree),
             (_, preconditioner) => (preconditioner.name(), preconditioner.order()),
         };
-        FactoredExplain {
-            method: self.scheme.name(),
-            preconditioner,
-            order: order.name(),
+        let launch = LaunchReport {
             kernel: self.key.expression.clone(),
+            systems: self.nitems * self.nrhs,
+            patterns: 1,
             nrows: self.nrows,
             nnz: self.nnz,
-            factor_entries: self.nfactors,
-            precision: <T as Scalar>::NAME,
-            factor_precision: if shape.is_mixed { "f32" } else { <T as Scalar>::NAME },
-            factor_bytes: shape.factor_bytes,
-            factorisation_levels: shape.levels[0],
-            application_levels: shape.levels[1],
-            system_bytes: shape.system_bytes,
-            place: shape.place,
             threads_per_system: shape.threads,
             systems_per_block: shape.groups,
-            systems_per_multiprocessor: shape.resident * shape.groups,
+            threads_per_block: shape.threads * shape.groups,
             blocks: shape.blocks,
             shared_bytes: shape.shared_bytes,
+            shape: LaunchShape::Factored(FactoredShape {
+                factors,
+                order,
+                factor_entries: self.nfactors,
+                precision: <T as Scalar>::NAME,
+                factor_precision: if shape.is_mixed { "f32" } else { <T as Scalar>::NAME },
+                factor_bytes: shape.factor_bytes,
+                factorisation_levels: shape.levels[0],
+                application_levels: shape.levels[1],
+                system_bytes: shape.system_bytes,
+                place: shape.place,
+                systems_per_multiprocessor: shape.resident * shape.groups,
+            }),
+        };
+        PlanReport {
+            scheme: self.scheme,
+            launches: vec![launch],
             pattern_bytes: bytes(numbers, 4) + columns,
             workspace_bytes: bytes(self.workspace.len(), value)
                 + bytes(
@@ -504,22 +513,7 @@ where
         &mut self.limits
     }
 
-    fn kernel(&self) -> String {
-        let explain = self.explain();
-        let what = match (explain.method, explain.place) {
-            ("lu", FactoredPlace::AllGlobal) => " with factors and vectors in device memory",
-            ("lu", FactoredPlace::FactorsGlobal) => " with factors in device memory",
-            _ => "",
-        };
-        explain.kernel + what
-    }
-
-    fn shape(&self) -> String {
-        self.explain().shape()
-    }
-
-    fn bytes(&self) -> u64 {
-        let explain = self.explain();
-        explain.pattern_bytes + explain.workspace_bytes
+    fn explain(&self) -> PlanReport {
+        Self::explain(self)
     }
 }

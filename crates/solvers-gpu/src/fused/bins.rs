@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, KernelKey, Value};
 use sparsebatch_formats::CsrPatternRef;
 
-use super::explain::GpuBin;
+use super::explain::FusedShape;
 use super::kernels;
 use super::pattern::Slices;
 use super::shape::{GpuTuning, Grid, Load, Shape, choose, grid, group_bytes, stored};
 use crate::GpuSolveError;
+use crate::common::{LaunchReport, LaunchShape};
 use sparsebatch_solve_core::Krylov;
 
 /// Items of one pattern.
@@ -92,7 +93,9 @@ pub(super) struct Bin<E: Executor> {
     pub(super) patterns: E::Buffer<u64>,
     pub(super) queue: E::Buffer<u32>,
     pub(super) rest: Option<Rest<E>>,
-    pub(super) explain: GpuBin,
+    pub(super) explain: LaunchReport,
+    /// Blocks that have a system together.
+    pub(super) cluster: u32,
 }
 
 /// The launch for the systems that iterations in f32 leave.
@@ -224,24 +227,26 @@ fn upload<E: Executor, T: Value>(
     let rest = rest_keys.map(rest).transpose()?;
     let grid = grid(&keys, &shape)?;
     let entries: usize = classes.iter().map(|(class, _)| class.pattern.nnz()).sum();
-    let explain = GpuBin {
+    let explain = LaunchReport {
         kernel: keys.of(common.asked).expression.clone(),
         systems,
         patterns: classes.len(),
         nrows: largest(&|(class, _)| class.pattern.nrows()),
         nnz,
         threads_per_system: shape.team(),
-        threads_per_row: shape.parts,
-        rows_per_thread: shape.rows,
-        values: shape.place,
-        vectors: shape.vectors,
-        is_mixed: shape.mixed,
-        padding: all.len() - entries,
-        blocks_per_system: shape.cluster,
         systems_per_block: (grid.threads / shape.team()).max(1),
         threads_per_block: grid.threads,
         blocks: grid.blocks,
         shared_bytes: grid.shared_bytes,
+        shape: LaunchShape::Fused(FusedShape {
+            threads_per_row: shape.parts,
+            rows_per_thread: shape.rows,
+            values: shape.place,
+            vectors: shape.vectors,
+            is_mixed: shape.mixed,
+            padding: all.len() - entries,
+            blocks_per_system: shape.cluster,
+        }),
     };
     Ok(Bin {
         keys,
@@ -259,6 +264,7 @@ fn upload<E: Executor, T: Value>(
         queue: executor.alloc_zeroed(2)?,
         rest,
         explain,
+        cluster: shape.cluster,
     })
 }
 

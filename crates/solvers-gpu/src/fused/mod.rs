@@ -9,9 +9,9 @@ mod shape;
 
 use sparsebatch_cuda::{Args, Executor, GpuError, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, RaggedCsr};
-use sparsebatch_solve_core::{Krylov, Outcome, Preconditioner, SolveOptions, by_pattern};
+use sparsebatch_solve_core::{Outcome, Preconditioner, Scheme, SolveOptions, by_pattern};
 
-pub use explain::{GpuBin, GpuExplain};
+pub use explain::FusedShape;
 pub use shape::{GpuTuning, ValuePlace, most_rows};
 
 use crate::GpuSolveError;
@@ -21,7 +21,7 @@ use crate::common::task::{
     Guess, Layouts, Sizes, Steps, UniformPlaces, check_active, check_apart, check_supported,
     count_systems, ragged_sizes,
 };
-use crate::common::{GpuSolver, kernels_in_words};
+use crate::common::{GpuSolver, PlanReport};
 use bins::{Addresses, Asked, Bin, Class, Common, bins, prepare};
 use shape::Load;
 
@@ -49,7 +49,7 @@ const LENIENT: u32 = 2;
 /// (doi 10.1109/ScalA54577.2021.00010).
 pub struct FusedSolver<E: Executor, T: Value> {
     executor: E,
-    method: Krylov,
+    scheme: Scheme,
     bins: Vec<Bin<E>>,
     /// Where all launches but the first run.
     branches: Vec<E>,
@@ -182,7 +182,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         let common = Common { method, jacobi, mixed, asked, nrhs, addresses, load, tuning };
         let bins = bins::<E, T>(executor, make_classes(), &common)?;
         Ok(Self {
-            method,
+            scheme: options.scheme::<T>(),
             branches: executor.branches(bins.len().saturating_sub(1))?,
             bins,
             active: sizes.nitems,
@@ -320,7 +320,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         let config = LaunchConfig {
             shared_bytes: grid.shared_bytes,
             overlaps: of_rest,
-            cluster: bin.explain.blocks_per_system,
+            cluster: bin.cluster,
             ..LaunchConfig::linear(grid.blocks, grid.threads)
         };
         // SAFETY: the arguments are those of `cg` and `bicgstab`; lengths were checked by `solve`,
@@ -382,15 +382,16 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
     }
 
     /// What was chosen, and what it takes.
-    pub fn explain(&self) -> GpuExplain {
+    pub fn explain(&self) -> PlanReport {
         let systems = self.sizes.nitems * self.sizes.nrhs;
         let each = Outcomes::<E>::BYTES_A_SYSTEM + self.limits.bytes_a_system();
-        GpuExplain {
-            method: self.method.name(),
-            bins: self.bins.iter().map(|bin| bin.explain.clone()).collect(),
+        PlanReport {
+            scheme: self.scheme,
+            launches: self.bins.iter().map(|bin| bin.explain.clone()).collect(),
             pattern_bytes: self.bins.iter().map(Bin::pattern_bytes).sum(),
             workspace_bytes: (systems * each) as u64
                 + self.bins.iter().map(Bin::workspace_bytes).sum::<u64>(),
+            kept_bytes: 0,
         }
     }
 }
@@ -422,24 +423,7 @@ where
         &mut self.limits
     }
 
-    fn kernel(&self) -> String {
-        let explain = self.explain();
-        let mut bins: Vec<(&str, usize)> =
-            explain.bins.iter().map(|bin| (bin.kernel.as_str(), bin.systems)).collect();
-        bins.sort_by_key(|&(_, systems)| std::cmp::Reverse(systems));
-        kernels_in_words(&bins)
-    }
-
-    fn shape(&self) -> String {
-        self.explain().shape()
-    }
-
-    fn is_mixed(&self) -> bool {
-        self.explain().is_mixed()
-    }
-
-    fn bytes(&self) -> u64 {
-        let explain = self.explain();
-        explain.pattern_bytes + explain.workspace_bytes
+    fn explain(&self) -> PlanReport {
+        Self::explain(self)
     }
 }

@@ -15,7 +15,7 @@
 //! | `backward.rs` | backward substitution in chunks |
 //! | `chunks.rs` | sums of products that wait for each other, in chunks of a warp |
 //! | `sums.rs` | sums of products whose sources are at hand, lane by lane |
-//! | `explain.rs` | what was chosen, in words |
+//! | `explain.rs` | the shape of the launch, in words |
 
 mod backward;
 mod banks;
@@ -35,7 +35,7 @@ mod sums;
 mod tables;
 
 pub use deferred::LuSolve;
-pub use explain::GpuLuExplain;
+pub use explain::LuShape;
 pub use grid::LuTuning;
 pub use grid::values_beside_factors;
 pub use order::LuOrder;

@@ -2,23 +2,22 @@
 
 use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern};
-use sparsebatch_solve_core::{Method, Outcome, SolveOptions, check_len};
+use sparsebatch_solve_core::{Method, Outcome, Scheme, SolveOptions, check_len};
 
 use super::backward::CHUNKS;
 use super::deferred::Deferred;
-use super::explain::GpuLuExplain;
+use super::explain::LuShape;
 use super::grid::LuTuning;
 use super::kept::{Factored, Kept};
 use super::kernels;
 use super::schedule::Schedule;
 use crate::GpuSolveError;
-use crate::common::Confirmer;
-use crate::common::GpuSolver;
 use crate::common::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use crate::common::task::{
     Guess, check_active, check_apart, check_common, check_square, count_systems, item_major,
     shares_values,
 };
+use crate::common::{Confirmer, GpuSolver, LaunchReport, LaunchShape, PlanReport};
 
 /// A bit of the kernel's `flags`.
 const FROM_GUESS: u32 = 1;
@@ -336,27 +335,36 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     }
 
     /// What was chosen, and what it takes.
-    pub fn explain(&self) -> GpuLuExplain {
+    pub fn explain(&self) -> PlanReport {
         let bytes = |len: usize, each: usize| (len * each) as u64;
         let schedule = &self.schedule;
-        GpuLuExplain {
+        let launch = LaunchReport {
             kernel: self.key.expression.clone(),
+            systems: self.nitems * self.nrhs,
+            patterns: 1,
             nrows: self.nrows,
             nnz: self.nnz,
-            order: schedule.order,
-            factor_entries: schedule.pattern.nnz(),
-            depth: schedule.depth,
-            steps: schedule.steps,
-            chunks: schedule.groups * CHUNKS,
-            chunk_lanes: schedule.sharing.lanes(),
-            pairs: schedule.pairs,
-            padding: schedule.padding,
-            threads_per_block: schedule.grid.threads,
+            threads_per_system: schedule.grid.threads / schedule.grid.systems.max(1),
             systems_per_block: schedule.grid.systems,
-            systems_per_multiprocessor: schedule.grid.resident * schedule.grid.systems,
+            threads_per_block: schedule.grid.threads,
             blocks: schedule.grid.blocks,
             shared_bytes: schedule.grid.shared_bytes,
-            cycles: schedule.cycles,
+            shape: LaunchShape::Lu(LuShape {
+                order: schedule.order,
+                factor_entries: schedule.pattern.nnz(),
+                depth: schedule.depth,
+                steps: schedule.steps,
+                chunks: schedule.groups * CHUNKS,
+                chunk_lanes: schedule.sharing.lanes(),
+                pairs: schedule.pairs,
+                padding: schedule.padding,
+                systems_per_multiprocessor: schedule.grid.resident * schedule.grid.systems,
+                cycles: schedule.cycles,
+            }),
+        };
+        PlanReport {
+            scheme: Scheme::Lu,
+            launches: vec![launch],
             pattern_bytes: bytes(self.words.len() + self.starts.len(), 4)
                 + bytes(self.targets.len() + self.perm.len(), 2),
             workspace_bytes: bytes(
@@ -365,6 +373,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             ) + 8
                 + self.kept.as_ref().map_or(0, Kept::bytes)
                 + self.deferred.as_ref().map_or(0, Deferred::bytes),
+            kept_bytes: self.kept.as_ref().map_or(0, Kept::bytes),
         }
     }
 }
@@ -425,16 +434,7 @@ where
         &mut self.limits
     }
 
-    fn kernel(&self) -> String {
-        self.explain().kernel
-    }
-
-    fn shape(&self) -> String {
-        self.explain().shape()
-    }
-
-    fn bytes(&self) -> u64 {
-        let explain = self.explain();
-        explain.pattern_bytes + explain.workspace_bytes
+    fn explain(&self) -> PlanReport {
+        Self::explain(self)
     }
 }

@@ -276,7 +276,11 @@ fn systems_of_clusters_agree_with_the_cpu() {
                 let tuning = GpuTuning { values: place, ..GpuTuning::default() };
                 let options = options(method, preconditioner);
                 let mut plan = uniform.plan(&device, &options, &tuning);
-                assert!(plan.explain().bins[0].blocks_per_system > 1, "{}", plan.explain());
+                assert!(
+                    plan.explain().launches[0].fused().unwrap().blocks_per_system > 1,
+                    "{}",
+                    plan.explain()
+                );
                 let mut x = device.alloc_zeroed(problem.rhs.len()).unwrap();
                 let mut run = || {
                     plan.solve(values, b, Guess::Zero, &mut x).unwrap();

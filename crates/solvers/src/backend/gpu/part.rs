@@ -129,7 +129,7 @@ where
                 systems: cut.len() * site.options.nrhs,
             });
         }
-        let kernel = plans.first().map_or(String::new(), |plan| plan.kernel());
+        let kernel = plans.first().map_or(String::new(), |plan| plan.explain().kernels());
         let mut part = Self { items, patterns, pieces: cuts.len(), kernel, bytes: 0, held: None };
         part.hold(executor, cuts, plans, &lens, pieces.at_once)?;
         Ok(part)
@@ -258,7 +258,7 @@ where
         let nitems = self.items.len();
         let cuts = (0..nitems).step_by(split.piece);
         let cuts: Vec<_> = cuts.map(|first| first..nitems.min(first + split.piece)).collect();
-        (self.kernel, self.pieces) = (plan.kernel(), cuts.len());
+        (self.kernel, self.pieces) = (plan.explain().kernels(), cuts.len());
         self.hold(executor, cuts, vec![plan], &[lens], split.at_once)
     }
 
@@ -374,7 +374,7 @@ where
 
     fn bytes(&self) -> u64 {
         let values = self.values.len() + self.b.len() + self.x.len();
-        (values * size_of::<T>()) as u64 + self.plan.bytes()
+        (values * size_of::<T>()) as u64 + self.plan.explain().bytes()
     }
 
     fn send(

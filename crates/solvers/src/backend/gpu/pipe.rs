@@ -90,7 +90,7 @@ where
     pub(super) fn bytes(&self) -> u64 {
         let values = |of: &OnDevice<E, T>| of.values.len() + of.b.len() + of.x.len();
         let values: usize = self.device.iter().map(values).sum();
-        let plans: u64 = self.plans.iter().map(|plan| plan.bytes()).sum();
+        let plans: u64 = self.plans.iter().map(|plan| plan.explain().bytes()).sum();
         (values * size_of::<T>()) as u64 + plans
     }
 

@@ -131,7 +131,7 @@ pub(crate) fn agree<T: SolveScalar>(
     assert_eq!(gpu.report.systems.len(), cpu.report.systems.len(), "{what}");
     let is_mixed = options.inner_precision == InnerPrecision::Auto
         && T::CPP == "double"
-        && ["cg<", "bicgstab<"].iter().any(|name| gpu.report.kernel.contains(name))
+        && ["cg(", "bicgstab("].iter().any(|name| gpu.report.kernel.contains(name))
         && gpu.report.kernel.contains("float>");
     let share = if is_mixed { 0.2 } else { 0.1 };
     for (system, (g, c)) in gpu.report.systems.iter().zip(&cpu.report.systems).enumerate() {

@@ -146,7 +146,9 @@ pub(crate) fn on_gpu<T: Value>(
     let mut plan = plan.unwrap();
     from_guesses(executor, systems, |values, b, x| {
         plan.solve(values, b, Guess::InX, x).unwrap();
-        (plan.outcomes().unwrap(), plan.explain().kernels())
+        let launches = plan.explain().launches;
+        let kernels: Vec<_> = launches.into_iter().map(|launch| launch.kernel).collect();
+        (plan.outcomes().unwrap(), kernels.join("; "))
     })
 }
 

@@ -207,7 +207,7 @@ fn plans_solve_again_and_say_what_they_are() {
     assert_eq!(first, again);
 
     let explain = plan.explain();
-    assert!(explain.bins[0].is_mixed && explain.to_string().contains("iterations in f32"));
+    assert!(explain.is_mixed() && explain.to_string().contains("iterations in f32"));
     // 8 bytes of the queue, 24 of what is left.
     assert_eq!(explain.workspace_bytes, 5 * 25 + 8 + 24);
 }
@@ -222,7 +222,7 @@ fn iterations_are_in_f32_where_that_is_quicker() {
         let executor = Emulator::new(Order::Forward);
         let plan =
             FusedSolver::<_, f64>::with_tuning(&executor, systems.pattern(), 1, &options, &tuning);
-        plan.unwrap().explain().bins[0].is_mixed
+        plan.unwrap().explain().is_mixed()
     };
     let auto = InnerPrecision::Auto;
     assert!(!is_mixed(Family::Tri, 32, false, auto));
@@ -244,8 +244,8 @@ fn both_launches_have_room_in_shared_memory() {
     let plan = |executor: &Emulator| {
         FusedSolver::<_, f64>::with_tuning(executor, systems.pattern(), 2, &mixed, &tuning).unwrap()
     };
-    let bin = plan(&usual).explain().bins[0].clone();
-    assert!(bin.is_mixed && bin.vectors == 3);
+    let bin = plan(&usual).explain().launches[0].clone();
+    assert!(bin.fused().is_some_and(|shape| shape.is_mixed && shape.vectors == 3));
     // Room for the iterations in f32 and what a plan keeps for itself; then for more and more of the other.
     for beside in [1536, 2048, 4080, 8000] {
         let shared_bytes_per_block = bin.shared_bytes + beside;

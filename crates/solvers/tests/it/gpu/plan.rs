@@ -53,7 +53,7 @@ fn any_number_of_blocks_solves_all_systems() {
         let mut plan =
             FusedSolver::<_, f64>::with_tuning(&executor, pattern.view(), 41, &options, &tuning)
                 .unwrap();
-        assert_eq!(plan.explain().bins[0].blocks, blocks.min(6));
+        assert_eq!(plan.explain().launches[0].blocks, blocks.min(6));
         for _ in 0..2 {
             let mut x = executor.alloc_zeroed::<f64>(41 * 16).unwrap();
             plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
@@ -71,7 +71,7 @@ fn blocks_that_are_resident_are_those_that_have_room() {
     let (pattern, ..) = tri(16, 1);
     let options = options(Method::Cg, Preconditioner::Jacobi);
     let plan = FusedSolver::<_, f64>::new(&executor, pattern.view(), 1, &options).unwrap();
-    let key = KernelKey::new(module("cg").unwrap(), plan.explain().bins[0].kernel.clone());
+    let key = KernelKey::new(module("cg").unwrap(), plan.explain().launches[0].kernel.clone());
     let info = executor.info();
     let resident = |threads, shared_bytes| {
         let config = LaunchConfig { shared_bytes, ..LaunchConfig::linear(1, threads) };
@@ -271,29 +271,31 @@ fn plans_explain_themselves() {
         let options = options(Method::Cg, Preconditioner::Jacobi);
         let plan = FusedSolver::<_, f64>::new(&executor, pattern.view(), 1000, &options);
         let explain = plan.unwrap().explain();
-        assert_eq!((explain.method, explain.bins.len()), ("cg", 1));
-        (explain.bins[0].clone(), explain)
+        assert_eq!((explain.scheme.name(), explain.launches.len()), ("cg", 1));
+        (explain.launches[0].clone(), explain)
     };
     let (small, whole) = explain(30);
 
-    assert_eq!((small.threads_per_system, small.rows_per_thread), (8, 4));
-    assert_eq!((small.values, small.systems_per_block), (ValuePlace::Registers, 4));
+    let shape = small.fused().unwrap();
+    assert_eq!((small.threads_per_system, shape.rows_per_thread), (8, 4));
+    assert_eq!((shape.values, small.systems_per_block), (ValuePlace::Registers, 4));
     assert_eq!(small.kernel, "cg<double, 8, 4, 3, 0, 1, 1>");
     // For each of four systems p and a 0, and b, a 0 and the values of the next one, one place in 16 apart.
     assert_eq!(small.shared_bytes, 4 * (33 + (32 + 2) + (1 + 88 + 5)) * 8);
-    assert_eq!((small.nrows, small.nnz, small.padding), (30, 88, 8));
+    assert_eq!((small.nrows, small.nnz, shape.padding), (30, 88, 8));
     assert_eq!(whole.workspace_bytes, 25 * 1000 + 8);
+    assert_eq!(whole.name(), "cg(8 threads x 4 rows, registers)");
     let text = whole.to_string();
     assert!(
         text.starts_with(
-            "cg: 1000 systems of up to 30 rows and 88 entries (1 patterns), 8 threads (1 a row) with 4 \
-             rows"
+            "cg + jacobi: 1000 systems of up to 30 rows and 88 entries (1 patterns), 8 threads for one, \
+             1 a row, with 4 rows each, values in registers"
         ),
         "{text}"
     );
     assert!(!text.contains('\n') && !text.contains("  "), "{text}");
     let (large, _) = explain(3000);
-    assert_eq!((large.values, large.systems_per_block), (ValuePlace::Shared, 1));
+    assert_eq!((large.fused().unwrap().values, large.systems_per_block), (ValuePlace::Shared, 1));
     assert!(large.shared_bytes > 8 * (4096 + 8998));
 }
 
@@ -307,8 +309,8 @@ fn threads_and_rows_go_by_how_many_systems_there_are() {
         let tuning = GpuTuning { few, ..GpuTuning::default() };
         let plan =
             FusedSolver::<_, f64>::with_tuning(&executor, pattern.view(), items, &options, &tuning);
-        let bin = plan.unwrap().explain().bins[0].clone();
-        (bin.threads_per_system, bin.rows_per_thread)
+        let launch = plan.unwrap().explain().launches[0].clone();
+        (launch.threads_per_system, launch.fused().unwrap().rows_per_thread)
     };
     let groups = |how, n| [8, 9, 97].map(|items| group(how, n, items, None));
     let cg = (Method::Cg, Preconditioner::None);

@@ -103,9 +103,9 @@ fn ragged_as_alone<T: Value>(
     let (x, outcomes) = (executor.download(&x_buffer).unwrap(), plan.outcomes().unwrap());
 
     let explain = plan.explain();
-    let systems: usize = explain.bins.iter().map(|bin| bin.systems).sum();
+    let systems: usize = explain.launches.iter().map(|bin| bin.systems).sum();
     assert_eq!(systems, matrices.len() * nrhs);
-    assert!(explain.bins.len() >= nbins && explain.bins.iter().any(|bin| bin.patterns > 1));
+    assert!(explain.launches.len() >= nbins && explain.launches.iter().any(|bin| bin.patterns > 1));
     for (item, matrix) in matrices.iter().enumerate() {
         let first = ragged.row_offsets()[item] * nrhs;
         let n = matrix.nrows();

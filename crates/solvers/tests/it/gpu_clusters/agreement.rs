@@ -102,8 +102,9 @@ fn the_largest_systems_are_solved() {
     let pattern = systems.pattern();
     let mut plan =
         FusedSolver::<_, f64>::with_tuning(&executor, pattern, 1, &options, &tuning).unwrap();
-    let bin = &plan.explain().bins[0];
-    assert_eq!((bin.blocks_per_system, bin.blocks, bin.threads_per_block), (8, 8, 512));
+    let launch = plan.explain().launches[0].clone();
+    assert_eq!(launch.fused().unwrap().blocks_per_system, 8);
+    assert_eq!((launch.blocks, launch.threads_per_block), (8, 512));
     let (values, b) = (executor.upload(systems.values()), executor.upload(&systems.b));
     let mut x = executor.upload(&systems.x0).unwrap();
     plan.solve(&values.unwrap(), &b.unwrap(), Guess::Zero, &mut x).unwrap();

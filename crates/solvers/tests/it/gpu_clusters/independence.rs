@@ -100,7 +100,9 @@ fn ragged_systems_are_solved_as_alone() {
             let tuning = GpuTuning { max_blocks: Some(9), ..forced(SMALL[1], values) };
             let executor = Emulator::new(Order::Random(7));
             let mut plan = FusedSolver::ragged(&executor, ragged, &options, &tuning).unwrap();
-            assert!(plan.explain().bins.iter().all(|bin| bin.blocks % 4 == 0 && bin.blocks <= 8));
+            assert!(
+                plan.explain().launches.iter().all(|bin| bin.blocks % 4 == 0 && bin.blocks <= 8)
+            );
             let all = executor.upload(ragged.values()).unwrap();
             let b_buffer = executor.upload(&b).unwrap();
             let mut x_buffer = executor.upload(&x0).unwrap();

@@ -4,8 +4,7 @@ use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{DeviceInfo, Executor};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{CsrPattern, Pattern};
-use sparsebatch_solvers::gpu::GpuSolveError;
-use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, ValuePlace};
+use sparsebatch_solvers::gpu::{FusedSolver, GpuSolveError, GpuTuning, LaunchReport, ValuePlace};
 use sparsebatch_solvers::{Method, Preconditioner, SolveOptions};
 use std::sync::Arc;
 
@@ -31,22 +30,25 @@ fn clusters_are_as_small_as_their_shared_memory_allows() {
     let cg = options(Method::Cg, Preconditioner::Jacobi);
     let bin = |family, n| {
         let plan = plan(&executor, &pattern(family, n), &cg, &GpuTuning::default());
-        plan.unwrap().explain().bins[0].clone()
+        plan.unwrap().explain().launches[0].clone()
     };
 
+    let blocks = |launch: &LaunchReport| launch.fused().unwrap().blocks_per_system;
+    let place = |launch: &LaunchReport| launch.fused().unwrap().values;
+
     let small = bin(Family::Tri, 4096);
-    assert_eq!((small.blocks_per_system, small.threads_per_system), (1, 512));
+    assert_eq!((blocks(&small), small.threads_per_system), (1, 512));
     let large = bin(Family::Tri, 4097);
-    assert_eq!((large.blocks_per_system, large.threads_per_system), (2, 1024));
-    assert_eq!((large.rows_per_thread, large.systems_per_block), (8, 1));
-    assert_eq!((large.values, large.blocks % 2), (ValuePlace::Shared, 0));
+    assert_eq!((blocks(&large), large.threads_per_system), (2, 1024));
+    assert_eq!((large.fused().unwrap().rows_per_thread, large.systems_per_block), (8, 1));
+    assert_eq!((place(&large), large.blocks % 2), (ValuePlace::Shared, 0));
     // A half of the vector and a 0, and of the places of five slices.
     assert_eq!(large.shared_bytes, (4097 + 5 * 3 * 512) * 8);
     assert!(large.to_string().contains("distributed shared memory of a cluster of 2 blocks"));
     let four = bin(Family::Lap2d, 10_000);
-    assert_eq!((four.blocks_per_system, four.values), (4, ValuePlace::Shared));
+    assert_eq!((blocks(&four), place(&four)), (4, ValuePlace::Shared));
     let global = bin(Family::Rand9, 30_000);
-    assert_eq!((global.blocks_per_system, global.values), (8, ValuePlace::Global));
+    assert_eq!((blocks(&global), place(&global)), (8, ValuePlace::Global));
 }
 
 #[test]

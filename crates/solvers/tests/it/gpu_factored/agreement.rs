@@ -201,7 +201,7 @@ fn large_systems_are_solved_in_device_memory() {
         let executor = Emulator::new(Threads::Forward);
         let plan = FactoredSolver::<_, f64>::new(&executor, systems.pattern(), 1, &options);
         let explain = plan.unwrap().explain();
-        assert_eq!(explain.place, place, "{explain}");
+        assert_eq!(explain.launches[0].factored().unwrap().place, place, "{explain}");
         let gpu = by_factors(&executor, &systems, &options, &FactoredTuning::default());
         compare(&format!("n = {n}"), &systems, &gpu, &on_cpu(&systems, &options), 1e-6);
     }

@@ -5,7 +5,7 @@ use sparsebatch_cuda::{Executor, GpuError};
 use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Pattern, UniformBatch};
 use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{
-    FactoredExplain, FactoredPlace, FactoredSolver, FactoredTuning, Guess,
+    FactoredPlace, FactoredSolver, FactoredTuning, Guess, LaunchReport,
 };
 use sparsebatch_solvers::{
     Engine, Method, Order, PrecondPrecision, Preconditioner, SolveOptions, SpmvOptions, Status,
@@ -186,30 +186,39 @@ fn a_plan_says_what_it_chose() {
     };
     let plan = make(40, &ilu0());
     let chosen = plan.explain();
-    assert_eq!((chosen.method, chosen.preconditioner), ("bicgstab", "ilu0"));
-    assert_eq!((chosen.nrows, chosen.nnz, chosen.factor_entries), (40, 118, 118));
-    assert_eq!(chosen.place, FactoredPlace::AllShared, "{chosen}");
-    assert!(chosen.systems_per_block > 1 && chosen.systems_per_multiprocessor >= 8, "{chosen}");
+    let (launch, shape) = (&chosen.launches[0], chosen.launches[0].factored().unwrap());
+    assert_eq!((chosen.scheme.name(), shape.factors), ("bicgstab", "ilu0"));
+    assert_eq!((launch.nrows, launch.nnz, shape.factor_entries), (40, 118, 118));
+    assert_eq!(shape.place, FactoredPlace::AllShared, "{chosen}");
+    assert!(launch.systems_per_block > 1 && shape.systems_per_multiprocessor >= 8, "{chosen}");
     // One row after the other, forward and backward.
-    assert_eq!((chosen.factorisation_levels, chosen.application_levels), (79, 79), "{chosen}");
-    assert_eq!(chosen.kernel, format!("factored<double, {}, 1, 0, 0>", chosen.threads_per_system));
+    assert_eq!((shape.factorisation_levels, shape.application_levels), (79, 79), "{chosen}");
+    let threads = launch.threads_per_system;
+    assert_eq!(launch.kernel, format!("factored<double, {threads}, 1, 0, 0>"));
+    assert_eq!(chosen.name(), format!("bicgstab({threads} threads, shared)"));
     let text = chosen.to_string();
-    assert!(text.contains("bicgstab with ilu0 (natural order)"), "{text}");
+    assert!(
+        text.starts_with("bicgstab + ilu0:") && text.contains("ilu0 (natural order)"),
+        "{text}"
+    );
     assert!(text.contains("values, factors and vectors in shared memory"), "{text}");
 
     // Everything in device memory; no more of it than the groups at work need.
     let large = make(30_000, &options(Method::Cg, Preconditioner::IC0)).explain();
-    assert_eq!(large.place, FactoredPlace::AllGlobal, "{large}");
-    assert_eq!((large.shared_bytes, large.factor_entries), (0, 59_999));
+    let (launch, shape) = (&large.launches[0], large.launches[0].factored().unwrap());
+    assert_eq!(shape.place, FactoredPlace::AllGlobal, "{large}");
+    assert_eq!((launch.shared_bytes, shape.factor_entries), (0, 59_999));
     let group = 8 * (5 * 30_000 + 1 + 60_000);
-    assert!(large.workspace_bytes >= u64::from(large.blocks) * group, "{large}");
-    assert!(large.workspace_bytes < u64::from(large.blocks) * group + 40_000, "{large}");
+    assert!(large.workspace_bytes >= u64::from(launch.blocks) * group, "{large}");
+    assert!(large.workspace_bytes < u64::from(launch.blocks) * group + 40_000, "{large}");
 
     let options =
         options(Method::Auto, Preconditioner::BLOCK_JACOBI).order(Order::MinDegree).block_size(10);
     let blocks = make(45, &options).explain();
-    assert_eq!((blocks.method, blocks.order, blocks.factor_entries), ("cg", "natural", 425));
-    assert_eq!((blocks.factorisation_levels, blocks.application_levels), (1, 1));
+    let shape = blocks.launches[0].factored().unwrap();
+    let found = (blocks.scheme.name(), shape.order, shape.factor_entries);
+    assert_eq!(found, ("cg", Order::Natural, 425));
+    assert_eq!((shape.factorisation_levels, shape.application_levels), (1, 1));
 }
 
 #[test]
@@ -218,11 +227,12 @@ fn factors_in_f32_take_half_of_the_memory() {
     let make = |precond_precision, options: SolveOptions| {
         let options = options.precond_precision(precond_precision);
         let plan = FactoredSolver::<_, f64>::new(&emulator(), pattern.view(), 5000, &options);
-        plan.unwrap().explain()
+        let launch = plan.unwrap().explain().launches[0].clone();
+        (launch.factored().unwrap().clone(), launch)
     };
     let blocks = options(Method::BiCgStab, Preconditioner::BLOCK_JACOBI).block_size(30);
     for options in [ilu0(), blocks] {
-        let [working, single] =
+        let [(working, working_launch), (single, single_launch)] =
             [PrecondPrecision::Working, PrecondPrecision::Single].map(|p| make(p, options.clone()));
 
         assert_eq!((working.factor_precision, single.factor_precision), ("f64", "f32"));
@@ -232,12 +242,12 @@ fn factors_in_f32_take_half_of_the_memory() {
         assert_eq!(single.factor_bytes, expected.next_multiple_of(8));
         let saved = working.factor_bytes - single.factor_bytes;
         assert_eq!(single.system_bytes, working.system_bytes - saved);
-        assert!(single.kernel.ends_with(", float>"), "{single}");
+        assert!(single_launch.kernel.ends_with(", float>"), "{single_launch}");
         let text = single.to_string();
         let said = format!("values of factors in f32, {} bytes", single.factor_bytes);
         assert!(text.contains(&said), "{text}");
-        let by_system = |e: &FactoredExplain| e.shared_bytes / e.systems_per_block;
-        assert!(by_system(&single) < by_system(&working), "{working}\n{single}");
+        let by_system = |launch: &LaunchReport| launch.shared_bytes / launch.systems_per_block;
+        assert!(by_system(&single_launch) < by_system(&working_launch), "{working}\n{single}");
         assert!(
             single.systems_per_multiprocessor >= working.systems_per_multiprocessor,
             "{working}\n{single}"

@@ -32,7 +32,7 @@ fn again<T: Value>(executor: &Emulator, systems: &Systems<T>, options: &SolveOpt
     Solved {
         x: executor.download(&x).unwrap(),
         outcomes: plan.outcomes().unwrap(),
-        kernel: plan.explain().kernel,
+        kernel: plan.explain().launches[0].kernel.clone(),
     }
 }
 

@@ -6,7 +6,7 @@ use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr, CsrPattern, Pattern};
 use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{
-    FactoredExplain, FactoredPlace, FactoredSolver, FactoredTuning, GpuLu, Guess,
+    FactoredPlace, FactoredSolver, FactoredTuning, GpuLu, Guess, PlanReport,
 };
 use sparsebatch_solvers::{PrecondPrecision, Preconditioner, SolveOptions, SolveScalar, Status};
 use sparsebatch_testing::random_vector;
@@ -201,11 +201,15 @@ fn factors_beyond_shared_memory_are_made_in_device_memory() {
     assert!(matches!(refused, Err(GpuSolveError::Unsupported { .. })), "{refused:?}");
     let plan = FactoredSolver::<_, f64>::new(&executor, pattern.view(), 2, &options()).unwrap();
     let explain = plan.explain();
-    assert!(explain.factor_entries > 28_910 && explain.factor_bytes > 231_280, "{explain}");
-    assert_eq!((explain.method, explain.order), ("lu", "min-degree"));
-    assert_eq!(explain.place, FactoredPlace::FactorsGlobal, "{explain}");
+    let shape = explain.launches[0].factored().unwrap();
+    assert!(shape.factor_entries > 28_910 && shape.factor_bytes > 231_280, "{explain}");
+    assert_eq!((explain.scheme.name(), shape.order.name()), ("lu", "min-degree"));
+    assert_eq!(shape.place, FactoredPlace::FactorsGlobal, "{explain}");
     let text = explain.to_string();
-    assert!(text.contains("lu with complete factors (min-degree order)"), "{text}");
+    assert!(
+        text.starts_with("lu:") && text.contains("complete factors (min-degree order)"),
+        "{text}"
+    );
     assert!(text.contains("vectors in shared memory, factors in device memory"), "{text}");
     let cpu = on_cpu(&systems, &options());
     for place in PLACES {
@@ -234,7 +238,7 @@ fn blocks_are_as_many_as_there_is_memory_for() {
                 &tuning,
             );
             let plan = plan.map(|plan| plan.explain());
-            let bytes = |e: FactoredExplain| (e.blocks, e.pattern_bytes + e.workspace_bytes);
+            let bytes = |e: PlanReport| (e.launches[0].blocks, e.bytes());
             plan.map(|explain| (bytes(explain), tuning))
         };
         let ((blocks, bytes), _) = plan(None).unwrap();

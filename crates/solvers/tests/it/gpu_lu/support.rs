@@ -34,7 +34,7 @@ pub(crate) fn by_lu<T: Value>(
     let mut plan = plan.unwrap();
     from_guesses(executor, systems, |values, b, x| {
         plan.solve(values, b, Guess::InX, x).unwrap();
-        (plan.outcomes().unwrap(), plan.explain().kernel)
+        (plan.outcomes().unwrap(), plan.explain().launches[0].kernel.clone())
     })
 }
 

@@ -233,7 +233,8 @@ impl<E: Executor + Clone> Plan<E> for StageLu<E> {
         first: Option<&Self>,
     ) -> Result<Self, SolveError> {
         // One order for all, so that zones keep their bits.
-        let order = first.map(|own| own.plan.explain().order);
+        let order =
+            first.and_then(|own| own.plan.explain().launches[0].lu().map(|shape| shape.order));
         let tuning = LuTuning { order, ..LuTuning::default() };
         let pattern = equations.pattern().view();
         // Where T9 is an unknown some systems need a refinement, which is made stage by stage.
@@ -282,13 +283,11 @@ impl<E: Executor + Clone> Plan<E> for StageLu<E> {
 
     fn describe(&self) -> String {
         let explain = self.plan.explain();
-        format!(
-            "lu, order {}, {} entries of L + U, factors kept, residuals {}; {}",
-            explain.order,
-            explain.factor_entries,
-            if self.together { "of all stages together" } else { "stage by stage" },
-            explain.kernel
-        )
+        let residuals = if self.together { "of all stages together" } else { "stage by stage" };
+        let schedule = explain.launches[0].lu().map_or(String::new(), |shape| {
+            format!("order {}, {} entries of L + U, ", shape.order, shape.factor_entries)
+        });
+        format!("lu, {schedule}factors kept, residuals {residuals}; {}", explain.kernels())
     }
 }
 
@@ -363,14 +362,17 @@ impl<E: Executor + Clone> Plan<E> for BiCgStab<E> {
         match self {
             Self::Factored(plan) => {
                 let explain = plan.explain();
+                let (scheme, preconditioner) = (explain.scheme, explain.scheme.preconditioner());
                 format!(
-                    "{} with {}, order {}, factors kept; {}",
-                    explain.method, explain.preconditioner, explain.order, explain.kernel
+                    "{} with {preconditioner}, order {}, factors kept; {}",
+                    scheme.name(),
+                    preconditioner.order(),
+                    explain.kernels()
                 )
             }
             Self::Plain(plan, precond) => {
                 let explain = plan.explain();
-                format!("{} with {precond}; {}", explain.method, explain.kernels())
+                format!("{} with {precond}; {}", explain.scheme.name(), explain.kernels())
             }
         }
     }

@@ -1,0 +1,194 @@
+//! What a solver of the GPU chose, and what it takes: [`PlanReport`].
+
+use std::fmt;
+
+use sparsebatch_solve_core::Scheme;
+
+use crate::{FactoredShape, FusedShape, LuShape};
+
+/// What a solver chose and what it takes on the device. `Display` gives a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PlanReport {
+    /// Method and preconditioner.
+    pub scheme: Scheme,
+    /// The launches of a solve, the one with the most work first.
+    pub launches: Vec<LaunchReport>,
+    /// Bytes of patterns and schedules.
+    pub pattern_bytes: u64,
+    /// Bytes of factors and vectors outside shared memory, outcomes, limits and tolerances.
+    pub workspace_bytes: u64,
+    /// Bytes of factors that are kept for later solves.
+    pub kept_bytes: u64,
+}
+
+/// Systems that one launch solves, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LaunchReport {
+    /// The kernel as it is compiled, such as `cg<double, 32, 4, 3, 0, 1, 1>`.
+    pub kernel: String,
+    /// Systems, right-hand sides counted one by one.
+    pub systems: usize,
+    /// Different patterns.
+    pub patterns: usize,
+    /// Rows of the largest system.
+    pub nrows: usize,
+    /// Entries of the largest system.
+    pub nnz: usize,
+    /// Threads that solve a system.
+    pub threads_per_system: u32,
+    /// Systems that a block solves side by side.
+    pub systems_per_block: u32,
+    /// Threads of a block.
+    pub threads_per_block: u32,
+    /// Blocks of the launch; each takes systems until there are none left.
+    pub blocks: u32,
+    /// Dynamic shared memory of a block, in bytes.
+    pub shared_bytes: u32,
+    /// What is of this kind of kernel alone.
+    pub shape: LaunchShape,
+}
+
+/// The shape of a launch, by the solver that makes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LaunchShape {
+    /// Of [`FusedSolver`](crate::FusedSolver).
+    Fused(FusedShape),
+    /// Of [`FactoredSolver`](crate::FactoredSolver).
+    Factored(FactoredShape),
+    /// Of [`GpuLu`](crate::GpuLu).
+    Lu(LuShape),
+}
+
+/// Kernels that a report names.
+const NAMED_KERNELS: usize = 3;
+
+impl PlanReport {
+    /// Method and shape of the launch with the most work, as rows of measurements name them: such as
+    /// `cg(32 threads x 4 rows, registers)`, `and 2 more` where there are.
+    pub fn name(&self) -> String {
+        match self.launches.as_slice() {
+            [] => self.scheme.name().to_owned(),
+            [launch] => launch.name(self.scheme),
+            [launch, more @ ..] => format!("{} and {} more", launch.name(self.scheme), more.len()),
+        }
+    }
+
+    /// The kernels by what they do, with the systems of each where there are several, most systems first.
+    pub fn kernels(&self) -> String {
+        let mut names: Vec<(String, usize)> = Vec::new();
+        for launch in &self.launches {
+            let name = launch.name(self.scheme);
+            match names.iter_mut().find(|known| known.0 == name) {
+                Some(known) => known.1 += launch.systems,
+                None => names.push((name, launch.systems)),
+            }
+        }
+        names.sort_by_key(|&(_, systems)| std::cmp::Reverse(systems));
+        let names: Vec<_> = names.iter().map(|(name, systems)| (name.as_str(), *systems)).collect();
+        kernels_in_words(&names)
+    }
+
+    /// Whether some systems iterate in another precision than that of values and vectors.
+    pub fn is_mixed(&self) -> bool {
+        self.launches.iter().any(|launch| launch.fused().is_some_and(|shape| shape.is_mixed))
+    }
+
+    /// Bytes of device memory, vectors and values apart.
+    pub fn bytes(&self) -> u64 {
+        self.pattern_bytes + self.workspace_bytes
+    }
+}
+
+impl LaunchReport {
+    /// Method and shape in a few words.
+    fn name(&self, scheme: Scheme) -> String {
+        let threads = self.threads_per_system;
+        let shape = match &self.shape {
+            LaunchShape::Fused(shape) => shape.name(threads),
+            LaunchShape::Factored(shape) => shape.name(threads),
+            LaunchShape::Lu(_) => {
+                format!("{} threads, {} systems", self.threads_per_block, self.systems_per_block)
+            }
+        };
+        format!("{}({shape})", scheme.name())
+    }
+
+    /// The shape of a launch of [`FusedSolver`](crate::FusedSolver).
+    pub fn fused(&self) -> Option<&FusedShape> {
+        match &self.shape {
+            LaunchShape::Fused(shape) => Some(shape),
+            _ => None,
+        }
+    }
+
+    /// The shape of a launch of [`FactoredSolver`](crate::FactoredSolver).
+    pub fn factored(&self) -> Option<&FactoredShape> {
+        match &self.shape {
+            LaunchShape::Factored(shape) => Some(shape),
+            _ => None,
+        }
+    }
+
+    /// The shape of a launch of [`GpuLu`](crate::GpuLu).
+    pub fn lu(&self) -> Option<&LuShape> {
+        match &self.shape {
+            LaunchShape::Lu(shape) => Some(shape),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for PlanReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.scheme)?;
+        for (number, launch) in self.launches.iter().enumerate() {
+            write!(f, "{} {launch}", if number > 0 { ";" } else { "" })?;
+        }
+        write!(
+            f,
+            "; on the device {} bytes of patterns and schedules, {} of workspace, outcomes and limits, {} of kept \
+             factors",
+            self.pattern_bytes, self.workspace_bytes, self.kept_bytes
+        )
+    }
+}
+
+impl fmt::Display for LaunchReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} systems of up to {} rows and {} entries ({} patterns), {} threads for one, ",
+            self.systems, self.nrows, self.nnz, self.patterns, self.threads_per_system
+        )?;
+        match &self.shape {
+            LaunchShape::Fused(shape) => shape.fmt(f)?,
+            LaunchShape::Factored(shape) => shape.fmt(f)?,
+            LaunchShape::Lu(shape) => shape.fmt(f)?,
+        }
+        write!(
+            f,
+            "; {} blocks of {} threads, {} systems and {} bytes of shared memory each",
+            self.blocks, self.threads_per_block, self.systems_per_block, self.shared_bytes
+        )
+    }
+}
+
+/// Kernels with the systems of each, most first, for reports.
+pub fn kernels_in_words(kernels: &[(&str, usize)]) -> String {
+    match kernels {
+        [] => "none".to_owned(),
+        [(kernel, _)] => (*kernel).to_owned(),
+        kernels => {
+            let named = kernels.iter().take(NAMED_KERNELS);
+            let mut text: Vec<String> =
+                named.map(|(kernel, systems)| format!("{kernel} ({systems} systems)")).collect();
+            if kernels.len() > NAMED_KERNELS {
+                text.push(format!("{} more", kernels.len() - NAMED_KERNELS));
+            }
+            text.join(", ")
+        }
+    }
+}
