@@ -233,7 +233,7 @@ impl CpuScalar for f64 {
     type Avx512x8 = F64x8;
     type Avx512x16 = Wide<F64x8, 2>;
 
-    super::solve_lanes!();
+    super::isa::solve_lanes!();
 }
 
 impl CpuScalar for f32 {
@@ -243,5 +243,5 @@ impl CpuScalar for f32 {
     type Avx512x8 = F32x8;
     type Avx512x16 = F32x16;
 
-    super::solve_lanes!();
+    super::isa::solve_lanes!();
 }

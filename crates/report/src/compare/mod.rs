@@ -1,15 +1,18 @@
 //! What became faster or slower between two files of rows.
 
+mod rows;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::Serialize;
 use sparsebatch_formats::io::in_one_line;
-use sparsebatch_rows::solves::reference::RECORDED;
 use sparsebatch_rows::statistics::{geomean, rank_sum_p};
 use sparsebatch_rows::summary::OURS;
-use sparsebatch_rows::{Machine, Row, RowFile};
+use sparsebatch_rows::{Row, RowFile};
+
+use rows::{Key, Rows};
 
 /// The change that counts by default: 0.05, five per cent.
 pub const DEFAULT_THRESHOLD: f64 = 0.05;
@@ -168,110 +171,6 @@ pub struct SuiteChange {
     pub rows: usize,
     /// Geometric mean of the speeds of b over those of a.
     pub speed: f64,
-}
-
-/// What rows are matched by.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key<'a> {
-    suite: &'a str,
-    experiment: Option<&'a str>,
-    case: &'a str,
-    batch: u64,
-    library: &'a str,
-    operation: &'a str,
-    preconditioner: Option<&'a str>,
-    backend: Option<&'a str>,
-    precision: &'a str,
-    /// Absent where rows are matched as the choices of the library.
-    configuration: Option<&'a str>,
-}
-
-impl<'a> Key<'a> {
-    fn of(row: &'a Row) -> Self {
-        Self {
-            suite: &row.suite,
-            experiment: row.experiment.as_deref(),
-            case: &row.case,
-            batch: row.batch,
-            library: &row.library,
-            operation: &row.operation,
-            preconditioner: row.preconditioner.as_deref(),
-            backend: row.backend.as_deref(),
-            precision: &row.precision,
-            configuration: Some(&row.configuration),
-        }
-    }
-
-    fn words(&self) -> String {
-        let suite = match self.experiment {
-            Some(experiment) => format!("{}, {experiment}", self.suite),
-            None => self.suite.to_owned(),
-        };
-        let optional = [Some(self.library), self.configuration, Some(self.operation)];
-        let more = [self.preconditioner, self.backend, Some(self.precision)];
-        let words: Vec<&str> = optional.into_iter().chain(more).flatten().collect();
-        format!("{suite}: {} x {}, {}", self.case, self.batch, words.join(" "))
-    }
-}
-
-/// The rows of a file by what they are matched by, the newest of each.
-struct Rows<'a> {
-    newest: BTreeMap<Key<'a>, &'a Row>,
-    /// Rows that were measured, without a time.
-    timeless: BTreeSet<Key<'a>>,
-    side: Side,
-}
-
-impl<'a> Rows<'a> {
-    fn of(file: &'a RowFile) -> Self {
-        let mut newest: BTreeMap<Key<'a>, &Row> = BTreeMap::new();
-        let (mut older, mut timeless) = (0, BTreeSet::new());
-        for row in file.rows.iter().filter(|row| row.timing != RECORDED) {
-            if !(row.median_ms.is_finite() && row.median_ms > 0.0) {
-                timeless.insert(Key::of(row));
-                continue;
-            }
-            let known = newest.entry(Key::of(row)).or_insert(row);
-            if !std::ptr::eq(*known, row) {
-                older += 1;
-            }
-            if row.date >= known.date {
-                *known = row;
-            }
-        }
-        let machines: BTreeSet<String> = newest.values().map(|row| words(&row.machine)).collect();
-        let side = Side {
-            file: file.path.clone(),
-            rows: newest.len(),
-            older,
-            machines: machines.into_iter().collect(),
-            partial: file.partial.clone(),
-        };
-        timeless.retain(|key| !newest.contains_key(key));
-        Self { newest, timeless, side }
-    }
-
-    /// The first row of this library, in words.
-    fn example(&self) -> String {
-        let ours = self.newest.keys().find(|key| key.library == OURS);
-        ours.map_or_else(|| format!("none of {OURS}"), Key::words)
-    }
-
-    /// The library's own choices that have no row of the same configuration in the other file.
-    fn unmatched_choices(&self, other: &Self) -> BTreeMap<Key<'a>, &'a Row> {
-        let unmatched = self
-            .newest
-            .iter()
-            .filter(|(key, row)| row.automatic && !other.newest.contains_key(key));
-        unmatched.map(|(key, row)| (Key { configuration: None, ..key.clone() }, *row)).collect()
-    }
-}
-
-/// A machine in words.
-fn words(machine: &Machine) -> String {
-    let device = machine.device.as_deref().unwrap_or("unknown");
-    let driver = machine.driver.as_ref().map_or(String::new(), |d| format!(", driver {d}"));
-    format!("{device}{driver}, {} cores", machine.cores)
 }
 
 /// Compares b with a. Rows are the same where suite, experiment, case, batch, library,
@@ -484,6 +383,7 @@ fn suites(pairs: &[(&Row, &Row)]) -> Vec<SuiteChange> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sparsebatch_rows::solves::reference::RECORDED;
 
     fn row(case: &str, ms: [f64; 3]) -> Row {
         let [median, min, max] = ms;
