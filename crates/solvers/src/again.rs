@@ -12,39 +12,38 @@ use crate::share::systems_of;
 use crate::solver::{drop_lost, reports};
 use crate::{BatchSolver, SolveError, SolveScalar};
 
-/// What a solver has of the matrices to solve with again.
+/// The matrices that a solver keeps for [`BatchSolver::solve_again`].
 #[derive(Default)]
 pub(crate) enum Matrices<T> {
     /// Nothing.
     #[default]
     None,
-    /// The engine has factors and values; so many rows.
+    /// The engine keeps factors and values; the total number of rows of the batch.
     Factored(usize),
-    /// A copy, for engines that keep no factors.
+    /// A copy of the matrices, for engines that keep no factors.
     Copied(Batch<T>),
 }
 
 impl<T: SolveScalar> BatchSolver<T> {
     /// Whether [`BatchSolver::factor`] keeps factors: with the fused sparse LU on the CPU.
     ///
-    /// Other methods and the GPU keep a copy of the matrices, and each solve prepares them anew: where
-    /// the batch stays at hand [`BatchSolver::solve`] does as well, without the copy.
+    /// Other methods and the GPU keep a copy of the matrices, and each solve prepares them again. A caller that
+    /// still has the batch saves the copy with [`BatchSolver::solve`].
     pub fn keeps_factors(&self) -> bool {
         self.keeps_factors
     }
 
-    /// Takes the matrices of a batch for [`BatchSolver::solve_again`], in place of those of the last
-    /// call: where several solves share their matrices, as the stages of a time step do, they are
-    /// factorised once.
+    /// Keeps the matrices of a batch for [`BatchSolver::solve_again`], in place of those of the last call.
+    /// Matrices that several solves share, as the stages of a time step do, are then factorised once.
     ///
     /// `batch` is the one that was analysed, or one with the same patterns and other values. Later
-    /// changes of it, and solves of others, leave what is kept alone. Memory: for each item the entries
-    /// of L, U and A where factors are [kept](BatchSolver::keeps_factors), else those of A. Items
-    /// without factors are no error: their solves end with a status, or go to later rungs.
+    /// changes of the batch, and solves of other batches, do not change the kept matrices. Memory: for each item the
+    /// entries of L, U and A where factors are [kept](BatchSolver::keeps_factors), else the entries of A. An item whose
+    /// factorisation fails is no error: its solves end with a status, or go to later rungs.
     ///
     /// # Errors
-    /// [`SolveError::Length`] for another number of items, [`SolveError::Cpu`] for other patterns than
-    /// those analysed, where factors are kept; else they come with the solve. Nothing is kept then.
+    /// [`SolveError::Length`] for another number of items. [`SolveError::Cpu`] for other patterns than those analysed;
+    /// a solver that keeps no factors reports them at the next solve instead. After an error nothing is kept.
     ///
     /// # Examples
     /// ```
@@ -89,8 +88,8 @@ impl<T: SolveScalar> BatchSolver<T> {
     /// Solves every system with the matrices of the last [`BatchSolver::factor`]; `x` holds the initial
     /// guesses on entry and the solutions on return.
     ///
-    /// Solutions and reports are those of [`BatchSolver::solve`] with these matrices, bit for bit but
-    /// for the times; the time of the factorisation is in none of them.
+    /// Solutions and reports equal those of [`BatchSolver::solve`] with these matrices bit for bit, except for the
+    /// times, which do not include the factorisation.
     ///
     /// # Errors
     /// [`SolveError::NotFactored`] when no matrices are kept, else those of [`BatchSolver::solve`].
@@ -142,7 +141,7 @@ impl<T: SolveScalar> BatchSolver<T> {
         self.finish(systems, later, start)
     }
 
-    /// The ladder for the items that hold systems not solved, in a batch of their own.
+    /// Runs the ladder on the items with unsolved systems, copied into a batch of their own.
     fn climb_again(
         &mut self,
         b: &[T],
@@ -151,7 +150,7 @@ impl<T: SolveScalar> BatchSolver<T> {
         criteria: &Criteria,
     ) -> Result<Vec<RungRun>, SolveError> {
         let nrhs = self.options.nrhs;
-        // Without the ladder there is static pivoting alone.
+        // Without the ladder static pivoting is the only later rung.
         let failed = |systems: &[SystemReport]| {
             systems.iter().any(|system| match system.outcome.status {
                 Status::Converged => false,

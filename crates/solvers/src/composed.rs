@@ -13,7 +13,7 @@ use sparsebatch_solve_core::{Criteria, Outcome, Status};
 use crate::SolveError;
 use crate::backend::Primitives;
 
-/// The systems of a composed solve, and how far each has come.
+/// The state of every system of a composed solve.
 pub(crate) struct Composed<'a, T> {
     batch: &'a Batch<T>,
     nrhs: usize,
@@ -23,9 +23,9 @@ pub(crate) struct Composed<'a, T> {
     /// Systems that still iterate.
     active: Vec<bool>,
     entries: Vec<Entry>,
-    /// Initial guesses; none where they are 0.
+    /// Initial guesses; `None` when all are 0.
     guesses: Vec<Option<Vec<T>>>,
-    /// `x` and `r` of an active system hold `2^-scale` times theirs; see [`Entry::scale`].
+    /// The stored `x` and `r` of an active system are scaled by `2^-scale`; see [`Entry::scale`].
     scales: Vec<i32>,
     /// The iterations of a system work on `A * 2^-matrix_scale`, and `x` is scaled accordingly.
     matrix_scales: Vec<i32>,
@@ -39,7 +39,7 @@ pub(crate) struct Composed<'a, T> {
 }
 
 impl<'a, T: Scalar> Composed<'a, T> {
-    /// Enters every system: `failed` holds the status of items whose preconditioner failed.
+    /// Tests every system on entry; `failed` holds the status of each item whose preconditioner failed.
     pub(crate) fn new(
         batch: &'a Batch<T>,
         nrhs: usize,
@@ -154,8 +154,8 @@ impl<'a, T: Scalar> Composed<'a, T> {
         }
     }
 
-    /// Judges a stopped system. True when it starts again, its residual in `r`; else `x` holds its
-    /// solution.
+    /// Judges a stopped system. Returns true when it restarts: `r` then holds its true residual. Otherwise `x` holds
+    /// its solution.
     fn settle(&mut self, system: usize, stop: Stop, x: &mut [T]) -> bool {
         let range = self.range(system);
         let scale = self.scales[system];
@@ -195,7 +195,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
         }
     }
 
-    /// `y = A x`, scaled as the iterations have A.
+    /// `y = A x` with A scaled as in the iterations.
     fn product(&self, on: &mut impl Primitives<T>, x: &[T], y: &mut [T]) -> Result<(), SolveError> {
         on.spmv(x, y)?;
         for (system, &scale) in self.matrix_scales.iter().enumerate() {
@@ -204,7 +204,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
         Ok(())
     }
 
-    /// `z = M r`, scaled as the inverse of what the iterations have of A.
+    /// `z = M r`, with M scaled as the inverse of the scaled A.
     fn precondition(&self, on: &mut impl Primitives<T>, r: &[T], z: &mut [T]) {
         on.precondition(&self.active, r, z);
         for (system, &scale) in self.matrix_scales.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! The ladder: systems that did not converge are tried again by stronger means.
 //!
-//! [`next_rung`] decides, system by system, by nothing but the system and what became of it so far. [`Ladder`] is
-//! the driver: it solves the systems that have come to a rung together.
+//! [`next_rung`] chooses the next rung of a system from that system and its statuses so far, never from other systems.
+//! [`Ladder`] is the driver: it solves all systems that take the same rung in one batch.
 
 use std::borrow::Cow;
 
@@ -28,31 +28,31 @@ const STRONGER: Scheme = Scheme::BiCgStab(Preconditioner::Ilu0 {
     precision: PrecondPrecision::Working,
 });
 
-/// Starting again helps only where something had been gained: a residual below this share of `||b||`.
+/// A restart is tried only if the residual has fallen below this fraction of `||b||`.
 const GAINED: f64 = 0.1;
 
-/// A residual of at most so many rounding errors of `|| |A||x| + |b| ||` is not made smaller by other methods.
+/// A residual below this many units of rounding of `|| |A||x| + |b| ||` cannot be reduced by another method.
 const ROUNDING_ERRORS: f64 = 8.0;
 
-/// What the ladder knows of a system on its way.
+/// The state of a system on the ladder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Climber {
     /// The rung that was tried last.
     at: Rung,
-    /// How that ended.
+    /// The status with which that rung ended.
     last: Status,
-    /// Residual and right-hand side of the best x.
+    /// Norm of the true residual of the best x so far, and of the right-hand side.
     residual_norm: f64,
     rhs_norm: f64,
-    /// Nothing is left to gain but rounding errors.
+    /// The residual is at the level of rounding errors.
     at_rounding: bool,
-    /// Whether a factorisation is within the budget; `None` where nobody asked yet.
+    /// Whether a factorisation is within the budget; `None` until it is computed.
     affordable: Option<bool>,
-    /// Whether CG may be tried; `None` where nobody asked yet.
+    /// Whether the matrix may be semidefinite, so that CG is tried; `None` until it is computed.
     semidefinite: Option<bool>,
 }
 
-/// What a system needs to have known before its next rung can be told.
+/// The next rung of a system, or the property that decides it and is still unknown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Next {
     /// The rung and its scheme.
@@ -61,12 +61,12 @@ pub(crate) enum Next {
     AskBudget,
     /// [`Climber::semidefinite`].
     AskSemidefinite,
-    /// There is none.
+    /// No rung is left.
     End,
 }
 
-/// The rung that comes next for a system whose first scheme was `first`. Without a `fallback` there is static pivoting alone, which is part of
-/// the sparse LU.
+/// The next rung of a system whose first scheme was `first`. Without `fallback` static pivoting is the only rung: it is
+/// part of the sparse LU.
 pub(crate) fn next_rung(climber: &Climber, first: Scheme, fallback: bool) -> Next {
     if climber.last == Status::Converged || climber.at_rounding {
         return Next::End;
@@ -99,7 +99,7 @@ pub(crate) fn next_rung(climber: &Climber, first: Scheme, fallback: bool) -> Nex
                 );
                 !direct && can_go_on && climber.residual_norm < GAINED * climber.rhs_norm
             }
-            // Nothing iterative is stronger than the factors themselves.
+            // A preconditioner is never stronger than the complete factors.
             Rung::StrongerPreconditioner => !direct && first != STRONGER,
             Rung::Lu => !direct,
             Rung::StaticPivotingLu => climber.last == Status::ZeroPivot,
@@ -125,14 +125,14 @@ pub(crate) fn next_rung(climber: &Climber, first: Scheme, fallback: bool) -> Nex
 pub(crate) struct Kept<T> {
     rung: Rung,
     scheme: Scheme,
-    /// The items that it is of.
+    /// The items analysed.
     items: Vec<usize>,
-    /// The orders of their rows, in static pivoting.
+    /// For static pivoting, the row orders of these items.
     orders: Option<RowOrders>,
     analysed: Box<dyn AnalysedSolve<T>>,
 }
 
-/// One batched solve with everything the rungs need.
+/// One batched solve, with what every rung needs.
 pub(crate) struct Ladder<'a, T> {
     pub(crate) backend: &'a dyn SolveBackend<T>,
     pub(crate) batch: &'a Batch<T>,
@@ -144,10 +144,9 @@ pub(crate) struct Ladder<'a, T> {
 }
 
 impl<T: Scalar> Ladder<'_, T> {
-    /// Climbs: each rung takes the systems that are still not converged, starting from the best
-    /// `x` so far. A system keeps the `x` with the smallest true residual, with the status and the rung that it came
-    /// from. Analyses of the last climb are used again where a rung has the same items, and their rows the same
-    /// order. Returns what ran.
+    /// Runs the rungs in order. Each takes the systems that have not converged and starts from their best `x` so far. A
+    /// system keeps the `x` with the smallest true residual, with the status and the rung of that `x`. An analysis of
+    /// the last climb is reused if its rung has the same items with the same row orders. Returns what ran.
     pub(crate) fn climb(
         &self,
         x: &mut [T],
@@ -201,7 +200,7 @@ impl<T: Scalar> Ladder<'_, T> {
         Ok(runs)
     }
 
-    /// The next rungs of all, with what has to be known for them.
+    /// The next rung of every climber; computes the properties that decide it.
     fn next(&self, climbers: &mut [(usize, Climber)]) -> Vec<Next> {
         let fallback = self.options.fallback;
         let asks = |climbers: &[(usize, Climber)], what: Next| -> Vec<usize> {
@@ -210,7 +209,7 @@ impl<T: Scalar> Ladder<'_, T> {
             };
             (0..climbers.len()).filter(|&place| next(&climbers[place]) == what).collect()
         };
-        // One answer may lead to the other question.
+        // The answer to one question may raise the other.
         for _ in 0..2 {
             let places = asks(climbers, Next::AskSemidefinite);
             let answers: Vec<bool> = places
@@ -247,7 +246,7 @@ impl<T: Scalar> Ladder<'_, T> {
         *self.first.get(system / self.options.nrhs).unwrap_or(&self.first[0])
     }
 
-    /// What is known of a system behind its first scheme.
+    /// The state of a system after its first scheme.
     fn climber(&self, system: usize, outcome: &Outcome, x: &[T]) -> Climber {
         let at_rounding = outcome.status == Status::Stagnated
             && outcome.residual_norm <= T::EPSILON.to_f64().sqrt() * outcome.rhs_norm
@@ -305,10 +304,10 @@ impl<T: Scalar> Ladder<'_, T> {
         let place = match kept.iter().position(is_of) {
             Some(place) => place,
             None => {
-                // First, so that its memory is free.
+                // The old analysis is dropped first, to free its memory.
                 kept.retain(|kept| (kept.rung, kept.scheme) != (rung, scheme));
                 let analysed = match self.backend.analyse(&batch, (rung, scheme), Some(&items)) {
-                    // Factors too large to hold: the next rung may still do.
+                    // The factors are too large to hold; the next rung may still succeed.
                     Err(SolveError::Cpu(CpuError::Symbolic(SymbolicError::TooManyEntries {
                         ..
                     }))) => return Ok(Ended { statuses, run: None }),
@@ -342,8 +341,8 @@ impl<T: Scalar> Ladder<'_, T> {
             history.append(&mut outcome.history);
             outcome.history = history;
             report.singular |= outcome.status == Status::Singular;
-            // NaN compares false: a finite residual replaces one that is not, never the reverse. Partial pivoting
-            // has the last word where nothing is gained.
+            // NaN compares false: a finite residual replaces a NaN, never the reverse. If the residual is
+            // unchanged, the verdict of partial pivoting counts.
             let says_singular =
                 outcome.status == Status::Singular && outcome.residual_norm == before.residual_norm;
             let is_better = outcome.status == Status::Converged
@@ -365,8 +364,8 @@ impl<T: Scalar> Ladder<'_, T> {
         Ok(Ended { statuses, run: Some(run) })
     }
 
-    /// Says of systems that iterations solved, where LU had found no solution, whether their matrix is singular, so
-    /// that the solution is one of many.
+    /// Marks the systems that iterations solved after LU failed and whose matrix is singular: their solution is one of
+    /// many.
     fn tell_singular(&self, x: &[T], systems: &mut [SystemReport], climbers: &[(usize, Climber)]) {
         let candidates: Vec<usize> = climbers
             .iter()
@@ -404,13 +403,13 @@ impl<T: Scalar> Ladder<'_, T> {
     }
 }
 
-/// What a rung came to: the status of each system that was to take it, `None` where it could not, and what ran.
+/// The result of a rung: the status of each system asked for, `None` if the rung could not take it, and what ran.
 struct Ended {
     statuses: Vec<Option<Status>>,
     run: Option<RungRun>,
 }
 
-/// The items (of those given, ascending) whose factorisation is within a budget.
+/// Those of the given items (ascending) whose factorisation is within the budget.
 fn affordable<T: Scalar>(batch: &Batch<T>, items: &[usize], budget: Budget) -> Vec<usize> {
     let mut within: Vec<usize> = classes(batch, Some(items))
         .into_par_iter()
@@ -448,7 +447,7 @@ mod tests {
         }
     }
 
-    /// Every rung that a system takes that ends everywhere as `last`.
+    /// All rungs that a system takes when each of them ends with the status `last`.
     fn way(first: Scheme, last: Status, residual_norm: f64, fallback: bool) -> Vec<Rung> {
         let (mut way, mut at) = (Vec::new(), Rung::First);
         while let Next::Rung(rung, _) =

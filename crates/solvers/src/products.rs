@@ -17,9 +17,9 @@ pub(crate) struct ComposedEngine<T> {
     analysis: LanePlan,
     order: ValueOrder,
     scheme: Scheme,
-    /// Why the CPU computes in place of a GPU.
+    /// Why the CPU solves instead of the GPU.
     cpu_reason: Option<String>,
-    /// Of the last solve.
+    /// The cost of the products of the last solve.
     cost: Option<ProductCost>,
 }
 
@@ -65,7 +65,7 @@ impl<T: CpuScalar> AnalysedSolve<T> for ComposedEngine<T> {
         Ok(self.cost.clone())
     }
 
-    /// Always all systems: later rungs have engines of their own.
+    /// Solves all systems: later rungs use engines of their own.
     fn solve(
         &mut self,
         batch: &Batch<T>,
@@ -90,7 +90,7 @@ impl<T: CpuScalar> AnalysedSolve<T> for ComposedEngine<T> {
     }
 }
 
-/// How the values of all items stand one after the other.
+/// The order in which the values of all items are stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ValueOrder {
     ItemMajor,

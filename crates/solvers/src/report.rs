@@ -7,26 +7,26 @@ use sparsebatch_solve_core::{Outcome, ProductCost, Scheme, Status};
 
 use crate::backend::Placement;
 
-/// The step of the ladder that produced a system's result.
+/// A step of the ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Rung {
     /// The method and preconditioner asked for, or chosen.
     First,
-    /// The same again, from the recomputed residual.
+    /// The first scheme again, restarted from the true residual.
     Restart,
     /// BiCGStab with ILU(0) in minimum-degree order.
     StrongerPreconditioner,
     /// Sparse LU without pivoting on a minimum-degree order.
     Lu,
-    /// The same with rows in an order that puts large entries on the diagonal, for systems that end
-    /// [`ZeroPivot`](Status::ZeroPivot) without it: static pivoting. With [`Method::Lu`](crate::Method::Lu) it is
-    /// taken also where there is no [fallback](crate::SolveOptions::fallback).
+    /// Static pivoting: sparse LU with the rows permuted so that large entries are on the diagonal, for systems that
+    /// end [`ZeroPivot`](Status::ZeroPivot) without it. With [`Method::Lu`](crate::Method::Lu) this rung is taken
+    /// even without [fallback](crate::SolveOptions::fallback).
     StaticPivotingLu,
-    /// CG, for symmetric matrices without a negative diagonal entry of which LU found no solution: singular
-    /// systems that have solutions are solved so.
+    /// CG, for symmetric matrices without negative diagonal entries for which LU found no solution: it solves
+    /// consistent singular systems.
     Cg,
-    /// BiCGStab, likewise, for any matrix.
+    /// BiCGStab, for the same purpose and any matrix.
     BiCgStab,
     /// Sparse LU with partial pivoting, system by system.
     PivotingLu,
@@ -75,15 +75,15 @@ pub struct SystemReport {
     pub outcome: Outcome,
     /// The rung that produced the returned `x`.
     pub rung: Rung,
-    /// The ladder found no pivot in any order of rows: the matrix is singular to working precision. A solution that
-    /// was found all the same is one of many.
+    /// The ladder found no pivot in any row: the matrix is singular to working precision. If the system converged all
+    /// the same, its solution is one of many.
     pub singular: bool,
-    /// Rungs were left out whose factorisation is beyond [`SolveOptions::fallback_budget`](crate::SolveOptions).
+    /// Rungs whose factorisation exceeds [`SolveOptions::fallback_budget`](crate::SolveOptions) were skipped.
     pub over_budget: bool,
 }
 
 impl SystemReport {
-    /// Of the first step.
+    /// The report of a system after the first rung.
     pub(crate) fn first(outcome: Outcome) -> Self {
         Self { outcome, rung: Rung::First, singular: false, over_budget: false }
     }
@@ -104,14 +104,14 @@ impl SystemReport {
     }
 }
 
-/// What solved systems: cores or a GPU.
+/// The hardware that solved systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Machine {
     /// The cores of the host.
     Cpu,
     /// A GPU.
     Gpu,
-    /// A GPU some systems, the cores the others.
+    /// A GPU solved some systems, the cores of the host the others.
     GpuAndCpu,
 }
 
@@ -138,7 +138,7 @@ impl fmt::Display for Machine {
 pub struct SchemeRun {
     /// Method and preconditioner.
     pub scheme: Scheme,
-    /// Systems.
+    /// Number of systems.
     pub systems: usize,
     /// Why `auto` took it; `asked for` otherwise.
     pub reason: String,
@@ -163,9 +163,9 @@ pub struct RungRun {
     pub chunks: usize,
     /// The most bytes of GPU memory that it took at a time: matrices, vectors, patterns and outcomes.
     pub device_bytes: u64,
-    /// Why the CPU had what a GPU was to do.
+    /// Why the CPU solved systems instead of the GPU.
     pub cpu_reason: Option<String>,
-    /// Why systems were solved over products of a plan that were to be solved whole.
+    /// Why systems were solved by the composed engine instead of the fused one.
     pub composed_reason: Option<String>,
 }
 

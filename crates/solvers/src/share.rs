@@ -1,4 +1,4 @@
-//! Systems of a batch that one engine solves: all of them, or those of one method.
+//! The systems of a batch that one engine solves: all of them, or those of one scheme.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::choose::{Chosen, Target};
 use crate::report::Rung;
 use crate::{Method, SolveError, SolveOptions};
 
-/// Systems that are solved by one method first, and the engine that does it.
+/// The systems whose first scheme is the same, and the engine that runs it.
 pub(crate) struct Share<T> {
     pub(crate) chosen: Chosen,
     pub(crate) engine: Box<dyn AnalysedSolve<T>>,
@@ -22,9 +22,9 @@ pub(crate) struct Share<T> {
 enum Scope {
     /// All.
     All,
-    /// These of the batch, ascending.
+    /// These systems of the batch, ascending.
     Only(Vec<usize>),
-    /// Those of a batch of its own, copied: for engines that take whole batches alone.
+    /// All systems of a copied batch, for engines that take whole batches only.
     Copied,
 }
 
@@ -42,7 +42,7 @@ impl<T: Scalar> Share<T> {
         }
         let scheme = chosen.scheme;
         let composed = matches!(options.engine, Engine::Composed(_));
-        // A GPU solves the patterns of a ragged batch together where it has all of it.
+        // A GPU solves all patterns of a ragged batch in one plan if it gets the whole batch.
         let is_pooled =
             matches!(batch, Batch::Ragged(_)) && matches!(backend.target(), Target::Gpu(_));
         let scope = if chosen.items.len() == batch.nitems() {
@@ -64,7 +64,7 @@ impl<T: Scalar> Share<T> {
         Ok(Self { chosen, engine, scope })
     }
 
-    /// Solves its systems; outcomes go to their places among those of the batch.
+    /// Solves the systems of the share and writes their outcomes into those of the batch.
     pub(crate) fn solve(
         &mut self,
         batch: &Batch<T>,
@@ -145,7 +145,7 @@ pub(crate) fn systems_of(items: &[usize], nrhs: usize) -> Vec<usize> {
     items.iter().flat_map(|&item| item * nrhs..(item + 1) * nrhs).collect()
 }
 
-/// Some items of a batch, of one pattern where all are.
+/// A batch of some items, uniform if the original is.
 pub(crate) fn some_items<T: Scalar>(batch: &Batch<T>, items: &[usize]) -> Batch<T> {
     match batch {
         Batch::Ragged(ragged) => {

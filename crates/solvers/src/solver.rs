@@ -53,7 +53,7 @@ pub fn solve<T: SolveScalar>(
     x0: Option<&[T]>,
     options: &SolveOptions,
 ) -> Result<Solution<T>, SolveError> {
-    // Before anything takes memory for each system.
+    // Checked before memory is allocated for each system.
     check(batch, Some(Rhs { b, x0 }), options)?;
     BatchSolver::new(batch, options)?.into_solution(batch, b, x0)
 }
@@ -92,16 +92,16 @@ pub fn solve_on_executor<T: SolveScalar, E: GpuExecutor>(
 pub struct BatchSolver<T> {
     pub(crate) options: SolveOptions,
     pub(crate) backend: Box<dyn SolveBackend<T>>,
-    /// What `auto` made of the batch; one share at least.
+    /// The systems by first scheme; at least one share.
     pub(crate) shares: Vec<Share<T>>,
-    /// The first scheme of each item; one where all have the same.
+    /// The first scheme of each item; a single entry if all items have the same.
     pub(crate) first: Vec<Scheme>,
     pub(crate) nitems: usize,
-    /// Of the later rungs.
+    /// Analyses of the later rungs.
     kept: Vec<Kept<T>>,
     plan_time: Duration,
     pub(crate) keeps_factors: bool,
-    /// Those of the last [`BatchSolver::factor`].
+    /// The matrices of the last [`BatchSolver::factor`].
     pub(crate) matrices: Matrices<T>,
 }
 
@@ -210,7 +210,7 @@ impl<T: SolveScalar> BatchSolver<T> {
         Ok(this)
     }
 
-    /// What keeps factors, where one engine has all systems and can.
+    /// The engine that keeps factors, if one engine has all systems and supports it.
     pub(crate) fn kept_factors(&mut self) -> Option<&mut dyn KeptFactors<T>> {
         match self.shares.as_mut_slice() {
             [share] => share.engine.kept_factors(),
@@ -274,8 +274,8 @@ impl<T: SolveScalar> BatchSolver<T> {
         self.finish(systems, later, start)
     }
 
-    /// Puts 0 in the place of NaN and infinities in the guesses of systems that begin with the sparse LU, which
-    /// needs none: it would fail by them, where an iteration says with reason that there is nothing to start from.
+    /// Replaces NaN and infinities by 0 in the guesses of systems that start with the sparse LU. The LU needs no guess
+    /// and would fail because of them; iterations keep them and end with `NonFinite`.
     fn drop_lost_guesses(&self, batch: &Batch<T>, x: &mut [T]) {
         match &self.first[..] {
             [first] => {
@@ -379,14 +379,14 @@ impl<T: SolveScalar> BatchSolver<T> {
     }
 }
 
-/// Puts 0 in the place of NaN and infinities.
+/// Replaces NaN and infinities by 0.
 pub(crate) fn drop_lost<T: SolveScalar>(x: &mut [T]) {
     x.par_chunks_mut(1 << 16).for_each(|x| {
         x.iter_mut().filter(|x| !x.is_finite()).for_each(|x| *x = T::ZERO);
     });
 }
 
-/// Those of the first rung. In parallel, since a large batch has hundreds of megabytes of them.
+/// The reports after the first rung. Built in parallel: those of a large batch take hundreds of megabytes.
 pub(crate) fn reports(outcomes: Vec<Option<Outcome>>) -> Vec<SystemReport> {
     outcomes.into_par_iter().with_min_len(1 << 14).flatten_iter().map(SystemReport::first).collect()
 }
@@ -411,7 +411,7 @@ fn check<T: Scalar>(
     Ok(rhs.map_or(Ok(()), |rhs| rhs.check(rows))?)
 }
 
-/// The systems of a batch, and the values of their right-hand sides.
+/// The number of systems of a batch, and the total length of their right-hand sides.
 fn sizes<T: Scalar>(batch: &Batch<T>, nrhs: usize) -> Result<(usize, usize), SolveError> {
     let systems = batch.count_systems(nrhs).map_err(CpuError::from)?;
     Ok((systems, batch.vector_len(nrhs).map_err(CpuError::from)?))
@@ -432,7 +432,7 @@ fn check_square<T: Scalar>(batch: &Batch<T>) -> Result<(), SolveError> {
     Ok(())
 }
 
-/// The instruction sets that the CPU backend may use here, least first, by name.
+/// Names of the instruction sets that the CPU backend can use on this machine, weakest first.
 pub fn cpu_instruction_sets() -> Vec<&'static str> {
     Isa::available().into_iter().map(Isa::name).collect()
 }

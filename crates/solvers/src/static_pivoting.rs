@@ -1,7 +1,7 @@
 //! Static pivoting: rows in another order for systems in which the sparse LU has found no pivot.
 //!
-//! Each system has its order by its own values, whoever is beside it. Those whose rows come to stand alike have a
-//! pattern in common, and are factorised together.
+//! The order of a system's rows depends on its own values only. Systems that have equal patterns after the permutation
+//! are factorised together.
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuError;
@@ -10,7 +10,7 @@ use sparsebatch_solve_core::symbolic::match_rows;
 
 use crate::SolveError;
 
-/// Items with their rows in another order: row `order[k]` takes place k.
+/// Items with permuted rows: row `order[k]` becomes row k.
 #[derive(PartialEq)]
 pub(crate) struct RowOrders {
     /// Items, ascending.
@@ -18,8 +18,8 @@ pub(crate) struct RowOrders {
 }
 
 impl RowOrders {
-    /// Those of [`match_rows`] for some items (ascending), which then have large entries on the diagonal. Items that
-    /// hold NaN or infinities, that are singular in every order, or whose rows stand best as they do have none.
+    /// The orders that [`match_rows`] finds for some items (ascending), which put large entries on the diagonal. Items
+    /// with NaN or infinities, structurally singular items, and items whose natural order is the best have none.
     pub(crate) fn find<T: Scalar>(batch: &Batch<T>, items: &[usize]) -> Result<Self, SolveError> {
         let of = |&item: &usize| {
             let mut copy = Vec::new();
@@ -35,17 +35,17 @@ impl RowOrders {
         Ok(Self { orders: orders?.into_iter().flatten().collect() })
     }
 
-    /// The items that have one, ascending.
+    /// The items that have an order, ascending.
     pub(crate) fn items(&self) -> Vec<usize> {
         self.orders.iter().map(|order| order.0).collect()
     }
 
-    /// Drops those of items that are not among these, which ascend.
+    /// Drops the orders of all items except these (ascending).
     pub(crate) fn keep(&mut self, items: &[usize]) {
         self.orders.retain(|order| items.binary_search(&order.0).is_ok());
     }
 
-    /// Whether an item has one.
+    /// Whether an item has an order.
     pub(crate) fn has(&self, item: usize) -> bool {
         self.of(item).is_some()
     }
@@ -55,7 +55,7 @@ impl RowOrders {
         Some(&self.orders[place].1)
     }
 
-    /// The batch of these items, numbered as before; the others have their rows, and no entries.
+    /// The batch with these items permuted; item numbers stay. All other items keep their rows but have no entries.
     pub(crate) fn batch<T: Scalar>(&self, batch: &Batch<T>) -> Batch<T> {
         let mut permuted = RaggedCsr::new();
         let mut values = Vec::new();
@@ -70,7 +70,7 @@ impl RowOrders {
         permuted.into()
     }
 
-    /// Right-hand sides of a batch, `nrhs` an item, with the rows of these items in their order.
+    /// The right-hand sides of a batch, `nrhs` per item, with the rows of these items permuted.
     pub(crate) fn rhs<T: Scalar>(&self, batch: &Batch<T>, nrhs: usize, b: &[T]) -> Vec<T> {
         let mut permuted = b.to_vec();
         for (item, rows) in &self.orders {

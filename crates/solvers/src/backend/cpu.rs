@@ -21,7 +21,7 @@ use crate::report::{Machine, Rung};
 pub(crate) struct CpuBackend;
 
 impl CpuBackend {
-    /// What a kernel of the CPU runs on.
+    /// The placement of a kernel on the CPU.
     pub(crate) fn placement(kernel: String) -> Placement {
         let device = format!("{} threads, {}", rayon::current_num_threads(), Isa::best().name());
         let (device_bytes, cpu_reason, composed_reason) = (0, None, None);
@@ -178,7 +178,7 @@ fn pivoting<T: CpuScalar>(
         Ok(report) if report.is_singular(entry.threshold) => Status::Singular,
         Ok(_) => Status::Stagnated,
         Err(PivotingLuError::NonFinite { .. }) => Status::NonFinite,
-        // Without a pivot, or without the memory to look for one.
+        // No pivot was found, or there was no memory for the factorisation.
         Err(_) => Status::Singular,
     };
     let status = check
@@ -202,7 +202,7 @@ fn pivoting<T: CpuScalar>(
     }
 }
 
-/// Which systems are wanted, one flag each.
+/// One flag per system: whether it is wanted.
 pub(crate) fn wanted(systems: usize, only: Option<&[usize]>) -> Vec<bool> {
     match only {
         None => vec![true; systems],
@@ -238,7 +238,7 @@ fn for_each_system<'v, T: CpuScalar, U>(
 /// The primitives on one batch.
 pub(crate) struct CpuPrimitives<'a, T> {
     plan: &'a SpmvPlan<T>,
-    /// Where each system starts in item-major vectors, and their length.
+    /// Start of each system in item-major vectors, and their length at the end.
     offsets: Vec<usize>,
     nrhs: usize,
     preconditioners: Vec<Option<SystemPreconditioner<'a, T>>>,

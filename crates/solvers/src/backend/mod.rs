@@ -20,12 +20,12 @@ use crate::{SolveError, SolveOptions};
 
 /// A machine that runs whole batched solves.
 pub(crate) trait SolveBackend<T: Scalar>: Send + Sync {
-    /// What the choice of a method depends on here.
+    /// The properties of this machine on which the choice of a method depends.
     fn target(&self) -> Target {
         Target::Cpu
     }
 
-    /// The same machine for solves with other options, which are those of a part of the batch.
+    /// The same machine with the options of a part of the batch.
     fn with_options(&self, options: &SolveOptions) -> Box<dyn SolveBackend<T>>;
 
     /// Analyses a batch for CG or BiCGStab over the products that `spmv` asks for. What this machine
@@ -48,7 +48,7 @@ pub(crate) trait SolveBackend<T: Scalar>: Send + Sync {
     ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError>;
 }
 
-/// An analysed batch: solves of it differ in values and right-hand sides alone.
+/// An analysed batch; its solves differ only in values and right-hand sides.
 pub(crate) trait AnalysedSolve<T>: Send + Sync {
     /// What runs where.
     fn placement(&self) -> Placement;
@@ -58,8 +58,7 @@ pub(crate) trait AnalysedSolve<T>: Send + Sync {
         "csr"
     }
 
-    /// What the products of the last solve have cost, where they are those of a plan that was asked
-    /// for.
+    /// The cost of the products of the last solve, if a plan of products was asked for.
     fn product_cost(&mut self) -> Result<Option<ProductCost>, SolveError> {
         Ok(None)
     }
@@ -77,15 +76,15 @@ pub(crate) trait AnalysedSolve<T>: Send + Sync {
         only: Option<&[usize]>,
     ) -> Result<Vec<Outcome>, SolveError>;
 
-    /// Itself, where it can keep factors from one solve to the next.
+    /// The interface for kept factors, if this engine supports it.
     fn kept_factors(&mut self) -> Option<&mut dyn KeptFactors<T>> {
         None
     }
 }
 
-/// Factors of a batch that solves use again.
+/// Factors of a batch that are kept for later solves.
 pub(crate) trait KeptFactors<T> {
-    /// Factorises a batch, analysed before, in place of the one whose factors are kept.
+    /// Factorises a batch of the analysed patterns; replaces the kept factors.
     fn factor(&mut self, batch: &Batch<T>) -> Result<(), SolveError>;
 
     /// As [`AnalysedSolve::solve`] with the matrices of the last factorisation, all systems.
@@ -97,7 +96,7 @@ pub(crate) trait KeptFactors<T> {
         criteria: &Criteria,
     ) -> Result<Vec<Outcome>, SolveError>;
 
-    /// The matrix that is kept of an item, and its rows among those of the batch.
+    /// The kept matrix of an item, and the range of its rows in the batch.
     fn item(&self, item: usize) -> Option<(Csr<T>, Range<usize>)>;
 }
 
@@ -109,18 +108,18 @@ pub(crate) struct Placement {
     pub(crate) device: String,
     /// The kernels.
     pub(crate) kernel: String,
-    /// Pieces in which systems went through a GPU; 1 where they were there at once.
+    /// Number of pieces in which the systems went through a GPU; 1 if all were there at once.
     pub(crate) chunks: usize,
     /// Bytes of GPU memory.
     pub(crate) device_bytes: u64,
-    /// Why the CPU has what a GPU was to do.
+    /// Why the CPU solves instead of the GPU.
     pub(crate) cpu_reason: Option<String>,
-    /// Why systems are solved over products of a plan that were to be solved whole.
+    /// Why systems are solved by the composed engine instead of the fused one.
     pub(crate) composed_reason: Option<String>,
 }
 
 impl Placement {
-    /// What runs where, of several shares of a batch that are solved one after the other. There is one at least.
+    /// Joins the placements of the shares of a batch, at least one.
     pub(crate) fn together(placements: Vec<Self>) -> Self {
         fn join(words: impl Iterator<Item = String>) -> Option<String> {
             let mut all: Vec<String> = Vec::new();
@@ -164,7 +163,7 @@ pub(crate) trait Primitives<T> {
     /// `y_s = x_s`.
     fn copy(&self, mask: &[bool], x: &[T], y: &mut [T]);
 
-    /// Whether M approximates an inverse, and so changes as A does where that is scaled.
+    /// Whether M approximates the inverse of A, so that it scales inversely with A.
     fn is_preconditioned(&self) -> bool;
 
     /// `z_s = M_s r_s`.
