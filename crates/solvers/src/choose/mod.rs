@@ -1,8 +1,7 @@
-//! What [`Method::Auto`] stands for, system by system, and what the later rungs are.
+//! The method that [`Method::Auto`] chooses for each system.
 //!
-//! A system's method is a function of its own: of its pattern, of a few [`Flags`] of its values, of the
-//! options and of the [`Target`]. Flags are discrete, so that systems of one pattern seldom differ, and none
-//! depends on other systems of the batch.
+//! The method of a system depends on its pattern, on a few [`Flags`] of its values, on the options and on the
+//! [`Target`], never on other systems of the batch. Flags are discrete, so that systems of one pattern seldom differ.
 
 mod on_chip;
 
@@ -19,12 +18,12 @@ use sparsebatch_solve_core::{PerSystem, Scheme, classes};
 use crate::share::shares_values;
 use crate::{Method, SolveOptions};
 
-/// Where a batch is solved, as far as the choice depends on it.
+/// The properties of the machine on which the choice depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// The cores of a machine.
     Cpu,
-    /// A GPU, with room for factors on chip.
+    /// A GPU, with its on-chip memory for factors.
     Gpu(OnChip),
 }
 
@@ -33,11 +32,11 @@ pub(crate) enum Target {
 pub(crate) struct Chosen {
     pub(crate) scheme: Scheme,
     pub(crate) reason: String,
-    /// Ascending; all items of the batch where there is one scheme.
+    /// The items, ascending; all items of the batch if there is one scheme.
     pub(crate) items: Vec<usize>,
 }
 
-/// What is known of a pattern.
+/// Features of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PatternFeatures {
     pub(crate) nrows: usize,
@@ -46,15 +45,14 @@ pub(crate) struct PatternFeatures {
     pub(crate) bandwidth: usize,
     /// Whether every diagonal entry is stored.
     pub(crate) has_diagonal: bool,
-    /// The factors of elimination in minimum-degree order, where they are no larger than what the target
-    /// looks at.
+    /// Costs of the factors in minimum-degree order, if they are within the limit of the target.
     pub(crate) factors: Option<LuCosts>,
 }
 
-/// What the choice sees of the values of a system.
+/// Features of the values of a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flags {
-    /// Neither NaN nor infinities; of others nothing else is known.
+    /// Whether there are neither NaN nor infinities; otherwise the other flags are unknown.
     pub(crate) finite: bool,
     /// Equal to its transpose, value by value.
     pub(crate) symmetric: bool,
@@ -63,7 +61,7 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
-    /// Those of values that are not looked at.
+    /// The flags of values that were not examined.
     const UNKNOWN: Self = Self {
         finite: false,
         symmetric: false,
@@ -71,7 +69,7 @@ impl Flags {
         dominance: Dominance::None,
     };
 
-    /// All that there may be.
+    /// All possible flags.
     fn all() -> impl Iterator<Item = Self> {
         const DIAGONALS: [Diagonal; 4] =
             [Diagonal::Positive, Diagonal::Negative, Diagonal::WithZeros, Diagonal::Mixed];
@@ -99,8 +97,8 @@ pub(crate) enum Diagonal {
     Mixed,
 }
 
-/// How much the diagonal outweighs the rest, equations and unknowns being scaled: a bound of the spectral radius of
-/// Jacobi's iteration, `D^-1 |A - D|`.
+/// Diagonal dominance after scaling of rows and columns: a bound on the spectral radius of Jacobi's iteration,
+/// `D^-1 |A - D|`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Dominance {
     /// At most half.
@@ -109,12 +107,12 @@ pub(crate) enum Dominance {
     NineTenths,
     /// At most 0.98.
     Slight,
-    /// More, or nothing is known.
+    /// Above 0.98, or unknown.
     None,
 }
 
 impl Dominance {
-    /// That of a ratio between what is beside the diagonal and what is on it.
+    /// The level of a bound.
     fn of(ratio: f64) -> Self {
         [Self::Half, Self::NineTenths, Self::Slight]
             .into_iter()
@@ -141,7 +139,7 @@ const MAX_FILL: usize = 2;
 const MAX_LU_ENTRIES: usize = 20_000;
 
 impl PatternFeatures {
-    /// Looks at a pattern. Cost: [`lu_costs`], which end where the factors become larger than the target looks at.
+    /// Computes the features of a pattern. Cost: [`lu_costs`], stopped when the factors exceed the limit of the target.
     pub(crate) fn new(pattern: CsrPatternRef<'_>, target: Target) -> Self {
         let (nrows, nnz) = (pattern.nrows(), pattern.nnz());
         let limit = match target {
@@ -163,7 +161,7 @@ fn bandwidth(pattern: CsrPatternRef<'_>) -> usize {
     (0..pattern.nrows()).map(of_row).max().unwrap_or(0).max(1)
 }
 
-/// What [`Method::Auto`] stands for, for a system of these features.
+/// The method of a system with these features.
 ///
 /// CG where the matrix is symmetric with a positive diagonal, else BiCGStab; but sparse LU where that costs less. On
 /// the CPU it does where elimination in minimum-degree order fills in little (at most 2 entries for one of A,
@@ -194,7 +192,7 @@ pub(crate) fn method_of(
     }
 }
 
-/// Why CG is not for a system.
+/// Why CG does not apply to a system.
 fn why_not_cg(flags: Flags) -> &'static str {
     match (flags.finite, flags.symmetric, flags.diagonal) {
         (false, ..) => "not finite",
@@ -205,7 +203,8 @@ fn why_not_cg(flags: Flags) -> &'static str {
     }
 }
 
-/// Divides a batch by what `auto` stands for, or gives all systems what is asked for. There is one choice at least.
+/// Divides a batch by the schemes that `auto` chooses; all systems get the scheme that is asked for otherwise. Returns at
+/// least one entry.
 pub(crate) fn choose<T: Scalar>(
     batch: &Batch<T>,
     options: &SolveOptions,
@@ -221,7 +220,7 @@ pub(crate) fn choose<T: Scalar>(
     let of_class = |items: &Vec<u32>| {
         let features = PatternFeatures::new(batch.pattern(items[0] as usize), target);
         let method = |flags, item| method_of(&features, flags, target, options, rel_tol(item));
-        // Values are looked at where something depends on them.
+        // Values are examined only if the choice depends on them.
         let first = items[0] as usize;
         let is_always_lu = !matches!(options.rel_tol, Some(PerSystem::Each(_)))
             && Flags::all().all(|flags| method(flags, first).0 == Method::Lu);
@@ -261,7 +260,7 @@ pub(crate) fn choose<T: Scalar>(
     chosen
 }
 
-/// Reasons with their systems, counted where there are several.
+/// The reasons in words, with the number of systems of each if there are several.
 fn in_words(reasons: &BTreeMap<&str, usize>) -> String {
     if let (1, Some((reason, _))) = (reasons.len(), reasons.first_key_value()) {
         return (*reason).to_owned();
@@ -270,10 +269,10 @@ fn in_words(reasons: &BTreeMap<&str, usize>) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// A copy of values, and two arrays for [`flags_of`].
+/// Buffers of [`flags_of`]: a copy of values, and two arrays.
 type Room<T> = (Vec<T>, Vec<f64>, Vec<usize>);
 
-/// The flags of one matrix; `sums` and `next` are for numbers of its columns. Cost: one pass over its entries.
+/// The flags of one matrix; `sums` and `next` are buffers. Cost: one pass over its entries.
 fn flags_of<T: Scalar>(
     pattern: CsrPatternRef<'_>,
     values: &[T],
@@ -287,8 +286,8 @@ fn flags_of<T: Scalar>(
     sums.clear();
     sums.resize(2 * nrows, 0.0);
     let (beside, diagonals) = sums.split_at_mut(nrows);
-    // The next entry of each row that a mirrored one has not been matched with: rows in order meet the
-    // columns of each row in order.
+    // For each row, the next entry that has not been matched with its mirror image. Rows are visited in order, so
+    // that they meet the columns of each row in order.
     next.clear();
     next.extend(pattern.row_ptr()[..nrows].iter().map(|&first| first as usize));
     let (mut symmetric, mut by_rows) = (true, 0.0f64);
@@ -328,8 +327,8 @@ fn flags_of<T: Scalar>(
     Flags { finite: true, symmetric, diagonal, dominance: Dominance::of(radius) }
 }
 
-/// The least bound of the spectral radius of `M = |D^-1 (A - D)|` that some steps of the power method give: for any
-/// x > 0 it is at most the largest of `(M x)_i / x_i`. `x` is overwritten.
+/// A bound on the spectral radius of `M = |D^-1 (A - D)|`, the smallest of a few steps of the power method: for any
+/// x > 0 the radius is at most the maximum of `(M x)_i / x_i`. `x` is overwritten.
 ///
 /// # Source
 /// L. Collatz, Einschliessungssatz fuer die charakteristischen Zahlen von Matrizen, 1942, doi:10.1007/BF01180013.
@@ -340,7 +339,7 @@ fn scaled_radius<T: Scalar>(
     diagonals: &[f64],
 ) -> f64 {
     const STEPS: usize = 6;
-    // Of what a step gives this much of x is added, so that it stays positive.
+    // This fraction of x is added in each step, so that x stays positive.
     const KEPT: f64 = 0.05;
     let mut least = f64::INFINITY;
     x.fill(1.0);
@@ -371,8 +370,8 @@ fn ratio(sum: f64, diagonal: f64) -> f64 {
     if diagonal == 0.0 { f64::INFINITY } else { sum / diagonal.abs() }
 }
 
-/// Whether a matrix is symmetric and no entry of its diagonal is negative, as those that CG is tried on where no
-/// factorisation was found.
+/// Whether a matrix is symmetric without negative diagonal entries. The ladder tries CG on such matrices after LU
+/// failed.
 pub(crate) fn looks_semidefinite<T: Scalar>(pattern: CsrPatternRef<'_>, values: &[T]) -> bool {
     let flags = flags_of(pattern, values, &mut Vec::new(), &mut Vec::new());
     let at = |row: usize| pattern.position(row, row).map_or(T::ZERO, |k| values[k]);

@@ -1,4 +1,4 @@
-//! What `auto` stands for on a GPU ([`choose_schemes`]): when the sparse LU is quicker than iterations.
+//! The choice of `auto` on a GPU ([`choose_schemes`]): whether the sparse LU is faster than iterations.
 
 use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
@@ -29,25 +29,25 @@ mod nanoseconds {
     pub(super) const LU_PAIR: f64 = 0.0006;
     /// An entry of the factors.
     pub(super) const LU_ENTRY: f64 = 0.026;
-    /// To begin and to end a solve by either: by itself, entries.
+    /// Start and end of a solve: constant, per entry.
     pub(super) const START: [f64; 2] = [3.5, 0.0028];
-    /// An iteration of CG: by itself, entries, rows.
+    /// An iteration of CG: constant, per entry, per row.
     pub(super) const CG: [f64; 3] = [0.1, 0.00025, 0.002];
-    /// An iteration of BiCGStab: by itself, entries, rows.
+    /// An iteration of BiCGStab: constant, per entry, per row.
     pub(super) const BICGSTAB: [f64; 3] = [0.15, 0.0018, 0.0003];
 }
 
-/// Shared memory that factors cannot have.
+/// Bytes of shared memory that are reserved.
 const RESERVED_BYTES: u64 = 2048;
 
-/// Values that the kernels of the LU can number.
+/// Largest number of values that the LU kernels can address (16-bit indices).
 const MAX_VALUES: u64 = 65_534;
 
 /// Iterations of BiCGStab for one of CG's bound: it has two products in each, and where matrices dominate without
 /// being symmetric its bound is far from sharp (of `rand9`, 9 for 38 by the bound with two products).
 const BICGSTAB_SHARE: f64 = 0.125;
 
-/// What a GPU has for factors on chip.
+/// The on-chip memory of a GPU for factors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OnChip {
     /// Shared memory of a block.
@@ -57,7 +57,7 @@ pub(crate) struct OnChip {
 }
 
 impl OnChip {
-    /// That of a device, for values of so many bytes.
+    /// The on-chip memory of a device for values of `value_bytes` bytes.
     pub(crate) fn new(info: &DeviceInfo, value_bytes: usize) -> Self {
         Self {
             shared_bytes: u64::from(info.shared_bytes_per_block),
@@ -65,7 +65,7 @@ impl OnChip {
         }
     }
 
-    /// The most entries of factors of a pattern that a block holds.
+    /// The largest number of factor entries of a pattern that fit in a block.
     pub(crate) fn most_entries(self, pattern: CsrPatternRef<'_>) -> usize {
         let bytes = self.shared_bytes.saturating_sub(RESERVED_BYTES);
         let most = (bytes / self.value_bytes).min(MAX_VALUES) as usize;

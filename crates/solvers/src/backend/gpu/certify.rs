@@ -1,4 +1,4 @@
-//! Verdicts of the GPU held against the rules of the CPU.
+//! Checks the verdicts of the GPU by the rules of the CPU.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,16 +10,16 @@ use sparsebatch_solve_core::{Criteria, Outcome};
 
 use crate::share::{rows_of, shares_values};
 
-/// What of the matrices bounds the errors of residuals.
+/// Norms and sizes of the matrices, which bound the rounding errors of residuals.
 pub(super) struct Bounds {
-    /// `||A||_F` by item, or one where all share their values: the bits of an f64, NaN where nobody has made it yet.
+    /// `||A||_F` per item, or one entry if all items share their values: the bits of an f64, NaN until it is computed.
     norms: Vec<AtomicU64>,
-    /// By item, or one where all share their pattern.
+    /// Sizes per item, or one entry if all items share their pattern.
     sizes: Vec<Sizes>,
 }
 
 impl Bounds {
-    /// Those of a batch, without norms yet.
+    /// The sizes of a batch; norms are computed when they are needed.
     pub(super) fn new<T: CpuScalar>(batch: &Batch<T>) -> Self {
         let (patterns, matrices) = match batch {
             Batch::Uniform(b) => (1, if shares_values(batch) { 1 } else { b.nitems() }),
@@ -33,14 +33,14 @@ impl Bounds {
         Self { norms: norms.collect(), sizes: sizes.collect() }
     }
 
-    /// Takes over the values of an item while they are at hand.
+    /// Computes the norm of an item whose values are being copied anyway.
     pub(super) fn see<T: Scalar>(&self, item: usize, values: &[T]) {
         if let Some(norm) = self.norms.get(item) {
             norm.store(frobenius_norm(values).to_bits(), Ordering::Relaxed);
         }
     }
 
-    /// `||A||_F` of an item, and its sizes.
+    /// `||A||_F` and sizes of an item.
     fn of<T: CpuScalar>(&self, batch: &Batch<T>, item: usize, copy: &mut Vec<T>) -> (f64, Sizes) {
         let place = if self.norms.len() == 1 { 0 } else { item };
         let mut norm = f64::from_bits(self.norms[place].load(Ordering::Relaxed));
@@ -52,7 +52,7 @@ impl Bounds {
     }
 }
 
-/// What x is on entry, unless that is 0 in all systems that are solved.
+/// A copy of the initial guesses; `None` if they are 0 in all systems to be solved.
 pub(super) fn guesses<T: CpuScalar>(
     batch: &Batch<T>,
     nrhs: usize,
@@ -70,8 +70,8 @@ pub(super) fn guesses<T: CpuScalar>(
     are_there.then(|| x.par_iter().copied().collect())
 }
 
-/// Confirms the outcome of every system that has one, or changes it as [`System::confirm`] says. `guesses` is what x
-/// was before, where it was not 0. Cost: a pass over the solutions, on all cores.
+/// Confirms the outcome of every solved system, or corrects it by [`System::confirm`]. `guesses` are the initial
+/// guesses, unless they were 0. Cost: a pass over the solutions, on all cores.
 pub(super) fn certify<T: CpuScalar>(
     batch: &Batch<T>,
     nrhs: usize,
@@ -115,5 +115,5 @@ pub(super) fn certify<T: CpuScalar>(
     }
 }
 
-/// A system: its number, where its rows begin, its x, and how it ended if it was solved.
+/// A system: its index, its first row, its x, and its outcome if it was solved.
 type Task<'a, T> = (usize, usize, &'a mut [T], &'a mut Option<Outcome>);

@@ -1,4 +1,4 @@
-//! Items of any patterns that the composed solver has: [`ComposedItems`].
+//! The items that the composed solver solves: [`ComposedItems`].
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -15,37 +15,37 @@ use crate::SolveError;
 use crate::gpu::{ComposedSolver, Guess, ProductKernel};
 use crate::share::shares_values;
 
-/// Whether there is a composed solver for a scheme, whatever the patterns are.
+/// Whether the composed solver supports the scheme.
 pub(super) fn composes<E>(site: &Site<E>) -> bool {
     site.scheme.krylov().is_some() && !site.scheme.preconditioner().has_factors()
 }
 
-/// Items of any patterns, at once or in chunks that are on the GPU one after the other.
+/// Items of any patterns, solved at once or in chunks that are on the GPU one after the other.
 pub(super) struct ComposedItems<E: Executor, T: Value> {
-    /// Ascending; one chunk unless they are solved in turns.
+    /// The items of each chunk, ascending; one chunk if all are solved at once.
     chunks: Vec<Vec<u32>>,
-    /// One, or one an item.
+    /// One pattern for all items, or one per item.
     patterns: Vec<CsrPattern>,
     products: ProductKernel,
-    /// Of all items, unless they are solved in turns.
+    /// The solver of all items, if all are solved at once.
     loaded: Option<ComposedPart<E, T>>,
     /// The kernels, for reports.
     kernel: String,
     /// The matrix format of the products.
     format: &'static str,
     cost: Option<ProductCost>,
-    /// Of the first chunk.
+    /// Bytes on the device of the first chunk.
     device_bytes: u64,
 }
 
-/// Memory for items, and how they may use it.
+/// Device memory available to items, and how they may use it.
 #[derive(Clone, Copy)]
 pub(super) struct Room {
     /// Bytes on the device.
     pub(super) budget: u64,
-    /// Whether chunks may follow each other.
+    /// Whether the items may be divided into chunks.
     pub(super) may_divide: bool,
-    /// Whether nothing may stay on the device between solves.
+    /// Whether the device memory is released between solves.
     pub(super) in_turns: bool,
 }
 
@@ -54,7 +54,7 @@ where
     E: Executor + Clone,
     T: Value,
 {
-    /// The solver of these items, at least one, ascending, if there is room for all.
+    /// Makes the solver of these items (at least one, ascending).
     ///
     /// # Errors
     /// Those of [`ComposedSolver::new`]; [`GpuError::OutOfMemory`] when the items, or one of them, do
@@ -149,7 +149,7 @@ where
     /// The first of the items that has another pattern in a batch.
     pub(super) fn first_difference(&self, batch: &Batch<T>) -> Option<u32> {
         let uniform = self.patterns.len() == 1;
-        // Of two batches of one pattern each the first item tells.
+        // For two uniform batches the first item decides.
         let some = if uniform && matches!(batch, Batch::Uniform(_)) { 1 } else { usize::MAX };
         let mut items = self.chunks.iter().flatten().copied().enumerate().take(some);
         let other = items.find(|&(place, item)| {
@@ -158,8 +158,8 @@ where
         other.map(|(_, item)| item)
     }
 
-    /// Solves all items, and takes over what came out of wanted systems. Keeps what the products of
-    /// chunks have cost where `tells_cost`.
+    /// Solves all items and stores the results of wanted systems. With `tells_cost` it records the cost of the products
+    /// of all chunks.
     pub(super) fn solve(
         &mut self,
         site: &Site<E>,
@@ -196,7 +196,7 @@ where
     }
 }
 
-/// Items that follow each other, as many at a time as take so many bytes, and at least one.
+/// Divides items into runs of at most `most` bytes each, at least one item per run.
 fn runs(items: &[u32], most: u64, bytes: impl Fn(&u32) -> u64) -> Vec<Vec<u32>> {
     let mut runs: Vec<Vec<u32>> = vec![Vec::new()];
     let mut left = most;
@@ -214,8 +214,8 @@ fn runs(items: &[u32], most: u64, bytes: impl Fn(&u32) -> u64) -> Vec<Vec<u32>> 
     runs
 }
 
-/// Bytes of an item on the GPU, about: its matrix, twice while a plan is made, and what its systems
-/// have there.
+/// Approximate bytes of an item on the GPU: its matrix, held twice while the plan is made, and the vectors of its
+/// systems.
 fn bytes<T: Value>(batch: &Batch<T>, item: u32, nrhs: usize) -> u64 {
     const SYSTEM_BYTES: u64 = 200;
     const VECTORS: u64 = 9;
@@ -225,7 +225,7 @@ fn bytes<T: Value>(batch: &Batch<T>, item: u32, nrhs: usize) -> u64 {
     matrix + nrhs as u64 * (VECTORS * nrows * value + SYSTEM_BYTES)
 }
 
-/// Items on the GPU, solved in step.
+/// Items on the GPU that iterate together.
 struct ComposedPart<E: Executor, T: Value> {
     items: Vec<u32>,
     shares_values: bool,
@@ -257,7 +257,7 @@ where
         })
     }
 
-    /// Takes the values of a batch of the same patterns.
+    /// Uploads the values of a batch of the same patterns.
     fn take_values(
         &mut self,
         site: &Site<E>,
@@ -273,7 +273,7 @@ where
         Ok(())
     }
 
-    /// Solves all items, and takes over what came out of wanted systems.
+    /// Solves all items and stores the results of wanted systems.
     fn solve(
         &mut self,
         site: &Site<E>,
@@ -281,7 +281,7 @@ where
         (b, x, outcomes): (&[T], &mut [T], &mut [Option<Outcome>]),
     ) -> Result<(), SolveError> {
         let executor = &site.executor;
-        // Systems that are not wanted end at once: their right-hand side is 0.
+        // Systems that are not wanted get right-hand side 0 and end at once.
         let mut host = self.gather(systems, b);
         executor.copy_from_host(&host, &mut self.b)?;
         host = self.gather(systems, x);
@@ -321,7 +321,7 @@ where
         })
     }
 
-    /// The rows of the items; 0 in systems that are not wanted.
+    /// The rows of the items, with 0 in systems that are not wanted.
     fn gather(&self, systems: Systems<'_, T>, vector: &[T]) -> Vec<T> {
         let mut copy = Vec::with_capacity(self.b.len());
         for (system, rows) in self.systems(systems) {

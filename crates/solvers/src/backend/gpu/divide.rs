@@ -1,4 +1,4 @@
-//! Which items are on the GPU, all patterns at once or in turns, and which go to the CPU.
+//! Decides which items go to the GPU, all patterns at once or one after the other, and which to the CPU.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use super::composed::composes;
 use super::part::{Part, Site};
 use crate::SolveError;
 
-/// What a solve may do besides.
+/// What a solve may do if the GPU cannot take the whole batch.
 #[derive(Clone, Copy)]
 pub(super) struct May {
-    /// Have the CPU solve what the GPU cannot.
+    /// Whether the CPU may solve what the GPU cannot.
     pub(super) use_cpu: bool,
-    /// Have some of the batch on the GPU at a time.
+    /// Whether the batch may go through the GPU in parts.
     pub(super) divide: bool,
 }
 
 /// Where the items of a batch went.
 pub(super) struct Divided<E: Executor, T: Value> {
     pub(super) parts: Vec<Part<E, T>>,
-    /// What plans do not do, for the composed solver or the CPU.
+    /// Items that no plan supports, for the composed solver or the CPU.
     pub(super) refused: Refused,
-    /// What does not fit in memory, for the CPU.
+    /// Items that do not fit in memory, for the CPU.
     pub(super) too_large: Refused,
     /// Whether parts are loaded one after the other.
     pub(super) in_turns: bool,
@@ -34,7 +34,7 @@ pub(super) struct Divided<E: Executor, T: Value> {
 #[derive(Default)]
 pub(super) struct Refused {
     pub(super) items: Vec<u32>,
-    /// Why, with the number of items.
+    /// The reasons, with the number of items of each.
     pub(super) reasons: BTreeMap<String, usize>,
 }
 
@@ -51,7 +51,7 @@ impl Refused {
         }
     }
 
-    /// The reasons in one line, of so many systems.
+    /// The reasons in one line; `nitems` is the size of the batch.
     pub(super) fn described(&self, nitems: usize) -> Option<String> {
         let each = self.reasons.iter();
         let each = each.map(|(why, items)| format!("{items} of {nitems} systems: {why}"));
@@ -59,11 +59,11 @@ impl Refused {
     }
 }
 
-/// Loads a ragged batch as one part; `None` where its patterns are better off apart: some are too large,
-/// or the step is not for several at once, or memory is short.
+/// Loads a ragged batch as one part. Returns `None` if its patterns have to be loaded one by one: a system is too large,
+/// the scheme does not support several patterns in one plan, or memory is short.
 ///
 /// # Errors
-/// Those of [`plan_for_ragged`](super::plan::plan_for_ragged).
+/// Those of [`solver_for_ragged`](crate::gpu::solver_for_ragged).
 pub(super) fn all_together<E, T>(
     site: &Site<E>,
     batch: &RaggedCsr<T>,
@@ -84,12 +84,12 @@ where
     }
 }
 
-/// Loads all parts, but what plans refuse where something else may have it.
+/// Loads all parts. Items that plans refuse are left out if the composed solver or the CPU may take them.
 ///
 /// # Errors
 /// [`GpuError::OutOfMemory`] when not everything fits, all values and vectors unless a batch `may`
 /// be larger than that; those of
-/// [`plan_for`](super::plan::plan_for) otherwise.
+/// [`solver_for`](crate::gpu::solver_for) otherwise.
 pub(super) fn at_once<E, T>(
     site: &Site<E>,
     batch: &Batch<T>,
@@ -109,7 +109,7 @@ where
     let load = |part: &mut Part<E, T>| {
         let bytes_of_part = bytes(part);
         if needed + bytes_of_part > budget {
-            // Of all parts, so that it is known what would do.
+            // The sum over all parts, so that the error can say how much memory would suffice.
             let all = classes.iter().map(|items| Part::<E, T>::new(batch, items.clone()));
             let needed = all.map(|part| bytes(&part)).sum();
             return Err(GpuError::OutOfMemory { needed, free: budget }.into());
@@ -123,9 +123,8 @@ where
     Ok(Divided { in_turns: false, ..divided })
 }
 
-/// Divides each part into pieces that fit in memory by themselves, and tries whether they do, but what
-/// plans refuse where something else may have it; systems that are too large are the CPU's where that is
-/// allowed.
+/// Divides each part into pieces that fit in memory by themselves, and checks that they do. Items that plans refuse are
+/// left out if the composed solver or the CPU may take them; systems that are too large go to the CPU if allowed.
 ///
 /// # Errors
 /// As [`at_once`], when one system does not fit.
@@ -142,7 +141,7 @@ where
 {
     let load = |part: &mut Part<E, T>| {
         part.load_within(site, batch, budget)?;
-        // A part without others keeps its memory.
+        // A single part keeps its memory.
         if classes.len() > 1 {
             part.unload();
         }
@@ -154,7 +153,7 @@ where
     divide_by(batch, classes, load, sends)
 }
 
-/// Makes a part of each class, but of those that cannot be loaded where something else may have them.
+/// Makes a part of each class that can be loaded; other classes are left out if something else may solve them.
 fn divide_by<E, T>(
     batch: &Batch<T>,
     classes: &[Vec<u32>],
@@ -181,7 +180,7 @@ where
     Ok(Divided { parts, refused, too_large, in_turns: true })
 }
 
-/// Whether something else has what plans refuse.
+/// Whether the composed solver or the CPU may take what plans refuse.
 fn has_other<E>(site: &Site<E>, or_cpu: bool) -> bool {
     or_cpu || composes(site)
 }

@@ -4,12 +4,12 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `plan.rs` | options and tuning of the plans |
-//! | `certify.rs` | what the GPU says of systems, held against the rules of the CPU |
+//! | `certify.rs` | checks of the GPU's verdicts by the rules of the CPU |
 //! | `composed.rs` | items of any patterns that plans refuse, or that are to be solved over products |
 //! | `divide.rs` | what is on the GPU, and what goes to the CPU |
 //! | `size.rs` | how much memory items take, and the pieces that they are cut into |
 //! | `part.rs` | items of one pattern on the GPU, whole or in pieces |
-//! | `pipe.rs` | pieces on their way: copied there, solved, copied back |
+//! | `pipe.rs` | the pipeline of pieces: copy to the GPU, solve, copy back |
 //! | `staging.rs` | values and vectors on the host |
 //!
 //! What a plan refuses goes to the CPU where that is allowed, and reports say so. Large copies go
@@ -58,12 +58,12 @@ pub(crate) struct GpuBackend<E> {
 }
 
 impl<E> GpuBackend<E> {
-    /// `options` are those of the whole batch; limits of analysed solves are theirs.
+    /// `options` are those of the whole batch.
     pub(crate) fn new(gpu: Gpu<E>, options: SolveOptions) -> Self {
         Self { gpu, options, held: Arc::default() }
     }
 
-    /// Bytes that may be taken now.
+    /// Bytes of device memory that may be allocated now.
     fn budget(&self) -> Result<u64, GpuError>
     where
         E: Executor,
@@ -132,7 +132,7 @@ where
         only: Option<&[usize]>,
     ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError> {
         let site = self.site(scheme);
-        // Later rungs take what the first one left: memory and systems.
+        // Later rungs use the memory that the first one left, and may always fall back to the CPU.
         let may = May {
             use_cpu: self.gpu.or_cpu || rung != Rung::First,
             divide: self.gpu.in_chunks || rung != Rung::First,
@@ -178,7 +178,7 @@ where
                 {
                     return Err(error);
                 }
-                // They would have been there, were there room.
+                // They do not fit in memory.
                 Some(Err(error)) if is_full(&error) => on_cpu.push(&refused.items, &error),
                 _ => on_cpu.append(refused),
             }
@@ -197,7 +197,7 @@ where
     }
 }
 
-/// Bytes on the device, counted while this lives.
+/// Bytes on the device, counted until this is dropped.
 struct Held {
     bytes: u64,
     all: Arc<AtomicU64>,
@@ -219,23 +219,23 @@ impl Drop for Held {
 /// An analysed batch.
 struct Analysed<E: Executor, T: Value> {
     site: Site<E>,
-    /// What it keeps on the device is counted while it lives.
+    /// The bytes that it keeps on the device.
     held: Option<Held>,
-    /// Bytes that parts may take, about.
+    /// Approximate bytes that the parts may take.
     budget: u64,
     nitems: usize,
     parts: Vec<Part<E, T>>,
     in_turns: bool,
-    /// What no plan takes whole.
+    /// Items that no plan of whole solves supports.
     composed: Option<ComposedItems<E, T>>,
     /// Whether a plan of products was asked for.
     tells_cost: bool,
     cpu: Option<Box<dyn AnalysedSolve<T>>>,
-    /// Which items the CPU has; empty where it has none.
+    /// One flag per item: whether the CPU solves it; empty if it solves none.
     is_on_cpu: Vec<bool>,
-    /// What the composed solver has, and why.
+    /// The items of the composed solver, with the reasons.
     refused: Refused,
-    /// What the CPU has, and why.
+    /// The items of the CPU, with the reasons.
     on_cpu: Refused,
     staging: Staging<T>,
 }
@@ -306,7 +306,7 @@ where
                 part.start()?;
                 part.run(site, systems, b, target.reborrow())?;
                 part.receive(site, systems, target.reborrow(), staging)?;
-                // A part without others keeps its memory.
+                // A single part keeps its memory.
                 if several {
                     part.unload();
                 }
@@ -323,7 +323,7 @@ where
             for part in &mut self.parts {
                 part.run(site, systems, b, target.reborrow())?;
             }
-            // Meanwhile.
+            // The CPU solves its items while the GPU works.
             self.solve_on_cpu(systems, b, target.reborrow(), criteria)?;
             self.solve_composed(systems, b, target.reborrow())?;
             for part in &mut self.parts {
@@ -444,13 +444,13 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
 {
-    /// Pieces of the part that has the most.
+    /// The largest number of pieces of any part.
     fn chunks(&self) -> usize {
         let composed = self.composed.iter().map(ComposedItems::chunks);
         self.parts.iter().map(Part::pieces).chain(composed).max().unwrap_or(1)
     }
 
-    /// Bytes on the device, of all parts or of the largest where they take turns.
+    /// Bytes on the device: of all parts, or of the largest if they are loaded one after the other.
     fn device_bytes(&self) -> u64 {
         let composed = self.composed.iter().map(ComposedItems::device_bytes);
         let bytes = self.parts.iter().map(Part::bytes).chain(composed);

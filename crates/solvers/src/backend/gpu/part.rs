@@ -1,4 +1,4 @@
-//! Items of equal pattern, or of several, and what the GPU holds of them: [`Part`].
+//! Items of one pattern, or all items of a ragged batch, on the GPU: [`Part`].
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -25,7 +25,7 @@ pub(super) struct Site<E> {
     pub(super) pieces: Pieces,
 }
 
-/// Where solutions go, and how systems ended.
+/// Solutions and outcomes of a batch, to be written.
 pub(super) struct Target<'a, T> {
     /// Initial guesses on entry.
     pub(super) x: &'a mut [T],
@@ -44,22 +44,22 @@ pub(super) struct Part<E: Executor, T: Value> {
     patterns: Vec<(CsrPattern, Vec<u32>)>,
     pieces: usize,
     kernel: String,
-    /// Bytes on the device while it was loaded.
+    /// Bytes on the device when the part was last loaded.
     bytes: u64,
     held: Option<Held<E, T>>,
 }
 
-/// What the GPU holds of a part.
+/// The device memory of a part.
 enum Held<E: Executor, T: Value> {
     Whole(Whole<E, T>),
-    /// Never locked: pinned memory is for one thread at a time, parts are shared.
+    /// The mutex is never contended: it only makes pinned memory shareable between threads.
     Pieces(Mutex<Pipe<E, T>>),
 }
 
-/// What a plan of several patterns holds of an item besides: where it is.
+/// Bytes per item of a plan of several patterns for the addresses of the item.
 const RAGGED_BYTES: usize = 24;
 
-/// What `expect` says: parts are loaded before they are solved.
+/// The invariant that `expect` names: parts are loaded before they are solved.
 const LOADED: &str = "the part was loaded";
 
 impl<E, T> Part<E, T>
@@ -67,14 +67,14 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
 {
-    /// Ascending items of equal pattern, at least one.
+    /// A part of items with equal patterns (ascending, at least one).
     pub(super) fn new(batch: &Batch<T>, items: Vec<u32>) -> Self {
         let pattern = batch.pattern(items[0] as usize).to_pattern();
         let patterns = vec![(pattern, items.clone())];
         Self { items, patterns, pieces: 1, kernel: String::new(), bytes: 0, held: None }
     }
 
-    /// All items of a ragged batch, loaded: one plan for those of a piece, whatever their patterns.
+    /// Loads all items of a ragged batch; each piece has one plan for all of its patterns.
     ///
     /// # Errors
     /// Those of [`solver_for_ragged`]; [`GpuError::OutOfMemory`] when the batch does not fit.
@@ -149,12 +149,12 @@ where
         self.patterns.iter().filter_map(other).min()
     }
 
-    /// The kernel, for reports; of parts that were loaded once.
+    /// The kernel, for reports; empty until the part was loaded.
     pub(super) fn kernel(&self) -> &str {
         &self.kernel
     }
 
-    /// Pieces that the items go through the GPU in.
+    /// Number of pieces in which the items go through the GPU.
     pub(super) fn pieces(&self) -> usize {
         self.pieces
     }
@@ -168,12 +168,12 @@ where
         self.held.is_some()
     }
 
-    /// About as many bytes as all items take on the GPU at once.
+    /// Approximate bytes of all items on the GPU at once.
     pub(super) fn bytes_whole(&self, site: &Site<E>, batch: &Batch<T>) -> u64 {
         self.size(site, batch).bytes(Split::whole(self.items.len()))
     }
 
-    /// About as many bytes as the items take on the GPU in [usual](Split::usual) pieces.
+    /// Approximate bytes of the items on the GPU in [usual](Split::usual) pieces.
     pub(super) fn bytes_usual(&self, site: &Site<E>, batch: &Batch<T>) -> u64 {
         let size = self.size(site, batch);
         size.bytes(Split::usual(self.items.len(), &size, &site.pieces))
@@ -188,10 +188,10 @@ where
         Size::of(self.pattern(), batch, site.options.nrhs)
     }
 
-    /// Makes the plan, and memory for pieces of the usual size, where so many bytes are left.
+    /// Makes the plan and allocates pieces of the usual size within `room` bytes.
     ///
     /// # Errors
-    /// Those of [`plan_for`].
+    /// Those of [`solver_for`].
     pub(super) fn load(
         &mut self,
         site: &Site<E>,
@@ -202,10 +202,10 @@ where
         self.load_in(site, batch, Split::usual(self.items.len(), &size, &site.pieces), budget)
     }
 
-    /// Makes the plan, and memory for pieces of which so many bytes hold some.
+    /// Makes the plan and allocates pieces that fit in the given bytes.
     ///
     /// # Errors
-    /// Those of [`plan_for`]; [`GpuError::OutOfMemory`] when one item does not fit.
+    /// Those of [`solver_for`]; [`GpuError::OutOfMemory`] when one item does not fit.
     pub(super) fn load_within(
         &mut self,
         site: &Site<E>,
@@ -220,7 +220,7 @@ where
         };
         loop {
             match self.load_in(site, batch, split, budget) {
-                // More than estimated, or someone else has taken some.
+                // The estimate was too low, or another process has taken memory.
                 Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) if split.piece > 1 => {
                     split = split.halved();
                 }
@@ -243,7 +243,7 @@ where
         let (executor, nrhs) = (&site.executor, site.options.nrhs);
         let pattern = self.pattern();
         let options = options_of(&site.options, &self.items[..split.piece]);
-        // What values and vectors leave.
+        // The memory beside values and vectors.
         let size = self.size(site, batch);
         let room = budget.saturating_sub((split.piece * split.at_once) as u64 * size.data);
         let systems = (pattern, split.piece);
@@ -262,7 +262,7 @@ where
         self.hold(executor, cuts, vec![plan], &[lens], split.at_once)
     }
 
-    /// Allocates what pieces take.
+    /// Allocates the memory of the pieces.
     fn hold(
         &mut self,
         executor: &E,
@@ -285,12 +285,12 @@ where
         Ok(())
     }
 
-    /// Gives the memory back.
+    /// Releases the memory.
     pub(super) fn unload(&mut self) {
         self.held = None;
     }
 
-    /// Copies all items of a part that is whole to the GPU.
+    /// Copies all items of an undivided part to the GPU.
     pub(super) fn send(
         &mut self,
         site: &Site<E>,
@@ -305,7 +305,7 @@ where
         }
     }
 
-    /// Starts the solve of a part that is whole, which was sent.
+    /// Starts the solve of an undivided part after it was sent.
     pub(super) fn start(&mut self) -> Result<(), SolveError> {
         match self.held.as_mut().expect(LOADED) {
             Held::Whole(whole) => whole.start(),
@@ -313,7 +313,7 @@ where
         }
     }
 
-    /// Sends the items of a part in pieces on their way.
+    /// Sends the items of a divided part through the pipeline.
     pub(super) fn run(
         &mut self,
         site: &Site<E>,
@@ -327,7 +327,7 @@ where
         }
     }
 
-    /// Waits for what was started, and takes over what came out of wanted systems.
+    /// Waits for the solve and stores the results of wanted systems.
     pub(super) fn receive(
         &mut self,
         site: &Site<E>,
@@ -387,7 +387,7 @@ where
     ) -> Result<(), SolveError> {
         let values = systems.values(items, staging);
         if values.len() != self.values.len() {
-            // Shared values where there were own ones, or the reverse.
+            // The batch now shares its values, or no longer does.
             self.values = executor.alloc(values.len())?;
         }
         executor.copy_from_host(values, &mut self.values)?;

@@ -1,4 +1,4 @@
-//! Items on their way through the GPU in pieces: [`Pipe`].
+//! The pipeline in which items go through the GPU in pieces: [`Pipe`].
 
 use std::ops::Range;
 
@@ -15,10 +15,9 @@ use crate::gpu::{Guess, PinnedOutcomes};
 
 /// Plans for pieces, and memory for several of them.
 ///
-/// Copies to the GPU, solves, and copies back have a queue each. Pieces go through them one after the
-/// other, and a piece waits for nothing but itself and what is ahead of it in a queue; the host fills
-/// the memory of the next one meanwhile. Pieces take turns in plans, in memory of the GPU, and in memory
-/// of the host: that of some number is for every one as many pieces later.
+/// Copies to the GPU, solves, and copies back have a stream each. A piece waits only for its own previous stage and for
+/// the pieces ahead of it in the same stream; meanwhile the host fills the memory of the next piece. Plans, device
+/// memory and host memory are used in rotation: piece `k` uses the slots of piece `k - n`, where `n` is their number.
 pub(super) struct Pipe<E: Executor, T: Value> {
     /// Which items of the part are in each piece.
     pieces: Vec<Range<usize>>,
@@ -42,7 +41,7 @@ struct OnHost<E: Executor, T: Value> {
     b: E::Pinned<T>,
     x: E::Pinned<T>,
     outcomes: PinnedOutcomes<E>,
-    /// The piece that is on its way.
+    /// The piece in progress.
     running: Option<usize>,
 }
 
@@ -59,8 +58,8 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
 {
-    /// Plans for `pieces`, one for all or one for each, whose sizes are `lens`; `at_once` of them are on
-    /// their way at a time.
+    /// Takes plans for `pieces`, one for all or one per piece, of the sizes `lens`; `at_once` pieces are in progress at
+    /// a time.
     pub(super) fn new(
         executor: &E,
         pieces: Vec<Range<usize>>,
@@ -94,7 +93,7 @@ where
         (values * size_of::<T>()) as u64 + plans
     }
 
-    /// Sends all items on their way, and takes over what came out of those that are through.
+    /// Starts all pieces in turn, and stores the results of those that have finished.
     pub(super) fn run(
         &mut self,
         site: &Site<E>,
@@ -106,7 +105,7 @@ where
         self.abandon(site);
         let values = systems.values_len(&items[self.pieces[0].clone()]);
         if self.device[0].values.len() != values {
-            // Shared values where there were own ones, or the reverse; of one pattern either way.
+            // The batch now shares its values, or no longer does; it has one pattern either way.
             for (device, host) in self.device.iter_mut().zip(&mut self.host) {
                 device.values = site.executor.alloc(values)?;
                 host.values = site.executor.alloc_pinned(values)?;
@@ -131,19 +130,19 @@ where
             .try_for_each(|piece| self.receive(piece, systems, items, target.reborrow()))
     }
 
-    /// Forgets pieces that a failed solve left behind.
+    /// Discards pieces that a failed solve left in progress.
     fn abandon(&mut self, site: &Site<E>) {
         if self.host.iter().all(|host| host.running.is_none()) {
             return;
         }
         for executor in [&self.uploads, &site.executor, &self.downloads] {
-            // What it met was reported, or will be by the next call.
+            // Its error was reported, or will be by the next call.
             executor.synchronize().ok();
         }
         self.host.iter_mut().for_each(|host| host.running = None);
     }
 
-    /// Starts a piece: its copies, its solve, the copies of what comes out.
+    /// Starts a piece: the copies to the GPU, the solve, the copies back.
     fn send(
         &mut self,
         piece: usize,
@@ -158,7 +157,7 @@ where
         let plan = &mut plans[piece % plan_count];
         let device = &mut device[piece % device_count];
         let host = &mut host[piece % host_count];
-        // From here on, so that what is started is waited for.
+        // Recorded before the launches, so that they are waited for even after an error.
         host.running = Some(piece);
         let (used, rows) = (systems.rows_len(items), device.b.len());
         systems.values_into(items, host.values.as_mut_slice()?);
@@ -177,15 +176,15 @@ where
         }
         site.executor.join(std::slice::from_ref(uploads))?;
         plan.solve(&device.values, &device.b, guess, &mut device.x)?;
-        // Ahead of the next solve, which may write to the same place.
+        // Before the next solve, which may write to the same memory.
         plan.outcome_arrays().start_download(&site.executor, &mut host.outcomes)?;
         site.executor.fork(std::slice::from_ref(downloads))?;
         downloads.copy_to_pinned(&device.x, &mut host.x)?;
         Ok(())
     }
 
-    /// Waits for the piece whose memory of the host a later one is to have, if there is one, and takes
-    /// over what came out of wanted systems.
+    /// Waits for the piece that occupies the host memory of a later one, if any, and stores the results of its wanted
+    /// systems.
     fn receive(
         &mut self,
         later: usize,
@@ -226,7 +225,7 @@ impl<E: Executor, T: Value> OnHost<E, T> {
     }
 }
 
-/// Fills the first `used` values by `first`, and the others with 0: systems that end at once.
+/// Fills the first `used` values by `first` and the rest with 0, so that the remaining systems end at once.
 fn fill<T: Value>(values: &mut [T], used: usize, first: impl FnOnce(&mut [T])) {
     let (rows, rest) = values.split_at_mut(used);
     first(rows);
@@ -234,7 +233,7 @@ fn fill<T: Value>(values: &mut [T], used: usize, first: impl FnOnce(&mut [T])) {
 }
 
 impl<T: Value> Systems<'_, T> {
-    /// Takes over how wanted systems ended, given each one's outcome by its place.
+    /// Stores the outcomes of wanted systems; `outcome` maps the place of a system to its outcome.
     pub(super) fn take_outcomes(
         &self,
         items: &[u32],

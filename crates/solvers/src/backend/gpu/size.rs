@@ -6,26 +6,26 @@ use sparsebatch_formats::{Batch, CsrPatternRef};
 use crate::backend::Pieces;
 use crate::share::shares_values;
 
-/// Bytes on the GPU, about.
+/// Approximate bytes on the GPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
-    /// Of the plan, whatever the number of items.
+    /// Bytes of the plan that do not depend on the number of items.
     pub(super) fixed: u64,
-    /// Of an item's values and vectors.
+    /// Bytes of an item's values and vectors.
     pub(super) data: u64,
-    /// Of what the plan holds of an item.
+    /// Bytes of the plan per item.
     pub(super) plan: u64,
 }
 
-/// What a plan holds of each system: outcome and limits.
+/// Bytes of a plan per system: outcome and limits.
 pub(super) const SYSTEM_BYTES: u64 = 45;
 
-/// The bounds of a piece that nobody asked for: below the former, copies and launches take longer to
-/// start than to run; more than the latter does not make them faster.
+/// Bounds of the default size of a piece. Below the lower bound, copies and launches take longer to start than to run;
+/// above the upper bound they do not become faster.
 const PIECE_BYTES: [u64; 2] = [8 << 20, 64 << 20];
 
-/// Pieces of a batch, within these bounds: the first one is copied and the last one is copied back while
-/// nothing is solved.
+/// Default number of pieces of a batch, within these bounds. Nothing is solved while the first piece is copied to the
+/// GPU and the last one back.
 const USUAL_PIECES: u64 = 8;
 
 impl Size {
@@ -53,7 +53,7 @@ pub(super) fn pattern_bytes(pattern: CsrPatternRef<'_>) -> u64 {
 }
 
 impl Pieces {
-    /// Bytes of a piece of a batch of so many.
+    /// Bytes of one piece of a batch of `bytes`.
     pub(super) fn usual_bytes(&self, all: u64) -> u64 {
         let [least, most] = PIECE_BYTES;
         self.bytes.unwrap_or((all / USUAL_PIECES).clamp(least, most))
@@ -81,14 +81,14 @@ impl Split {
         Self { piece: nitems.div_ceil(pieces), at_once: at_once.clamp(1, pieces) }
     }
 
-    /// That of items for which there is memory.
+    /// The division into pieces of the usual size.
     pub(super) fn usual(nitems: usize, size: &Size, pieces: &Pieces) -> Self {
         let all = size.data.saturating_mul(nitems as u64);
         let most = pieces.usual_bytes(all) / size.data.max(1);
         Self::even(nitems, most as usize, pieces.at_once)
     }
 
-    /// That of items for which there are so many bytes; `None` where one does not fit.
+    /// The division into pieces that fit in the given bytes; `None` if a single item does not fit.
     pub(super) fn within(budget: u64, nitems: usize, size: &Size, pieces: &Pieces) -> Option<Self> {
         let usual = Self::usual(nitems, size, pieces);
         (1..=pieces.at_once.max(1)).rev().find_map(|at_once| {

@@ -1,5 +1,5 @@
-//! Values and vectors of some items, one after the other: borrowed where they stand so already,
-//! otherwise by way of a copy that is kept between solves; or copied to memory of the caller.
+//! Values and vectors of some items as contiguous arrays: borrowed if they are contiguous already, otherwise copied to a
+//! buffer that is kept between solves, or to memory of the caller.
 
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ pub(super) struct Systems<'a, T> {
     pub(super) nrhs: usize,
     /// One flag per system; all are wanted when absent.
     pub(super) wanted: Option<&'a [bool]>,
-    /// Sees values while they are copied.
+    /// Computes norms of values while they are copied.
     pub(super) bounds: &'a Bounds,
 }
 
@@ -55,15 +55,14 @@ impl<'a, T: Scalar> Systems<'a, T> {
         offset(item as usize)..offset(item as usize + 1)
     }
 
-    /// The part that belongs to items which follow each other.
+    /// The part that belongs to consecutive items.
     fn all_rows(&self, items: &[u32]) -> Option<Range<usize>> {
         let range = run(items)?;
         let offset = |item| self.batch.row_offset(item) * self.nrhs;
         Some(offset(range.start)..offset(range.end))
     }
 
-    /// The values of items of equal pattern, item after item; one item's where the batch shares
-    /// them.
+    /// The values of items of equal pattern, item after item; those of one item if the batch shares its values.
     pub(super) fn values<'v>(&self, items: &[u32], staging: &'v mut Staging<T>) -> &'v [T]
     where
         'a: 'v,
@@ -103,7 +102,7 @@ impl<'a, T: Scalar> Systems<'a, T> {
             let tiles = tiles.zip(values.par_chunks(tile * nnz)).zip(items.par_chunks(tile));
             return tiles.for_each(|((copy, values), items)| {
                 copy.copy_from_slice(values);
-                // From the caches.
+                // The values are read back from the caches.
                 for (values, &item) in values.chunks(nnz).zip(items) {
                     self.bounds.see(item as usize, values);
                 }
@@ -113,7 +112,7 @@ impl<'a, T: Scalar> Systems<'a, T> {
         tiles.zip(items.par_chunks(TILE)).for_each(|(copy, items)| match self.batch {
             Batch::Uniform(batch) => match batch.values() {
                 BatchValues::Interleaved(values) => {
-                    // Items beside each other come from the same lines of memory.
+                    // Neighbouring items share cache lines.
                     for (k, all) in values.chunks(self.batch.nitems().max(1)).enumerate() {
                         for (place, &item) in items.iter().enumerate() {
                             copy[place * nnz + k] = all[item as usize];
@@ -138,7 +137,7 @@ impl<'a, T: Scalar> Systems<'a, T> {
         });
     }
 
-    /// The values of items where they stand one after the other.
+    /// The values of items, if they are contiguous.
     fn whole_values(&self, items: &[u32]) -> Option<&'a [T]> {
         match self.batch {
             Batch::Uniform(batch) => match batch.values() {
@@ -156,8 +155,8 @@ impl<'a, T: Scalar> Systems<'a, T> {
         }
     }
 
-    /// The rows of items of equal pattern in a vector; 0 in systems that are not wanted, which end
-    /// at once where the right-hand side is 0.
+    /// The rows of items of equal pattern in a vector, with 0 in systems that are not wanted: with a right-hand side of
+    /// 0 they end at once.
     pub(super) fn gather<'v>(
         &self,
         items: &[u32],
@@ -181,7 +180,7 @@ impl<'a, T: Scalar> Systems<'a, T> {
         )
     }
 
-    /// Copies what [`gather`](Self::gather) is of to the beginning of `copy`.
+    /// Copies the values of [`gather`](Self::gather) to the beginning of `copy`.
     pub(super) fn gather_into(&self, items: &[u32], vector: &[T], copy: &mut [T]) {
         if let Some(rows) = self.whole_rows(items) {
             return copy_in_parallel(&vector[rows], copy);
@@ -207,7 +206,7 @@ impl<'a, T: Scalar> Systems<'a, T> {
         });
     }
 
-    /// Whether wanted systems of the items have nothing but 0 in a vector.
+    /// Whether all wanted systems of the items are 0 in a vector.
     pub(super) fn is_zero(&self, items: &[u32], vector: &[T]) -> bool {
         let is_zero = |values: &[T]| values.iter().all(|&value| value == T::ZERO);
         if let Some(rows) = self.whole_rows(items) {
@@ -223,12 +222,12 @@ impl<'a, T: Scalar> Systems<'a, T> {
         })
     }
 
-    /// The rows of items that follow each other, if all their systems are wanted.
+    /// The rows of consecutive items, if all their systems are wanted.
     fn whole_rows(&self, items: &[u32]) -> Option<Range<usize>> {
         if self.wants_all(items) { self.all_rows(items) } else { None }
     }
 
-    /// Hands `fill` a place for the rows of items, and brings those of wanted systems into a vector.
+    /// Calls `fill` with memory for the rows of items, and copies the rows of wanted systems into a vector.
     pub(super) fn scatter<E>(
         &self,
         items: &[u32],
@@ -246,7 +245,7 @@ impl<'a, T: Scalar> Systems<'a, T> {
         Ok(())
     }
 
-    /// Brings the rows of wanted systems from the beginning of `copy` into a vector.
+    /// Copies the rows of wanted systems from the beginning of `copy` into a vector.
     pub(super) fn scatter_from(&self, items: &[u32], copy: &[T], vector: &mut [T]) {
         if let Some(rows) = self.whole_rows(items) {
             return copy_in_parallel(&copy[..rows.len()], &mut vector[rows]);
