@@ -11,35 +11,34 @@ use crate::{
 /// How the iterations of CG and BiCGStab run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Engine {
-    /// Whole solves: of several systems side by side in SIMD lanes, on a GPU by a group of threads
-    /// each: the fast path.
+    /// Whole solves, the fast path: several systems side by side in SIMD lanes; on a GPU a group of threads per system.
     #[default]
     Fused,
-    /// All systems in step over repeated products of one SpMV plan: the reference, and the path
-    /// on which a chosen format or kernel and its preprocessing can be studied. A GPU has CSR, COO
-    /// (not repeatable there), ELL and SELL-P, and by default the packed product.
+    /// All systems iterate together over repeated products of one SpMV plan. This is the reference, and the engine in
+    /// which a format or a kernel and the cost of its preprocessing can be studied. A GPU supports CSR, COO (not
+    /// bitwise repeatable there), ELL and SELL-P; its default is the packed product.
     Composed(SpmvOptions),
 }
 
-/// What the factorisation of one system may cost where the ladder tries it: LU in any order. Costs are those
-/// of elimination in minimum-degree order, known from the pattern before anything is computed.
+/// The limit on the cost of a factorisation by LU in the ladder, per system. Costs are those of elimination in
+/// minimum-degree order, known from the pattern before anything is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Most products of the factorisation.
+    /// Maximum number of products of the factorisation.
     pub products: u64,
-    /// Most entries of the factors.
+    /// Maximum number of entries of the factors.
     pub entries: usize,
 }
 
 impl Default for Budget {
-    /// Some seconds of one core, and 128 MiB of factors in f64.
+    /// A few seconds on one core, and 128 MiB of factors in f64.
     fn default() -> Self {
         Self { products: 4_000_000_000, entries: 1 << 24 }
     }
 }
 
-/// How a batch is solved: what by ([`SolveOptions::scheme`]), when a solve ends ([`SolveOptions::criteria`]), and what
-/// follows where it fails.
+/// How a batch is solved: the scheme ([`SolveOptions::scheme`]), the criteria by which a solve ends
+/// ([`SolveOptions::criteria`]), and the ladder of further attempts.
 ///
 /// # Examples
 /// ```
@@ -63,16 +62,16 @@ pub struct SolveOptions {
     pub rel_tol: Option<PerSystem<f64>>,
     /// Absolute tolerance, one or per system.
     pub abs_tol: PerSystem<f64>,
-    /// Most iterations, one or per system.
+    /// Iteration limit, one or per system.
     pub max_iters: PerSystem<u32>,
     /// Restarts from the recomputed residual within one solve.
     pub max_restarts: u32,
-    /// Rounding floor C: `||b - A x|| <= C * eps * || |A||x| + |b| ||` is accepted too, but never more than
+    /// Rounding floor C: residuals `||b - A x|| <= C * eps * || |A||x| + |b| ||` are accepted as well, but never above
     /// `1e-3 ||b||`.
     pub floor: Option<f64>,
-    /// Whether systems that did not converge climb the ladder, rung by rung.
+    /// Whether the ladder is tried on systems that did not converge.
     pub fallback: bool,
-    /// What a factorisation of the ladder may cost.
+    /// Limit on the cost of a factorisation in the ladder.
     pub fallback_budget: Budget,
     /// Whether the report holds the residual history of every system.
     pub history: bool,
@@ -113,9 +112,9 @@ macro_rules! setters {
     )+};
 }
 
-/// Setters, to be called one after the other.
+/// Setters, which can be chained.
 impl SolveOptions {
-    /// The default: every choice left to the library, tolerance 1e-10 (1e-5 in f32), 1,000 iterations, the ladder.
+    /// The defaults: automatic method and preconditioner, tolerance 1e-10 (1e-5 in f32), 1,000 iterations, the ladder.
     pub fn new() -> Self {
         Self::default()
     }
@@ -123,7 +122,7 @@ impl SolveOptions {
     setters! {
         /// Sets the method.
         method: Method = method,
-        /// Sets the preconditioner, its data included.
+        /// Sets the preconditioner with its data.
         preconditioner: Preconditioner = preconditioner,
         /// Sets the precision of iterations on a GPU.
         inner_precision: InnerPrecision = inner_precision,
@@ -135,11 +134,11 @@ impl SolveOptions {
         max_iters: impl Into<PerSystem<u32>> = max_iters.into(),
         /// Sets the number of restarts.
         max_restarts: u32 = max_restarts,
-        /// Sets the rounding floor, or takes it away.
+        /// Sets the rounding floor, or removes it with `None`.
         floor: impl Into<Option<f64>> = floor.into(),
-        /// Sets whether the ladder is climbed.
+        /// Sets whether the ladder is tried.
         fallback: bool = fallback,
-        /// Sets what a factorisation of the ladder may cost.
+        /// Sets the limit on the cost of a factorisation in the ladder.
         fallback_budget: Budget = fallback_budget,
         /// Sets whether the report holds residual histories.
         history: bool = history,
@@ -149,21 +148,21 @@ impl SolveOptions {
         nrhs: usize = nrhs,
     }
 
-    /// Sets the order in which the preconditioner eliminates, where it does.
+    /// Sets the order of elimination of ILU(0) or IC(0); no effect on other preconditioners.
     #[must_use]
     pub fn order(self, order: Order) -> Self {
         let preconditioner = self.preconditioner.with_order(order);
         self.preconditioner(preconditioner)
     }
 
-    /// Sets the rows per block of block-Jacobi, 1 to 128; without a size blocks are found from the pattern.
+    /// Sets the rows per block of block-Jacobi, 1 to 128; `None` finds the blocks from the pattern.
     #[must_use]
     pub fn block_size(self, size: impl Into<Option<usize>>) -> Self {
         let preconditioner = self.preconditioner.with_block_size(size.into());
         self.preconditioner(preconditioner)
     }
 
-    /// Sets the precision of the preconditioner's factors, where it has some.
+    /// Sets the precision of the preconditioner's factors; no effect on preconditioners without factors.
     #[must_use]
     pub fn precond_precision(self, precision: PrecondPrecision) -> Self {
         let preconditioner = self.preconditioner.with_precision(precision);
@@ -185,12 +184,12 @@ impl SolveOptions {
         self.rel_tol.as_ref().map_or_else(Self::default_rel_tol::<T>, |each| each.get(system))
     }
 
-    /// The scheme that is asked for; CG for [`Method::Auto`].
+    /// The scheme of these options; CG for [`Method::Auto`].
     pub fn scheme<T: Scalar>(&self) -> Scheme {
         Scheme::new::<T>(self.method, self.preconditioner)
     }
 
-    /// What asks one plan for a scheme: the same options without the ladder, and with the fused engine.
+    /// The options of a plan for one scheme: the same criteria, the fused engine, no ladder.
     #[must_use]
     pub fn for_scheme(&self, scheme: Scheme) -> Self {
         let method = match scheme {
@@ -205,7 +204,7 @@ impl SolveOptions {
             .engine(Engine::Fused)
     }
 
-    /// The options of some systems: limits per system are picked out.
+    /// The options of some systems: limits given per system are those of these systems.
     #[must_use]
     pub fn for_systems(&self, systems: &[usize]) -> Self {
         Self {
@@ -216,7 +215,7 @@ impl SolveOptions {
         }
     }
 
-    /// Whether a limit is given per system.
+    /// Whether a tolerance or an iteration limit is given per system.
     pub fn has_own_limits(&self) -> bool {
         let each = |limit: &PerSystem<f64>| matches!(limit, PerSystem::Each(_));
         self.rel_tol.as_ref().is_some_and(each)

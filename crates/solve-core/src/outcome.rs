@@ -84,16 +84,16 @@ impl fmt::Display for Status {
 pub struct Outcome {
     /// How the solve ended.
     pub status: Status,
-    /// Iterations over all restarts. An iteration of CG is one product, of BiCGStab two.
+    /// Iterations, restarts included. An iteration of CG has one product, of BiCGStab two.
     pub iterations: u32,
-    /// How often the solver started again from a recomputed residual.
+    /// Number of restarts from the true residual.
     pub restarts: u32,
     /// `||b - A x||_2`, recomputed from the returned `x`; NaN when it is not finite. It is evaluated in the
     /// working precision, or with twice as much where rounding might decide on the status.
     pub residual_norm: f64,
     /// `||b||_2`.
     pub rhs_norm: f64,
-    /// Converged by the rounding floor rather than by the tolerance.
+    /// Whether the system converged by the rounding floor, not by the tolerance.
     pub accepted_by_floor: bool,
     /// Norm of the recurrence's residual before the first iteration and after each one; empty
     /// unless asked for.
@@ -120,7 +120,7 @@ impl<V: Copy> PerSystem<V> {
     /// The value of one system.
     ///
     /// # Panics
-    /// When each system has its own and there are not so many.
+    /// When values are given per system and `system` is out of range.
     pub fn get(&self, system: usize) -> V {
         match self {
             Self::All(value) => *value,
@@ -136,7 +136,7 @@ impl<V: Copy> PerSystem<V> {
         }
     }
 
-    /// Those of some systems.
+    /// The values of some systems.
     ///
     /// # Panics
     /// As [`PerSystem::get`].
@@ -187,10 +187,10 @@ pub struct Criteria {
     pub rel_tol: PerSystem<f64>,
     /// Absolute.
     pub abs_tol: PerSystem<f64>,
-    /// Most iterations, restarts included.
+    /// Iteration limit, restarts included.
     pub max_iters: PerSystem<u32>,
-    /// How often a solve may start again from the recomputed residual, after the recurrence ran
-    /// ahead of it or broke down.
+    /// Maximum number of restarts from the true residual, after the residual of the recurrence has deviated from it or
+    /// the method has broken down.
     pub max_restarts: u32,
     /// When given, `||b - A x||_2 <= floor * eps * || |A||x| + |b| ||_2` is accepted too, but never more
     /// than `1e-3 ||b||_2` ([`LARGEST_FLOOR`](crate::verdict::LARGEST_FLOOR)).
@@ -214,10 +214,10 @@ impl Criteria {
         }
     }
 
-    /// Checks that what systems have one by one is there for each of so many.
+    /// Checks that every array given per system has `systems` entries.
     ///
     /// # Errors
-    /// [`ArgumentError::Length`] where it is not.
+    /// [`ArgumentError::Length`] otherwise.
     pub fn check(&self, systems: usize) -> Result<(), ArgumentError> {
         self.rel_tol.check("rel_tol", systems)?;
         self.abs_tol.check("abs_tol", systems)?;

@@ -19,7 +19,7 @@ pub enum FormatChoice {
     Coo,
     /// ELLPACK.
     Ell,
-    /// Diagonals. Those with fill have a bit for each row, which products read besides.
+    /// Diagonals. A diagonal with fill has a bit mask over its rows, which products read as well.
     Dia,
     /// ELLPACK and coordinates.
     Hyb,
@@ -106,7 +106,7 @@ impl SpmvOptions {
     }
 }
 
-/// The cost of composed products, for the question whether a plan paid for itself.
+/// The cost of the products of a composed solve, which shows whether its plan was worth making.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProductCost {
     /// Batched products done.
@@ -122,7 +122,7 @@ pub struct ProductCost {
 }
 
 impl ProductCost {
-    /// Of a plan; the share of the solve is not known yet.
+    /// The cost of `products` products of a plan; the share of the solve is set later.
     pub fn new(products: u64, product_time: Duration, plan_time: Duration) -> Self {
         let per_product = product_time.as_secs_f64() / products.max(1) as f64;
         let break_even = 100.0 * plan_time.as_secs_f64() / per_product;
@@ -135,7 +135,7 @@ impl ProductCost {
         }
     }
 
-    /// Of this part of a batch and another: products of both count once.
+    /// The cost of two parts of a batch together; a product of both parts counts once.
     pub fn beside(&self, other: &Self) -> Self {
         Self::new(
             self.products.max(other.products),

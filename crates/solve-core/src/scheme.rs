@@ -40,19 +40,19 @@ macro_rules! named {
 /// The method that solves a system first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// System by system, by a rule on its pattern, the symmetry of its values and the signs of its diagonal; the
-    /// report says what was taken and why.
+    /// Chosen for each system from its pattern, the symmetry of its values and the signs of its diagonal; the report
+    /// says which method was chosen and why.
     #[default]
     Auto,
     /// Conjugate gradients, for symmetric positive definite matrices.
     Cg,
     /// BiCGStab, for any matrix.
     BiCgStab,
-    /// Sparse LU without pivoting in an order of little fill, refined from the true residual: once always, again
-    /// while that does not pass, up to [`SolveOptions::max_restarts`](crate::SolveOptions::max_restarts) times. Systems in which that order meets a zero
-    /// pivot are factorised again with large entries of their rows on the diagonal (static pivoting, chosen by
-    /// [`match_rows`](crate::symbolic::match_rows) from the values of each;
-    /// the rung `static-pivoting-lu`); they end `ZeroPivot` where that finds none either.
+    /// Sparse LU without pivoting in an order of little fill, with iterative refinement: one step always, further steps
+    /// while the true residual does not pass, up to [`SolveOptions::max_restarts`](crate::SolveOptions::max_restarts) times. Systems with a zero
+    /// pivot in that order are factorised again with permuted rows, so that large entries are on the diagonal (static
+    /// pivoting, by [`match_rows`](crate::symbolic::match_rows) from the values of each system; the rung
+    /// `static-pivoting-lu`). They end `ZeroPivot` if that meets a zero pivot, too.
     Lu,
 }
 named!(Method, "solver", Auto => "auto", Cg => "cg", BiCgStab => "bicgstab", Lu => "lu");
@@ -67,7 +67,7 @@ named!(Method, "solver", Auto => "auto", Cg => "cg", BiCgStab => "bicgstab", Lu 
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Preconditioner {
-    /// Jacobi, with 1 in the place of zero diagonal entries, so that it never fails.
+    /// Jacobi that treats zero diagonal entries as 1, so that it never fails.
     #[default]
     Auto,
     /// None.
@@ -206,7 +206,7 @@ impl FromStr for Preconditioner {
 /// The order in which ILU(0) and IC(0) eliminate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// As the rows stand.
+    /// The order of the rows in the matrix.
     #[default]
     Natural,
     /// Minimum degree, computed once per pattern.
@@ -216,19 +216,19 @@ named!(Order, "order", Natural => "natural", MinDegree => "min-degree");
 
 /// The precision in which block-Jacobi, ILU(0) and IC(0) store their factors.
 ///
-/// Factors in f32 take half of the memory and of its traffic, so that a GPU holds more systems at once.
-/// They precondition about as well where the matrix is not so ill-conditioned that f32 tells it from a
-/// singular one; the solution and its residual have the precision that they have without.
+/// Factors in f32 take half of the memory and of its traffic, so that a GPU holds more systems at once. They precondition
+/// about as well unless the matrix is numerically singular in f32. The precision of solution and residual stays the
+/// same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PrecondPrecision {
-    /// That of the values and vectors.
+    /// The precision of values and vectors.
     #[default]
     Working,
-    /// f32 within f64: factors are made in f64, of the matrix with its columns and rows scaled by powers
-    /// of two to entries of about 1, rounded once, and applied to f64 vectors with f64 arithmetic. A system
-    /// whose scaled factors have entries beyond 3.4e38 ends with `SingularPreconditioner`: one with a
-    /// pivot next to nothing beside its row and column, or with equations whose units differ by as much;
-    /// the ladder's stronger preconditioner has factors in f64. Changes nothing in f32, with Jacobi, without preconditioner, and for the sparse LU.
+    /// f32 within f64. Factors are computed in f64 from the matrix with rows and columns scaled by powers of two to
+    /// entries of about 1, rounded once, and applied to f64 vectors with f64 arithmetic. A system whose scaled factors
+    /// have entries beyond 3.4e38 ends with `SingularPreconditioner`: its pivots are tiny compared with their row and
+    /// column, or the units of its equations differ too much. The ladder's stronger preconditioner has factors in f64.
+    /// No effect in f32, with Jacobi, without preconditioner, and for the sparse LU.
     ///
     /// # Source
     /// H. Anzt, J. Dongarra, G. Flegar, N. J. Higham, E. S. Quintana-Orti, Adaptive precision in
@@ -250,22 +250,25 @@ impl PrecondPrecision {
 
 /// The precision in which CG and BiCGStab iterate.
 ///
-/// The solution, and the residual by which it is judged, have the precision of values and vectors either way.
+/// Solution and true residual have the precision of values and vectors in both cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum InnerPrecision {
-    /// f32 within f64, where that is quicker: where a GPU has a system whole and its values in registers (up to
-    /// nine entries a row), but for the smallest systems, and for small ones where they are few. Elsewhere, and in f32,
-    /// it is [`InnerPrecision::Working`]. A system's matrix is rounded once. Iterations bring the residual down by 5e4
-    /// (2e5 where that is the last time), or, if 64 do not, by 500; then the solution takes what they have in f64, its
-    /// residual is made anew, and the method goes on with it: CG by the direction that it had, BiCGStab from the
-    /// residual. Where f32 resolves the system well that leaves the number of iterations about as it is (on average
-    /// within 13 % of the CPU's for tridiagonal, five-point and random systems), and a solve takes 0.5 to 0.95 of the
-    /// time. A system on which iterations in f32 have no hold, or whose residual they do not bring down by 10 in 32 and
-    /// by 500 in 64, or that does not converge for any other reason, is solved in f64 from the start, by a second
-    /// launch, in the same threads and rows: that says how it ends, as [`InnerPrecision::Working`] does but for the
-    /// order of sums. Ill-conditioned systems are mostly solved so, and take longer by what was in vain. Iterations in
-    /// f32 go on while they get the residual down, breakdowns of BiCGStab included: `max_restarts` does not bound that,
-    /// and no restarts are counted.
+    /// f32 within f64 where that is faster: on a GPU, for fused solves whose values are in registers (up to nine entries
+    /// per row), except for the smallest systems, and for small systems if there are few. Otherwise, and in f32, the same
+    /// as [`InnerPrecision::Working`].
+    ///
+    /// The matrix of a system is rounded once. Iterations in f32 reduce the residual by 5e4 (2e5 the last time), or by 500
+    /// if 64 iterations do not reach that. Then the correction is added to the solution in f64, the true residual is
+    /// recomputed, and the method continues from it: CG with its search direction, BiCGStab from the residual. For
+    /// well-conditioned systems the number of iterations stays about the same (on average within 13 % of the CPU's for
+    /// tridiagonal, five-point and random systems), and a solve takes 0.5 to 0.95 of the time.
+    ///
+    /// A system is solved again in f64 from the start, by a second launch with the same threads and rows, if f32
+    /// iterations do not reduce its residual by 10 in 32 iterations and by 500 in 64, or if it does not converge for any
+    /// other reason. The second solve decides its status; it differs from [`InnerPrecision::Working`] only in the order
+    /// of sums. Most ill-conditioned systems are solved so, and the f32 iterations are lost. f32 iterations continue as
+    /// long as they reduce the residual, through breakdowns of BiCGStab as well: `max_restarts` does not limit them, and
+    /// they count no restarts.
     ///
     /// # Source
     /// M. A. Clark, R. Babich, K. Barros, R. C. Brower, C. Rebbi, Solving lattice QCD systems of equations using
