@@ -141,7 +141,7 @@ fn files_that_are_no_rows_are_refused() {
     refused(b"{\"answer\":42}\n", &["rows.jsonl:1: expected a row of a bench", "missing field"]);
     refused(b"<html>\n", &["rows.jsonl:1: expected a row of a bench"]);
     refused(b"\xff\xfe\n", &["rows.jsonl:1: expected UTF-8"]);
-    let mixed = format!("{first}\n{}\n", first.replacen("\"schema\":2", "\"schema\":3", 1));
+    let mixed = format!("{first}\n{}\n", first.replacen("\"schema\":1", "\"schema\":3", 1));
     refused(mixed.as_bytes(), &["rows.jsonl:2: expected rows of schema 1 to 2, found schema 3"]);
     assert_eq!(folder.names(), ["rows.jsonl"]);
 }
